@@ -1,0 +1,65 @@
+# gemmd_library(NAME SRCS ... DEPS ... PRIVATE_DEPS ...)   a static library with the house's warnings
+# gemmd_binary(NAME SRCS ... DEPS ...)                     an executable, installed unless NO_INSTALL is given
+# gemmd_test(NAME SRCS ... DEPS ... LABELS ...)            a GoogleTest binary, one CTest entry per TEST
+
+add_library(gemmd_flags INTERFACE)
+target_include_directories(gemmd_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(gemmd_flags INTERFACE -Wall -Wextra -Wno-sign-compare -Wno-missing-field-initializers)
+# Warnings are errors with the compilers CI uses; another version's new warning must not keep anybody from building.
+if((CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13) OR
+   (CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15))
+  target_compile_options(gemmd_flags INTERFACE -Werror)
+endif()
+if(GEMMD_SANITIZE)
+  target_compile_options(gemmd_flags INTERFACE -fsanitize=${GEMMD_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(gemmd_flags INTERFACE -fsanitize=${GEMMD_SANITIZE})
+endif()
+# What every executable of a sanitizer build carries beside its own.
+if(GEMMD_SANITIZE STREQUAL "thread")
+  add_library(gemmd_sanitizer OBJECT ${CMAKE_SOURCE_DIR}/tests/sanitizer/absl_mutex.cc)
+elseif(GEMMD_SANITIZE MATCHES "address")
+  add_library(gemmd_sanitizer OBJECT ${CMAKE_SOURCE_DIR}/tests/sanitizer/stack_size.cc)
+endif()
+if(TARGET gemmd_sanitizer)
+  target_link_libraries(gemmd_sanitizer PUBLIC gemmd_flags absl::synchronization ${CMAKE_DL_LIBS})
+endif()
+if(GEMMD_FUZZ)
+  target_compile_options(gemmd_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+function(gemmd_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  target_link_libraries(${name} PUBLIC gemmd_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+endfunction()
+
+function(gemmd_sanitizer_parts name)
+  if(TARGET gemmd_sanitizer)
+    target_link_libraries(${name} PRIVATE gemmd_sanitizer)
+  endif()
+endfunction()
+
+function(gemmd_binary name)
+  cmake_parse_arguments(ARG "NO_INSTALL" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS})
+  gemmd_sanitizer_parts(${name})
+  if(NOT ARG_NO_INSTALL)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endfunction()
+
+function(gemmd_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  gemmd_sanitizer_parts(${name})
+  # gtest_discover_tests loses all but the first of several labels, and the timeout with them: "e2e,long" is one.
+  list(JOIN ARG_LABELS "," label)
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Configures a preset when that is needed and builds it, or only the targets named after it.
+#
+#   scripts/build.sh cpu
+#   scripts/build.sh tsan kernels_test server_test
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+shift
+ninja_file="build/$preset/build.ninja"
+
+if [ ! -f "$ninja_file" ] || [ CMakePresets.json -nt "$ninja_file" ]; then
+  if [ "$preset" = cpu ]; then
+    if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+      echo "gemmd: nvcc found, but the preset 'cpu' leaves it alone; 'cmake --preset cuda' uses it"
+    else
+      echo "gemmd: no nvcc found, building for the CPU only"
+    fi
+  fi
+  cmake --preset "$preset" >/dev/null
+fi
+cmake --build "build/$preset" -j "${JOBS:-$(nproc)}" ${1:+--target "$@"}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of build/asan for the given seconds, from its committed corpus. New inputs
+# go to build/asan/fuzz_found/<target>, findings to build/asan/fuzz_artifacts; the corpus in git
+# stays as it is.
+#
+#   scripts/fuzz.sh 600            every target
+#   scripts/fuzz.sh 60 fuzz_npy    one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=$1
+shift
+build=build/asan
+scripts/build.sh asan fuzz_targets
+
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets <"$build/tests/fuzz/targets.txt"
+[ ${#targets[@]} -gt 0 ] || {
+  echo "fuzz: no target" >&2
+  exit 1
+}
+artifacts="$PWD/$build/fuzz_artifacts"
+mkdir -p "$artifacts"
+
+fuzz_one() {
+  local target=$1 found="$build/fuzz_found/$1" log="$artifacts/$1.log" dict="tests/fuzz/$1.dict"
+  mkdir -p "$found"
+  local options=(-max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1
+    -artifact_prefix="$artifacts/$target-")
+  [ -f "$dict" ] && options+=(-dict="$dict")
+  # allocator_may_return_null: what asks for too much gets null and its own error path, as in
+  # production under a memory limit.
+  if ! ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    "$build/tests/fuzz/$target" "${options[@]}" "$found" "tests/fuzz/corpus/$target" \
+    >"$log" 2>&1; then
+    tail -40 "$log"
+    echo "fuzz: $target FAILED; the input is in $artifacts"
+    return 1
+  fi
+  awk -v t="$target" '/number_of_executed_units/ { runs = $2 } / cov: / { for (i = 1; i < NF; ++i)
+    if ($i == "cov:") cov = $(i + 1) } END { printf "%-22s %10d runs, %5d edges, clean\n", t, runs, cov }' "$log"
+}
+export -f fuzz_one
+export build seconds artifacts
+printf '%s\n' "${targets[@]}" | xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'fuzz_one {}'

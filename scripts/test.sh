@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# The stages of `make test`. The main ctest run comes last, so that its closing line closes the log.
+#
+#   scripts/test.sh all           asan, tsan, a short fuzz, then cpu
+#   scripts/test.sh cpu|asan|tsan|soak ...
+#
+# asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it.
+# Tests labelled `long` run in soak alone; those labelled `no_sanitizer` (whole-process figures such
+# as memory flatness, or minutes of arithmetic) stay out of asan and tsan.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+
+stage() { printf '\n== %s: %s (%d s so far)\n' "$1" "$2" "$SECONDS"; }
+
+# ctest over one preset: the preset holds the sanitizer's options and fails when no test is found.
+tests() {
+  local preset=$1
+  shift
+  ctest --preset "$preset" -j "$jobs" --no-tests=error "$@"
+}
+
+run_cpu() {
+  stage cpu "build"
+  scripts/venv.sh
+  scripts/build.sh cpu
+  stage cpu "every test"
+  tests cpu -LE long
+}
+
+run_asan() {
+  stage asan "build"
+  scripts/build.sh asan
+  stage asan "tests"
+  # The contract's random shapes are minutes of arithmetic under a sanitizer, on paths that its other tests take too.
+  tests asan -LE 'long|no_sanitizer' -E 'MultipliesRandomShapes|AppliesEveryPair|e2e_contract_test'
+}
+
+# What has threads and no gRPC: the engine, the conversions, the CPU backend, the share socket. gRPC is not instrumented,
+# so what goes through it cannot be judged.
+tsan_tests=(cpu_test observe_test share_test engine_test service_test)
+
+run_tsan() {
+  stage tsan "build"
+  scripts/build.sh tsan "${tsan_tests[@]}"
+  stage tsan "tests"
+  tests tsan -R "^($(IFS='|' && echo "${tsan_tests[*]}"))\."
+}
+
+run_soak() {
+  scripts/build.sh cpu
+  stage soak "the long tests"
+  tests cpu -L long
+}
+
+for name in "$@"; do
+  case "$name" in
+    all)
+      run_asan
+      stage fuzz "each target for 10 s from the committed corpus"
+      scripts/fuzz.sh 10
+      run_tsan
+      run_cpu
+      ;;
+    cpu) run_cpu ;;
+    asan) run_asan ;;
+    tsan) run_tsan ;;
+    soak) run_soak ;;
+    *)
+      echo "test.sh: unknown stage '$name'; use all, cpu, asan, tsan or soak" >&2
+      exit 2
+      ;;
+  esac
+done
