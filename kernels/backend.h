@@ -1,0 +1,126 @@
+// The seam between the server and a device. A Backend is one device: it tells what it is, owns
+// memory, compiles lists of Ops into Programs, and runs them on Streams. The CPU and CUDA backends
+// implement exactly this and nothing is optional.
+
+#ifndef GEMMD_KERNELS_BACKEND_H_
+#define GEMMD_KERNELS_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/kernel.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels {
+
+struct DeviceInfo {
+  std::string name;               // "cpu:0", "cuda:0": the label `device` everywhere
+  std::string model;              // "Intel(R) Xeon(R) Processor, 2 threads", "NVIDIA H200"
+  std::string architecture;       // "x86_64+avx512", "sm_90"
+  int64_t memory_bytes = 0;       // what buffers may take in all
+  double peak_flops_f32 = 0;      // 0 when unknown
+  double memory_bytes_per_s = 0;  // 0 when unknown
+};
+
+enum class MemoryKind : uint8_t {
+  kDevice,      // where kernels read and write; not visible to other processes
+  kHostShared,  // a sealed memfd that same-host clients map; on the CPU backend kernels use it
+                // directly
+};
+
+// One allocation, 256-byte aligned, freed on destruction. Contents start as zeros.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual int64_t size_bytes() const = 0;
+  virtual MemoryKind kind() const = 0;
+  // What Bindings::slots takes: a device address.
+  virtual std::byte* address() const = 0;
+  // Host copies, ordered with nothing: the caller makes sure no program in flight races with them.
+  // OUT_OF_RANGE outside the allocation. Thread-safe for disjoint ranges.
+  virtual absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) = 0;
+  virtual absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const = 0;
+  // The descriptor behind a kHostShared allocation, owned by this object; -1 for kDevice.
+  virtual int shared_fd() const = 0;
+};
+
+// A list of Ops validated and compiled for one device. Immutable; may run many times and
+// concurrently.
+class Program {
+ public:
+  struct Step {
+    std::string_view op;  // kernels::Name(op)
+    DType dtype;          // operand a's for matmul, the destination's for the rest
+    KernelChoice choice;
+    double flops = 0;
+    double bytes = 0;
+  };
+  virtual ~Program() = default;
+  virtual absl::Span<const Step> steps() const = 0;  // one per op, in order
+  // Sum of the steps' estimates; the scheduler's currency until the true time is known.
+  virtual double estimated_seconds() const = 0;
+};
+
+// Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
+struct Bindings {
+  std::vector<std::byte*> slots;                    // by TensorRef::slot
+  std::vector<absl::Span<const std::byte>> inputs;  // by WriteOp::input
+  std::vector<absl::Span<std::byte>> outputs;       // by ReadOp::output
+};
+
+struct LaunchResult {
+  absl::Status status;
+  absl::Time started;             // when the device began
+  double device_seconds = 0;      // start of the first op to the end of the last
+  std::vector<float> op_seconds;  // one per step
+};
+
+// An ordered queue on a device. Thread-compatible: one caller at a time (the lane).
+class Stream {
+ public:
+  using Done = absl::AnyInvocable<void(LaunchResult) &&>;
+  virtual ~Stream() = default;  // waits for what was launched
+  // Queues `program` behind what was launched before and returns without waiting for it. `done`
+  // runs exactly once, in launch order, on a thread of the stream, or on the caller's before Launch
+  // returns when the device is idle and the program is small enough that a thread hop would cost
+  // more than the work (see StreamOptions::inline_below).
+  virtual void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) = 0;
+};
+
+struct StreamOptions {
+  absl::Duration inline_below =
+      absl::Microseconds(50);  // estimated; zero never runs on the caller's thread
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;  // every Memory, Program and Stream of it is gone by then
+  virtual const DeviceInfo& info() const = 0;
+  virtual absl::Span<const KernelInfo> kernels() const = 0;
+
+  // INVALID_ARGUMENT for size_bytes <= 0, RESOURCE_EXHAUSTED when the device has not enough.
+  // Thread-safe.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) = 0;
+  // Takes a client's memfd (duplicated; the caller keeps its own). FAILED_PRECONDITION unless it is
+  // sealed against shrinking: an unsealed one could be truncated under a running kernel.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) = 0;
+
+  // `ops` have passed ValidateOps against `slots`. UNIMPLEMENTED when no enabled kernel serves an
+  // op here, with the reason of each candidate. Thread-safe, pure.
+  virtual absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) = 0;
+  // Every kernel considered for `problem`, best first, infeasible ones last.
+  virtual std::vector<Candidate> Explain(const MatmulProblem& problem) const = 0;
+
+  virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
+};
+
+}  // namespace gemmd::kernels
+
+#endif  // GEMMD_KERNELS_BACKEND_H_

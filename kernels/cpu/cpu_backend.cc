@@ -1,0 +1,131 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cpu/device_info.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/program.h"
+#include "kernels/cpu/stream.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels {
+namespace cpu {
+namespace {
+
+struct OtherKernel {
+  std::string_view op;  // kernels::Name(op)
+  std::string_view description;
+};
+
+// In Op's order, after matmul.
+constexpr OtherKernel kOtherKernels[] = {
+    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
+    {"convert", "any type to any other, any strides"},
+    {"copy", "any strides"},
+    {"fill", "one value, any strides"},
+    {"write", "bytes of the request into a tensor of any strides"},
+    {"read", "a tensor of any strides into bytes of the reply"},
+};
+static_assert(std::size(kOtherKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
+
+std::vector<KernelInfo> AllKernels() {
+  std::vector<KernelInfo> kernels;
+  for (const MatmulKernel& kernel : MatmulKernels()) {
+    kernels.push_back(
+        {std::string(kernel.name), std::string(kernel.family), std::string(kernel.description)});
+  }
+  for (const OtherKernel& kernel : kOtherKernels) {
+    const std::string name = absl::StrCat("cpu_", Text(kernel.op));
+    kernels.push_back({name, name, std::string(kernel.description)});
+  }
+  return kernels;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const CpuBackendOptions& options, int threads)
+      : info_(DescribeCpu(options.name, threads, options.memory_bytes)),
+        kernels_(AllKernels()),
+        budget_(info_.name, info_.memory_bytes),
+        workers_(threads) {
+    const auto disabled = [&](const KernelInfo& kernel) {
+      return std::any_of(
+          options.disabled_kernels.begin(), options.disabled_kernels.end(),
+          [&](const std::string& name) { return name == kernel.name || name == kernel.family; });
+    };
+    pool_.machine = MachineFor(threads);
+    const size_t matmuls = MatmulKernels().size();
+    for (size_t i = 0; i < matmuls; ++i) {
+      pool_.matmul.push_back({&MatmulKernels()[i], kernels_[i].name, !disabled(kernels_[i])});
+    }
+    pool_.others.emplace_back();  // matmul's place
+    for (size_t i = matmuls; i < kernels_.size(); ++i) {
+      pool_.others.push_back(disabled(kernels_[i]) ? std::string_view() : kernels_[i].name);
+    }
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::Span<const KernelInfo> kernels() const override { return kernels_; }
+
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
+    return AllocateMemory(budget_, size_bytes, kind);
+  }
+  absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) override {
+    return ImportMemory(budget_, fd, size_bytes);
+  }
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
+    return CpuProgram::Compile(ops, pool_);
+  }
+  std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
+    return Rank(problem, pool_.matmul, pool_.machine);
+  }
+  std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
+    return std::make_unique<CpuStream>(workers_, options);
+  }
+
+ private:
+  const DeviceInfo info_;
+  const std::vector<KernelInfo> kernels_;  // never resized: pool_ points at the names
+  Pool pool_;
+  Budget budget_;
+  Workers workers_;
+};
+
+absl::Status CheckOptions(const CpuBackendOptions& options) {
+  if (options.threads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads=", options.threads, " is negative; use 0 for all cores"));
+  }
+  if (options.memory_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory_bytes=", options.memory_bytes, " is negative; use 0 for half of the machine's"));
+  }
+  std::set<std::string> names;
+  for (const KernelInfo& kernel : AllKernels()) names.insert({kernel.name, kernel.family});
+  for (const std::string& name : options.disabled_kernels) {
+    if (names.count(name) != 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("disabled kernel \"", name, "\" does not exist on ", options.name,
+                     "; use names or families out of ", absl::StrJoin(names, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cpu
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
+  if (absl::Status status = cpu::CheckOptions(options); !status.ok()) return status;
+  const int threads = options.threads > 0 ? options.threads : cpu::UsableCores();
+  openblas_set_num_threads(threads);
+  return std::make_unique<cpu::CpuBackend>(options, threads);
+}
+
+}  // namespace gemmd::kernels

@@ -1,0 +1,28 @@
+// The CPU backend: the same API on a machine without a GPU, and fast enough to be useful there.
+// OpenBLAS multiplies FP32 panels; quantised operands are dequantised panel by panel into cache,
+// never as a whole matrix.
+
+#ifndef GEMMD_KERNELS_CPU_CPU_BACKEND_H_
+#define GEMMD_KERNELS_CPU_CPU_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace gemmd::kernels {
+
+struct CpuBackendOptions {
+  std::string name = "cpu:0";
+  int threads = 0;           // OpenBLAS and panel threads; 0 takes the cores this process may use
+  int64_t memory_bytes = 0;  // 0 takes half of the machine's memory
+  std::vector<std::string>
+      disabled_kernels;  // names or families; INVALID_ARGUMENT for one that does not exist
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
+
+}  // namespace gemmd::kernels
+
+#endif  // GEMMD_KERNELS_CPU_CPU_BACKEND_H_

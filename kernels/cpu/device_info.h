@@ -1,0 +1,22 @@
+// What this process may use of the machine: cores, memory, instruction set.
+
+#ifndef GEMMD_KERNELS_CPU_DEVICE_INFO_H_
+#define GEMMD_KERNELS_CPU_DEVICE_INFO_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace gemmd::kernels::cpu {
+
+// The smaller of the affinity mask and the cgroup's CPU quota (rounded up), at least 1: more
+// threads than that take turns, and OpenBLAS's spin while they wait.
+int UsableCores();
+
+// `memory_bytes` 0 takes half of the smaller of the machine's memory and the cgroup's limit.
+DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_bytes);
+
+}  // namespace gemmd::kernels::cpu
+
+#endif  // GEMMD_KERNELS_CPU_DEVICE_INFO_H_

@@ -1,0 +1,174 @@
+#include "kernels/cpu/quantize.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "absl/synchronization/mutex.h"
+#include "kernels/cpu/bound.h"
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/convert.h"
+
+namespace gemmd::kernels::cpu {
+namespace {
+
+constexpr int64_t kChunk = 512;
+constexpr int64_t kGrainElements = 1 << 16;
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+
+// Magnitudes as bits: they order like the numbers, and NaN is above infinity.
+struct AbsMax {
+  uint32_t any = 0;
+  uint32_t finite = 0;  // infinities and NaN left out
+  void Add(const AbsMax& other) {
+    any = std::max(any, other.any);
+    finite = std::max(finite, other.finite);
+  }
+};
+
+GEMMD_ALWAYS_INLINE void FindAbsMaxBody(const float* x, int64_t n, AbsMax* out) {
+  uint32_t any = out->any;
+  uint32_t finite = out->finite;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    const uint32_t counted = bits < kInfinityBits ? bits : 0u;
+    any = bits > any ? bits : any;
+    finite = counted > finite ? counted : finite;
+  }
+  out->any = any;
+  out->finite = finite;
+}
+GEMMD_ISA_CLONES(FindAbsMax, (const float* x, int64_t n, AbsMax* out), (x, n, out))
+
+float ScaleOf(const AbsMax& max, DType dtype) {
+  if (dtype == DType::kE4M3 && max.any >= kInfinityBits) {
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  if (max.finite == 0) return 1.0f;
+  const float scale = std::bit_cast<float>(max.finite) / static_cast<float>(Info(dtype).max_finite);
+  return std::max(scale, std::numeric_limits<float>::min());
+}
+
+// One batch item.
+struct Job {
+  BoundMatrix src;
+  BoundMatrix dst;
+  BoundScales scales;
+};
+
+struct Block {
+  int64_t row0, rows, k0, ks;
+};
+
+// Up to kChunk elements of src's row as FP32. `storage` and `dense` hold kChunk elements.
+const float* LoadRun(const BoundMatrix& src, int64_t row, int64_t k, int64_t n, std::byte* dense,
+                     float* storage) {
+  const std::byte* from = src.At(row, k);
+  if (src.col_stride != 1) {
+    Gather(SizeBytes(src.dtype), from, src.col_stride, n, dense);
+    from = dense;
+  }
+  if (src.dtype == DType::kF32) return reinterpret_cast<const float*>(from);
+  ToF32(src.dtype, from, n, storage);
+  return storage;
+}
+
+AbsMax AbsMaxOf(const Job& job, const Block& block) {
+  alignas(64) std::byte dense[kChunk * 4];
+  alignas(64) float storage[kChunk];
+  AbsMax max;
+  for (int64_t row = block.row0; row < block.row0 + block.rows; ++row) {
+    for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
+      const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
+      FindAbsMax(LoadRun(job.src, row, k, n, dense, storage), n, &max);
+    }
+  }
+  return max;
+}
+
+void StoreBlock(const Job& job, const Block& block, float scale) {
+  alignas(64) std::byte dense[kChunk * 4];
+  alignas(64) float storage[kChunk];
+  alignas(64) std::byte codes[kChunk];
+  for (int64_t row = block.row0; row < block.row0 + block.rows; ++row) {
+    for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
+      const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
+      const float* values = LoadRun(job.src, row, k, n, dense, storage);
+      std::byte* target = job.dst.At(row, k);
+      const bool direct = job.dst.col_stride == 1;
+      FromF32Divided(job.dst.dtype, values, n, scale, direct ? target : codes);
+      if (!direct) Scatter(1, codes, n, target, job.dst.col_stride);
+    }
+  }
+}
+
+// One scale for everything: every row's maximum first, then the values.
+void QuantizeTensor(const Job& job, Workers& workers) {
+  const int64_t rows = job.src.rows;
+  const int64_t ks = job.src.cols;
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(ks, 1));
+  absl::Mutex mutex;
+  AbsMax max;
+  workers.For(rows, grain, [&](int64_t begin, int64_t end) {
+    const AbsMax part = AbsMaxOf(job, {begin, end - begin, 0, ks});
+    absl::MutexLock lock(&mutex);
+    max.Add(part);
+  });
+  const float scale = ScaleOf(max, job.dst.dtype);
+  *job.scales.At(0, 0) = scale;
+  workers.For(rows, grain, [&](int64_t begin, int64_t end) {
+    StoreBlock(job, {begin, end - begin, 0, ks}, scale);
+  });
+}
+
+// Blocks of block_rows x block_k, each with a scale; a thread takes whole bands of rows.
+void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k, Workers& workers) {
+  const int64_t rows = job.src.rows;
+  const int64_t ks = job.src.cols;
+  const int64_t bands = (rows + block_rows - 1) / block_rows;
+  const int64_t grain =
+      std::max<int64_t>(1, kGrainElements / std::max<int64_t>(ks * block_rows, 1));
+  workers.For(bands, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t band = begin; band < end; ++band) {
+      Block block{band * block_rows, std::min(block_rows, rows - band * block_rows), 0, 0};
+      // A row without elements still has its scale, of a block that is all zero.
+      for (block.k0 = 0; block.k0 == 0 || block.k0 < ks; block.k0 += block_k) {
+        block.ks = std::min(block_k, ks - block.k0);
+        if (ks == 0 && block_k == kScaleBlock) break;  // no blocks along k, no scales
+        const float scale = ScaleOf(AbsMaxOf(job, block), job.dst.dtype);
+        *job.scales.At(block.row0, block.k0) = scale;
+        StoreBlock(job, block, scale);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void RunQuantize(const QuantizeOp& op, const RunContext& context) {
+  const bool batched = op.src.shape.rank == 3;
+  const int64_t batches = batched ? op.src.shape[0] : 1;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    const Job job{BindMatrix(op.src, context.bindings, batch),
+                  BindMatrix(op.dst, context.bindings, batch),
+                  BindScales(op.scales, op.granularity, batched, context.bindings, batch)};
+    switch (op.granularity) {
+      case ScaleGranularity::kNone:  // refused by ValidateOps
+        return;
+      case ScaleGranularity::kPerTensor:
+        QuantizeTensor(job, context.workers);
+        break;
+      case ScaleGranularity::kPerRow:
+        QuantizeBlocks(job, 1, std::max<int64_t>(job.src.cols, 1), context.workers);
+        break;
+      case ScaleGranularity::kBlock1x128:
+        QuantizeBlocks(job, 1, kScaleBlock, context.workers);
+        break;
+      case ScaleGranularity::kBlock128x128:
+        QuantizeBlocks(job, kScaleBlock, kScaleBlock, context.workers);
+        break;
+    }
+  }
+}
+
+}  // namespace gemmd::kernels::cpu

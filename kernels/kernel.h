@@ -1,0 +1,48 @@
+// KernelInfo: what a kernel of the pool is and what it demands. KernelChoice: which one was taken,
+// and why.
+
+#ifndef GEMMD_KERNELS_KERNEL_H_
+#define GEMMD_KERNELS_KERNEL_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/problem.h"
+
+namespace gemmd::kernels {
+
+struct KernelInfo {
+  std::string name;         // arch + dtype + op (+ config): "cpu_f32_blas", unique on a device
+  std::string family;       // one source file: "cpu_blas"
+  std::string description;  // one line for people: what it serves, what it demands
+};
+
+enum class ChoiceReason : uint8_t {
+  kTable,     // a measured entry of the tuning table
+  kModel,     // the cost model's best
+  kForced,    // the request named it
+  kFallback,  // nothing better can serve this problem; the text says what it lacks
+  kOnly,      // the op has a single kernel (copy, fill, ...)
+};
+std::string_view Name(ChoiceReason reason);  // "table", "model", "forced", "fallback", "only"
+
+struct KernelChoice {
+  std::string_view kernel;  // points at the KernelInfo's name, which lives as long as its Backend
+  ChoiceReason reason = ChoiceReason::kOnly;
+  double estimated_seconds = 0;
+};
+
+// One row of an Explain answer, best first.
+struct Candidate {
+  std::string_view kernel;
+  bool feasible = false;
+  std::string why_not;  // empty when feasible: "k=70 is not a multiple of 16 (16-byte rows)"
+  double modelled_seconds = 0;  // 0 when infeasible
+  double measured_seconds = 0;  // from the tuning table; 0 when it has no entry
+  bool chosen = false;
+};
+
+}  // namespace gemmd::kernels
+
+#endif  // GEMMD_KERNELS_KERNEL_H_

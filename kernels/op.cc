@@ -1,0 +1,141 @@
+#include "kernels/op.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace gemmd::kernels {
+namespace {
+
+template <class... Fs>
+struct Overload : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overload(Fs...) -> Overload<Fs...>;
+
+int64_t CeilDiv(int64_t value, int64_t divisor) {
+  return value / divisor + (value % divisor != 0 ? 1 : 0);
+}
+
+double SizeOf(const TensorRef& tensor) {
+  double bytes = SizeBytes(tensor.dtype);
+  for (int i = 0; i < tensor.shape.rank; ++i) bytes *= static_cast<double>(tensor.shape[i]);
+  return bytes;
+}
+
+}  // namespace
+
+std::string_view Name(ScaleGranularity granularity) {
+  switch (granularity) {
+    case ScaleGranularity::kNone:
+      return "none";
+    case ScaleGranularity::kPerTensor:
+      return "tensor";
+    case ScaleGranularity::kPerRow:
+      return "row";
+    case ScaleGranularity::kBlock1x128:
+      return "1x128";
+    case ScaleGranularity::kBlock128x128:
+      return "128x128";
+  }
+  return "unknown";
+}
+
+Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
+  Dims scales;
+  if (granularity == ScaleGranularity::kNone || shape.rank < 2) return scales;
+  const int64_t rows = shape[shape.rank - 2];
+  const int64_t blocks = CeilDiv(shape[shape.rank - 1], kScaleBlock);
+  const auto push = [&scales](int64_t extent) { scales[scales.rank++] = extent; };
+  if (shape.rank == 3) push(shape[0]);
+  switch (granularity) {
+    case ScaleGranularity::kNone:
+      break;
+    case ScaleGranularity::kPerTensor:
+      push(1);
+      break;
+    case ScaleGranularity::kPerRow:
+      push(rows);
+      break;
+    case ScaleGranularity::kBlock1x128:
+      push(rows);
+      push(blocks);
+      break;
+    case ScaleGranularity::kBlock128x128:
+      push(CeilDiv(rows, kScaleBlock));
+      push(blocks);
+      break;
+  }
+  return scales;
+}
+
+std::string_view Name(const Op& op) {
+  // By the variant's index: one row per alternative, in its order.
+  constexpr std::string_view kNames[] = {"matmul", "quantize", "convert", "copy",
+                                         "fill",   "write",    "read"};
+  static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
+  return kNames[op.index()];
+}
+
+void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access)> fn) {
+  std::visit(Overload{[&](const MatmulOp& matmul) {
+                        fn(matmul.a.values, Access::kRead);
+                        if (matmul.a.scales) fn(*matmul.a.scales, Access::kRead);
+                        fn(matmul.b.values, Access::kRead);
+                        if (matmul.b.scales) fn(*matmul.b.scales, Access::kRead);
+                        if (matmul.c) fn(*matmul.c, Access::kRead);
+                        if (matmul.bias) fn(*matmul.bias, Access::kRead);
+                        fn(matmul.d, Access::kWrite);
+                      },
+                      [&](const QuantizeOp& quantize) {
+                        fn(quantize.src, Access::kRead);
+                        fn(quantize.dst, Access::kWrite);
+                        fn(quantize.scales, Access::kWrite);
+                      },
+                      [&](const ConvertOp& convert) {
+                        fn(convert.src, Access::kRead);
+                        fn(convert.dst, Access::kWrite);
+                      },
+                      [&](const CopyOp& copy) {
+                        fn(copy.src, Access::kRead);
+                        fn(copy.dst, Access::kWrite);
+                      },
+                      [&](const FillOp& fill) { fn(fill.dst, Access::kWrite); },
+                      [&](const WriteOp& write) { fn(write.dst, Access::kWrite); },
+                      [&](const ReadOp& read) { fn(read.src, Access::kRead); }},
+             op);
+}
+
+std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots) {
+  std::vector<bool> written(std::max(num_slots, 0), false);
+  for (const Op& op : ops) {
+    ForEachTensor(op, [&](const TensorRef& tensor, Access access) {
+      if (access != Access::kWrite || tensor.slot < 0 || tensor.slot >= num_slots) return;
+      written[tensor.slot] = true;
+    });
+  }
+  return written;
+}
+
+double Flops(const Op& op) {
+  const auto* matmul = std::get_if<MatmulOp>(&op);
+  if (matmul == nullptr) return 0;
+  double flops = 2;
+  const Dims& a = matmul->a.values.shape;
+  const Dims& b = matmul->b.values.shape;
+  for (int i = 0; i < a.rank; ++i) flops *= static_cast<double>(a[i]);
+  return b.rank >= 2 ? flops * static_cast<double>(b[b.rank - 2]) : 0;
+}
+
+double Bytes(const Op& op) {
+  double bytes = 0;
+  ForEachTensor(op, [&](const TensorRef& tensor, Access) { bytes += SizeOf(tensor); });
+  const auto* matmul = std::get_if<MatmulOp>(&op);
+  // beta = 0 does not read c.
+  if (matmul != nullptr && matmul->c && matmul->beta == 0) bytes -= SizeOf(*matmul->c);
+  // Inline data move once more, on the host's side of the copy.
+  if (std::holds_alternative<WriteOp>(op) || std::holds_alternative<ReadOp>(op)) bytes *= 2;
+  return bytes;
+}
+
+}  // namespace gemmd::kernels

@@ -1,0 +1,39 @@
+// The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
+// tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
+// op_validate.cc.
+
+#ifndef GEMMD_KERNELS_OP_VALIDATE_H_
+#define GEMMD_KERNELS_OP_VALIDATE_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::validate {
+
+// A tensor of the op being checked, under the name that errors call it by, and the bytes it may
+// touch once they are known to lie inside its slot.
+struct View {
+  absl::string_view name;
+  const TensorRef* tensor = nullptr;
+  Access access = Access::kRead;
+  ByteRange range;
+};
+
+// Enum, rank, slot, extents, strides, alignment, bounds; for a written one also read-only slots and
+// strides that map two elements to one address. Fills view.range.
+absl::Status CheckTensor(View& view, absl::Span<const SlotInfo> slots);
+
+// INVALID_ARGUMENT when both lie in one slot and their byte ranges meet.
+absl::Status CheckApart(const View& written, const View& other);
+
+absl::Status CheckShape(const View& view, const Dims& expected, absl::string_view expected_from);
+absl::Status CheckSameShape(const View& left, const View& right);
+
+// "e4m3 is not one of f32, bf16, f16 ..." unless `view`'s dtype is in `allowed`.
+absl::Status CheckDType(const View& view, absl::Span<const DType> allowed);
+
+}  // namespace gemmd::kernels::validate
+
+#endif  // GEMMD_KERNELS_OP_VALIDATE_H_
