@@ -1,0 +1,150 @@
+#include "server/config/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "server/config/fields.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+constexpr std::string_view kUnixAbstract = "unix-abstract:";
+constexpr size_t kMaxUnixBytes = 107;  // sockaddr_un::sun_path, less a NUL
+constexpr int kMaxPort = 65535;
+
+absl::Status Invalid(const std::string& path, const std::string& message) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", message));
+}
+
+struct HostPort {
+  std::string host;
+  std::string port;
+  bool brackets = false;
+};
+
+std::optional<HostPort> Split(std::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  HostPort split{std::string(address.substr(0, colon)), std::string(address.substr(colon + 1))};
+  if (split.host.size() >= 2 && split.host.front() == '[' && split.host.back() == ']') {
+    split.host = split.host.substr(1, split.host.size() - 2);
+    split.brackets = true;
+  }
+  if (split.host.empty() || split.port.empty()) return std::nullopt;
+  return split;
+}
+
+bool IsPort(const std::string& port) {
+  if (port.empty() || port.size() > 5) return false;
+  int value = 0;
+  for (const char digit : port) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(digit))) return false;
+    value = value * 10 + (digit - '0');
+  }
+  return value <= kMaxPort;
+}
+
+enum class HostKind { kWrong, kLoopback, kOther };
+
+HostKind Classify(const HostPort& address) {
+  if (address.brackets) {
+    in6_addr v6;
+    if (inet_pton(AF_INET6, address.host.c_str(), &v6) != 1) return HostKind::kWrong;
+    return IN6_IS_ADDR_LOOPBACK(&v6) ? HostKind::kLoopback : HostKind::kOther;
+  }
+  if (address.host == "localhost") return HostKind::kLoopback;
+  in_addr v4;
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) != 1) return HostKind::kWrong;
+  return ntohl(v4.s_addr) >> 24 == 127 ? HostKind::kLoopback : HostKind::kOther;
+}
+
+// gRPC reads a Unix address as a URI: a character outside this set would change its meaning.
+bool IsUriPathChar(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+         std::string_view("-_.~!$&'()*+,;=:@/").find(c) != std::string_view::npos;
+}
+
+absl::Status CheckUnixName(const std::string& path, std::string_view name, const char* what) {
+  if (name.empty()) {
+    return Invalid(path, absl::StrCat("an empty ", what, "; give 1 to ", kMaxUnixBytes, " bytes"));
+  }
+  if (name.size() > kMaxUnixBytes) {
+    return Invalid(path, absl::StrCat(what, " ", Quoted(name), " of ", name.size(),
+                                      " bytes is above ", kMaxUnixBytes, "; choose a shorter one"));
+  }
+  for (const char c : name) {
+    if (!IsUriPathChar(c)) {
+      return Invalid(path, absl::StrCat(what, " ", Quoted(name), " has the character ",
+                                        Quoted(std::string_view(&c, 1)),
+                                        "; use letters, digits and -_.~!$&'()*+,;=:@/"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Splits and checks everything but which host it is.
+absl::Status CheckTcp(const std::string& path, std::string_view address, HostKind* kind) {
+  const std::optional<HostPort> split = Split(address);
+  if (!split) {
+    return Invalid(path, absl::StrCat(Quoted(address), " is not host:port; give for example ",
+                                      "127.0.0.1:8470 or [::1]:8470"));
+  }
+  if (!IsPort(split->port)) {
+    return Invalid(path, absl::StrCat("port ", Quoted(split->port), " is not in 0 to ", kMaxPort,
+                                      "; give a number, 0 for any free port"));
+  }
+  *kind = Classify(*split);
+  if (*kind == HostKind::kWrong) {
+    return Invalid(path, absl::StrCat("host ", Quoted(split->host), " is not an IP address; give ",
+                                      "127.0.0.1, localhost, or an IPv6 address in brackets"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsUnixPath(std::string_view address) { return address.starts_with(kUnix); }
+
+bool HasFreePort(std::string_view address) {
+  const std::optional<HostPort> split = Split(address);
+  return split && !address.starts_with(kUnix) && !address.starts_with(kUnixAbstract) &&
+         split->port.find_first_not_of('0') == std::string::npos;
+}
+
+absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path) {
+  if (!socket_path.empty() && !socket_path.starts_with('/')) {
+    return Invalid(path, absl::StrCat(Quoted(socket_path),
+                                      " is a relative path; give an absolute one, such as ",
+                                      "/run/gemmd/gemmd.sock"));
+  }
+  return CheckUnixName(path, socket_path, "socket path");
+}
+
+absl::Status CheckListenAddress(const std::string& path, std::string_view address) {
+  if (address.empty()) {
+    return Invalid(path, "none given; give for example 127.0.0.1:8470 or unix:/run/gemmd.sock");
+  }
+  if (IsUnixPath(address)) return CheckSocketPath(path, address.substr(kUnix.size()));
+  if (address.starts_with(kUnixAbstract)) {
+    return CheckUnixName(path, address.substr(kUnixAbstract.size()), "abstract socket name");
+  }
+  HostKind kind = HostKind::kWrong;
+  if (absl::Status status = CheckTcp(path, address, &kind); !status.ok()) return status;
+  if (kind == HostKind::kLoopback) return absl::OkStatus();
+  return Invalid(path, absl::StrCat(Quoted(address),
+                                    " is not a loopback address, and this version speaks plaintext "
+                                    "only; listen on 127.0.0.1, [::1] or a Unix socket and put a "
+                                    "TLS proxy in front for other machines"));
+}
+
+absl::Status CheckMetricsAddress(const std::string& path, std::string_view address) {
+  HostKind kind = HostKind::kWrong;
+  return CheckTcp(path, address, &kind);
+}
+
+}  // namespace gemmd::server

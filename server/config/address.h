@@ -1,0 +1,32 @@
+// What an address in the config file may look like. Each check returns the error after the field's
+// path: value, limit, remedy.
+
+#ifndef GEMMD_SERVER_CONFIG_ADDRESS_H_
+#define GEMMD_SERVER_CONFIG_ADDRESS_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace gemmd::server {
+
+// "127.0.0.1:8470", "[::1]:8470", "localhost:0", "unix:/path", "unix-abstract:name". A host that is
+// not loopback is refused: this version speaks plaintext.
+absl::Status CheckListenAddress(const std::string& path, std::string_view address);
+
+// host:port or [v6]:port. Any interface: the numbers are no tenant's data, and a scraper on another
+// machine has to reach them.
+absl::Status CheckMetricsAddress(const std::string& path, std::string_view address);
+
+// An absolute path that fits a Unix socket's address.
+absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path);
+
+// True for an address that names a file.
+bool IsUnixPath(std::string_view address);
+// True for a TCP address with port 0, of which there may be several.
+bool HasFreePort(std::string_view address);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_CONFIG_ADDRESS_H_

@@ -1,0 +1,118 @@
+#include "server/config/convert.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/config/address.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr int64_t kMaxTtlMs = int64_t{365} * 24 * 3600 * 1000;  // a year
+
+SessionConfig ConvertSession(const v1::SessionConfig& message, Fields& fields) {
+  const SessionConfig defaults;
+  const auto ms = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
+  const int64_t min_ms =
+      fields.Int("session.min_ttl_ms", message.min_ttl_ms(), {1, kMaxTtlMs}, ms(defaults.min_ttl));
+  const int64_t max_ms = fields.Int(
+      "session.max_ttl_ms", message.max_ttl_ms(),
+      {.min = min_ms, .max = kMaxTtlMs, .min_field = "session.min_ttl_ms"}, ms(defaults.max_ttl));
+  const int64_t default_ms = fields.Int(
+      "session.default_ttl_ms", message.default_ttl_ms(),
+      {min_ms, max_ms, "session.min_ttl_ms", "session.max_ttl_ms"}, ms(defaults.default_ttl));
+  const int64_t grace_ms = fields.Int("session.default_grace_ms", message.default_grace_ms(),
+                                      {1, kMaxTtlMs}, ms(defaults.default_grace));
+  return {absl::Milliseconds(default_ms), absl::Milliseconds(min_ms), absl::Milliseconds(max_ms),
+          absl::Milliseconds(grace_ms)};
+}
+
+SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fields) {
+  const SchedulerConfig defaults;
+  return {
+      .lookahead = absl::Microseconds(fields.Int("scheduler.lookahead_us", message.lookahead_us(),
+                                                 {10, 1000000},
+                                                 absl::ToInt64Microseconds(defaults.lookahead))),
+      .aging = absl::Milliseconds(fields.Int("scheduler.aging_ms", message.aging_ms(), {1, 60000},
+                                             absl::ToInt64Milliseconds(defaults.aging))),
+      .inline_below = absl::Microseconds(
+          fields.Int("scheduler.inline_below_us", message.inline_below_us(), {0, 1000},
+                     absl::ToInt64Microseconds(defaults.inline_below))),
+  };
+}
+
+DrainConfig ConvertDrain(const v1::DrainConfig& message, Fields& fields) {
+  const DrainConfig defaults;
+  return {
+      .notice = absl::Milliseconds(fields.Int("drain.notice_ms", message.notice_ms(), {0, 60000},
+                                              absl::ToInt64Milliseconds(defaults.notice))),
+      .limit = absl::Milliseconds(fields.Int("drain.limit_ms", message.limit_ms(), {0, 600000},
+                                             absl::ToInt64Milliseconds(defaults.limit))),
+  };
+}
+
+ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
+  if (!message.socket_path().empty()) {
+    fields.Fail(CheckSocketPath("share.socket_path", message.socket_path()));
+  }
+  return {message.disabled(), message.socket_path()};
+}
+
+LogConfig ConvertLog(const v1::LogConfig& message, Fields& fields) {
+  LogConfig log;
+  switch (message.format()) {
+    case v1::LogConfig::FORMAT_TEXT:
+      log.format = LogFormat::kText;
+      break;
+    case v1::LogConfig::FORMAT_JSON:
+      log.format = LogFormat::kJson;
+      break;
+    default:
+      fields.Fail("log.format", absl::StrCat(message.format(), " is not a format; give ",
+                                             "FORMAT_TEXT or FORMAT_JSON"));
+  }
+  switch (message.level()) {
+    case v1::LogConfig::LEVEL_INFO:
+      log.level = LogLevel::kInfo;
+      break;
+    case v1::LogConfig::LEVEL_DEBUG:
+      log.level = LogLevel::kDebug;
+      break;
+    case v1::LogConfig::LEVEL_WARNING:
+      log.level = LogLevel::kWarning;
+      break;
+    case v1::LogConfig::LEVEL_ERROR:
+      log.level = LogLevel::kError;
+      break;
+    default:
+      fields.Fail("log.level", absl::StrCat(message.level(), " is not a level; give LEVEL_DEBUG, ",
+                                            "LEVEL_INFO, LEVEL_WARNING or LEVEL_ERROR"));
+  }
+  log.sample_calls =
+      fields.Int("log.sample_calls", message.sample_calls(), {.min = 0}, log.sample_calls);
+  return log;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
+                                     absl::Span<const std::string> extra_listeners,
+                                     absl::Span<const std::string> known_devices) {
+  Fields fields;
+  Config config;
+  const Limits top = ConvertTopLimits(message.limits(), fields);
+  config.tenants = ConvertTenants(message, top, fields);
+  config.listeners = ConvertListeners(message, extra_listeners, config.tenants, fields);
+  config.devices = ConvertDevices(message, known_devices, fields);
+  config.session = ConvertSession(message.session(), fields);
+  config.scheduler = ConvertScheduler(message.scheduler(), fields);
+  config.drain = ConvertDrain(message.drain(), fields);
+  config.share = ConvertShare(message.share(), fields);
+  config.metrics_address = message.metrics().address();
+  if (!config.metrics_address.empty()) {
+    fields.Fail(CheckMetricsAddress("metrics.address", config.metrics_address));
+  }
+  config.log = ConvertLog(message.log(), fields);
+  if (!fields.status().ok()) return fields.status();
+  return config;
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,38 @@
+// From the parsed config message to a Config: defaults filled in, every rule checked.
+
+#ifndef GEMMD_SERVER_CONFIG_CONVERT_H_
+#define GEMMD_SERVER_CONFIG_CONVERT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "gemmd/v1/config.pb.h"
+#include "server/config/fields.h"
+#include "server/engine/config.h"
+
+namespace gemmd::server {
+
+// `known_devices`: the devices this build can open; empty means any "cpu:N".
+absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
+                                     absl::Span<const std::string> extra_listeners,
+                                     absl::Span<const std::string> known_devices);
+
+// The parts, each in a file of its own. Errors go to `fields`.
+Limits ConvertTopLimits(const v1::LimitsConfig& message, Fields& fields);
+// What the tenant leaves at 0 comes from `top`.
+Limits ConvertTenantLimits(const std::string& path, const v1::LimitsConfig& message,
+                           const Limits& top, Fields& fields);
+std::vector<TenantConfig> ConvertTenants(const v1::ServerConfig& message, const Limits& top,
+                                         Fields& fields);
+std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
+                                             absl::Span<const std::string> extra_listeners,
+                                             absl::Span<const TenantConfig> tenants,
+                                             Fields& fields);
+std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
+                                         absl::Span<const std::string> known_devices,
+                                         Fields& fields);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_CONFIG_CONVERT_H_

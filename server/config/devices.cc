@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/config/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr size_t kMaxKernelNameBytes = 128;
+constexpr int64_t kMaxThreads = 4096;
+
+// "cpu:0", "cpu:12": no sign, no leading zero.
+bool IsCpuName(std::string_view name) {
+  constexpr std::string_view kPrefix = "cpu:";
+  if (!name.starts_with(kPrefix)) return false;
+  const std::string_view digits = name.substr(kPrefix.size());
+  if (digits.empty() || digits.size() > 3 || (digits.size() > 1 && digits[0] == '0')) return false;
+  return std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool IsKernelName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxKernelNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  std::string_view("_.:/-").find(c) != std::string_view::npos;
+         });
+}
+
+void CheckDeviceName(const std::string& path, const std::string& name,
+                     absl::Span<const std::string> known_devices, Fields& fields) {
+  if (known_devices.empty()) {
+    if (IsCpuName(name)) return;
+    return fields.Fail(path, absl::StrCat(Quoted(name), " is not a device of this build, which ",
+                                          "has CPU devices only; give cpu:0"));
+  }
+  if (std::find(known_devices.begin(), known_devices.end(), name) != known_devices.end()) return;
+  fields.Fail(path, absl::StrCat(Quoted(name), " is not a device of this machine; give one of ",
+                                 absl::StrJoin(known_devices, ", ")));
+}
+
+}  // namespace
+
+std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
+                                         absl::Span<const std::string> known_devices,
+                                         Fields& fields) {
+  std::vector<DeviceConfig> devices;
+  absl::flat_hash_set<std::string> names;
+  for (int i = 0; i < message.devices_size(); ++i) {
+    const v1::DeviceConfig& device = message.devices(i);
+    const std::string path = absl::StrCat("devices[", i, "]");
+    CheckDeviceName(absl::StrCat(path, ".name"), device.name(), known_devices, fields);
+    if (!names.insert(device.name()).second) {
+      fields.Fail(absl::StrCat(path, ".name"), absl::StrCat(Quoted(device.name()),
+                                                            " is listed above; list a device "
+                                                            "once"));
+    }
+    for (int k = 0; k < device.disabled_kernels_size(); ++k) {
+      if (IsKernelName(device.disabled_kernels(k))) continue;
+      fields.Fail(absl::StrCat(path, ".disabled_kernels[", k, "]"),
+                  absl::StrCat(Quoted(device.disabled_kernels(k)), " is not a kernel's or a ",
+                               "family's name; give one of those that gemmctl kernels lists"));
+    }
+    devices.push_back(
+        {.name = device.name(),
+         .memory_bytes = fields.IntOrUnset(absl::StrCat(path, ".memory_bytes"),
+                                           device.memory_bytes(), {.max = kMaxConfigBytes}),
+         .threads = static_cast<int>(fields.IntOrUnset(absl::StrCat(path, ".threads"),
+                                                       device.threads(), {.max = kMaxThreads})),
+         .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()}});
+  }
+  if (devices.empty()) devices.emplace_back();
+  return devices;
+}
+
+}  // namespace gemmd::server

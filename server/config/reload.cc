@@ -1,0 +1,31 @@
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "server/config/load.h"
+
+namespace gemmd::server {
+namespace {
+
+absl::Status CannotChange(const char* path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ": cannot change while running; restart gemmd"));
+}
+
+// The top level's; every tenant carries it.
+int64_t MaxMessageBytes(const Config& config) {
+  return config.tenants.empty() ? 0 : config.tenants.front().limits.max_message_bytes;
+}
+
+}  // namespace
+
+absl::Status CheckReload(const Config& current, const Config& next) {
+  if (current.listeners != next.listeners) return CannotChange("listeners");
+  if (current.devices != next.devices) return CannotChange("devices");
+  if (MaxMessageBytes(current) != MaxMessageBytes(next)) {
+    return CannotChange("limits.max_message_bytes");
+  }
+  if (current.share != next.share) return CannotChange("share");
+  if (current.metrics_address != next.metrics_address) return CannotChange("metrics.address");
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,48 @@
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "server/config/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr size_t kMaxNameBytes = 32;
+
+bool IsName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+         });
+}
+
+}  // namespace
+
+std::vector<TenantConfig> ConvertTenants(const v1::ServerConfig& message, const Limits& top,
+                                         Fields& fields) {
+  std::vector<TenantConfig> tenants;
+  absl::flat_hash_set<std::string> names;
+  for (int i = 0; i < message.tenants_size(); ++i) {
+    const v1::Tenant& tenant = message.tenants(i);
+    const std::string path = absl::StrCat("tenants[", i, "]");
+    if (!IsName(tenant.name())) {
+      fields.Fail(absl::StrCat(path, ".name"),
+                  absl::StrCat(Quoted(tenant.name()), " is not a tenant's name; give 1 to ",
+                               kMaxNameBytes, " of a-z, 0-9 and -"));
+    }
+    if (!names.insert(tenant.name()).second) {
+      fields.Fail(absl::StrCat(path, ".name"), absl::StrCat(Quoted(tenant.name()),
+                                                            " is taken by a tenant above; give "
+                                                            "each tenant a name of its own"));
+    }
+    tenants.push_back(
+        {.name = tenant.name(),
+         .weight = fields.Double(absl::StrCat(path, ".weight"), tenant.weight(), 0.01, 100, 1),
+         .limits =
+             ConvertTenantLimits(absl::StrCat(path, ".limits"), tenant.limits(), top, fields)});
+  }
+  if (tenants.empty()) tenants.push_back({.limits = top});
+  return tenants;
+}
+
+}  // namespace gemmd::server

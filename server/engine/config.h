@@ -1,0 +1,106 @@
+// Config: the config file, checked, with every default filled in. A plain value, immutable once
+// built; whoever needs part of it gets that part through the constructor. server/config makes it
+// from the textproto and knows the file's schema.
+
+#ifndef GEMMD_SERVER_ENGINE_CONFIG_H_
+#define GEMMD_SERVER_ENGINE_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace gemmd::server {
+
+struct Limits {
+  int64_t max_message_bytes = 4 << 20;
+  int max_ops = 4096;
+  int64_t max_inline_bytes = (4 << 20) - (64 << 10);
+  int max_sessions = 256;
+  int max_buffers = 65536;
+  int64_t max_buffer_bytes = 0;  // 0: bounded by the devices alone
+  int max_plans = 1024;
+  int max_queued_programs = 4096;
+  int max_streams = 512;
+  int window_batches = 64;
+  int64_t window_bytes = 32 << 20;
+  int idempotency_entries = 256;
+  absl::Duration max_program_time = absl::Minutes(1);  // of the device, by the cost model
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+struct TenantConfig {
+  std::string name = "default";
+  double weight = 1.0;
+  Limits limits;  // complete: the top level's where the tenant set none
+  friend bool operator==(const TenantConfig&, const TenantConfig&) = default;
+};
+
+struct ListenerConfig {
+  std::string address;  // as gRPC takes it: "127.0.0.1:8470", "unix:/path", "unix-abstract:name"
+  std::string tenant = "default";
+  int unix_mode = 0660;
+  friend bool operator==(const ListenerConfig&, const ListenerConfig&) = default;
+};
+
+struct DeviceConfig {
+  std::string name = "cpu:0";
+  int64_t memory_bytes = 0;  // 0: the backend's default
+  int threads = 0;           // 0: the cores this process may use
+  std::vector<std::string> disabled_kernels;
+  friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
+};
+
+struct SessionConfig {
+  absl::Duration default_ttl = absl::Seconds(30);
+  absl::Duration min_ttl = absl::Seconds(1);
+  absl::Duration max_ttl = absl::Hours(1);
+  absl::Duration default_grace = absl::Seconds(2);
+  friend bool operator==(const SessionConfig&, const SessionConfig&) = default;
+};
+
+struct SchedulerConfig {
+  absl::Duration lookahead = absl::Milliseconds(2);
+  absl::Duration aging = absl::Milliseconds(100);
+  absl::Duration inline_below = absl::Microseconds(50);
+  friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
+};
+
+struct DrainConfig {
+  absl::Duration notice = absl::Seconds(1);
+  absl::Duration limit = absl::Seconds(20);
+  friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
+};
+
+struct ShareConfig {
+  bool disabled = false;
+  std::string socket_path;  // empty: an abstract socket of a random name
+  friend bool operator==(const ShareConfig&, const ShareConfig&) = default;
+};
+
+enum class LogFormat { kText, kJson };
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+struct LogConfig {
+  LogFormat format = LogFormat::kText;
+  LogLevel level = LogLevel::kInfo;
+  int sample_calls = 0;  // 0: successful calls are not logged at INFO
+  friend bool operator==(const LogConfig&, const LogConfig&) = default;
+};
+
+struct Config {
+  std::vector<ListenerConfig> listeners;
+  std::vector<DeviceConfig> devices;
+  std::vector<TenantConfig> tenants;  // never empty; contains every listener's tenant
+  SessionConfig session;
+  SchedulerConfig scheduler;
+  DrainConfig drain;
+  ShareConfig share;
+  std::string metrics_address;  // empty: none
+  LogConfig log;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_CONFIG_H_

@@ -1,0 +1,50 @@
+// Device: a backend, the lane that feeds it, and the counts that describe it.
+
+#ifndef GEMMD_SERVER_ENGINE_DEVICE_H_
+#define GEMMD_SERVER_ENGINE_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+#include "server/engine/lane.h"
+#include "server/engine/metrics.h"
+
+namespace prometheus {
+class Gauge;
+}
+
+namespace gemmd::server {
+
+class Device {
+ public:
+  Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
+         const Clock& clock, Metrics& metrics);
+
+  const std::string& name() const { return backend_->info().name; }
+  kernels::Backend& backend() { return *backend_; }
+  Lane& lane() { return lane_; }
+
+  // Kept by Buffer.
+  void AddBuffer(kernels::MemoryKind kind, int64_t bytes);
+  void RemoveBuffer(kernels::MemoryKind kind, int64_t bytes);
+  int64_t buffers() const { return buffers_.load(std::memory_order_relaxed); }
+  int64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  prometheus::Gauge& BytesGauge(kernels::MemoryKind kind);
+
+  std::unique_ptr<kernels::Backend> backend_;
+  prometheus::Gauge& buffers_gauge_;
+  prometheus::Gauge& device_bytes_gauge_;
+  prometheus::Gauge& shared_bytes_gauge_;
+  std::atomic<int64_t> buffers_{0};
+  std::atomic<int64_t> used_bytes_{0};
+  Lane lane_;  // last: its stream ends before the backend does
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_DEVICE_H_

@@ -1,0 +1,70 @@
+// Job: one program on its way through a lane, with everything it needs to run and to answer.
+
+#ifndef GEMMD_SERVER_ENGINE_JOB_H_
+#define GEMMD_SERVER_ENGINE_JOB_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "server/engine/buffer.h"
+#include "server/engine/session_use.h"
+#include "server/engine/tenant.h"
+
+namespace gemmd::server {
+
+enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
+inline constexpr int kPriorities = 3;
+std::string_view Name(Priority priority);  // "high", "normal", "low"
+
+// Jobs of one Queue stream that stand or fall together: once the one at position p has failed,
+// those after p are answered ABORTED instead of run. A batch with `resume` starts a new chain.
+class Chain {
+ public:
+  void Fail(int64_t position);
+  // ABORTED, naming the failed position, when one before `position` has failed.
+  absl::Status Check(int64_t position) const;
+
+ private:
+  std::atomic<int64_t> failed_at_{INT64_MAX};
+};
+
+struct JobResult {
+  absl::Status status;
+  kernels::LaunchResult launch;  // empty when it never ran
+  double queue_seconds = 0;      // accepted to started
+};
+
+// Shared by the lane and by whoever may want to cancel it; hence shared_ptr.
+struct Job {
+  using Done = absl::AnyInvocable<void(JobResult) &&>;
+
+  std::shared_ptr<const kernels::Program> program;
+  kernels::Bindings bindings;
+  std::vector<BufferLease> leases;  // what `bindings` points into
+  SessionUse use;                   // keeps the session's end waiting
+  Charge charge;                    // of the tenant's queued programs
+  Tenant* tenant = nullptr;
+  uint64_t session_key = 0;  // dense, never reused; what fairness within a tenant is counted by
+  Priority priority = Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::shared_ptr<Chain> chain;  // null outside a Queue stream
+  int64_t chain_position = 0;
+  // Runs exactly once, on any thread, with no lock held.
+  Done done;
+
+  // The lane's own.
+  double estimate = 0;  // seconds, corrected by what programs of its size took lately
+  absl::Time accepted;
+  enum class State : uint8_t { kQueued, kLaunched, kAnswered } state = State::kQueued;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_JOB_H_

@@ -1,0 +1,255 @@
+#include "server/engine/lane.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/reason.h"
+
+namespace gemmd::server {
+namespace {
+
+// How long a submitter pumps for others before the lane's thread takes over.
+constexpr absl::Duration kBorrowedTime = absl::Microseconds(200);
+// How much one completion moves the estimate's correction.
+constexpr double kFeedbackGain = 0.1;
+
+}  // namespace
+
+int Lane::Feedback::Bucket(double seconds) {
+  // 2^-30 s is about 1 ns: bucket 0.
+  const int bucket = std::ilogb(std::max(seconds, 1e-9)) + 30;
+  return std::clamp(bucket, 0, 39);
+}
+
+double Lane::Feedback::Corrected(double estimate) const {
+  return estimate * ratio_[Bucket(estimate)];
+}
+
+void Lane::Feedback::Observe(double estimate, double actual) {
+  if (!(estimate > 0) || !(actual >= 0)) return;
+  double& ratio = ratio_[Bucket(estimate)];
+  ratio += kFeedbackGain * (std::clamp(actual / estimate, 0.01, 100.0) - ratio);
+}
+
+Lane::Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
+           Metrics& metrics)
+    : clock_(clock),
+      metrics_(metrics, backend.info().name),
+      lookahead_(config.lookahead),
+      queue_(config.aging),
+      stream_(backend.CreateStream({.inline_below = config.inline_below})),
+      thread_([this] { Run(); }) {}
+
+void Lane::Stop() {
+  std::vector<std::shared_ptr<Job>> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    // Nothing new is launched from here on; a submitter that is pumping finds the queue empty.
+    while (std::shared_ptr<Job> job = queue_.Pop(clock_.Now())) {
+      job->state = Job::State::kAnswered;
+      left.push_back(std::move(job));
+    }
+  }
+  const absl::Status status = WithReason(
+      absl::UnavailableError("the server is stopping; go to another"), reason::kDraining);
+  for (auto& job : left) Answer(*job, {.status = status});
+  thread_.join();
+  stream_.reset();
+}
+
+absl::Status Lane::Submit(std::shared_ptr<Job> job) {
+  const absl::Time now = clock_.Now();
+  job->accepted = now;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      return WithReason(absl::UnavailableError("the server is stopping; go to another"),
+                        reason::kDraining);
+    }
+    job->estimate = feedback_.Corrected(job->program->estimated_seconds());
+    if (job->deadline != absl::InfiniteFuture()) {
+      const double left = absl::ToDoubleSeconds(job->deadline - now);
+      const double wait = launched_seconds_ + queue_.WaitSeconds(*job->tenant);
+      if (wait + job->estimate > left) {
+        return WithReason(
+            absl::DeadlineExceededError(absl::StrCat(
+                "needs about ", absl::FormatDuration(absl::Seconds(job->estimate)),
+                " after a wait of ", absl::FormatDuration(absl::Seconds(wait)),
+                ", the deadline is in ", absl::FormatDuration(absl::Seconds(std::max(left, 0.0))),
+                "; nothing ran; allow more time or send less")),
+            reason::kDeadline);
+      }
+    }
+    metrics_.Accepted();
+    queue_.Push(std::move(job));
+  }
+  Pump(/*on_lane_thread=*/false);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Job> Lane::TakeNext(
+    std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped) {
+  const absl::Time now = clock_.Now();
+  while (!queue_.empty()) {
+    // One program is always let through, however long; a second only while the first leaves room.
+    if (launched_ > 0 && absl::Seconds(launched_seconds_) >= lookahead_) return nullptr;
+    std::shared_ptr<Job> job = queue_.Pop(now);
+    absl::Status drop;
+    if (job->deadline <= now) {
+      drop = WithReason(absl::DeadlineExceededError(absl::StrCat(
+                            "the deadline passed while queued for ",
+                            absl::FormatDuration(now - job->accepted), "; nothing ran")),
+                        reason::kDeadline);
+    } else if (job->chain != nullptr) {
+      drop = job->chain->Check(job->chain_position);
+    }
+    if (drop.ok()) {
+      job->state = Job::State::kLaunched;
+      ++launched_;
+      launched_seconds_ += job->estimate;
+      return job;
+    }
+    job->state = Job::State::kAnswered;
+    if (job->chain != nullptr) job->chain->Fail(job->chain_position);
+    queue_.Correct(*job->tenant, job->session_key, -job->estimate);
+    dropped.emplace_back(std::move(job), std::move(drop));
+  }
+  return nullptr;
+}
+
+void Lane::Pump(bool on_lane_thread) {
+  const absl::Time start = on_lane_thread ? absl::InfinitePast() : clock_.Now();
+  std::vector<std::pair<std::shared_ptr<Job>, absl::Status>> dropped;
+  mutex_.Lock();
+  if (pumping_ || (handed_over_ && !on_lane_thread)) {
+    mutex_.Unlock();
+    return;
+  }
+  pumping_ = true;
+  while (true) {
+    std::shared_ptr<Job> job = TakeNext(dropped);
+    if (job == nullptr && dropped.empty()) break;
+    mutex_.Unlock();
+    for (auto& [late, status] : dropped) {
+      Answer(*late, {.status = std::move(status),
+                     .queue_seconds = absl::ToDoubleSeconds(clock_.Now() - late->accepted)});
+    }
+    dropped.clear();
+    if (job != nullptr) Launch(std::move(job));
+    const bool weary = !on_lane_thread && clock_.Now() - start > kBorrowedTime;
+    mutex_.Lock();
+    if (weary && !queue_.empty()) {
+      handed_over_ = true;
+      break;
+    }
+  }
+  // In one critical section with the last look at the queue: who submits after it pumps for itself.
+  if (on_lane_thread) handed_over_ = false;
+  pumping_ = false;
+  UpdateGauges();
+  mutex_.Unlock();
+}
+
+void Lane::Answer(Job& job, JobResult result) {
+  Job::Done done = std::move(job.done);
+  job.leases.clear();
+  job.charge.Release();
+  std::move(done)(std::move(result));
+  job.use = SessionUse();
+  metrics_.Answered();
+}
+
+void Lane::Launch(std::shared_ptr<Job> job) {
+  const absl::Time begin = clock_.Now();
+  Job& launched = *job;
+  stream_->Launch(launched.program, std::move(launched.bindings),
+                  [this, job = std::move(job)](kernels::LaunchResult result) {
+                    Complete(job, std::move(result));
+                  });
+  metrics_.Launched(absl::ToDoubleSeconds(clock_.Now() - begin));
+}
+
+void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launch) {
+  JobResult result{.status = launch.status, .launch = std::move(launch), .queue_seconds = 0};
+  result.queue_seconds =
+      std::max(0.0, absl::ToDoubleSeconds(result.launch.started - job->accepted));
+  if (!result.status.ok() && job->chain != nullptr) job->chain->Fail(job->chain_position);
+  {
+    absl::MutexLock lock(&mutex_);
+    --launched_;
+    launched_seconds_ = launched_ == 0 ? 0 : launched_seconds_ - job->estimate;
+    busy_seconds_ += result.launch.device_seconds;
+    ++completed_;
+    feedback_.Observe(job->program->estimated_seconds(), result.launch.device_seconds);
+    queue_.Correct(*job->tenant, job->session_key, result.launch.device_seconds - job->estimate);
+    job->state = Job::State::kAnswered;
+  }
+  metrics_.Completed(*job, result);
+  // The device may go on before the answer is written.
+  Pump(/*on_lane_thread=*/false);
+  Answer(*job, std::move(result));
+}
+
+void Lane::Cancel(const std::shared_ptr<Job>& job, const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (job->state != Job::State::kQueued || !queue_.Remove(*job)) return;
+    job->state = Job::State::kAnswered;
+    UpdateGauges();
+  }
+  if (job->chain != nullptr) job->chain->Fail(job->chain_position);
+  Answer(*job, {.status = status});
+}
+
+void Lane::CancelSession(uint64_t session_key, const absl::Status& status) {
+  std::vector<std::shared_ptr<Job>> removed;
+  {
+    absl::MutexLock lock(&mutex_);
+    removed = queue_.RemoveSession(session_key);
+    for (auto& job : removed) job->state = Job::State::kAnswered;
+    UpdateGauges();
+  }
+  for (auto& job : removed) Answer(*job, {.status = status});
+}
+
+void Lane::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(
+          +[](Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane->mutex_) {
+            return lane->stopping_ || lane->handed_over_;
+          },
+          this));
+      if (stopping_) return;
+    }
+    Pump(/*on_lane_thread=*/true);
+  }
+}
+
+void Lane::UpdateGauges() {
+  metrics_.SetQueue(
+      {queue_.size(Priority::kHigh), queue_.size(Priority::kNormal), queue_.size(Priority::kLow)},
+      queue_.queued_seconds() + launched_seconds_);
+}
+
+void Lane::Reconfigure(const SchedulerConfig& config) {
+  absl::MutexLock lock(&mutex_);
+  lookahead_ = config.lookahead;
+  queue_.set_aging(config.aging);
+}
+
+LaneStats Lane::stats() const {
+  absl::MutexLock lock(&mutex_);
+  return {.queued = queue_.size(),
+          .launched = launched_,
+          .queued_seconds = queue_.queued_seconds() + launched_seconds_,
+          .busy_seconds = busy_seconds_,
+          .completed = completed_};
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,70 @@
+#include "server/engine/lane_metrics.h"
+
+#include <utility>
+
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+
+namespace gemmd::server {
+
+LaneMetrics::LaneMetrics(Metrics& metrics, std::string device)
+    : metrics_(metrics),
+      device_(std::move(device)),
+      queued_device_seconds_(metrics.QueuedDeviceSeconds(device_)),
+      programs_(metrics.Programs()),
+      launch_seconds_(metrics.LaunchSeconds(device_)),
+      busy_seconds_(metrics.DeviceBusySeconds(device_)) {
+  for (int i = 0; i < kPriorities; ++i) {
+    queue_seconds_[i] = &metrics.QueueSeconds(device_, Name(static_cast<Priority>(i)));
+    depth_[i] = &metrics.QueueDepth(device_, Name(static_cast<Priority>(i)));
+  }
+}
+
+void LaneMetrics::Accepted() { programs_.Increment(); }
+void LaneMetrics::Answered() { programs_.Decrement(); }
+void LaneMetrics::Launched(double seconds) { launch_seconds_.Observe(seconds); }
+
+const LaneMetrics::StepCounters& LaneMetrics::Of(const kernels::Program::Step& step) {
+  auto [it, fresh] = steps_.try_emplace(std::make_tuple(step.op.data(), step.choice.kernel.data(),
+                                                        static_cast<int>(step.dtype),
+                                                        static_cast<int>(step.choice.reason)));
+  if (fresh) {
+    const auto dtype = kernels::Name(step.dtype);
+    it->second = {.ok = &metrics_.Ops(device_, step.op, dtype, step.choice.kernel, "ok"),
+                  .failed = &metrics_.Ops(device_, step.op, dtype, step.choice.kernel, "failed"),
+                  .flops = &metrics_.Flops(device_, dtype),
+                  .seconds = &metrics_.DeviceSeconds(device_, step.choice.kernel)};
+    if (step.choice.reason == kernels::ChoiceReason::kFallback) {
+      it->second.fallback = &metrics_.KernelFallback("no_better_kernel");
+    }
+  }
+  return it->second;
+}
+
+void LaneMetrics::Completed(const Job& job, const JobResult& result) {
+  queue_seconds_[static_cast<int>(job.priority)]->Observe(result.queue_seconds);
+  busy_seconds_.Increment(result.launch.device_seconds);
+  const auto steps = job.program->steps();
+  absl::MutexLock lock(&mutex_);
+  auto& tenant = tenants_[job.tenant];
+  if (tenant == nullptr) tenant = &metrics_.TenantDeviceSeconds(job.tenant->name());
+  tenant->Increment(result.launch.device_seconds);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const StepCounters& counters = Of(steps[i]);
+    (result.status.ok() ? counters.ok : counters.failed)->Increment();
+    if (counters.fallback != nullptr) counters.fallback->Increment();
+    if (!result.status.ok()) continue;
+    if (steps[i].flops > 0) counters.flops->Increment(steps[i].flops);
+    if (i < result.launch.op_seconds.size()) {
+      counters.seconds->Observe(result.launch.op_seconds[i]);
+    }
+  }
+}
+
+void LaneMetrics::SetQueue(const std::array<int64_t, kPriorities>& depth, double queued_seconds) {
+  for (int i = 0; i < kPriorities; ++i) depth_[i]->Set(static_cast<double>(depth[i]));
+  queued_device_seconds_.Set(queued_seconds);
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,62 @@
+// What a lane counts. References are kept by kernel and dtype, so that a completed op costs a few
+// atomic adds.
+
+#ifndef GEMMD_SERVER_ENGINE_LANE_METRICS_H_
+#define GEMMD_SERVER_ENGINE_LANE_METRICS_H_
+
+#include <array>
+#include <string>
+#include <tuple>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/job.h"
+#include "server/engine/metrics.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+}  // namespace prometheus
+
+namespace gemmd::server {
+
+class LaneMetrics {
+ public:
+  LaneMetrics(Metrics& metrics, std::string device);
+
+  void Accepted();
+  void Answered();
+  void Launched(double seconds);  // time the launch call took
+  void Completed(const Job& job, const JobResult& result);
+  void SetQueue(const std::array<int64_t, kPriorities>& depth, double queued_seconds);
+
+ private:
+  struct StepCounters {
+    prometheus::Counter* ok = nullptr;
+    prometheus::Counter* failed = nullptr;
+    prometheus::Counter* flops = nullptr;
+    prometheus::Histogram* seconds = nullptr;
+    prometheus::Counter* fallback = nullptr;  // null unless the kernel was a fallback
+  };
+  const StepCounters& Of(const kernels::Program::Step& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Metrics& metrics_;
+  const std::string device_;
+  std::array<prometheus::Histogram*, kPriorities> queue_seconds_;
+  std::array<prometheus::Gauge*, kPriorities> depth_;
+  prometheus::Gauge& queued_device_seconds_;
+  prometheus::Gauge& programs_;
+  prometheus::Histogram& launch_seconds_;
+  prometheus::Counter& busy_seconds_;
+  absl::Mutex mutex_;
+  // Keyed by the names' addresses: they belong to the backend and never move.
+  absl::flat_hash_map<std::tuple<const char*, const char*, int, int>, StepCounters> steps_
+      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const Tenant*, prometheus::Counter*> tenants_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_LANE_METRICS_H_

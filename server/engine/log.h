@@ -1,0 +1,72 @@
+// Structured logs: one event a line on stderr, as text or JSON. Values are escaped, so nothing a
+// client sends can forge a line; events and keys are literals of ours. A value is cut after 512
+// bytes ("..." follows). Fields beyond a line of 4096 bytes (PIPE_BUF, up to which a write to a
+// pipe is atomic) are left out, and truncated=true says so.
+//
+//   log.Info("session_opened", {{"session", name}, {"ttl_ms", absl::ToInt64Milliseconds(ttl)}});
+
+#ifndef GEMMD_SERVER_ENGINE_LOG_H_
+#define GEMMD_SERVER_ENGINE_LOG_H_
+
+#include <atomic>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/config.h"
+
+namespace gemmd::server {
+
+struct LogField {
+  std::string_view key;
+  std::variant<std::string_view, int64_t, double, bool> value;
+
+  LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
+  LogField(std::string_view k, const char* v) : key(k), value(std::string_view(v)) {}
+  LogField(std::string_view k, const std::string& v) : key(k), value(std::string_view(v)) {}
+  template <std::integral Int>
+  requires(!std::same_as<Int, bool>) LogField(std::string_view k, Int v)
+      : key(k), value(static_cast<int64_t>(v)) {}
+  LogField(std::string_view k, double v) : key(k), value(v) {}
+  LogField(std::string_view k, bool v) : key(k), value(v) {}
+};
+
+// Thread-safe. A line is written by one write(2), so lines never mix.
+class Log {
+ public:
+  // For tests; the default writes to stderr. `line` ends in a newline; one call at a time.
+  using Sink = absl::AnyInvocable<void(std::string_view line)>;
+  explicit Log(const LogConfig& config, Sink sink = nullptr);
+
+  void Configure(const LogConfig& config);  // at run time: SIGHUP
+  bool enabled(LogLevel level) const { return level >= level_.load(std::memory_order_relaxed); }
+  // True for the calls that sampling picks: one in LogConfig::sample_calls.
+  bool SampleCall();
+
+  using Fields = std::initializer_list<LogField>;
+  void Debug(std::string_view event, Fields fields) { Write(LogLevel::kDebug, event, fields); }
+  void Info(std::string_view event, Fields fields) { Write(LogLevel::kInfo, event, fields); }
+  void Warning(std::string_view event, Fields fields) { Write(LogLevel::kWarning, event, fields); }
+  void Error(std::string_view event, Fields fields) { Write(LogLevel::kError, event, fields); }
+
+ private:
+  void Write(LogLevel level, std::string_view event, Fields fields);
+
+  std::atomic<LogLevel> level_;
+  std::atomic<LogFormat> format_;
+  std::atomic<int> sample_calls_;
+  std::atomic<uint64_t> calls_{0};
+  const bool to_stderr_;
+  absl::Mutex sink_mutex_;
+  Sink sink_ ABSL_GUARDED_BY(sink_mutex_);
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_LOG_H_

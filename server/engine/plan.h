@@ -1,0 +1,37 @@
+// Plan: a program that is kept and run again, on the buffers it was made with or on others.
+
+#ifndef GEMMD_SERVER_ENGINE_PLAN_H_
+#define GEMMD_SERVER_ENGINE_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "server/engine/buffer.h"
+#include "server/engine/handle.h"
+#include "server/engine/tenant.h"
+
+namespace gemmd::server {
+
+// Immutable; shared by the session that names it and by runs under way.
+struct Plan {
+  struct Slot {
+    Handle handle;  // the buffer it was made with; need not exist any more if a run rebinds it
+    int64_t reach =
+        0;  // bytes of the buffer that the plan's views touch: a rebound one needs as many
+    bool written = false;
+  };
+  std::string label;
+  Device* device = nullptr;
+  std::shared_ptr<const kernels::Program> program;
+  std::vector<Slot> slots;
+  std::vector<std::string> inputs;    // default data of the Write ops
+  std::vector<int64_t> output_bytes;  // of the Read ops
+  Charge charge;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_PLAN_H_

@@ -1,0 +1,258 @@
+#include "server/engine/run.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/reason.h"
+
+namespace gemmd::server {
+namespace {
+
+using kernels::Op;
+
+std::vector<int64_t> OutputBytes(absl::Span<const Op> ops) {
+  std::vector<int64_t> bytes;
+  for (const Op& op : ops) {
+    if (const auto* read = std::get_if<kernels::ReadOp>(&op)) {
+      // Validated before use: a shape that overflows is refused by ValidateOps.
+      const auto elements = kernels::NumElements(read->src.shape);
+      bytes.push_back(elements.ok() && *elements < (int64_t{1} << 60)
+                          ? *elements * kernels::SizeBytes(read->src.dtype)
+                          : -1);
+    }
+  }
+  return bytes;
+}
+
+absl::Status CheckLimits(const Tenant& tenant, size_t ops, absl::Span<const int64_t> in,
+                         absl::Span<const int64_t> out) {
+  const Limits& limits = tenant.limits();
+  if (ops == 0) return absl::InvalidArgumentError("the op list is empty; give at least one op");
+  if (ops > static_cast<size_t>(limits.max_ops)) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat("the program has ", ops, " ops, limit ",
+                                                  limits.max_ops, "; send it in parts")),
+        reason::kOpsLimit);
+  }
+  for (const auto& [sizes, what, remedy] :
+       {std::tuple(in, "Write", "Upload"), std::tuple(out, "Read", "Download")}) {
+    int64_t total = 0;
+    for (int64_t bytes : sizes) {
+      if (bytes < 0 || bytes > limits.max_inline_bytes - total) {
+        return WithReason(absl::ResourceExhaustedError(
+                              absl::StrCat(what, " ops carry more than ", limits.max_inline_bytes,
+                                           " bytes, the limit of inline data; use ", remedy)),
+                          reason::kInlineLimit);
+      }
+      total += bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> Sizes(const Inputs& inputs) {
+  std::vector<int64_t> sizes;
+  sizes.reserve(inputs.size());
+  for (const auto& input : inputs) sizes.push_back(static_cast<int64_t>(input.size()));
+  return sizes;
+}
+
+absl::StatusOr<Device*> DeviceOf(const SlotTable& slots, Session& session) {
+  Device* device = session.options().device;
+  for (int i = 0; i < slots.size(); ++i) {
+    Device* home = &slots.slot(i).ref.buffer->device();
+    if (i == 0) device = home;
+    if (home != device) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buffers lie on ", device->name(), " and on ", home->name(),
+                       "; a program runs on one device: keep its buffers on one"));
+    }
+  }
+  return device;
+}
+
+// What Copy ops carry between memory that clients map and the device's own: transfers, as uploads
+// are.
+void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases, RunRequest& run) {
+  const auto is_shared = [&](const kernels::TensorRef& tensor) {
+    return leases[tensor.slot]->spec().kind == kernels::MemoryKind::kHostShared;
+  };
+  for (const Op& op : ops) {
+    const auto* copy = std::get_if<kernels::CopyOp>(&op);
+    if (copy == nullptr || is_shared(copy->src) == is_shared(copy->dst)) continue;
+    const int64_t bytes =
+        *kernels::NumElements(copy->src.shape) * kernels::SizeBytes(copy->src.dtype);
+    (is_shared(copy->src) ? run.shared_in_bytes : run.shared_out_bytes) += bytes;
+  }
+}
+
+struct Compiled {
+  Device* device = nullptr;
+  std::shared_ptr<const kernels::Program> program;
+  std::vector<int64_t> output_bytes;
+};
+
+absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, const SlotTable& slots,
+                                 const Inputs& inputs) {
+  Compiled compiled{.output_bytes = OutputBytes(ops)};
+  const std::vector<int64_t> input_bytes = Sizes(inputs);
+  if (absl::Status limits =
+          CheckLimits(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
+      !limits.ok()) {
+    return limits;
+  }
+  absl::InlinedVector<kernels::SlotInfo, 8> infos;
+  for (int i = 0; i < slots.size(); ++i) {
+    const BufferRef& ref = slots.slot(i).ref;
+    infos.push_back({.size_bytes = ref.buffer->spec().size_bytes, .read_only = ref.read_only()});
+  }
+  if (absl::Status valid = kernels::ValidateOps(
+          ops, infos, {.input_bytes = input_bytes, .output_bytes = compiled.output_bytes});
+      !valid.ok()) {
+    return absl::IsFailedPrecondition(valid) ? WithReason(valid, reason::kReadOnly) : valid;
+  }
+  auto device = DeviceOf(slots, session);
+  if (!device.ok()) return device.status();
+  compiled.device = *device;
+  auto program = compiled.device->backend().Compile(ops);
+  if (!program.ok()) return program.status();
+  compiled.program = *std::move(program);
+  const absl::Duration needs = absl::Seconds(compiled.program->estimated_seconds());
+  const absl::Duration limit = session.tenant().limits().max_program_time;
+  if (needs > limit) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "the program needs about ", absl::FormatDuration(needs), " of ",
+                          compiled.device->name(), ", limit ", absl::FormatDuration(limit),
+                          " a program; send it in parts")),
+                      reason::kProgramLimit);
+  }
+  return compiled;
+}
+
+}  // namespace
+
+absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
+  for (int i = 0; i < size(); ++i) {
+    if (slots_[i].handle == handle) return i;
+  }
+  absl::StatusOr<BufferRef> ref = session_.FindBuffer(handle);
+  if (!ref.ok()) return ref.status();
+  // Two handles of one buffer (its owner's, and one found by name) are one slot: overlap is checked
+  // within a slot.
+  for (int i = 0; i < size(); ++i) {
+    if (slots_[i].ref.buffer == ref->buffer) return i;
+  }
+  slots_.push_back({handle, *std::move(ref)});
+  return size() - 1;
+}
+
+absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
+                                      const SlotTable& slots, Inputs inputs) {
+  auto compiled = Compile(*use, ops, slots, inputs);
+  if (!compiled.ok()) return compiled.status();
+  RunRequest request;
+  request.use = std::move(use);
+  request.device = compiled->device;
+  request.program = std::move(compiled->program);
+  request.output_bytes = std::move(compiled->output_bytes);
+  request.inputs = std::move(inputs);
+  request.leases.reserve(slots.size());
+  for (int i = 0; i < slots.size(); ++i) request.leases.push_back(slots.slot(i).ref.buffer);
+  CountShared(ops, request.leases, request);
+  return request;
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::Span<const Op> ops,
+                                                        const SlotTable& slots,
+                                                        const Inputs& inputs, std::string label) {
+  absl::StatusOr<Charge> charge = session.tenant().TakePlan();
+  if (!charge.ok()) return charge.status();
+  auto compiled = Compile(session, ops, slots, inputs);
+  if (!compiled.ok()) return compiled.status();
+  auto plan = std::make_shared<Plan>();
+  plan->label = std::move(label);
+  plan->device = compiled->device;
+  plan->program = std::move(compiled->program);
+  plan->output_bytes = std::move(compiled->output_bytes);
+  plan->charge = *std::move(charge);
+  for (const auto& input : inputs) {
+    plan->inputs.emplace_back(reinterpret_cast<const char*>(input.data()), input.size());
+  }
+  for (int i = 0; i < slots.size(); ++i) plan->slots.push_back({.handle = slots.slot(i).handle});
+  for (const Op& op : ops) {
+    kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
+      Plan::Slot& slot = plan->slots[tensor.slot];
+      slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
+      slot.written |= access == kernels::Access::kWrite;
+    });
+  }
+  return plan;
+}
+
+RunTicket Run(RunRequest request, OutcomeDone done) {
+  // Shared by the job's bindings, the reply and the replay cache.
+  auto outcome = std::make_shared<Outcome>();
+  outcome->program = request.program;
+  outcome->device = request.device->name();
+  Session& session = *request.use;
+  const std::string op_id = std::move(request.op_id);
+  if (!op_id.empty() && !session.replays().Begin(op_id, done)) return {};
+
+  session.ProgramAccepted();
+  auto finish = [op_id, &session,
+                 done = std::move(done)](std::shared_ptr<Outcome> outcome) mutable {
+    session.ProgramAnswered(outcome->result.launch.device_seconds);
+    if (!op_id.empty()) {
+      session.replays().Finish(op_id, outcome, session.tenant().limits().idempotency_entries);
+    }
+    std::move(done)(std::move(outcome), /*replayed=*/false);
+  };
+
+  absl::StatusOr<Charge> charge = session.tenant().TakeProgram();
+  if (!charge.ok()) {
+    outcome->result.status = charge.status();
+    finish(std::move(outcome));
+    return {};
+  }
+  // Shared by the lane and by whoever may cancel it.
+  auto job = std::make_shared<Job>();
+  job->program = std::move(request.program);
+  job->bindings.inputs = std::move(request.inputs);
+  outcome->outputs.resize(request.output_bytes.size());
+  for (size_t i = 0; i < request.output_bytes.size(); ++i) {
+    std::string& output = outcome->outputs[i];
+    output.resize(request.output_bytes[i]);
+    job->bindings.outputs.push_back(
+        absl::MakeSpan(reinterpret_cast<std::byte*>(output.data()), output.size()));
+  }
+  job->bindings.slots.reserve(request.leases.size());
+  for (const BufferLease& lease : request.leases) {
+    job->bindings.slots.push_back(lease->memory().address());
+  }
+  job->leases = std::move(request.leases);
+  job->tenant = &session.tenant();
+  job->session_key = session.key();
+  job->charge = *std::move(charge);
+  job->priority = request.priority;
+  job->deadline = request.deadline;
+  job->chain = std::move(request.chain);
+  job->chain_position = request.chain_position;
+  job->use = std::move(request.use);
+  // A refused job is never answered by the lane, so the answer must not be inside it then.
+  auto answer = std::make_shared<decltype(finish)>(std::move(finish));
+  job->done = [answer, outcome, plan = std::move(request.plan)](JobResult result) mutable {
+    outcome->result = std::move(result);
+    (*answer)(std::move(outcome));
+  };
+  Lane& lane = request.device->lane();
+  absl::Status refused = lane.Submit(job);
+  if (!refused.ok()) {
+    if (job->chain != nullptr) job->chain->Fail(job->chain_position);
+    outcome->result.status = std::move(refused);
+    (*answer)(std::move(outcome));
+    return {};
+  }
+  return {.job = std::move(job), .lane = &lane};
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,84 @@
+// ServerState: everything the daemon is apart from the wire, in the order it is built. Services,
+// tests and fuzzers work on one of these; main makes the only one of a daemon.
+
+#ifndef GEMMD_SERVER_ENGINE_SERVER_STATE_H_
+#define GEMMD_SERVER_ENGINE_SERVER_STATE_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "kernels/backend.h"
+#include "server/engine/clock.h"
+#include "server/engine/config.h"
+#include "server/engine/device.h"
+#include "server/engine/log.h"
+#include "server/engine/metrics.h"
+#include "server/engine/published.h"
+#include "server/engine/session_store.h"
+#include "server/engine/share.h"
+#include "server/engine/tenant.h"
+
+namespace gemmd::server {
+
+class ServerState {
+ public:
+  // `backends` has at least one. UNAVAILABLE when the share socket cannot be made. Clock, log and
+  // metrics outlive it.
+  static absl::StatusOr<std::unique_ptr<ServerState>> Create(
+      const Config& config, std::vector<std::unique_ptr<kernels::Backend>> backends,
+      const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
+  // Ends every session, then stops the lanes. No call may be under way.
+  ~ServerState();
+
+  const Clock& clock() const { return clock_; }
+  Log& log() { return log_; }
+  Metrics& metrics() { return metrics_; }
+  TenantDirectory& tenants() { return tenants_; }
+  SessionStore& sessions() { return *sessions_; }
+  PublishedBuffers& published() { return published_; }
+  ShareSocket* share() { return share_.get(); }  // null when disabled
+  const std::string& instance_id() const { return instance_id_; }
+  absl::Time start_time() const { return start_time_; }
+
+  const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
+  // By name; the one with the most free memory for "". NOT_FOUND lists what there is.
+  absl::StatusOr<Device*> FindDevice(std::string_view name) const;
+
+  // Set once the notice of a drain is over: OK, or UNAVAILABLE for anything that would start new
+  // work.
+  absl::Status CheckOpen() const;
+  void Refuse() { refusing_.store(true, std::memory_order_release); }
+  // Set from the first signal: ServerInfo shows it.
+  bool draining() const { return draining_.load(std::memory_order_acquire); }
+  void set_draining() { draining_.store(true, std::memory_order_release); }
+
+  void Reconfigure(const Config& config);
+
+ private:
+  ServerState(const Config& config, std::vector<std::unique_ptr<kernels::Backend>> backends,
+              const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
+
+  const Clock& clock_;
+  Log& log_;
+  Metrics& metrics_;
+  const std::string instance_id_;
+  const absl::Time start_time_;
+  TenantDirectory tenants_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  PublishedBuffers published_;
+  std::unique_ptr<SessionStore> sessions_;
+  std::unique_ptr<ShareSocket> share_;
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> refusing_{false};
+  absl::Notification stop_;
+  std::thread reaper_;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_SERVER_STATE_H_

@@ -1,0 +1,169 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "prometheus/counter.h"
+#include "server/config/load.h"
+#include "server/engine/server_state.h"
+#include "server/engine/version.h"
+#include "server/service/listener.h"
+
+namespace gemmd::server {
+namespace {
+
+// How often a drain looks for a second signal.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config) {
+  if (absl::StartsWith(config.name, "cpu:")) {
+    return kernels::CreateCpuBackend({.name = config.name,
+                                      .threads = config.threads,
+                                      .memory_bytes = config.memory_bytes,
+                                      .disabled_kernels = config.disabled_kernels});
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  explicit Impl(const Config& config)
+      : config_(config),
+        instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
+        log_(config.log),
+        metrics_(kVersion) {}
+
+  absl::Status Start() {
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    for (const DeviceConfig& device : config_.devices) {
+      auto backend = MakeBackend(device);
+      if (!backend.ok()) return backend.status();
+      backends.push_back(*std::move(backend));
+    }
+    auto state =
+        ServerState::Create(config_, std::move(backends), clock_, log_, metrics_, instance_id_);
+    if (!state.ok()) return state.status();
+    state_ = *std::move(state);
+    if (!config_.metrics_address.empty()) {
+      auto metrics = MetricsServer::Start(config_.metrics_address, metrics_);
+      if (!metrics.ok()) return metrics.status();
+      metrics_server_ = *std::move(metrics);
+    }
+    EnableListenerPlugins();
+    for (const ListenerConfig& config : config_.listeners) {
+      auto listener = Listener::Start(config, *state_, live_, streams_);
+      if (!listener.ok()) return listener.status();
+      listeners_.push_back(*std::move(listener));
+    }
+    for (const auto& listener : listeners_) {
+      listener->SetServing(true);
+      log_.Info("listening", {{"address", listener->address()}});
+    }
+    log_.Info("serving", {{"version", kVersion},
+                          {"instance", instance_id_},
+                          {"devices", static_cast<int64_t>(config_.devices.size())},
+                          {"metrics", MetricsAddress()}});
+    return absl::OkStatus();
+  }
+
+  ~Impl() {
+    for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
+    listeners_.clear();
+  }
+
+  std::string MetricsAddress() const {
+    if (metrics_server_ == nullptr) return "";
+    const std::string& address = config_.metrics_address;
+    return absl::StrCat(address.substr(0, address.rfind(':')), ":", metrics_server_->port());
+  }
+
+  absl::Status Reload(const Config& next) {
+    if (absl::Status allowed = CheckReload(config_, next); !allowed.ok()) {
+      metrics_.ConfigReloads("refused").Increment();
+      log_.Warning("reload_refused", {{"message", std::string(allowed.message())}});
+      return allowed;
+    }
+    state_->Reconfigure(next);
+    config_ = next;
+    metrics_.ConfigReloads("ok").Increment();
+    log_.Info("reloaded", {});
+    return absl::OkStatus();
+  }
+
+  // True once `done` holds; false at the deadline or when interrupted.
+  bool Await(absl::Time deadline, absl::FunctionRef<bool()> interrupted,
+             absl::FunctionRef<bool(absl::Time)> done) {
+    while (true) {
+      if (interrupted()) return false;
+      const absl::Time now = absl::Now();
+      if (done(std::min(deadline, now + kLookAgain))) return true;
+      if (now >= deadline) return false;
+    }
+  }
+
+  bool Drain(absl::FunctionRef<bool()> interrupted) {
+    const absl::Time refuse_at = absl::Now() + config_.drain.notice;
+    log_.Info("drain_begins", {{"notice_ms", absl::ToInt64Milliseconds(config_.drain.notice)},
+                               {"limit_ms", absl::ToInt64Milliseconds(config_.drain.limit)},
+                               {"live_calls", live_.count()}});
+    state_->set_draining();
+    for (const auto& listener : listeners_) listener->SetServing(false);
+    streams_.NotifyAll(refuse_at);
+    // Load balancers need the notice to stop sending; until it is over everything works as before.
+    Await(refuse_at, interrupted, [](absl::Time until) {
+      absl::SleepFor(until - absl::Now());
+      return false;
+    });
+    state_->Refuse();
+    const absl::Time limit = absl::Now() + config_.drain.limit;
+    streams_.DrainAll();
+    const bool streams =
+        Await(limit, interrupted, [&](absl::Time until) { return streams_.AwaitNone(until); });
+    const bool calls =
+        Await(limit, interrupted, [&](absl::Time until) { return live_.AwaitNone(until); });
+    // What is left now is health watches and the like, which must not delay us, and calls past the
+    // limit.
+    for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
+    log_.Info("drained", {{"answered_all", streams && calls}, {"live_calls", live_.count()}});
+    return streams && calls;
+  }
+
+  Config config_;
+  const std::string instance_id_;
+  SystemClock clock_;
+  Log log_;
+  Metrics metrics_;
+  std::unique_ptr<ServerState> state_;
+  LiveCalls live_;
+  StreamRegistry streams_;
+  std::unique_ptr<MetricsServer> metrics_server_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+  auto impl = std::make_unique<Impl>(config);
+  if (absl::Status started = impl->Start(); !started.ok()) return started;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+std::vector<std::string> Server::addresses() const {
+  std::vector<std::string> addresses;
+  for (const auto& listener : impl_->listeners_) addresses.push_back(listener->address());
+  return addresses;
+}
+
+std::string Server::metrics_address() const { return impl_->MetricsAddress(); }
+absl::Status Server::Reload(const Config& next) { return impl_->Reload(next); }
+void Server::CountInvalidReload() { impl_->metrics_.ConfigReloads("invalid").Increment(); }
+bool Server::Drain(absl::FunctionRef<bool()> interrupted) { return impl_->Drain(interrupted); }
+
+}  // namespace gemmd::server

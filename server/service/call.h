@@ -1,0 +1,102 @@
+// Method and Call: what every RPC does around its work: who calls, a request id, counting, timing,
+// logging, and the count of live calls that a drain waits for.
+
+#ifndef GEMMD_SERVER_SERVICE_CALL_H_
+#define GEMMD_SERVER_SERVICE_CALL_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/engine/server_state.h"
+
+namespace gemmd::server {
+
+// Calls that were taken and not yet answered. A drain waits for zero.
+class LiveCalls {
+ public:
+  void Enter() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Exit() ABSL_LOCKS_EXCLUDED(mutex_);
+  // False when the deadline came first.
+  bool AwaitNone(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t count() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// What all services of one listener share. Lives as long as the listener.
+struct ServiceContext {
+  ServerState& state;
+  LiveCalls& live;
+  Tenant& tenant;  // whose work arrives here
+};
+
+// One RPC's name and counters. Thread-safe.
+class Method {
+ public:
+  Method(ServiceContext& context, std::string name);
+  ServiceContext& context() { return context_; }
+  ServerState& state() { return context_.state; }
+  Tenant& tenant() { return context_.tenant; }
+  const std::string& name() const { return name_; }
+
+ private:
+  friend class Call;
+  void Count(absl::StatusCode code, double seconds);
+
+  ServiceContext& context_;
+  const std::string name_;
+  prometheus::Histogram& seconds_;
+  std::array<std::atomic<prometheus::Counter*>, 17> codes_{};  // by code, looked up once
+};
+
+// From a call's arrival to its answer. Finish exactly once.
+class Call {
+ public:
+  enum class Kind { kShort, kStream };  // a drain waits for short calls; it ends streams itself
+  Call(Method& method, grpc::CallbackServerContext* context, Kind kind = Kind::kShort);
+  ~Call();
+  Call(const Call&) = delete;
+
+  Method& method() { return method_; }
+  ServerState& state() { return method_.state(); }
+  Tenant& tenant() { return method_.tenant(); }
+  absl::Time deadline() const;
+  bool cancelled() const { return context_->IsCancelled(); }
+
+  // Counts, logs, adds trailing metadata to a failure, and gives the status to finish with.
+  grpc::Status Finish(const absl::Status& status);
+
+ private:
+  std::string RequestId() const;
+
+  Method& method_;
+  grpc::CallbackServerContext* const context_;
+  const Kind kind_;
+  const absl::Time begin_;
+  const uint64_t number_;
+  bool finished_ = false;
+};
+
+// For RPCs whose work never waits: `work(call)` returns the Status.
+template <typename Work>
+grpc::ServerUnaryReactor* Unary(Method& method, grpc::CallbackServerContext* context, Work work) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Call call(method, context);
+  reactor->Finish(call.Finish(work(call)));
+  return reactor;
+}
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_CALL_H_

@@ -1,0 +1,111 @@
+#include "server/service/compute_service.h"
+
+#include <utility>
+
+#include "server/service/convert.h"
+#include "server/service/execute.h"
+#include "server/service/prepare.h"
+#include "server/service/queue.h"
+
+namespace gemmd::server {
+
+ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
+    : streams_(streams),
+      execute_(context, "Execute"),
+      queue_(context, "Queue"),
+      create_plan_(context, "CreatePlan"),
+      run_plan_(context, "RunPlan"),
+      delete_plan_(context, "DeletePlan"),
+      explain_(context, "Explain") {
+  SetMessageAllocatorFor_Execute(&execute_messages_);
+  SetMessageAllocatorFor_RunPlan(&run_plan_messages_);
+}
+
+grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
+                                                  const v1::ExecuteRequest* request,
+                                                  v1::ExecuteResponse* response) {
+  return ExecuteCall::Start(
+      execute_, context,
+      {request->session_id(), request->priority(), request->report(), request->op_id()},
+      [&](SessionUse use) { return PrepareOps(std::move(use), request->ops()); }, response);
+}
+
+grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* ComputeService::Queue(
+    grpc::CallbackServerContext* context) {
+  return QueueStream::Start(queue_, streams_, context);
+}
+
+grpc::ServerUnaryReactor* ComputeService::CreatePlan(grpc::CallbackServerContext* context,
+                                                     const v1::CreatePlanRequest* request,
+                                                     v1::Plan* response) {
+  return Unary(create_plan_, context, [&](Call& call) -> absl::Status {
+    if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
+    if (!use.ok()) return use.status();
+    auto plan = PrepareNewPlan(**use, *request);
+    if (!plan.ok()) return plan.status();
+    auto handle = (*use)->AddPlan(*plan);
+    if (!handle.ok()) return handle.status();
+    response->set_plan_id(ToBytes(*handle));
+    response->set_device((*plan)->device->name());
+    response->set_estimated_seconds((*plan)->program->estimated_seconds());
+    for (const auto& step : (*plan)->program->steps()) {
+      v1::PlanStep* proto = response->add_steps();
+      proto->set_op(std::string(step.op));
+      proto->set_kernel(std::string(step.choice.kernel));
+      proto->set_reason(ToProto(step.choice.reason));
+      proto->set_estimated_seconds(step.choice.estimated_seconds);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
+                                                  const v1::RunPlanRequest* request,
+                                                  v1::ExecuteResponse* response) {
+  return ExecuteCall::Start(
+      run_plan_, context,
+      {request->session_id(), request->priority(), request->report(), request->op_id()},
+      [&](SessionUse use) { return PreparePlan(std::move(use), request->run()); }, response);
+}
+
+grpc::ServerUnaryReactor* ComputeService::DeletePlan(grpc::CallbackServerContext* context,
+                                                     const v1::DeletePlanRequest* request,
+                                                     v1::DeletePlanResponse*) {
+  return Unary(delete_plan_, context, [&](Call& call) -> absl::Status {
+    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
+    if (!use.ok()) return use.status();
+    auto handle = ConvertHandle(request->plan_id(), "plan_id");
+    if (!handle.ok()) return handle.status();
+    return (*use)->DeletePlan(*handle);
+  });
+}
+
+grpc::ServerUnaryReactor* ComputeService::Explain(grpc::CallbackServerContext* context,
+                                                  const v1::ExplainRequest* request,
+                                                  v1::ExplainResponse* response) {
+  return Unary(explain_, context, [&](Call& call) -> absl::Status {
+    Device* device = call.state().devices().front().get();
+    if (!request->device().empty()) {
+      auto named = call.state().FindDevice(request->device());
+      if (!named.ok()) return named.status();
+      device = *named;
+    }
+    auto problem = Convert(request->problem());
+    if (!problem.ok()) return problem.status();
+    response->set_device(device->name());
+    response->set_problem(kernels::ToString(*problem));
+    for (const auto& candidate : device->backend().Explain(*problem)) {
+      v1::Candidate* proto = response->add_candidates();
+      proto->set_kernel(std::string(candidate.kernel));
+      proto->set_feasible(candidate.feasible);
+      proto->set_why_not(candidate.why_not);
+      proto->set_modelled_seconds(candidate.modelled_seconds);
+      proto->set_measured_seconds(candidate.measured_seconds);
+      proto->set_chosen(candidate.chosen);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace gemmd::server

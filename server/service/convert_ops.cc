@@ -1,0 +1,221 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/reason.h"
+#include "server/engine/text.h"
+#include "server/service/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+using kernels::Dims;
+using kernels::TensorRef;
+
+// Converts one op's tensors; the field path is only built when something is wrong.
+class OpConverter {
+ public:
+  OpConverter(SlotTable& slots, int index, ConvertedOps& out)
+      : slots_(slots), index_(index), out_(out) {}
+
+  absl::Status Add(const v1::Op& op) {
+    switch (op.kind_case()) {
+      case v1::Op::kMatmul:
+        return Add(op.matmul());
+      case v1::Op::kQuantize:
+        return Add(op.quantize());
+      case v1::Op::kConvert:
+        return AddPair<kernels::ConvertOp>("convert", op.convert());
+      case v1::Op::kCopy:
+        return AddPair<kernels::CopyOp>("copy", op.copy());
+      case v1::Op::kFill:
+        return Add(op.fill());
+      case v1::Op::kWrite:
+        return Add(op.write());
+      case v1::Op::kRead:
+        return Add(op.read());
+      case v1::Op::KIND_NOT_SET:
+        break;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("ops[", index_,
+                     "] has no kind this server knows; set one of matmul, quantize, convert, "
+                     "copy, fill, write, read"));
+  }
+
+ private:
+  absl::Status Error(std::string_view field, std::string_view text) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ops[", index_, "].", Text(field), ": ", Text(text)));
+  }
+
+  absl::Status FillDims(const google::protobuf::RepeatedField<int64_t>& values,
+                        std::string_view field, std::string_view what, Dims& dims) const {
+    if (values.size() > kernels::kMaxRank) {
+      return Error(field, absl::StrCat(Text(what), " has rank ", values.size(), ", limit ",
+                                       kernels::kMaxRank, "; fold dimensions together"));
+    }
+    dims.rank = values.size();
+    for (int i = 0; i < values.size(); ++i) dims[i] = values[i];
+    return absl::OkStatus();
+  }
+
+  absl::Status FillTensor(const v1::Tensor& tensor, bool given, std::string_view field,
+                          TensorRef& out) {
+    if (!given) return Error(field, "missing; this tensor is required");
+    const auto handle = HandleFromBytes(tensor.buffer_id());
+    if (!handle) {
+      return Error(field, absl::StrCat("buffer_id has ", tensor.buffer_id().size(),
+                                       " bytes, not 16; use the one CreateBuffer gave"));
+    }
+    const auto slot = slots_.Resolve(*handle);
+    if (!slot.ok()) {
+      return WithReason(
+          absl::Status(slot.status().code(), absl::StrCat("ops[", index_, "].", Text(field), ": ",
+                                                          slot.status().message())),
+          ReasonOf(slot.status()));
+    }
+    const BufferSpec& spec = slots_.slot(*slot).ref.buffer->spec();
+    out.slot = *slot;
+    out.offset_bytes = tensor.offset_bytes();
+    if (tensor.dtype() != v1::DTYPE_UNSPECIFIED) {
+      auto dtype = Convert(tensor.dtype(), field);
+      if (!dtype.ok()) return Error(field, std::string(dtype.status().message()));
+      out.dtype = *dtype;
+    } else if (spec.dtype) {
+      out.dtype = *spec.dtype;
+    } else {
+      return Error(field, "dtype is unspecified and the buffer was created without one; give it");
+    }
+    if (tensor.shape_size() > 0) {
+      if (auto filled = FillDims(tensor.shape(), field, "shape", out.shape); !filled.ok()) {
+        return filled;
+      }
+    } else if (spec.shape.rank > 0) {
+      out.shape = spec.shape;
+    } else {
+      return Error(field, "shape is empty and the buffer was created without one; give it");
+    }
+    if (tensor.strides_size() == 0) {
+      out.strides = kernels::RowMajorStrides(out.shape);
+      return absl::OkStatus();
+    }
+    return FillDims(tensor.strides(), field, "strides", out.strides);
+  }
+
+  absl::Status FillOperand(const v1::Operand& operand, bool given, std::string_view field,
+                           kernels::Operand& out) {
+    const auto values = operand.has_values();
+    if (auto s = FillTensor(operand.values(), given && values, field, out.values); !s.ok())
+      return s;
+    if (!v1::ScaleGranularity_IsValid(operand.granularity())) {
+      return Error(field, absl::StrCat("granularity ", static_cast<int>(operand.granularity()),
+                                       " is not known here"));
+    }
+    out.granularity = static_cast<kernels::ScaleGranularity>(operand.granularity());
+    if (!operand.has_scales()) return absl::OkStatus();
+    return FillTensor(operand.scales(), true, absl::StrCat(Text(field), ".scales"),
+                      out.scales.emplace());
+  }
+
+  template <typename T>
+  T& Emplace() {
+    return std::get<T>(out_.ops.emplace_back(std::in_place_type<T>));
+  }
+
+  absl::Status Add(const v1::Matmul& matmul) {
+    auto& op = Emplace<kernels::MatmulOp>();
+    if (auto s = FillOperand(matmul.a(), matmul.has_a(), "matmul.a", op.a); !s.ok()) return s;
+    if (auto s = FillOperand(matmul.b(), matmul.has_b(), "matmul.b", op.b); !s.ok()) return s;
+    if (auto s = FillTensor(matmul.d(), matmul.has_d(), "matmul.d", op.d); !s.ok()) return s;
+    if (matmul.has_c()) {
+      if (auto s = FillTensor(matmul.c(), true, "matmul.c", op.c.emplace()); !s.ok()) return s;
+    }
+    if (matmul.has_bias()) {
+      if (auto s = FillTensor(matmul.bias(), true, "matmul.bias", op.bias.emplace()); !s.ok()) {
+        return s;
+      }
+    }
+    if (matmul.has_alpha()) op.alpha = matmul.alpha();
+    op.beta = matmul.beta();
+    if (!v1::Activation_IsValid(matmul.activation())) {
+      return Error("matmul", absl::StrCat("activation ", static_cast<int>(matmul.activation()),
+                                          " is not known here"));
+    }
+    op.activation = static_cast<kernels::Activation>(matmul.activation());
+    if (matmul.kernel().size() > 128) return Error("matmul", "kernel is longer than any name");
+    op.kernel = matmul.kernel();
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const v1::Quantize& quantize) {
+    auto& op = Emplace<kernels::QuantizeOp>();
+    if (auto s = FillTensor(quantize.src(), quantize.has_src(), "quantize.src", op.src); !s.ok()) {
+      return s;
+    }
+    if (auto s = FillTensor(quantize.dst(), quantize.has_dst(), "quantize.dst", op.dst); !s.ok()) {
+      return s;
+    }
+    if (!v1::ScaleGranularity_IsValid(quantize.granularity())) {
+      return Error("quantize",
+                   absl::StrCat("granularity ", static_cast<int>(quantize.granularity()),
+                                " is not known here"));
+    }
+    op.granularity = static_cast<kernels::ScaleGranularity>(quantize.granularity());
+    return FillTensor(quantize.scales(), quantize.has_scales(), "quantize.scales", op.scales);
+  }
+
+  template <typename T, typename Proto>
+  absl::Status AddPair(std::string_view kind, const Proto& proto) {
+    auto& op = Emplace<T>();
+    if (auto s = FillTensor(proto.src(), proto.has_src(), absl::StrCat(Text(kind), ".src"), op.src);
+        !s.ok()) {
+      return s;
+    }
+    return FillTensor(proto.dst(), proto.has_dst(), absl::StrCat(Text(kind), ".dst"), op.dst);
+  }
+
+  absl::Status Add(const v1::Fill& fill) {
+    auto& op = Emplace<kernels::FillOp>();
+    op.value = fill.value();
+    return FillTensor(fill.dst(), fill.has_dst(), "fill.dst", op.dst);
+  }
+
+  absl::Status Add(const v1::Write& write) {
+    auto& op = Emplace<kernels::WriteOp>();
+    op.input = static_cast<int>(out_.inputs.size());
+    out_.inputs.push_back(absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(write.data().data()), write.data().size()));
+    return FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst);
+  }
+
+  absl::Status Add(const v1::Read& read) {
+    auto& op = Emplace<kernels::ReadOp>();
+    op.output = out_.outputs++;
+    return FillTensor(read.src(), read.has_src(), "read.src", op.src);
+  }
+
+  SlotTable& slots_;
+  const int index_;
+  ConvertedOps& out_;
+};
+
+}  // namespace
+
+absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots) {
+  if (ops.size() > max_ops) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat("the program has ", ops.size(), " ops, limit ",
+                                                  max_ops, "; send it in parts")),
+        reason::kOpsLimit);
+  }
+  ConvertedOps converted;
+  converted.ops.reserve(ops.size());
+  for (int i = 0; i < ops.size(); ++i) {
+    if (absl::Status added = OpConverter(slots, i, converted).Add(ops[i]); !added.ok()) {
+      return added;
+    }
+  }
+  return converted;
+}
+
+}  // namespace gemmd::server

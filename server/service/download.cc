@@ -1,0 +1,115 @@
+#include "server/service/download.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "server/service/chunk.h"
+#include "server/service/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr int64_t kDefaultChunk = 1 << 20;
+constexpr int64_t kLeastChunk = 4 << 10;
+constexpr int64_t kMostChunk = 3 << 20;  // under the 4 MiB that clients receive by default
+
+}  // namespace
+
+DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* context,
+                               const grpc::ByteBuffer& request)
+    : call_(method, context) {
+  call_.state().metrics().Streams(method.name()).Increment();
+  if (absl::Status begun = Begin(request); !begun.ok()) {
+    Finish(call_.Finish(begun));
+    return;
+  }
+  started_ = absl::Now();
+  Next();
+}
+
+absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
+  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
+  auto charge = call_.tenant().TakeStream();
+  if (!charge.ok()) return charge.status();
+  charge_ = *std::move(charge);
+  grpc::ByteBuffer copy(bytes);
+  grpc::ProtoBufferReader reader(&copy);
+  v1::DownloadRequest request;
+  if (!reader.status().ok() || !request.ParseFromZeroCopyStream(&reader)) {
+    return absl::InvalidArgumentError(
+        "the message is not a DownloadRequest; check that client and server speak gemmd.v1");
+  }
+  auto use = call_.state().sessions().Use(call_.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto handle = ConvertHandle(request.buffer_id(), "buffer_id");
+  if (!handle.ok()) return handle.status();
+  auto ref = (*use)->FindBuffer(*handle);
+  if (!ref.ok()) return ref.status();
+  const int64_t size = ref->buffer->spec().size_bytes;
+  const int64_t offset = request.offset_bytes();
+  if (offset < 0 || offset > size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset_bytes=", offset, " is outside the buffer's 0 to ", size));
+  }
+  const int64_t length = request.length_bytes() == 0 ? size - offset : request.length_bytes();
+  if (length < 0 || length > size - offset) {
+    return absl::InvalidArgumentError(absl::StrCat("length_bytes=", request.length_bytes(),
+                                                   " from offset_bytes=", offset,
+                                                   " passes the buffer's end at ", size));
+  }
+  chunk_bytes_ = request.chunk_bytes() == 0 ? kDefaultChunk : request.chunk_bytes();
+  if (chunk_bytes_ < kLeastChunk || chunk_bytes_ > kMostChunk) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk_bytes=", chunk_bytes_, " is outside ",
+                                                   kLeastChunk, " to ", kMostChunk));
+  }
+  begin_ = at_ = offset;
+  end_ = offset + length;
+  buffer_ = ref->buffer;
+  use_ = *std::move(use);
+  return absl::OkStatus();
+}
+
+void DownloadStream::Next() {
+  if (at_ == end_) return End(absl::OkStatus());
+  const int64_t bytes = std::min(chunk_bytes_, end_ - at_);
+  // A copy, not a view of the buffer: a program may write the buffer while gRPC still sends, and
+  // the CRC must hold.
+  grpc::Slice data(static_cast<size_t>(bytes));
+  auto target =
+      absl::MakeSpan(reinterpret_cast<std::byte*>(const_cast<uint8_t*>(data.begin())), data.size());
+  if (absl::Status copied = buffer_->memory().CopyOut(at_, target); !copied.ok()) {
+    return End(copied);
+  }
+  const uint32_t crc = ExtendCrc32c(0, target);
+  message_ = MakeDownloadChunk(at_, crc, std::move(data));
+  at_ += bytes;
+  StartWrite(&message_);
+}
+
+void DownloadStream::OnWriteDone(bool ok) {
+  if (!ok) return End(absl::CancelledError("the reader went away"));
+  // The session lives as long as bytes are taken.
+  if (auto use = use_->Use(call_.state().clock().Now()); !use.ok()) return End(use.status());
+  Next();
+}
+
+void DownloadStream::End(const absl::Status& status) {
+  Metrics& metrics = call_.state().metrics();
+  metrics.TransferBytes(buffer_->device().name(), "out", "grpc").Increment(at_ - begin_);
+  metrics.TransferSeconds("out").Observe(absl::ToDoubleSeconds(absl::Now() - started_));
+  Finish(call_.Finish(status));
+}
+
+void DownloadStream::OnDone() {
+  call_.state().metrics().Streams(call_.method().name()).Decrement();
+  delete this;
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,75 @@
+#include "server/service/execute.h"
+
+#include <utility>
+
+#include "server/engine/reason.h"
+
+namespace gemmd::server {
+namespace {
+
+absl::Status Cancelled() {
+  return WithReason(absl::CancelledError("the caller cancelled before the program started"),
+                    reason::kCancelled);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServerContext* context,
+                                             const Request& request, Prepare prepare,
+                                             v1::ExecuteResponse* response) {
+  std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, request.report, response));
+  absl::Status status = call->Submit(request, prepare);
+  {
+    absl::MutexLock lock(&call->mutex_);
+    if (status.ok() && !call->answered_) {
+      call->bound_ = true;
+      return call.release();  // deleted by OnDone; not touched here again
+    }
+    if (status.ok()) status = call->status_;
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(call->call_.Finish(status));
+  return reactor;
+}
+
+absl::Status ExecuteCall::Submit(const Request& request, Prepare prepare) {
+  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
+  if (absl::Status id = CheckOpId(request.op_id); !id.ok()) return id;
+  auto priority = Convert(request.priority);
+  if (!priority.ok()) return priority.status();
+  auto use = call_.state().sessions().Use(call_.tenant(), request.session_id);
+  if (!use.ok()) return use.status();
+  auto run = prepare(*std::move(use));
+  if (!run.ok()) return run.status();
+  run->priority = *priority;
+  run->deadline = call_.deadline();
+  run->op_id = request.op_id;
+  CountRun(call_.state(), *run);
+  ticket_ = Run(*std::move(run), [this](std::shared_ptr<const Outcome> outcome, bool replayed) {
+    Answer(std::move(outcome), replayed);
+  });
+  return absl::OkStatus();
+}
+
+void ExecuteCall::Answer(std::shared_ptr<const Outcome> outcome, bool replayed) {
+  const absl::Status status = outcome->result.status;
+  if (status.ok()) {
+    response_->set_replayed(replayed);
+    FillResponse(std::move(outcome), report_,
+                 report_ == v1::REPORT_LEVEL_NONE ? nullptr : response_->mutable_report(),
+                 response_->mutable_outputs());
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!bound_) {
+      status_ = status;
+      answered_ = true;
+      return;
+    }
+  }
+  Finish(call_.Finish(status));
+}
+
+void ExecuteCall::OnCancel() { ticket_.Cancel(Cancelled()); }
+
+}  // namespace gemmd::server

@@ -1,0 +1,47 @@
+// Listener: one address, one gRPC server, one tenant. Each listener has services of its own,
+// because who calls is known by where the call arrived.
+
+#ifndef GEMMD_SERVER_SERVICE_LISTENER_H_
+#define GEMMD_SERVER_SERVICE_LISTENER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/engine/server_state.h"
+#include "server/service/call.h"
+#include "server/service/streams.h"
+
+namespace gemmd::server {
+
+class Listener {
+ public:
+  // UNAVAILABLE when the address cannot be bound. A stale Unix socket of a server that is gone is
+  // replaced; a live one is not.
+  static absl::StatusOr<std::unique_ptr<Listener>> Start(const ListenerConfig& config,
+                                                         ServerState& state, LiveCalls& live,
+                                                         StreamRegistry& streams);
+  ~Listener();
+
+  // As clients reach it, the port filled in: "127.0.0.1:41571", "unix:/run/gemmd.sock".
+  const std::string& address() const { return address_; }
+
+  // Health of the whole server and of each device; what Check and Watch answer.
+  void SetServing(bool serving);
+  // Stops listening; calls still there at `deadline` are cancelled.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  struct Services;
+  Listener() = default;
+  std::unique_ptr<Services> services_;
+  std::string address_;
+};
+
+// Turns on health, reflection and channelz. Once, before the first Listener.
+void EnableListenerPlugins();
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_LISTENER_H_

@@ -1,0 +1,73 @@
+#include "server/service/prepare.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "prometheus/counter.h"
+#include "server/engine/label.h"
+
+namespace gemmd::server {
+
+absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops) {
+  SlotTable slots(*use);
+  auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots);
+  if (!converted.ok()) return converted.status();
+  return CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
+}
+
+absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run) {
+  auto handle = ConvertHandle(run.plan_id(), "plan_id");
+  if (!handle.ok()) return handle.status();
+  auto plan = use->FindPlan(*handle);
+  if (!plan.ok()) return plan.status();
+  std::vector<Rebinding> rebind;
+  rebind.reserve(run.rebind_size());
+  for (const v1::Rebinding& change : run.rebind()) {
+    auto from = ConvertHandle(change.from_buffer_id(), "from_buffer_id");
+    if (!from.ok()) return from.status();
+    auto to = ConvertHandle(change.to_buffer_id(), "to_buffer_id");
+    if (!to.ok()) return to.status();
+    rebind.push_back({*from, *to});
+  }
+  Inputs inputs;
+  inputs.reserve(run.inputs_size());
+  for (const std::string& input : run.inputs()) {
+    inputs.push_back(
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(input.data()), input.size()));
+  }
+  return BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs));
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
+                                                           const v1::CreatePlanRequest& request) {
+  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
+  SlotTable slots(session);
+  auto converted = ConvertOps(request.ops(), session.tenant().limits().max_ops, slots);
+  if (!converted.ok()) return converted.status();
+  return CompilePlan(session, converted->ops, slots, converted->inputs, request.label());
+}
+
+void CountRun(ServerState& state, const RunRequest& run) {
+  if (run.plan != nullptr) state.metrics().PlanRuns().Increment();
+  int64_t in = 0, out = 0;
+  for (const auto& input : run.inputs) in += static_cast<int64_t>(input.size());
+  for (int64_t bytes : run.output_bytes) out += bytes;
+  const std::string& device = run.device->name();
+  const auto count = [&](const char* dir, const char* path, int64_t bytes) {
+    if (bytes > 0) state.metrics().TransferBytes(device, dir, path).Increment(bytes);
+  };
+  count("in", "inline", in);
+  count("out", "inline", out);
+  count("in", "shm", run.shared_in_bytes);
+  count("out", "shm", run.shared_out_bytes);
+}
+
+absl::Status CheckOpId(const std::string& op_id) {
+  constexpr size_t kMost = 32;
+  if (op_id.size() <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("op_id has ", op_id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
+}
+
+}  // namespace gemmd::server

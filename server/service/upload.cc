@@ -1,0 +1,136 @@
+#include "server/service/upload.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "server/engine/reason.h"
+#include "server/service/convert.h"
+
+namespace gemmd::server {
+
+UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
+                           grpc::ByteBuffer* response)
+    : call_(method, context), response_(response) {
+  call_.state().metrics().Streams(method.name()).Increment();
+  absl::Status status = call_.state().CheckOpen();
+  if (status.ok()) {
+    auto charge = call_.tenant().TakeStream();
+    if (charge.ok()) charge_ = *std::move(charge);
+    status = charge.status();
+  }
+  if (!status.ok()) {
+    Finish(call_.Finish(status));
+    return;
+  }
+  StartRead(&message_);
+}
+
+absl::Status UploadStream::Begin(const UploadChunk& chunk) {
+  auto use = call_.state().sessions().Use(call_.tenant(), chunk.session_id);
+  if (!use.ok()) return use.status();
+  auto handle = ConvertHandle(chunk.buffer_id, "buffer_id");
+  if (!handle.ok()) return handle.status();
+  auto ref = (*use)->FindBuffer(*handle);
+  if (!ref.ok()) return ref.status();
+  if (ref->read_only()) {
+    return WithReason(absl::FailedPreconditionError(
+                          "the buffer is published and so read-only; upload to a new one"),
+                      reason::kReadOnly);
+  }
+  const int64_t size = ref->buffer->spec().size_bytes;
+  if (chunk.offset_bytes < 0 || chunk.offset_bytes > size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset_bytes=", chunk.offset_bytes, " is outside the buffer's 0 to ", size));
+  }
+  if (absl::Status begun = ref->buffer->BeginUpload(chunk.offset_bytes); !begun.ok()) return begun;
+  buffer_ = ref->buffer;
+  uploading_ = true;
+  use_ = *std::move(use);
+  next_offset_ = chunk.offset_bytes;
+  first_chunk_ = absl::Now();
+  return absl::OkStatus();
+}
+
+absl::Status UploadStream::Take(const UploadChunk& chunk) {
+  if (!uploading_) {
+    if (absl::Status begun = Begin(chunk); !begun.ok()) return begun;
+  }
+  const int64_t size = buffer_->spec().size_bytes;
+  if (chunk.offset_bytes != next_offset_) {
+    return absl::InvalidArgumentError(absl::StrCat("offset_bytes=", chunk.offset_bytes,
+                                                   " does not follow the last chunk, which "
+                                                   "ended at ",
+                                                   next_offset_, "; send chunks in order"));
+  }
+  if (chunk.data_bytes > size - next_offset_) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk of ", chunk.data_bytes, " bytes at ",
+                                                   next_offset_, " passes the buffer's end at ",
+                                                   size, "; send no more than it holds"));
+  }
+  // The session lives as long as bytes arrive.
+  if (auto use = use_->Use(call_.state().clock().Now()); !use.ok()) return use.status();
+  int64_t at = next_offset_;
+  uint32_t crc = 0;
+  for (const auto& piece : chunk.data) {
+    if (absl::Status copied = buffer_->memory().CopyIn(at, piece); !copied.ok()) return copied;
+    crc = ExtendCrc32c(crc, piece);  // while the piece is in cache
+    at += static_cast<int64_t>(piece.size());
+  }
+  if (crc != chunk.crc32c) {
+    call_.state().metrics().ChecksumFailures().Increment();
+    return WithReason(
+        absl::DataLossError(absl::StrCat("the chunk at ", next_offset_, " has CRC32C 0x",
+                                         absl::Hex(crc, absl::kZeroPad8), ", its sender said 0x",
+                                         absl::Hex(chunk.crc32c, absl::kZeroPad8),
+                                         "; go on from committed_bytes")),
+        reason::kChecksum);
+  }
+  next_offset_ = at;
+  committed_ += chunk.data_bytes;
+  buffer_->CommitUpload(chunk.data_bytes);
+  return absl::OkStatus();
+}
+
+void UploadStream::OnReadDone(bool ok) {
+  if (!ok && call_.cancelled()) return End(absl::CancelledError("the stream was cut"));
+  if (!ok) {
+    End(uploading_
+            ? absl::OkStatus()
+            : absl::InvalidArgumentError("the upload ended without a chunk; send at least one"));
+    return;
+  }
+  auto chunk = ParseUploadChunk(message_);
+  absl::Status taken = chunk.ok() ? Take(*chunk) : chunk.status();
+  if (!taken.ok()) return End(taken);
+  message_.Clear();
+  StartRead(&message_);
+}
+
+void UploadStream::End(const absl::Status& status) {
+  if (uploading_) {
+    uploading_ = false;
+    buffer_->EndUpload();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - first_chunk_);
+    Metrics& metrics = call_.state().metrics();
+    metrics.TransferBytes(buffer_->device().name(), "in", "grpc").Increment(committed_);
+    metrics.TransferSeconds("in").Observe(seconds);
+    v1::UploadResponse response;
+    response.set_committed_bytes(committed_);
+    response.set_seconds(seconds);
+    const grpc::Slice bytes(response.SerializeAsString());
+    *response_ = grpc::ByteBuffer(&bytes, 1);
+  }
+  Finish(call_.Finish(status));
+}
+
+void UploadStream::OnDone() {
+  if (uploading_) buffer_->EndUpload();
+  call_.state().metrics().Streams(call_.method().name()).Decrement();
+  delete this;
+}
+
+}  // namespace gemmd::server

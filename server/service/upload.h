@@ -1,0 +1,40 @@
+// UploadStream: chunks from the wire into a buffer, each checked as it is copied.
+
+#ifndef GEMMD_SERVER_SERVICE_UPLOAD_H_
+#define GEMMD_SERVER_SERVICE_UPLOAD_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "server/service/call.h"
+#include "server/service/chunk.h"
+
+namespace gemmd::server {
+
+// Reads one message at a time: gRPC's flow control is the back-pressure. Deletes itself.
+class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+ public:
+  UploadStream(Method& method, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
+  void OnReadDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  absl::Status Begin(const UploadChunk& chunk);
+  absl::Status Take(const UploadChunk& chunk);
+  void End(const absl::Status& status);
+
+  Call call_;
+  grpc::ByteBuffer* const response_;
+  grpc::ByteBuffer message_;
+  Charge charge_;
+  SessionUse use_;
+  BufferLease buffer_;  // null before the first chunk
+  bool uploading_ = false;
+  int64_t next_offset_ = 0;
+  int64_t committed_ = 0;
+  absl::Time first_chunk_;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_UPLOAD_H_
