@@ -1,0 +1,78 @@
+// What a sub-command is: its name, its flags, its arguments, and what runs it. One table of these
+// (commands.cc) drives parsing, help and shell completion, so that the three cannot disagree.
+//
+//   constexpr Flag kFlags[] = {{.name = "limit", .kind = ValueKind::kCount, .value = "N", .help =
+//   "at most N rows"}}; const Command kListCommand = {.name = "list", .summary = "...", .flags =
+//   kFlags, .run = RunList};
+
+#ifndef GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
+#define GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace gemmd::cli {
+
+enum class ValueKind {
+  kSwitch,    // present or not; takes no value
+  kText,      // anything
+  kFile,      // a path; completion offers files
+  kCount,     // a whole number, 0 or more unless `min` says otherwise
+  kNumber,    // a finite decimal number
+  kDuration,  // "250ms", "5s", "2m", or a plain number of seconds; more than 0
+  kChoice,    // one of `choices`
+};
+
+struct Flag {
+  absl::string_view name;  // without the dashes
+  char letter = 0;         // 'o' for -o; 0 for none
+  ValueKind kind = ValueKind::kSwitch;
+  absl::string_view value;     // what help calls the value: "FILE"
+  absl::string_view fallback;  // the default, as one would type it; empty: none
+  absl::string_view help;      // one line, no full stop
+  std::span<const absl::string_view> choices = {};
+  double min = 0;  // kCount only
+};
+
+struct Positional {
+  absl::string_view name;  // as help shows it: "A"
+  absl::string_view help;
+  ValueKind kind = ValueKind::kText;  // kText, kFile or kChoice
+  bool required = true;
+  std::span<const absl::string_view> choices = {};
+};
+
+class Args;
+class Output;
+
+// What a command runs with. Both outlive the call.
+struct Invocation {
+  const Args& args;
+  Output& out;
+};
+
+struct Command {
+  absl::string_view name;
+  absl::string_view summary;  // one line
+  absl::string_view details;  // below the usage in `gemmctl help NAME`: paragraphs, filled when
+                              // printed, and lines that begin with a blank, kept
+  std::span<const Positional> positionals = {};
+  std::span<const Flag> flags = {};
+  bool hidden = false;  // neither in help nor in completion
+  absl::Status (*run)(Invocation& call) = nullptr;
+};
+
+// The whole interface: what every command takes, and the commands in the order that help lists
+// them.
+struct CommandTable {
+  std::span<const Flag> global_flags;
+  std::span<const Command* const> commands;
+
+  const Command* Find(absl::string_view name) const;  // nullptr when there is none
+};
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_ARGS_COMMAND_H_

@@ -1,0 +1,101 @@
+#include "client/cli/bench/resident.h"
+
+#include <random>
+#include <vector>
+
+namespace gemmd::cli {
+namespace {
+
+using client::Buffer;
+using client::DType;
+using client::ScaleGranularity;
+
+// A [rows, k] buffer of `dtype`, converted on the server from random FP32 values. I8 gets -100 to
+// 100: of [-1, 1) it would keep zeros.
+absl::StatusOr<Buffer> RandomMatrix(client::Session& session, DType dtype, int64_t rows, int64_t k,
+                                    int seed) {
+  std::mt19937 random(seed);
+  const float reach = dtype == DType::kI8 ? 100.0f : 1.0f;
+  std::uniform_real_distribution<float> any(-reach, reach);
+  std::vector<float> values(rows * k);
+  for (float& value : values) value = any(random);
+  absl::StatusOr<Buffer> source = session.CreateBuffer({.dtype = DType::kF32, .shape = {rows, k}});
+  if (!source.ok()) return source;
+  absl::StatusOr<client::TransferReport> moved =
+      source->Upload(client::AsBytes(absl::MakeConstSpan(values)));
+  if (!moved.ok()) return moved.status();
+  if (dtype == DType::kF32) return source;
+  absl::StatusOr<Buffer> converted = session.CreateBuffer({.dtype = dtype, .shape = {rows, k}});
+  if (!converted.ok()) return converted;
+  client::OpList ops;
+  ops.Add(client::Convert{source->tensor(), converted->tensor()});
+  absl::StatusOr<client::Result> done = session.Execute(ops);
+  if (!done.ok()) return done.status();
+  return converted;
+}
+
+// Quantises `matrix` in place of itself and returns its scales.
+absl::StatusOr<Buffer> QuantizeInPlace(client::Session& session, DType dtype,
+                                       ScaleGranularity granularity, Buffer& matrix) {
+  const int64_t rows = matrix.shape()[0], k = matrix.shape()[1];
+  const int64_t blocks = (k + 127) / 128;
+  std::vector<int64_t> scale_shape = {1};
+  if (granularity == ScaleGranularity::kPerRow) scale_shape = {rows};
+  if (granularity == ScaleGranularity::kBlock1x128) scale_shape = {rows, blocks};
+  if (granularity == ScaleGranularity::kBlock128x128) scale_shape = {(rows + 127) / 128, blocks};
+  absl::StatusOr<Buffer> values = session.CreateBuffer({.dtype = dtype, .shape = {rows, k}});
+  if (!values.ok()) return values;
+  absl::StatusOr<Buffer> scales =
+      session.CreateBuffer({.dtype = DType::kF32, .shape = scale_shape});
+  if (!scales.ok()) return scales;
+  client::OpList ops;
+  ops.Add(client::Quantize{.src = matrix.tensor(),
+                           .dst = values->tensor(),
+                           .scales = scales->tensor(),
+                           .granularity = granularity});
+  absl::StatusOr<client::Result> done = session.Execute(ops);
+  if (!done.ok()) return done.status();
+  matrix = *std::move(values);
+  return scales;
+}
+
+client::Operand OperandOf(const Buffer& values, ScaleGranularity granularity,
+                          const Buffer& scales) {
+  if (granularity == ScaleGranularity::kNone) return client::Operand(values.tensor());
+  return client::Operand(values.tensor(), granularity, scales.tensor());
+}
+
+}  // namespace
+
+absl::StatusOr<ResidentMatmul> MakeResident(client::Session& session, const ResidentSpec& spec) {
+  ResidentMatmul resident;
+  absl::StatusOr<Buffer> a = RandomMatrix(session, spec.dtype, spec.m, spec.k, 1);
+  if (!a.ok()) return a.status();
+  absl::StatusOr<Buffer> b = RandomMatrix(session, spec.dtype, spec.n, spec.k, 2);
+  if (!b.ok()) return b.status();
+  absl::StatusOr<Buffer> d =
+      session.CreateBuffer({.dtype = spec.out_dtype, .shape = {spec.m, spec.n}});
+  if (!d.ok()) return d.status();
+  if (spec.quantize.dtype != DType::kUnspecified) {
+    absl::StatusOr<Buffer> a_scales =
+        QuantizeInPlace(session, spec.quantize.dtype, spec.quantize.a, *a);
+    if (!a_scales.ok()) return a_scales.status();
+    absl::StatusOr<Buffer> b_scales =
+        QuantizeInPlace(session, spec.quantize.dtype, spec.quantize.b, *b);
+    if (!b_scales.ok()) return b_scales.status();
+    resident.a_scales = *std::move(a_scales);
+    resident.b_scales = *std::move(b_scales);
+  }
+  resident.a = *std::move(a);
+  resident.b = *std::move(b);
+  resident.d = *std::move(d);
+  resident.ops.Add(client::Matmul{.a = OperandOf(resident.a, spec.quantize.a, resident.a_scales),
+                                  .b = OperandOf(resident.b, spec.quantize.b, resident.b_scales),
+                                  .d = resident.d.tensor(),
+                                  .kernel = spec.kernel});
+  resident.flops =
+      2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
+  return resident;
+}
+
+}  // namespace gemmd::cli

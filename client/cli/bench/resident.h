@@ -1,0 +1,37 @@
+// A matmul whose matrices lie on the server already: what the benchmarks send again and again.
+
+#ifndef GEMMD_CLIENT_CLI_BENCH_RESIDENT_H_
+#define GEMMD_CLIENT_CLI_BENCH_RESIDENT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cli/quantize.h"
+#include "client/cpp/session.h"
+
+namespace gemmd::cli {
+
+struct ResidentSpec {
+  int64_t m = 16, n = 16, k = 16;
+  client::DType dtype =
+      client::DType::kF32;  // of A and B before quantisation: F32, BF16, F16, E4M3 or I8
+  client::DType out_dtype = client::DType::kF32;
+  QuantizeMode quantize = QuantizeModeOf("none");
+  std::string kernel;
+};
+
+// Move-only. Must go before its session.
+struct ResidentMatmul {
+  client::Buffer a, b, a_scales, b_scales, d;
+  client::OpList ops;  // the matmul alone
+  double flops = 0;
+};
+
+// Uploads random matrices in [-1, 1), B as [n, k], and quantises them on the device if the spec
+// says so.
+absl::StatusOr<ResidentMatmul> MakeResident(client::Session& session, const ResidentSpec& spec);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_BENCH_RESIDENT_H_

@@ -1,0 +1,48 @@
+// What one request of `gemmctl bench` is.
+
+#ifndef GEMMD_CLIENT_CLI_BENCH_WORKLOAD_H_
+#define GEMMD_CLIENT_CLI_BENCH_WORKLOAD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/bench/resident.h"
+#include "client/cpp/client.h"
+
+namespace gemmd::cli {
+
+inline constexpr absl::string_view kModeNames[] = {"execute", "queue", "plan", "upload"};
+
+struct WorkloadSpec {
+  absl::string_view mode = "execute";  // one of kModeNames
+  int workers = 1;
+  ResidentSpec matmul;
+  std::string device;
+  int64_t upload_bytes = 16 << 20;  // mode upload: of one request
+  client::TransferOptions::Route route = client::TransferOptions::Route::kAuto;
+};
+
+// Made ready for its workers: sessions open, matrices resident. In the modes execute, plan and
+// upload each worker has a session of its own; in the mode queue they share one queue, so that the
+// concurrency is the number of batches in flight.
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  // One request, answered. Thread-safe for different workers.
+  virtual absl::Status Request(int worker) = 0;
+  // What one request does.
+  virtual double flops() const { return 0; }
+  virtual int64_t bytes() const { return 0; }
+  // Mean time on the device of the requests so far, as the server reports it; 0 for uploads.
+  virtual double mean_device_seconds() const { return 0; }
+};
+
+absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(client::Client& client,
+                                                       const WorkloadSpec& spec);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_BENCH_WORKLOAD_H_

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/bench/report.h"
+#include "client/cli/bench/workload.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "client/cli/floor/echo_client.h"
+#include "client/cli/floor/peer_process.h"
+#include "client/cli/floor/suite.h"
+#include "client/cli/load/generator.h"
+#include "client/cli/transfers.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr absl::string_view kSuites[] = {"floor"};
+constexpr Flag kFlags[] = {
+    {.name = "mode",
+     .kind = ValueKind::kChoice,
+     .fallback = "execute",
+     .help = "what one request is",
+     .choices = kModeNames},
+    {.name = "m",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "16",
+     .help = "rows of D",
+     .min = 1},
+    {.name = "n",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "16",
+     .help = "columns of D",
+     .min = 1},
+    {.name = "k",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "16",
+     .help = "length of the sums",
+     .min = 1},
+    {.name = "dtype",
+     .kind = ValueKind::kChoice,
+     .fallback = "f32",
+     .help = "of A and B",
+     .choices = kInputDTypeNames},
+    {.name = "out-dtype",
+     .kind = ValueKind::kChoice,
+     .fallback = "f32",
+     .help = "of D",
+     .choices = kOutputDTypeNames},
+    {.name = "quantize",
+     .kind = ValueKind::kChoice,
+     .fallback = "none",
+     .help = "A and B, once, before the run",
+     .choices = kQuantizeNames},
+    {.name = "kernel",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "insist on a kernel of 'gemmctl kernels'"},
+    {.name = "bytes",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "16777216",
+     .help = "mode upload: bytes of a request",
+     .min = 1},
+    {.name = "route",
+     .kind = ValueKind::kChoice,
+     .fallback = "auto",
+     .help = "mode upload: how bytes travel",
+     .choices = kRouteNames},
+    {.name = "concurrency",
+     .letter = 'c',
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "1",
+     .help = "requests in flight at most",
+     .min = 1},
+    {.name = "duration",
+     .kind = ValueKind::kDuration,
+     .value = "TIME",
+     .fallback = "5s",
+     .help = "how long"},
+    {.name = "requests",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .help = "stop after so many",
+     .min = 1},
+    {.name = "rate",
+     .kind = ValueKind::kNumber,
+     .value = "R",
+     .help = "open loop: R requests a second are due, whatever the answers do; latency counts from "
+             "when one was due"},
+    {.name = "poisson", .help = "open loop: due at random (a Poisson process), not evenly spaced"},
+    {.name = "device",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "where; default: the server chooses"},
+    {.name = "suite",
+     .kind = ValueKind::kChoice,
+     .help = "a fixed set of measurements instead; see above",
+     .choices = kSuites},
+    {.name = "python",
+     .kind = ValueKind::kFile,
+     .value = "PATH",
+     .fallback = "python3",
+     .help = "suite floor: the interpreter that has the package gemmd"},
+};
+
+absl::Status Usage(std::string message) {
+  return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(message));
+}
+
+absl::Status RunFloor(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  // Before any gRPC thread exists in this process: the child is a fork of it.
+  absl::StatusOr<std::unique_ptr<PeerProcess>> peer = PeerProcess::Start(target);
+  if (!peer.ok()) return WithExit(ExitCode::kInternal, peer.status());
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<client::Session> session =
+      client->OpenSession({.label = "gemmctl bench floor", .device = call.args.Text("device")});
+  if (!session.ok()) return Explained(session.status(), target);
+  EchoClient echo((*peer)->target());
+  const Floor floor = {.client = *client,
+                       .session = *session,
+                       .echo = echo,
+                       .peer = **peer,
+                       .target = target,
+                       .python = call.args.Text("python")};
+  absl::StatusOr<std::vector<Ratio>> ratios = MeasureFloor(floor, [&](const std::string& what) {
+    call.out.Note(absl::StrCat("measuring ", what, " ..."));
+  });
+  if (!ratios.ok()) return Explained(ratios.status(), target);
+  Json document = {
+      {"suite", "floor"}, {"server", target}, {"cores", std::thread::hardware_concurrency()}};
+  int missed = 0;
+  for (const Ratio& ratio : *ratios) {
+    document[std::string(ratio.spec.key)] = ratio.measured() ? Json(ratio.value()) : Json();
+    missed += ratio.pass() ? 0 : 1;
+  }
+  document["pass"] = missed == 0;
+  for (const Ratio& ratio : *ratios)
+    document["detail"][std::string(ratio.spec.key)] = RatioJson(ratio);
+  call.out.Result(document, RatioTable(*ratios));
+  if (missed == 0) return absl::OkStatus();
+  return WithExit(ExitCode::kCheckFailed,
+                  absl::FailedPreconditionError(
+                      absl::StrCat(missed, " of ", ratios->size(), " ratios miss their target")));
+}
+
+absl::StatusOr<LoadOptions> LoadOf(const Args& args) {
+  LoadOptions load = {
+      .concurrency = static_cast<int>(std::min<int64_t>(args.Count("concurrency"), 1024)),
+      .duration = args.Duration("duration"),
+      .requests = args.Count("requests"),
+      .rate = args.Number("rate"),
+      .poisson = args.On("poisson")};
+  if (args.Count("concurrency") > 1024)
+    return Usage("--concurrency is above 1024; start several gemmctl");
+  if (args.Given("rate") && load.rate <= 0)
+    return Usage(absl::StrCat("--rate=", load.rate, " is not above 0"));
+  if (load.poisson && load.rate == 0) return Usage("--poisson needs --rate");
+  // A count alone is not cut short by the default duration.
+  if (args.Given("requests") && !args.Given("duration")) load.duration = absl::Hours(24);
+  return load;
+}
+
+absl::Status RunBench(Invocation& call) {
+  if (call.args.Given("suite")) return RunFloor(call);
+  const std::string target = call.args.Text("server");
+  absl::StatusOr<LoadOptions> load = LoadOf(call.args);
+  if (!load.ok()) return load.status();
+  const std::string mode = call.args.Text("mode");
+  WorkloadSpec spec = {.mode = mode,
+                       .workers = load->concurrency,
+                       .matmul = {.m = call.args.Count("m"),
+                                  .n = call.args.Count("n"),
+                                  .k = call.args.Count("k"),
+                                  .dtype = *client::ParseDType(call.args.Text("dtype")),
+                                  .out_dtype = *client::ParseDType(call.args.Text("out-dtype")),
+                                  .quantize = QuantizeModeOf(call.args.Text("quantize")),
+                                  .kernel = call.args.Text("kernel")},
+                       .device = call.args.Text("device"),
+                       .upload_bytes = call.args.Count("bytes"),
+                       .route = RouteOf(call.args.Text("route"))};
+  absl::StatusOr<std::unique_ptr<PeerProcess>> peer = PeerProcess::Start(target);
+  if (!peer.ok()) return WithExit(ExitCode::kInternal, peer.status());
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<std::unique_ptr<Workload>> workload = MakeWorkload(*client, spec);
+  if (!workload.ok()) return Explained(workload.status(), target);
+  EchoClient echo((*peer)->target());
+  constexpr int64_t kEchoBytes = 250;
+  const auto echo_request = [&](int) { return echo.Unary(kEchoBytes); };
+  const auto request = [&](int worker) { return (*workload)->Request(worker); };
+  // Connections, caches and clocks warm up; then the run, between two halves of the echo.
+  const LoadOptions warm_up = {.concurrency = load->concurrency,
+                               .duration = absl::Milliseconds(300)};
+  LoadReport warm = RunLoad(warm_up, request);
+  if (!warm.first_error.ok()) return Explained(warm.first_error, target);
+  LoadReport bare = RunLoad(warm_up, echo_request);
+  bare = RunLoad(warm_up, echo_request);
+  const LoadReport report = RunLoad(*load, request);
+  const LoadReport bare_after = RunLoad(warm_up, echo_request);
+  bare.latencies.Merge(bare_after.latencies);
+  if (!bare_after.first_error.ok()) return WithExit(ExitCode::kInternal, bare_after.first_error);
+  if (report.latencies.count() == 0 && !report.first_error.ok())
+    return Explained(report.first_error, target);
+  const BenchReport result = {.mode = mode,
+                              .target = target,
+                              .load = *load,
+                              .spec = spec,
+                              .report = report,
+                              .echo = bare,
+                              .workload = **workload};
+  call.out.Result(BenchJson(result), BenchText(result));
+  return report.first_error.ok() ? absl::OkStatus() : Explained(report.first_error, target);
+}
+
+}  // namespace
+
+const Command kBenchCommand = {
+    .name = "bench",
+    .summary = "measure latency and throughput, beside a bare gRPC echo in the same run",
+    .details =
+        "Closed loop by default: --concurrency requests in flight, the next when one is answered. "
+        "With --rate an open\n"
+        "loop: requests are due at fixed or (--poisson) random times and latency counts from then, "
+        "so that a stall is\n"
+        "charged to all that it delayed. Matrices lie on the server; percentiles are exact.\n\n"
+        "--suite floor measures what the daemon adds to its parts, each against the bare part in "
+        "turns in the same run:\n"
+        "Execute and Queue against gRPC echoes, uploads against a raw stream and memcpy, matmuls "
+        "against OpenBLAS, Python\n"
+        "against C++. Exit code 1 when a ratio misses its target; one that cannot be measured is "
+        "null and says why.",
+    .flags = kFlags,
+    .run = RunBench};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,136 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/session_service.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Positional kPositionals[] = {
+    {.name = "NAME", .help = "one published buffer", .required = false},
+};
+constexpr Flag kFlags[] = {
+    {.name = "session",
+     .kind = ValueKind::kText,
+     .value = "ID",
+     .help = "the buffers of this session, by its id in hex"},
+};
+
+std::string HandleText(const std::string& bytes) {
+  absl::StatusOr<client::Handle> handle = client::Handle::FromBytes(bytes);
+  return handle.ok() ? handle->ToHex() : "";
+}
+
+// One session's buffers in full.
+void PrintBuffers(const std::vector<v1::Buffer>& buffers, Output& out) {
+  Json document = {{"buffers", Json::array()}};
+  std::vector<std::vector<std::string>> rows = {
+      {"buffer", "name", "device", "memory", "dtype", "shape", "bytes", "created", "label"}};
+  for (const v1::Buffer& buffer : buffers) {
+    const std::string dtype(client::Name(static_cast<client::DType>(buffer.dtype())));
+    const bool shared = buffer.memory_kind() == v1::MEMORY_KIND_HOST_SHARED;
+    const std::string created =
+        TimeText(buffer.create_time().seconds(), buffer.create_time().nanos());
+    const std::vector<int64_t> shape(buffer.shape().begin(), buffer.shape().end());
+    document["buffers"].push_back({{"id", HandleText(buffer.buffer_id())},
+                                   {"published_name", buffer.published_name()},
+                                   {"device", buffer.device()},
+                                   {"memory_kind", shared ? "host_shared" : "device"},
+                                   {"dtype", dtype},
+                                   {"shape", shape},
+                                   {"size_bytes", buffer.size_bytes()},
+                                   {"read_only", buffer.read_only()},
+                                   {"create_time", created},
+                                   {"label", buffer.label()}});
+    rows.push_back({HandleText(buffer.buffer_id()), buffer.published_name(), buffer.device(),
+                    shared ? "shared" : "device", dtype,
+                    absl::StrCat("[", absl::StrJoin(shape, ", "), "]"),
+                    HumanBytes(static_cast<double>(buffer.size_bytes())), created, buffer.label()});
+  }
+  out.Result(document, Table(rows));
+}
+
+// Handles belong to their sessions and are not shown to others: only how many, and how large. What
+// is published follows.
+void PrintTotals(const std::vector<v1::SessionInfo>& sessions,
+                 const std::vector<v1::Buffer>& published, Output& out) {
+  Json document = {{"sessions", Json::array()}, {"published", Json::array()}};
+  std::vector<std::vector<std::string>> rows = {{"session", "label", "device", "buffers", "bytes"}};
+  for (const v1::SessionInfo& session : sessions) {
+    document["sessions"].push_back({{"name", session.name()},
+                                    {"label", session.label()},
+                                    {"device", session.device()},
+                                    {"buffers", session.buffers()},
+                                    {"buffer_bytes", session.buffer_bytes()}});
+    rows.push_back({session.name(), session.label(), session.device(),
+                    absl::StrCat(session.buffers()),
+                    HumanBytes(static_cast<double>(session.buffer_bytes()))});
+  }
+  std::vector<std::vector<std::string>> names = {{"published", "device", "dtype", "bytes"}};
+  for (const v1::Buffer& buffer : published) {
+    const std::string dtype(client::Name(static_cast<client::DType>(buffer.dtype())));
+    document["published"].push_back({{"name", buffer.published_name()},
+                                     {"device", buffer.device()},
+                                     {"dtype", dtype},
+                                     {"size_bytes", buffer.size_bytes()}});
+    names.push_back({buffer.published_name(), buffer.device(), dtype,
+                     HumanBytes(static_cast<double>(buffer.size_bytes()))});
+  }
+  out.Result(document, absl::StrCat(Table(rows), "\n", Table(names)));
+}
+
+absl::Status RunBuffers(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  const std::string name = call.args.Positional(0);
+  if (!name.empty() && call.args.Given("session")) {
+    return WithExit(ExitCode::kUsage,
+                    absl::InvalidArgumentError("give either a NAME or --session, not both"));
+  }
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
+  if (!client.ok()) return client.status();
+  if (call.args.Given("session")) {
+    absl::StatusOr<client::Handle> id = client::Handle::FromHex(call.args.Text("session"));
+    if (!id.ok()) return WithExit(ExitCode::kUsage, id.status());
+    absl::StatusOr<client::Session> session = client->AttachSession(*id);
+    if (!session.ok()) return Explained(session.status(), target);
+    absl::StatusOr<std::vector<v1::Buffer>> buffers = session->ListBuffers();
+    if (!buffers.ok()) return Explained(buffers.status(), target);
+    PrintBuffers(*buffers, call.out);
+    return absl::OkStatus();
+  }
+  if (!name.empty()) {
+    absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl buffers"});
+    if (!session.ok()) return Explained(session.status(), target);
+    absl::StatusOr<client::Buffer> found = session->Find(name);
+    if (!found.ok()) return Explained(found.status(), target);
+    absl::StatusOr<v1::Buffer> buffer = session->GetBuffer(found->id());
+    if (!buffer.ok()) return Explained(buffer.status(), target);
+    PrintBuffers({*buffer}, call.out);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<v1::SessionInfo>> sessions = client->ListSessions();
+  if (!sessions.ok()) return Explained(sessions.status(), target);
+  absl::StatusOr<std::vector<v1::Buffer>> published = client->ListPublished();
+  if (!published.ok()) return Explained(published.status(), target);
+  PrintTotals(*sessions, *published, call.out);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Command kBuffersCommand = {
+    .name = "buffers",
+    .summary = "show buffers: all in sum and by published name, of one session, or one by name",
+    .details =
+        "A buffer's handle is known to its session only, so that without --session there are sums "
+        "alone.",
+    .positionals = kPositionals,
+    .flags = kFlags,
+    .run = RunBuffers};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,99 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "client/cli/load_file.h"
+#include "client/cli/progress.h"
+#include "client/cli/quantize.h"
+#include "client/cli/transfers.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Positional kPositionals[] = {
+    {.name = "NAME", .help = "a published name, or with --session a buffer's id in hex"},
+    {.name = "FILE",
+     .help = "FILE.npy or FILE.safetensors[:NAME] to write",
+     .kind = ValueKind::kFile},
+};
+constexpr Flag kFlags[] = {
+    {.name = "session",
+     .kind = ValueKind::kText,
+     .value = "ID",
+     .help = "the session that the buffer's id is of, in hex"},
+    {.name = "route",
+     .kind = ValueKind::kChoice,
+     .fallback = "auto",
+     .help = "how bytes travel",
+     .choices = kRouteNames},
+};
+
+absl::Status Usage(const absl::Status& status) { return WithExit(ExitCode::kUsage, status); }
+
+// By id in a session that exists, or by name in one opened for this.
+absl::StatusOr<client::Session> OpenSession(const Args& args, client::Client& client) {
+  if (!args.Given("session")) return client.OpenSession({.label = "gemmctl download"});
+  absl::StatusOr<client::Handle> id = client::Handle::FromHex(args.Text("session"));
+  if (!id.ok()) return Usage(id.status());
+  return client.AttachSession(*id);
+}
+
+absl::StatusOr<client::Buffer> FindBuffer(const Args& args, client::Session& session) {
+  if (!args.Given("session")) return session.Find(args.Positional(0));
+  absl::StatusOr<client::Handle> id = client::Handle::FromHex(args.Positional(0));
+  if (!id.ok()) return Usage(id.status());
+  return session.AttachBuffer(*id);
+}
+
+absl::Status RunDownload(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  const std::string path = call.args.Positional(1);
+  absl::StatusOr<files::MatrixPath> parsed = files::ParseMatrixPath(path);
+  if (!parsed.ok()) return Usage(parsed.status());
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<client::Session> session = OpenSession(call.args, *client);
+  if (!session.ok()) return Explained(session.status(), target);
+  absl::StatusOr<client::Buffer> buffer = FindBuffer(call.args, *session);
+  if (!buffer.ok()) return Explained(buffer.status(), target);
+  std::vector<int64_t> shape(buffer->shape().begin(), buffer->shape().end());
+  files::DType dtype = ToFile(buffer->dtype());
+  if (buffer->dtype() == client::DType::kUnspecified || shape.empty()) {
+    call.out.Note("the buffer was created without a type: written as bytes (i8)");
+    dtype = files::DType::kI8;
+    shape = {buffer->size_bytes()};
+  }
+  absl::StatusOr<files::MatrixWriter> writer = CreateFile(path, dtype, shape);
+  if (!writer.ok()) return writer.status();
+  client::TransferOptions options;
+  options.progress = ProgressLine(call.out, "downloading " + call.args.Positional(0));
+  options.route = RouteOf(call.args.Text("route"));
+  const absl::Span<std::byte> data = writer->data();
+  absl::StatusOr<client::TransferReport> moved = buffer->Download(
+      absl::MakeSpan(reinterpret_cast<char*>(data.data()), data.size()), 0, options);
+  if (!moved.ok()) return Explained(moved.status(), target);
+  absl::Status committed = CommitFile(*writer);
+  if (!committed.ok()) return committed;
+  call.out.Result({{"name", call.args.Positional(0)},
+                   {"file", path},
+                   {"dtype", std::string(files::DTypeName(dtype))},
+                   {"shape", shape},
+                   {"transfer", TransferJson(*moved)}},
+                  absl::StrCat("wrote ", path, ": ", files::DTypeName(dtype), " ",
+                               files::ShapeText(shape), "; ", TransferText(*moved), "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Command kDownloadCommand = {
+    .name = "download",
+    .summary = "write a buffer of the server to a file",
+    .details = "A file of that name is replaced once everything has arrived.",
+    .positionals = kPositionals,
+    .flags = kFlags,
+    .run = RunDownload};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,45 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Positional kPositionals[] = {
+    {.name = "SERVICE",
+     .help = "a device such as cpu:0; default: the daemon as a whole",
+     .required = false},
+};
+
+absl::Status RunHealth(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
+  if (!client.ok()) return client.status();
+  const std::string service = call.args.Positional(0);
+  absl::StatusOr<client::Health> health = client->CheckHealth(service);
+  if (!health.ok()) return Explained(health.status(), target);
+  const bool serving = *health == client::Health::kServing;
+  const std::string name(client::Name(*health));
+  call.out.Result(
+      {{"server", target}, {"service", service}, {"health", name}, {"serving", serving}},
+      absl::StrCat(name, "\n"));
+  if (serving) return absl::OkStatus();
+  return WithExit(ExitCode::kCheckFailed,
+                  absl::FailedPreconditionError(absl::StrCat(
+                      service.empty() ? "the daemon" : service, " at ", target, " is ", name)));
+}
+
+}  // namespace
+
+const Command kHealthCommand = {.name = "health",
+                                .summary = "ask whether the daemon, or one device, takes work",
+                                .details =
+                                    "Exit code 0 when it is serving, 1 when it answers anything "
+                                    "else, 4 when it does not answer.",
+                                .positionals = kPositionals,
+                                .run = RunHealth};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,109 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "gemmd/v1/device_service.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+absl::string_view StateName(v1::Device::State state) {
+  switch (state) {
+    case v1::Device::STATE_SERVING:
+      return "serving";
+    case v1::Device::STATE_FENCED:
+      return "fenced";
+    default:
+      return "unknown";
+  }
+}
+
+Json DeviceJson(const v1::Device& device) {
+  return {{"name", device.name()},
+          {"model", device.model()},
+          {"architecture", device.architecture()},
+          {"state", std::string(StateName(device.state()))},
+          {"memory_bytes", device.memory_bytes()},
+          {"used_bytes", device.used_bytes()},
+          {"buffers", device.buffers()},
+          {"queued_programs", device.queued_programs()},
+          {"queued_device_seconds", device.queued_device_seconds()},
+          {"busy_seconds", device.busy_seconds()},
+          {"programs", device.programs()}};
+}
+
+Json LimitsJson(const v1::Limits& limits) {
+  return {{"max_message_bytes", limits.max_message_bytes()},
+          {"max_ops", limits.max_ops()},
+          {"max_inline_bytes", limits.max_inline_bytes()},
+          {"max_sessions", limits.max_sessions()},
+          {"max_buffers", limits.max_buffers()},
+          {"max_buffer_bytes", limits.max_buffer_bytes()},
+          {"max_plans", limits.max_plans()},
+          {"max_queued_programs", limits.max_queued_programs()},
+          {"window_batches", limits.window_batches()}};
+}
+
+// 0 is no limit of its own: what the devices have is the limit.
+std::string LimitText(int64_t max_buffer_bytes) {
+  if (max_buffer_bytes == 0) return "";
+  return absl::StrCat(" of ", HumanBytes(static_cast<double>(max_buffer_bytes)), " in all");
+}
+
+std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devices,
+                 const std::string& target, bool same_host) {
+  std::string text = absl::StrCat(
+      "gemmd ", info.version(), " at ", target, ", instance ", info.instance_id(), "\n",
+      "started      ", TimeText(info.start_time().seconds(), info.start_time().nanos()),
+      info.draining() ? ", draining" : "", "\n", "tenant       ", info.tenant(), "\n",
+      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", "limits       ",
+      info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(), " buffers",
+      LimitText(info.limits().max_buffer_bytes()), ", ", info.limits().max_queued_programs(),
+      " programs queued, messages of ",
+      HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
+  std::vector<std::vector<std::string>> rows = {{"device", "state", "architecture", "memory",
+                                                 "used", "buffers", "queued", "programs", "busy",
+                                                 "model"}};
+  for (const v1::Device& device : devices) {
+    rows.push_back({device.name(), std::string(StateName(device.state())), device.architecture(),
+                    HumanBytes(static_cast<double>(device.memory_bytes())),
+                    HumanBytes(static_cast<double>(device.used_bytes())),
+                    absl::StrCat(device.buffers()), absl::StrCat(device.queued_programs()),
+                    absl::StrCat(device.programs()), HumanSeconds(device.busy_seconds()),
+                    device.model()});
+  }
+  return text + Table(rows);
+}
+
+absl::Status RunInfo(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<v1::ServerInfo> info = client->GetServerInfo();
+  if (!info.ok()) return Explained(info.status(), target);
+  absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
+  if (!devices.ok()) return Explained(devices.status(), target);
+  const bool same_host = client->SharesHost();
+  Json document = {
+      {"server", target},
+      {"version", info->version()},
+      {"instance_id", info->instance_id()},
+      {"start_time", TimeText(info->start_time().seconds(), info->start_time().nanos())},
+      {"tenant", info->tenant()},
+      {"draining", info->draining()},
+      {"share_socket", info->share_socket()},
+      {"same_host", same_host},
+      {"limits", LimitsJson(info->limits())},
+      {"devices", Json::array()}};
+  for (const v1::Device& device : *devices) document["devices"].push_back(DeviceJson(device));
+  call.out.Result(document, Text(*info, *devices, target, same_host));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Command kInfoCommand = {
+    .name = "info", .summary = "show the server, its limits and its devices", .run = RunInfo};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,43 @@
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "gemmd/v1/device_service.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Flag kFlags[] = {
+    {.name = "device",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "of this device only, such as cpu:0"},
+};
+
+absl::Status RunKernels(Invocation& call) {
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels(call.args.Text("device"));
+  if (!kernels.ok()) return Explained(kernels.status(), call.args.Text("server"));
+  Json document = {{"kernels", Json::array()}};
+  std::vector<std::vector<std::string>> rows = {{"device", "kernel", "family", "description"}};
+  for (const v1::Kernel& kernel : *kernels) {
+    document["kernels"].push_back({{"device", kernel.device()},
+                                   {"name", kernel.name()},
+                                   {"family", kernel.family()},
+                                   {"description", kernel.description()}});
+    rows.push_back({kernel.device(), kernel.name(), kernel.family(), kernel.description()});
+  }
+  call.out.Result(document, Table(rows));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Command kKernelsCommand = {.name = "kernels",
+                                 .summary = "list the kernels that matmuls are served by",
+                                 .details = "Insist on one with 'gemmctl matmul --kernel NAME'.",
+                                 .flags = kFlags,
+                                 .run = RunKernels};
+
+}  // namespace gemmd::cli

@@ -1,0 +1,218 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "client/cli/load_file.h"
+#include "client/cli/matmul_job.h"
+#include "client/cli/matmul_report.h"
+#include "client/cli/transfers.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Positional kPositionals[] = {
+    {.name = "A",
+     .help = "[m, k] or [batch, m, k]: FILE.npy or FILE.safetensors[:NAME]",
+     .kind = ValueKind::kFile},
+    {.name = "B",
+     .help = "[k, n], or [n, k] with --nt; may lead with A's batch",
+     .kind = ValueKind::kFile},
+};
+constexpr Flag kFlags[] = {
+    {.name = "output",
+     .letter = 'o',
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "write D to FILE.npy or FILE.safetensors[:NAME]"},
+    {.name = "verify",
+     .help = "recompute in float64 on the operands as the server holds them; exit code 1 beyond "
+             "the bound"},
+    {.name = "quantize",
+     .kind = ValueKind::kChoice,
+     .fallback = "none",
+     .help = "on the device, before multiplying; fp8-block: A 1x128, B 128x128",
+     .choices = kQuantizeNames},
+    {.name = "out-dtype",
+     .kind = ValueKind::kChoice,
+     .help = "of D; default: A's type, bf16 for quantised operands, f32 for e4m3 and i8 files",
+     .choices = kOutputDTypeNames},
+    {.name = "nt", .help = "B lies as [n, k]: D = A B^T"},
+    {.name = "dtype",
+     .kind = ValueKind::kChoice,
+     .help = "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)",
+     .choices = kInputDTypeNames},
+    {.name = "c",
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "C, of D's shape, added times beta"},
+    {.name = "bias", .kind = ValueKind::kFile, .value = "FILE", .help = "[n], added to every row"},
+    {.name = "alpha",
+     .kind = ValueKind::kNumber,
+     .value = "X",
+     .fallback = "1",
+     .help = "factor of A B"},
+    {.name = "beta",
+     .kind = ValueKind::kNumber,
+     .value = "X",
+     .help = "factor of C; default 1 with --c, otherwise 0"},
+    {.name = "relu", .help = "negative results become 0"},
+    {.name = "kernel",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "insist on a kernel of 'gemmctl kernels'"},
+    {.name = "device",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "where; default: the server chooses"},
+    {.name = "route",
+     .kind = ValueKind::kChoice,
+     .fallback = "auto",
+     .help = "how bytes travel",
+     .choices = kRouteNames},
+};
+
+absl::Status BadFile(const absl::Status& status) { return WithExit(ExitCode::kBadFile, status); }
+absl::Status Usage(std::string message) {
+  return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(message));
+}
+
+absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
+  MatmulInputs inputs;
+  struct Wanted {
+    std::string path;
+    files::Matrix* matrix;
+  };
+  if (call.args.Given("c")) inputs.c.emplace();
+  if (call.args.Given("bias")) inputs.bias.emplace();
+  for (const Wanted& wanted :
+       {Wanted{call.args.Positional(0), &inputs.a}, Wanted{call.args.Positional(1), &inputs.b},
+        Wanted{call.args.Text("c"), inputs.c ? &*inputs.c : nullptr},
+        Wanted{call.args.Text("bias"), inputs.bias ? &*inputs.bias : nullptr}}) {
+    if (wanted.matrix == nullptr) continue;
+    absl::StatusOr<files::Matrix> matrix = LoadFile(call, wanted.path);
+    if (!matrix.ok()) return matrix.status();
+    *wanted.matrix = *std::move(matrix);
+  }
+  return inputs;
+}
+
+absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& inputs) {
+  MatmulSettings settings = {
+      .quantize = QuantizeModeOf(args.Text("quantize")),
+      .nt = args.On("nt"),
+      .alpha = static_cast<float>(args.Number("alpha")),
+      .beta = static_cast<float>(args.Given("beta") ? args.Number("beta") : args.Given("c")),
+      .relu = args.On("relu"),
+      .kernel = args.Text("kernel"),
+      .route = RouteOf(args.Text("route"))};
+  if (settings.beta != 0 && !inputs.c) return Usage("--beta needs --c");
+  const files::DType a = inputs.a.dtype();
+  const files::DType b = inputs.b.dtype();
+  const bool quantised = settings.quantize.dtype != client::DType::kUnspecified;
+  if (!quantised && a != b) {
+    return Usage(absl::StrCat("A is ", files::DTypeName(a), " and B ", files::DTypeName(b),
+                              "; without --quantize both must be of one type"));
+  }
+  for (files::DType dtype : {a, b}) {
+    if (quantised && (dtype == files::DType::kE4m3 || dtype == files::DType::kI8)) {
+      return Usage(absl::StrCat("--quantize ", settings.quantize.name,
+                                " takes f32, bf16 and f16, not ", files::DTypeName(dtype),
+                                "; use --quantize none"));
+    }
+  }
+  if (args.Given("out-dtype")) {
+    settings.out_dtype = *client::ParseDType(args.Text("out-dtype"));
+  } else if (quantised) {
+    settings.out_dtype = client::DType::kBF16;
+  } else if (a == files::DType::kBf16 || a == files::DType::kF16) {
+    settings.out_dtype = ToClient(a);
+  }
+  return settings;
+}
+
+absl::Status RunMatmul(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  const std::string output = call.args.Text("output");
+  // Everything that can be wrong here is found before the server hears of it.
+  if (!output.empty()) {
+    absl::StatusOr<files::MatrixPath> path = files::ParseMatrixPath(output);
+    if (!path.ok()) return Usage(absl::StrCat("--output: ", path.status().message()));
+  }
+  absl::StatusOr<MatmulInputs> inputs = LoadInputs(call);
+  if (!inputs.ok()) return inputs.status();
+  absl::StatusOr<MatmulSettings> settings = Settings(call.args, *inputs);
+  if (!settings.ok()) return settings.status();
+  absl::StatusOr<MatmulShape> shape =
+      ShapeOfMatmul(inputs->a.shape(), inputs->b.shape(), settings->nt);
+  if (!shape.ok()) return BadFile(shape.status());
+  absl::Status checked = inputs->c ? CheckC(*shape, inputs->c->shape()) : absl::OkStatus();
+  if (checked.ok() && inputs->bias) checked = CheckBias(*shape, inputs->bias->shape());
+  if (!checked.ok()) return BadFile(checked);
+  std::optional<files::MatrixWriter> writer;
+  if (!output.empty()) {
+    absl::StatusOr<files::MatrixWriter> created =
+        CreateFile(output, ToFile(settings->out_dtype), shape->DShape());
+    if (!created.ok()) return created.status();
+    writer = *std::move(created);
+  }
+
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<client::Session> session =
+      client->OpenSession({.label = "gemmctl matmul", .device = call.args.Text("device")});
+  if (!session.ok()) return Explained(session.status(), target);
+  MatmulJob job(*session, *inputs, *settings, *shape, call.out);
+  absl::Status uploaded = job.Upload();
+  if (!uploaded.ok()) return Explained(uploaded, target);
+  absl::StatusOr<client::Result> result = job.Run();
+  if (!result.ok()) return Explained(result.status(), target);
+
+  MatmulReport report = {
+      .shape = *shape, .settings = *settings, .result = *result, .job = job, .output = output};
+  std::vector<std::byte> memory;
+  if (writer || call.args.On("verify")) {
+    if (!writer)
+      memory.resize(shape->batch * shape->m * shape->n * client::SizeBytes(settings->out_dtype));
+    const absl::Span<std::byte> d = writer ? writer->data() : absl::MakeSpan(memory);
+    absl::Status downloaded = job.DownloadD(d);
+    if (!downloaded.ok()) return Explained(downloaded, target);
+    if (call.args.On("verify")) {
+      absl::StatusOr<VerifyReport> verified = job.Check(d);
+      if (!verified.ok()) return Explained(verified.status(), target);
+      report.verified = *verified;
+    }
+  }
+  // A wrong D is written too: whoever asked wants to look at it.
+  if (writer) {
+    absl::Status committed = CommitFile(*writer);
+    if (!committed.ok()) return committed;
+  }
+  call.out.Result(ReportJson(report), ReportText(report));
+  if (!report.verified || report.verified->ok) return absl::OkStatus();
+  return WithExit(ExitCode::kCheckFailed, absl::DataLossError(VerifyText(*report.verified)));
+}
+
+}  // namespace
+
+const Command kMatmulCommand = {
+    .name = "matmul",
+    .summary = "multiply two matrix files on the server: D = relu(alpha A B + beta C + bias)",
+    .details =
+        "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
+        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is converted to f32 with a note. "
+        ".npy has no name\n"
+        "for bf16 and e4m3: numpy saves ml_dtypes' arrays as opaque bytes, which --dtype names. "
+        "The bound of\n"
+        "--verify on ||D - ref|| / ||ref|| is 1e-5 for f32 results (1e-3 of e4m3 operands), 5e-3 "
+        "for bf16 and 1e-3\n"
+        "for f16; where sums cancel, FP32 rounding is granted on top. Beyond 8.6e9 multiply-adds a "
+        "random sample of\n"
+        "rows is checked, and the report says so.",
+    .positionals = kPositionals,
+    .flags = kFlags,
+    .run = RunMatmul};
+
+}  // namespace gemmd::cli

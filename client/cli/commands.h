@@ -1,0 +1,33 @@
+// Every command of gemmctl. A new one: cmd_x.cc defining kXCommand, a line here, a line in
+// commands.cc, one in CMake.
+
+#ifndef GEMMD_CLIENT_CLI_COMMANDS_H_
+#define GEMMD_CLIENT_CLI_COMMANDS_H_
+
+#include "client/cli/args/command.h"
+
+namespace gemmd::cli {
+
+extern const Command kBenchCommand;
+extern const Command kBuffersCommand;
+extern const Command kCompletionCommand;
+extern const Command kConfigCommand;
+extern const Command kDownloadCommand;
+extern const Command kEchoPeerCommand;
+extern const Command kExplainCommand;
+extern const Command kHealthCommand;
+extern const Command kHelpCommand;
+extern const Command kInfoCommand;
+extern const Command kKernelsCommand;
+extern const Command kMatmulCommand;
+extern const Command kSessionsCommand;
+extern const Command kUnpublishCommand;
+extern const Command kUploadCommand;
+extern const Command kVersionCommand;
+
+// The table that parsing, help and completion are made from.
+const CommandTable& Commands();
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_COMMANDS_H_

@@ -1,0 +1,29 @@
+// From the global flags to a connected client, and from the client library's errors to exit codes.
+
+#ifndef GEMMD_CLIENT_CLI_CONNECT_H_
+#define GEMMD_CLIENT_CLI_CONNECT_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cli/args/parser.h"
+#include "client/cpp/client.h"
+
+namespace gemmd::cli {
+
+// Look-ups answer at once or not at all; transfers and work take what they take.
+enum class CallKind { kLookUp, kWork };
+
+absl::StatusOr<client::Client> Connect(const Args& args, CallKind kind);
+
+// A failed call as the user is told of it: the server's own text, its reason and request id, and
+// the exit code.
+absl::Status Explained(const absl::Status& status, absl::string_view target);
+
+// "2026-11-21T04:00:00Z"; "" for the epoch, which is what an unset Timestamp gives.
+std::string TimeText(int64_t seconds, int32_t nanos);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_CONNECT_H_

@@ -1,0 +1,243 @@
+#include "client/cli/matmul_job.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/progress.h"
+#include "client/cli/transfers.h"
+
+namespace gemmd::cli {
+namespace {
+
+using client::Buffer;
+using client::DType;
+using client::ScaleGranularity;
+using client::Tensor;
+
+// Scales of [rows, k] or [batch, rows, k] values, with the same leading batch.
+std::vector<int64_t> ScaleShape(const Tensor& values, ScaleGranularity granularity) {
+  const absl::Span<const int64_t> shape = values.shape();
+  const int64_t rows = shape[shape.size() - 2];
+  const int64_t blocks = (shape.back() + 127) / 128;
+  std::vector<int64_t> scales(shape.begin(), shape.end() - 2);
+  switch (granularity) {
+    case ScaleGranularity::kNone:
+      break;
+    case ScaleGranularity::kPerTensor:
+      scales.push_back(1);
+      break;
+    case ScaleGranularity::kPerRow:
+      scales.push_back(rows);
+      break;
+    case ScaleGranularity::kBlock1x128:
+      scales.insert(scales.end(), {rows, blocks});
+      break;
+    case ScaleGranularity::kBlock128x128:
+      scales.insert(scales.end(), {(rows + 127) / 128, blocks});
+      break;
+  }
+  return scales;
+}
+
+const std::byte* Bytes(const std::vector<char>& data) {
+  return reinterpret_cast<const std::byte*>(data.data());
+}
+
+}  // namespace
+
+absl::StatusOr<Buffer> MatmulJob::UploadMatrix(const files::Matrix& matrix,
+                                               const std::string& name) {
+  absl::StatusOr<Buffer> buffer = session_.CreateBuffer({.dtype = ToClient(matrix.dtype()),
+                                                         .shape = matrix.shape(),
+                                                         .label = absl::StrCat("gemmctl ", name)});
+  if (!buffer.ok()) return buffer;
+  client::TransferOptions options;
+  options.progress = ProgressLine(out_, "uploading " + name);
+  options.route = settings_.route;
+  absl::StatusOr<client::TransferReport> moved =
+      buffer->Upload(client::AsBytes(matrix.bytes()), 0, options);
+  if (!moved.ok()) return moved.status();
+  Accumulate(*moved, uploaded_);
+  return buffer;
+}
+
+absl::Status MatmulJob::Upload() {
+  struct Wanted {
+    const files::Matrix* matrix;
+    Buffer* buffer;
+    const char* name;
+  };
+  const Wanted all[] = {{&inputs_.a, &a_.source, "A"},
+                        {&inputs_.b, &b_.source, "B"},
+                        {inputs_.c ? &*inputs_.c : nullptr, &c_, "C"},
+                        {inputs_.bias ? &*inputs_.bias : nullptr, &bias_, "bias"}};
+  for (const Wanted& wanted : all) {
+    if (wanted.matrix == nullptr) continue;
+    absl::StatusOr<Buffer> buffer = UploadMatrix(*wanted.matrix, wanted.name);
+    if (!buffer.ok()) return buffer.status();
+    *wanted.buffer = *std::move(buffer);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MatmulJob::Quantize(ServerOperand& operand, const Tensor& view,
+                                 ScaleGranularity granularity, client::OpList& ops) {
+  if (granularity == ScaleGranularity::kNone) {
+    operand.operand = view;
+    return absl::OkStatus();
+  }
+  const std::vector<int64_t> shape(view.shape().begin(), view.shape().end());
+  absl::StatusOr<Buffer> values =
+      session_.CreateBuffer({.dtype = settings_.quantize.dtype, .shape = shape});
+  if (!values.ok()) return values.status();
+  absl::StatusOr<Buffer> scales =
+      session_.CreateBuffer({.dtype = DType::kF32, .shape = ScaleShape(view, granularity)});
+  if (!scales.ok()) return scales.status();
+  operand.values = *std::move(values);
+  operand.scales = *std::move(scales);
+  operand.operand = client::Operand(operand.values.tensor(), granularity, operand.scales.tensor());
+  ops.Add(client::Quantize{.src = view,
+                           .dst = operand.values.tensor(),
+                           .scales = operand.scales.tensor(),
+                           .granularity = granularity});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> MatmulJob::Converted(const Buffer& buffer, DType dtype,
+                                            std::optional<Buffer>& converted, client::OpList& ops) {
+  if (buffer.dtype() == dtype) return buffer.tensor();
+  absl::StatusOr<Buffer> made = session_.CreateBuffer(
+      {.dtype = dtype, .shape = {buffer.shape().begin(), buffer.shape().end()}});
+  if (!made.ok()) return made.status();
+  converted = *std::move(made);
+  ops.Add(client::Convert{.src = buffer.tensor(), .dst = converted->tensor()});
+  return converted->tensor();
+}
+
+absl::StatusOr<client::Result> MatmulJob::Run() {
+  client::OpList ops;
+  const Tensor b_view = settings_.nt ? b_.source.tensor() : b_.source.tensor().Transposed();
+  absl::Status status = Quantize(a_, a_.source.tensor(), settings_.quantize.a, ops);
+  if (status.ok()) status = Quantize(b_, b_view, settings_.quantize.b, ops);
+  if (!status.ok()) return status;
+  absl::StatusOr<Buffer> d =
+      session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
+  if (!d.ok()) return d.status();
+  d_ = *std::move(d);
+  client::Matmul matmul = {
+      .a = a_.operand,
+      .b = b_.operand,
+      .d = d_.tensor(),
+      .alpha = settings_.alpha,
+      .beta = settings_.beta,
+      .activation = settings_.relu ? client::Activation::kRelu : client::Activation::kNone,
+      .kernel = settings_.kernel};
+  if (inputs_.c) {
+    absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
+    if (!c.ok()) return c.status();
+    matmul.c = *c;
+  }
+  if (inputs_.bias) {
+    // F32 and D's own type are taken as they are.
+    const DType dtype = bias_.dtype() == settings_.out_dtype ? bias_.dtype() : DType::kF32;
+    absl::StatusOr<Tensor> bias = Converted(bias_, dtype, bias_converted_, ops);
+    if (!bias.ok()) return bias.status();
+    matmul.bias = *bias;
+  }
+  ops.Add(matmul);
+  return session_.Execute(ops);
+}
+
+absl::Status MatmulJob::DownloadD(absl::Span<std::byte> d) {
+  client::TransferOptions options;
+  options.progress = ProgressLine(out_, "downloading D");
+  options.route = settings_.route;
+  absl::StatusOr<client::TransferReport> moved =
+      d_.Download(absl::MakeSpan(reinterpret_cast<char*>(d.data()), d.size()), 0, options);
+  if (!moved.ok()) return moved.status();
+  Accumulate(*moved, downloaded_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<char>> MatmulJob::Fetch(const Buffer& buffer, const std::string& name) {
+  std::vector<char> data(buffer.size_bytes());
+  client::TransferOptions options;
+  options.progress = ProgressLine(out_, absl::StrCat("downloading ", name, " to check"));
+  options.route = settings_.route;
+  absl::StatusOr<client::TransferReport> moved = buffer.Download(absl::MakeSpan(data), 0, options);
+  if (!moved.ok()) return moved.status();
+  return data;
+}
+
+absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
+  VerifyProblem problem = {.batch = shape_.batch,
+                           .m = shape_.m,
+                           .n = shape_.n,
+                           .k = shape_.k,
+                           .d = {ToFile(settings_.out_dtype), d.data()},
+                           .alpha = settings_.alpha,
+                           .beta = settings_.beta,
+                           .relu = settings_.relu};
+  const bool kn = !settings_.nt;
+  problem.a = {.dtype = inputs_.a.dtype(),
+               .values = inputs_.a.bytes().data(),
+               .rows = shape_.m,
+               .k = shape_.k};
+  problem.b = {.dtype = inputs_.b.dtype(),
+               .values = inputs_.b.bytes().data(),
+               .rows = shape_.n,
+               .k = shape_.k};
+  problem.a.row_stride = problem.b.row_stride = shape_.k;
+  if (kn) {
+    problem.b.row_stride = 1;
+    problem.b.k_stride = shape_.n;
+  }
+  if (shape_.a_batched) problem.a.batch_stride = shape_.m * shape_.k;
+  if (shape_.b_batched) problem.b.batch_stride = shape_.n * shape_.k;
+  std::vector<char> keep[6];  // what the problem points to
+  int kept = 0;
+  const auto fetch = [&](const Buffer& buffer,
+                         const std::string& name) -> absl::StatusOr<const std::byte*> {
+    absl::StatusOr<std::vector<char>> data = Fetch(buffer, name);
+    if (!data.ok()) return data.status();
+    keep[kept] = *std::move(data);
+    return Bytes(keep[kept++]);
+  };
+  struct Side {
+    const ServerOperand* server;
+    HostOperand* host;
+    ScaleGranularity granularity;
+    const char* name;
+  };
+  for (const Side& side : {Side{&a_, &problem.a, settings_.quantize.a, "A"},
+                           Side{&b_, &problem.b, settings_.quantize.b, "B"}}) {
+    if (side.granularity == ScaleGranularity::kNone) continue;
+    absl::StatusOr<const std::byte*> values = fetch(side.server->values, side.name);
+    if (!values.ok()) return values.status();
+    absl::StatusOr<const std::byte*> scales =
+        fetch(side.server->scales, absl::StrCat(side.name, "'s scales"));
+    if (!scales.ok()) return scales.status();
+    side.host->dtype = ToFile(settings_.quantize.dtype);
+    side.host->values = *values;
+    side.host->row_stride = shape_.k;  // quantised, B is always [n, k]
+    side.host->k_stride = 1;
+    side.host->granularity = ToNumerics(side.granularity);
+    side.host->scales = reinterpret_cast<const float*>(*scales);
+    if (side.host->batch_stride != 0) {
+      side.host->scale_batch_stride = ScaleCount(side.host->granularity, side.host->rows, shape_.k);
+    }
+  }
+  if (inputs_.c) {
+    const Buffer& buffer = c_converted_ ? *c_converted_ : c_;
+    absl::StatusOr<const std::byte*> c = fetch(buffer, "C");
+    if (!c.ok()) return c.status();
+    problem.c = HostTensor{ToFile(buffer.dtype()), *c};
+  }
+  if (inputs_.bias) {
+    const Buffer& buffer = bias_converted_ ? *bias_converted_ : bias_;
+    absl::StatusOr<const std::byte*> bias = fetch(buffer, "bias");
+    if (!bias.ok()) return bias.status();
+    problem.bias = HostTensor{ToFile(buffer.dtype()), *bias};
+  }
+  return Verify(problem);
+}
+
+}  // namespace gemmd::cli

@@ -1,0 +1,92 @@
+// One matmul of files through the daemon: matrices up, quantised there, multiplied, D back, and
+// what to check it against.
+
+#ifndef GEMMD_CLIENT_CLI_MATMUL_JOB_H_
+#define GEMMD_CLIENT_CLI_MATMUL_JOB_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/cli/args/output.h"
+#include "client/cli/files/matrix.h"
+#include "client/cli/numerics/shape.h"
+#include "client/cli/numerics/verify.h"
+#include "client/cli/quantize.h"
+#include "client/cpp/session.h"
+
+namespace gemmd::cli {
+
+struct MatmulInputs {
+  files::Matrix a;
+  files::Matrix b;
+  std::optional<files::Matrix> c;
+  std::optional<files::Matrix> bias;
+};
+
+struct MatmulSettings {
+  QuantizeMode quantize;
+  client::DType out_dtype = client::DType::kF32;
+  bool nt = false;  // B lies as [n, k]
+  float alpha = 1;
+  float beta = 0;
+  bool relu = false;
+  std::string kernel;
+  client::TransferOptions::Route route = client::TransferOptions::Route::kAuto;
+};
+
+class MatmulJob {
+ public:
+  // All three outlive the job.
+  MatmulJob(client::Session& session, const MatmulInputs& inputs, const MatmulSettings& settings,
+            const MatmulShape& shape, const Output& out)
+      : session_(session), inputs_(inputs), settings_(settings), shape_(shape), out_(out) {}
+
+  // In this order. Errors are the client library's.
+  absl::Status Upload();
+  absl::StatusOr<client::Result> Run();
+  absl::Status DownloadD(absl::Span<std::byte> d);
+  // Fetches what the server multiplied: values and scales as it quantised them, C and bias as it
+  // converted them.
+  absl::StatusOr<VerifyReport> Check(absl::Span<const std::byte> d);
+
+  const client::TransferReport& uploaded() const { return uploaded_; }
+  const client::TransferReport& downloaded() const { return downloaded_; }
+
+ private:
+  // An operand on the server, before and after quantisation.
+  struct ServerOperand {
+    client::Buffer source;
+    client::Buffer values;  // empty unless quantised
+    client::Buffer scales;
+    client::Operand operand;  // what the matmul takes
+  };
+  absl::StatusOr<client::Buffer> UploadMatrix(const files::Matrix& matrix, const std::string& name);
+  // Adds the Quantize op; [batch, rows, k] are the extents of `view`, the source as the matmul
+  // wants it.
+  absl::Status Quantize(ServerOperand& operand, const client::Tensor& view,
+                        client::ScaleGranularity granularity, client::OpList& ops);
+  // `buffer` as `dtype`: itself, or a new buffer that a Convert op fills.
+  absl::StatusOr<client::Tensor> Converted(const client::Buffer& buffer, client::DType dtype,
+                                           std::optional<client::Buffer>& converted,
+                                           client::OpList& ops);
+  absl::StatusOr<std::vector<char>> Fetch(const client::Buffer& buffer, const std::string& name);
+
+  client::Session& session_;
+  const MatmulInputs& inputs_;
+  const MatmulSettings& settings_;
+  const MatmulShape shape_;
+  const Output& out_;
+  ServerOperand a_, b_;
+  client::Buffer c_, bias_, d_;
+  std::optional<client::Buffer> c_converted_, bias_converted_;  // where their types did not fit
+  client::TransferReport uploaded_, downloaded_;
+};
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_MATMUL_JOB_H_

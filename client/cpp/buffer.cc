@@ -1,0 +1,185 @@
+#include "client/cpp/buffer.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/buffer_state.h"
+#include "client/cpp/call.h"
+#include "client/cpp/grpc_transfer.h"
+#include "client/cpp/share_socket.h"
+#include "client/cpp/shm_transfer.h"
+
+namespace gemmd::client {
+namespace {
+
+absl::Status CheckRange(const Buffer::State& buffer, int64_t offset_bytes, size_t size,
+                        const TransferOptions& options) {
+  constexpr int64_t kLeast = 4 << 10;
+  constexpr int64_t kMost = 3 << 20;
+  if (options.chunk_bytes < kLeast || options.chunk_bytes > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk_bytes=", options.chunk_bytes,
+                                                   " is not in [", kLeast, ", ", kMost, "]"));
+  }
+  if (offset_bytes < 0 || offset_bytes > buffer.size_bytes ||
+      size > static_cast<uint64_t>(buffer.size_bytes - offset_bytes)) {
+    return absl::OutOfRangeError(absl::StrCat(size, " bytes at offset ", offset_bytes,
+                                              " do not lie in a buffer of ", buffer.size_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoBuffer() { return absl::FailedPreconditionError("this Buffer object holds none"); }
+
+}  // namespace
+
+Buffer::Buffer() = default;
+Buffer::Buffer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Buffer::Buffer(Buffer&&) noexcept = default;
+
+Buffer::~Buffer() {
+  if (state_ && state_->owned) state_->session->reaper().DropBuffer(state_->id);
+}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  Buffer old(std::move(state_));
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+const Handle& Buffer::id() const { return state_->id; }
+int64_t Buffer::size_bytes() const { return state_->size_bytes; }
+DType Buffer::dtype() const { return state_->dtype; }
+absl::Span<const int64_t> Buffer::shape() const { return state_->shape; }
+MemoryKind Buffer::memory_kind() const { return state_->memory_kind; }
+absl::string_view Buffer::device() const { return state_->device; }
+absl::string_view Buffer::label() const { return state_->label; }
+bool Buffer::read_only() const { return state_->read_only; }
+bool Buffer::owned() const { return state_ && state_->owned; }
+
+Tensor Buffer::tensor() const { return Tensor(state_->id, state_->dtype, state_->shape); }
+
+Tensor Buffer::View(DType dtype, absl::Span<const int64_t> shape, int64_t offset_bytes) const {
+  return Tensor(state_->id, dtype, shape, offset_bytes);
+}
+
+absl::StatusOr<TransferReport> Buffer::Upload(absl::string_view data, int64_t offset_bytes,
+                                              const TransferOptions& options) {
+  if (!state_) return NoBuffer();
+  absl::Status status = CheckRange(*state_, offset_bytes, data.size(), options);
+  if (!status.ok()) return status;
+  if (WorthSharing(*state_, data.size(), options)) {
+    absl::StatusOr<TransferReport> shared = ShmUpload(*state_, data, offset_bytes, options);
+    if (shared.ok() || !MayFallBack(shared.status(), options)) return shared;
+  }
+  return GrpcUpload(*state_, data, offset_bytes, options);
+}
+
+absl::StatusOr<TransferReport> Buffer::Download(absl::Span<char> data, int64_t offset_bytes,
+                                                const TransferOptions& options) const {
+  if (!state_) return NoBuffer();
+  absl::Status status = CheckRange(*state_, offset_bytes, data.size(), options);
+  if (!status.ok()) return status;
+  if (WorthSharing(*state_, data.size(), options)) {
+    absl::StatusOr<TransferReport> shared = ShmDownload(*state_, data, offset_bytes, options);
+    if (shared.ok() || !MayFallBack(shared.status(), options)) return shared;
+  }
+  return GrpcDownload(*state_, data, offset_bytes, options);
+}
+
+absl::StatusOr<absl::Span<char>> Buffer::Map() {
+  if (!state_) return NoBuffer();
+  return state_->Map(/*for_writing=*/true);
+}
+
+absl::StatusOr<absl::string_view> Buffer::MapReadOnly() const {
+  if (!state_) return NoBuffer();
+  const absl::StatusOr<absl::Span<char>> memory = state_->Map(/*for_writing=*/false);
+  if (!memory.ok()) return memory.status();
+  return absl::string_view(memory->data(), memory->size());
+}
+
+absl::Status Buffer::Delete(const CallOptions& options) {
+  if (!state_) return NoBuffer();
+  const std::unique_ptr<State> state = std::move(state_);
+  v1::DeleteBuffersRequest request;
+  request.set_session_id(state->session->id());
+  request.add_buffer_ids(std::string(state->id.bytes()));
+  v1::DeleteBuffersResponse response;
+  return Call(
+      state->session->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return state->session->connection().buffers.DeleteBuffers(&context, request, &response);
+      });
+}
+
+Handle Buffer::Release() {
+  if (!state_) return Handle();
+  const std::unique_ptr<State> state = std::move(state_);
+  return state->id;
+}
+
+absl::StatusOr<absl::Span<char>> Buffer::State::Map(bool for_writing) {
+  if (memory_kind != MemoryKind::kHostShared) {
+    return absl::FailedPreconditionError(
+        "only a kHostShared buffer can be mapped; this one is device memory");
+  }
+  if (for_writing && read_only) {
+    return absl::FailedPreconditionError("the buffer is read-only; use MapReadOnly");
+  }
+  absl::MutexLock lock(&mu);
+  if (writable.size_bytes() > 0 && !read_only) return writable.span();
+  SharedMemory& memory = for_writing ? writable : readable;
+  if (memory.size_bytes() == 0) {
+    absl::StatusOr<SharedMemory> fetched = FetchMemory(*session, id, size_bytes, for_writing);
+    if (!fetched.ok()) return fetched.status();
+    memory = *std::move(fetched);
+  }
+  return memory.span();
+}
+
+absl::StatusOr<Buffer> MakeBuffer(std::shared_ptr<SessionCore> session, const v1::Buffer& info,
+                                  bool owned, SharedMemory mapped) {
+  const absl::StatusOr<Handle> id = Handle::FromBytes(info.buffer_id());
+  if (!id.ok())
+    return absl::InternalError(absl::StrCat("the server's buffer: ", id.status().message()));
+  auto state = std::make_unique<Buffer::State>();
+  state->session = std::move(session);
+  state->id = *id;
+  state->size_bytes = info.size_bytes();
+  state->device = info.device();
+  state->memory_kind = static_cast<MemoryKind>(info.memory_kind());
+  state->dtype = static_cast<DType>(info.dtype());
+  state->shape.assign(info.shape().begin(), info.shape().end());
+  state->label = info.label();
+  state->read_only = info.read_only();
+  state->owned = owned;
+  {
+    absl::MutexLock lock(&state->mu);
+    state->writable = std::move(mapped);
+  }
+  return Buffer(std::move(state));
+}
+
+void SetReadOnly(Buffer& buffer) { buffer.state_->read_only = true; }
+
+absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
+                                         int64_t size_bytes, bool writable) {
+  const absl::StatusOr<std::string> here = session.client().ShareSocket();
+  if (!here.ok()) return here.status();
+  v1::ExportBufferRequest request;
+  request.set_session_id(session.id());
+  request.set_buffer_id(std::string(buffer.bytes()));
+  request.set_writable(writable);
+  v1::ExportBufferResponse response;
+  const absl::Status exported =
+      Call(session.client(), CallOptions(), Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return session.connection().buffers.ExportBuffer(&context, request, &response);
+      });
+  if (!exported.ok()) return exported;
+  const absl::StatusOr<int> fd = FetchDescriptor(response.share_socket(), response.token());
+  if (!fd.ok()) return fd.status();
+  return SharedMemory::Adopt(*fd, size_bytes, writable);
+}
+
+}  // namespace gemmd::client

@@ -1,0 +1,36 @@
+// One unary call with its deadline, metadata and retries. The only loop that tries a unary call
+// again; the table of what may be is in options.h.
+
+#ifndef GEMMD_CLIENT_CPP_CALL_H_
+#define GEMMD_CLIENT_CPP_CALL_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/cpp/options.h"
+
+namespace gemmd::client {
+
+class ClientCore;
+
+enum class Again {
+  kAfterBreak,  // doing it twice is doing it once
+  kUnsentOnly,  // a break leaves open whether it happened; only what never left is tried again
+};
+
+// Whether a call that ended so may be tried again.
+bool MayRetry(const absl::Status& status, Again again);
+
+// Deadline and trace context of a call, on a fresh context.
+void Prepare(grpc::ClientContext& context, const CallOptions& options, absl::Time deadline);
+
+// `attempt` makes the call on the context it gets; called again for each try.
+absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,
+                  absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt);
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_CALL_H_

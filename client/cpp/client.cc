@@ -1,0 +1,186 @@
+#include "client/cpp/client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/call.h"
+#include "client/cpp/client_core.h"
+#include "client/cpp/health.h"
+#include "client/cpp/paged.h"
+#include "client/cpp/raw_call.h"
+#include "client/cpp/session_core.h"
+
+namespace gemmd::client {
+namespace {
+
+absl::Status CheckOptions(absl::string_view target, const ClientOptions& options) {
+  constexpr int64_t kMostMessage = 1 << 30;  // gRPC's own limits are ints
+  if (target.empty()) return absl::InvalidArgumentError("the target is empty");
+  if (options.connections < 1 || options.connections > 64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("connections=", options.connections, " is not in [1, 64]"));
+  }
+  for (const int64_t bytes : {options.max_receive_bytes, options.max_send_bytes}) {
+    if (bytes < 1 << 16 || bytes > kMostMessage) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a message limit of ", bytes, " bytes is not in [65536, ", kMostMessage, "]"));
+    }
+  }
+  if (options.retry.max_attempts < 1 || options.retry.initial_backoff <= absl::ZeroDuration() ||
+      options.retry.max_backoff < options.retry.initial_backoff) {
+    return absl::InvalidArgumentError(
+        "retry needs max_attempts >= 1 and 0 < initial_backoff <= max_backoff");
+  }
+  return absl::OkStatus();
+}
+
+void SetDuration(google::protobuf::Duration& out, absl::Duration duration) {
+  absl::Duration rest;
+  out.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+}  // namespace
+
+Client::Client() = default;
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::Client(std::shared_ptr<ClientCore> core) : core_(std::move(core)) {}
+
+absl::StatusOr<Client> Client::Connect(absl::string_view target, const ClientOptions& options) {
+  if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
+  auto core = std::make_shared<ClientCore>(std::string(target), options);
+  if (options.connect_timeout > absl::ZeroDuration()) {
+    const absl::Time deadline = absl::Now() + options.connect_timeout;
+    if (!core->First().channel()->WaitForConnected(absl::ToChronoTime(deadline))) {
+      return absl::UnavailableError(absl::StrCat("no gemmd answers at ", target, " within ",
+                                                 absl::FormatDuration(options.connect_timeout)));
+    }
+  }
+  return Client(std::move(core));
+}
+
+const std::string& Client::target() const { return core_->target(); }
+
+absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
+  v1::OpenSessionRequest request;
+  request.set_label(options.label);
+  request.set_device(options.device);
+  if (options.ttl > absl::ZeroDuration()) SetDuration(*request.mutable_ttl(), options.ttl);
+  if (options.grace > absl::ZeroDuration()) SetDuration(*request.mutable_grace(), options.grace);
+  v1::OpenSessionResponse response;
+  const absl::Status status =
+      Call(*core_, options.call, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return core_->First().sessions.OpenSession(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  const absl::StatusOr<Handle> id = Handle::FromBytes(response.session_id());
+  if (!id.ok()) {
+    return absl::InternalError(absl::StrCat("the server's session: ", id.status().message()));
+  }
+  auto session = std::make_shared<SessionCore>(
+      core_, SessionFacts{.id = *id,
+                          .name = response.name(),
+                          .device = response.device(),
+                          .ttl = absl::Seconds(response.ttl().seconds()) +
+                                 absl::Nanoseconds(response.ttl().nanos()),
+                          .close_on_destruction = true});
+  session->StartKeeper(options);
+  return Session(std::move(session));
+}
+
+absl::StatusOr<Session> Client::AttachSession(const Handle& id, const CallOptions& options) {
+  Session session(
+      std::make_shared<SessionCore>(core_, SessionFacts{.id = id, .close_on_destruction = false}));
+  const absl::StatusOr<absl::Time> alive = session.KeepAlive(options);
+  if (!alive.ok()) return alive.status();
+  return session;
+}
+
+absl::StatusOr<std::vector<v1::SessionInfo>> Client::ListSessions(const CallOptions& options) {
+  return AllPages<v1::SessionInfo, v1::ListSessionsRequest, v1::ListSessionsResponse>(
+      *core_, options, v1::ListSessionsRequest(),
+      [this](grpc::ClientContext* context, const auto& page, auto* response) {
+        return core_->First().sessions.ListSessions(context, page, response);
+      },
+      [](auto& response) { return response.mutable_sessions(); });
+}
+
+absl::StatusOr<std::vector<v1::Buffer>> Client::ListPublished(const CallOptions& options) {
+  return AllPages<v1::Buffer, v1::ListPublishedRequest, v1::ListPublishedResponse>(
+      *core_, options, v1::ListPublishedRequest(),
+      [this](grpc::ClientContext* context, const auto& page, auto* response) {
+        return core_->First().buffers.ListPublished(context, page, response);
+      },
+      [](auto& response) { return response.mutable_buffers(); });
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
+  v1::ServerInfo info;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->First().devices.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+      });
+  if (!status.ok()) return status;
+  return info;
+}
+
+absl::StatusOr<std::vector<v1::Device>> Client::ListDevices(const CallOptions& options) {
+  v1::ListDevicesResponse response;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->First().devices.ListDevices(&context, v1::ListDevicesRequest(), &response);
+      });
+  if (!status.ok()) return status;
+  return std::vector<v1::Device>(response.devices().begin(), response.devices().end());
+}
+
+absl::StatusOr<std::vector<v1::Kernel>> Client::ListKernels(absl::string_view device,
+                                                            const CallOptions& options) {
+  v1::ListKernelsRequest request;
+  request.set_device(std::string(device));
+  v1::ListKernelsResponse response;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->First().devices.ListKernels(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return std::vector<v1::Kernel>(response.kernels().begin(), response.kernels().end());
+}
+
+absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& problem,
+                                                    absl::string_view device,
+                                                    const CallOptions& options) {
+  v1::ExplainRequest request;
+  *request.mutable_problem() = problem;
+  request.set_device(std::string(device));
+  v1::ExplainResponse response;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->First().compute.Explain(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<Health> Client::CheckHealth(absl::string_view service, const CallOptions& options) {
+  const grpc::ByteBuffer request = ToByteBuffer(EncodeHealthRequest(service));
+  grpc::ByteBuffer response;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return RawUnary<grpc::ByteBuffer, grpc::ByteBuffer>(
+            *core_->First().channel(), kHealthMethod, context, request, response);
+      });
+  if (absl::IsNotFound(status)) return Health::kServiceUnknown;
+  if (!status.ok()) return status;
+  grpc::Slice bytes;
+  if (!response.DumpToSingleSlice(&bytes).ok()) return Health::kUnknown;
+  return DecodeHealthResponse(
+      {reinterpret_cast<const char*>(bytes.begin()), static_cast<size_t>(bytes.size())});
+}
+
+bool Client::SharesHost() { return core_->ShareSocket().ok(); }
+
+}  // namespace gemmd::client

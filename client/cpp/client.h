@@ -1,0 +1,93 @@
+// A connection to a gemmd daemon.
+//
+//   absl::StatusOr<Client> client = Client::Connect("unix:/run/gemmd/gemmd.sock");
+//   absl::StatusOr<Session> session = client->OpenSession({.label = "worker-3"});
+//   absl::StatusOr<v1::ServerInfo> info = client->GetServerInfo();  //
+//   "gemmd/v1/device_service.pb.h"
+//
+// Messages of gemmd/v1 that are only looked at come as they are on the wire; include their .pb.h to
+// look inside. No call throws.
+
+#ifndef GEMMD_CLIENT_CPP_CLIENT_H_
+#define GEMMD_CLIENT_CPP_CLIENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/errors.h"
+#include "client/cpp/options.h"
+#include "client/cpp/session.h"
+
+namespace gemmd::v1 {
+class Device;
+class ExplainResponse;
+class Kernel;
+class MatmulProblem;
+class ServerInfo;
+class SessionInfo;
+}  // namespace gemmd::v1
+
+namespace gemmd::client {
+
+class ClientCore;
+
+// What grpc.health.v1 answers.
+enum class Health { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
+
+// "unknown", "serving", "not serving", "service unknown".
+absl::string_view Name(Health health);
+
+// Move-only, thread-safe. Sessions keep what they need of it: it may be destroyed before them.
+class Client {
+ public:
+  Client();  // not connected
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  // `target`: "127.0.0.1:8470", "unix:/path", "unix-abstract:name". UNAVAILABLE when the daemon is
+  // not there within options.connect_timeout, INVALID_ARGUMENT for options out of range.
+  static absl::StatusOr<Client> Connect(absl::string_view target,
+                                        const ClientOptions& options = {});
+
+  const std::string& target() const;
+
+  absl::StatusOr<Session> OpenSession(const SessionOptions& options = {});
+  // A session that exists, by its id: checked with a KeepAlive, NOT_FOUND once it has ended. Not
+  // closed on destruction and not kept alive; device() and ttl() are not known.
+  absl::StatusOr<Session> AttachSession(const Handle& id, const CallOptions& options = {});
+  // The tenant's sessions, oldest first, without their ids.
+  absl::StatusOr<std::vector<v1::SessionInfo>> ListSessions(const CallOptions& options = {});
+  // What the tenant has published, by name; buffer_id is empty: Session::Find gives a handle.
+  absl::StatusOr<std::vector<v1::Buffer>> ListPublished(const CallOptions& options = {});
+
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+  absl::StatusOr<std::vector<v1::Device>> ListDevices(const CallOptions& options = {});
+  // Of one device, or of all when `device` is empty.
+  absl::StatusOr<std::vector<v1::Kernel>> ListKernels(absl::string_view device = "",
+                                                      const CallOptions& options = {});
+  // Every kernel that could serve the problem, best first, and why the rest cannot.
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::MatmulProblem& problem,
+                                              absl::string_view device = "",
+                                              const CallOptions& options = {});
+  // Of the daemon ("") or of one device ("cpu:0"). An unknown service is kServiceUnknown, not an
+  // error.
+  absl::StatusOr<Health> CheckHealth(absl::string_view service = "",
+                                     const CallOptions& options = {});
+
+  // True when the daemon's share socket answers: bytes can go through shared memory.
+  bool SharesHost();
+
+ private:
+  explicit Client(std::shared_ptr<ClientCore> core);
+
+  std::shared_ptr<ClientCore> core_;  // shared with sessions
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_CLIENT_H_

@@ -1,0 +1,143 @@
+#include "client/cpp/client_core.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/call.h"
+#include "client/cpp/share_socket.h"
+
+namespace gemmd::client {
+namespace {
+
+// gRPC 1.51 shuts down with its last object, and then waits up to 10 s for a poller that a large
+// write has started: a tool would hang at its end. And when the last channel dies inside a
+// callback, the callback queue joins the very thread it is on and aborts. References that are never
+// given back prevent both: one on gRPC, and one on the callback queue, held by a call that was made
+// once on a channel of its own.
+struct KeptGrpc {
+  std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateChannel("unix-abstract:gemmd-none", grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub{channel};
+  grpc::ClientContext context;
+  grpc::Slice nothing;
+  grpc::ByteBuffer request{&nothing, 1};
+  grpc::ByteBuffer response;
+};
+
+void KeepGrpc() {
+  static const KeptGrpc* const kept = [] {
+    grpc_init();
+    auto* made = new KeptGrpc;
+    made->stub.UnaryCall(&made->context, "/gemmd/none", grpc::StubOptions(), &made->request,
+                         &made->response, [](grpc::Status) {});
+    return made;
+  }();
+  (void)kept;
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const ClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
+  // Channels with equal arguments would otherwise share one connection, and head-of-line waits.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // The default waits 1 s before it connects again, in which every retry would fail at once.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Connection::Connection(const std::string& target, const ClientOptions& options)
+    : Connection(MakeChannel(target, options), target, options) {}
+
+Connection::Connection(std::shared_ptr<grpc::Channel> channel, const std::string& target,
+                       const ClientOptions& options)
+    : sessions(channel),
+      buffers(channel),
+      compute(channel),
+      devices(channel),
+      channel_(channel),
+      target_(target),
+      options_(options) {}
+
+std::shared_ptr<grpc::Channel> Connection::bulk() {
+  absl::MutexLock lock(&mu_);
+  if (bulk_ == nullptr) bulk_ = MakeChannel(target_, options_);
+  return bulk_;
+}
+
+void Connection::ResetBulk() {
+  std::shared_ptr<grpc::Channel> dropped;
+  absl::MutexLock lock(&mu_);
+  dropped.swap(bulk_);
+}
+
+ClientCore::ClientCore(std::string target, const ClientOptions& options)
+    : target_(std::move(target)), options_(options), share_(std::string()) {
+  KeepGrpc();
+  for (int i = 0; i < options_.connections; ++i) {
+    connections_.push_back(std::make_unique<Connection>(target_, options_));
+  }
+}
+
+Connection& ClientCore::Next() {
+  return *connections_[next_.fetch_add(1, std::memory_order_relaxed) % connections_.size()];
+}
+
+absl::Time ClientCore::DeadlineOf(const CallOptions& call) const {
+  const absl::Duration timeout =
+      call.timeout > absl::ZeroDuration() ? call.timeout : options_.default_timeout;
+  return timeout > absl::ZeroDuration() ? absl::Now() + timeout : absl::InfiniteFuture();
+}
+
+void ClientCore::ReportBackground(absl::string_view what, const absl::Status& status) const {
+  if (options_.on_background_error) options_.on_background_error(what, status);
+}
+
+absl::StatusOr<std::string> ClientCore::ShareSocket() {
+  {
+    absl::MutexLock lock(&share_mu_);
+    if (share_known_) return share_;
+  }
+  absl::StatusOr<std::string> found = AskShareSocket();
+  // A daemon that could not be asked may be there next time; its answer stays.
+  if (!found.ok() && found.status().code() == absl::StatusCode::kAborted) {
+    return absl::UnavailableError(found.status().message());
+  }
+  absl::MutexLock lock(&share_mu_);
+  share_known_ = true;
+  share_ = found;
+  return found;
+}
+
+absl::StatusOr<std::string> ClientCore::AskShareSocket() {
+  if (!options_.shared_memory) {
+    return absl::FailedPreconditionError("shared memory is off (ClientOptions.shared_memory)");
+  }
+  v1::ServerInfo info;
+  const absl::Status asked =
+      Call(*this, CallOptions{.timeout = absl::Seconds(5)}, Again::kAfterBreak,
+           [&](grpc::ClientContext& context) {
+             return First().devices.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
+           });
+  if (!asked.ok()) return absl::AbortedError(asked.message());
+  if (info.share_socket().empty()) {
+    return absl::FailedPreconditionError("the server offers no shared memory");
+  }
+  if (absl::Status reached = ProbeShareSocket(info.share_socket()); !reached.ok()) return reached;
+  return info.share_socket();
+}
+
+}  // namespace gemmd::client

@@ -1,0 +1,29 @@
+// How a program is run, whether from ops or from a plan.
+
+#ifndef GEMMD_CLIENT_CPP_EXECUTE_H_
+#define GEMMD_CLIENT_CPP_EXECUTE_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/options.h"
+#include "client/cpp/result.h"
+#include "client/cpp/types.h"
+
+namespace gemmd::client {
+
+struct ExecuteOptions {
+  Priority priority = Priority::kNormal;
+  ReportLevel report = ReportLevel::kFull;
+  // Up to 32 bytes that make a second try return the first one's result. Empty: 16 random bytes,
+  // drawn for each call and kept across its retries.
+  std::string op_id = {};
+  CallOptions call = {};
+};
+
+using ExecuteCallback = std::function<void(absl::StatusOr<Result>)>;
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_EXECUTE_H_

@@ -1,0 +1,153 @@
+#include "client/cpp/ops.h"
+
+#include <initializer_list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/wire.h"
+#include "gemmd/v1/compute_service.pb.h"
+#include "gemmd/v1/types.pb.h"
+
+namespace gemmd::client {
+namespace {
+
+constexpr int kOps = v1::ExecuteRequest::kOpsFieldNumber;
+static_assert(kOps == v1::Batch::kOpsFieldNumber && kOps == v1::CreatePlanRequest::kOpsFieldNumber,
+              "one encoding serves all three requests");
+
+void AppendDims(std::string& out, int field, absl::Span<const int64_t> dims) {
+  wire::Nested packed(out, field);
+  for (int64_t dim : dims) wire::AppendVarint(out, static_cast<uint64_t>(dim));
+}
+
+void AppendTensor(std::string& out, int field, const Tensor& tensor) {
+  if (tensor.empty()) return;
+  wire::Nested nested(out, field);
+  wire::AppendBytes(out, v1::Tensor::kBufferIdFieldNumber, tensor.buffer().bytes());
+  wire::AppendInt(out, v1::Tensor::kOffsetBytesFieldNumber, tensor.offset_bytes());
+  wire::AppendInt(out, v1::Tensor::kDtypeFieldNumber, static_cast<int>(tensor.dtype()));
+  AppendDims(out, v1::Tensor::kShapeFieldNumber, tensor.shape());
+  if (!tensor.dense()) AppendDims(out, v1::Tensor::kStridesFieldNumber, tensor.strides());
+}
+
+void AppendOperand(std::string& out, int field, const Operand& operand) {
+  wire::Nested nested(out, field);
+  AppendTensor(out, v1::Operand::kValuesFieldNumber, operand.values);
+  wire::AppendInt(out, v1::Operand::kGranularityFieldNumber, static_cast<int>(operand.granularity));
+  AppendTensor(out, v1::Operand::kScalesFieldNumber, operand.scales);
+}
+
+}  // namespace
+
+bool OpList::Check(absl::string_view op,
+                   std::initializer_list<std::pair<const char*, const Tensor*>> tensors) {
+  if (!status_.ok()) return false;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor->status().ok()) continue;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("op ", size_, " (", op, "): ", name, ": ", tensor->status().message()));
+    return false;
+  }
+  ++size_;
+  return true;
+}
+
+OpList& OpList::Add(const Matmul& op) {
+  if (!Check("matmul", {{"a", &op.a.values},
+                        {"a.scales", &op.a.scales},
+                        {"b", &op.b.values},
+                        {"b.scales", &op.b.scales},
+                        {"d", &op.d},
+                        {"c", &op.c},
+                        {"bias", &op.bias}})) {
+    return *this;
+  }
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kMatmulFieldNumber);
+  AppendOperand(wire_, v1::Matmul::kAFieldNumber, op.a);
+  AppendOperand(wire_, v1::Matmul::kBFieldNumber, op.b);
+  AppendTensor(wire_, v1::Matmul::kDFieldNumber, op.d);
+  AppendTensor(wire_, v1::Matmul::kCFieldNumber, op.c);
+  AppendTensor(wire_, v1::Matmul::kBiasFieldNumber, op.bias);
+  if (op.alpha != 1) wire::AppendFloat(wire_, v1::Matmul::kAlphaFieldNumber, op.alpha);
+  if (op.beta != 0) wire::AppendFloat(wire_, v1::Matmul::kBetaFieldNumber, op.beta);
+  wire::AppendInt(wire_, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
+  if (!op.kernel.empty()) wire::AppendBytes(wire_, v1::Matmul::kKernelFieldNumber, op.kernel);
+  return *this;
+}
+
+OpList& OpList::Add(const Quantize& op) {
+  if (!Check("quantize", {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}})) {
+    return *this;
+  }
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kQuantizeFieldNumber);
+  AppendTensor(wire_, v1::Quantize::kSrcFieldNumber, op.src);
+  AppendTensor(wire_, v1::Quantize::kDstFieldNumber, op.dst);
+  AppendTensor(wire_, v1::Quantize::kScalesFieldNumber, op.scales);
+  wire::AppendInt(wire_, v1::Quantize::kGranularityFieldNumber, static_cast<int>(op.granularity));
+  return *this;
+}
+
+OpList& OpList::Add(const Convert& op) {
+  if (!Check("convert", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kConvertFieldNumber);
+  AppendTensor(wire_, v1::Convert::kSrcFieldNumber, op.src);
+  AppendTensor(wire_, v1::Convert::kDstFieldNumber, op.dst);
+  return *this;
+}
+
+OpList& OpList::Add(const Copy& op) {
+  if (!Check("copy", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kCopyFieldNumber);
+  AppendTensor(wire_, v1::Copy::kSrcFieldNumber, op.src);
+  AppendTensor(wire_, v1::Copy::kDstFieldNumber, op.dst);
+  return *this;
+}
+
+OpList& OpList::Add(const Fill& op) {
+  if (!Check("fill", {{"dst", &op.dst}})) return *this;
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kFillFieldNumber);
+  AppendTensor(wire_, v1::Fill::kDstFieldNumber, op.dst);
+  if (op.value != 0) wire::AppendDouble(wire_, v1::Fill::kValueFieldNumber, op.value);
+  return *this;
+}
+
+OpList& OpList::Add(const Write& op) {
+  if (!Check("write", {{"dst", &op.dst}})) return *this;
+  // Lengths first: Nested would move the data, which may be megabytes, to make room for its length.
+  std::string dst;
+  AppendTensor(dst, v1::Write::kDstFieldNumber, op.dst);
+  wire::AppendLength(dst, v1::Write::kDataFieldNumber, op.data.size());
+  const uint64_t write_size = dst.size() + op.data.size();
+  std::string head;
+  wire::AppendLength(head, v1::Op::kWriteFieldNumber, write_size);
+  wire::AppendLength(wire_, kOps, head.size() + write_size);
+  wire_ += head;
+  wire_ += dst;
+  wire_.append(op.data.data(), op.data.size());
+  inline_bytes_ += static_cast<int64_t>(op.data.size());
+  return *this;
+}
+
+OpList& OpList::Add(const Read& op) {
+  if (!Check("read", {{"src", &op.src}})) return *this;
+  wire::Nested list(wire_, kOps);
+  wire::Nested nested(wire_, v1::Op::kReadFieldNumber);
+  AppendTensor(wire_, v1::Read::kSrcFieldNumber, op.src);
+  ++reads_;
+  return *this;
+}
+
+void OpList::Clear() {
+  wire_.clear();  // keeps its capacity: a list rebuilt for every step allocates once
+  size_ = 0;
+  reads_ = 0;
+  inline_bytes_ = 0;
+  status_ = absl::OkStatus();
+}
+
+}  // namespace gemmd::client

@@ -1,0 +1,128 @@
+// Steps of work, and the list of them that runs as one program: in order, all or nothing at
+// validation. Shapes and rules as in gemmd/v1/types.proto.
+//
+//   OpList ops;
+//   ops.Add(Write{x, bytes}).Add(Matmul{.a = x, .b = w, .d = y}).Add(Read{y});
+//   absl::StatusOr<Result> result = session.Execute(ops);
+
+#ifndef GEMMD_CLIENT_CPP_OPS_H_
+#define GEMMD_CLIENT_CPP_OPS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cpp/tensor.h"
+#include "client/cpp/types.h"
+
+namespace gemmd::client {
+
+// A tensor and, when it is quantised, its FP32 scales.
+struct Operand {
+  Operand() = default;
+  Operand(Tensor values) : values(std::move(values)) {}  // NOLINT: a plain tensor is an operand
+  Operand(Tensor values, ScaleGranularity granularity, Tensor scales)
+      : values(std::move(values)), granularity(granularity), scales(std::move(scales)) {}
+
+  Tensor values;  // [rows, k] or [batch, rows, k]
+  ScaleGranularity granularity = ScaleGranularity::kNone;
+  Tensor scales;  // shape as the granularity says
+};
+
+// D[m,n] = activation(alpha * A[m,k] . B[n,k]^T + beta * C[m,n] + bias[n])
+struct Matmul {
+  Operand a;  // [m, k] or [batch, m, k]
+  Operand
+      b;  // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]: Transposed()
+  Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c
+  Tensor c = {};     // [m, n], D's dtype, may be D itself; needed when beta is not 0
+  Tensor bias = {};  // [n]; F32 or D's dtype
+  float alpha = 1;
+  float beta = 0;
+  Activation activation = Activation::kNone;
+  std::string kernel = {};  // a name of ListKernels to insist on; empty: the server chooses
+};
+
+// dst = round(src / scale), scale = amax / largest finite of dst's dtype, a block of `granularity`.
+struct Quantize {
+  Tensor src;     // F32, BF16 or F16
+  Tensor dst;     // same shape; E4M3 or I8
+  Tensor scales;  // FP32, written
+  ScaleGranularity granularity;
+};
+
+// dst = src in dst's dtype, to nearest even; E4M3 and I8 saturate.
+struct Convert {
+  Tensor src;
+  Tensor dst;
+};
+
+// Same dtype and shape; strides may differ. Must not overlap.
+struct Copy {
+  Tensor src;
+  Tensor dst;
+};
+
+struct Fill {
+  Tensor dst;
+  double value;
+};
+
+// Bytes of the request into a tensor: dense, row-major, little-endian, exactly its size. Add copies
+// them. For much data use Buffer::Upload.
+struct Write {
+  Tensor dst;
+  absl::string_view data;
+};
+
+// `data` as bytes, for Write and for transfers.
+template <typename T>
+absl::string_view AsBytes(absl::Span<const T> data) {
+  return {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(T)};
+}
+
+// A tensor into bytes of the reply: Result::output(i), i counting the Reads.
+struct Read {
+  Tensor src;
+};
+
+// Holds the ops as the bytes that go on the wire, so that running one list again costs a copy of
+// them and no more. Copyable; const use from several threads is safe.
+class OpList {
+ public:
+  OpList& Add(const Matmul& op);
+  OpList& Add(const Quantize& op);
+  OpList& Add(const Convert& op);
+  OpList& Add(const Copy& op);
+  OpList& Add(const Fill& op);
+  OpList& Add(const Write& op);
+  OpList& Add(const Read& op);
+
+  void Clear();
+
+  int size() const { return size_; }
+  int reads() const { return reads_; }                    // outputs that a run returns
+  int64_t inline_bytes() const { return inline_bytes_; }  // data of the Writes
+  // The first invalid tensor among the ops, with its place: "op 3 (matmul): b: ...". Execute,
+  // Submit and CreatePlan return it without sending anything.
+  const absl::Status& status() const { return status_; }
+
+  // `repeated Op ops = 2`, as ExecuteRequest, Batch and CreatePlanRequest all have it.
+  absl::string_view wire() const { return wire_; }
+
+ private:
+  // Takes the status of each of `tensors`; false once the list is invalid.
+  bool Check(absl::string_view op, std::initializer_list<std::pair<const char*, const Tensor*>>);
+
+  std::string wire_;
+  int size_ = 0;
+  int reads_ = 0;
+  int64_t inline_bytes_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_OPS_H_

@@ -1,0 +1,71 @@
+// How a client connects, waits and tries again.
+//
+// What is tried again, and when ("break" is a call that ended UNAVAILABLE without a word from the
+// daemon, or whose stream was torn; "unsent" is a break before a connection stood):
+//
+//   call                                             unsent   break         DAEMON SAYS UNAVAILABLE
+//   Get*, List*, Find, Explain, Health, KeepAlive    again    again         returned at once (*)
+//   Execute, Plan::Run (with a random op_id)         again    again, same op_id: runs once   (*)
+//   Upload, Download                                 again    resumed where the bytes got to (*)
+//   ExportBuffer                                     again    again (an unused token expires) (*)
+//   OpenSession, CreateBuffer, ImportBuffer,         again    returned: it may have happened, and
+//     CreatePlan, Publish, Unpublish, Delete*, Close          a second try would do it twice   (*)
+//   Queue                                            again    never: the tickets in flight fail
+//                                                             UNAVAILABLE, open a new queue    (*)
+//
+// (*) A refusal from the daemon itself (draining, device fenced) carries a reason (ReasonOf) and
+// means "elsewhere": it is never retried here. Nor is any other code. Upload and Download also go
+// on after DATA_LOSS (a checksum), Upload after ABORTED while the server still sees the cut stream.
+//
+// Back-off doubles from `initial_backoff` to `max_backoff`, each drawn uniformly from [1/2, 1] of
+// it, at most `max_attempts` tries in all, and never past the call's deadline.
+
+#ifndef GEMMD_CLIENT_CPP_OPTIONS_H_
+#define GEMMD_CLIENT_CPP_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace gemmd::client {
+
+struct RetryOptions {
+  int max_attempts = 4;  // tries in all; 1 turns retries off
+  absl::Duration initial_backoff = absl::Milliseconds(20);
+  absl::Duration max_backoff = absl::Seconds(1);
+};
+
+struct ClientOptions {
+  // TCP or Unix-socket connections. Sessions and streams are spread over them; 4 suit bulk
+  // transfers between real hosts. 1 to 64.
+  int connections = 1;
+  int64_t max_receive_bytes = 64 << 20;  // largest message taken from the server
+  int64_t max_send_bytes = 64 << 20;     // the server's own limit is limits.max_message_bytes
+  // Connect waits this long for the daemon to be there. Zero: not at all; the first call finds out.
+  absl::Duration connect_timeout = absl::Seconds(10);
+  // For calls that give none. Zero: no deadline.
+  absl::Duration default_timeout = absl::ZeroDuration();
+  RetryOptions retry;
+  // Move bytes through shared memory when the daemon is on this host. Off: always gRPC.
+  bool shared_memory = true;
+  // What nobody waits for may fail: deleting a dropped buffer or plan, keeping a session alive.
+  // Each is counted (Session::background_errors) and told here. Called on a library thread; must
+  // not block or call back into the client.
+  std::function<void(absl::string_view what, const absl::Status& status)> on_background_error;
+};
+
+// Of one call.
+struct CallOptions {
+  // Retries included. Zero: ClientOptions.default_timeout. The daemon sees it too, and refuses at
+  // once what cannot be done in time.
+  absl::Duration timeout = absl::ZeroDuration();
+  std::string traceparent;  // W3C trace context, sent as it is; empty: none
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_OPTIONS_H_

@@ -1,0 +1,88 @@
+#include "client/cpp/plan.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/call.h"
+#include "client/cpp/plan_state.h"
+#include "client/cpp/program.h"
+#include "client/cpp/raw_call.h"
+#include "client/cpp/wire.h"
+
+namespace gemmd::client {
+
+Plan::Plan() = default;
+Plan::Plan(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Plan::Plan(Plan&&) noexcept = default;
+
+Plan::~Plan() {
+  if (state_) state_->session->reaper().DropPlan(state_->id);
+}
+
+Plan& Plan::operator=(Plan&& other) noexcept {
+  Plan old(std::move(state_));
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+const Handle& Plan::id() const { return state_->id; }
+const v1::Plan& Plan::info() const { return state_->info; }
+
+absl::StatusOr<Result> Plan::Run(const PlanArgs& args, const ExecuteOptions& options) const {
+  const SessionCore& session = *state_->session;
+  return client::Run(session, RunPlanProgram(session, state_->id, args, options), options.call);
+}
+
+void Plan::RunAsync(const PlanArgs& args, const ExecuteOptions& options,
+                    ExecuteCallback done) const {
+  client::RunAsync(state_->session, RunPlanProgram(*state_->session, state_->id, args, options),
+                   options.call, std::move(done));
+}
+
+absl::Status Plan::Delete(const CallOptions& options) {
+  if (!state_) return absl::FailedPreconditionError("this Plan object holds none");
+  const std::unique_ptr<State> state = std::move(state_);
+  v1::DeletePlanRequest request;
+  request.set_session_id(state->session->id());
+  request.set_plan_id(std::string(state->id.bytes()));
+  v1::DeletePlanResponse response;
+  return Call(
+      state->session->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return state->session->connection().compute.DeletePlan(&context, request, &response);
+      });
+}
+
+Handle Plan::Release() {
+  if (!state_) return Handle();
+  const std::unique_ptr<State> state = std::move(state_);
+  return state->id;
+}
+
+absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList& ops,
+                              const PlanOptions& options) {
+  if (!ops.status().ok()) return ops.status();
+  std::string request;
+  wire::AppendBytes(request, v1::CreatePlanRequest::kSessionIdFieldNumber,
+                    session->facts().id.bytes());
+  if (!options.label.empty()) {
+    wire::AppendBytes(request, v1::CreatePlanRequest::kLabelFieldNumber, options.label);
+  }
+  request.append(ops.wire().data(), ops.wire().size());
+  const grpc::ByteBuffer bytes = ToByteBuffer(request);
+  auto state = std::make_unique<Plan::State>();
+  const absl::Status status =
+      Call(session->client(), options.call, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return RawUnary(*session->connection().channel(), kCreatePlanMethod, context, bytes,
+                        state->info);
+      });
+  if (!status.ok()) return status;
+  const absl::StatusOr<Handle> id = Handle::FromBytes(state->info.plan_id());
+  if (!id.ok()) {
+    return absl::InternalError(absl::StrCat("the server's plan: ", id.status().message()));
+  }
+  state->id = *id;
+  state->session = std::move(session);
+  return Plan(std::move(state));
+}
+
+}  // namespace gemmd::client

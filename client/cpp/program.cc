@@ -1,0 +1,165 @@
+#include "client/cpp/program.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/time/clock.h"
+#include "client/cpp/backoff.h"
+#include "client/cpp/call.h"
+#include "client/cpp/grpc_status.h"
+#include "client/cpp/raw_call.h"
+#include "client/cpp/session_core.h"
+#include "client/cpp/wire.h"
+
+namespace gemmd::client {
+namespace {
+
+static_assert(static_cast<int>(v1::ExecuteRequest::kPriorityFieldNumber) ==
+                      v1::RunPlanRequest::kPriorityFieldNumber &&
+                  static_cast<int>(v1::ExecuteRequest::kReportFieldNumber) ==
+                      v1::RunPlanRequest::kReportFieldNumber &&
+                  static_cast<int>(v1::ExecuteRequest::kOpIdFieldNumber) ==
+                      v1::RunPlanRequest::kOpIdFieldNumber &&
+                  static_cast<int>(v1::ExecuteRequest::kSessionIdFieldNumber) ==
+                      v1::RunPlanRequest::kSessionIdFieldNumber,
+              "both requests have one head");
+
+std::array<char, 16> RandomId() {
+  thread_local absl::BitGen random;  // seeded from the system; a repeat would lose a program
+  const uint64_t words[2] = {random(), random()};
+  std::array<char, 16> id;
+  std::memcpy(id.data(), words, sizeof(words));
+  return id;
+}
+
+// Everything but the ops or the plan.
+std::string Head(const SessionCore& session, const ExecuteOptions& options) {
+  std::string head;
+  head.reserve(64);
+  wire::AppendBytes(head, v1::ExecuteRequest::kSessionIdFieldNumber, session.facts().id.bytes());
+  wire::AppendInt(head, v1::ExecuteRequest::kPriorityFieldNumber,
+                  static_cast<int>(options.priority));
+  wire::AppendInt(head, v1::ExecuteRequest::kReportFieldNumber, static_cast<int>(options.report));
+  if (!options.op_id.empty()) {
+    wire::AppendBytes(head, v1::ExecuteRequest::kOpIdFieldNumber, options.op_id);
+  } else if (session.client().options().retry.max_attempts > 1) {
+    // Without a second try there is nothing for the server to remember.
+    const std::array<char, 16> id = RandomId();
+    wire::AppendBytes(head, v1::ExecuteRequest::kOpIdFieldNumber, {id.data(), id.size()});
+  }
+  return head;
+}
+
+Program Encode(const char* method, absl::string_view head, absl::string_view body) {
+  grpc::Slice slice(head.size() + body.size());
+  char* bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(slice.begin()));
+  std::memcpy(bytes, head.data(), head.size());
+  std::memcpy(bytes + head.size(), body.data(), body.size());
+  return {method, grpc::ByteBuffer(&slice, 1)};
+}
+
+// One asynchronous run, its tries and the pauses between them. Deletes itself when done.
+class AsyncRun {
+ public:
+  AsyncRun(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
+           ExecuteCallback done)
+      : session_(std::move(session)),
+        program_(std::move(program)),
+        options_(options),
+        done_(std::move(done)),
+        deadline_(session_->client().DeadlineOf(options)),
+        backoff_(session_->client().options().retry),
+        stub_(session_->connection().channel()) {}
+
+  void Start() {
+    context_.emplace();
+    Prepare(*context_, options_, deadline_);
+    response_ = std::make_unique<v1::ExecuteResponse>();
+    stub_.UnaryCall(&*context_, program_.method, {}, &program_.request, response_.get(),
+                    [this](const grpc::Status& status) { Finished(status); });
+  }
+
+ private:
+  void Finished(const grpc::Status& grpc_status) {
+    const absl::Status status = FromGrpc(grpc_status, *context_);
+    if (!status.ok() && MayRetry(status, Again::kAfterBreak)) {
+      if (const std::optional<absl::Duration> pause = backoff_.Next(deadline_)) {
+        alarm_.emplace();
+        alarm_->Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
+        return;
+      }
+    }
+    std::unique_ptr<AsyncRun> self(this);
+    if (status.ok()) {
+      done_(Result(std::move(response_)));
+    } else {
+      done_(status);
+    }
+  }
+
+  const std::shared_ptr<SessionCore> session_;  // keeps the connection until the answer is here
+  const Program program_;
+  const CallOptions options_;
+  const ExecuteCallback done_;
+  const absl::Time deadline_;
+  Backoff backoff_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ExecuteResponse> stub_;
+  std::optional<grpc::ClientContext> context_;
+  std::unique_ptr<v1::ExecuteResponse> response_;
+  std::optional<grpc::Alarm> alarm_;
+};
+
+}  // namespace
+
+std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args) {
+  std::string run;
+  wire::AppendBytes(run, v1::PlanRun::kPlanIdFieldNumber, plan.bytes());
+  for (const Rebinding& rebinding : args.rebind) {
+    wire::Nested nested(run, v1::PlanRun::kRebindFieldNumber);
+    wire::AppendBytes(run, v1::Rebinding::kFromBufferIdFieldNumber, rebinding.from.bytes());
+    wire::AppendBytes(run, v1::Rebinding::kToBufferIdFieldNumber, rebinding.to.bytes());
+  }
+  for (absl::string_view input : args.inputs) {
+    wire::AppendBytes(run, v1::PlanRun::kInputsFieldNumber, input);
+  }
+  std::string tagged;
+  wire::AppendBytes(tagged, field, run);
+  return tagged;
+}
+
+Program ExecuteProgram(const SessionCore& session, const OpList& ops,
+                       const ExecuteOptions& options) {
+  return Encode(kExecuteMethod, Head(session, options), ops.wire());
+}
+
+Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
+                       const ExecuteOptions& options) {
+  return Encode(kRunPlanMethod, Head(session, options),
+                EncodePlanRun(v1::RunPlanRequest::kRunFieldNumber, plan, args));
+}
+
+absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
+                           const CallOptions& options) {
+  auto response = std::make_unique<v1::ExecuteResponse>();
+  grpc::Channel& channel = *session.connection().channel();
+  const absl::Status status =
+      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return RawUnary(channel, program.method, context, program.request, *response);
+      });
+  if (!status.ok()) return status;
+  return Result(std::move(response));
+}
+
+void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
+              ExecuteCallback done) {
+  auto* run = new AsyncRun(std::move(session), std::move(program), options, std::move(done));
+  run->Start();
+}
+
+}  // namespace gemmd::client

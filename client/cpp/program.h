@@ -1,0 +1,46 @@
+// Running an encoded program: the one path of Session::Execute and Plan::Run, with and without
+// waiting.
+
+#ifndef GEMMD_CLIENT_CPP_PROGRAM_H_
+#define GEMMD_CLIENT_CPP_PROGRAM_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/execute.h"
+#include "client/cpp/ops.h"
+#include "client/cpp/plan.h"
+#include "client/cpp/types.h"
+
+namespace gemmd::client {
+
+class SessionCore;
+
+// A request on its way: which method, and its bytes.
+struct Program {
+  const char* method;
+  grpc::ByteBuffer request;
+};
+
+// The PlanRun message of `args`, tagged as field `field`.
+std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args);
+
+Program ExecuteProgram(const SessionCore& session, const OpList& ops,
+                       const ExecuteOptions& options);
+Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
+                       const ExecuteOptions& options);
+
+// Retries share the request, and with it the op_id: the program runs once.
+absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
+                           const CallOptions& options);
+// The same; keeps the session's state until `done` has run.
+void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
+              ExecuteCallback done);
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_PROGRAM_H_

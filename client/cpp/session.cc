@@ -1,0 +1,101 @@
+#include "client/cpp/session.h"
+
+#include <utility>
+
+#include "client/cpp/call.h"
+#include "client/cpp/plan_state.h"
+#include "client/cpp/program.h"
+#include "client/cpp/queue_core.h"
+#include "client/cpp/session_core.h"
+
+namespace gemmd::client {
+
+Session::Session() = default;
+Session::Session(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+Session::Session(Session&&) noexcept = default;
+
+Session::~Session() {
+  if (core_) core_->End();
+}
+
+Session& Session::operator=(Session&& other) noexcept {
+  Session old(std::move(core_));
+  core_ = std::move(other.core_);
+  return *this;
+}
+
+const Handle& Session::id() const { return core_->facts().id; }
+const std::string& Session::name() const { return core_->facts().name; }
+const std::string& Session::device() const { return core_->facts().device; }
+absl::Duration Session::ttl() const { return core_->facts().ttl; }
+
+absl::StatusOr<Result> Session::Execute(const OpList& ops, const ExecuteOptions& options) {
+  if (!ops.status().ok()) return ops.status();
+  return Run(*core_, ExecuteProgram(*core_, ops, options), options.call);
+}
+
+void Session::ExecuteAsync(const OpList& ops, const ExecuteOptions& options, ExecuteCallback done) {
+  if (!ops.status().ok()) {
+    done(ops.status());
+    return;
+  }
+  RunAsync(core_, ExecuteProgram(*core_, ops, options), options.call, std::move(done));
+}
+
+std::future<absl::StatusOr<Result>> Session::ExecuteAsync(const OpList& ops,
+                                                          const ExecuteOptions& options) {
+  // Shared because a std::function must be copyable.
+  auto promise = std::make_shared<std::promise<absl::StatusOr<Result>>>();
+  std::future<absl::StatusOr<Result>> future = promise->get_future();
+  ExecuteAsync(ops, options,
+               [promise](absl::StatusOr<Result> result) { promise->set_value(std::move(result)); });
+  return future;
+}
+
+absl::StatusOr<Queue> Session::OpenQueue(const QueueOptions& options) {
+  absl::StatusOr<std::unique_ptr<QueueCore>> queue = QueueCore::Open(core_, options);
+  if (!queue.ok()) return queue.status();
+  return Queue(*std::move(queue));
+}
+
+absl::StatusOr<Plan> Session::CreatePlan(const OpList& ops, const PlanOptions& options) {
+  return MakePlan(core_, ops, options);
+}
+
+absl::Status Session::DeletePlan(const Handle& id, const CallOptions& options) {
+  v1::DeletePlanRequest request;
+  request.set_session_id(core_->id());
+  request.set_plan_id(std::string(id.bytes()));
+  v1::DeletePlanResponse response;
+  return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+    return core_->connection().compute.DeletePlan(&context, request, &response);
+  });
+}
+
+absl::StatusOr<absl::Time> Session::KeepAlive(const CallOptions& options) {
+  v1::KeepAliveRequest request;
+  request.set_session_id(core_->id());
+  v1::KeepAliveResponse response;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->connection().sessions.KeepAlive(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return absl::FromUnixSeconds(response.expire_time().seconds()) +
+         absl::Nanoseconds(response.expire_time().nanos());
+}
+
+void Session::FlushDeletions() { core_->reaper().Flush(); }
+
+int64_t Session::background_errors() const { return core_->errors().count(); }
+
+absl::StatusOr<SessionClosed> Session::Close(const CallOptions& options) {
+  return core_->Close(options);
+}
+
+Handle Session::Release() {
+  core_->Release();
+  return core_->facts().id;
+}
+
+}  // namespace gemmd::client

@@ -1,0 +1,143 @@
+// Session's calls about buffers.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/buffer_state.h"
+#include "client/cpp/call.h"
+#include "client/cpp/paged.h"
+#include "client/cpp/session.h"
+#include "client/cpp/session_core.h"
+#include "client/cpp/share_socket.h"
+
+namespace gemmd::client {
+
+absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallOptions& options) {
+  v1::CreateBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_size_bytes(spec.size_bytes);
+  request.set_device(spec.device);
+  request.set_memory_kind(static_cast<v1::MemoryKind>(spec.memory_kind));
+  request.set_dtype(static_cast<v1::DType>(spec.dtype));
+  for (int64_t extent : spec.shape) request.add_shape(extent);
+  request.set_label(spec.label);
+  v1::Buffer info;
+  const auto create = [&] {
+    return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+      return core_->connection().buffers.CreateBuffer(&context, request, &info);
+    });
+  };
+  const bool dropping = !core_->reaper().Idle();  // before: the deletion may overtake the answer
+  absl::Status status = create();
+  if (absl::IsResourceExhausted(status) && dropping) {
+    core_->reaper().Flush();  // what was dropped may be what is in the way
+    status = create();
+  }
+  if (!status.ok()) return status;
+  return MakeBuffer(core_, info, /*owned=*/true);
+}
+
+absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSpec& spec,
+                                             const CallOptions& options) {
+  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
+  if (!socket.ok()) return socket.status();
+  const absl::StatusOr<std::string> token = SendDescriptor(*socket, memory.fd());
+  if (!token.ok()) return token.status();
+  v1::ImportBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_token(*token);
+  request.set_size_bytes(spec.size_bytes > 0 ? spec.size_bytes : memory.size_bytes());
+  request.set_dtype(static_cast<v1::DType>(spec.dtype));
+  for (int64_t extent : spec.shape) request.add_shape(extent);
+  request.set_label(spec.label);
+  v1::Buffer info;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return core_->connection().buffers.ImportBuffer(&context, request, &info);
+      });
+  if (!status.ok()) return status;
+  return MakeBuffer(core_, info, /*owned=*/true, std::move(memory));
+}
+
+absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {
+  v1::GetBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_buffer_id(std::string(id.bytes()));
+  v1::Buffer info;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->connection().buffers.GetBuffer(&context, request, &info);
+      });
+  if (!status.ok()) return status;
+  return info;
+}
+
+absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
+  const absl::StatusOr<v1::Buffer> info = GetBuffer(id, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/false);
+}
+
+absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const CallOptions& options) {
+  v1::PublishBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_buffer_id(std::string(buffer.id().bytes()));
+  request.set_name(std::string(name));
+  v1::PublishBufferResponse response;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return core_->connection().buffers.PublishBuffer(&context, request, &response);
+      });
+  if (status.ok()) SetReadOnly(buffer);
+  return status;
+}
+
+absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& options) {
+  v1::FindBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_name(std::string(name));
+  v1::Buffer info;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->connection().buffers.FindBuffer(&context, request, &info);
+      });
+  if (!status.ok()) return status;
+  return MakeBuffer(core_, info, /*owned=*/true);
+}
+
+absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
+  v1::UnpublishBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_name(std::string(name));
+  v1::UnpublishBufferResponse response;
+  return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+    return core_->connection().buffers.UnpublishBuffer(&context, request, &response);
+  });
+}
+
+absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {
+  v1::ListBuffersRequest request;
+  request.set_session_id(core_->id());
+  return AllPages<v1::Buffer, v1::ListBuffersRequest, v1::ListBuffersResponse>(
+      core_->client(), options, request,
+      [this](grpc::ClientContext* context, const auto& page, auto* response) {
+        return core_->connection().buffers.ListBuffers(context, page, response);
+      },
+      [](auto& response) { return response.mutable_buffers(); });
+}
+
+absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
+                                               const CallOptions& options) {
+  v1::DeleteBuffersRequest request;
+  request.set_session_id(core_->id());
+  for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
+  v1::DeleteBuffersResponse response;
+  const absl::Status status =
+      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return core_->connection().buffers.DeleteBuffers(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return response.freed_bytes();
+}
+
+}  // namespace gemmd::client

@@ -1,0 +1,82 @@
+// What a Session and everything made from it share.
+
+#ifndef GEMMD_CLIENT_CPP_SESSION_CORE_H_
+#define GEMMD_CLIENT_CPP_SESSION_CORE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/cpp/background.h"
+#include "client/cpp/client_core.h"
+#include "client/cpp/keeper.h"
+#include "client/cpp/session.h"
+#include "client/cpp/shared_memory.h"
+#include "client/cpp/types.h"
+
+namespace gemmd::client {
+
+// A HOST_SHARED buffer through which a device's other buffers are filled and read by Copy ops. The
+// mutex is held for a whole transfer: one at a time and device. Created by the first.
+struct Staging {
+  absl::Mutex mu;
+  Handle buffer ABSL_GUARDED_BY(mu);
+  SharedMemory memory ABSL_GUARDED_BY(mu);
+};
+
+// What the session is, as the daemon said when it was opened.
+struct SessionFacts {
+  Handle id;
+  std::string name;
+  std::string device;
+  absl::Duration ttl;
+  bool close_on_destruction;
+};
+
+// Thread-safe but for the making and ending of it, which Session does.
+class SessionCore {
+ public:
+  SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts);
+
+  void StartKeeper(const SessionOptions& options);
+
+  ClientCore& client() const { return *client_; }
+  Connection& connection() const { return connection_; }
+  const SessionFacts& facts() const { return facts_; }
+  std::string id() const { return std::string(facts_.id.bytes()); }
+  Reaper& reaper() const { return *reaper_; }
+  BackgroundErrors& errors() const { return *errors_; }
+
+  // A second time FAILED_PRECONDITION.
+  absl::StatusOr<SessionClosed> Close(const CallOptions& options);
+  void Release();
+  // The Session object goes: closes, waiting 10 s at most, unless it was attached, released or
+  // closed before; then it only sees to it that dropped buffers are deleted.
+  void End();
+
+  Staging& StagingFor(const std::string& device);
+
+ private:
+  const std::shared_ptr<ClientCore> client_;  // shared with the client and other sessions
+  Connection& connection_;                    // client_'s
+  SessionFacts facts_;
+  const std::shared_ptr<BackgroundErrors> errors_;  // shared with the reaper's calls under way
+  const std::shared_ptr<Reaper> reaper_;
+  std::unique_ptr<Keeper> keeper_;
+
+  absl::Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<std::string, std::unique_ptr<Staging>> staging_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_SESSION_CORE_H_

@@ -1,0 +1,43 @@
+// How bytes move between the caller's memory and a buffer, and what was seen on the way.
+//
+// With the daemon on this host (its share socket answers) bytes go through shared memory: straight
+// into the mapping of a kHostShared buffer, and for a kDevice one of 1 MiB and more through a
+// staging buffer and Copy ops. Otherwise they go by gRPC in chunks, each with its CRC32C, sent from
+// the caller's memory without a copy; a cut stream resumes where the bytes got to.
+
+#ifndef GEMMD_CLIENT_CPP_TRANSFER_H_
+#define GEMMD_CLIENT_CPP_TRANSFER_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/strings/string_view.h"
+#include "client/cpp/options.h"
+
+namespace gemmd::client {
+
+enum class TransferPath { kGrpc, kShm };
+
+// "grpc" or "shm".
+absl::string_view Name(TransferPath path);
+
+struct TransferOptions {
+  int64_t chunk_bytes = 1 << 20;  // of one gRPC message; 4 KiB to 3 MiB
+  // Called on the calling thread after each chunk, with the bytes done so far of `total`. After a
+  // resume `done` may fall back to what the server has committed.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  // kGrpc forbids shared memory; kShm fails rather than go by gRPC (FAILED_PRECONDITION).
+  enum class Route { kAuto, kGrpc, kShm } route = Route::kAuto;
+  CallOptions call;
+};
+
+struct TransferReport {
+  TransferPath path = TransferPath::kGrpc;
+  int64_t bytes = 0;
+  double seconds = 0;  // here, first byte to last
+  int resumes = 0;     // streams that broke on the way
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_TRANSFER_H_

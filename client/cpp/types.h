@@ -1,0 +1,82 @@
+// The small nouns of the API: element types, scale granularities, priorities, handles. Values equal
+// those of gemmd/v1/types.proto; types.cc holds the two together by static_assert.
+
+#ifndef GEMMD_CLIENT_CPP_TYPES_H_
+#define GEMMD_CLIENT_CPP_TYPES_H_
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gemmd::client {
+
+enum class DType : int {
+  kUnspecified = 0,
+  kF32 = 1,
+  kBF16 = 2,
+  kF16 = 3,
+  kE4M3 = 4,  // OCP FP8 E4M3: no infinities, largest 448
+  kI8 = 5,
+};
+
+// Bytes of one element; 0 for kUnspecified.
+int64_t SizeBytes(DType dtype);
+// "f32", "bf16", "f16", "e4m3", "i8"; "unspecified".
+absl::string_view Name(DType dtype);
+// The other way. INVALID_ARGUMENT lists the names.
+absl::StatusOr<DType> ParseDType(absl::string_view name);
+
+// How many elements share one FP32 scale. Rows are m (of A) or n (of B); blocks run along k.
+enum class ScaleGranularity : int {
+  kNone = 0,
+  kPerTensor = 1,     // scales [1]
+  kPerRow = 2,        // scales [rows]
+  kBlock1x128 = 3,    // scales [rows, ceil(k/128)]
+  kBlock128x128 = 4,  // scales [ceil(rows/128), ceil(k/128)]
+};
+
+enum class Activation : int { kNone = 0, kRelu = 1 };
+
+// What order programs of one tenant run in. Waiting raises it, so kLow is never starved.
+enum class Priority : int { kNormal = 0, kHigh = 1, kLow = 2 };
+
+// How much of a ProgramReport comes back: every op, the program alone, nothing.
+enum class ReportLevel : int { kFull = 0, kSummary = 1, kNone = 2 };
+
+enum class MemoryKind : int {
+  kDevice = 0,      // where kernels work
+  kHostShared = 1,  // same-host clients map it (Buffer::Map)
+};
+
+// A session's, buffer's or plan's id: 16 random bytes. A session's is a secret.
+//   std::string shown = handle.ToHex();
+//   absl::StatusOr<Handle> same = Handle::FromHex(shown);
+class Handle {
+ public:
+  Handle() = default;  // all zero: names nothing
+
+  // INVALID_ARGUMENT unless `bytes` are 16, or `hex` 32 hex digits.
+  static absl::StatusOr<Handle> FromBytes(absl::string_view bytes);
+  static absl::StatusOr<Handle> FromHex(absl::string_view hex);
+
+  absl::string_view bytes() const { return {bytes_.data(), bytes_.size()}; }
+  std::string ToHex() const;
+  bool empty() const { return *this == Handle(); }
+
+  friend auto operator<=>(const Handle&, const Handle&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Handle& handle) {
+    return H::combine(std::move(h), handle.bytes_);
+  }
+
+ private:
+  std::array<char, 16> bytes_ = {};
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_TYPES_H_

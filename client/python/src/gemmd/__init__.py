@@ -1,0 +1,52 @@
+"""gemmd: multiply matrices on a GEMM compute server.
+
+>>> import numpy as np, gemmd
+>>> with gemmd.Client("unix:/run/gemmd/gemmd.sock") as client, client.session() as session:
+...     d = session.matmul(np.ones((4, 8), "f4"), np.ones((8, 3), "f4"))
+...     print(d.shape, d.report.kernel)
+
+`gemmd.aio` has the same nouns for asyncio.
+"""
+
+from gemmd.buffer import Buffer
+from gemmd.client import Client
+from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8
+from gemmd.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DataLoss,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+)
+from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
+from gemmd.plan import Plan
+from gemmd.queue import Queue
+from gemmd.report import OpReport, Report, Transfer
+from gemmd.result import Array, Result
+from gemmd.retry import Retry
+from gemmd.session import Session
+from gemmd.share import SharedArray
+from gemmd.tensor import Tensor
+from gemmd.work import Prepared
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
+    "DeadlineExceeded", "Error", "FailedPrecondition", "Granularity", "Internal",
+    "InvalidArgument", "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied",
+    "Plan", "Prepared", "Queue", "Report", "ResourceExhausted", "Result", "Retry", "Session",
+    "SharedArray", "Tensor", "Transfer", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
+    "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "int8", "matmul", "quantize",
+    "read", "write",
+]  # fmt: skip

@@ -1,0 +1,143 @@
+"""Client, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gemmd import dtypes, methods, requests, share
+from gemmd.aio.hold import Hold
+from gemmd.aio.opening import Opening
+from gemmd.aio.session import Session
+from gemmd.aio.transport import Transport
+from gemmd.errors import FailedPrecondition
+from gemmd.retry import Retry
+from gemmd.session import SharedMemory
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
+from gemmd.v1 import compute_service_pb2 as compute_pb
+from gemmd.v1 import device_service_pb2 as pb
+from gemmd.v1 import session_service_pb2 as session_pb
+
+
+class Client:
+    """As `gemmd.Client`, for one event loop."""
+
+    def __init__(
+        self, target: str, *, timeout_s: float | None = 60.0, retry: Retry | None = None
+    ) -> None:
+        self.transport = Transport(target, timeout_s, retry or Retry())
+        self._info: pb.ServerInfo | None = None
+
+    def session(
+        self,
+        *,
+        ttl_s: float | None = None,
+        label: str = "",
+        device: str = "",
+        grace_s: float | None = None,
+        hold: bool = True,
+        shared_memory: SharedMemory = "auto",
+    ) -> Opening[Session]:
+        """As `gemmd.Client.session`: `async with client.session() as session`, or await it."""
+
+        async def opened() -> Session:
+            request = requests.open_session(ttl_s, label, device, grace_s)
+            answer = await self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
+            message = session_pb.OpenSessionResponse.FromString(answer)
+            held = await Hold.open(self.transport, message.session_id) if hold else None
+            return Session(self, message, shared_memory, held)
+
+        return Opening(opened)
+
+    async def info(self, refresh: bool = False) -> pb.ServerInfo:
+        """Version, tenant, limits, share_socket. Asked once; `refresh` asks again."""
+        if self._info is None or refresh:
+            answer = await self.transport.call(methods.SERVER_INFO, b"")
+            self._info = pb.ServerInfo.FromString(answer)
+        return self._info
+
+    async def share_socket(self) -> str:
+        """Where to exchange descriptors with the server. FailedPrecondition if that is not possible
+        from here.
+        """
+        address = (await self.info()).share_socket
+        if why := await asyncio.to_thread(share.unreachable, address):
+            raise FailedPrecondition(f"no shared memory with this server: {why}")
+        return address
+
+    async def devices(self) -> list[pb.Device]:
+        """What the server owns, and how busy it is."""
+        answer = await self.transport.call(methods.LIST_DEVICES, b"")
+        return list(pb.ListDevicesResponse.FromString(answer).devices)
+
+    async def kernels(self, device: str = "") -> list[pb.Kernel]:
+        """Kernels of a device, or of all."""
+        request = pb.ListKernelsRequest(device=device).SerializeToString()
+        answer = await self.transport.call(methods.LIST_KERNELS, request)
+        return list(pb.ListKernelsResponse.FromString(answer).kernels)
+
+    async def published(self) -> list[buffer_pb.Buffer]:
+        """What the tenant has published, by name. Ids are empty: ``session.find`` gives a handle."""
+        found: list[buffer_pb.Buffer] = []
+        request = buffer_pb.ListPublishedRequest()
+        while True:
+            answer = buffer_pb.ListPublishedResponse.FromString(
+                await self.transport.call(methods.LIST_PUBLISHED, request.SerializeToString())
+            )
+            found += answer.buffers
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
+    async def sessions(self) -> list[session_pb.SessionInfo]:
+        """The tenant's sessions, oldest first."""
+        found: list[session_pb.SessionInfo] = []
+        request = session_pb.ListSessionsRequest()
+        while True:
+            answer = session_pb.ListSessionsResponse.FromString(
+                await self.transport.call(methods.LIST_SESSIONS, request.SerializeToString())
+            )
+            found += answer.sessions
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
+    async def explain(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        batch: int = 1,
+        dtype: dtypes.DTypeLike | None = None,
+        quantize: str | None = None,
+        device: str = "",
+        **options: Any,
+    ) -> compute_pb.ExplainResponse:
+        """Every kernel that could serve a matmul, best first, and why the rest cannot.
+
+        Parameters
+        ----------
+        dtype : DTypeLike, optional
+            Of the factors, unless `quantize` (as in `session.matmul`) says it. Default float32.
+        **options
+            out_dtype, activation, b_is_kn, has_c, has_bias.
+        """
+        request = requests.explain(m, n, k, batch, dtype, quantize, device, options)
+        answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())
+        return compute_pb.ExplainResponse.FromString(answer)
+
+    async def wait_ready(self, timeout_s: float = 10.0) -> Client:
+        """Waits for a connection. Unavailable if there is none in time."""
+        await self.transport.wait_ready(timeout_s)
+        return self
+
+    async def close(self) -> None:
+        """Closes the connections. Held sessions end after their grace."""
+        await self.transport.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,34 @@
+"""What opens asynchronously: to be awaited, or entered with `async with`, which closes it at the
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closable)
+
+
+class Opening(Generic[T]):
+    """`thing = await opening`, or `async with opening as thing`."""
+
+    def __init__(self, opener: Callable[[], Awaitable[T]]) -> None:
+        self._opener = opener
+        self._opened: T | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._opener().__await__()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._opener()
+        return self._opened
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._opened is not None:
+            await self._opened.close()

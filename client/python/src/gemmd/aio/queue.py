@@ -1,0 +1,130 @@
+"""Queue, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import grpc.aio
+
+from gemmd import errors, methods
+from gemmd.aio.transport import Transport
+from gemmd.ops import Op
+from gemmd.plan import PlanHandle
+from gemmd.programs import Priority, Rebind, ReportLevel
+from gemmd.queue import Batch, Pending, Window, open_request, outcome
+from gemmd.result import Result
+from gemmd.v1 import compute_service_pb2 as pb
+
+
+class Queue:
+    """As `gemmd.Queue`: `async with session.queue() as queue: future = await queue.submit(ops)`."""
+
+    def __init__(self, stream: Any, opened: pb.QueueOpened) -> None:
+        self._stream = stream
+        self._window = Window()
+        self._window.batches = self.window_batches = opened.window_batches
+        self._window.nbytes = opened.window_bytes
+        self.device = opened.device
+        self._flying: deque[Pending] = deque()
+        self._sending = asyncio.Lock()  # keeps sequence order on the wire
+        self._room = asyncio.Event()
+        self._sequence = 0
+        self._end: errors.Error | None = None
+        self._closed = False
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def open(
+        cls, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
+    ) -> Queue:
+        stream = transport.streams.stream_stream(methods.QUEUE)()
+        try:
+            await stream.write(open_request(session_id, priority, report))
+            first = await stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error) from None
+        if first is grpc.aio.EOF:
+            raise await _why_ended(stream)
+        return cls(stream, pb.QueueResponse.FromString(first).opened)
+
+    async def submit(
+        self, ops: Iterable[Op] | PlanHandle, *, rebind: Rebind | None = None,
+        inputs: Sequence[Any] | None = None, resume: bool = False,
+    ) -> asyncio.Future[Result]:  # fmt: skip
+        """Sends a batch, or a run of a plan, as soon as the window has room. Await the future for
+        its Result.
+        """
+        if isinstance(ops, PlanHandle):
+            batch = Batch.of_plan(ops, rebind, inputs, resume)
+        else:
+            batch = Batch.of(ops, resume)
+        async with self._sending:
+            while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
+                self._room.clear()
+                await self._room.wait()
+            if self._closed:
+                raise errors.Cancelled("the queue is closed")
+            if self._end is not None:
+                raise self._end
+            self._window.take(batch.inline_bytes)
+            self._sequence += 1
+            future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+            self._flying.append(Pending(self._sequence, batch, future))
+            try:
+                await self._stream.write(batch.request(self._sequence))
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._reader  # sets the future to what ended the stream
+        return future
+
+    async def close(self) -> None:
+        """Sends no more, and waits until all that was submitted has completed."""
+        self._closed = True
+        self._room.set()
+        async with self._sending:
+            if self._end is None:
+                await self._stream.done_writing()
+        await self._reader
+
+    async def _read(self) -> None:
+        end: errors.Error | None = None
+        try:
+            while (message := await self._stream.read()) is not grpc.aio.EOF:
+                self._complete(pb.QueueResponse.FromString(message).completions.items)
+            end = await _why_ended(self._stream)
+        except grpc.aio.AioRpcError as error:
+            end = errors.from_rpc(error)
+        finally:
+            self._finish(end or errors.Cancelled("the queue's stream was cancelled"))
+
+    def _complete(self, items: Iterable[pb.Completion]) -> None:
+        for item in items:
+            pending = self._flying.popleft()
+            self._window.give(pending.batch.inline_bytes)
+            result = outcome(item, pending.batch)
+            if pending.future.cancelled():
+                continue  # its waiter gave up; the batch ran all the same
+            if isinstance(result, Result):
+                pending.future.set_result(result)
+            else:
+                pending.future.set_exception(result)
+        self._room.set()
+
+    def _finish(self, end: errors.Error) -> None:
+        self._end = end
+        self._room.set()
+        while self._flying:
+            future = self._flying.popleft().future
+            if not future.done():
+                future.set_exception(end)
+
+
+async def _why_ended(stream: Any) -> errors.Error:
+    code = await stream.code()
+    if code.value[0] == 0:
+        return errors.Unavailable("the server ended the queue's stream")
+    return errors.from_status(
+        code.value[0], await stream.details(), await stream.trailing_metadata()
+    )

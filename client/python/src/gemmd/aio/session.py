@@ -1,0 +1,228 @@
+"""Session, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, methods, requests
+from gemmd.aio.buffer import Buffer
+from gemmd.aio.hold import Hold
+from gemmd.aio.transfer import AsyncMover
+from gemmd.aio.work import Work
+from gemmd.ops import Granularity, Operand
+from gemmd.report import Transfer
+from gemmd.session import MemoryKind, SharedMemory
+from gemmd.share import SharedArray
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
+from gemmd.v1 import session_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from gemmd.aio.client import Client
+
+
+class Session(Work):
+    """As `gemmd.Session`; what talks to the server is awaited. Made by `client.session()`."""
+
+    def __init__(
+        self,
+        client: Client,
+        message: pb.OpenSessionResponse,
+        shared_memory: SharedMemory,
+        hold: Hold | None,
+    ) -> None:
+        super().__init__(client.transport, message.session_id)
+        self.client = client
+        self.name = message.name
+        self.device = message.device
+        self.ttl_s = message.ttl.ToMilliseconds() / 1e3
+        self._mover = AsyncMover(self, shared_memory)
+        self._hold = hold
+        self._closed = False
+
+    # Buffers.
+
+    async def create_buffer(
+        self,
+        size_bytes: int = 0,
+        *,
+        shape: Sequence[int] = (),
+        dtype: dtypes.DTypeLike | None = None,
+        memory_kind: MemoryKind = "device",
+        device: str = "",
+        label: str = "",
+    ) -> Buffer:
+        """Device memory, zeroed. Give `size_bytes`, or `shape` and `dtype`, or both.
+
+        Raises
+        ------
+        ResourceExhausted
+            The tenant's limit of buffers or bytes is reached, or the device is full.
+        """
+        message = requests.create_buffer(
+            self.session_id, size_bytes, shape, dtype, memory_kind, device, label
+        )
+        answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
+        return Buffer(self, buffer_pb.Buffer.FromString(answer))
+
+    async def upload(
+        self,
+        data: npt.ArrayLike,
+        *,
+        dtype: dtypes.DTypeLike | None = None,
+        memory_kind: MemoryKind = "device",
+        label: str = "",
+    ) -> Buffer:
+        """A new buffer with an array's elements, dtype and shape. Its `.transfer` says how they
+        travelled.
+
+        Parameters
+        ----------
+        dtype : DTypeLike, optional
+            Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
+        """
+        array = (
+            np.asarray(data) if dtype is None else np.asarray(data, dtype=dtypes.as_dtype(dtype))
+        )
+        buffer = await self.create_buffer(
+            shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
+        )
+        await buffer.upload(array)
+        return buffer
+
+    async def import_array(self, data: SharedArray | npt.ArrayLike, *, label: str = "") -> Buffer:
+        """A buffer over memory of this process, which the server then uses in place.
+
+        A `SharedArray` is shared as it is; any other array is copied into one first.
+        `buffer.array()` is the memory.
+
+        Raises
+        ------
+        FailedPrecondition
+            The server is on another host or offers no shared memory.
+        """
+        if not isinstance(data, SharedArray):
+            array = np.asarray(data)
+            data = SharedArray(array.shape, array.dtype)
+            data.array[...] = array
+        address = await self.client.share_socket()
+        token = await asyncio.to_thread(data.offer, address)
+        message = requests.import_buffer(self.session_id, token, data, label)
+        answer = await self.transport.call(methods.IMPORT, message.SerializeToString())
+        buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
+        buffer.mapped = data.array.reshape(-1).view(np.uint8)
+        return buffer
+
+    async def operand(
+        self,
+        shape: Sequence[int],
+        granularity: Granularity,
+        dtype: dtypes.DTypeLike = "e4m3",
+        *,
+        label: str = "",
+    ) -> Operand:
+        """Room for a quantised matrix [rows, k] (or a batch) and its scales: the destination of
+        `ops.quantize`.
+        """
+        values = await self.create_buffer(shape=shape, dtype=dtype, label=label)
+        scales = await self.create_buffer(
+            shape=granularity.scales_shape(shape), dtype=dtypes.float32, label=label
+        )
+        return Operand(values.tensor(), scales.tensor(), granularity)
+
+    async def buffers(self) -> list[Buffer]:
+        """The session's buffers, oldest first."""
+        found: list[Buffer] = []
+        request = buffer_pb.ListBuffersRequest(session_id=self.session_id)
+        while True:
+            answer = buffer_pb.ListBuffersResponse.FromString(
+                await self.transport.call(methods.LIST_BUFFERS, request.SerializeToString())
+            )
+            found += [Buffer(self, one) for one in answer.buffers]
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
+    async def delete_buffers(self, buffers: Iterable[Buffer]) -> int:
+        """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
+        ids = [buffer.buffer_id for buffer in buffers]
+        request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
+        answer = await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+        return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
+
+    async def publish(self, buffer: Buffer, name: str) -> None:
+        """See `buffer.publish`."""
+        request = buffer_pb.PublishBufferRequest(
+            session_id=self.session_id, buffer_id=buffer.buffer_id, name=name
+        )
+        await self.transport.call(methods.PUBLISH, request.SerializeToString())
+        buffer.published_name, buffer.read_only = name, True
+
+    async def find(self, name: str) -> Buffer:
+        """A read-only handle on a published buffer; delete it to let go. NotFound if the name is
+        unknown.
+        """
+        request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
+        answer = await self.transport.call(methods.FIND, request.SerializeToString())
+        return Buffer(self, buffer_pb.Buffer.FromString(answer))
+
+    async def unpublish(self, name: str) -> None:
+        """Takes the name away; who has found the buffer keeps it."""
+        request = buffer_pb.UnpublishBufferRequest(session_id=self.session_id, name=name)
+        await self.transport.call(methods.UNPUBLISH, request.SerializeToString())
+
+    async def get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
+        """How the server describes a buffer now."""
+        request = buffer_pb.GetBufferRequest(session_id=self.session_id, buffer_id=buffer_id)
+        answer = await self.transport.call(methods.GET_BUFFER, request.SerializeToString())
+        return buffer_pb.Buffer.FromString(answer)
+
+    # What Buffer asks for. One transfer at a time: they share the staging memory, and two would not
+    # be faster.
+
+    async def move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+        return await self._mover.upload(buffer, data, at)
+
+    async def move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+        return await self._mover.download(buffer, out, at)
+
+    async def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        return await self._mover.map(buffer, not buffer.read_only)
+
+    # Lifetime.
+
+    @property
+    def draining(self) -> bool:
+        """True once the server has said that it stops soon. Known to held sessions only."""
+        return self._hold is not None and self._hold.draining
+
+    async def keep_alive(self) -> None:
+        """Moves the expiry to now + ttl. NotFound once the session has ended. A held session needs
+        none.
+        """
+        request = pb.KeepAliveRequest(session_id=self.session_id)
+        await self.transport.call(methods.KEEP_ALIVE, request.SerializeToString())
+
+    async def close(self) -> None:
+        """Ends the session and waits until its work has finished and its memory is freed. Again:
+        does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            request = pb.CloseSessionRequest(session_id=self.session_id)
+            await self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
+        finally:
+            if self._hold is not None:
+                await self._hold.cancel()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,163 @@
+"""Bytes between numpy arrays and buffers, as gemmd.transfer does it, without blocking the event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import chunks, dtypes, errors, methods, share
+from gemmd.report import Transfer
+from gemmd.retry import resumable
+from gemmd.transfer import STAGED_FROM_BYTES, STAGING_BYTES, Mover, move, staged_copy
+from gemmd.v1 import buffer_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from gemmd.aio.buffer import Buffer
+    from gemmd.aio.session import Session
+
+
+class AsyncMover:
+    """Moves bytes for one session. Copies and socket calls run on threads: a memory copy of 16 MiB
+    takes milliseconds.
+    """
+
+    def __init__(self, session: Session, mode: str) -> None:
+        self._session = session
+        self._mode = mode
+        self._why: str | None = "turned off by the client" if mode == "off" else None
+        self._staging: Buffer | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def why_not_shared(self) -> str:
+        """Why shared memory is not used; "" if it is. Found out on first use."""
+        if self._why is None:
+            info = await self._session.client.info()
+            self._why = await asyncio.to_thread(share.unreachable, info.share_socket)
+        if self._why and self._mode == "require":
+            raise errors.FailedPrecondition(f"shared memory required: {self._why}")
+        return self._why
+
+    async def map(self, buffer: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
+        """All bytes of a HOST_SHARED buffer, in this process. FailedPrecondition if that cannot
+        be.
+        """
+        if buffer.mapped is None:
+            request = pb.ExportBufferRequest(
+                session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
+            )
+            answer = pb.ExportBufferResponse.FromString(
+                await self._session.transport.call(methods.EXPORT, request.SerializeToString())
+            )
+            try:
+                descriptor = await asyncio.to_thread(
+                    share.fetch_descriptor, answer.share_socket, answer.token
+                )
+            except OSError as error:
+                raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+            buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
+        return buffer.mapped
+
+    async def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+        """Puts `data` at byte `at` of the buffer."""
+        buffer.span(len(data), at)
+        async with self._one_at_a_time:
+            began = time.perf_counter()
+            why, resumed = await self._shared(buffer, data, at, up=True), 0
+            if why:
+                resumed = await self._upload_grpc(buffer.buffer_id, data, at)
+            return Mover.transfer(len(data), began, why, resumed)
+
+    async def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+        """Fills `out` from byte `at` of the buffer."""
+        buffer.span(len(out), at)
+        async with self._one_at_a_time:
+            began = time.perf_counter()
+            why, resumed = await self._shared(buffer, out, at, up=False), 0
+            if why:
+                resumed = await self._download_grpc(buffer.buffer_id, out, at)
+            return Mover.transfer(len(out), began, why, resumed)
+
+    async def _shared(self, buffer: Buffer, data: memoryview, at: int, up: bool) -> str:
+        """Moves the bytes through shared memory and returns "", or says why that cannot be."""
+        if up and buffer.read_only:
+            raise errors.FailedPrecondition(f"{buffer!r} is read-only", reason="READ_ONLY")
+        why = await self.why_not_shared()
+        direct = buffer.memory_kind == "host_shared"
+        if not why and not direct and len(data) < STAGED_FROM_BYTES:
+            why = f"{len(data)} bytes are quicker by gRPC"
+        if why:
+            return why
+        try:
+            if direct:
+                host = await self.map(buffer, not buffer.read_only)
+                await asyncio.to_thread(move, host, at, data, up)
+            else:
+                await self._staged(buffer.buffer_id, data, at, up)
+        except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
+            # Another host's server behind a socket of the same name, or no room for staging: the
+            # bytes still have a way.
+            if self._mode == "require":
+                raise
+            self._why = str(error)
+        return self._why or ""
+
+    async def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
+        if self._staging is None:
+            self._staging = await self._session.create_buffer(
+                STAGING_BYTES, memory_kind="host_shared", label="staging"
+            )
+        host = await self.map(self._staging, True)
+        whole = self._staging.tensor((STAGING_BYTES,), dtypes.int8)
+        for start in range(0, len(data), STAGING_BYTES):
+            part = data[start : start + STAGING_BYTES]
+            if up:
+                await asyncio.to_thread(move, host, 0, part, up)
+            program = staged_copy(buffer_id, at + start, whole, len(part), up)
+            await self._session.execute(program, report="none")
+            if not up:
+                await asyncio.to_thread(move, host, 0, part, up)
+
+    async def _upload_grpc(self, buffer_id: bytes, data: memoryview, at: int) -> int:
+        session, start, resumed = self._session, 0, 0
+        chunk = chunks.chunk_bytes((await session.client.info()).limits.max_message_bytes)
+        delays = session.transport.retry.delays()
+        while True:
+            requests = chunks.upload_requests(session.session_id, buffer_id, at, data, start, chunk)
+            try:
+                await session.transport.send_stream(methods.UPLOAD, requests)
+                return resumed
+            except errors.Error as error:
+                await wait(delays, error, resumable(error, resumed > 0))
+            resumed += 1
+            start = chunks.resume_at(await session.get_buffer_message(buffer_id), at, start)
+
+    async def _download_grpc(self, buffer_id: bytes, out: memoryview, at: int) -> int:
+        session, resumed = self._session, 0
+        receiver = chunks.Receiver(out, at)
+        delays = session.transport.retry.delays()
+        while not receiver.done:
+            request = receiver.request(session.session_id, buffer_id, chunks.CHUNK_BYTES)
+            try:
+                async for message in session.transport.receive_stream(methods.DOWNLOAD, request):
+                    receiver.accept(message)
+                if not receiver.done:
+                    raise errors.DataLoss(f"the stream ended after {receiver.received} bytes")
+            except errors.Error as error:
+                await wait(delays, error, resumable(error, False))
+                resumed += 1
+        return resumed
+
+
+async def wait(delays: Iterator[float], error: errors.Error, again: bool) -> None:
+    """Sleeps before another attempt, or raises `error` if it must not be or none is left."""
+    delay = next(delays, None) if again else None
+    if delay is None:
+        raise error
+    await asyncio.sleep(delay)

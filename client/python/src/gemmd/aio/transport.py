@@ -1,0 +1,119 @@
+"""Channels to one server for one event loop, and calls with errors mapped and safe retries done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from gemmd import errors, methods
+from gemmd.retry import Retry, broken_connection
+from gemmd.transport import channel_options
+
+
+class Transport:
+    """Two connections, one for calls and one for streams, opened when first used.
+
+    Belongs to the event loop that used it first.
+    """
+
+    def __init__(self, target: str, timeout_s: float | None, retry: Retry) -> None:
+        self.target = target
+        self.timeout_s = timeout_s
+        self.retry = retry
+        self._channels: dict[str, Any] = {}
+        self._calls: dict[str, Any] = {}
+
+    def _open(self, purpose: str) -> Any:
+        # Not in __init__: grpc.aio binds a channel to the running loop, and a client may be made
+        # before there is one.
+        channel = self._channels.get(purpose)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(self.target, options=channel_options())
+            self._channels[purpose] = channel
+        return channel
+
+    @property
+    def channel(self) -> Any:
+        return self._open("calls")
+
+    @property
+    def streams(self) -> Any:
+        return self._open("streams")
+
+    def method(self, name: str) -> Any:
+        """The unary call as grpc.aio offers it: bytes in, bytes out."""
+        call = self._calls.get(name)
+        if call is None:
+            call = self._calls[name] = self.channel.unary_unary(name)
+        return call
+
+    async def call(self, name: str, request: bytes, timeout_s: float | None = None) -> bytes:
+        """One unary call, in bytes. Retried if it is safe and the connection broke.
+
+        Raises
+        ------
+        gemmd.Error
+        """
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        delays = self.retry.delays()
+        while True:
+            try:
+                answer: bytes = await self.method(name)(request, timeout=limit)
+                return answer
+            except grpc.aio.AioRpcError as rpc_error:
+                error = errors.from_rpc(rpc_error)
+            safe = name in methods.SAFE_TO_REPEAT and broken_connection(error)
+            delay = next(delays, None) if safe else None
+            if delay is None:
+                raise error
+            await asyncio.sleep(delay)
+
+    async def send_stream(self, name: str, requests: Iterable[bytes]) -> bytes:
+        """A client stream over the connection for streams. Not retried here: see transfer."""
+        call = self.streams.stream_unary(name)()
+        try:
+            for request in requests:
+                await call.write(request)
+            await call.done_writing()
+            answer: bytes = await call
+            return answer
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error) from None
+        except asyncio.InvalidStateError:  # the server ended the stream while we were writing
+            raise await self._ended(call) from None
+
+    @staticmethod
+    async def _ended(call: Any) -> errors.Error:
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return errors.from_rpc(error)
+        return errors.Unavailable("the server ended the stream early")
+
+    async def receive_stream(self, name: str, request: bytes) -> AsyncIterator[bytes]:
+        """A server stream over the connection for streams. Leaving the iterator cancels it."""
+        call = self.streams.unary_stream(name)(request)
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error) from None
+        finally:
+            call.cancel()
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(self.channel.channel_ready(), timeout_s)
+        except TimeoutError:
+            message = f"no connection to {self.target} within {timeout_s} s"
+            raise errors.Unavailable(message) from None
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+        self._calls.clear()

@@ -1,0 +1,147 @@
+"""Work, for asyncio: how a session runs programs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, overload
+
+import numpy as np
+
+from gemmd import methods, programs
+from gemmd.aio.buffer import Buffer
+from gemmd.aio.opening import Opening
+from gemmd.aio.plan import Plan
+from gemmd.aio.queue import Queue
+from gemmd.aio.transport import Transport
+from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
+from gemmd.ops import Op
+from gemmd.programs import Priority, ReportLevel
+from gemmd.result import Array, Result
+from gemmd.tensor import Tensor, TensorLike
+from gemmd.v1 import compute_service_pb2 as pb
+
+
+class Work:
+    """What submits programs for one session."""
+
+    def __init__(self, transport: Transport, session_id: bytes) -> None:
+        self.transport = transport
+        self.session_id = session_id
+        self._head = programs.session_field(session_id)
+        self._op_ids = programs.OpIds()
+        self._scratch: list[Buffer] = []
+
+    async def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
+        raise NotImplementedError  # Session's; matmul takes its scratch memory from it
+
+    async def execute(
+        self,
+        ops: Iterable[Op],
+        *,
+        priority: Priority = "normal",
+        report: ReportLevel = "full",
+        timeout_s: float | None = None,
+    ) -> Result:
+        """As `gemmd.Session.execute`."""
+        program = ops if isinstance(ops, (list, tuple)) else list(ops)
+        body = programs.encode_ops(program)
+        if priority != "normal" or report != "full":
+            body += programs.options(priority, report)
+        return await self.run(methods.EXECUTE, body, programs.reads_of(program), timeout_s)
+
+    async def run(
+        self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
+    ) -> Result:
+        """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        request = self._head + body + self._op_ids.field()
+        return Result(await self.transport.call(method, request, timeout_s), reads)
+
+    def prepare(
+        self,
+        ops: Iterable[Op],
+        *,
+        priority: Priority = "normal",
+        report: ReportLevel = "full",
+        timeout_s: float | None = None,
+    ) -> Prepared:
+        """An Execute to be awaited again and again: `step = session.prepare(ops)`, `await
+        step()`.
+        """
+        program = list(ops)
+        body = programs.encode_ops(program) + programs.options(priority, report)
+        return Prepared(self, body, program, timeout_s)
+
+    async def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
+        """As `gemmd.Session.plan`."""
+        program = list(ops)
+        tail = pb.CreatePlanRequest(label=label).SerializeToString()
+        request = self._head + programs.encode_ops(program) + tail
+        answer = await self.transport.call(methods.CREATE_PLAN, request)
+        return Plan(self, pb.Plan.FromString(answer), program)
+
+    async def delete_plan(self, plan: Plan) -> None:
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
+        await self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
+
+    def queue(
+        self, *, priority: Priority = "normal", report: ReportLevel = "full"
+    ) -> Opening[Queue]:
+        """A command queue: `async with session.queue() as queue: future = await
+        queue.submit(ops)`.
+        """
+        return Opening(lambda: Queue.open(self.transport, self.session_id, priority, report))
+
+    @overload
+    async def matmul(
+        self, a: MatmulInput, b: MatmulInput, *, out: None = None, **options: Any
+    ) -> Array: ...
+    @overload
+    async def matmul(
+        self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Any
+    ) -> Result: ...
+    async def matmul(self, a: MatmulInput, b: MatmulInput, **options: Any) -> Array | Result:
+        """As `gemmd.Session.matmul`."""
+        job = Job(a, b, MatmulOptions(**options))
+        async with self._scratch_for(job.scratch_bytes) as scratch:
+            job.place(scratch, scratch.buffer_id)
+            if job.fits_inline:
+                result = await self.execute(job.inline())
+                return result.array() if job.returns_array else result
+            for tensor, array in job.writes:
+                await scratch.upload(array, tensor.offset_bytes)
+            result = await self.execute(job.compute())
+            if not job.returns_array:
+                return result
+            raw = await scratch.download(job.d.offset_bytes, job.d.nbytes)
+            out = np.asarray(raw).view(job.d.dtype).reshape(job.d.shape)
+            return Array.of(out, result.report, raw.transfer)
+
+    @asynccontextmanager
+    async def _scratch_for(self, nbytes: int) -> AsyncIterator[Buffer]:
+        """Device memory for one call, kept for later ones."""
+        found = next((one for one in self._scratch if one.size_bytes >= nbytes), None)
+        if found is not None:
+            self._scratch.remove(found)
+        buffer = found or await self.create_buffer(scratch_size(nbytes), label="scratch")
+        try:
+            yield buffer
+        finally:
+            self._scratch.append(buffer)
+
+
+class Prepared:
+    """An Execute whose request is encoded. Made by `session.prepare(ops)`."""
+
+    def __init__(
+        self, work: Work, body: bytes, program: Sequence[Op], timeout_s: float | None
+    ) -> None:
+        self.ops = tuple(program)
+        self._work = work
+        self._body = body
+        self._reads = programs.reads_of(program)
+        self._timeout_s = timeout_s
+
+    async def __call__(self) -> Result:
+        """Runs the program once."""
+        return await self._work.run(methods.EXECUTE, self._body, self._reads, self._timeout_s)

@@ -1,0 +1,163 @@
+"""What this client costs against a running server: `python3 -m gemmd.bench --server TARGET --json`.
+
+Latencies are of 16x16x16 float32 matmuls on resident buffers, where the device's part is next to
+nothing: what is measured is the way there and back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+
+import gemmd
+import gemmd.aio
+from gemmd.ops import Op
+from gemmd.session import SharedMemory
+
+_EDGE = 16
+_IN_FLIGHT = 64
+
+
+def percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
+    """p50 and p99 in microseconds."""
+    p50, p99 = np.percentile(np.asarray(seconds) * 1e6, [50, 99])
+    return {f"{name}_p50_us": round(float(p50), 1), f"{name}_p99_us": round(float(p99), 1)}
+
+
+def time_calls(call: Callable[[], Any], count: int) -> list[float]:
+    """Seconds of each call, after a tenth as many to warm up."""
+    for _ in range(count // 10 + 1):
+        call()
+    seconds = []
+    for _ in range(count):
+        began = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def tiny_program(session: gemmd.Session, random: np.random.Generator) -> list[Op]:
+    a, b = (session.upload(random.standard_normal((_EDGE, _EDGE), "f4")) for _ in range(2))
+    return [gemmd.matmul(a, b, session.create_buffer(shape=(_EDGE, _EDGE), dtype="f32"))]
+
+
+def latencies(session: gemmd.Session, count: int) -> dict[str, float]:
+    random = np.random.default_rng(1)
+    program = tiny_program(session, random)
+    plan, prepared = session.plan(program), session.prepare(program)
+    array = random.standard_normal((_EDGE, _EDGE), "f4")
+    return {
+        **percentiles("execute_tiny", time_calls(lambda: session.execute(program), count)),
+        **percentiles("prepared_tiny", time_calls(prepared, count)),
+        **percentiles("plan_run_tiny", time_calls(plan.run, count)),
+        **percentiles(
+            "matmul_arrays_tiny", time_calls(lambda: session.matmul(array, array), count)
+        ),
+    }
+
+
+def queue_rate(session: gemmd.Session, count: int) -> dict[str, float]:
+    """Batches a second through one queue, as many in flight as the server allows."""
+    program = tiny_program(session, np.random.default_rng(2))
+    with session.queue(report="summary") as queue:
+        queue.submit(program).result()
+        began = time.perf_counter()
+        for future in [queue.submit(program) for _ in range(count)]:
+            future.result()
+        return {"queue_batches_per_s": round(count / (time.perf_counter() - began))}
+
+
+def transfer_rates(client: gemmd.Client, nbytes: int) -> dict[str, float]:
+    """GB/s of one large array each way, by gRPC and by shared memory if there is some. Best of
+    3.
+    """
+    data = np.random.default_rng(3).integers(-128, 127, nbytes, np.int8)
+    rates: dict[str, float] = {}
+    ways: tuple[SharedMemory, ...] = ("off", "auto")
+    for way in ways:
+        with client.session(label="bench", shared_memory=way) as session:
+            buffer = session.create_buffer(shape=data.shape, dtype="i8")
+            for _ in range(3):
+                up, down = buffer.upload(data), buffer.download().transfer
+                if down is None or (way == "auto" and up.path != "shm"):
+                    continue
+                for name, transfer in (("upload", up), ("download", down)):
+                    key = f"{name}_{transfer.path}_gb_per_s"
+                    rates[key] = max(rates.get(key, 0.0), round(transfer.gb_per_s, 2))
+    return rates
+
+
+async def asyncio_figures(target: str, count: int) -> dict[str, float]:
+    """Latency of one call, and calls and batches a second with many in flight."""
+    array = np.random.default_rng(4).standard_normal((_EDGE, _EDGE), "f4")
+    async with gemmd.aio.Client(target) as client, client.session(label="bench") as session:
+        a = await session.upload(array)
+        d = await session.create_buffer(shape=array.shape, dtype="f32")
+        step = session.prepare([gemmd.matmul(a, a, d)])
+        seconds = []
+        for _ in range(count):
+            began = time.perf_counter()
+            await step()
+            seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        for _ in range(count // _IN_FLIGHT):
+            await asyncio.gather(*(step() for _ in range(_IN_FLIGHT)))
+        rate = count // _IN_FLIGHT * _IN_FLIGHT / (time.perf_counter() - began)
+        flying: deque[asyncio.Future[Any]] = deque()
+        async with session.queue(report="summary") as queue:
+            began = time.perf_counter()
+            for _ in range(count):
+                flying.append(await queue.submit(step.ops))
+            for future in flying:
+                await future
+            queued = count / (time.perf_counter() - began)
+    return {
+        **percentiles("aio_execute_tiny", seconds[count // 10 :]),
+        "aio_executes_per_s": round(rate),
+        "aio_queue_batches_per_s": round(queued),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gemmd.bench", description=__doc__)
+    parser.add_argument("--server", required=True, help='"127.0.0.1:8470", "unix:/path"')
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--count", type=int, default=5000, help="calls a figure (default 5000)")
+    parser.add_argument("--mib", type=int, default=64, help="size of a transfer (default 64)")
+    options = parser.parse_args(arguments)
+    if options.count < _IN_FLIGHT or options.mib < 1:
+        parser.error(f"--count is {_IN_FLIGHT} at least, --mib 1 at least")
+    try:
+        with gemmd.Client(options.server) as client:
+            figures: dict[str, Any] = {
+                "server": client.info().version,
+                "grpcio": grpc.__version__,
+                "count": options.count,
+            }
+            with client.session(label="bench") as session:
+                figures |= latencies(session, options.count)
+                figures |= queue_rate(session, options.count)
+            figures |= transfer_rates(client, options.mib << 20)
+        figures |= asyncio.run(asyncio_figures(options.server, options.count))
+    except gemmd.Error as error:
+        print(f"gemmd.bench: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:32} {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

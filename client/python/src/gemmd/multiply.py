@@ -1,0 +1,177 @@
+"""How `session.matmul` turns arrays and tensors into a program: what to write, what to quantise,
+where results go.
+
+Pure: it lays out scratch memory and builds ops. The sessions, sync and asyncio, carry it out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, ops
+from gemmd.ops import Granularity, Op, Operand
+from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
+
+Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-row", "int8-tensor"]
+MatmulInput = npt.NDArray[Any] | TensorLike | Operand
+
+# Stored dtype, scales of A, scales of B.
+QUANTIZED: dict[str, tuple[np.dtype[Any], Granularity, Granularity]] = {
+    "fp8-block": (dtypes.float8_e4m3fn, Granularity.BLOCK_1X128, Granularity.BLOCK_128X128),
+    "fp8-row": (dtypes.float8_e4m3fn, Granularity.PER_ROW, Granularity.PER_ROW),
+    "fp8-tensor": (dtypes.float8_e4m3fn, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
+    "int8-row": (dtypes.int8, Granularity.PER_ROW, Granularity.PER_ROW),
+    "int8-tensor": (dtypes.int8, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
+}
+
+_ALIGNMENT_BYTES = 256  # of each piece of scratch: what the device kernels' bulk copies like best
+
+# Arrays up to this many bytes in all, result included, travel inside one Execute; larger ones by
+# upload and download.
+INLINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class MatmulOptions:
+    """What `session.matmul` takes beside its two factors."""
+
+    quantize: Quantized | None = None
+    bias: npt.NDArray[Any] | TensorLike | None = None
+    alpha: float = 1.0
+    activation: Literal["none", "relu"] = "none"
+    out: TensorLike | None = None
+    out_dtype: dtypes.DTypeLike = "f32"
+    kernel: str = ""
+
+
+class Job:
+    """One matmul, laid out: it needs `scratch_bytes` of device memory, and `place` says where they
+    are.
+
+    Attributes
+    ----------
+    scratch_bytes : int
+    writes : list of (Tensor, array)
+        What to bring in before `compute` runs.
+    d : Tensor
+        The result.
+    """
+
+    def __init__(self, a: MatmulInput, b: MatmulInput, options: MatmulOptions) -> None:
+        self.options = options
+        self.scratch_bytes = 0
+        self.writes: list[tuple[Tensor, npt.NDArray[Any]]] = []
+        self._pieces: list[Tensor] = []
+        dtype = _common_dtype(a, b)
+        self._a, self._b = self._factor("a", a, dtype), self._factor("b", b, dtype)
+        (*batch, m, k), (*_, k_of_b, n) = self._a.values.shape, self._b.values.shape
+        if k != k_of_b:
+            raise ValueError(f"a has shape [.., {m}, {k}], b [.., {k_of_b}, {n}]: k differs")
+        if isinstance(options.bias, np.ndarray):
+            self._bias: Any = self._bring(options.bias, dtypes.float32)
+        else:
+            self._bias = options.bias
+        self._quantized_a = self._quantized(self._a, self._a.values.shape, 1)
+        self._quantized_b = self._quantized(self._b, self._b.values.T.shape, 2)
+        if options.out is None:
+            self.d = self._take((*batch, m, n), dtypes.as_dtype(options.out_dtype))
+        else:
+            self.d = as_tensor(options.out)
+
+    @property
+    def returns_array(self) -> bool:
+        return self.options.out is None
+
+    @property
+    def fits_inline(self) -> bool:
+        """True if one Execute should carry everything."""
+        total = sum(array.nbytes for _, array in self.writes)
+        return total + (self.d.nbytes if self.returns_array else 0) <= INLINE_BYTES
+
+    def place(self, scratch: HasTensor | None, buffer_id: bytes) -> None:
+        """Tells where the scratch memory is. Before `compute`."""
+        for piece in self._pieces:
+            piece.buffer_id, piece.owner = buffer_id, scratch
+
+    def compute(self) -> list[Op]:
+        """Quantising and multiplying, without moving bytes."""
+        program: list[Op] = []
+        a, b = self._a, self._b.T
+        if self._quantized_a is not None:
+            program.append(ops.quantize(a.values, self._quantized_a))
+            a = self._quantized_a
+        if self._quantized_b is not None:
+            program.append(ops.quantize(b.values, self._quantized_b))
+            b = self._quantized_b
+        chosen = self.options
+        program.append(
+            ops.matmul(
+                a, b, self.d, bias=self._bias, alpha=chosen.alpha,
+                activation=chosen.activation, kernel=chosen.kernel,
+            )
+        )  # fmt: skip
+        return program
+
+    def inline(self) -> list[Op]:
+        """Everything in one program."""
+        program = [ops.write(tensor, array) for tensor, array in self.writes] + self.compute()
+        return [*program, ops.read(self.d)] if self.returns_array else program
+
+    def _take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        piece = Tensor(b"", dtype, shape, offset_bytes=self.scratch_bytes)
+        self.scratch_bytes += -(-piece.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        self._pieces.append(piece)
+        return piece
+
+    def _bring(self, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
+        piece = self._take(array.shape, dtype)
+        self.writes.append((piece, np.asarray(array, dtype=dtype)))
+        return piece
+
+    def _factor(self, name: str, value: MatmulInput, dtype: np.dtype[Any]) -> Operand:
+        if isinstance(value, Operand):
+            return value
+        tensor = self._bring(value, dtype) if isinstance(value, np.ndarray) else as_tensor(value)
+        if tensor.ndim < 2:
+            raise ValueError(
+                f"{name} has shape {tensor.shape}; a matrix or a batch of them is needed"
+            )
+        return Operand(tensor)
+
+    def _quantized(self, side: Operand, shape: tuple[int, ...], scales_at: int) -> Operand | None:
+        """Room for the quantised form; None if it is not wanted or the operand is quantised
+        already.
+        """
+        if self.options.quantize is None or side.granularity is not Granularity.NONE:
+            return None
+        preset = QUANTIZED[self.options.quantize]
+        granularity = preset[1] if scales_at == 1 else preset[2]
+        values = self._take(shape, preset[0])
+        scales = self._take(granularity.scales_shape(shape), dtypes.float32)
+        return Operand(values, scales, granularity)
+
+
+def _common_dtype(a: MatmulInput, b: MatmulInput) -> np.dtype[Any]:
+    """What arrays among the factors are converted to: the resident factor's dtype, or the first
+    array's own.
+    """
+    for value in (a, b):
+        if not isinstance(value, np.ndarray | Operand):
+            return as_tensor(value).dtype
+    for value in (a, b):
+        if isinstance(value, np.ndarray):
+            try:
+                return dtypes.as_dtype(value.dtype)
+            except TypeError:
+                return dtypes.float32  # float64 and the integers beyond int8
+    return dtypes.float32
+
+
+def scratch_size(nbytes: int) -> int:
+    """What to create for a need: powers of two from 1 MiB, so that a buffer serves many shapes."""
+    return 1 << max(20, math.ceil(math.log2(max(nbytes, 1))))

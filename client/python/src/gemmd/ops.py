@@ -1,0 +1,226 @@
+"""Ops: the steps of a program. Builders only describe work; `session.execute` and its relatives run
+it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, wire
+from gemmd.tensor import Tensor, TensorLike, as_tensor
+from gemmd.v1 import types_pb2 as pb
+
+_OPS_FIELD = (
+    2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three
+)
+
+
+class Granularity(enum.IntEnum):
+    """How many elements share one float32 scale; value = stored * scale. Rows are m of A or n of B;
+    blocks run along k.
+    """
+
+    NONE = pb.SCALE_GRANULARITY_NONE
+    PER_TENSOR = pb.SCALE_GRANULARITY_PER_TENSOR
+    PER_ROW = pb.SCALE_GRANULARITY_PER_ROW
+    BLOCK_1X128 = pb.SCALE_GRANULARITY_BLOCK_1X128
+    BLOCK_128X128 = pb.SCALE_GRANULARITY_BLOCK_128X128
+
+    def scales_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the scales of a matrix [rows, k] or [batch, rows, k]."""
+        *batch, rows, k = shape
+        shapes: dict[Granularity, tuple[int, ...]] = {
+            Granularity.PER_TENSOR: (1,),
+            Granularity.PER_ROW: (rows,),
+            Granularity.BLOCK_1X128: (rows, -(-k // 128)),
+            Granularity.BLOCK_128X128: (-(-rows // 128), -(-k // 128)),
+        }
+        if self not in shapes:
+            raise ValueError("granularity NONE has no scales")
+        return (*batch, *shapes[self])
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor and, when it is quantised, its scales.
+
+    Attributes
+    ----------
+    values : Tensor
+        [rows, k] or [batch, rows, k].
+    scales : Tensor or None
+        float32, of shape `granularity.scales_shape(values.shape)`.
+    granularity : Granularity
+    """
+
+    values: Tensor
+    scales: Tensor | None = None
+    granularity: Granularity = Granularity.NONE
+
+    @property
+    def T(self) -> Operand:
+        """Values seen as [k, rows], for `session.matmul(a, weights.T)`. The scales keep speaking of
+        [rows, k].
+        """
+        return Operand(self.values.T, self.scales, self.granularity)
+
+    @property
+    def message(self) -> pb.Operand:
+        return pb.Operand(
+            values=self.values.message,
+            granularity=int(self.granularity),  # type: ignore[arg-type]
+            scales=None if self.scales is None else self.scales.message,
+        )
+
+
+OperandLike = Operand | TensorLike
+
+
+def as_operand(value: OperandLike) -> Operand:
+    return value if isinstance(value, Operand) else Operand(as_tensor(value))
+
+
+class Op:
+    """One step. Immutable, encoded once: keep it and run it again, alone or in other programs.
+
+    Attributes
+    ----------
+    name : str
+        "matmul", "quantize", ...
+    message : gemmd.v1.types_pb2.Op
+    wire : bytes
+        As a field of the requests that carry ops.
+    reads : Tensor or None
+        For a read: what comes back.
+    inline_bytes : int
+        Write data that this op carries.
+    """
+
+    __slots__ = ("inline_bytes", "message", "name", "owners", "reads", "wire")
+
+    def __init__(self, name: str, message: pb.Op, owners: Any, reads: Tensor | None = None) -> None:
+        self.name = name
+        self.message = message
+        self.wire = wire.field(_OPS_FIELD, message.SerializeToString())
+        self.owners = owners  # the op names buffers by handle; this keeps what owns them alive
+        self.reads = reads
+        self.inline_bytes = len(message.write.data) if name == "write" else 0
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+def matmul(
+    a: OperandLike,
+    b: OperandLike,
+    d: TensorLike,
+    *,
+    c: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    activation: Literal["none", "relu"] = "none",
+    kernel: str = "",
+) -> Op:
+    """d = activation(alpha * a @ b.T + beta * c + bias).
+
+    Parameters
+    ----------
+    a : operand [m, k] or [batch, m, k]
+    b : operand [n, k] or [batch, n, k]
+        Weights as frameworks store them. For a row-major [k, n] matrix pass its `.T`.
+    d : tensor [m, n] or [batch, m, n], float32, bfloat16 or float16
+        Written. Must not overlap a, b, scales or bias.
+    c : tensor [m, n] of d's dtype, optional
+        May be d itself. Needed when beta is not 0.
+    bias : tensor [n], float32 or d's dtype, optional
+    kernel : str
+        A kernel's name to insist on; by default the server chooses.
+    """
+    a_, b_, d_ = as_operand(a), as_operand(b), as_tensor(d)
+    message = pb.Matmul(
+        a=a_.message,
+        b=b_.message,
+        d=d_.message,
+        c=None if c is None else as_tensor(c).message,
+        bias=None if bias is None else as_tensor(bias).message,
+        beta=beta,
+        activation=_ACTIVATIONS[activation],  # type: ignore[arg-type]
+        kernel=kernel,
+    )
+    if alpha != 1.0:
+        message.alpha = alpha
+    return Op("matmul", pb.Op(matmul=message), (a_, b_, d_, c, bias))
+
+
+_ACTIVATIONS: dict[str, int] = {"none": pb.ACTIVATION_NONE, "relu": pb.ACTIVATION_RELU}
+
+
+def quantize(src: TensorLike, dst: Operand) -> Op:
+    """dst.values = round(src / scale), dst.scales = amax / largest finite, over each block of
+    dst.granularity.
+
+    Parameters
+    ----------
+    src : tensor [rows, k] or [batch, rows, k], float32, bfloat16 or float16
+    dst : Operand of the same shape, float8_e4m3fn or int8
+    """
+    if dst.scales is None:
+        raise ValueError("dst has no scales; make it with session.operand(shape, granularity)")
+    source = as_tensor(src)
+    message = pb.Quantize(
+        src=source.message,
+        dst=dst.values.message,
+        scales=dst.scales.message,
+        granularity=int(dst.granularity),  # type: ignore[arg-type]
+    )
+    return Op("quantize", pb.Op(quantize=message), (source, dst))
+
+
+def convert(src: TensorLike, dst: TensorLike) -> Op:
+    """dst = src in dst's dtype, rounded to nearest even; float8_e4m3fn and int8 saturate. Same
+    shape.
+    """
+    s, d = as_tensor(src), as_tensor(dst)
+    return Op("convert", pb.Op(convert=pb.Convert(src=s.message, dst=d.message)), (s, d))
+
+
+def copy(src: TensorLike, dst: TensorLike) -> Op:
+    """dst = src, of the same dtype and shape; strides may differ. Must not overlap."""
+    s, d = as_tensor(src), as_tensor(dst)
+    return Op("copy", pb.Op(copy=pb.Copy(src=s.message, dst=d.message)), (s, d))
+
+
+def fill(dst: TensorLike, value: float) -> Op:
+    """Every element of dst = value, rounded as `convert` does."""
+    d = as_tensor(dst)
+    return Op("fill", pb.Op(fill=pb.Fill(dst=d.message, value=value)), (d,))
+
+
+def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
+    """Bytes of the request into dst. `data` is converted to dst's dtype and must have its shape.
+
+    For data beyond a few hundred KiB upload instead.
+    """
+    d = as_tensor(dst)
+    return Op("write", pb.Op(write=pb.Write(dst=d.message, data=payload(d, data))), (d,))
+
+
+def read(src: TensorLike) -> Op:
+    """A tensor into the result's `outputs`, one per read, in order."""
+    s = as_tensor(src)
+    return Op("read", pb.Op(read=pb.Read(src=s.message)), (s,), reads=s)
+
+
+def payload(dst: Tensor, data: npt.ArrayLike) -> bytes:
+    """`data` as the dense little-endian bytes that a write to `dst` carries."""
+    array = np.asarray(data, dtype=dtypes.as_dtype(dst.dtype))
+    if array.shape != dst.shape:
+        raise ValueError(f"data has shape {array.shape}, the tensor {dst.shape}")
+    return array.tobytes()

@@ -1,0 +1,94 @@
+"""Requests that carry programs, put together from bytes that were encoded before."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from gemmd import ops as ops_
+from gemmd import wire
+from gemmd.handle import Handle
+from gemmd.ops import Op
+from gemmd.report import PRIORITIES, REPORT_LEVELS
+from gemmd.tensor import Tensor
+from gemmd.v1 import compute_service_pb2 as pb
+
+Priority = Literal["normal", "high", "low"]
+ReportLevel = Literal["full", "summary", "none"]
+Rebind = Mapping[Handle, Handle]
+
+_SESSION, _PRIORITY, _REPORT = (
+    1,
+    3,
+    4,
+)  # field numbers, the same in ExecuteRequest and RunPlanRequest
+_OP_ID_HEADER = wire.header(5, 16)
+
+
+class OpIds:
+    """The op_id field of a session's requests: unique, so that a retry is recognised.
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._head = _OP_ID_HEADER + os.urandom(8)
+        self._next = itertools.count()
+
+    def field(self) -> bytes:
+        return self._head + next(self._next).to_bytes(8, "little")
+
+
+def session_field(session_id: bytes) -> bytes:
+    return wire.field(_SESSION, session_id)
+
+
+def options(priority: Priority, report: ReportLevel) -> bytes:
+    return wire.integer(_PRIORITY, PRIORITIES[priority]) + wire.integer(
+        _REPORT, REPORT_LEVELS[report]
+    )
+
+
+def encode_ops(ops: Iterable[Op]) -> bytes:
+    """The `ops` field of any request that has one."""
+    return b"".join([op.wire for op in ops])
+
+
+def reads_of(ops: Iterable[Op]) -> list[Tensor]:
+    return [op.reads for op in ops if op.reads is not None]
+
+
+def writes_of(ops: Iterable[Op]) -> list[Tensor]:
+    """Destinations of the write ops, in order."""
+    return [op.owners[0] for op in ops if op.name == "write"]
+
+
+def plan_run(
+    plan_id: bytes, writes: Sequence[Tensor], rebind: Rebind | None, inputs: Sequence[Any] | None
+) -> pb.PlanRun:
+    """What to run and on what.
+
+    Raises
+    ------
+    ValueError
+        Unless there is one input for each write op of the plan, of its shape.
+    """
+    if inputs is not None and len(inputs) != len(writes):
+        raise ValueError(f"{len(inputs)} inputs for a plan with {len(writes)} write ops")
+    pairs: Iterable[tuple[Tensor, npt.ArrayLike]] = zip(writes, inputs or (), strict=False)
+    return pb.PlanRun(
+        plan_id=plan_id,
+        rebind=[
+            pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
+            for old, new in (rebind or {}).items()
+        ],
+        inputs=[ops_.payload(tensor, data) for tensor, data in pairs],
+    )
+
+
+def run_field(run: pb.PlanRun) -> bytes:
+    """RunPlanRequest.run."""
+    return wire.field(2, run.SerializeToString())

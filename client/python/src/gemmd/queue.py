@@ -1,0 +1,223 @@
+"""Queue: a command queue over one stream. Many batches in flight; they run and complete in the
+order sent.
+"""
+
+from __future__ import annotations
+
+import queue as std_queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from gemmd import errors, methods, programs, wire
+from gemmd.ops import Op
+from gemmd.plan import Plan, PlanHandle
+from gemmd.programs import Priority, Rebind, ReportLevel
+from gemmd.report import PRIORITIES, REPORT_LEVELS
+from gemmd.result import Result
+from gemmd.tensor import Tensor
+from gemmd.transport import Transport
+from gemmd.v1 import compute_service_pb2 as pb
+
+
+def open_request(session_id: bytes, priority: Priority, report: ReportLevel) -> bytes:
+    """The first message of the stream."""
+    opening = pb.QueueOpen(
+        session_id=session_id,
+        priority=PRIORITIES[priority],
+        report=REPORT_LEVELS[report],
+    )
+    return pb.QueueRequest(open=opening).SerializeToString()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch, encoded."""
+
+    body: bytes  # of message Batch, without its sequence
+    reads: Sequence[Tensor]
+    inline_bytes: int  # what counts against window_bytes
+
+    @classmethod
+    def of(cls, ops: Iterable[Op], resume: bool) -> Batch:
+        program = ops if isinstance(ops, (list, tuple)) else list(ops)
+        body = programs.encode_ops(program) + wire.integer(4, resume)
+        return cls(body, programs.reads_of(program), sum(op.inline_bytes for op in program))
+
+    @classmethod
+    def of_plan(
+        cls, plan: PlanHandle, rebind: Rebind | None, inputs: Sequence[Any] | None, resume: bool
+    ) -> Batch:
+        run = programs.plan_run(plan.plan_id, plan.writes, rebind, inputs)
+        body = wire.field(3, run.SerializeToString()) + wire.integer(4, resume)
+        return cls(body, plan.reads, sum(len(data) for data in run.inputs))
+
+    def request(self, sequence: int) -> bytes:
+        return wire.field(2, wire.integer(1, sequence) + self.body)
+
+
+class Window:
+    """How much may be in flight. What is larger than the window goes alone: the server decides
+    about it.
+    """
+
+    def __init__(self) -> None:
+        self.batches, self.nbytes = 1, 1 << 62
+        self._batches, self._bytes = 0, 0
+
+    def has_room(self, inline_bytes: int) -> bool:
+        if self._batches == 0:
+            return True
+        return self._batches < self.batches and self._bytes + inline_bytes <= self.nbytes
+
+    def take(self, inline_bytes: int) -> None:
+        self._batches += 1
+        self._bytes += inline_bytes
+
+    def give(self, inline_bytes: int) -> None:
+        self._batches -= 1
+        self._bytes -= inline_bytes
+
+
+@dataclass
+class Pending:
+    """A batch in flight."""
+
+    sequence: int
+    batch: Batch
+    future: Any
+
+
+def outcome(item: pb.Completion, batch: Batch) -> Result | errors.Error:
+    """What a completion means to the one who waits for it."""
+    if item.code:
+        return errors.from_code(item.code, item.message, item.reason)
+    return Result(item, batch.reads)
+
+
+class Queue:
+    """Made by `session.queue()`; a context manager. Leaving the block waits for everything
+    submitted. Thread-safe.
+
+    Attributes
+    ----------
+    window_batches : int
+        What the server allows in flight; `submit` waits for room.
+    """
+
+    def __init__(
+        self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
+    ) -> None:
+        self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
+        self._outgoing.put(open_request(session_id, priority, report))
+        requests: Iterator[bytes] = iter(self._outgoing.get, None)
+        self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(requests)
+        self._room = threading.Condition()
+        self._window = Window()
+        self._flying: deque[Pending] = deque()
+        self._sequence = 0
+        self._end: errors.Error | None = None
+        self._closed = False
+        try:
+            opened = pb.QueueResponse.FromString(next(self._stream)).opened
+        except grpc.RpcError as error:
+            self._outgoing.put(None)
+            raise errors.from_rpc(error) from None
+        self._window.batches = self.window_batches = opened.window_batches
+        self._window.nbytes = opened.window_bytes
+        self.device = opened.device
+        self._reader = threading.Thread(target=self._read, name="gemmd-queue", daemon=True)
+        self._reader.start()
+
+    def submit(
+        self, ops: Iterable[Op] | Plan, *, rebind: Rebind | None = None,
+        inputs: Sequence[Any] | None = None, resume: bool = False,
+    ) -> Future[Result]:  # fmt: skip
+        """Sends a batch, or a run of a plan, and returns at once unless the window is full.
+
+        Parameters
+        ----------
+        ops : iterable of Op, or Plan
+        rebind, inputs
+            For a plan: as `plan.run`.
+        resume : bool
+            Clears an earlier failure: after a batch fails, those behind it are answered `Aborted`
+            without running.
+
+        Returns
+        -------
+        concurrent.futures.Future
+            Of a Result; raises what the batch failed with.
+        """
+        if isinstance(ops, PlanHandle):
+            batch = Batch.of_plan(ops, rebind, inputs, resume)
+        else:
+            batch = Batch.of(ops, resume)
+        future: Future[Result] = Future()
+        with self._room:
+            while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
+                self._room.wait()
+            if self._closed:
+                raise errors.Cancelled("the queue is closed")
+            if self._end is not None:
+                raise self._end
+            self._window.take(batch.inline_bytes)
+            self._sequence += 1
+            self._flying.append(Pending(self._sequence, batch, future))
+            self._outgoing.put(batch.request(self._sequence))
+        return future
+
+    def close(self) -> None:
+        """Sends no more, and waits until all that was submitted has completed."""
+        with self._room:
+            if not self._closed:
+                self._closed = True
+                self._outgoing.put(None)
+                self._room.notify_all()
+        self._reader.join()
+
+    def _read(self) -> None:
+        end: errors.Error = errors.Unavailable("the server ended the queue's stream")
+        try:
+            for message in self._stream:
+                self._complete(pb.QueueResponse.FromString(message).completions.items)
+        except grpc.RpcError as error:
+            end = errors.from_rpc(error)
+        with self._room:
+            self._end = end
+            left = list(self._flying)
+            self._flying.clear()
+            self._room.notify_all()
+        self._outgoing.put(None)  # lets gRPC's sending thread go
+        for pending in left:
+            pending.future.set_exception(end)
+
+    def _complete(self, items: Iterable[pb.Completion]) -> None:
+        done: list[tuple[Pending, pb.Completion]] = []
+        with self._room:
+            for item in items:
+                pending = self._flying.popleft()
+                self._window.give(pending.batch.inline_bytes)
+                done.append((pending, item))
+            self._room.notify_all()
+        # Outside the lock: a future's callback may submit again.
+        for pending, item in done:
+            result = outcome(item, pending.batch)
+            if isinstance(result, Result):
+                pending.future.set_result(result)
+            else:
+                pending.future.set_exception(result)
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, errors.Error):
+            # The block failed for reasons of its own: do not wait for its work.
+            self._stream.cancel()
+        self.close()

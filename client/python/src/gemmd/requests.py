@@ -1,0 +1,89 @@
+"""Request messages that take more than a line; the sync and the asyncio API send the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+
+from gemmd import dtypes
+from gemmd.handle import MEMORY_KINDS
+from gemmd.multiply import QUANTIZED
+from gemmd.ops import Granularity
+from gemmd.share import SharedArray
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
+from gemmd.v1 import compute_service_pb2 as compute_pb
+from gemmd.v1 import session_service_pb2 as session_pb
+from gemmd.v1 import types_pb2 as pb
+
+
+def _duration(seconds: float | None) -> Duration | None:
+    if seconds is None:
+        return None
+    return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+
+
+def open_session(
+    ttl_s: float | None, label: str, device: str, grace_s: float | None
+) -> session_pb.OpenSessionRequest:
+    return session_pb.OpenSessionRequest(
+        ttl=_duration(ttl_s), label=label, device=device, grace=_duration(grace_s)
+    )
+
+
+def create_buffer(
+    session_id: bytes,
+    size_bytes: int,
+    shape: Sequence[int],
+    dtype: dtypes.DTypeLike | None,
+    memory_kind: str,
+    device: str,
+    label: str,
+) -> buffer_pb.CreateBufferRequest:
+    return buffer_pb.CreateBufferRequest(
+        session_id=session_id,
+        size_bytes=size_bytes,
+        device=device,
+        memory_kind=MEMORY_KINDS[memory_kind],
+        dtype=pb.DTYPE_UNSPECIFIED if dtype is None else dtypes.to_wire(dtype),  # type: ignore[arg-type]
+        shape=shape,
+        label=label,
+    )
+
+
+def import_buffer(
+    session_id: bytes, token: bytes, memory: SharedArray, label: str
+) -> buffer_pb.ImportBufferRequest:
+    return buffer_pb.ImportBufferRequest(
+        session_id=session_id,
+        token=token,
+        size_bytes=memory.size_bytes,
+        dtype=dtypes.to_wire(memory.dtype),  # type: ignore[arg-type]
+        shape=memory.shape,
+        label=label,
+    )
+
+
+def explain(
+    m: int, n: int, k: int, batch: int, dtype: dtypes.DTypeLike | None, quantize: str | None,
+    device: str, options: dict[str, Any],
+) -> compute_pb.ExplainRequest:  # fmt: skip
+    """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias."""
+    stored, of_a, of_b = (
+        QUANTIZED[quantize]
+        if quantize
+        else (dtypes.as_dtype(dtype or "f32"), Granularity.NONE, Granularity.NONE)
+    )
+    out_dtype = options.pop("out_dtype", "f32")
+    activation = options.pop("activation", "none")
+    problem = compute_pb.MatmulProblem(
+        m=m, n=n, k=k, batch=batch,
+        operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
+        output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
+        a_granularity=int(of_a),  # type: ignore[arg-type]
+        b_granularity=int(of_b),  # type: ignore[arg-type]
+        activation=pb.ACTIVATION_RELU if activation == "relu" else pb.ACTIVATION_NONE,
+        **options,
+    )  # fmt: skip
+    return compute_pb.ExplainRequest(problem=problem, device=device)

@@ -1,0 +1,98 @@
+"""What comes back: arrays that carry their report, and results that are decoded when looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd.report import Report, Transfer
+from gemmd.tensor import Tensor
+from gemmd.v1 import compute_service_pb2 as pb
+
+
+class Array(np.ndarray):
+    """A numpy array with what it cost: `.report` of the program that made it, `.transfer` of the
+    way it came.
+    """
+
+    report: Report | None
+    transfer: Transfer | None
+
+    @classmethod
+    def of(
+        cls,
+        array: npt.NDArray[Any],
+        report: Report | None = None,
+        transfer: Transfer | None = None,
+    ) -> Array:
+        out = array.view(cls)
+        out.report, out.transfer = report, transfer
+        return out
+
+    def __array_finalize__(self, source: Any) -> None:
+
+        # report.
+        self.report = None
+        self.transfer = None
+
+
+def decode(data: bytes, tensor: Tensor) -> npt.NDArray[Any]:
+    """Dense bytes as a read-only array of the tensor's dtype and shape, without a copy."""
+    return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
+
+
+class Result:
+    """What Execute, RunPlan or a completed batch answered. Decoded on first use: an unread result
+    costs nothing.
+
+    `result[i]` is `result.outputs[i]`.
+    """
+
+    __slots__ = ("_message", "_outputs", "_reads", "_report")
+
+    def __init__(
+        self, answer: bytes | pb.ExecuteResponse | pb.Completion, reads: Sequence[Tensor]
+    ) -> None:
+        self._message = answer
+        self._reads = reads
+        self._report: Report | None = None
+        self._outputs: tuple[npt.NDArray[Any], ...] | None = None
+
+    @property
+    def message(self) -> pb.ExecuteResponse | pb.Completion:
+        if isinstance(self._message, bytes):
+            self._message = pb.ExecuteResponse.FromString(self._message)
+        return self._message
+
+    @property
+    def outputs(self) -> tuple[npt.NDArray[Any], ...]:
+        """One read-only array per read op, in order."""
+        if self._outputs is None:
+            pairs = zip(self.message.outputs, self._reads, strict=True)
+            self._outputs = tuple(decode(data, tensor) for data, tensor in pairs)
+        return self._outputs
+
+    @property
+    def report(self) -> Report:
+        """Kernel, device time and queue time; empty fields if the call asked for no report."""
+        if self._report is None:
+            self._report = Report.from_message(self.message.report)
+        return self._report
+
+    @property
+    def replayed(self) -> bool:
+        """True if a retry was answered with the first attempt's result."""
+        return bool(getattr(self.message, "replayed", False))
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        return self.outputs[index]
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def array(self, index: int = 0) -> Array:
+        """An output that carries the report."""
+        return Array.of(self.outputs[index], self.report)

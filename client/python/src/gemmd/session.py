@@ -1,0 +1,245 @@
+"""Session: a client's claim on buffers and plans."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, methods, requests
+from gemmd.buffer import Buffer
+from gemmd.hold import Hold
+from gemmd.ops import Granularity, Operand
+from gemmd.report import Transfer
+from gemmd.share import SharedArray
+from gemmd.transfer import Mover
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
+from gemmd.v1 import session_service_pb2 as pb
+from gemmd.work import Work
+
+if TYPE_CHECKING:
+    from gemmd.client import Client
+
+MemoryKind = Literal["device", "host_shared"]
+SharedMemory = Literal["auto", "off", "require"]
+
+
+class Session(Work):
+    """Made by `client.session()`; best used as a context manager. Thread-safe.
+
+    Attributes
+    ----------
+    session_id : bytes
+        16 bytes; a secret: whoever has it and belongs to the tenant may use the session.
+    name : str
+        "s-17": what the server's log calls it.
+    device : str
+        "cpu:0": where its buffers go.
+    ttl_s : float
+        The session ends after this long without a call, unless it is held.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        message: pb.OpenSessionResponse,
+        shared_memory: SharedMemory,
+        hold: bool,
+    ) -> None:
+        super().__init__(client.transport, message.session_id)
+        self.client = client
+        self.name = message.name
+        self.device = message.device
+        self.ttl_s = message.ttl.ToMilliseconds() / 1e3
+        self._mover = Mover(self, shared_memory)
+        self._moving = threading.RLock()
+        self._closed = False
+        self._hold = Hold(self.transport, self.session_id) if hold else None
+
+    # Buffers.
+
+    def create_buffer(
+        self,
+        size_bytes: int = 0,
+        *,
+        shape: Sequence[int] = (),
+        dtype: dtypes.DTypeLike | None = None,
+        memory_kind: MemoryKind = "device",
+        device: str = "",
+        label: str = "",
+    ) -> Buffer:
+        """Device memory, zeroed. Give `size_bytes`, or `shape` and `dtype`, or both.
+
+        Raises
+        ------
+        ResourceExhausted
+            The tenant's limit of buffers or bytes is reached, or the device is full.
+        """
+        message = requests.create_buffer(
+            self.session_id, size_bytes, shape, dtype, memory_kind, device, label
+        )
+        answer = self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
+        return Buffer(self, buffer_pb.Buffer.FromString(answer))
+
+    def upload(
+        self,
+        data: npt.ArrayLike,
+        *,
+        dtype: dtypes.DTypeLike | None = None,
+        memory_kind: MemoryKind = "device",
+        label: str = "",
+    ) -> Buffer:
+        """A new buffer with an array's elements, dtype and shape. Its `.transfer` says how they
+        travelled.
+
+        Parameters
+        ----------
+        dtype : DTypeLike, optional
+            Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
+        """
+        array = (
+            np.asarray(data) if dtype is None else np.asarray(data, dtype=dtypes.as_dtype(dtype))
+        )
+        buffer = self.create_buffer(
+            shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
+        )
+        buffer.upload(array)
+        return buffer
+
+    def import_array(self, data: SharedArray | npt.ArrayLike, *, label: str = "") -> Buffer:
+        """A buffer over memory of this process, which the server then uses in place.
+
+        A `SharedArray` is shared as it is; any other array is copied into one first.
+        `buffer.array()` is the memory.
+
+        Raises
+        ------
+        FailedPrecondition
+            The server is on another host or offers no shared memory.
+        """
+        if not isinstance(data, SharedArray):
+            array = np.asarray(data)
+            data = SharedArray(array.shape, array.dtype)
+            data.array[...] = array
+        token = data.offer(self.client.share_socket())
+        message = requests.import_buffer(self.session_id, token, data, label)
+        answer = self.transport.call(methods.IMPORT, message.SerializeToString())
+        buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
+        buffer.mapped = data.array.reshape(-1).view(np.uint8)
+        return buffer
+
+    def operand(
+        self,
+        shape: Sequence[int],
+        granularity: Granularity,
+        dtype: dtypes.DTypeLike = "e4m3",
+        *,
+        label: str = "",
+    ) -> Operand:
+        """Room for a quantised matrix [rows, k] (or a batch) and its scales: the destination of
+        `ops.quantize`.
+        """
+        values = self.create_buffer(shape=shape, dtype=dtype, label=label)
+        scales = self.create_buffer(
+            shape=granularity.scales_shape(shape), dtype=dtypes.float32, label=label
+        )
+        return Operand(values.tensor(), scales.tensor(), granularity)
+
+    def buffers(self) -> list[Buffer]:
+        """The session's buffers, oldest first."""
+        found: list[Buffer] = []
+        request = buffer_pb.ListBuffersRequest(session_id=self.session_id)
+        while True:
+            answer = buffer_pb.ListBuffersResponse.FromString(
+                self.transport.call(methods.LIST_BUFFERS, request.SerializeToString())
+            )
+            found += [Buffer(self, one) for one in answer.buffers]
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
+    def delete_buffers(self, buffers: Iterable[Buffer]) -> int:
+        """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
+        ids = [buffer.buffer_id for buffer in buffers]
+        request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
+        answer = self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+        return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
+
+    def publish(self, buffer: Buffer, name: str) -> None:
+        """See `buffer.publish`."""
+        request = buffer_pb.PublishBufferRequest(
+            session_id=self.session_id, buffer_id=buffer.buffer_id, name=name
+        )
+        self.transport.call(methods.PUBLISH, request.SerializeToString())
+        buffer.published_name, buffer.read_only = name, True
+
+    def find(self, name: str) -> Buffer:
+        """A read-only handle on a published buffer; delete it to let go. NotFound if the name is
+        unknown.
+        """
+        request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
+        answer = self.transport.call(methods.FIND, request.SerializeToString())
+        return Buffer(self, buffer_pb.Buffer.FromString(answer))
+
+    def unpublish(self, name: str) -> None:
+        """Takes the name away; who has found the buffer keeps it."""
+        request = buffer_pb.UnpublishBufferRequest(session_id=self.session_id, name=name)
+        self.transport.call(methods.UNPUBLISH, request.SerializeToString())
+
+    def get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
+        """How the server describes a buffer now."""
+        request = buffer_pb.GetBufferRequest(session_id=self.session_id, buffer_id=buffer_id)
+        answer = self.transport.call(methods.GET_BUFFER, request.SerializeToString())
+        return buffer_pb.Buffer.FromString(answer)
+
+    # What Buffer asks for. One transfer at a time: they share the staging memory, and two would not
+    # be faster.
+
+    def move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+        with self._moving:
+            return self._mover.upload(buffer, data, at)
+
+    def move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+        with self._moving:
+            return self._mover.download(buffer, out, at)
+
+    def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        with self._moving:
+            return self._mover.map(buffer, not buffer.read_only)
+
+    # Lifetime.
+
+    @property
+    def draining(self) -> bool:
+        """True once the server has said that it stops soon. Known to held sessions only."""
+        return self._hold is not None and self._hold.draining
+
+    def keep_alive(self) -> None:
+        """Moves the expiry to now + ttl. NotFound once the session has ended. A held session needs
+        none.
+        """
+        request = pb.KeepAliveRequest(session_id=self.session_id)
+        self.transport.call(methods.KEEP_ALIVE, request.SerializeToString())
+
+    def close(self) -> None:
+        """Ends the session and waits until its work has finished and its memory is freed. Again:
+        does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            request = pb.CloseSessionRequest(session_id=self.session_id)
+            self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
+        finally:
+            if self._hold is not None:
+                self._hold.cancel()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,183 @@
+"""Tensor: a typed view of a buffer. Nothing here talks to a server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gemmd import dtypes
+from gemmd.v1 import types_pb2 as pb
+
+Index = int | slice
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a dense row-major array."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+class Tensor:
+    """A typed view {buffer, offset, dtype, shape, strides}, as numpy has of memory. Immutable and
+    cheap.
+
+    Parameters
+    ----------
+    buffer_id : bytes
+        The buffer's 16-byte handle.
+    dtype : DTypeLike
+    shape : sequence of int
+        1 to 3 extents, outermost first.
+    strides : sequence of int, optional
+        Elements, not bytes, between neighbours along each dimension; row-major by default.
+    offset_bytes : int
+        From the buffer's start to element [0, ..., 0].
+    owner : object, optional
+        Kept alive with the view.
+    """
+
+    def __init__(
+        self,
+        buffer_id: bytes,
+        dtype: dtypes.DTypeLike,
+        shape: Sequence[int],
+        strides: Sequence[int] | None = None,
+        offset_bytes: int = 0,
+        owner: Any = None,
+    ) -> None:
+        self.buffer_id = buffer_id
+        self.dtype = dtypes.as_dtype(dtype)
+        self.shape = tuple(int(extent) for extent in shape)
+        self.strides = row_major(self.shape) if strides is None else tuple(map(int, strides))
+        self.offset_bytes = offset_bytes
+        self.owner = owner
+        if not 1 <= len(self.shape) <= 3 or len(self.strides) != len(self.shape):
+            raise ValueError(f"shape={self.shape}, strides={self.strides}: 1 to 3 of each")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, gaps between strided rows not counted."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Row-major without gaps."""
+        pairs = zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        return all(extent == 1 or stride == dense for extent, stride, dense in pairs)
+
+    @property
+    def T(self) -> Tensor:
+        """The last two dimensions swapped: a [k, n] matrix seen as [n, k]. No bytes move."""
+        if self.ndim < 2:
+            return self
+        order = [*range(self.ndim - 2), self.ndim - 1, self.ndim - 2]
+        return self._view([self.shape[i] for i in order], [self.strides[i] for i in order], 0)
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
+        """numpy's basic indexing: integers drop a dimension, slices (of positive step) narrow one.
+
+        Raises
+        ------
+        IndexError
+            Past the end, or when no dimension or no element would be left.
+        """
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) > self.ndim:
+            raise IndexError(f"{len(indices)} indices for shape {self.shape}")
+        shape, strides, skipped = [], [], 0
+        for axis in range(self.ndim):
+            part: Index = indices[axis] if axis < len(indices) else slice(None)
+            extent, stride = self.shape[axis], self.strides[axis]
+            if isinstance(part, slice):
+                span = range(*part.indices(extent))
+                if span.step < 0 or not span:
+                    raise IndexError(
+                        f"{part} of {extent}: a positive step and one element at least"
+                    )
+                shape.append(len(span))
+                strides.append(stride * span.step)
+                skipped += span.start * stride
+            else:
+                if not -extent <= part < extent:
+                    raise IndexError(f"index {part} of {extent}")
+                skipped += (part % extent) * stride
+        if not shape:
+            raise IndexError("a tensor has one dimension at least; use a slice of length 1")
+        return self._view(shape, strides, skipped)
+
+    def reshape(self, *shape: int) -> Tensor:
+        """The same elements in another shape; one extent may be -1. Only of a dense tensor."""
+        if not self.is_dense:
+            raise ValueError(f"strides {self.strides} of shape {self.shape} leave gaps; copy first")
+        known = math.prod(extent for extent in shape if extent != -1)
+        full = [self.size // known if extent == -1 else extent for extent in shape]
+        if math.prod(full) != self.size:
+            raise ValueError(f"{self.size} elements do not make shape {shape}")
+        return self._view(full, row_major(full), 0)
+
+    def view(self, dtype: dtypes.DTypeLike) -> Tensor:
+        """The same bytes as another dtype of the same size."""
+        found = dtypes.as_dtype(dtype)
+        if found.itemsize != self.dtype.itemsize:
+            raise ValueError(
+                f"{found} has {found.itemsize} bytes, {self.dtype} {self.dtype.itemsize}"
+            )
+        return Tensor(
+            self.buffer_id, found, self.shape, self.strides, self.offset_bytes, self.owner
+        )
+
+    def _view(self, shape: Sequence[int], strides: Sequence[int], skipped: int) -> Tensor:
+        offset = self.offset_bytes + skipped * self.dtype.itemsize
+        return Tensor(self.buffer_id, self.dtype, shape, strides, offset, self.owner)
+
+    @cached_property
+    def message(self) -> pb.Tensor:
+        """As it travels."""
+        return pb.Tensor(
+            buffer_id=self.buffer_id,
+            offset_bytes=self.offset_bytes,
+            dtype=dtypes.to_wire(self.dtype),  # type: ignore[arg-type]
+            shape=self.shape,
+            strides=() if self.is_dense else self.strides,
+        )
+
+    def __repr__(self) -> str:
+        at = f", offset_bytes={self.offset_bytes}" if self.offset_bytes else ""
+        gaps = "" if self.is_dense else f", strides={self.strides}"
+        return f"Tensor({np.dtype(self.dtype).name}{list(self.shape)}{gaps}{at})"
+
+
+class HasTensor:
+    """What can stand where a tensor is wanted: a buffer that was created with a dtype and a
+    shape.
+    """
+
+    def tensor(self) -> Tensor:
+        raise NotImplementedError
+
+
+TensorLike = Tensor | HasTensor
+
+
+def as_tensor(value: TensorLike) -> Tensor:
+    """A tensor as it is, a typed buffer as the tensor over all of it."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, HasTensor):
+        return value.tensor()
+    raise TypeError(f"{type(value).__name__} is no tensor; upload arrays first")

@@ -1,0 +1,190 @@
+"""Bytes between numpy arrays and buffers: by shared memory if the server is on this host, else by
+gRPC with resume.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import chunks, dtypes, errors, methods, share
+from gemmd.ops import Op
+from gemmd.ops import copy as copy_op
+from gemmd.report import Transfer
+from gemmd.retry import resumable
+from gemmd.tensor import Tensor
+from gemmd.v1 import buffer_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from gemmd.buffer import Buffer
+    from gemmd.session import Session
+
+# Below this the extra call of a staged copy costs more than sending the bytes: 64 KiB take about 60
+# us by gRPC.
+STAGED_FROM_BYTES = 64 << 10
+STAGING_BYTES = 16 << 20
+
+
+def staged_copy(device_id: bytes, at: int, staging: Tensor, nbytes: int, up: bool) -> list[Op]:
+    """Raw bytes between a buffer and the staging buffer; int8 because every copy is of typed
+    elements.
+    """
+    device = Tensor(device_id, dtypes.int8, (nbytes,), offset_bytes=at)
+    host = staging[:nbytes]
+    return [copy_op(host, device) if up else copy_op(device, host)]
+
+
+class Mover:
+    """Moves bytes for one session and decides which way. Not thread-safe where it stages: the
+    session holds its lock.
+    """
+
+    def __init__(self, session: Session, mode: str) -> None:
+        self._session = session
+        self._mode = mode
+        self._why: str | None = "turned off by the client" if mode == "off" else None
+        self._staging: Buffer | None = None
+
+    def why_not_shared(self) -> str:
+        """Why shared memory is not used; "" if it is. Found out on first use."""
+        if self._why is None:
+            self._why = share.unreachable(self._session.client.info().share_socket)
+        if self._why and self._mode == "require":
+            raise errors.FailedPrecondition(f"shared memory required: {self._why}")
+        return self._why
+
+    def map(self, buffer: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
+        """All bytes of a HOST_SHARED buffer, in this process.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is not HOST_SHARED, or the server is on another host.
+        """
+        if buffer.mapped is None:
+            request = pb.ExportBufferRequest(
+                session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
+            )
+            answer = pb.ExportBufferResponse.FromString(
+                self._session.transport.call(methods.EXPORT, request.SerializeToString())
+            )
+            try:
+                descriptor = share.fetch_descriptor(answer.share_socket, answer.token)
+            except OSError as error:
+                raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+            buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
+        return buffer.mapped
+
+    def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+        """Puts `data` at byte `at` of the buffer."""
+        buffer.span(len(data), at)
+        began = time.perf_counter()
+        why, resumed = self._shared(buffer, data, at, up=True), 0
+        if why:
+            resumed = self._upload_grpc(buffer.buffer_id, data, at)
+        return self.transfer(len(data), began, why, resumed)
+
+    def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+        """Fills `out` from byte `at` of the buffer."""
+        buffer.span(len(out), at)
+        began = time.perf_counter()
+        why, resumed = self._shared(buffer, out, at, up=False), 0
+        if why:
+            resumed = self._download_grpc(buffer.buffer_id, out, at)
+        return self.transfer(len(out), began, why, resumed)
+
+    @staticmethod
+    def transfer(nbytes: int, began: float, why: str, resumed: int) -> Transfer:
+        seconds = time.perf_counter() - began
+        return Transfer(nbytes, seconds, "grpc" if why else "shm", why, resumed)
+
+    def _shared(self, buffer: Buffer, data: memoryview, at: int, up: bool) -> str:
+        """Moves the bytes through shared memory and returns "", or says why that cannot be."""
+        if up and buffer.read_only:
+            raise errors.FailedPrecondition(f"{buffer!r} is read-only", reason="READ_ONLY")
+        why = self.why_not_shared()
+        direct = buffer.memory_kind == "host_shared"
+        if not why and not direct and len(data) < STAGED_FROM_BYTES:
+            why = f"{len(data)} bytes are quicker by gRPC"
+        if why:
+            return why
+        try:
+            if direct:
+                move(self.map(buffer, not buffer.read_only), at, data, up)
+            else:
+                self._staged(buffer.buffer_id, data, at, up)
+        except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
+            # Another host's server behind a socket of the same name, or no room for staging: the
+            # bytes still have a way.
+            if self._mode == "require":
+                raise
+            self._why = str(error)
+        return self._why or ""
+
+    def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
+        if self._staging is None:
+            self._staging = self._session.create_buffer(
+                STAGING_BYTES, memory_kind="host_shared", label="staging"
+            )
+        host = self.map(self._staging, True)
+        whole = self._staging.tensor((STAGING_BYTES,), dtypes.int8)
+        for start in range(0, len(data), STAGING_BYTES):
+            part = data[start : start + STAGING_BYTES]
+            if up:
+                move(host, 0, part, up)
+            program = staged_copy(buffer_id, at + start, whole, len(part), up)
+            self._session.execute(program, report="none")
+            if not up:
+                move(host, 0, part, up)
+
+    def _upload_grpc(self, buffer_id: bytes, data: memoryview, at: int) -> int:
+        session, start, resumed = self._session, 0, 0
+        chunk = chunks.chunk_bytes(session.client.info().limits.max_message_bytes)
+        delays = session.transport.retry.delays()
+        while True:
+            requests = chunks.upload_requests(session.session_id, buffer_id, at, data, start, chunk)
+            try:
+                session.transport.send_stream(methods.UPLOAD, requests)
+                return resumed
+            except errors.Error as error:
+                wait(delays, error, resumable(error, resumed > 0))
+            resumed += 1
+            start = chunks.resume_at(session.get_buffer_message(buffer_id), at, start)
+
+    def _download_grpc(self, buffer_id: bytes, out: memoryview, at: int) -> int:
+        session, resumed = self._session, 0
+        receiver = chunks.Receiver(out, at)
+        delays = session.transport.retry.delays()
+        while not receiver.done:
+            request = receiver.request(session.session_id, buffer_id, chunks.CHUNK_BYTES)
+            try:
+                for message in session.transport.receive_stream(methods.DOWNLOAD, request):
+                    receiver.accept(message)
+                if not receiver.done:
+                    raise errors.DataLoss(f"the stream ended after {receiver.received} bytes")
+            except errors.Error as error:
+                wait(delays, error, resumable(error, False))
+                resumed += 1
+        return resumed
+
+
+def wait(delays: Iterator[float], error: errors.Error, again: bool) -> None:
+    """Sleeps before another attempt, or raises `error` if it must not be or none is left."""
+    delay = next(delays, None) if again else None
+    if delay is None:
+        raise error
+    time.sleep(delay)
+
+
+def move(host: npt.NDArray[np.uint8], at: int, data: memoryview, up: bool) -> None:
+    """Copies between mapped memory and an array's bytes."""
+    here: npt.NDArray[Any] = np.frombuffer(data, dtype=np.uint8)
+    there = host[at : at + len(data)]
+    if up:
+        np.copyto(there, here)
+    else:
+        np.copyto(here, there)

@@ -1,0 +1,198 @@
+"""Work: how a session runs programs. Session adds buffers and the lifetime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, overload
+
+import numpy as np
+
+from gemmd import errors, methods, programs
+from gemmd.buffer import Buffer
+from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
+from gemmd.ops import Op
+from gemmd.plan import Plan
+from gemmd.programs import Priority, ReportLevel
+from gemmd.queue import Queue
+from gemmd.result import Array, Result
+from gemmd.tensor import Tensor, TensorLike
+from gemmd.transport import Transport
+from gemmd.v1 import compute_service_pb2 as pb
+
+
+class Work:
+    """What submits programs for one session. Thread-safe."""
+
+    def __init__(self, transport: Transport, session_id: bytes) -> None:
+        self.transport = transport
+        self.session_id = session_id
+        self._head = programs.session_field(session_id)
+        self._op_ids = programs.OpIds()
+        self._scratch: list[Buffer] = []
+
+    def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
+        raise NotImplementedError  # Session's; matmul takes its scratch memory from it
+
+    def execute(
+        self,
+        ops: Iterable[Op],
+        *,
+        priority: Priority = "normal",
+        report: ReportLevel = "full",
+        timeout_s: float | None = None,
+    ) -> Result:
+        """Runs ops in order, in one round trip. If the program is refused, nothing of it has run.
+
+        Parameters
+        ----------
+        ops : iterable of Op
+            Ops are encoded once, when built: keep them and pass them again.
+        timeout_s : float, optional
+            The deadline, the server's queue included. Default: the client's.
+
+        Raises
+        ------
+        InvalidArgument, NotFound, FailedPrecondition
+            The program is wrong.
+        ResourceExhausted
+            The queue or a quota is full.
+        DeadlineExceeded
+            It could not be done in time.
+        """
+        program = ops if isinstance(ops, (list, tuple)) else list(ops)
+        body = programs.encode_ops(program)
+        if priority != "normal" or report != "full":
+            body += programs.options(priority, report)
+        return self.run(methods.EXECUTE, body, programs.reads_of(program), timeout_s)
+
+    def run(
+        self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
+    ) -> Result:
+        """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        transport = self.transport
+        request = self._head + body + self._op_ids.field()
+        limit = transport.timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = transport.method(method)(request, limit)
+        except errors.Error as error:
+            answer = transport.again(method, request, limit, error)
+        return Result(answer, reads)
+
+    def prepare(
+        self,
+        ops: Iterable[Op],
+        *,
+        priority: Priority = "normal",
+        report: ReportLevel = "full",
+        timeout_s: float | None = None,
+    ) -> Prepared:
+        """An Execute to be called again and again: `step = session.prepare(ops); result =
+        step()`.
+        """
+        program = list(ops)
+        body = programs.encode_ops(program) + programs.options(priority, report)
+        return Prepared(self, body, program, timeout_s)
+
+    def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
+        """A program that the server compiles once and keeps, on CUDA as a graph. Errors as
+        execute's.
+        """
+        program = list(ops)
+        tail = pb.CreatePlanRequest(label=label).SerializeToString()
+        request = self._head + programs.encode_ops(program) + tail
+        answer = self.transport.call(methods.CREATE_PLAN, request)
+        return Plan(self, pb.Plan.FromString(answer), program)
+
+    def delete_plan(self, plan: Plan) -> None:
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
+        self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
+
+    def queue(self, *, priority: Priority = "normal", report: ReportLevel = "full") -> Queue:
+        """A command queue: `with session.queue() as queue: future = queue.submit(ops)`."""
+        return Queue(self.transport, self.session_id, priority, report)
+
+    @overload
+    def matmul(
+        self, a: MatmulInput, b: MatmulInput, *, out: None = None, **options: Any
+    ) -> Array: ...
+    @overload
+    def matmul(
+        self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Any
+    ) -> Result: ...
+    def matmul(self, a: MatmulInput, b: MatmulInput, **options: Any) -> Array | Result:
+        """activation(alpha * a @ b + bias), with a [m, k] and b [k, n] as in numpy; a leading batch
+        dimension is allowed.
+
+        Parameters
+        ----------
+        a, b : array, Tensor, Buffer or Operand
+            Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
+            [n, k] go in as `weights.T`. An Operand is quantised already.
+        quantize : str, optional
+            "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
+            "int8-tensor": quantises on the device what is not quantised yet.
+        bias : array or tensor [n], optional
+        alpha : float
+        activation : {"none", "relu"}
+        out : Tensor or Buffer [m, n], optional
+            Leave the result there, on the device.
+        out_dtype : DTypeLike
+            Of the returned array: float32 by default, bfloat16 or float16.
+        kernel : str
+            Insist on a kernel by name.
+
+        Returns
+        -------
+        Array
+            A numpy array whose `.report` says which kernel ran, for how long, and at how many
+            TFLOP/s. With `out`: a Result with the same report.
+        """
+        job = Job(a, b, MatmulOptions(**options))
+        with self._scratch_for(job.scratch_bytes) as scratch:
+            job.place(scratch, scratch.buffer_id)
+            if job.fits_inline:
+                result = self.execute(job.inline())
+                return result.array() if job.returns_array else result
+            for tensor, array in job.writes:
+                scratch.upload(array, tensor.offset_bytes)
+            result = self.execute(job.compute())
+            if not job.returns_array:
+                return result
+            raw = scratch.download(job.d.offset_bytes, job.d.nbytes)
+            out = np.asarray(raw).view(job.d.dtype).reshape(job.d.shape)
+            return Array.of(out, result.report, raw.transfer)
+
+    @contextmanager
+    def _scratch_for(self, nbytes: int) -> Iterator[Buffer]:
+        """Device memory for one call, kept for later ones: a call in steady state creates
+        nothing.
+        """
+        found = next((one for one in self._scratch if one.size_bytes >= nbytes), None)
+        try:
+            if found is not None:
+                self._scratch.remove(found)
+        except ValueError:  # another thread took it in between
+            found = None
+        buffer = found or self.create_buffer(scratch_size(nbytes), label="scratch")
+        try:
+            yield buffer
+        finally:
+            self._scratch.append(buffer)
+
+
+class Prepared:
+    """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`. Thread-safe."""
+
+    def __init__(
+        self, work: Work, body: bytes, program: Sequence[Op], timeout_s: float | None
+    ) -> None:
+        self.ops = tuple(program)
+        self._work = work
+        self._body = body
+        self._reads = programs.reads_of(program)
+        self._timeout_s = timeout_s
+
+    def __call__(self) -> Result:
+        """Runs the program once. Errors as `session.execute`'s."""
+        return self._work.run(methods.EXECUTE, self._body, self._reads, self._timeout_s)

@@ -1,0 +1,111 @@
+"""The fake's device: buffers as numpy bytes, ops as numpy expressions in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmd import dtypes
+from gemmd.ops import Granularity
+from gemmd.tensor import row_major
+from gemmd.v1 import types_pb2 as pb
+
+LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.int8: 127.0}
+
+
+class Refused(Exception):
+    """A call answered with a status: code name, message, reason."""
+
+    def __init__(self, code: str, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.code, self.message, self.reason = code, message, reason
+
+
+class Machine:
+    """Memory: buffer_id to bytes, with the Buffer message that describes each."""
+
+    def __init__(self) -> None:
+        self.memory: dict[bytes, np.ndarray] = {}
+        self.described: dict[bytes, object] = {}
+
+    def view(self, tensor: pb.Tensor) -> np.ndarray:
+        """The tensor's elements in place."""
+        if tensor.buffer_id not in self.memory:
+            raise Refused("NOT_FOUND", f"buffer {tensor.buffer_id.hex()} does not exist", "BUFFER")
+        raw, known = self.memory[tensor.buffer_id], self.described[tensor.buffer_id]
+        dtype = dtypes.from_wire(tensor.dtype or known.dtype)
+        shape = tuple(tensor.shape) or tuple(known.shape)
+        strides = tuple(tensor.strides) or row_major(shape)
+        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+        if tensor.offset_bytes + reach * dtype.itemsize > raw.size:
+            raise Refused("INVALID_ARGUMENT", f"tensor reaches past {raw.size} bytes", "BOUNDS")
+        return np.ndarray(
+            shape, dtype, raw.data, tensor.offset_bytes, [s * dtype.itemsize for s in strides]
+        )
+
+    def run(self, ops: list[pb.Op], inputs: list[bytes] = ()) -> list[bytes]:
+        """Runs a program; returns what its reads read. `inputs` replace the data of its writes."""
+        outputs, left = [], list(inputs)
+        for op in ops:
+            kind = op.WhichOneof("kind")
+            if kind == "write":
+                dst = self.view(op.write.dst)
+                data = left.pop(0) if left else op.write.data
+                dst[...] = np.frombuffer(data, dst.dtype).reshape(dst.shape)
+            elif kind == "read":
+                outputs.append(self.view(op.read.src).tobytes())
+            elif kind == "fill":
+                self.view(op.fill.dst)[...] = op.fill.value
+            elif kind in ("copy", "convert"):
+                work = getattr(op, kind)
+                dst = self.view(work.dst)
+                dst[...] = self.view(work.src).astype(dst.dtype)
+            elif kind == "quantize":
+                self._quantize(op.quantize)
+            else:
+                self._matmul(op.matmul)
+        return outputs
+
+    def _spread(self, scales: pb.Tensor, granularity: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Scales repeated to one an element."""
+        values = self.view(scales).astype(np.float64)
+        rows, k = shape[-2:]
+        kind = Granularity(granularity)
+        if kind is Granularity.PER_TENSOR:
+            return np.broadcast_to(values[..., None], shape)
+        if kind is Granularity.PER_ROW:
+            return np.broadcast_to(values[..., None], shape)
+        high = 1 if kind is Granularity.BLOCK_1X128 else 128
+        return values.repeat(high, -2)[..., :rows, :].repeat(128, -1)[..., :k]
+
+    def _quantize(self, op: pb.Quantize) -> None:
+        src, dst = self.view(op.src).astype(np.float64), self.view(op.dst)
+        rows, k = src.shape[-2:]
+        high, wide = {1: (rows, k), 2: (1, k), 3: (1, 128), 4: (128, 128)}[op.granularity]
+        scales = self.view(op.scales)
+        flat = scales.reshape(*src.shape[:-2], -(-rows // high), -(-k // wide))
+        for i in range(flat.shape[-2]):
+            for j in range(flat.shape[-1]):
+                block = src[..., i * high : (i + 1) * high, j * wide : (j + 1) * wide]
+                amax = np.abs(block).max(axis=(-1, -2))
+                flat[..., i, j] = np.where(amax > 0, amax / LARGEST[dst.dtype], 1.0)
+        scales[...] = flat.reshape(scales.shape)
+        stored = src / self._spread(op.scales, op.granularity, src.shape)
+        dst[...] = (np.rint(stored) if dst.dtype == np.int8 else stored).astype(dst.dtype)
+
+    def _operand(self, operand: pb.Operand) -> np.ndarray:
+        values = self.view(operand.values).astype(np.float64)
+        if operand.granularity == 0:
+            return values
+        return values * self._spread(operand.scales, operand.granularity, values.shape)
+
+    def _matmul(self, op: pb.Matmul) -> None:
+        d = self.view(op.d)
+        alpha = op.alpha if op.HasField("alpha") else 1.0
+        out = alpha * (self._operand(op.a) @ np.swapaxes(self._operand(op.b), -1, -2))
+        if op.beta:
+            out = out + op.beta * self.view(op.c).astype(np.float64)
+        if op.HasField("bias"):
+            out = out + self.view(op.bias).astype(np.float64)
+        if op.activation == pb.ACTIVATION_RELU:
+            out = np.maximum(out, 0)
+        d[...] = out.astype(d.dtype)

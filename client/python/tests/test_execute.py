@@ -1,0 +1,145 @@
+import grpc
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import methods
+
+
+def test_one_round_trip_writes_multiplies_and_reads(fake, session, random):
+    a, b = random.standard_normal((5, 7), "f4"), random.standard_normal((3, 7), "f4")
+    x = session.create_buffer(shape=a.shape, dtype="f32")
+    w = session.upload(b)
+    d = session.create_buffer(shape=(5, 3), dtype="f32")
+    result = session.execute([gemmd.write(x, a), gemmd.matmul(x, w, d), gemmd.read(d)])
+    np.testing.assert_allclose(result[0], a @ b.T, rtol=1e-5, atol=1e-5)
+    assert fake.count(methods.EXECUTE) == 1
+
+
+def test_alpha_beta_bias_and_relu_reach_the_server(session, random):
+    a, b, c = (random.standard_normal((4, 4), "f4") for _ in range(3))
+    bias = random.standard_normal(4, "f4")
+    d, t = session.upload(c), [session.upload(x) for x in (a, b, bias)]
+    op = gemmd.matmul(
+        t[0], t[1], d, c=d, bias=t[2], alpha=0.5, beta=2.0, activation="relu", kernel="special"
+    )
+    assert op.message.matmul.kernel == "special"
+    got = session.execute([op, gemmd.read(d)])[0]
+    np.testing.assert_allclose(
+        got, np.maximum(0.5 * a @ b.T + 2 * c + bias, 0), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_alpha_zero_is_sent_and_alpha_one_is_left_out(session):
+    t = session.create_buffer(shape=(2, 2), dtype="f32")
+    assert gemmd.matmul(t, t, t, alpha=0.0).message.matmul.HasField("alpha")
+    assert not gemmd.matmul(t, t, t).message.matmul.HasField("alpha")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "i8"])
+def test_every_dtype_survives_upload_convert_and_read(session, dtype):
+    values = np.array([[0, 1, -2], [3, -4, 5]], np.float32)
+    typed = values.astype(gemmd.as_dtype(dtype))
+    source = session.upload(typed)
+    wide = session.create_buffer(shape=(2, 3), dtype="f32")
+    result = session.execute([gemmd.convert(source, wide), gemmd.read(wide), gemmd.read(source)])
+    np.testing.assert_array_equal(result[0], values)
+    assert result[1].dtype == gemmd.as_dtype(dtype)
+    np.testing.assert_array_equal(result[1].astype("f4"), values)
+
+
+def test_copy_and_fill_work_on_views(session):
+    source = session.upload(np.arange(12, dtype="f4").reshape(3, 4))
+    target = session.create_buffer(shape=(4, 3), dtype="f32")
+    program = [gemmd.copy(source.T, target), gemmd.fill(target[0], 9.0), gemmd.read(target)]
+    got = session.execute(program)[0]
+    expected = np.arange(12, dtype="f4").reshape(3, 4).T.copy()
+    expected[0] = 9
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_the_report_names_kernel_times_and_rate(session):
+    t = session.upload(np.ones((4, 4), "f4"))
+    d = session.create_buffer(shape=(4, 4), dtype="f32")
+    report = session.execute([gemmd.fill(d, 0), gemmd.matmul(t, t, d)]).report
+    assert report.kernel == "fake_matmul"
+    assert [op.reason for op in report.ops] == ["only", "only"]
+    assert report.device_seconds > 0
+    assert report.tflops == pytest.approx(1e6 / report.device_seconds / 1e12)
+
+
+def test_options_reach_the_server(fake, session):
+    t = session.create_buffer(shape=(2,), dtype="f32")
+    session.execute([gemmd.fill(t, 1)], priority="high", report="none")
+    request = next(request for name, request in fake.calls if name == methods.EXECUTE)
+    assert (request.priority, request.report) == (1, 2)
+
+
+def test_a_prepared_program_runs_again_with_a_fresh_op_id(fake, session):
+    t = session.create_buffer(shape=(2,), dtype="f32")
+    step = session.prepare([gemmd.fill(t, 1), gemmd.read(t)])
+    assert list(step()[0]) == list(step()[0]) == [1, 1]
+    ids = [request.op_id for name, request in fake.calls if name == methods.EXECUTE]
+    assert len(set(ids)) == 2 and all(len(one) == 16 for one in ids)
+
+
+def test_a_write_of_another_shape_is_refused_before_anything_is_sent(session):
+    t = session.create_buffer(shape=(2, 3), dtype="f32")
+    with pytest.raises(ValueError, match="shape"):
+        gemmd.write(t, np.zeros((3, 2)))
+
+
+def test_an_untyped_buffer_needs_dtype_and_shape(session):
+    raw = session.create_buffer(64)
+    with pytest.raises(ValueError, match="untyped"):
+        gemmd.read(raw)
+    assert session.execute([gemmd.read(raw.tensor((4, 4), "f32"))])[0].shape == (4, 4)
+
+
+def test_an_array_where_a_tensor_belongs_is_a_type_error(session):
+    with pytest.raises(TypeError, match="upload"):
+        gemmd.read(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("CANCELLED", gemmd.Cancelled),
+        ("INVALID_ARGUMENT", gemmd.InvalidArgument),
+        ("DEADLINE_EXCEEDED", gemmd.DeadlineExceeded),
+        ("NOT_FOUND", gemmd.NotFound),
+        ("ALREADY_EXISTS", gemmd.AlreadyExists),
+        ("PERMISSION_DENIED", gemmd.PermissionDenied),
+        ("RESOURCE_EXHAUSTED", gemmd.ResourceExhausted),
+        ("FAILED_PRECONDITION", gemmd.FailedPrecondition),
+        ("ABORTED", gemmd.Aborted),
+        ("OUT_OF_RANGE", gemmd.OutOfRange),
+        ("UNIMPLEMENTED", gemmd.Unimplemented),
+        ("INTERNAL", gemmd.Internal),
+        ("UNAVAILABLE", gemmd.Unavailable),
+        ("DATA_LOSS", gemmd.DataLoss),
+        ("UNKNOWN", gemmd.Error),
+    ],
+)
+def test_each_status_becomes_its_exception_with_message_reason_and_request_id(
+    fake, session, code, kind
+):
+    fake.fail(methods.EXECUTE, code, "n=70 is not a multiple of 8", "SHAPE")
+    t = session.create_buffer(shape=(2,), dtype="f32")
+    with pytest.raises(gemmd.Error) as caught:
+        session.execute([gemmd.fill(t, 1)])
+    error = caught.value
+    assert type(error) is kind
+    assert (error.message, error.reason, error.request_id) == (
+        "n=70 is not a multiple of 8", "SHAPE", "r-7",
+    )  # fmt: skip
+    assert error.code is grpc.StatusCode[code]
+    assert fake.runs == 0
+
+
+def test_errors_are_also_the_builtin_exceptions_they_resemble(fake, session):
+    fake.fail(methods.EXECUTE, "INVALID_ARGUMENT", "bad", "SHAPE")
+    with pytest.raises(ValueError):
+        session.execute([])
+    with pytest.raises(LookupError):
+        session.find("nothing")

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import methods
+from gemmd.multiply import INLINE_BYTES, QUANTIZED, scratch_size
+
+
+def relative_error(got, exact):
+    return np.linalg.norm(np.asarray(got, np.float64) - exact) / np.linalg.norm(exact)
+
+
+def test_arrays_multiply_in_one_round_trip_once_there_is_scratch(fake, session, random):
+    a, b = random.standard_normal((5, 7), "f4"), random.standard_normal((7, 3), "f4")
+    for _ in range(3):
+        d = session.matmul(a, b)
+        np.testing.assert_allclose(d, a @ b, rtol=1e-5, atol=1e-5)
+    assert (fake.count(methods.EXECUTE), fake.count(methods.CREATE_BUFFER)) == (3, 1)
+    assert d.report.kernel == "fake_matmul"
+    assert isinstance(d, np.ndarray)
+
+
+def test_what_is_computed_from_a_result_carries_no_report(session, random):
+    a = random.standard_normal((4, 4), "f4")
+    d = session.matmul(a, a)
+    assert (d + 1).report is None and d.report is not None
+
+
+@pytest.mark.parametrize("quantize", sorted(QUANTIZED))
+def test_quantised_products_are_near(session, random, quantize):
+    a, b = random.standard_normal((65, 200), "f4"), random.standard_normal((200, 131), "f4")
+    exact = a.astype(np.float64) @ b
+    error = relative_error(session.matmul(a, b, quantize=quantize), exact)
+    # e4m3 keeps 3 bits of mantissa: about 2.6 % an element of either factor; int8 about 1 % of the
+    # largest.
+    assert 1e-3 < error < 0.06
+
+
+def test_resident_weights_and_quantised_operands_are_used_where_they_lie(session, random):
+    a, w = random.standard_normal((9, 130), "f4"), random.standard_normal((140, 130), "f4")
+    weights = session.upload(w)
+    exact = a.astype(np.float64) @ w.T
+    assert relative_error(session.matmul(a, weights.T), exact) < 1e-5
+    operand = session.operand(w.shape, gemmd.Granularity.BLOCK_128X128)
+    session.execute([gemmd.quantize(weights, operand)])
+    got = session.matmul(a, operand.T, quantize="fp8-block")
+    assert [op.op for op in got.report.ops] == ["write", "quantize", "matmul", "read"]
+    assert 1e-3 < relative_error(got, exact) < 0.06
+
+
+def test_large_arrays_travel_by_transfer(fake, session, random):
+    a = random.standard_normal((1024, 300), "f4")
+    b = random.standard_normal((300, 64), "f4")
+    assert a.nbytes > INLINE_BYTES
+    d = session.matmul(a, b)
+    np.testing.assert_allclose(d, a @ b, rtol=1e-4, atol=1e-4)
+    assert d.transfer.path == "grpc" and d.report.kernel == "fake_matmul"
+    assert fake.count(methods.UPLOAD) == 2
+
+
+def test_the_result_can_stay_on_the_device(session, random):
+    a = random.standard_normal((4, 4), "f4")
+    out = session.create_buffer(shape=(4, 4), dtype="bf16")
+    result = session.matmul(a, a, out=out, activation="relu")
+    assert result.report.kernel == "fake_matmul" and len(result) == 0
+    got = out.download().astype("f4")
+    np.testing.assert_allclose(got, np.maximum(a @ a, 0), rtol=0.02, atol=0.02)
+
+
+def test_batches_bias_alpha_and_output_dtype(session, random):
+    a, b = random.standard_normal((3, 4, 5), "f4"), random.standard_normal((5, 6), "f4")
+    bias = random.standard_normal(6, "f4")
+    d = session.matmul(a, b, bias=bias, alpha=0.5, out_dtype="bf16")
+    assert d.dtype == gemmd.bfloat16
+    np.testing.assert_allclose(d.astype("f4"), 0.5 * a @ b + bias, rtol=0.02, atol=0.02)
+
+
+def test_float64_arrays_become_float32_and_arrays_follow_a_resident_dtype(session, random):
+    a = random.standard_normal((4, 4))
+    np.testing.assert_allclose(session.matmul(a, a), a @ a, rtol=1e-5, atol=1e-5)
+    halves = session.upload(a.astype(np.float16))
+    np.testing.assert_allclose(session.matmul(a, halves), a @ a, rtol=0.01, atol=0.01)
+
+
+def test_inner_extents_must_agree(session):
+    with pytest.raises(ValueError, match="k differs"):
+        session.matmul(np.zeros((2, 3), "f4"), np.zeros((4, 5), "f4"))
+    with pytest.raises(ValueError, match="matrix"):
+        session.matmul(np.zeros(3, "f4"), np.zeros((3, 5), "f4"))
+
+
+@pytest.mark.parametrize(
+    ("need", "made"), [(1, 1 << 20), (1 << 20, 1 << 20), ((1 << 20) + 1, 1 << 21)]
+)
+def test_scratch_grows_by_powers_of_two(need, made):
+    assert scratch_size(need) == made

@@ -1,0 +1,142 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import methods
+
+
+def eventually(condition, seconds=5.0):
+    """Waits for what another thread is about to do."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    return condition()
+
+
+def test_a_session_is_held_while_it_lives_and_closed_once(fake, client):
+    with client.session(ttl_s=2.5) as session:
+        assert fake.count(methods.HOLD) == 1
+        assert session.ttl_s == 2.5
+        session.close()
+    assert fake.count(methods.CLOSE_SESSION) == 1
+
+
+def test_a_session_without_hold_is_kept_alive_by_calls(fake, client):
+    with client.session(hold=False) as session:
+        session.keep_alive()
+        assert not session.draining
+    assert (fake.count(methods.HOLD), fake.count(methods.KEEP_ALIVE)) == (0, 1)
+
+
+def test_a_held_session_hears_that_the_server_drains(fake, client, monkeypatch):
+    monkeypatch.setattr("gemmd.hold.HEARTBEAT_S", 0.02)
+    with client.session() as session:
+        assert not session.draining
+        fake.drain.set()
+        assert eventually(lambda: session.draining)
+
+
+def test_a_heartbeat_outlives_failures_and_ends_with_its_session(fake, client, monkeypatch):
+    monkeypatch.setattr("gemmd.hold.HEARTBEAT_S", 0.01)
+    with client.session():
+        fake.fail(methods.SERVER_INFO, "INTERNAL", times=2)
+        assert eventually(lambda: fake.count(methods.SERVER_INFO) >= 4)
+
+    def beating():
+        return [thread for thread in threading.enumerate() if thread.name == "gemmd-hold"]
+
+    assert eventually(lambda: not beating())
+
+
+def test_options_of_a_session_reach_the_server(fake, client):
+    client.session(ttl_s=1.25, label="me", device="cpu:0", grace_s=0.5, hold=False).close()
+    request = next(request for name, request in fake.calls if name == methods.OPEN_SESSION)
+    assert (request.ttl.seconds, request.ttl.nanos) == (1, 250_000_000)
+    assert (request.label, request.device, request.grace.nanos) == ("me", "cpu:0", 500_000_000)
+
+
+def test_buffers_are_listed_over_pages_and_deleted(session):
+    made = [session.create_buffer(shape=(4,), dtype="f16", label=f"b{i}") for i in range(5)]
+    listed = session.buffers()
+    assert [b.label for b in listed] == ["b0", "b1", "b2", "b3", "b4"]
+    assert (listed[0].dtype, listed[0].shape) == (np.float16, (4,))
+    assert session.delete_buffers(made) == 5 * 8
+    with pytest.raises(gemmd.NotFound):
+        made[0].delete()
+
+
+def test_a_buffer_as_context_manager_is_deleted(session):
+    with session.create_buffer(64):
+        assert len(session.buffers()) == 1
+    assert session.buffers() == []
+
+
+def test_published_weights_are_found_by_another_session_read_only(client, session):
+    weights = session.upload(np.eye(3, dtype="f4")).publish("model/w1")
+    assert weights.read_only
+    with client.session() as other:
+        found = other.find("model/w1")
+        assert found.read_only and found.shape == (3, 3)
+        np.testing.assert_array_equal(found.download(), np.eye(3))
+        with pytest.raises(gemmd.FailedPrecondition, match="read-only"):
+            found.upload(np.zeros((3, 3)))
+        with pytest.raises(gemmd.AlreadyExists):
+            other.create_buffer(16).publish("model/w1")
+        other.unpublish("model/w1")
+        with pytest.raises(gemmd.NotFound):
+            other.find("model/w1")
+
+
+def test_a_plan_runs_with_its_own_data_other_data_and_other_buffers(session):
+    x, y = (session.create_buffer(shape=(2, 2), dtype="f32") for _ in range(2))
+    d, e = (session.create_buffer(shape=(2, 2), dtype="f32") for _ in range(2))
+    eye = np.eye(2, dtype="f4")
+    ops = [gemmd.write(x, 2 * eye), gemmd.matmul(x, x, d), gemmd.read(d)]
+    with session.plan(ops, label="square") as plan:
+        assert plan.kernels == ("fake_write", "fake_matmul", "fake_read")
+        np.testing.assert_array_equal(plan.run()[0], 4 * eye)
+        np.testing.assert_array_equal(plan.run(inputs=[3 * eye])[0], 9 * eye)
+        assert plan.run(rebind={x: y, d: e}, inputs=[5 * eye]).report.kernel == "fake_matmul"
+        np.testing.assert_array_equal(e.download(), 25 * eye)
+        np.testing.assert_array_equal(d.download(), 9 * eye)
+        with pytest.raises(ValueError, match="2 inputs for a plan with 1 write"):
+            plan.run(inputs=[eye, eye])
+    with pytest.raises(gemmd.NotFound):
+        plan.run()
+
+
+def test_the_client_asks_for_info_once_and_for_devices_each_time(fake, client):
+    assert client.info().version == client.info().version == "fake"
+    assert [d.name for d in client.devices()] == [d.name for d in client.devices()] == ["cpu:0"]
+    assert (fake.count(methods.SERVER_INFO), fake.count(methods.LIST_DEVICES)) == (1, 2)
+    client.info(refresh=True)
+    assert fake.count(methods.SERVER_INFO) == 2
+
+
+def test_explain_describes_the_problem(fake, client):
+    answer = client.explain(4, 5, 6, quantize="fp8-block", activation="relu", has_bias=True)
+    problem = next(request for name, request in fake.calls if name == methods.EXPLAIN).problem
+    assert answer.problem == "4x5x6 dtype 4"
+    assert (problem.a_granularity, problem.b_granularity) == (3, 4)
+    assert problem.has_bias and problem.activation == 1
+
+
+def test_one_session_serves_many_threads(session, random):
+    a = random.standard_normal((8, 8), "f4")
+    wrong = []
+
+    def work(factor):
+        for _ in range(10):
+            got = session.matmul(a * factor, a)
+            if not np.allclose(got, (a * factor) @ a, rtol=1e-4, atol=1e-4):
+                wrong.append(factor)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

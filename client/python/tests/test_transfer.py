@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import methods
+
+from .fake.machine import Refused
+
+CUT = Refused("UNAVAILABLE", "connection reset")
+
+
+@pytest.fixture
+def data(random):
+    """Three and a half chunks."""
+    return random.integers(0, 255, (7 << 19,), np.uint8).view(np.int8)
+
+
+def sent_chunks(fake):
+    return fake.count(methods.UPLOAD)
+
+
+def test_what_is_uploaded_comes_back(session, data):
+    buffer = session.upload(data)
+    assert (buffer.transfer.path, buffer.transfer.nbytes) == ("grpc", data.nbytes)
+    assert buffer.transfer.why == "the server offers no shared memory"
+    got = buffer.download()
+    np.testing.assert_array_equal(got, data)
+    assert got.transfer.path == "grpc" and got.transfer.gb_per_s > 0
+    got[0] = 1  # a download is the caller's own
+
+
+def test_parts_move_by_offset(session, data):
+    buffer = session.upload(data)
+    buffer.upload(np.full(10, 7, np.int8), offset_bytes=5)
+    np.testing.assert_array_equal(buffer.download(4, 12)[1:11], np.full(10, 7))
+    with pytest.raises(ValueError, match="past the buffer"):
+        buffer.upload(data, offset_bytes=1)
+    with pytest.raises(ValueError, match="past the buffer"):
+        buffer.download(data.nbytes - 3, 4)
+
+
+def test_a_strided_array_is_uploaded_as_numpy_shows_it(session, random):
+    array = random.standard_normal((30, 40)).astype(gemmd.bfloat16)
+    np.testing.assert_array_equal(session.upload(array.T[::2]).download(), array.T[::2])
+
+
+def test_float64_needs_a_dtype_to_become(session):
+    with pytest.raises(TypeError, match="float64"):
+        session.upload(np.zeros(4))
+    assert session.upload(np.zeros(4), dtype="bf16").dtype == gemmd.bfloat16
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3])
+def test_a_cut_upload_goes_on_from_what_was_committed(fake, session, data, chunk):
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    fake.faults.cut_upload_after = [(chunk, CUT)]
+    transfer = buffer.upload(data)
+    assert transfer.resumed == 1
+    np.testing.assert_array_equal(buffer.download(), data)
+    assert buffer.refresh().committed_bytes == data.nbytes - (chunk << 20)
+
+
+def test_an_upload_cut_twice_with_its_old_stream_still_open_goes_on(fake, session, data):
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    busy = Refused("ABORTED", "another upload is under way", "UPLOAD_BUSY")
+    fake.faults.cut_upload_after = [(1, CUT), (0, busy), (1, CUT)]
+    assert buffer.upload(data).resumed == 3
+    np.testing.assert_array_equal(buffer.download(), data)
+
+
+def test_anothers_upload_under_way_is_not_waited_for(fake, session, data):
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    fake.faults.cut_upload_after = [(0, Refused("ABORTED", "another upload", "UPLOAD_BUSY"))]
+    with pytest.raises(gemmd.Aborted):
+        buffer.upload(data)
+
+
+def test_a_chunk_damaged_on_the_way_up_is_sent_again_and_damage_for_ever_is_an_error(
+    fake, session, data
+):
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    damaged = Refused("DATA_LOSS", "the CRC32C does not match", "CRC_MISMATCH")
+    fake.faults.cut_upload_after = [(1, damaged)]
+    assert buffer.upload(data).resumed == 1
+    fake.faults.cut_upload_after = [(0, damaged)] * 9
+    with pytest.raises(gemmd.DataLoss):
+        buffer.upload(data)
+
+
+def test_the_checksums_sent_are_those_of_the_data(fake, session, data, monkeypatch):
+    monkeypatch.setattr("gemmd.chunks._CRC", lambda _: 0)
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    with pytest.raises(gemmd.DataLoss, match="does not match"):
+        buffer.upload(data)
+
+
+def test_a_refused_upload_is_not_repeated(fake, session, data):
+    buffer = session.create_buffer(shape=data.shape, dtype="i8")
+    fake.faults.cut_upload_after = [(0, Refused("FAILED_PRECONDITION", "read-only", "READ_ONLY"))]
+    with pytest.raises(gemmd.FailedPrecondition):
+        buffer.upload(data)
+    assert fake.count(methods.UPLOAD) == 1
+
+
+def test_a_cut_download_asks_for_the_rest(fake, session, data):
+    buffer = session.upload(data)
+    fake.faults.cut_download_after = [2, 1]
+    got = buffer.download()
+    np.testing.assert_array_equal(got, data)
+    assert got.transfer.resumed == 2
+
+
+def test_a_downloaded_chunk_with_a_wrong_checksum_is_asked_for_again(fake, session, data):
+    buffer = session.upload(data)
+    fake.faults.corrupt_download_chunk = [1]
+    got = buffer.download()
+    np.testing.assert_array_equal(got, data)
+    assert got.transfer.resumed == 1
+
+
+def test_a_chunk_that_stays_damaged_is_data_loss(fake, session, data):
+    buffer = session.upload(data)
+    fake.faults.corrupt_download_chunk = [0] * 9
+    with pytest.raises(gemmd.DataLoss, match="CRC32C"):
+        buffer.download()
