@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "client/cli/load/generator.h"
+#include "client/cli/load/percentiles.h"
+
+namespace gemmd::cli {
+namespace {
+
+TEST(LatenciesTest, PercentilesAreNearestRank) {
+  Latencies latencies;
+  for (int i = 1000; i >= 1; --i) latencies.Add(i);
+  EXPECT_EQ(latencies.Percentile(50), 500);
+  EXPECT_EQ(latencies.Percentile(99), 990);
+  EXPECT_EQ(latencies.Percentile(99.9), 999);
+  EXPECT_EQ(latencies.max(), 1000);
+  EXPECT_EQ(latencies.Percentile(0), 1);
+  EXPECT_EQ(latencies.mean(), 500.5);
+}
+
+TEST(LatenciesTest, MergeAndAddAfterAskingSortAgain) {
+  Latencies a, b;
+  a.Add(5);
+  EXPECT_EQ(a.max(), 5);
+  b.Add(9);
+  a.Merge(b);
+  a.Add(1);
+  EXPECT_EQ(a.max(), 9);
+  EXPECT_EQ(a.Percentile(1), 1);
+  EXPECT_EQ(Latencies().Percentile(50), 0);
+}
+
+TEST(StatisticsTest, MedianAndSpread) {
+  EXPECT_EQ(Median({3, 1, 2}), 2);
+  EXPECT_EQ(Median({4, 1, 2, 3}), 2.5);
+  EXPECT_EQ(Median({}), 0);
+  EXPECT_DOUBLE_EQ(Spread({9, 10, 11}), 0.2);
+  EXPECT_EQ(Spread({5}), 0);
+}
+
+TEST(ScheduleTest, EvenlySpacedByDefault) {
+  Schedule schedule(100, false, 1);
+  EXPECT_DOUBLE_EQ(schedule.Next(), 0);
+  EXPECT_DOUBLE_EQ(schedule.Next(), 0.01);
+  EXPECT_DOUBLE_EQ(schedule.Next(), 0.02);
+}
+
+TEST(ScheduleTest, PoissonHasTheRateAndTheSpreadOfItsGaps) {
+  Schedule schedule(1000, true, 42);
+  double last = schedule.Next(), sum = 0, sum2 = 0;
+  EXPECT_EQ(last, 0);
+  const int count = 20000;
+  for (int i = 0; i < count; ++i) {
+    const double due = schedule.Next();
+    sum += due - last;
+    sum2 += (due - last) * (due - last);
+    last = due;
+  }
+  const double mean = sum / count;
+  EXPECT_NEAR(mean, 1e-3, 3e-5);
+  EXPECT_NEAR(std::sqrt(sum2 / count - mean * mean), mean,
+              0.05 * mean);  // an exponential's deviation is its mean
+}
+
+TEST(LoadTest, ClosedLoopSendsExactlyTheRequestsAskedFor) {
+  std::atomic<int> sent = 0;
+  const LoadReport report =
+      RunLoad({.concurrency = 3, .duration = absl::Seconds(60), .requests = 100}, [&](int) {
+        ++sent;
+        return absl::OkStatus();
+      });
+  EXPECT_EQ(sent, 100);
+  EXPECT_EQ(report.latencies.count(), 100);
+  EXPECT_EQ(report.errors, 0);
+}
+
+TEST(LoadTest, OpenLoopChargesAStallToWhatWasDueMeanwhile) {
+  // 1000 a second for 0.1 s, and the first answer takes 50 ms: about 50 requests were due
+  // meanwhile, and the one sent right behind the stall waited almost all of it. Counted from their
+  // sending, none of them would show it.
+  std::atomic<bool> first = true;
+  const LoadReport report =
+      RunLoad({.concurrency = 1, .duration = absl::Milliseconds(100), .rate = 1000}, [&](int) {
+        if (first.exchange(false)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        return absl::OkStatus();
+      });
+  EXPECT_EQ(report.latencies.count(), 100);
+  EXPECT_GT(report.latencies.Percentile(75), 0.010);
+  EXPECT_GE(report.latencies.max(), 0.050);
+  EXPECT_GE(report.max_late_seconds, 0.048);
+}
+
+TEST(LoadTest, StopsAtTheFirstErrorAndReportsIt) {
+  const LoadReport report = RunLoad({.concurrency = 2, .duration = absl::Seconds(60)},
+                                    [](int) { return absl::InternalError("broken"); });
+  EXPECT_GE(report.errors, 1);
+  EXPECT_EQ(report.first_error.message(), "broken");
+  EXPECT_EQ(report.latencies.count(), 0);
+}
+
+}  // namespace
+}  // namespace gemmd::cli

@@ -1,0 +1,24 @@
+// Waits for what another thread brings about: the fake daemon's state, a callback's.
+
+#ifndef GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_
+#define GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace gemmd::client {
+
+// True once `condition` holds; false after 10 s, which is a failure and no measure of speed.
+inline bool Eventually(absl::FunctionRef<bool()> condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Microseconds(200));
+  }
+  return true;
+}
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_TESTS_CLIENT_CPP_EVENTUALLY_H_

@@ -1,0 +1,27 @@
+// Refusals as the daemon words and signs them.
+
+#ifndef GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_
+#define GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/errors.h"
+
+namespace gemmd::client {
+
+inline absl::Status Signed(absl::Status status, absl::string_view reason) {
+  SetReason(status, reason);
+  return status;
+}
+
+inline absl::Status Gone(absl::string_view what) {
+  return Signed(absl::NotFoundError(absl::StrCat("no such ", what)), "GONE");
+}
+
+// What gRPC itself says of a connection that went away.
+inline absl::Status Torn() { return absl::UnavailableError("Socket closed"); }
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_TESTS_CLIENT_CPP_FAKE_REASON_H_

@@ -1,0 +1,110 @@
+#include "client/cpp/ops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "gemmd/v1/compute_service.pb.h"
+
+namespace gemmd::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Tensor T(char name, absl::Span<const int64_t> shape, DType dtype = DType::kF32) {
+  return Tensor(*Handle::FromBytes(std::string(16, name)), dtype, shape, 8);
+}
+
+v1::ExecuteRequest Parsed(const OpList& ops) {
+  v1::ExecuteRequest request;
+  EXPECT_TRUE(request.ParseFromString(std::string(ops.wire())));
+  return request;
+}
+
+TEST(OpListTest, MatmulArrivesAsItWasWritten) {
+  OpList ops;
+  ops.Add(Matmul{.a = {T('a', {4, 8}, DType::kE4M3), ScaleGranularity::kBlock1x128, T('s', {4, 1})},
+                 .b = T('b', {8, 6}, DType::kE4M3).Transposed(),
+                 .d = T('d', {4, 6}),
+                 .c = T('c', {4, 6}),
+                 .bias = T('i', {6}),
+                 .alpha = 0.5f,
+                 .beta = 2,
+                 .activation = Activation::kRelu,
+                 .kernel = "cpu_f32"});
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 1);
+  const v1::Matmul& matmul = request.ops(0).matmul();
+  EXPECT_EQ(matmul.a().values().buffer_id(), std::string(16, 'a'));
+  EXPECT_EQ(matmul.a().values().dtype(), v1::DTYPE_E4M3);
+  EXPECT_EQ(matmul.a().values().offset_bytes(), 8);
+  EXPECT_EQ(matmul.a().granularity(), v1::SCALE_GRANULARITY_BLOCK_1X128);
+  EXPECT_THAT(matmul.a().scales().shape(), ElementsAre(4, 1));
+  EXPECT_EQ(matmul.a().values().strides_size(), 0) << "dense: the default";
+  EXPECT_THAT(matmul.b().values().shape(), ElementsAre(6, 8));
+  EXPECT_THAT(matmul.b().values().strides(), ElementsAre(1, 6));
+  EXPECT_EQ(matmul.d().buffer_id(), std::string(16, 'd'));
+  EXPECT_EQ(matmul.c().buffer_id(), std::string(16, 'c'));
+  EXPECT_EQ(matmul.bias().buffer_id(), std::string(16, 'i'));
+  EXPECT_EQ(matmul.alpha(), 0.5f);
+  EXPECT_EQ(matmul.beta(), 2);
+  EXPECT_EQ(matmul.activation(), v1::ACTIVATION_RELU);
+  EXPECT_EQ(matmul.kernel(), "cpu_f32");
+}
+
+TEST(OpListTest, MatmulLeavesOutWhatIsNotThere) {
+  OpList ops;
+  ops.Add(Matmul{.a = T('a', {4, 8}), .b = T('b', {6, 8}), .d = T('d', {4, 6}), .alpha = 0});
+  const v1::ExecuteRequest request = Parsed(ops);
+  const v1::Matmul& matmul = request.ops(0).matmul();
+  EXPECT_FALSE(matmul.has_c());
+  EXPECT_FALSE(matmul.has_bias());
+  EXPECT_FALSE(matmul.a().has_scales());
+  EXPECT_TRUE(matmul.has_alpha()) << "0 differs from unset, which is 1";
+  EXPECT_EQ(matmul.alpha(), 0);
+}
+
+TEST(OpListTest, EveryKindOfOpArrivesInOrder) {
+  const std::string data(300000, 'x');  // a length of three bytes, moved by nobody
+  OpList ops;
+  ops.Add(Write{T('a', {75000}), data})
+      .Add(Quantize{T('a', {4, 8}), T('b', {4, 8}, DType::kI8), T('s', {4}),
+                    ScaleGranularity::kPerRow})
+      .Add(Convert{T('a', {4}), T('b', {4}, DType::kBF16)})
+      .Add(Copy{T('a', {4}), T('b', {4})})
+      .Add(Fill{T('a', {4}), -1.5})
+      .Add(Fill{T('a', {4}), 0})
+      .Add(Read{T('b', {4})});
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 7);
+  EXPECT_EQ(request.ops(0).write().data(), data);
+  EXPECT_EQ(request.ops(0).write().dst().buffer_id(), std::string(16, 'a'));
+  EXPECT_EQ(request.ops(1).quantize().granularity(), v1::SCALE_GRANULARITY_PER_ROW);
+  EXPECT_EQ(request.ops(1).quantize().scales().buffer_id(), std::string(16, 's'));
+  EXPECT_EQ(request.ops(2).convert().dst().dtype(), v1::DTYPE_BF16);
+  EXPECT_EQ(request.ops(3).copy().src().buffer_id(), std::string(16, 'a'));
+  EXPECT_EQ(request.ops(4).fill().value(), -1.5);
+  EXPECT_TRUE(request.ops(5).has_fill());
+  EXPECT_EQ(request.ops(6).read().src().buffer_id(), std::string(16, 'b'));
+  EXPECT_EQ(ops.size(), 7);
+  EXPECT_EQ(ops.reads(), 1);
+  EXPECT_EQ(ops.inline_bytes(), 300000);
+}
+
+TEST(OpListTest, FirstInvalidTensorIsNamedWithItsPlace) {
+  OpList ops;
+  ops.Add(Read{T('a', {4})}).Add(Copy{T('a', {4}), T('b', {4}).Slice(0, 2, 9)});
+  ops.Add(Copy{Tensor(), T('b', {4}).Slice(0, 3, 9)});
+  EXPECT_EQ(ops.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ops.status().message()),
+              HasSubstr("op 1 (copy): dst: slice of 9 from 2"));
+  ops.Clear();
+  EXPECT_TRUE(ops.status().ok());
+  EXPECT_EQ(ops.size(), 0);
+  EXPECT_TRUE(ops.wire().empty());
+}
+
+}  // namespace
+}  // namespace gemmd::client

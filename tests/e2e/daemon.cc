@@ -1,0 +1,83 @@
+#include "tests/e2e/daemon.h"
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ostream>
+#include <sstream>
+
+namespace gemmd::e2e {
+namespace {
+
+Process StartDaemon(const TempDir& dir, const std::string& config) {
+  WriteFile(dir.File("gemmd.textproto"), config);
+  return Process::Start(
+      {GEMMD_PATH, "--config", dir.File("gemmd.textproto"), "--ready-file", dir.File("ready")},
+      dir.path());
+}
+
+}  // namespace
+
+Daemon::Daemon(const DaemonOptions& options)
+    : options_(options), process_(StartDaemon(dir_, ConfigText(options.config))) {
+  const std::string ready = dir_.File("ready");
+  const bool up =
+      WaitUntil([&] { return !ReadFile(ready).empty() || !process_.running(); }, absl::Seconds(30));
+  if (!up || !process_.running()) {
+    std::fprintf(stderr, "gemmd does not serve; its log:\n%s\n", log().c_str());
+    std::abort();
+  }
+  std::istringstream lines(ReadFile(ready));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("metrics ", 0) == 0) {
+      metrics_address_ = line.substr(8);
+    } else if (line.rfind("unix", 0) != 0) {
+      tcp_target_ = line;
+    }
+  }
+}
+
+std::string Daemon::ConfigText(const std::string& extra) const {
+  std::string text = options_.drain + "\n" + options_.devices + "\n";
+  text += "metrics { address: \"127.0.0.1:0\" }\n";
+  text += "listeners { address: \"127.0.0.1:0\" }\n";
+  text += "listeners { address: \"" + target() + "\" }\n";
+  for (const std::string& tenant : options_.tenants) {
+    text += "listeners { address: \"" + target(tenant) + "\" tenant: \"" + tenant + "\" }\n";
+  }
+  return text + extra + "\n";
+}
+
+std::string Daemon::target(const std::string& tenant) const {
+  return "unix:" + dir_.File(tenant + ".sock");
+}
+
+void Daemon::Reload(const std::string& config) {
+  WriteFile(dir_.File("gemmd.textproto"), ConfigText(config));
+  process_.Signal(SIGHUP);
+}
+
+std::optional<int> Daemon::Stop(absl::Duration timeout) {
+  process_.Signal(SIGTERM);
+  return process_.Wait(timeout);
+}
+
+Holdings HoldingsOf(const Daemon& daemon) {
+  const Samples samples = daemon.Metrics();
+  return {.sessions = Sum(samples, "gemmd_sessions"),
+          .buffers = Sum(samples, "gemmd_buffers"),
+          .buffer_bytes = Sum(samples, "gemmd_buffer_bytes"),
+          .plans = Sum(samples, "gemmd_plans"),
+          .streams = Sum(samples, "gemmd_streams"),
+          .programs = Sum(samples, "gemmd_programs"),
+          .queued_seconds = Sum(samples, "gemmd_queued_device_seconds")};
+}
+
+void PrintTo(const Holdings& h, std::ostream* out) {
+  *out << h.sessions << " sessions, " << h.buffers << " buffers of " << h.buffer_bytes << " B, "
+       << h.plans << " plans, " << h.streams << " streams, " << h.programs << " programs of "
+       << h.queued_seconds << " s";
+}
+
+}  // namespace gemmd::e2e

@@ -1,0 +1,79 @@
+// A real gemmd under test: started with its own folder, config and sockets; asked, signalled and
+// ended by the test.
+//
+//   Daemon daemon({.config = "limits { max_buffers: 3 }"});
+//   auto client = client::Client::Connect(daemon.target());
+
+#ifndef GEMMD_TESTS_E2E_DAEMON_H_
+#define GEMMD_TESTS_E2E_DAEMON_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/process.h"
+#include "tests/e2e/scrape.h"
+
+namespace gemmd::e2e {
+
+struct DaemonOptions {
+  // Textproto added to the fixture's own, which has a Unix and a TCP listener of the tenant
+  // "default", metrics on a free port, and what the fields below say.
+  std::string config = "";
+  // Tenants with a Unix socket each, found by target(tenant).
+  std::vector<std::string> tenants = {};
+  // Short: every test that stops a daemon waits for the notice.
+  std::string drain = "drain { notice_ms: 50 limit_ms: 20000 }";
+  std::string devices = "devices { name: \"cpu:0\" threads: 2 memory_bytes: 1073741824 }";
+};
+
+class Daemon {
+ public:
+  // Returns when it serves; ends the test program, with its log, if it does not within 30 s.
+  explicit Daemon(const DaemonOptions& options = {});
+
+  // "unix:/tmp/gemmd.x/default.sock"
+  std::string target(const std::string& tenant = "default") const;
+  const std::string& tcp_target() const { return tcp_target_; }  // "127.0.0.1:41234"
+
+  Process& process() { return process_; }
+  std::string log() const { return process_.err(); }
+  const std::string& dir() const { return dir_.path(); }
+
+  // Replaces the text that options.config gave and sends SIGHUP.
+  void Reload(const std::string& config);
+  Samples Metrics() const { return Scrape(metrics_address_); }
+  double Metric(const std::string& name, const std::string& label = "") const {
+    return Sum(Metrics(), name, label);
+  }
+
+  // SIGTERM; the exit status, or nothing if it has not ended within `timeout`.
+  std::optional<int> Stop(absl::Duration timeout = absl::Seconds(30));
+
+ private:
+  std::string ConfigText(const std::string& extra) const;
+
+  DaemonOptions options_;
+  TempDir dir_;
+  Process process_;
+  std::string tcp_target_;
+  std::string metrics_address_;
+};
+
+// What a daemon holds for its clients, by its own account. All zero in one that nobody uses.
+struct Holdings {
+  double sessions = 0;
+  double buffers = 0;
+  double buffer_bytes = 0;
+  double plans = 0;
+  double streams = 0;
+  double programs = 0;
+  double queued_seconds = 0;
+  friend bool operator==(const Holdings&, const Holdings&) = default;
+};
+Holdings HoldingsOf(const Daemon& daemon);
+void PrintTo(const Holdings& holdings, std::ostream* out);
+
+}  // namespace gemmd::e2e
+
+#endif  // GEMMD_TESTS_E2E_DAEMON_H_

@@ -1,0 +1,35 @@
+// A client that will be killed: owns 100 buffers, is in the middle of an upload, has work queued,
+// says so, and waits for its end.
+//
+//   doomed_client TARGET
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/e2e/fixture.h"
+#include "tests/e2e/wire.h"
+
+int main(int argc, char** argv) {
+  using namespace gemmd;  // NOLINT: a program of one page
+  if (argc != 2) return 2;
+  client::Client client = e2e::Must(client::Client::Connect(argv[1]));
+  client::Session session = e2e::Must(client.OpenSession({.label = "doomed"}));
+  std::vector<client::Buffer> buffers;
+  for (int i = 0; i < 100; ++i) {
+    buffers.push_back(e2e::Must(session.CreateBuffer({.size_bytes = 1 << 20})));
+  }
+  e2e::Wire wire(argv[1]);
+  grpc::ClientContext context;
+  v1::UploadResponse response;
+  auto upload = wire.buffers().Upload(&context, &response);
+  const std::string id(session.id().bytes());
+  const std::string buffer(buffers[0].id().bytes());
+  if (!upload->Write(e2e::Chunk(id, buffer, 0, std::string(1 << 19, 'x')))) return 1;
+  if (!e2e::WaitUntil([&] { return wire.GetBuffer(id, buffer).committed_bytes() == 1 << 19; })) {
+    return 1;
+  }
+  std::puts("ready");
+  std::fflush(stdout);
+  for (;;) pause();
+}

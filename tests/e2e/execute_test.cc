@@ -1,0 +1,151 @@
+// Execute as a remote caller sees it: one round trip, replays, priorities, transfers that resume.
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <random>
+
+#include "gemmd/v1/types.pb.h"
+#include "tests/e2e/fixture.h"
+#include "tests/e2e/wire.h"
+
+namespace gemmd::e2e {
+namespace {
+
+using client::Fill;
+using client::Matmul;
+using client::OpList;
+using client::Read;
+using client::Write;
+using ::testing::ElementsAre;
+
+class ExecuteTest : public E2eTest {};
+
+TEST_F(ExecuteTest, AStepIsOneRoundTrip) {
+  client::Buffer x = MakeBuffer(session_, {1, 3});
+  client::Buffer w = MakeBuffer(session_, {2, 3});
+  client::Buffer y = MakeBuffer(session_, {1, 2});
+  Must(w.Upload(Floats({1, 2, 3, -1, -2, -3})));
+  OpList ops;
+  const std::string input = Floats({1, 10, 100});
+  ops.Add(Write{x.tensor(), input});
+  ops.Add(Matmul{
+      .a = x.tensor(), .b = w.tensor(), .d = y.tensor(), .activation = client::Activation::kRelu});
+  ops.Add(Read{y.tensor()});
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(321.0f, 0.0f));
+}
+
+TEST_F(ExecuteTest, ARetryWithTheSameIdRunsOnce) {
+  client::Buffer x = MakeBuffer(session_, {1, 1});
+  client::Buffer two = MakeBuffer(session_, {1, 1});
+  client::Buffer y = MakeBuffer(session_, {1, 1});
+  Must(session_.Execute(OpList().Add(Fill{x.tensor(), 1}).Add(Fill{two.tensor(), 2})));
+  // x = 2x: running it twice would show.
+  OpList doubling;
+  doubling.Add(Matmul{.a = x.tensor(), .b = two.tensor(), .d = y.tensor()});
+  doubling.Add(client::Copy{y.tensor(), x.tensor()});
+  doubling.Add(Read{x.tensor()});
+  const client::Result first = Must(session_.Execute(doubling, {.op_id = "step-1"}));
+  const client::Result again = Must(session_.Execute(doubling, {.op_id = "step-1"}));
+  EXPECT_FALSE(first.replayed());
+  EXPECT_TRUE(again.replayed());
+  EXPECT_THAT(FloatsOf(again), ElementsAre(2.0f));
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(OpList().Add(Read{x.tensor()})))), ElementsAre(2.0f));
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(doubling, {.op_id = "step-2"}))), ElementsAre(4.0f));
+}
+
+TEST_F(ExecuteTest, AnIdIsTheSessionsOwn) {
+  client::Session other = Must(client_.OpenSession());
+  client::Buffer x = MakeBuffer(session_, {1});
+  client::Buffer y = MakeBuffer(other, {1});
+  Must(session_.Execute(OpList().Add(Fill{x.tensor(), 1}), {.op_id = "same"}));
+  EXPECT_FALSE(
+      Must(other.Execute(OpList().Add(Fill{y.tensor(), 1}), {.op_id = "same"})).replayed());
+}
+
+TEST_F(ExecuteTest, AFreshBufferIsZero) {
+  {
+    client::Buffer dirty = MakeBuffer(session_, {1024});
+    Must(session_.Execute(OpList().Add(Fill{dirty.tensor(), 9})));
+    ASSERT_TRUE(dirty.Delete().ok());
+  }
+  client::Buffer fresh = MakeBuffer(session_, {1024});
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(OpList().Add(Read{fresh.tensor()})))),
+              testing::Each(0.0f));
+}
+
+TEST_F(ExecuteTest, CountsWhatItDid) {
+  client::Buffer x = MakeBuffer(session_, {32, 32});
+  client::Buffer y = MakeBuffer(session_, {32, 32});
+  OpList ops;
+  ops.Add(Matmul{.a = x.tensor(), .b = x.tensor(), .d = y.tensor()});
+  for (int i = 0; i < 5; ++i) Must(session_.Execute(ops));
+  const Samples samples = daemon_.Metrics();
+  EXPECT_EQ(Sum(samples, "gemmd_ops_total", "op=\"matmul\""), 5);
+  EXPECT_EQ(Sum(samples, "gemmd_flops_total"), 5 * 2.0 * 32 * 32 * 32);
+  EXPECT_EQ(Sum(samples, "gemmd_requests_total", "method=\"Execute\""), 5);
+  EXPECT_GT(Sum(samples, "gemmd_device_busy_seconds_total"), 0);
+}
+
+TEST_F(ExecuteTest, HighPriorityOvertakes) {
+  // One lane, kept busy: what is high starts before what is low and came first.
+  client::Buffer x = MakeBuffer(session_, {512, 512});
+  client::Buffer y = MakeBuffer(session_, {512, 512});
+  OpList ops;
+  ops.Add(Matmul{.a = x.tensor(), .b = x.tensor(), .d = y.tensor()});
+  std::atomic<int> order{0};
+  std::atomic<int> high_at{-1};
+  std::vector<std::future<void>> done;
+  const auto send = [&](client::Priority priority, std::atomic<int>* at) {
+    auto promise = std::make_shared<std::promise<void>>();
+    done.push_back(promise->get_future());
+    session_.ExecuteAsync(ops, {.priority = priority}, [&order, at, promise](auto result) {
+      EXPECT_TRUE(result.ok()) << result.status();
+      const int mine = order++;
+      if (at != nullptr) *at = mine;
+      promise->set_value();
+    });
+  };
+  for (int i = 0; i < 100; ++i) send(client::Priority::kLow, nullptr);
+  ASSERT_TRUE(WaitUntil([&] { return daemon_.Metric("gemmd_programs") > 50; }));
+  send(client::Priority::kHigh, &high_at);
+  for (auto& one : done) one.get();
+  EXPECT_LT(high_at.load(), 95);
+}
+
+TEST_F(ExecuteTest, AnUploadResumesWhereItWasCut) {
+  Wire wire(daemon_.target());
+  const std::string session(session_.id().bytes());
+  const std::string buffer = wire.CreateBuffer(session, 3 << 20);
+  std::string bytes(3 << 20, '\0');
+  std::mt19937 random(7);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  {
+    grpc::ClientContext context;
+    v1::UploadResponse response;
+    auto upload = wire.buffers().Upload(&context, &response);
+    ASSERT_TRUE(upload->Write(Chunk(session, buffer, 0, bytes.substr(0, 1 << 20))));
+    ASSERT_TRUE(
+        WaitUntil([&] { return wire.GetBuffer(session, buffer).committed_bytes() == 1 << 20; }));
+    context.TryCancel();
+    upload->Finish();
+  }
+  const int64_t committed = wire.GetBuffer(session, buffer).committed_bytes();
+  ASSERT_EQ(committed, 1 << 20);
+  // The server may take a moment to see the cut: ABORTED until then.
+  grpc::Status resumed;
+  ASSERT_TRUE(WaitUntil([&] {
+    resumed = wire.Upload({Chunk(session, buffer, committed, bytes.substr(committed, 1 << 20)),
+                           Chunk("", "", 2 << 20, bytes.substr(2 << 20))});
+    return resumed.error_code() != grpc::StatusCode::ABORTED;
+  }));
+  ASSERT_TRUE(resumed.ok()) << resumed.error_message();
+  client::Buffer attached = Must(session_.AttachBuffer(Must(client::Handle::FromBytes(buffer))));
+  std::string back(bytes.size(), '\0');
+  Must(
+      attached.Download(absl::MakeSpan(back), 0, {.route = client::TransferOptions::Route::kGrpc}));
+  EXPECT_TRUE(back == bytes);
+}
+
+}  // namespace
+}  // namespace gemmd::e2e

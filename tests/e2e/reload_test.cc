@@ -1,0 +1,76 @@
+// The config file: refused at start, read again on SIGHUP.
+
+#include <unistd.h>
+
+#include "gemmd/v1/device_service.pb.h"
+#include "tests/e2e/fixture.h"
+
+namespace gemmd::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReloadTest : public E2eTest {
+ protected:
+  double Reloads(const std::string& result) {
+    return daemon_.Metric("gemmd_config_reloads_total", "result=\"" + result + "\"");
+  }
+  int MaxOps() { return Must(client_.GetServerInfo()).limits().max_ops(); }
+};
+
+TEST_F(ReloadTest, AValidFileTakesEffect) {
+  daemon_.Reload("limits { max_ops: 17 }");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == 1; }));
+  EXPECT_EQ(MaxOps(), 17);
+}
+
+TEST_F(ReloadTest, AnInvalidFileChangesNothing) {
+  daemon_.Reload("limits { max_ops: -17 } log { level: LEVEL_DEBUG }");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("invalid") == 1; }));
+  EXPECT_THAT(daemon_.log(), HasSubstr("limits.max_ops"));
+  EXPECT_EQ(MaxOps(), 4096);
+  daemon_.Reload("no_such_field: 1");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("invalid") == 2; }));
+  EXPECT_TRUE(session_.CreateBuffer({.size_bytes = 16}).ok());
+}
+
+TEST_F(ReloadTest, WhatCannotChangeIsRefused) {
+  daemon_.Reload("share { disabled: true } limits { max_ops: 17 }");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("refused") == 1; }));
+  EXPECT_THAT(daemon_.log(), HasSubstr("share"));
+  EXPECT_EQ(MaxOps(), 4096);
+}
+
+// Exit status 2, and the path of what is wrong.
+TEST(ConfigTest, AnInvalidFileAtStartIsRefused) {
+  TempDir dir;
+  const auto start = [&](const std::string& text) {
+    WriteFile(dir.File("config"), text);
+    return RunToEnd({GEMMD_PATH, "--config", dir.File("config")}, absl::Seconds(20));
+  };
+  const Finished unknown = start("limits { max_opps: 3 }");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("max_opps"));
+  const Finished out_of_range =
+      start("listeners { address: \"127.0.0.1:0\" } tenants { name: \"a\" weight: 1000 }");
+  EXPECT_EQ(out_of_range.status, 2);
+  EXPECT_THAT(out_of_range.err, HasSubstr("tenants[0].weight"));
+  EXPECT_THAT(out_of_range.err, HasSubstr("100"));
+  const Finished public_address = start("listeners { address: \"0.0.0.0:0\" }");
+  EXPECT_EQ(public_address.status, 2);
+  EXPECT_THAT(public_address.err, HasSubstr("loopback"));
+  const Finished absent = RunToEnd({GEMMD_PATH, "--config", dir.File("absent")}, absl::Seconds(20));
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_THAT(absent.err, HasSubstr("absent"));
+}
+
+TEST(ConfigTest, TheSocketsFileIsRemovedAtTheEnd) {
+  Daemon daemon;
+  const std::string socket = daemon.target().substr(5);
+  EXPECT_EQ(access(socket.c_str(), F_OK), 0);
+  EXPECT_EQ(daemon.Stop(), 0);
+  EXPECT_NE(access(socket.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace gemmd::e2e

@@ -1,0 +1,16 @@
+// A Backend in this process as the contract suite's subject.
+
+#ifndef GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_
+#define GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_
+
+#include "kernels/backend.h"
+#include "tests/kernels/contract/executor.h"
+
+namespace gemmd::kernels::contract {
+
+// Any Backend: allocates the slots, validates, compiles, launches on one stream, copies out.
+std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend);
+
+}  // namespace gemmd::kernels::contract
+
+#endif  // GEMMD_TESTS_KERNELS_CONTRACT_BACKEND_EXECUTOR_H_

@@ -1,0 +1,45 @@
+// Running a matmul and holding its result against float64.
+
+#ifndef GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_
+#define GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_
+
+#include "tests/kernels/contract/scene.h"
+
+namespace gemmd::kernels::contract {
+
+// What a matmul is made of, before it has memory.
+struct MatmulCase {
+  int64_t m = 1;
+  int64_t n = 1;
+  int64_t k = 1;
+  int64_t batch = 0;      // 0: rank 2
+  bool shared_b = false;  // b of rank 2 under a batch
+  DType dtype = DType::kF32;
+  DType out = DType::kF32;
+  ScaleGranularity a_granularity = ScaleGranularity::kNone;
+  ScaleGranularity b_granularity = ScaleGranularity::kNone;
+  Placement a = Placement::kDense;
+  Placement b = Placement::kDense;
+  Placement d = Placement::kDense;
+};
+std::string ToString(const MatmulCase& c);
+
+// The op with random operands and a poisoned d in `scene`.
+MatmulOp MakeMatmul(Scene& scene, const MatmulCase& c);
+
+// The largest error the contract allows, relative to the norm of what is summed.
+double Bound(const MatmulOp& op);
+
+// ||d - reference|| over the norm of the products and addends without their signs: it differs from
+// ||reference|| only where those cancel, as in a 1x1 result near zero, which no kernel can help.
+double Error(Scene& scene, const Outcome& outcome, const MatmulOp& op);
+
+// Runs `op`; d must be within the bound, and nothing but d written. Returns what was left.
+Outcome ExpectMatchesReference(Executor& executor, Scene& scene, const MatmulOp& op);
+
+// The whole of it for a case.
+void CheckCase(Executor& executor, Scene& scene, const MatmulCase& c);
+
+}  // namespace gemmd::kernels::contract
+
+#endif  // GEMMD_TESTS_KERNELS_CONTRACT_MATMUL_CHECK_H_

@@ -1,0 +1,206 @@
+// Quantize: scales from each block's largest magnitude, and what NaN, infinity and zero do.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/contract/matmul_check.h"
+
+namespace gemmd::kernels::contract {
+namespace {
+
+constexpr ScaleGranularity kGranularities[] = {
+    ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow, ScaleGranularity::kBlock1x128,
+    ScaleGranularity::kBlock128x128};
+constexpr DType kTargets[] = {DType::kE4M3, DType::kI8};
+
+QuantizeOp MakeQuantize(Scene& scene, DType from, DType to, const Dims& shape,
+                        ScaleGranularity granularity, Placement src = Placement::kDense,
+                        Placement dst = Placement::kDense, Placement scales = Placement::kDense) {
+  return {scene.Random(from, shape, src), scene.Poisoned(to, shape, dst),
+          scene.Poisoned(DType::kF32, ScaleShape(shape, granularity), scales), granularity};
+}
+
+// Which scale the element {row, k} of a [rows, k] matrix belongs to, in row-major order of scales.
+int64_t ScaleIndex(const Dims& shape, ScaleGranularity granularity, int64_t row, int64_t k) {
+  const int64_t blocks = (shape[1] + kScaleBlock - 1) / kScaleBlock;
+  switch (granularity) {
+    case ScaleGranularity::kPerRow:
+      return row;
+    case ScaleGranularity::kBlock1x128:
+      return row * blocks + k / kScaleBlock;
+    case ScaleGranularity::kBlock128x128:
+      return row / kScaleBlock * blocks + k / kScaleBlock;
+    default:
+      return 0;
+  }
+}
+
+// Holds codes and scales against the formula in op.h, bit for bit, in FP32 like the formula.
+void Check(Scene& scene, Executor& executor, const QuantizeOp& op) {
+  const Outcome outcome = scene.Run(executor, Op(op));
+  const std::vector<double> src = Values(outcome, op.src);
+  const std::vector<double> dst = Values(outcome, op.dst);
+  const std::vector<double> scales = Values(outcome, op.scales);
+  const int64_t ks = op.src.shape[1];
+  std::vector<float> amax(scales.size(), 0.0f);
+  for (size_t i = 0; i < src.size(); ++i) {
+    float& max = amax[ScaleIndex(op.src.shape, op.granularity, i / ks, i % ks)];
+    max = std::max(max, std::abs(static_cast<float>(src[i])));
+  }
+  const float top = static_cast<float>(Info(op.dst.dtype).max_finite);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const float expected =
+        amax[i] == 0 ? 1.0f : std::max(amax[i] / top, std::numeric_limits<float>::min());
+    ASSERT_EQ(static_cast<float>(scales[i]), expected) << "scale " << i;
+  }
+  for (size_t i = 0; i < src.size(); ++i) {
+    const double scale = scales[ScaleIndex(op.src.shape, op.granularity, i / ks, i % ks)];
+    const float quotient = static_cast<float>(src[i]) / static_cast<float>(scale);
+    ASSERT_EQ(dst[i], DecodeReference(op.dst.dtype, EncodeReference(op.dst.dtype, quotient)))
+        << "element " << i << ": " << src[i] << " / " << scale;
+  }
+  ExpectOnlyElementsWritten(scene, outcome, op.dst);
+  ExpectOnlyElementsWritten(scene, outcome, op.scales);
+}
+
+TEST_P(ContractTest, QuantizesByTheLargestMagnitudeOfEachBlock) {
+  Scene seed_scene;
+  for (DType from : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (DType to : kTargets) {
+      for (ScaleGranularity granularity : kGranularities) {
+        for (const Dims& shape : {MakeDims({1, 1}), MakeDims({3, 127}), MakeDims({129, 128}),
+                                  MakeDims({130, 389}), MakeDims({5, 1500})}) {
+          Scene scene(seed_scene.random()());
+          SCOPED_TRACE(testing::Message() << Name(from) << " " << Name(to) << " "
+                                          << Name(granularity) << " " << ToString(shape));
+          Check(scene, executor(), MakeQuantize(scene, from, to, shape, granularity));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ContractTest, QuantizesBetweenAnyPlacements) {
+  Scene seed_scene;
+  for (Placement src : kPlacements) {
+    for (Placement dst : kPlacements) {
+      for (ScaleGranularity granularity : kGranularities) {
+        Scene scene(seed_scene.random()());
+        SCOPED_TRACE(testing::Message() << Name(src) << Name(dst) << Name(granularity));
+        Check(scene, executor(),
+              MakeQuantize(scene, DType::kBF16, DType::kE4M3, MakeDims({131, 260}), granularity,
+                           src, dst, kPlacements[scene.Between(0, 3)]));
+      }
+    }
+  }
+}
+
+TEST_P(ContractTest, QuantizesEachItemOfABatchAlone) {
+  Scene seed_scene;
+  for (DType to : kTargets) {
+    for (ScaleGranularity granularity : kGranularities) {
+      Scene scene(seed_scene.random()());
+      QuantizeOp op = MakeQuantize(scene, DType::kF32, to, MakeDims({3, 130, 200}), granularity);
+      const Outcome outcome = scene.Run(executor(), Op(op));
+      // The same op on each item, dropping the batch dimension.
+      const auto item = [](TensorRef tensor, int64_t i) {
+        tensor.offset_bytes += i * tensor.strides[0] * SizeBytes(tensor.dtype);
+        for (Dims* dims : {&tensor.shape, &tensor.strides}) {
+          for (int d = 1; d < dims->rank; ++d) (*dims)[d - 1] = (*dims)[d];
+          (*dims)[--dims->rank] = 0;
+        }
+        return tensor;
+      };
+      std::vector<Op> ops;
+      for (int64_t i = 0; i < 3; ++i) {
+        ops.push_back(
+            QuantizeOp{item(op.src, i), item(op.dst, i), item(op.scales, i), granularity});
+      }
+      EXPECT_TRUE(scene.Run(executor(), ops).slots == outcome.slots) << Name(granularity);
+    }
+  }
+}
+
+TEST_P(ContractTest, GivesAnAllZeroBlockTheScaleOne) {
+  for (DType to : kTargets) {
+    Scene scene;
+    const QuantizeOp op =
+        MakeQuantize(scene, DType::kF32, to, MakeDims({3, 256}), ScaleGranularity::kBlock1x128);
+    TensorRef block = op.src;  // row 1, second block
+    block.offset_bytes += (256 + 128) * 4;
+    block.shape = MakeDims({1, 128});
+    const Outcome outcome = scene.Run(executor(), {Op(FillOp{block, 0}), Op(op)});
+    EXPECT_EQ(Values(outcome, op.scales)[3], 1);
+    for (int i = 0; i < 128; ++i) EXPECT_EQ(Values(outcome, op.dst)[256 + 128 + i], 0);
+  }
+}
+
+TEST_P(ContractTest, KeepsTinyBlocksScalesNormal) {
+  for (DType to : kTargets) {
+    Scene scene;
+    const QuantizeOp op =
+        MakeQuantize(scene, DType::kF32, to, MakeDims({2, 128}), ScaleGranularity::kPerRow);
+    const Outcome outcome = scene.Run(executor(), {Op(FillOp{op.src, 0x1p-125}), Op(op)});
+    for (double scale : Values(outcome, op.scales)) EXPECT_EQ(scale, 0x1p-126);
+    for (double value : Values(outcome, op.dst)) EXPECT_EQ(value, 2);
+  }
+}
+
+TEST_P(ContractTest, KeepsNaNAndInfinityWithinTheirBlock) {
+  constexpr double kBad[] = {std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity(),
+                             -std::numeric_limits<double>::infinity()};
+  for (DType to : kTargets) {
+    for (ScaleGranularity granularity : kGranularities) {
+      for (double bad : kBad) {
+        Scene scene;
+        SCOPED_TRACE(testing::Message() << Name(to) << Name(granularity) << bad);
+        const Dims shape = MakeDims({140, 300});
+        const QuantizeOp op = MakeQuantize(scene, DType::kF32, to, shape, granularity);
+        scene.Set(op.src, {0, 0}, 0.5);  // a finite number beside it
+        scene.Set(op.src, {0, 5}, bad);
+        const Outcome outcome = scene.Run(executor(), Op(op));
+        const std::vector<double> dst = Values(outcome, op.dst);
+        const std::vector<double> scales = Values(outcome, op.scales);
+        for (size_t i = 0; i < scales.size(); ++i) {
+          EXPECT_EQ(std::isnan(scales[i]), to == DType::kE4M3 && i == 0) << i;
+          EXPECT_FALSE(std::isinf(scales[i])) << i;
+        }
+        for (int64_t i = 0; i < 140 * 300; ++i) {
+          const bool same_block = ScaleIndex(shape, granularity, i / 300, i % 300) == 0;
+          ASSERT_EQ(std::isnan(dst[i]), to == DType::kE4M3 && same_block) << i;
+        }
+        if (to == DType::kI8) {
+          EXPECT_EQ(dst[5], std::isnan(bad) ? 0 : std::copysign(127, bad));
+          EXPECT_GT(dst[0], 0);  // its block still has a scale of its own
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ContractTest, QuantizedMatmulIsCloseToTheOriginal) {
+  Scene scene;
+  const TensorRef a = scene.Random(DType::kF32, MakeDims({100, 520}));
+  const TensorRef b = scene.Random(DType::kF32, MakeDims({200, 520}));
+  const auto quantised = [&](const TensorRef& x, ScaleGranularity granularity) {
+    return Operand{scene.Poisoned(DType::kE4M3, x.shape), granularity,
+                   scene.Poisoned(DType::kF32, ScaleShape(x.shape, granularity))};
+  };
+  MatmulOp op;
+  op.a = quantised(a, ScaleGranularity::kBlock1x128);
+  op.b = quantised(b, ScaleGranularity::kBlock128x128);
+  op.d = scene.Poisoned(DType::kBF16, MakeDims({100, 200}));
+  const Outcome outcome = scene.Run(
+      executor(), {Op(QuantizeOp{a, op.a.values, *op.a.scales, op.a.granularity}),
+                   Op(QuantizeOp{b, op.b.values, *op.b.scales, op.b.granularity}), Op(op)});
+  MatmulOp original = op;
+  original.a = {a};
+  original.b = {b};
+  EXPECT_LT(Error(scene, outcome, original), 0.04);  // two roundings to 3 bits of fraction
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::contract

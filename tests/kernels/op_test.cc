@@ -1,0 +1,96 @@
+#include "kernels/op.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/kernel.h"
+
+namespace gemmd::kernels {
+namespace {
+
+using testing::ElementsAre;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+MatmulOp FullMatmul() {
+  MatmulOp op;
+  op.a = {Dense(0, DType::kE4M3, MakeDims({4, 256})), ScaleGranularity::kBlock1x128,
+          Dense(1, DType::kF32, MakeDims({4, 2}))};
+  op.b = {Dense(2, DType::kE4M3, MakeDims({8, 256}))};
+  op.c = Dense(3, DType::kF32, MakeDims({4, 8}));
+  op.bias = Dense(4, DType::kF32, MakeDims({8}));
+  op.d = Dense(5, DType::kF32, MakeDims({4, 8}));
+  return op;
+}
+
+TEST(OpTest, ScaleShapesRoundBlocksUp) {
+  const Dims shape = MakeDims({129, 257});
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kNone).rank, 0);
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kPerTensor), MakeDims({1}));
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kPerRow), MakeDims({129}));
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kBlock1x128), MakeDims({129, 3}));
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kBlock128x128), MakeDims({2, 3}));
+}
+
+TEST(OpTest, ScaleShapesKeepTheBatch) {
+  const Dims shape = MakeDims({5, 129, 257});
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kPerTensor), MakeDims({5, 1}));
+  EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kBlock128x128), MakeDims({5, 2, 3}));
+}
+
+TEST(OpTest, EveryOpHasItsOwnName) {
+  EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
+  EXPECT_EQ(Name(Op(QuantizeOp{})), "quantize");
+  EXPECT_EQ(Name(Op(ConvertOp{})), "convert");
+  EXPECT_EQ(Name(Op(CopyOp{})), "copy");
+  EXPECT_EQ(Name(Op(FillOp{})), "fill");
+  EXPECT_EQ(Name(Op(WriteOp{})), "write");
+  EXPECT_EQ(Name(Op(ReadOp{})), "read");
+}
+
+TEST(OpTest, VisitsInputsBeforeOutputs) {
+  std::vector<std::pair<int, Access>> seen;
+  ForEachTensor(FullMatmul(), [&](const TensorRef& tensor, Access access) {
+    seen.emplace_back(tensor.slot, access);
+  });
+  EXPECT_THAT(seen, ElementsAre(std::pair{0, Access::kRead}, std::pair{1, Access::kRead},
+                                std::pair{2, Access::kRead}, std::pair{3, Access::kRead},
+                                std::pair{4, Access::kRead}, std::pair{5, Access::kWrite}));
+}
+
+TEST(OpTest, WrittenSlotsAreThoseOfOutputs) {
+  QuantizeOp quantize;
+  quantize.src.slot = 5;
+  quantize.dst.slot = 6;
+  quantize.scales.slot = 7;
+  WriteOp write;
+  write.dst.slot = 0;
+  const Op ops[] = {FullMatmul(), quantize, write};
+  EXPECT_THAT(WrittenSlots(ops, 8),
+              ElementsAre(true, false, false, false, false, true, true, true));
+}
+
+TEST(OpTest, WrittenSlotsIgnoresSlotsOutOfRange) {
+  FillOp fill;
+  fill.dst.slot = 9;
+  const Op ops[] = {fill};
+  EXPECT_THAT(WrittenSlots(ops, 1), ElementsAre(false));
+}
+
+TEST(OpTest, CountsFlopsAndBytes) {
+  const Op op = FullMatmul();  // beta 0: c is not read
+  EXPECT_EQ(Flops(op), 2.0 * 4 * 8 * 256);
+  EXPECT_EQ(Bytes(op), 4 * 256 + 4 * 2 * 4 + 8 * 256 + 8 * 4 + 4 * 8 * 4);
+}
+
+TEST(KernelTest, EveryChoiceReasonHasAName) {
+  EXPECT_EQ(Name(ChoiceReason::kTable), "table");
+  EXPECT_EQ(Name(ChoiceReason::kModel), "model");
+  EXPECT_EQ(Name(ChoiceReason::kForced), "forced");
+  EXPECT_EQ(Name(ChoiceReason::kFallback), "fallback");
+  EXPECT_EQ(Name(ChoiceReason::kOnly), "only");
+}
+
+}  // namespace
+}  // namespace gemmd::kernels

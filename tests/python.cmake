@@ -1,0 +1,27 @@
+# client/python's tests as CTest entries, one a file, with the interpreter that scripts/venv.sh prepares. They test Python,
+# so one build is enough: the sanitizer presets leave them out.
+set(GEMMD_VENV_PYTHON ${CMAKE_SOURCE_DIR}/build/venv/bin/python)
+set(pytest ${GEMMD_VENV_PYTHON} -m pytest -q -p no:cacheprovider)
+set(folder ${CMAKE_SOURCE_DIR}/client/python)
+
+# New test files appear by themselves; CONFIGURE_DEPENDS looks again at every build.
+file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_*.py)
+foreach(file IN LISTS files)
+  string(REGEX REPLACE "^test_(.*)\\.py$" "python.\\1" name ${file})
+  add_test(NAME ${name} COMMAND ${pytest} tests/${file} WORKING_DIRECTORY ${folder})
+  set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 300)
+endforeach()
+
+file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests/e2e ${folder}/tests/e2e/test_*.py)
+foreach(file IN LISTS files)
+  string(REGEX REPLACE "^test_(.*)\\.py$" "python.e2e_\\1" name ${file})
+  add_test(NAME ${name} WORKING_DIRECTORY ${folder}
+           COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${pytest} tests/e2e/${file}
+                   --gemmd-server @SERVER@)
+  set_tests_properties(${name} PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
+endforeach()
+
+add_test(NAME python.e2e_digits
+         COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}
+                 ${folder}/examples/digits/digits.py --server @SERVER@)
+set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)

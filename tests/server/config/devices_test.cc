@@ -1,0 +1,69 @@
+#include "tests/server/config/config_testing.h"
+
+namespace gemmd::server {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(DevicesTest, FieldsArriveAsWritten) {
+  const Config config = ConfigOf(
+      "devices { name: \"cpu:0\" memory_bytes: 1024 threads: 3 disabled_kernels: \"blas\" }"
+      "devices { name: \"cpu:12\" }");
+  ASSERT_EQ(config.devices.size(), 2);
+  EXPECT_EQ(config.devices[0], (DeviceConfig{"cpu:0", 1024, 3, {"blas"}}));
+  EXPECT_EQ(config.devices[1], (DeviceConfig{"cpu:12", 0, 0, {}}));
+}
+
+TEST(DevicesTest, OnlyCpuDevicesWithoutAList) {
+  for (const char* name : {"", "cpu", "cpu:", "cpu:00", "cpu:-1", "cpu:1000", "cuda:0", "CPU:0"}) {
+    ExpectErrors({{absl::StrCat("devices { name: \"", name, "\" }"),
+                   "devices[0].name",
+                   {absl::StrCat("\"", name, "\""), "give cpu:0"}}});
+  }
+}
+
+TEST(DevicesTest, KnownDevicesDecideWhenGiven) {
+  const std::vector<std::string> known = {"cpu:0", "cuda:0"};
+  EXPECT_TRUE(ParseConfig(WithListener("devices { name: \"cuda:0\" }"), {}, known).ok());
+  const auto config = ParseConfig(WithListener("devices { name: \"cuda:1\" }"), {}, known);
+  EXPECT_THAT(std::string(config.status().message()),
+              AllOf(HasSubstr("devices[0].name: \"cuda:1\""), HasSubstr("cpu:0, cuda:0")));
+}
+
+TEST(DevicesTest, NamesAreUnique) {
+  ExpectErrors({{"devices { name: \"cpu:0\" } devices { name: \"cpu:0\" }",
+                 "devices[1].name",
+                 {"\"cpu:0\"", "once"}}});
+}
+
+TEST(DevicesTest, NumbersHaveBounds) {
+  const auto device = [](const char* field) {
+    return absl::StrCat("devices { name: \"cpu:0\" ", field, " }");
+  };
+  ExpectErrors({
+      {device("memory_bytes: -1"), "devices[0].memory_bytes", {"-1 is below 1"}},
+      {device("memory_bytes: 9000000000000000000"), "devices[0].memory_bytes", {"above"}},
+      {device("threads: -1"), "devices[0].threads", {"-1 is below 1"}},
+      {device("threads: 4097"), "devices[0].threads", {"4097 is above 4096"}},
+  });
+}
+
+TEST(DevicesTest, DisabledKernelsAreNames) {
+  ExpectErrors({
+      {"devices { name: \"cpu:0\" disabled_kernels: \"a\" disabled_kernels: \"\" }",
+       "devices[0].disabled_kernels[1]",
+       {"\"\"", "gemmctl kernels"}},
+      {"devices { name: \"cpu:0\" disabled_kernels: \"a\\nb\" }",
+       "devices[0].disabled_kernels[0]",
+       {"\"a\\nb\""}},
+  });
+  EXPECT_THAT(ConfigOf("devices { name: \"cpu:0\" disabled_kernels: \"cpu_f32:64x64\" }")
+                  .devices[0]
+                  .disabled_kernels,
+              ElementsAre("cpu_f32:64x64"));
+}
+
+}  // namespace
+}  // namespace gemmd::server

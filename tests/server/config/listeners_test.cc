@@ -1,0 +1,95 @@
+#include "tests/server/config/config_testing.h"
+
+namespace gemmd::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string Listener(const std::string& address) {
+  return absl::StrCat("listeners { address: \"", address, "\" }");
+}
+
+TEST(ListenersTest, LoopbackAndUnixAddressesAreTaken) {
+  for (const char* address : {"127.0.0.1:8470", "127.9.9.9:65535", "localhost:1", "[::1]:8470",
+                              "[::1]:0", "unix:/run/gemmd/gemmd.sock", "unix-abstract:gemmd"}) {
+    EXPECT_EQ(ConfigOf(Listener(address)).listeners[1].address, address);
+  }
+}
+
+TEST(ListenersTest, OtherInterfacesAreRefusedWithTheRemedy) {
+  for (const char* address :
+       {"0.0.0.0:8470", "10.0.0.1:8470", "[::]:8470", "[2001:db8::1]:1", "[::ffff:127.0.0.1]:1"}) {
+    ExpectErrors({{Listener(address),
+                   "listeners[1].address",
+                   {address, "not a loopback", "plaintext", "127.0.0.1", "TLS proxy"}}});
+  }
+}
+
+TEST(ListenersTest, MalformedAddressesAreRefused) {
+  ExpectErrors({
+      {"listeners { }", "listeners[1].address", {"none given", "127.0.0.1:8470"}},
+      {Listener("8470"), "listeners[1].address", {"\"8470\"", "host:port"}},
+      {Listener(":8470"), "listeners[1].address", {"host:port"}},
+      {Listener("127.0.0.1:"), "listeners[1].address", {"host:port"}},
+      {Listener("127.0.0.1:65536"), "listeners[1].address", {"65536", "0 to 65535"}},
+      {Listener("127.0.0.1:-1"), "listeners[1].address", {"-1", "0 to 65535"}},
+      {Listener("127.0.0.1:http"), "listeners[1].address", {"http"}},
+      {Listener("127.0.0.1:000000000000080"), "listeners[1].address", {"0 to 65535"}},
+      {Listener("example.com:1"), "listeners[1].address", {"example.com", "IP address"}},
+      {Listener("::1:8470"), "listeners[1].address", {"brackets"}},
+      {Listener("[127.0.0.1]:1"), "listeners[1].address", {"not an IP address"}},
+      {Listener("127.1:1"), "listeners[1].address", {"not an IP address"}},
+      {Listener("dns:///127.0.0.1:1"), "listeners[1].address", {"not an IP address"}},
+  });
+}
+
+TEST(ListenersTest, UnixPathsFitTheSocketAddress) {
+  const std::string fits = "unix:/" + std::string(106, 'a');
+  EXPECT_EQ(ConfigOf(Listener(fits)).listeners[1].address, fits);
+  ExpectErrors({
+      {Listener(fits + "a"), "listeners[1].address", {"108 bytes", "above 107", "shorter"}},
+      {Listener("unix:"), "listeners[1].address", {"empty", "1 to 107"}},
+      {Listener("unix:gemmd.sock"), "listeners[1].address", {"gemmd.sock", "absolute"}},
+      {Listener("unix:/a b"), "listeners[1].address", {"\" \"", "letters"}},
+      {Listener("unix:/a%20b"), "listeners[1].address", {"\"%\""}},
+      {Listener("unix-abstract:"), "listeners[1].address", {"empty", "1 to 107"}},
+      {Listener("unix-abstract:" + std::string(108, 'a')), "listeners[1].address", {"107"}},
+      {Listener("unix-abstract:a\\000b"), "listeners[1].address", {"character"}},
+  });
+}
+
+TEST(ListenersTest, ModeIsForUnixPathsOnly) {
+  const Config config = ConfigOf(
+      "listeners { address: \"unix:/tmp/a\" unix_mode: 0600 }"
+      "listeners { address: \"unix:/tmp/b\" }");
+  EXPECT_EQ(config.listeners[1].unix_mode, 0600);
+  EXPECT_EQ(config.listeners[2].unix_mode, 0660);
+  ExpectErrors({
+      {"listeners { address: \"unix:/tmp/a\" unix_mode: 660 }",
+       "listeners[1].unix_mode",
+       {"660", "511", "0660"}},
+      {"listeners { address: \"unix:/tmp/a\" unix_mode: -1 }", "listeners[1].unix_mode", {"-1"}},
+      {"listeners { address: \"127.0.0.1:1\" unix_mode: 0600 }",
+       "listeners[1].unix_mode",
+       {"384", "no file", "remove"}},
+      {"listeners { address: \"unix-abstract:a\" unix_mode: 0600 }",
+       "listeners[1].unix_mode",
+       {"no file"}},
+  });
+}
+
+TEST(ListenersTest, AddressesAreUniqueExceptFreePorts) {
+  EXPECT_EQ(ConfigOf(Listener("127.0.0.1:0")).listeners.size(), 2);
+  ExpectErrors({{Listener("127.0.0.1:5") + Listener("127.0.0.1:5"),
+                 "listeners[2].address",
+                 {"127.0.0.1:5", "taken"}}});
+}
+
+TEST(ListenersTest, AtLeastOneIsNeeded) {
+  EXPECT_THAT(std::string(ParseConfig("").status().message()),
+              AllOf(testing::StartsWith("listeners: none given"), HasSubstr("--listen")));
+}
+
+}  // namespace
+}  // namespace gemmd::server

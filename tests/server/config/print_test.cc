@@ -1,0 +1,76 @@
+#include "tests/server/config/config_testing.h"
+
+namespace gemmd::server {
+namespace {
+
+void ExpectSame(const Config& a, const Config& b) {
+  EXPECT_EQ(a.listeners, b.listeners);
+  EXPECT_EQ(a.devices, b.devices);
+  EXPECT_EQ(a.tenants, b.tenants);
+  EXPECT_EQ(a.session, b.session);
+  EXPECT_EQ(a.scheduler, b.scheduler);
+  EXPECT_EQ(a.drain, b.drain);
+  EXPECT_EQ(a.share, b.share);
+  EXPECT_EQ(a.metrics_address, b.metrics_address);
+  EXPECT_EQ(a.log, b.log);
+}
+
+void ExpectRoundTrip(const Config& config) {
+  const std::string text = PrintConfig(config);
+  const auto parsed = ParseConfig(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status() << "\n" << text;
+  ExpectSame(*parsed, config);
+}
+
+TEST(PrintTest, DefaultsRoundTrip) { ExpectRoundTrip(ConfigOf("")); }
+
+TEST(PrintTest, DefaultsAreShown) {
+  const std::string text = PrintConfig(ConfigOf(""));
+  for (const char* line :
+       {"name: \"cpu:0\"", "name: \"default\"", "max_ops: 4096", "max_message_bytes: 4194304",
+        "default_ttl_ms: 30000", "lookahead_us: 2000", "notice_ms: 1000"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
+}
+
+TEST(PrintTest, EverythingSetRoundTrips) {
+  ExpectRoundTrip(ConfigOf(R"pb(
+    listeners { address: "unix:/tmp/a" tenant: "b" unix_mode: 0600 }
+    listeners { address: "unix-abstract:a" tenant: "b" }
+    devices {
+      name: "cpu:1"
+      memory_bytes: 77
+      threads: 2
+      disabled_kernels: [ "x", "y" ]
+    }
+    tenants { name: "default" weight: 0.1 }
+    tenants {
+      name: "b"
+      weight: 3.3333333333333335
+      limits {
+        max_ops: 1
+        max_inline_bytes: 2
+        max_sessions: 3
+        max_buffers: 4
+        max_buffer_bytes: 5
+        max_plans: 6
+        max_queued_programs: 7
+        max_streams: 8
+        window_batches: 9
+        window_bytes: 10
+        idempotency_entries: 11
+        max_program_ms: 12
+      }
+    }
+    limits { max_message_bytes: 70000 max_buffer_bytes: 99 }
+    session { default_ttl_ms: 20 min_ttl_ms: 10 max_ttl_ms: 30 default_grace_ms: 40 }
+    scheduler { lookahead_us: 11 aging_ms: 12 inline_below_us: 13 }
+    drain { notice_ms: 14 limit_ms: 15 }
+    share { disabled: true socket_path: "/tmp/s" }
+    metrics { address: "127.0.0.1:1" }
+    log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }
+  )pb"));
+}
+
+}  // namespace
+}  // namespace gemmd::server

@@ -1,0 +1,149 @@
+// A device that does nothing until the test says so: programs pile up on its stream, and the test
+// completes them.
+
+#ifndef GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
+#define GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "kernels/backend.h"
+
+namespace gemmd::server {
+
+class FakeMemory final : public kernels::Memory {
+ public:
+  FakeMemory(int64_t size, kernels::MemoryKind kind) : bytes_(size), kind_(kind) {}
+  int64_t size_bytes() const override { return static_cast<int64_t>(bytes_.size()); }
+  kernels::MemoryKind kind() const override { return kind_; }
+  std::byte* address() const override { return const_cast<std::byte*>(bytes_.data()); }
+  absl::Status CopyIn(int64_t, absl::Span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Status CopyOut(int64_t, absl::Span<std::byte>) const override { return absl::OkStatus(); }
+  int shared_fd() const override { return -1; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  kernels::MemoryKind kind_;
+};
+
+class FakeProgram final : public kernels::Program {
+ public:
+  explicit FakeProgram(double seconds, size_t steps = 1) : seconds_(seconds) {
+    for (size_t i = 0; i < steps; ++i) {
+      steps_.push_back({.op = "matmul",
+                        .dtype = kernels::DType::kF32,
+                        .choice = {.kernel = "fake_f32", .estimated_seconds = seconds / steps},
+                        .flops = 1,
+                        .bytes = 1});
+    }
+  }
+  absl::Span<const Step> steps() const override { return steps_; }
+  double estimated_seconds() const override { return seconds_; }
+
+ private:
+  double seconds_;
+  std::vector<Step> steps_;
+};
+
+// What the stream was given and has not been told to complete. Outlives its backend.
+class FakeDevice {
+ public:
+  struct Launched {
+    std::shared_ptr<const kernels::Program> program;
+    kernels::Bindings bindings;
+    kernels::Stream::Done done;
+  };
+
+  void Add(Launched launched) {
+    absl::MutexLock lock(&mutex_);
+    launched_.push_back(std::move(launched));
+    ++total_;
+  }
+  int pending() const {
+    absl::MutexLock lock(&mutex_);
+    return static_cast<int>(launched_.size());
+  }
+  int total() const {
+    absl::MutexLock lock(&mutex_);
+    return total_;
+  }
+  // Completes the oldest as having taken `seconds` (its estimate when negative). False when nothing
+  // is launched.
+  bool CompleteOne(double seconds = -1, absl::Status status = absl::OkStatus()) {
+    Launched next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (launched_.empty()) return false;
+      next = std::move(launched_.front());
+      launched_.pop_front();
+    }
+    kernels::LaunchResult result;
+    result.status = std::move(status);
+    result.started = absl::Now();
+    result.device_seconds = seconds < 0 ? next.program->estimated_seconds() : seconds;
+    std::move(next.done)(std::move(result));
+    return true;
+  }
+  void CompleteAll() {
+    while (CompleteOne()) {
+    }
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::deque<Launched> launched_ ABSL_GUARDED_BY(mutex_);
+  int total_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class FakeBackend final : public kernels::Backend {
+ public:
+  explicit FakeBackend(FakeDevice& device, std::string name = "fake:0") : device_(device) {
+    info_.name = std::move(name);
+    info_.memory_bytes = int64_t{1} << 30;
+  }
+  const kernels::DeviceInfo& info() const override { return info_; }
+  absl::Span<const kernels::KernelInfo> kernels() const override { return {}; }
+  absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
+                                                            kernels::MemoryKind kind) override {
+    if (size > info_.memory_bytes) return absl::ResourceExhaustedError("the device is full");
+    return std::make_unique<FakeMemory>(size, kind);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Memory>> ImportShared(int, int64_t size) override {
+    return std::make_unique<FakeMemory>(size, kernels::MemoryKind::kHostShared);
+  }
+  absl::StatusOr<std::shared_ptr<const kernels::Program>> Compile(
+      absl::Span<const kernels::Op> ops) override {
+    return std::make_shared<FakeProgram>(1e-3 * ops.size(), ops.size());
+  }
+  std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
+    return {};
+  }
+  std::unique_ptr<kernels::Stream> CreateStream(const kernels::StreamOptions&) override {
+    return std::make_unique<FakeStream>(device_);
+  }
+
+ private:
+  class FakeStream final : public kernels::Stream {
+   public:
+    explicit FakeStream(FakeDevice& device) : device_(device) {}
+    ~FakeStream() override { device_.CompleteAll(); }
+    void Launch(std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings,
+                Done done) override {
+      device_.Add({std::move(program), std::move(bindings), std::move(done)});
+    }
+
+   private:
+    FakeDevice& device_;
+  };
+
+  FakeDevice& device_;
+  kernels::DeviceInfo info_;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_

@@ -1,0 +1,187 @@
+#include "server/engine/lane.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/engine/reason.h"
+#include "tests/server/engine/fake_backend.h"
+#include "tests/server/engine/fake_clock.h"
+
+namespace gemmd::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class LaneTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Job> Make(double seconds, const std::string& name) {
+    auto job = std::make_shared<Job>();
+    job->program = std::make_shared<FakeProgram>(seconds);
+    job->tenant = &tenant_;
+    job->session_key = 1;
+    job->done = [this, name](JobResult result) {
+      absl::MutexLock lock(&mutex_);
+      answered_.push_back(name + ":" + absl::StatusCodeToString(result.status.code()));
+      last_ = result.status;
+    };
+    return job;
+  }
+  std::shared_ptr<Job> Submit(double seconds, const std::string& name) {
+    auto job = Make(seconds, name);
+    EXPECT_TRUE(lane_.Submit(job).ok());
+    return job;
+  }
+  std::vector<std::string> answered() {
+    absl::MutexLock lock(&mutex_);
+    return answered_;
+  }
+
+  FakeDevice device_;
+  FakeBackend backend_{device_};
+  FakeClock clock_;
+  Metrics metrics_{"test"};
+  Tenant tenant_{0, {}};
+  absl::Mutex mutex_;
+  std::vector<std::string> answered_;
+  absl::Status last_;
+  Lane lane_{backend_, {.lookahead = absl::Milliseconds(2)}, clock_, metrics_};
+};
+
+TEST_F(LaneTest, LaunchesAtOnceAndAnswersWhenDone) {
+  Submit(0.001, "a");
+  EXPECT_EQ(device_.pending(), 1);
+  EXPECT_THAT(answered(), IsEmpty());
+  device_.CompleteOne();
+  EXPECT_THAT(answered(), ElementsAre("a:OK"));
+  EXPECT_EQ(lane_.stats().completed, 1);
+  EXPECT_DOUBLE_EQ(lane_.stats().busy_seconds, 0.001);
+}
+
+TEST_F(LaneTest, LooksAheadByEstimatedTimeAndNoFurther) {
+  for (int i = 0; i < 10; ++i) Submit(0.001, "x");
+  EXPECT_EQ(device_.pending(), 2);  // 2 ms of look-ahead
+  EXPECT_EQ(lane_.stats().queued, 8);
+  device_.CompleteOne();
+  EXPECT_EQ(device_.pending(), 2);
+}
+
+TEST_F(LaneTest, LetsOneProgramThroughHoweverLong) {
+  Submit(5.0, "long");
+  Submit(0.001, "short");
+  EXPECT_EQ(device_.pending(), 1);
+  device_.CompleteOne();
+  EXPECT_EQ(device_.pending(), 1);
+  device_.CompleteOne();
+  EXPECT_THAT(answered(), ElementsAre("long:OK", "short:OK"));
+}
+
+TEST_F(LaneTest, EstimatesFollowWhatProgramsReallyTook) {
+  for (int i = 0; i < 100; ++i) {
+    Submit(0.001, "x");
+    device_.CompleteOne(0.0001);  // ten times faster than the model says
+  }
+  for (int i = 0; i < 30; ++i) Submit(0.001, "y");
+  EXPECT_GE(device_.pending(), 15);  // 2 ms hold about 20 of 0.1 ms
+}
+
+TEST_F(LaneTest, CancelTakesOutWhatHasNotStarted) {
+  Submit(0.005, "running");
+  auto waiting = Submit(0.005, "waiting");
+  lane_.Cancel(waiting, absl::CancelledError("no"));
+  EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED"));
+  lane_.Cancel(waiting, absl::CancelledError("twice"));
+  device_.CompleteAll();
+  EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED", "running:OK"));
+  EXPECT_EQ(device_.total(), 1);
+}
+
+TEST_F(LaneTest, CancelLeavesWhatHasStarted) {
+  auto running = Submit(0.001, "running");
+  lane_.Cancel(running, absl::CancelledError("late"));
+  EXPECT_THAT(answered(), IsEmpty());
+  device_.CompleteOne();
+  EXPECT_THAT(answered(), ElementsAre("running:OK"));
+}
+
+TEST_F(LaneTest, RefusesWhatCannotFinishInTime) {
+  Submit(0.5, "ahead");
+  auto job = Make(0.1, "late");
+  job->deadline = clock_.Now() + absl::Milliseconds(300);
+  const absl::Status refused = lane_.Submit(job);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(refused), "DEADLINE");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("nothing ran"));
+  device_.CompleteAll();
+  EXPECT_THAT(answered(), ElementsAre("ahead:OK"));
+}
+
+TEST_F(LaneTest, DropsWhatIsLateWhenItsTurnComes) {
+  Submit(0.005, "ahead");
+  auto job = Make(0.001, "late");
+  job->deadline = clock_.Now() + absl::Milliseconds(20);
+  ASSERT_TRUE(lane_.Submit(job).ok());
+  clock_.Advance(absl::Milliseconds(30));
+  device_.CompleteAll();
+  EXPECT_EQ(device_.total(), 1);
+  EXPECT_THAT(answered(), ::testing::UnorderedElementsAre("ahead:OK", "late:DEADLINE_EXCEEDED"));
+}
+
+TEST_F(LaneTest, AFailureStopsWhatStandsBehindItInItsChain) {
+  auto chain = std::make_shared<Chain>();
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (int i = 0; i < 3; ++i) {
+    auto job = Make(0.005, std::string(1, 'a' + i));
+    job->chain = chain;
+    job->chain_position = i;
+    ASSERT_TRUE(lane_.Submit(job).ok());
+  }
+  Submit(0.005, "free");
+  device_.CompleteOne(0.005, absl::InternalError("fault"));
+  device_.CompleteAll();
+  EXPECT_THAT(answered(),
+              ::testing::UnorderedElementsAre("a:INTERNAL", "b:ABORTED", "c:ABORTED", "free:OK"));
+}
+
+TEST_F(LaneTest, EndingASessionAnswersItsQueuedPrograms) {
+  Submit(0.005, "running");
+  Submit(0.005, "waiting");
+  lane_.CancelSession(1, absl::CancelledError("session ended"));
+  EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED"));
+  device_.CompleteAll();
+  EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED", "running:OK"));
+}
+
+TEST_F(LaneTest, StopAnswersEverything) {
+  Submit(0.005, "running");
+  Submit(0.005, "waiting");
+  lane_.Stop();
+  EXPECT_THAT(answered(), ElementsAre("waiting:UNAVAILABLE", "running:OK"));
+  EXPECT_EQ(lane_.Submit(Make(0.001, "after")).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(LaneTest, ManyThreadsSubmittingAndOneCompletingLoseNothing) {
+  constexpr int kThreads = 4, kEach = 500;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) Submit(0.0001, "x");
+    });
+  }
+  while (lane_.stats().completed < kThreads * kEach) {
+    if (!device_.CompleteOne()) std::this_thread::yield();
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(answered().size(), kThreads * kEach);
+  EXPECT_EQ(lane_.stats().queued, 0);
+  EXPECT_EQ(lane_.stats().launched, 0);
+  EXPECT_EQ(lane_.stats().queued_seconds, 0.0);
+}
+
+}  // namespace
+}  // namespace gemmd::server

@@ -1,0 +1,111 @@
+#include "server/engine/share_listen.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/server/engine/share_client.h"
+
+namespace gemmd::server {
+namespace {
+
+class ShareListenTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/gemmd_share_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    path_ = folder_ + "/share.sock";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Leaves a socket's file with nobody behind it, as a killed server does.
+  void LeaveStaleSocket() {
+    const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path_.data(), path_.size());
+    ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(ShareListenTest, AbstractNamesAreRandom) {
+  const auto a = ShareListener::Bind("");
+  const auto b = ShareListener::Bind("");
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_TRUE(a->address().starts_with("unix-abstract:gemmd-"));
+  EXPECT_NE(a->address(), b->address());
+  EXPECT_TRUE(ShareClient(a->address()).connected());
+}
+
+TEST_F(ShareListenTest, FileHasModeWhateverTheUmask) {
+  const mode_t before = umask(0077);
+  const auto narrow = ShareListener::Bind(path_);
+  umask(0);
+  const auto wide = ShareListener::Bind(path_ + "2");
+  umask(before);
+  ASSERT_TRUE(narrow.ok() && wide.ok());
+  EXPECT_EQ(narrow->address(), "unix:" + path_);
+  EXPECT_TRUE(ShareClient(narrow->address()).connected());
+  for (const std::string& path : {path_, path_ + "2"}) {
+    struct stat file = {};
+    ASSERT_EQ(lstat(path.c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777, 0660);
+  }
+}
+
+TEST_F(ShareListenTest, FileIsRemovedAtTheEnd) {
+  { const auto listener = ShareListener::Bind(path_); }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(ShareListenTest, StaleSocketIsReplaced) {
+  LeaveStaleSocket();
+  const auto listener = ShareListener::Bind(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_TRUE(ShareClient("unix:" + path_).connected());
+}
+
+TEST_F(ShareListenTest, LiveSocketIsKept) {
+  const auto first = ShareListener::Bind(path_);
+  ASSERT_TRUE(first.ok());
+  const auto second = ShareListener::Bind(path_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(ShareClient("unix:" + path_).connected());
+}
+
+TEST_F(ShareListenTest, OtherFilesAreKept) {
+  std::ofstream(path_) << "precious";
+  EXPECT_EQ(ShareListener::Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::filesystem::file_size(path_), 8);
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/etc/passwd", path_);
+  EXPECT_EQ(ShareListener::Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+}
+
+TEST_F(ShareListenTest, SuccessorsFileIsNotRemoved) {
+  auto first = ShareListener::Bind(path_);
+  ASSERT_TRUE(first.ok());
+  std::filesystem::rename(path_, path_ + ".old");
+  const auto second = ShareListener::Bind(path_);
+  ASSERT_TRUE(second.ok());
+  { const ShareListener ends = *std::move(first); }
+  EXPECT_TRUE(ShareClient("unix:" + path_).connected());
+}
+
+TEST_F(ShareListenTest, PathsThatCannotBeAreErrors) {
+  EXPECT_EQ(ShareListener::Bind("/" + std::string(107, 'a')).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ShareListener::Bind(folder_ + "/missing/share.sock").status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace gemmd::server

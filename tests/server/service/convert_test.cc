@@ -1,0 +1,192 @@
+#include "server/service/convert.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "server/engine/reason.h"
+#include "server/service/page.h"
+#include "server/service/status.h"
+#include "tests/server/engine/state_fixture.h"
+
+namespace gemmd::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ConvertTest : public StateTest {
+ protected:
+  ConvertTest() {
+    session_ = Open(*red_);
+    plain_ = AddBuffer(*session_);
+    BufferSpec spec{.size_bytes = 64, .dtype = kernels::DType::kBF16};
+    spec.shape = kernels::MakeDims({4, 8});
+    typed_ = *session_->AddBuffer(
+        {.buffer = *Buffer::Create(*red_, *state_->devices()[0], spec, clock_.Now())});
+  }
+
+  v1::Tensor Tensor(const Handle& handle, const std::string& text) {
+    v1::Tensor tensor;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &tensor));
+    tensor.set_buffer_id(ToBytes(handle));
+    return tensor;
+  }
+  absl::StatusOr<ConvertedOps> Convert(const v1::Op& op) {
+    SlotTable slots(*session_);
+    google::protobuf::RepeatedPtrField<v1::Op> ops;
+    *ops.Add() = op;
+    return ConvertOps(ops, 10, slots);
+  }
+  absl::StatusOr<ConvertedOps> ConvertFill(const v1::Tensor& tensor) {
+    v1::Op op;
+    *op.mutable_fill()->mutable_dst() = tensor;
+    return Convert(op);
+  }
+  std::string ErrorOf(const v1::Tensor& tensor) {
+    return std::string(ConvertFill(tensor).status().message());
+  }
+
+  std::shared_ptr<Session> session_;
+  Handle plain_, typed_;
+};
+
+TEST_F(ConvertTest, ATypedBufferLendsItsTypeAndShape) {
+  const auto converted = ConvertFill(Tensor(typed_, ""));
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto& dst = std::get<kernels::FillOp>(converted->ops[0]).dst;
+  EXPECT_EQ(dst.dtype, kernels::DType::kBF16);
+  EXPECT_EQ(dst.shape, kernels::MakeDims({4, 8}));
+  EXPECT_EQ(dst.strides, kernels::MakeDims({8, 1}));
+}
+
+TEST_F(ConvertTest, AnUntypedBufferNeedsThemSpelledOut) {
+  EXPECT_THAT(ErrorOf(Tensor(plain_, "")), HasSubstr("ops[0].fill.dst: dtype is unspecified"));
+  EXPECT_THAT(ErrorOf(Tensor(plain_, "dtype: DTYPE_F32")), HasSubstr("shape is empty"));
+}
+
+TEST_F(ConvertTest, ViewsKeepOffsetShapeAndStrides) {
+  const auto converted = ConvertFill(
+      Tensor(plain_, "dtype: DTYPE_F32 offset_bytes: 16 shape: [2, 3] strides: [1, 2]"));
+  ASSERT_TRUE(converted.ok());
+  const auto& dst = std::get<kernels::FillOp>(converted->ops[0]).dst;
+  EXPECT_EQ(dst.offset_bytes, 16);
+  EXPECT_EQ(dst.strides, kernels::MakeDims({1, 2}));
+}
+
+TEST_F(ConvertTest, ErrorsNameTheField) {
+  EXPECT_THAT(ErrorOf(Tensor(plain_, "dtype: DTYPE_F32 shape: [1, 1, 1, 1]")),
+              HasSubstr("ops[0].fill.dst: shape has rank 4, limit 3"));
+  EXPECT_THAT(ErrorOf(v1::Tensor()), HasSubstr("buffer_id has 0 bytes, not 16"));
+  v1::Tensor unknown = Tensor(plain_, "shape: [1]");
+  unknown.set_dtype(static_cast<v1::DType>(77));
+  EXPECT_THAT(ErrorOf(unknown), HasSubstr("dtype 77 is not known"));
+}
+
+TEST_F(ConvertTest, AMissingTensorIsNamed) {
+  v1::Op op;
+  op.mutable_matmul();
+  EXPECT_THAT(std::string(Convert(op).status().message()), HasSubstr("ops[0].matmul.a: missing"));
+  EXPECT_THAT(std::string(Convert(v1::Op()).status().message()), HasSubstr("ops[0] has no kind"));
+}
+
+TEST_F(ConvertTest, AnUnknownBufferKeepsItsReason) {
+  const auto status = ConvertFill(Tensor(NewHandle(), "dtype: DTYPE_F32 shape: [1]")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(status), "BUFFER_GONE");
+}
+
+TEST_F(ConvertTest, HostileShapesConvertWithoutHarmAndAreRefusedByValidation) {
+  for (const char* shape : {"[9223372036854775807, 9223372036854775807, 2]", "[-1, 5]",
+                            "[-9223372036854775808, -9223372036854775808]"}) {
+    v1::Op op;
+    *op.mutable_fill()->mutable_dst() =
+        Tensor(plain_, std::string("dtype: DTYPE_F32 shape: ") + shape);
+    SlotTable slots(*session_);
+    google::protobuf::RepeatedPtrField<v1::Op> ops;
+    *ops.Add() = op;
+    auto converted = ConvertOps(ops, 10, slots);
+    ASSERT_TRUE(converted.ok());
+    auto use = state_->sessions().Use(*red_, ToBytes(session_->handle()));
+    EXPECT_EQ(CompileRun(*std::move(use), converted->ops, slots, {}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << shape;
+  }
+}
+
+TEST_F(ConvertTest, MatmulDefaultsAlphaToOneAndKeepsAnExplicitZero) {
+  v1::Op op;
+  auto* matmul = op.mutable_matmul();
+  *matmul->mutable_a()->mutable_values() = Tensor(typed_, "");
+  *matmul->mutable_b()->mutable_values() = Tensor(typed_, "");
+  *matmul->mutable_d() = Tensor(plain_, "dtype: DTYPE_F32 shape: [4, 4]");
+  EXPECT_EQ(std::get<kernels::MatmulOp>(Convert(op)->ops[0]).alpha, 1.0f);
+  matmul->set_alpha(0);
+  EXPECT_EQ(std::get<kernels::MatmulOp>(Convert(op)->ops[0]).alpha, 0.0f);
+}
+
+TEST_F(ConvertTest, ReadsAndWritesAreNumberedInOrder) {
+  google::protobuf::RepeatedPtrField<v1::Op> ops;
+  for (int i = 0; i < 2; ++i) {
+    *ops.Add()->mutable_read()->mutable_src() = Tensor(typed_, "");
+    auto* write = ops.Add()->mutable_write();
+    *write->mutable_dst() = Tensor(typed_, "");
+    write->set_data(std::string(3, 'x'));
+  }
+  SlotTable slots(*session_);
+  const auto converted = ConvertOps(ops, 10, slots);
+  ASSERT_TRUE(converted.ok());
+  EXPECT_EQ(std::get<kernels::ReadOp>(converted->ops[2]).output, 1);
+  EXPECT_EQ(std::get<kernels::WriteOp>(converted->ops[3]).input, 1);
+  EXPECT_EQ(converted->inputs.size(), 2);
+  EXPECT_EQ(ConvertOps(ops, 3, slots).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+absl::StatusOr<BufferSpec> Spec(v1::DType dtype, std::vector<int64_t> shape, int64_t size) {
+  google::protobuf::RepeatedField<int64_t> dims(shape.begin(), shape.end());
+  return ConvertSpec(dtype, dims, size);
+}
+
+TEST(ConvertSpecTest, DtypeAndShapeGiveTheSize) {
+  EXPECT_EQ(Spec(v1::DTYPE_BF16, {3, 5}, 0)->size_bytes, 30);
+  EXPECT_EQ(Spec(v1::DTYPE_BF16, {3, 5}, 64)->size_bytes, 64);
+  EXPECT_EQ(Spec(v1::DTYPE_UNSPECIFIED, {}, 7)->size_bytes, 7);
+}
+
+TEST(ConvertSpecTest, WhatDisagreesOrOverflowsIsRefused) {
+  for (const auto& bad : {Spec(v1::DTYPE_BF16, {3, 5}, 29), Spec(v1::DTYPE_UNSPECIFIED, {3}, 100),
+                          Spec(v1::DTYPE_UNSPECIFIED, {}, 0), Spec(v1::DTYPE_UNSPECIFIED, {}, -1),
+                          Spec(v1::DTYPE_F32, {INT64_MAX, 2}, 0), Spec(v1::DTYPE_F32, {-1}, 0),
+                          Spec(v1::DTYPE_F32, {0}, 0), Spec(v1::DTYPE_F32, {1, 1, 1, 1}, 0),
+                          Spec(static_cast<v1::DType>(9), {1}, 0)}) {
+    EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(PageTest, GoesThroughAListAndEnds) {
+  auto page = ConvertPage(2, "");
+  EXPECT_EQ(NextToken(*page, 5), "2");
+  page = ConvertPage(2, "4");
+  EXPECT_EQ(page->skip, 4);
+  EXPECT_EQ(NextToken(*page, 5), "");
+  EXPECT_FALSE(ConvertPage(1001, "").ok());
+  EXPECT_FALSE(ConvertPage(-1, "").ok());
+  EXPECT_FALSE(ConvertPage(1, "x").ok());
+  EXPECT_FALSE(ConvertPage(1, "-5").ok());
+}
+
+TEST(StatusTest, KeepsCodesAndCutsLongMessages) {
+  const grpc::Status status = ToGrpc(absl::DataLossError(std::string(10000, 'x')));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(status.error_message().size(), 4096);
+  EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
+}
+
+TEST(DurationTest, RoundTrips) {
+  for (absl::Duration d : {absl::Milliseconds(1500), absl::ZeroDuration(), absl::Hours(5)}) {
+    EXPECT_EQ(FromProto(ToProto(d)), d);
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::server
