@@ -1,0 +1,27 @@
+# The CUDA toolkit, for builds that have it. Kernels use sm_90a instructions (wgmma, setmaxnreg), so that is all they are
+# built for. The runtime is linked statically and the driver is asked for its entry points at run time: a binary starts on
+# a machine with no GPU, and says so.
+
+if(GEMMD_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(GEMMD_NVCC nvcc PATHS /usr/local/cuda/bin REQUIRED)
+  set(CMAKE_CUDA_COMPILER ${GEMMD_NVCC})
+endif()
+set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below: CMake's list has no such suffix for every version
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+
+# gemmd_cuda_kernels(NAME SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil
+function(gemmd_cuda_kernels name)
+  cmake_parse_arguments(ARG "" "" "SRCS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE
+    -gencode=arch=compute_90a,code=sm_90a -O3 --expt-relaxed-constexpr -Xptxas=--warn-on-spills,--register-usage-level=10
+    -Xcompiler=-Wall)
+  target_link_libraries(${name} PUBLIC CUDA::cudart_static)
+endfunction()
