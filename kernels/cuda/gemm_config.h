@@ -10,10 +10,11 @@
 #define GEMMD_KERNELS_CUDA_GEMM_CONFIG_H_
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace gemmd::kernels::cuda {
 
-inline constexpr int kBlockK = 128;         // elements of k a stage; also the scales' block
+inline constexpr int kBlockK = 128;           // elements of k a stage; also the scales' block
 inline constexpr int kMaxSmemBytes = 232448;  // sm_90, opt-in limit of one block
 inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM together
 inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
@@ -23,15 +24,17 @@ enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
 struct GemmConfig {
   GemmFamily family = GemmFamily::kTiled;
-  int rows = 128;       // row-side tile: a multiple of 64 * groups
-  int cols = 128;       // column-side tile: a multiple of 8
-  int groups = 2;       // math warpgroups; each owns rows / groups rows
-  int stages = 4;       // depth of the TMA ring, one k block each
-  int share_cols = 1;   // CTAs of a cluster, neighbours along the rows, that share a column-side tile
-  int share_rows = 1;   // CTAs of a cluster, neighbours along the columns, that share a row-side tile
+  int rows = 128;  // row-side tile: a multiple of 64 * groups
+  int cols = 128;  // column-side tile: a multiple of 8
+  int groups = 2;  // math warpgroups; each owns rows / groups rows
+  int stages = 4;  // depth of the TMA ring, one k block each
+  int share_cols =
+      1;  // CTAs of a cluster, neighbours along the rows, that share a column-side tile
+  int share_rows =
+      1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
-  int col_halves = 1;   // 2: the column side is multiplied in two halves, to save registers
-  int store_halves = 1; // 2: the result is staged in two halves, to save shared memory
+  int col_halves = 1;    // 2: the column side is multiplied in two halves, to save registers
+  int store_halves = 1;  // 2: the result is staged in two halves, to save shared memory
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -43,7 +46,13 @@ struct GemmConfig {
   constexpr int row_subs() const { return rows / (64 * groups); }
   constexpr int sub_cols() const { return cols / col_halves; }
 
-  constexpr int producer_threads() const { return skinny() ? 32 : 128; }
+  // Two math warpgroups with many registers take them from a producer of a whole warpgroup, as
+  // setmaxnreg moves them; else one producer warp will do.
+  constexpr bool moves_registers() const {
+    return groups == 2 &&
+           result_regs() + (double_accumulators() ? 2 : 1) * accumulator_regs() > 100;
+  }
+  constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
   constexpr int math_threads() const { return groups * 128; }
   constexpr int threads() const { return math_threads() + producer_threads(); }
 
@@ -52,13 +61,17 @@ struct GemmConfig {
   constexpr int accumulator_regs() const { return sub_cols() / 2; }
   // With room for two sets, the next multiplication is issued before the last one is promoted.
   constexpr bool double_accumulators() const {
-    return result_regs() + 2 * accumulator_regs() <= (skinny() ? 160 / ctas_per_sm + 0 : 192);
+    return result_regs() + 2 * accumulator_regs() <= 192 / ctas_per_sm;
   }
 
   // Rows of B's scales that one tile may touch.
   constexpr int b_scale_rows() const {
     const int width = block_n();
-    const int step = width % 128 == 0 ? 128 : width % 64 == 0 ? 64 : width % 32 == 0 ? 32 : width % 16 == 0 ? 16 : 8;
+    const int step = width % 128 == 0  ? 128
+                     : width % 64 == 0 ? 64
+                     : width % 32 == 0 ? 32
+                     : width % 16 == 0 ? 16
+                                       : 8;
     return (128 - step + width + 127) / 128;
   }
 
@@ -75,23 +88,43 @@ struct GemmConfig {
     const int bytes = (skinny() ? 64 : cols / store_halves) * 2;
     return bytes % 32 == 0 ? bytes + 16 : bytes;
   }
-  constexpr int store_bytes() const {
-    // tiled: 16 rows for each warp; skinny: [cols] rows of 64 for each warpgroup.
-    return (skinny() ? groups * cols : groups * 64) * store_pitch();
+  static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
+  constexpr int store_group_bytes() const {
+    // tiled: 16 rows for each warp; skinny: [cols] rows of 64, or at least 8 of them in FP32.
+    if (!skinny()) return 64 * store_pitch();
+    return cols > 8 ? cols * store_pitch() : 8 * kSkinnyPitchF32;
   }
+  constexpr int store_bytes() const { return groups * store_group_bytes(); }
   constexpr int smem_bytes() const {
     const int barriers = stages * 16;
-    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 + barriers;
+    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
+           barriers;
   }
   // Partial results of a tile, FP32, kept in the ring while a cluster adds them up.
   constexpr bool splits() const { return rows * cols * 4 <= stages * stage_bytes(); }
 };
 
-constexpr bool operator==(const GemmConfig& x, const GemmConfig& y) {
-  return x.family == y.family && x.rows == y.rows && x.cols == y.cols && x.groups == y.groups &&
-         x.stages == y.stages && x.share_cols == y.share_cols && x.share_rows == y.share_rows &&
-         x.ctas_per_sm == y.ctas_per_sm && x.col_halves == y.col_halves &&
-         x.store_halves == y.store_halves;
+// nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
+constexpr uint64_t Encode(const GemmConfig& c) {
+  uint64_t code = 0;
+  for (int field : {static_cast<int>(c.family), c.groups, c.stages, c.share_cols, c.share_rows,
+                    c.ctas_per_sm, c.col_halves, c.store_halves}) {
+    code = code << 5 | field;
+  }
+  return (code << 9 | c.rows) << 9 | c.cols;
+}
+constexpr GemmConfig Decode(uint64_t code) {
+  GemmConfig c;
+  c.cols = code & 511;
+  c.rows = code >> 9 & 511;
+  code >>= 18;
+  for (int* field : {&c.store_halves, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
+                     &c.stages, &c.groups}) {
+    *field = code & 31;
+    code >>= 5;
+  }
+  c.family = static_cast<GemmFamily>(code);
+  return c;
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -13,14 +13,14 @@
 namespace gemmd::kernels::cuda {
 
 // Everything a launch needs beside the config. Passed to the kernel by value.
-struct alignas(64) GemmLaunch {
+struct GemmLaunch {
   CUtensorMap row_map;    // row side [k, rows, batch], box 128 x rows / share_rows
   CUtensorMap col_map;    // column side [k, cols, batch], box 128 x cols / share_cols
   CUtensorMap scale_map;  // A's scales [m, ceil(k/128), batch], box block_m x 1
   Fp8GemmArgs args;
-  int split = 1;   // CTAs of a cluster that divide k among them
-  int raster = 8;  // row-side tiles in a band of the tile order
-  int clusters = 1;  // clusters in the grid; grid = clusters * multicast * split
+  int split = 1;              // CTAs of a cluster that divide k among them
+  int raster = 8;             // row-side tiles in a band of the tile order
+  int clusters = 1;           // clusters in the grid; grid = clusters * multicast * split
   bool programmatic = false;  // launch may overlap the previous kernel's end
 };
 

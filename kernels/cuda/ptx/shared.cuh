@@ -1,0 +1,34 @@
+// Shared memory by 32-bit address: PTX ISA 9.7.9.8 ld, 9.7.9.11 st.
+
+#ifndef GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_
+#define GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_
+
+#include <cstdint>
+
+namespace gemmd::kernels::cuda::ptx {
+
+__device__ __forceinline__ float LoadShared(uint32_t address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ float2 LoadShared2(uint32_t address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void StoreShared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
+__device__ __forceinline__ void StoreShared4(uint32_t address, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
+}  // namespace gemmd::kernels::cuda::ptx
+
+#endif  // GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_

@@ -1,0 +1,44 @@
+// Warp and warpgroup instructions: setmaxnreg (PTX ISA 9.7.19.5), named barriers (9.7.13.1),
+// stmatrix (9.7.14.5.16).
+
+#ifndef GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
+#define GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
+
+#include <cstdint>
+
+namespace gemmd::kernels::cuda::ptx {
+
+template <int kRegisters>
+__device__ __forceinline__ void SetMaxRegistersUp() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void SetMaxRegistersDown() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Named barrier `id` (1..15) among `threads` threads.
+__device__ __forceinline__ void NamedBarrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Two 8x8 matrices of 2-byte elements. Lanes 0..7 give the row addresses of the first, 8..15 of
+// the second; each lane holds two neighbours of row lane/4 in each register.
+__device__ __forceinline__ void StMatrix2(uint32_t address, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(first), "r"(second)
+               : "memory");
+}
+
+// The same, transposed: the two elements land in neighbouring rows.
+__device__ __forceinline__ void StMatrix2Transposed(uint32_t address, uint32_t first,
+                                                    uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(first), "r"(second)
+               : "memory");
+}
+
+}  // namespace gemmd::kernels::cuda::ptx
+
+#endif  // GEMMD_KERNELS_CUDA_PTX_WARP_CUH_

@@ -1,0 +1,205 @@
+// From accumulators to D: alpha, C, bias and activation, rounding, staging in shared memory, and
+// copies of whole rows.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/ptx/copy.cuh"
+#include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90_fp8_tile.cuh"
+
+namespace gemmd::kernels::cuda {
+
+__device__ __forceinline__ uint32_t Pack2(float low, float high, OutType out) {
+  uint32_t packed;
+  if (out == OutType::kBF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  }
+  return packed;
+}
+
+__device__ __forceinline__ float LoadAs(const void* base, int64_t index, OutType type) {
+  switch (type) {
+    case OutType::kF32:
+      return static_cast<const float*>(base)[index];
+    case OutType::kBF16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(base)[index]);
+    default:
+      return __half2float(static_cast<const __half*>(base)[index]);
+  }
+}
+
+__device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type, float value) {
+  switch (type) {
+    case OutType::kF32:
+      static_cast<float*>(base)[index] = value;
+      break;
+    case OutType::kBF16:
+      static_cast<__nv_bfloat16*>(base)[index] = __float2bfloat16_rn(value);
+      break;
+    default:
+      static_cast<__half*>(base)[index] = __float2half_rn(value);
+  }
+}
+
+// One warpgroup's way to D. A chunk is 8 columns of the column side for the warpgroup's 64 rows:
+// four values a thread, at (row, col) = (16 warp + lane / 4, 2 (lane % 4)), its right neighbour,
+// and the same 8 rows further down.
+template <GemmConfig C>
+struct Epilogue {
+  const Fp8GemmArgs& args;
+  uint32_t staging;  // this warpgroup's
+  int warp;          // in the warpgroup
+  int lane;
+  int group;
+  Tile tile;
+  bool general;  // more than rounding to 16 bits is asked for
+  bool aligned;  // rows of D can be written by the copy engine
+
+  static constexpr int kPitch = C.store_pitch();
+  static constexpr int kChunks = C.cols / 8;
+  static constexpr int kStep = kChunks / C.store_halves;      // chunks that staging holds, rounded
+  static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;  // and in FP32
+  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : kPitch;
+
+  __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
+      : args(launch.args),
+        staging(smem.base + SmemLayout<C>::kStore + math_warp / 4 * C.store_group_bytes()),
+        warp(math_warp % 4),
+        lane(lane),
+        group(math_warp / 4) {
+    general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
+              args.bias != nullptr || args.relu;
+    aligned = args.ldd % 8 == 0 && args.n % 8 == 0 && args.d_batch % 8 == 0 &&
+              reinterpret_cast<uint64_t>(args.d) % 16 == 0;
+  }
+
+  // First row, on the row side, of the warpgroup's sub-tile.
+  __device__ int SubRow(int sub) const { return tile.row0 + (group * C.row_subs() + sub) * 64; }
+
+  // Before staging is written again: earlier copies have read it.
+  __device__ void Open() const {
+    ptx::BulkWaitRead();
+    if constexpr (C.skinny()) {
+      ptx::NamedBarrier(2 + group, 128);
+    } else {
+      __syncwarp();
+    }
+  }
+
+  // Rounds a chunk into staging; `first` is the chunk at the left edge of the staging area.
+  __device__ __forceinline__ void Stage(int chunk, int first, float4 v) const {
+    const uint32_t up = Pack2(v.x, v.y, args.out);
+    const uint32_t down = Pack2(v.z, v.w, args.out);
+    if constexpr (C.skinny()) {
+      // [cols][64]: the transposing store turns rows of n into runs along n.
+      const uint32_t at =
+          staging + ((chunk - first) * 8 + lane % 8) * kPitch + warp * 32 + lane / 8 % 2 * 16;
+      ptx::StMatrix2Transposed(at, up, down);
+    } else {
+      const uint32_t at = staging + (warp * 16 + lane % 16) * kPitch + (chunk - first) * 16;
+      ptx::StMatrix2(at, up, down);
+    }
+  }
+
+  // The same in FP32, for Finish.
+  __device__ __forceinline__ void StageF32(int chunk, int first, float4 v) const {
+    const int row = warp * 16 + lane / 4;
+    const int col = (chunk - first) * 8 + lane % 4 * 2;
+    if constexpr (C.skinny()) {
+      const uint32_t at = staging + col * kPitchF32 + row * 4;
+      ptx::StoreShared(at, v.x);
+      ptx::StoreShared(at + kPitchF32, v.y);
+      ptx::StoreShared(at + 32, v.z);
+      ptx::StoreShared(at + kPitchF32 + 32, v.w);
+    } else {
+      const uint32_t at = staging + row * kPitchF32 + col * 4;
+      ptx::StoreShared(at, v.x);
+      ptx::StoreShared(at + 4, v.y);
+      ptx::StoreShared(at + 8 * kPitchF32, v.z);
+      ptx::StoreShared(at + 8 * kPitchF32 + 4, v.w);
+    }
+  }
+
+  // What was staged in FP32 of chunks [first, last): alpha, C, bias, activation, D. Neighbouring
+  // lanes take neighbouring n.
+  __device__ void Finish(int sub, int first, int last) const {
+    const int width = (last - first) * 8;
+    if constexpr (C.skinny()) {
+      ptx::NamedBarrier(2 + group, 128);
+      for (int i = warp * 32 + lane; i < width * 64; i += 128) {
+        FinishOne(staging + i / 64 * kPitchF32 + i % 64 * 4, tile.col0 + first * 8 + i / 64,
+                  SubRow(sub) + i % 64);
+      }
+    } else {
+      __syncwarp();
+      for (int row = warp * 16; row < warp * 16 + 16; ++row) {
+        for (int col = lane; col < width; col += 32) {
+          FinishOne(staging + row * kPitchF32 + col * 4, SubRow(sub) + row,
+                    tile.col0 + first * 8 + col);
+        }
+      }
+    }
+  }
+
+  __device__ void FinishOne(uint32_t source, int m, int n) const {
+    if (m >= args.m || n >= args.n) return;
+    float value = ptx::LoadShared(source) * args.alpha;
+    if (args.beta != 0.0f) {
+      value += args.beta * LoadAs(args.c, tile.batch * args.c_batch + m * args.ldc + n, args.out);
+    }
+    if (args.bias != nullptr) {
+      value += LoadAs(args.bias, n, args.bias_is_f32 ? OutType::kF32 : args.out);
+    }
+    if (args.relu && value < 0.0f) value = 0.0f;  // written so that NaN stays NaN
+    StoreAs(args.d, tile.batch * args.d_batch + m * args.ldd + n, args.out, value);
+  }
+
+  // What was staged of chunks [first, last) goes to D.
+  __device__ void Close(int sub, int first, int last) const {
+    ptx::FenceProxyAsync();
+    uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
+    if constexpr (C.skinny()) {
+      ptx::NamedBarrier(2 + group, 128);
+      const int n0 = SubRow(sub);
+      const int width = min(64, static_cast<int>(args.n) - n0);
+      for (int i = warp * 32 + lane; i < (last - first) * 8; i += 128) {
+        const int m = tile.col0 + first * 8 + i;
+        if (m < args.m && width > 0) {
+          CopyRow(d + int64_t{m} * args.ldd + n0, staging + i * kPitch, width);
+        }
+      }
+    } else {
+      __syncwarp();
+      const int m = SubRow(sub) + warp * 16 + lane;
+      const int n0 = tile.col0 + first * 8;
+      const int width = min((last - first) * 8, static_cast<int>(args.n) - n0);
+      if (lane < 16 && m < args.m && width > 0) {
+        CopyRow(d + int64_t{m} * args.ldd + n0, staging + (warp * 16 + lane) * kPitch, width);
+      }
+    }
+    ptx::BulkCommit();
+  }
+
+  __device__ void CopyRow(uint16_t* target, uint32_t source, int width) const {
+    if (aligned) {
+      ptx::BulkStore(target, source, width * 2);
+      return;
+    }
+    for (int i = 0; i < width; ++i) {
+      uint16_t value;
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(source + i * 2));
+      target[i] = value;
+    }
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_

@@ -1,0 +1,46 @@
+// The compute-bound family: A's rows on WGMMA's row side, two math warpgroups a CTA.
+
+#include "kernels/cuda/sm90_fp8_gemm.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr GemmConfig Tiled(int m, int n, int stages) {
+  return {.family = GemmFamily::kTiled, .rows = m, .cols = n, .groups = 2, .stages = stages};
+}
+constexpr GemmConfig SharingB(GemmConfig config, int ctas) {
+  config.share_cols = ctas;
+  return config;
+}
+constexpr GemmConfig SharingA(GemmConfig config, int ctas) {
+  config.share_rows = ctas;
+  return config;
+}
+constexpr GemmConfig Halved(GemmConfig config) {
+  config.col_halves = 2;
+  return config;
+}
+constexpr GemmConfig StoredInHalves(GemmConfig config) {
+  config.store_halves = 2;
+  return config;
+}
+
+}  // namespace
+
+constexpr GemmConfig kTiledConfigs[] = {
+    Tiled(128, 64, 7),
+    Tiled(128, 128, 5),
+    SharingB(Tiled(128, 128, 5), 2),
+    Tiled(128, 144, 5),
+    Tiled(128, 176, 4),
+    SharingB(Tiled(128, 176, 4), 2),
+    SharingB(Halved(Tiled(128, 224, 3)), 2),
+    SharingB(StoredInHalves(Tiled(256, 128, 4)), 2),
+    SharingA(StoredInHalves(Tiled(256, 128, 4)), 2),
+};
+constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
+
+extern const GemmFamilyEntry kSm90Fp8Tiled =
+    MakeFamily<kTiledConfigs>("sm90_fp8_tiled", MakeIndices<kCount>::Type());
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,34 @@
+// Tensor maps: how the copy engine sees a matrix.
+
+#ifndef GEMMD_KERNELS_CUDA_TENSOR_MAP_H_
+#define GEMMD_KERNELS_CUDA_TENSOR_MAP_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+namespace gemmd::kernels::cuda {
+
+// [batch, rows, cols] with stride 1 along cols; a box is one batch entry, box_rows, box_cols.
+// Elements outside the tensor load as zeros.
+struct TensorView {
+  const void* address = nullptr;  // a multiple of 16
+  int64_t cols = 0;
+  int64_t rows = 0;
+  int64_t batch = 1;
+  int64_t row_stride_bytes = 0;    // a multiple of 16
+  int64_t batch_stride_bytes = 0;  // a multiple of 16
+  int box_cols = 0;
+  int box_rows = 0;
+};
+
+// E4M3 values, boxes of 128 columns in the 128-byte swizzle that WGMMA reads.
+absl::StatusOr<CUtensorMap> ValuesMap(const TensorView& view);
+// FP32 scales, boxes as they lie.
+absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_TENSOR_MAP_H_
