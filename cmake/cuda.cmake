@@ -10,9 +10,12 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${GEMMD_NVCC})
 endif()
 set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below: CMake's list has no such suffix for every version
+set(CMAKE_CUDA_STANDARD 17)  # of the check that the compiler works; the kernels' own follows
+enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-enable_language(CUDA)
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian 12's CMake does not know that nvcc has it
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 find_package(CUDAToolkit REQUIRED)
 
 # gemmd_cuda_kernels(NAME SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil

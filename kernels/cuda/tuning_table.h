@@ -4,11 +4,13 @@
 #ifndef GEMMD_KERNELS_CUDA_TUNING_TABLE_H_
 #define GEMMD_KERNELS_CUDA_TUNING_TABLE_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -25,9 +27,9 @@ struct TuningKey {
   int64_t m = 0, n = 0, k = 0;
   DType out = DType::kBF16;
   friend bool operator==(const TuningKey&, const TuningKey&) = default;
-  template <class H>
-  friend H AbslHashValue(H h, const TuningKey& key) {
-    return H::combine(std::move(h), key.m, key.n, key.k, key.out);
+  // m last: the next larger m of the same weights is the next key.
+  friend bool operator<(const TuningKey& x, const TuningKey& y) {
+    return std::tie(x.n, x.k, x.out, x.m) < std::tie(y.n, y.k, y.out, y.m);
   }
 };
 
@@ -35,27 +37,34 @@ class TuningTable {
  public:
   TuningTable() = default;
 
+  // Names of kernels that this build lacks are kept: who chooses passes them over.
   // FAILED_PRECONDITION, naming both sides and the remedy (run `gemm_bench --tune`), when the file
   // was made on another GPU model or for kernels of another source hash. INVALID_ARGUMENT, with
-  // the place, when it is not such a file.
+  // the place, when it is not such a file. NOT_FOUND when Load cannot open it.
   static absl::StatusOr<TuningTable> Parse(std::string_view json, std::string_view gpu_model);
   static absl::StatusOr<TuningTable> Load(const std::string& path, std::string_view gpu_model);
+  // What Parse takes, one shape a line in the order of keys. Times are kept to the nanosecond.
   std::string Serialize(std::string_view gpu_model, std::string_view driver,
                         std::string_view date) const;
 
+  // Replaces the entry; `kernels` in any order. None removes it.
   void Set(const TuningKey& key, std::vector<TunedKernel> kernels);
   // The entry of exactly this key, else of the nearest m with the same n, k and output (TurboMind's
   // rule: weights have few shapes, batches have all): the next larger m up to twice the asked one.
-  // Empty when there is neither; `exact` tells which.
-  absl::Span<const TunedKernel> Find(const TuningKey& key, bool* exact) const;
+  // No kernels when there is neither; `key` tells which entry it is.
+  struct Hit {
+    TuningKey key;
+    absl::Span<const TunedKernel> kernels;  // best first; valid until the table changes
+  };
+  Hit Find(const TuningKey& key) const;
   int size() const { return static_cast<int>(entries_.size()); }
 
  private:
-  absl::flat_hash_map<TuningKey, std::vector<TunedKernel>> entries_;
+  absl::btree_map<TuningKey, std::vector<TunedKernel>> entries_;
 };
 
-// FNV-1a over the sources of kernels and config tables, taken when they were compiled: a table is
-// only as good as the kernels it measured.
+// Sixteen hexadecimal digits over the sources of the families and their config tables, taken when
+// they were compiled (cmake/source_hash.cmake): a table is only as good as the kernels it measured.
 std::string_view KernelSourceHash();
 
 }  // namespace gemmd::kernels::cuda

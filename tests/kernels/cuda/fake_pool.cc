@@ -1,0 +1,101 @@
+#include "tests/kernels/cuda/fake_pool.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr GemmConfig kTiledConfigs[] = {
+    {.family = GemmFamily::kTiled, .rows = 128, .cols = 128, .groups = 2, .stages = 5},
+    {.family = GemmFamily::kTiled,
+     .rows = 128,
+     .cols = 128,
+     .groups = 2,
+     .stages = 5,
+     .share_cols = 2},
+};
+constexpr GemmConfig kSkinnyConfigs[] = {
+    {.family = GemmFamily::kSkinny, .rows = 64, .cols = 8, .groups = 1, .stages = 20},
+    {.family = GemmFamily::kSkinny, .rows = 64, .cols = 64, .groups = 1, .stages = 12},
+};
+
+cudaError_t NoPrepare(int) { return cudaErrorNoDevice; }
+cudaError_t NoLaunch(int, const GemmLaunch&, cudaStream_t) { return cudaErrorNoDevice; }
+cudaError_t NoClusters(int, int, int*) { return cudaErrorNoDevice; }
+
+}  // namespace
+
+extern const GemmFamilyEntry kSm90Fp8Tiled = {"tiled",   kTiledConfigs, 2,
+                                              NoPrepare, NoLaunch,      NoClusters};
+extern const GemmFamilyEntry kSm90Fp8Skinny = {"skinny",  kSkinnyConfigs, 2,
+                                               NoPrepare, NoLaunch,       NoClusters};
+
+std::string Name(const GemmVariant& variant) {
+  const GemmConfig& c = variant.shape();
+  std::string name = absl::StrCat(variant.entry().name, "_", c.block_m(), "x", c.block_n());
+  if (c.multicast() > 1) absl::StrAppend(&name, "_c", c.multicast());
+  if (variant.split > 1) absl::StrAppend(&name, "_k", variant.split);
+  return name;
+}
+
+absl::Span<const GemmVariant> AllVariants() {
+  static const auto* const kAll = new std::vector<GemmVariant>{
+      {0, 0, 1}, {0, 1, 1}, {1, 0, 1}, {1, 0, 2}, {1, 0, 4},
+      {1, 0, 8}, {1, 1, 1}, {1, 1, 2}, {1, 1, 4}, {1, 1, 8},
+  };
+  return *kAll;
+}
+
+std::optional<GemmVariant> FindVariant(std::string_view name) {
+  for (const GemmVariant& variant : AllVariants()) {
+    if (Name(variant) == name) return variant;
+  }
+  return std::nullopt;
+}
+
+GemmVariant Variant(std::string_view name) {
+  const std::optional<GemmVariant> variant = FindVariant(name);
+  if (!variant.has_value()) std::abort();
+  return *variant;
+}
+
+DeviceTraits FakeH200() { return {.model = "NVIDIA H200", .l2_bytes = 60 << 20}; }
+
+MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k) {
+  MatmulProblem problem;
+  problem.m = m;
+  problem.n = n;
+  problem.k = k;
+  // As ProblemOf finds it: slots start on 256 bytes, and a single row has no stride to spoil it.
+  const auto alignment = [](int64_t rows, int64_t bytes) {
+    const int64_t bits = 256 | (rows > 1 ? bytes : 0);
+    return static_cast<int>(bits & -bits);
+  };
+  constexpr Layout kRows = Layout::kKContiguous;
+  problem.a = {DType::kE4M3, ScaleGranularity::kBlock1x128, kRows, k, alignment(m, k)};
+  problem.b = {DType::kE4M3, ScaleGranularity::kBlock128x128, kRows, k, alignment(n, k)};
+  problem.d = {DType::kBF16, ScaleGranularity::kNone, kRows, n, alignment(m, 2 * n)};
+  return problem;
+}
+
+Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k) {
+  const auto address = [](uintptr_t value) { return reinterpret_cast<uint8_t*>(value << 32); };
+  Fp8GemmArgs args;
+  args.m = m;
+  args.n = n;
+  args.k = k;
+  args.a = address(1);
+  args.b = address(2);
+  args.a_scales = reinterpret_cast<const float*>(address(3));
+  args.b_scales = reinterpret_cast<const float*>(address(4));
+  args.d = address(5);
+  args.lda = args.ldb = k;
+  args.ldd = args.ldc = n;
+  args.a_scales_ld = (m + 3) / 4 * 4;
+  args.b_scales_ld = (k + 127) / 128;
+  return args;
+}
+
+}  // namespace gemmd::kernels::cuda

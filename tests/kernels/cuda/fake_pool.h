@@ -1,0 +1,31 @@
+// A small pool for tests of the choice: the real one's members change with every measurement. It
+// stands in for gemm.cc and the families, so a test links either this or gemmd_cuda_gemm.
+
+#ifndef GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_
+#define GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_
+
+#include <string_view>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/problem.h"
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr std::string_view kTiled = "tiled_128x128";         // in one CTA
+inline constexpr std::string_view kTiledPair = "tiled_128x128_c2";  // two CTAs share columns
+inline constexpr std::string_view kSkinny8 = "skinny_8x64";         // _k2, _k4, _k8 too
+inline constexpr std::string_view kSkinny64 = "skinny_64x64";       // _k2, _k4, _k8 too
+
+GemmVariant Variant(std::string_view name);  // dies when there is none
+
+DeviceTraits FakeH200();
+
+// As the wire poses it: FP8 with block scales, dense rows, BF16 out.
+MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k);
+
+// The same as addresses, all aligned to 256 bytes; none may be followed.
+Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_TESTS_KERNELS_CUDA_FAKE_POOL_H_
