@@ -14,8 +14,11 @@ double CeilDiv(double value, double divisor) { return std::ceil(value / divisor)
 // A maximum without its edge: what is close to the bottleneck costs something too. Keeps kernels
 // that share one bottleneck apart.
 double Worst(double a, double b, double c, double d) {
-  a *= a, b *= b, c *= c, d *= d;
-  return std::sqrt(std::sqrt(a * a + b * b + c * c + d * d));
+  const auto eighth = [](double x) {
+    const double square = x * x;
+    return square * square * square * square;
+  };
+  return std::sqrt(std::sqrt(std::sqrt(eighth(a) + eighth(b) + eighth(c) + eighth(d))));
 }
 
 // How a variant divides a problem among CTAs.
