@@ -1,0 +1,90 @@
+// The arithmetic of Quantize, shared by its kernels: scale of a block, and division by it.
+
+#ifndef GEMMD_KERNELS_CUDA_QUANTIZE_MATH_CUH_
+#define GEMMD_KERNELS_CUDA_QUANTIZE_MATH_CUH_
+
+#include <cstdint>
+
+#include "kernels/cuda/element.cuh"
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr int kQuantBlock = 128;  // elements along k, and rows of a square block
+inline constexpr float kInf = __builtin_inff();
+
+// Adds one element to a block's largest magnitude. E4M3: NaN once any element is. I8: over the
+// finite elements only.
+template <bool kI8>
+__device__ __forceinline__ float AddMagnitude(float amax, float x) {
+  const float magnitude = fabsf(x);
+  if constexpr (kI8) return magnitude < kInf ? fmaxf(amax, magnitude) : amax;
+  return ptx::MaxNaN(amax, magnitude);
+}
+
+// The largest magnitude of a whole group of lanes; `kLanes` a power of two up to 32. Every lane of
+// the warp takes part.
+template <int kLanes>
+__device__ __forceinline__ float MaxOverLanes(float amax) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    amax = ptx::MaxNaN(amax, __shfl_xor_sync(0xffffffffu, amax, step));
+  }
+  return amax;
+}
+
+// A divisor with what makes exact division by it cheap: Divide() is IEEE division to nearest, in
+// five multiply-adds. Two corrections of x * (1/s) give the correctly rounded quotient whenever
+// 1/s is correctly rounded and the remainders are exact (Markstein 1990). Remainders of a tiny s
+// would be subnormal and lose bits, so both sides are then multiplied by 2^64 first.
+struct Divisor {
+  float scale;
+  float negative_reciprocal;
+  bool lift;
+};
+
+inline constexpr float kLift = 0x1p64f;
+
+__device__ __forceinline__ Divisor MakeDivisor(float scale) {
+  const bool lift = scale < 0x1p-60f;
+  const float divisor = lift ? scale * kLift : scale;
+  return {divisor, -__frcp_rn(divisor), lift};
+}
+
+// x has been multiplied by kLift if the divisor says so. Finite x at most about 448 scales, where
+// a quotient below 2^-11 may be inexact (it becomes 0). The order of the terms keeps -0 negative.
+__device__ __forceinline__ float DivideLifted(float x, const Divisor& d) {
+  const float guess = x * -d.negative_reciprocal;
+  const float closer = __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
+  return __fmaf_rn(__fmaf_rn(closer, d.scale, -x), d.negative_reciprocal, closer);
+}
+
+__device__ __forceinline__ float Divide(float x, const Divisor& d) {
+  return DivideLifted(d.lift ? x * kLift : x, d);
+}
+
+// scale = amax / max_finite, at least the smallest normal number, 1 for a block of zeros; NaN for
+// E4M3 when the block has NaN or an infinity in it.
+template <bool kI8>
+__device__ __forceinline__ float ScaleOf(float amax) {
+  constexpr float kMaxFinite = kI8 ? 127.0f : 448.0f;
+  if (!(amax < kInf)) return __uint_as_float(0x7fc00000u);
+  if (amax == 0.0f) return 1.0f;
+  return fmaxf(__fdiv_rn(amax, kMaxFinite), 0x1p-126f);
+}
+
+// An element of an E4M3 block whose scale is NaN: NaN, with its own sign only if it was NaN itself.
+__device__ __forceinline__ uint32_t E4m3OfBadBlock(float x) {
+  return (__float_as_uint(x) > 0xff800000u) ? 0xffu : 0x7fu;
+}
+
+// One element, by the block's divisor. `x` as loaded.
+template <bool kI8>
+__device__ __forceinline__ uint32_t QuantizeOne(float x, const Divisor& d) {
+  if constexpr (kI8) return F32ToI8(fabsf(x) == kInf ? x : Divide(x, d));
+  if (!(d.scale < kInf)) return E4m3OfBadBlock(x);
+  return ptx::E4m3x2FromF32(Divide(x, d), 0.0f) & 0xffu;
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_QUANTIZE_MATH_CUH_
