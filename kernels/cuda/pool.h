@@ -35,6 +35,10 @@ struct OtherKernel {
 
 // sm90_any_gemm (any_gemm.h).
 OtherKernel AnyGemmKernel();
+// cuBLASLt for BF16 (cublaslt.h), named as CublasLtKind::kBf16 is. Its FP8 kinds are peers of the
+// bench only: tensor-wise scaling accumulates with fewer bits than the API promises, and what the
+// block-scaled one takes the TMA families take.
+OtherKernel CublasLtKernel();
 
 struct PoolPick {
   std::optional<GemmVariant> variant;  // a member of the TMA families, or

@@ -83,6 +83,31 @@ TEST(GemmPoolTest, WhatTheFamiliesCannotTakeGoesToTheFastestOther) {
   EXPECT_EQ(pick.choice.kernel, "library_bf16");
 }
 
+TEST(GemmPoolTest, CublasLtTakesPlainAlignedBf16Only) {
+  const OtherKernel kernel = CublasLtKernel();
+  const auto problem = [](int64_t m, int64_t n, int64_t k) {
+    MatmulProblem bf16 = Fp8Problem(m, n, k);
+    bf16.a.dtype = bf16.b.dtype = DType::kBF16;
+    bf16.a.granularity = bf16.b.granularity = ScaleGranularity::kNone;
+    return bf16;
+  };
+  EXPECT_EQ(kernel.why_not(problem(64, 128, 256)), "");
+  EXPECT_LT(kernel.seconds(problem(4096, 4096, 4096)),
+            AnyGemmKernel().seconds(problem(4096, 4096, 4096)));
+  EXPECT_THAT(kernel.why_not(Fp8Problem(64, 128, 256)), HasSubstr("a is e4m3"));
+  EXPECT_THAT(kernel.why_not(problem(64, 128, 0)), HasSubstr("k=0"));
+  EXPECT_THAT(kernel.why_not(problem(64, 129, 256)), HasSubstr("d is not of dense rows"));
+  MatmulProblem other = problem(64, 128, 256);
+  other.b.layout = Layout::kRowsContiguous;
+  EXPECT_THAT(kernel.why_not(other), HasSubstr("b is not of dense rows"));
+  other = problem(64, 128, 256);
+  other.d.dtype = DType::kF16;
+  EXPECT_THAT(kernel.why_not(other), HasSubstr("d is f16"));
+  other = problem(64, 128, 256);
+  other.has_bias = true;
+  EXPECT_THAT(kernel.why_not(other), HasSubstr("a bias"));
+}
+
 TEST(GemmPoolTest, EmptyProblemsAreServed) {
   const GemmPool pool(Options());
   for (const auto& [m, n, k] : {std::tuple{0, 8, 128}, {8, 0, 128}, {8, 8, 0}}) {
