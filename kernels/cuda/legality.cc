@@ -79,13 +79,13 @@ std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t stride
     return StrCat("rows of ", name, " are ", stride, " bytes apart, less than k=", k,
                   ": they overlap; copy ", name);
   }
-  if (stride % kTmaAlignment != 0) {
-    return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
-                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment));
-  }
   if (stride > kMaxStrideBytes) {
     return StrCat("rows of ", name, " are ", stride, " bytes apart, above ", kMaxStrideBytes,
                   "; copy ", name);
+  }
+  if (stride % kTmaAlignment != 0) {
+    return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
+                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment));
   }
   return "";
 }
@@ -205,25 +205,22 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
 }
 
 std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
-  const std::string reasons[] = {
-      ExtentsWhyNot(args.batch, args.m, args.n, args.k),
-      AddressWhyNot("a", args.a, kTmaAlignment),
-      AddressWhyNot("b", args.b, kTmaAlignment),
-      AddressWhyNot("a_scales", args.a_scales, kTmaAlignment),
-      AddressWhyNot("b_scales", args.b_scales, 4),
-      RowsWhyNot("a", args.m, args.k, args.lda),
-      RowsWhyNot("b", args.n, args.k, args.ldb),
-      BatchStrideWhyNot("a", args.batch, args.a_batch, 1, kTmaAlignment),
-      BatchStrideWhyNot("b", args.batch, args.b_batch, 1, kTmaAlignment),
-      BatchStrideWhyNot("a_scales", args.batch, args.a_scales_batch, 4, kTmaAlignment),
-      BatchStrideWhyNot("b_scales", args.batch, args.b_scales_batch, 4, 4),
-      ScalesWhyNot(args),
-      ResultWhyNot(args),
-  };
-  for (const std::string& why : reasons) {
-    if (!why.empty()) return why;
-  }
-  return ConfigWhyNot(variant, args.batch, args.m, args.n, args.k);
+  const Fp8GemmArgs& g = args;
+  std::string why = ExtentsWhyNot(g.batch, g.m, g.n, g.k);
+  if (why.empty()) why = AddressWhyNot("a", g.a, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("b", g.b, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("a_scales", g.a_scales, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("b_scales", g.b_scales, 4);
+  if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda);
+  if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb);
+  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, 1, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, 1, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("a_scales", g.batch, g.a_scales_batch, 4, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("b_scales", g.batch, g.b_scales_batch, 4, 4);
+  if (why.empty()) why = ScalesWhyNot(g);
+  if (why.empty()) why = ResultWhyNot(g);
+  if (why.empty()) why = ConfigWhyNot(variant, g.batch, g.m, g.n, g.k);
+  return why;
 }
 
 }  // namespace gemmd::kernels::cuda

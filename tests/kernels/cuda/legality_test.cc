@@ -63,6 +63,8 @@ TEST(LegalityTest, OverlappingRowsAreRefused) {
   Fp8GemmArgs args = Fp8Args(8, 8, 256);
   args.lda = -256;
   EXPECT_THAT(Why(args), HasSubstr("rows of a are -256 bytes apart"));
+  args.lda = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(Why(args), HasSubstr("bytes apart, above"));
   args = Fp8Args(8, 8, 256);
   args.ldd = 7;
   EXPECT_EQ(Why(args), "ldd=7 is below n=8; raise it to 8");
