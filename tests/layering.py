@@ -29,10 +29,10 @@ class Layer:
 
 # The first layer that matches a file is its layer.
 LAYERS = [
-    Layer("cuda kernels", r"kernels/cuda/.*\.(cu|cuh)|kernels/cuda/ptx/.*", r"kernels/cuda/.*",
+    Layer("cuda kernels", r"kernels/(bench/)?cuda/.*\.(cu|cuh)|kernels/cuda/ptx/.*", r"kernels/(bench/)?cuda/.*",
           r"absl/|string$|vector$|map$|iostream$|" + PROTOBUF + "|" + GRPC,
           "raw CUDA compiles in 1 s a file, with Abseil in 3.7 s"),
-    Layer("cuda backend", r"kernels/cuda/.*", r"kernels/.*", PROTOBUF + "|" + GRPC,
+    Layer("cuda backend", r"kernels/(bench/)?cuda/.*", r"kernels/.*", PROTOBUF + "|" + GRPC,
           "the kernels library serves without a wire"),
     Layer("kernels", r"kernels/.*", r"kernels/(?!cuda/).*", CUDA + "|" + PROTOBUF + "|" + GRPC,
           "the core builds on a machine without CUDA and knows no wire"),

@@ -1,6 +1,6 @@
-// gemm_bench: the CPU backend against OpenBLAS called directly, in one process, by turns.
+// gemm_bench_cpu: the CPU backend against OpenBLAS called directly, in one process, by turns.
 //
-//   gemm_bench [repeats]
+//   gemm_bench_cpu [repeats]
 //
 // Prints for each case the median and the spread of `repeats` runs, the rate, the ratio to
 // cblas_sgemm in FP32 at the same size (of medians; of bests, which a busy machine disturbs less),

@@ -1,0 +1,25 @@
+// The timer that reads the device's own profile of each kernel, through CUPTI's activity records.
+// CUPTI is loaded at run time; cupti.h gives types alone.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_
+#define GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/bench/cuda/timer.h"
+
+namespace gemmd::kernels::bench {
+
+// Loads CUPTI and starts recording kernels; to be called once a process, before the first CUDA
+// call, so that the context is made under CUPTI's eyes. `library_dir` is searched first; empty for
+// the usual places alone. UNIMPLEMENTED when there is no CUPTI or it refuses.
+absl::Status StartCupti(const std::string& library_dir);
+
+// After StartCupti succeeded.
+std::unique_ptr<Timer> MakeCuptiTimer(const L2Flush& flush, cudaStream_t stream);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_CUPTI_TIMER_H_

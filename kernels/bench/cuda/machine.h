@@ -1,0 +1,45 @@
+// Machine: the GPU of a run, with what every measurement on it shares.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_
+#define GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/bench/cuda/timer.h"
+#include "kernels/bench/options.h"
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/gemm.h"
+
+namespace gemmd::kernels::bench {
+
+// Destroys the stream after what uses it.
+struct Machine {
+  Machine() = default;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+  ~Machine();
+
+  cuda::DeviceTraits traits;
+  std::string driver;  // "580.159.04", or the CUDA version it serves where that is not told
+  cudaStream_t stream = nullptr;
+  L2Flush flush;
+  std::unique_ptr<Timer> timer;
+  std::optional<cuda::CublasLt> cublaslt;
+  std::string cublaslt_text;  // its version, or why there is none
+  std::string timer_text;     // the method, and why not CUPTI
+};
+
+// UNIMPLEMENTED when there is no GPU that these kernels run on; the message names what is needed.
+absl::StatusOr<std::unique_ptr<Machine>> OpenMachine(const Options& options);
+
+// Bytes read and written a second, in GB/s, by a copy of 512 MiB.
+absl::StatusOr<double> MeasureCopy(Machine& machine, int repeats);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_MACHINE_H_

@@ -1,0 +1,214 @@
+// gemm_bench: see --help (options.cc).
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/bench/chart.h"
+#include "kernels/bench/compare.h"
+#include "kernels/bench/cuda/machine.h"
+#include "kernels/bench/cuda/measure.h"
+#include "kernels/bench/options.h"
+#include "kernels/bench/result.h"
+#include "kernels/bench/suites.h"
+#include "kernels/bench/summary.h"
+#include "kernels/bench/table.h"
+#include "kernels/cuda/selector.h"
+#include "kernels/cuda/tuning_table.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kBad = 1;
+constexpr int kUsage = 2;
+constexpr int kNoGpu = 3;
+
+constexpr int kListedVariants = 8;
+
+int Complain(const absl::Status& status, int code) {
+  std::fprintf(stderr, "gemm_bench: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);  // a run that is cut has shown what it had
+}
+
+bool ContainsAny(const std::string& name, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (absl::StrContains(name, text)) return true;
+  }
+  return false;
+}
+
+std::vector<cuda::GemmVariant> PoolOf(const Options& options) {
+  std::vector<cuda::GemmVariant> pool;
+  for (const cuda::GemmVariant& variant : cuda::AllVariants()) {
+    const std::string name = Name(variant);
+    if (!options.only.empty() && !ContainsAny(name, options.only)) continue;
+    if (!ContainsAny(name, options.skip)) pool.push_back(variant);
+  }
+  return pool;
+}
+
+// Remembers a sweep's fastest kernels of a shape.
+void AddToTable(const ShapeResult& result, cuda::TuningTable& table) {
+  std::vector<cuda::TunedKernel> kernels;
+  for (const VariantTime& v : result.best) kernels.push_back({v.kernel, v.us * 1e-6});
+  const Shape& s = result.shape;
+  if (!kernels.empty()) table.Set({s.m, s.n, s.k, DType::kBF16}, std::move(kernels));
+}
+
+// Writes what there is so far.
+absl::Status Save(const Options& options, const Machine& machine, const RunResult& run,
+                  const cuda::TuningTable& table) {
+  if (options.tune) {
+    const std::string text = table.Serialize(machine.traits.model, machine.driver, run.date);
+    if (absl::Status status = WriteText(options.out, text); !status.ok()) return status;
+  }
+  if (options.json.empty()) return absl::OkStatus();
+  return WriteText(options.json, ToJson(run));
+}
+
+RunResult DescribeRun(const Options& options, const Machine& machine) {
+  RunResult run;
+  run.gpu = machine.traits.model;
+  run.driver = machine.driver;
+  run.date = options.date.empty() ? absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone())
+                                  : options.date;
+  run.commit = options.commit;
+  run.method = machine.timer->method();
+  run.cublaslt = machine.cublaslt_text;
+  run.repeats = options.repeats;
+  return run;
+}
+
+int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine& machine) {
+  const absl::Time start = absl::Now();
+  cuda::TuningTable table;
+  if (!options.tuning.empty() && !options.no_table) {
+    absl::StatusOr<cuda::TuningTable> loaded =
+        cuda::TuningTable::Load(options.tuning, machine.traits.model);
+    if (!loaded.ok()) return Complain(loaded.status(), kUsage);
+    table = *std::move(loaded);
+  }
+  const std::vector<cuda::GemmVariant> pool = PoolOf(options);
+  const cuda::GemmSelector chooser(machine.traits, pool, table);
+  const cuda::GemmSelector model(machine.traits, pool, {});
+  ShapeRunner runner(machine, options, chooser, model);
+  RunResult run = DescribeRun(options, machine);
+  Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, ", ",
+                     pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", options.repeats,
+                     " calls each, L2 flushed\n"));
+  absl::StatusOr<double> copy = MeasureCopy(machine, options.repeats);
+  if (!copy.ok()) return Complain(copy.status(), kBad);
+  run.copy_gb_s = *copy;
+  Print(absl::StrCat(TableHeader()));
+  bool good = true;
+  for (const Shape& shape : shapes) {
+    const bool late = options.budget_s > 0 && absl::Now() - start > absl::Seconds(options.budget_s);
+    ShapeResult result;
+    result.shape = shape;
+    if (late || runner.device_lost()) {
+      result.message = late ? "the time budget was over" : "the device was lost before";
+    } else {
+      result = runner.Run(shape);
+      good &= result.outcome != Outcome::kWrong && result.outcome != Outcome::kFailed;
+    }
+    AddToTable(result, table);
+    run.shapes.push_back(std::move(result));
+    const Summary so_far = Summarize(run);
+    Print(TableRow(run.shapes.back(), so_far.best_tensorwise_tflops,
+                   options.sweep ? kListedVariants : 0));
+    if (absl::Status status = Save(options, machine, run, table); !status.ok()) {
+      return Complain(status, kUsage);
+    }
+  }
+  Print(SummaryTable(run));
+  if (runner.device_lost()) {
+    std::fflush(nullptr);
+    _exit(kBad);  // a hanging kernel would keep the CUDA runtime from ending
+  }
+  return good ? kOk : kBad;
+}
+
+int MainMeasure(const Options& options) {
+  absl::StatusOr<std::vector<Shape>> shapes =
+      options.shapes.empty() ? Suite(options.suite, options.count, options.seed)
+                             : ParseShapes(options.shapes);
+  if (!shapes.ok()) return Complain(shapes.status(), kUsage);
+  if (!options.kernel.empty() && !cuda::FindVariant(options.kernel).has_value()) {
+    return Complain(
+        absl::NotFoundError(absl::StrCat("no kernel is called ", options.kernel, "; see --list")),
+        kUsage);
+  }
+  absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
+  if (!machine.ok()) return Complain(machine.status(), kNoGpu);
+  return RunShapes(options, *shapes, **machine);
+}
+
+int MainList() {
+  for (const cuda::GemmVariant& variant : cuda::AllVariants()) Print(Name(variant) + "\n");
+  return kOk;
+}
+
+int MainCompare(const Options& options) {
+  absl::StatusOr<RunResult> old_run = ReadRun(options.old_json);
+  if (!old_run.ok()) return Complain(old_run.status(), kUsage);
+  absl::StatusOr<RunResult> new_run = ReadRun(options.new_json);
+  if (!new_run.ok()) return Complain(new_run.status(), kUsage);
+  const Comparison comparison = Compare(*old_run, *new_run);
+  Print(comparison.text);
+  if (comparison.compared == 0 && comparison.regressions == 0) {
+    return Complain(absl::InvalidArgumentError("no shape was timed in both runs"), kUsage);
+  }
+  return comparison.regressions == 0 ? kOk : kBad;
+}
+
+int MainChart(const Options& options) {
+  absl::StatusOr<RunResult> run = ReadRun(options.from);
+  if (!run.ok()) return Complain(run.status(), kUsage);
+  if (absl::Status status = WriteText(options.chart, Chart(*run)); !status.ok()) {
+    return Complain(status, kUsage);
+  }
+  return kOk;
+}
+
+int Main(absl::Span<const char* const> args) {
+  absl::StatusOr<Options> options = ParseOptions(args);
+  if (!options.ok()) return Complain(options.status(), kUsage);
+  switch (options->mode) {
+    case Mode::kHelp:
+      Print(std::string(HelpText()));
+      return kOk;
+    case Mode::kList:
+      return MainList();
+    case Mode::kCompare:
+      return MainCompare(*options);
+    case Mode::kChart:
+      return MainChart(*options);
+    case Mode::kQuantize:
+    case Mode::kMeasure:
+      return MainMeasure(*options);
+  }
+  return kUsage;
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::bench
+
+int main(int argc, char** argv) {
+  const absl::Span<const char* const> args(argv, argc);
+  return gemmd::kernels::bench::Main(args.subspan(args.empty() ? 0 : 1));
+}

@@ -1,0 +1,29 @@
+// Device kernels that make operands: random normal matrices, quantised on the device. A value is a
+// function of (seed, row, column) alone, so the same matrix can be written in any format.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_
+#define GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace gemmd::kernels::bench {
+
+// values: [rows, k] E4M3, dense. scales: amax/448 of each 1x128 block, m-major: block b of row r at
+// scales[b * scales_ld + r].
+cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
+                                float* scales, int64_t scales_ld, cudaStream_t stream);
+
+// values: [rows, k] E4M3, dense. scales: amax/448 of each 128x128 block, at
+// scales[(r / 128) * scales_ld + b].
+cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
+                                  float* scales, int64_t scales_ld, cudaStream_t stream);
+
+// values: [rows, k] BF16, dense: the same matrix, rounded to nearest even.
+cudaError_t RandomBf16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
+                       cudaStream_t stream);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_OPERANDS_H_

@@ -1,0 +1,57 @@
+// Timer: how long the device works on a call, launch gaps left out, L2 cold.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_TIMER_H_
+#define GEMMD_KERNELS_BENCH_CUDA_TIMER_H_
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/bench/cuda/device_buffer.h"
+
+namespace gemmd::kernels::bench {
+
+// Queues work on the stream; may be called any number of times.
+using Call = std::function<absl::Status(cudaStream_t)>;
+
+// Overwrites 1 GiB, so that nothing an earlier call touched is in L2.
+class L2Flush {
+ public:
+  static constexpr int64_t kBytes = int64_t{1} << 30;
+  absl::Status Prepare() { return buffer_.Reserve(kBytes); }
+  absl::Status Queue(cudaStream_t stream) const;
+  const DeviceBuffer& buffer() const { return buffer_; }
+
+ private:
+  DeviceBuffer buffer_;
+};
+
+class Timer {
+ public:
+  virtual ~Timer() = default;
+
+  // "cupti": first start to last end of the kernels of a call, by the profiler's clock. "events":
+  // CUDA events around the call in a graph, less the same around an empty kernel.
+  virtual std::string method() const = 0;
+
+  // Runs every call `repeats` times, by turns, so that a drift of the clock hits all alike. Returns
+  // seconds, [call][repeat]. Before each call, L2 is flushed.
+  virtual absl::StatusOr<std::vector<std::vector<double>>> Time(absl::Span<const Call> calls,
+                                                                int repeats) = 0;
+};
+
+// Waits until `stream` is idle. DEADLINE_EXCEEDED when it is not within `limit_s`: a kernel that
+// hangs must not take the machine's time with it.
+absl::Status WaitIdle(cudaStream_t stream, double limit_s);
+
+std::unique_ptr<Timer> MakeEventTimer(const L2Flush& flush, cudaStream_t stream);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_TIMER_H_

@@ -1,0 +1,67 @@
+// The command line of gemm_bench.
+
+#ifndef GEMMD_KERNELS_BENCH_OPTIONS_H_
+#define GEMMD_KERNELS_BENCH_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace gemmd::kernels::bench {
+
+enum class Mode { kMeasure, kQuantize, kList, kCompare, kChart, kHelp };
+
+struct Options {
+  Mode mode = Mode::kMeasure;
+
+  // What to run.
+  std::string suite = "dense44";
+  std::string shapes;  // instead of a suite
+  int count = 300;
+  uint64_t seed = 1;
+
+  // Which kernels.
+  std::string kernel;             // forced; empty lets the selector choose
+  std::vector<std::string> only;  // the pool is the names that contain one of these
+  std::vector<std::string> skip;  // less the names that contain one of these
+  std::string tuning;             // a table; empty: the model chooses
+  bool no_table = false;          // the model chooses, whatever --tuning says
+
+  // How.
+  int repeats = 20;
+  int bitwise = 0;
+  bool check_only = false;
+  bool peers = true;
+  bool sweep = false;
+  int top = 0;  // of a sweep: only the model's first so many; 0 for all
+  bool tune = false;
+  std::string out = "tuning.json";  // of --tune
+  double budget_s = 0;              // 0: none
+  std::string timer = "auto";       // "cupti", "events"
+  std::string library_dir;          // where libcublasLt and libcupti are, before the usual places
+  int device = 0;
+
+  // Results.
+  std::string json;
+  std::string commit;
+  std::string date;  // empty: today
+
+  // Without a GPU.
+  std::string old_json;
+  std::string new_json;
+  std::string chart;
+  std::string from;
+};
+
+// INVALID_ARGUMENT, naming the argument, for what cannot be understood.
+absl::StatusOr<Options> ParseOptions(absl::Span<const char* const> args);
+
+std::string_view HelpText();
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_OPTIONS_H_

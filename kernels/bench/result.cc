@@ -1,0 +1,195 @@
+#include "kernels/bench/result.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/bench/summary.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kWrong, Outcome::kRefused, Outcome::kFailed,
+                                 Outcome::kSkipped};
+
+// A time that was not measured is null: 0 would look like a time.
+Json Measured(double value) { return value > 0 ? Json(value) : Json(nullptr); }
+double Number(const Json& record, const char* key) {
+  const auto at = record.find(key);
+  return at == record.end() || at->is_null() ? 0 : at->get<double>();
+}
+
+Json ToRecord(const ShapeResult& s) {
+  Json r;
+  r["m"] = s.shape.m;
+  r["n"] = s.shape.n;
+  r["k"] = s.shape.k;
+  r["outcome"] = Name(s.outcome);
+  if (!s.message.empty()) r["message"] = s.message;
+  r["kernel"] = s.kernel;
+  r["reason"] = s.reason;
+  r["us"] = Measured(s.us);
+  r["us_p10"] = Measured(s.us_p10);
+  r["us_p90"] = Measured(s.us_p90);
+  r["tflops"] = Measured(s.tflops());
+  r["gb_s"] = Measured(s.gb_per_s());
+  r["floor_us"] = Measured(s.floor_us);
+  r["cublaslt_block_us"] = Measured(s.cublaslt_block_us);
+  r["cublaslt_tensorwise_us"] = Measured(s.cublaslt_tensorwise_us);
+  r["cublaslt_bf16_us"] = Measured(s.cublaslt_bf16_us);
+  if (!s.cublaslt_block_refusal.empty()) r["cublaslt_block_refusal"] = s.cublaslt_block_refusal;
+  // NaN has no JSON: it is written as null, and the outcome says that the result was wrong.
+  r["calc_diff"] = s.calc_diff;
+  r["rel_error"] = s.rel_error;
+  if (s.cublaslt_block_us > 0) r["cublaslt_block_calc_diff"] = s.cublaslt_block_calc_diff;
+  r["checked_rows"] = s.checked_rows;
+  if (s.bitwise_runs > 0) r["bitwise_runs"] = s.bitwise_runs;
+  if (s.variants_timed > 0) {
+    r["variants_timed"] = s.variants_timed;
+    Json best = Json::array();
+    for (const VariantTime& v : s.best) best.push_back({{"kernel", v.kernel}, {"us", v.us}});
+    r["best"] = std::move(best);
+    r["model_kernel"] = s.model_kernel;
+    r["model_us"] = Measured(s.model_us);
+  }
+  return r;
+}
+
+ShapeResult FromRecord(const Json& r) {
+  ShapeResult s;
+  s.shape = {r.at("m").get<int64_t>(), r.at("n").get<int64_t>(), r.at("k").get<int64_t>()};
+  const std::string outcome = r.value("outcome", "ok");
+  for (Outcome o : kOutcomes) {
+    if (Name(o) == outcome) s.outcome = o;
+  }
+  s.message = r.value("message", "");
+  s.kernel = r.at("kernel").get<std::string>();
+  s.reason = r.value("reason", "");
+  s.us = Number(r, "us");
+  s.us_p10 = Number(r, "us_p10");
+  s.us_p90 = Number(r, "us_p90");
+  s.floor_us = Number(r, "floor_us");
+  s.cublaslt_block_us = Number(r, "cublaslt_block_us");
+  s.cublaslt_tensorwise_us = Number(r, "cublaslt_tensorwise_us");
+  s.cublaslt_bf16_us = Number(r, "cublaslt_bf16_us");
+  s.cublaslt_block_refusal = r.value("cublaslt_block_refusal", "");
+  s.calc_diff = Number(r, "calc_diff");
+  s.rel_error = Number(r, "rel_error");
+  s.cublaslt_block_calc_diff = Number(r, "cublaslt_block_calc_diff");
+  s.checked_rows = r.value("checked_rows", int64_t{0});
+  s.bitwise_runs = r.value("bitwise_runs", 0);
+  s.variants_timed = r.value("variants_timed", 0);
+  for (const Json& v : r.value("best", Json::array())) {
+    s.best.push_back({v.at("kernel").get<std::string>(), v.at("us").get<double>()});
+  }
+  s.model_kernel = r.value("model_kernel", "");
+  s.model_us = Number(r, "model_us");
+  return s;
+}
+
+Json ToRecord(const Summary& summary) {
+  Json out;
+  out["best_tensorwise_tflops"] = Measured(summary.best_tensorwise_tflops);
+  Json groups = Json::array();
+  for (const Group& g : summary.groups) {
+    Json record;
+    record["group"] = g.name;
+    record["shapes"] = g.shapes;
+    record["share_of_floor"] = Measured(g.share_of_floor);
+    record["cublaslt_block_ratio"] = Measured(g.block_ratio);
+    record["cublaslt_tensorwise_ratio"] = Measured(g.tensorwise_ratio);
+    record["cublaslt_bf16_ratio"] = Measured(g.bf16_ratio);
+    if (g.choice_ratio > 0) record["choice_over_best"] = g.choice_ratio;
+    if (g.model_ratio > 0) record["model_over_best"] = g.model_ratio;
+    groups.push_back(std::move(record));
+  }
+  out["groups"] = std::move(groups);
+  return out;
+}
+
+}  // namespace
+
+std::string_view Name(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kWrong:
+      return "wrong";
+    case Outcome::kRefused:
+      return "refused";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kSkipped:
+      return "skipped";
+  }
+  return "skipped";
+}
+
+std::string ToJson(const RunResult& run) {
+  Json out;
+  out["gpu"] = run.gpu;
+  out["driver"] = run.driver;
+  out["date"] = run.date;
+  out["commit"] = run.commit;
+  out["method"] = run.method;
+  out["cublaslt"] = run.cublaslt;
+  out["repeats"] = run.repeats;
+  out["copy_gb_s"] = Measured(run.copy_gb_s);
+  out["summary"] = ToRecord(Summarize(run));
+  Json shapes = Json::array();
+  for (const ShapeResult& s : run.shapes) shapes.push_back(ToRecord(s));
+  out["shapes"] = std::move(shapes);
+  return absl::StrCat(out.dump(1), "\n");
+}
+
+absl::StatusOr<RunResult> FromJson(std::string_view json) {
+  const Json in = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (in.is_discarded() || !in.is_object()) {
+    return absl::InvalidArgumentError("not a JSON object");
+  }
+  // The library reports a missing or mistyped field by an exception; it stops here.
+  try {
+    RunResult run;
+    run.gpu = in.at("gpu").get<std::string>();
+    run.driver = in.value("driver", "");
+    run.date = in.value("date", "");
+    run.commit = in.value("commit", "");
+    run.method = in.value("method", "");
+    run.cublaslt = in.value("cublaslt", "");
+    run.repeats = in.value("repeats", 0);
+    run.copy_gb_s = Number(in, "copy_gb_s");
+    for (const Json& record : in.at("shapes")) run.shapes.push_back(FromRecord(record));
+    return run;
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a result of gemm_bench --json: ", error.what()));
+  }
+}
+
+absl::StatusOr<RunResult> ReadRun(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  absl::StatusOr<RunResult> run = FromJson(text);
+  if (run.ok()) return run;
+  return absl::Status(run.status().code(), absl::StrCat(path, ": ", run.status().message()));
+}
+
+absl::Status WriteText(const std::string& path, std::string_view text) {
+  const std::string beside = absl::StrCat(path, ".new");
+  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out || std::rename(beside.c_str(), path.c_str()) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(path, ": cannot be written"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::kernels::bench

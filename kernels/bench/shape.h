@@ -1,0 +1,32 @@
+// Shape: the sizes of one matmul, D[m,n] = A[m,k] . B[n,k]^T.
+
+#ifndef GEMMD_KERNELS_BENCH_SHAPE_H_
+#define GEMMD_KERNELS_BENCH_SHAPE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace gemmd::kernels::bench {
+
+struct Shape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+
+  double flops() const { return 2.0 * m * n * k; }
+  // What a matmul of E4M3 with 1x128 and 128x128 scales into BF16 must move: each byte once.
+  double bytes() const {
+    const double blocks_n = (n + 127) / 128;
+    const double blocks_k = (k + 127) / 128;
+    return 1.0 * m * k + 1.0 * n * k + 4.0 * m * blocks_k + 4.0 * blocks_n * blocks_k + 2.0 * m * n;
+  }
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+inline std::string ToString(const Shape& s) { return absl::StrCat(s.m, "x", s.n, "x", s.k); }
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_SHAPE_H_

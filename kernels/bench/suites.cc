@@ -1,0 +1,96 @@
+#include "kernels/bench/suites.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+constexpr double kMaxRandomFlops = 137438953472.0;  // 2^37: about 0.1 ms of an H200
+
+// Uniform in the logarithm, from `low` to `high`; from the generator's own bits, because standard
+// distributions differ between libraries and a seed must name the same shapes everywhere.
+int64_t LogUniform(std::mt19937_64& random, double low, double high) {
+  const double u = static_cast<double>(random() >> 11) * 0x1p-53;
+  return std::llround(low * std::pow(high / low, u));
+}
+
+int64_t RoundTo16(int64_t x) { return std::max<int64_t>(16, (x + 8) / 16 * 16); }
+
+}  // namespace
+
+std::vector<Shape> Dense44() {
+  struct Layer {
+    int64_t n, k;
+  };
+  constexpr Layer kLayers[] = {{2112, 7168},  {576, 7168},  {24576, 1536}, {32768, 512},
+                               {7168, 16384}, {4096, 7168}, {7168, 2048}};
+  std::vector<Shape> shapes;
+  for (int64_t m : {1, 16, 64, 128, 512, 4096}) {
+    for (const Layer& layer : kLayers) shapes.push_back({m, layer.n, layer.k});
+  }
+  shapes.push_back({8192, 8192, 8192});
+  shapes.push_back({16384, 7168, 4096});
+  return shapes;
+}
+
+std::vector<Shape> RandomShapes(int count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Shape> shapes;
+  while (static_cast<int>(shapes.size()) < count) {
+    const Shape shape{LogUniform(random, 1, 8192), RoundTo16(LogUniform(random, 16, 8192)),
+                      RoundTo16(LogUniform(random, 16, 8192))};
+    if (shape.flops() <= kMaxRandomFlops) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+std::vector<Shape> OddShapes() {
+  constexpr int64_t kVocabulary = 151674;
+  std::vector<Shape> shapes;
+  for (int64_t m : {1, 7, 9, 127, 129, 576}) {
+    for (int64_t n : {int64_t{1}, int64_t{7}, int64_t{9}, int64_t{127}, int64_t{129}, int64_t{576},
+                      int64_t{2112}, kVocabulary}) {
+      for (int64_t k : {1, 100, 127, 128, 576, 7168}) shapes.push_back({m, n, k});
+    }
+  }
+  for (const Shape& empty : {Shape{0, 576, 128}, Shape{64, 0, 128}, Shape{64, 576, 0}}) {
+    shapes.push_back(empty);
+  }
+  return shapes;
+}
+
+absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint64_t seed) {
+  if (name == "dense44") return Dense44();
+  if (name == "random") return RandomShapes(count, seed);
+  if (name == "odd") return OddShapes();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--suite ", Text(name), ": no such suite; use dense44, random or odd"));
+}
+
+absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {
+  std::vector<Shape> shapes;
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(Text(text), ','))) {
+    const std::vector<std::string> sizes = absl::StrSplit(part, 'x');
+    int64_t size[3] = {};
+    bool good = sizes.size() == 3;
+    for (int i = 0; good && i < 3; ++i) {
+      good = absl::SimpleAtoi(sizes[i], &size[i]) && size[i] >= 0 && size[i] <= int64_t{1} << 31;
+    }
+    if (!good) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--shapes: '", part, "' is not MxNxK with sizes from 0 to 2147483648, as 64x4096x7168"));
+    }
+    shapes.push_back({size[0], size[1], size[2]});
+  }
+  return shapes;
+}
+
+}  // namespace gemmd::kernels::bench

@@ -1,0 +1,20 @@
+// What a person reads while a run goes on: a row a shape, then the means.
+
+#ifndef GEMMD_KERNELS_BENCH_TABLE_H_
+#define GEMMD_KERNELS_BENCH_TABLE_H_
+
+#include <string>
+
+#include "kernels/bench/result.h"
+
+namespace gemmd::kernels::bench {
+
+std::string TableHeader();
+// One line, or two with a message; `best_tensorwise_tflops` as known so far. With a sweep, the
+// `listed` fastest variants follow, a line each.
+std::string TableRow(const ShapeResult& result, double best_tensorwise_tflops, int listed);
+std::string SummaryTable(const RunResult& run);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_TABLE_H_
