@@ -1,0 +1,32 @@
+// From ops to kernel arguments: what the launchers of this folder take, for validated ops and the
+// addresses their slots have on the device.
+
+#ifndef GEMMD_KERNELS_CUDA_OP_ARGS_H_
+#define GEMMD_KERNELS_CUDA_OP_ARGS_H_
+
+#include <cstddef>
+
+#include "absl/types/span.h"
+#include "kernels/cuda/any_gemm.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/quantize.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+using SlotAddresses = absl::Span<std::byte* const>;  // by TensorRef::slot
+
+AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots);
+QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots);
+ConvertArgs ArgsOf(const ConvertOp& op, SlotAddresses slots);
+ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
+FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);
+
+// A strided tensor to or from dense row-major bytes on the device: WriteOp and ReadOp once their
+// bytes are there.
+ConvertArgs FromDense(const std::byte* bytes, const TensorRef& dst, SlotAddresses slots);
+ConvertArgs ToDense(const TensorRef& src, std::byte* bytes, SlotAddresses slots);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OP_ARGS_H_
