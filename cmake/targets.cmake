@@ -28,6 +28,13 @@ if(GEMMD_FUZZ)
   target_compile_options(gemmd_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# The program finds shared libraries in ../lib beside its folder: scripts/dist.sh puts them there. An RPATH, since a
+# RUNPATH would not hold for what those libraries need in turn.
+function(gemmd_relocatable name)
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib" INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
+endfunction()
+
 function(gemmd_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
@@ -58,6 +65,9 @@ function(gemmd_test name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   gemmd_sanitizer_parts(${name})
+  if(name MATCHES "_gpu_test$")
+    gemmd_relocatable(${name})
+  endif()
   # gtest_discover_tests loses all but the first of several labels, and the timeout with them: "e2e,long" is one.
   list(JOIN ARG_LABELS "," label)
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST

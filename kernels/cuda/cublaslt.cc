@@ -184,7 +184,8 @@ CublasLt::~CublasLt() = default;
 
 absl::StatusOr<CublasLt> CublasLt::Load(const std::string& folder) {
   absl::StatusOr<SharedLibrary> library =
-      SharedLibrary::Open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, {folder});
+      SharedLibrary::Open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                          {folder, "/usr/local/cuda/lib64"});
   if (!library.ok()) return library.status();
   auto api = std::make_unique<CublasLtApi>(*std::move(library));
   if (absl::Status status = api->Bind(); !status.ok()) return status;

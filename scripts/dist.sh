@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Gathers what a bare GPU machine needs to measure and test the kernels: gemm_bench, the tests named
+# *_gpu_test, and the shared libraries they use, stripped, in a tree that runs from anywhere.
+#
+#   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist
+#   build/dist/bin/gemm_bench --help
+#
+# The target brings glibc, libstdc++ and libgcc at least as new as this machine's, and the NVIDIA
+# driver. cuBLASLt and CUPTI are used where it has them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build/cuda}
+out=${2:-build/dist}
+max_mib=40  # what still travels quickly
+
+fail() {
+  echo "dist.sh: $*" >&2
+  exit 1
+}
+
+# Of glibc, of the compiler's run time and of the driver, the target has its own.
+is_system() {
+  case "$1" in
+    ld-linux* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.*) return 0 ;;
+    libstdc++.so.* | libgcc_s.so.* | libcuda.so.* | libnvidia-*) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+bench=$build/kernels/bench/cuda/gemm_bench
+[ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
+mapfile -t programs < <(echo "$bench"; find "$build/tests" -type f -perm -u+x -name '*_gpu_test' 2>/dev/null | sort)
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib"
+for program in "${programs[@]}"; do
+  # ldd lists what the libraries themselves need, too.
+  while read -r name _ path _; do
+    [ "$path" = not ] && fail "$program needs $name, which this machine has not"
+    is_system "$name" && continue
+    [ -f "$path" ] || continue  # linux-vdso has no file
+    cp -nL "$path" "$out/lib/$name"
+  done < <(ldd "$program" | grep '=>')
+  cp "$program" "$out/bin/"
+done
+strip --strip-all "$out"/bin/*
+if [ -n "$(ls "$out/lib")" ]; then
+  chmod u+w "$out"/lib/*
+  strip --strip-unneeded "$out"/lib/*
+fi
+
+# Without it the libraries beside a program would not be found. An RPATH, unlike a RUNPATH, also
+# holds for what the libraries themselves need.
+for program in "$out"/bin/*; do
+  readelf -d "$program" | grep -Eq '\(RPATH\).*\$ORIGIN/\.\./lib' ||
+    fail "$program has no RPATH \$ORIGIN/../lib; see gemmd_relocatable in cmake/targets.cmake"
+done
+mib=$(du -sm "$out" | cut -f1)
+[ "$mib" -le "$max_mib" ] || fail "$out has $mib MiB, more than $max_mib"
+echo "$out: $(ls "$out/bin" | tr '\n' ' ')and $(ls "$out/lib" | wc -l) libraries, $mib MiB"
