@@ -1,0 +1,83 @@
+#include "kernels/bench/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_split.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<Options> Parse(const std::vector<const char*>& args) { return ParseOptions(args); }
+
+TEST(OptionsTest, NoArgumentsMeasureTheDenseSuite) {
+  const absl::StatusOr<Options> o = Parse({});
+  ASSERT_TRUE(o.ok());
+  EXPECT_EQ(o->mode, Mode::kMeasure);
+  EXPECT_EQ(o->suite, "dense44");
+  EXPECT_EQ(o->repeats, 20);
+}
+
+TEST(OptionsTest, TakesValuesAfterASpaceOrAnEqualsSign) {
+  const absl::StatusOr<Options> o =
+      Parse({"--suite=random", "--count", "5", "--only", "tiled,skinny", "--budget-s=2.5",
+             "--no-peers", "--tune", "--out", "t.json"});
+  ASSERT_TRUE(o.ok()) << o.status();
+  EXPECT_EQ(o->suite, "random");
+  EXPECT_EQ(o->count, 5);
+  EXPECT_THAT(o->only, ElementsAre("tiled", "skinny"));
+  EXPECT_EQ(o->budget_s, 2.5);
+  EXPECT_FALSE(o->peers);
+  EXPECT_TRUE(o->tune);
+  EXPECT_EQ(o->out, "t.json");
+}
+
+TEST(OptionsTest, CompareTakesTwoFiles) {
+  const absl::StatusOr<Options> o = Parse({"--compare", "a.json", "b.json"});
+  ASSERT_TRUE(o.ok());
+  EXPECT_EQ(o->mode, Mode::kCompare);
+  EXPECT_EQ(o->old_json, "a.json");
+  EXPECT_EQ(o->new_json, "b.json");
+  EXPECT_FALSE(Parse({"--compare", "a.json"}).ok());
+}
+
+TEST(OptionsTest, ChartNeedsItsSource) {
+  EXPECT_EQ(Parse({"--chart", "a.svg", "--from", "a.json"})->mode, Mode::kChart);
+  EXPECT_FALSE(Parse({"--chart", "a.svg"}).ok());
+}
+
+TEST(OptionsTest, ErrorsNameTheArgument) {
+  const std::vector<std::vector<const char*>> bad = {
+      {"--repeats", "0"}, {"--repeats", "x"},   {"--repeats"},   {"--frob"},
+      {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"}, {"stray"},
+      {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},
+  };
+  for (const auto& args : bad) {
+    const absl::StatusOr<Options> o = Parse(args);
+    ASSERT_FALSE(o.ok()) << args[0];
+    const std::string name = std::vector<std::string>(absl::StrSplit(args[0], '='))[0];
+    EXPECT_THAT(std::string(o.status().message()), HasSubstr(name));
+  }
+}
+
+TEST(OptionsTest, RefusesCombinationsWithoutMeaning) {
+  EXPECT_FALSE(Parse({"--kernel", "x", "--sweep"}).ok());
+  EXPECT_FALSE(Parse({"--check-only", "--tune"}).ok());
+}
+
+TEST(OptionsTest, HelpNamesEveryOption) {
+  for (const char* name :
+       {"--suite",      "--shapes",   "--count",    "--seed",  "--tuning",      "--no-table",
+        "--kernel",     "--only",     "--skip",     "--top",   "--repeats",     "--bitwise",
+        "--check-only", "--no-peers", "--budget-s", "--timer", "--library-dir", "--device",
+        "--json",       "--commit",   "--date",     "--sweep", "--tune",        "--out",
+        "--quantize",   "--list",     "--compare",  "--chart", "--from"}) {
+    EXPECT_THAT(std::string(HelpText()), HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::bench

@@ -1,0 +1,84 @@
+#include "kernels/bench/result.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/kernels/bench/runs.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ResultTest, JsonKeepsEverything) {
+  RunResult run = SmallRun();
+  run.shapes[0].variants_timed = 90;
+  run.shapes[0].best = {{"x", 9.5}, {"y", 10}};
+  run.shapes[0].model_kernel = "y";
+  run.shapes[0].model_us = 10;
+  run.shapes[0].bitwise_runs = 20;
+  run.shapes[0].cublaslt_block_refusal = "m=1";
+  const absl::StatusOr<RunResult> back = FromJson(ToJson(run));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToJson(*back), ToJson(run));
+  EXPECT_EQ(back->gpu, "NVIDIA H200");
+  EXPECT_EQ(back->shapes[0].best[1].kernel, "y");
+  EXPECT_EQ(back->shapes[1].cublaslt_block_us, 220);
+  EXPECT_EQ(back->shapes[2].outcome, Outcome::kRefused);
+  EXPECT_EQ(back->shapes[3].outcome, Outcome::kSkipped);
+}
+
+TEST(ResultTest, JsonHasTheFieldsThatCommittedResultsNeed) {
+  const auto json = nlohmann::json::parse(ToJson(SmallRun()));
+  for (const char* key : {"gpu", "driver", "date", "commit", "method", "copy_gb_s", "summary"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  const auto& shape = json.at("shapes").at(0);
+  for (const char* key :
+       {"m", "n", "k", "kernel", "us", "floor_us", "cublaslt_block_us", "cublaslt_tensorwise_us",
+        "cublaslt_bf16_us", "calc_diff", "rel_error", "checked_rows"}) {
+    EXPECT_TRUE(shape.contains(key)) << key;
+  }
+}
+
+TEST(ResultTest, WhatWasNotMeasuredIsNull) {
+  const auto json = nlohmann::json::parse(ToJson(SmallRun()));
+  EXPECT_TRUE(json.at("shapes").at(0).at("cublaslt_block_us").is_null());
+  EXPECT_TRUE(json.at("shapes").at(2).at("us").is_null());
+}
+
+TEST(ResultTest, ANanErrorSurvivesAsNull) {
+  RunResult run = SmallRun();
+  run.shapes[0].outcome = Outcome::kWrong;
+  run.shapes[0].calc_diff = std::nan("");
+  EXPECT_TRUE(FromJson(ToJson(run)).ok());
+}
+
+TEST(ResultTest, RefusesOtherTexts) {
+  for (const char* text : {"", "[]", "{", "{\"gpu\": 3, \"shapes\": []}", "{\"gpu\": \"x\"}",
+                           "{\"gpu\": \"x\", \"shapes\": [{\"m\": 1}]}"}) {
+    EXPECT_EQ(FromJson(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(ResultTest, WritesAndReadsFiles) {
+  const std::string path = testing::TempDir() + "/result_test.json";
+  ASSERT_TRUE(WriteText(path, ToJson(SmallRun())).ok());
+  EXPECT_EQ(ReadRun(path)->shapes.size(), 4);
+  std::remove(path.c_str());
+  EXPECT_EQ(ReadRun(path).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(WriteText("/no/such/folder/x.json", "x").ok());
+}
+
+TEST(ResultTest, RatesAreOfTheBytesThatMustMove) {
+  const ShapeResult r = Timed({64, 4096, 7168}, 10);
+  EXPECT_NEAR(r.tflops(), 2.0 * 64 * 4096 * 7168 / 10e-6 / 1e12, 1e-9);
+  const double bytes = 64 * 7168 + 4096 * 7168 + 4 * 64 * 56 + 4 * 32 * 56 + 2 * 64 * 4096;
+  EXPECT_NEAR(r.gb_per_s(), bytes / 10e-6 / 1e9, 1e-6);
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::bench

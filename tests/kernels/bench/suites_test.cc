@@ -1,0 +1,85 @@
+#include "kernels/bench/suites.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(SuitesTest, Dense44HasEveryBatchOfEveryLayer) {
+  const std::vector<Shape> shapes = Dense44();
+  EXPECT_EQ(shapes.size(), 44);
+  EXPECT_EQ(std::count_if(shapes.begin(), shapes.end(), [](auto& s) { return s.m <= 128; }), 28);
+  EXPECT_EQ(std::count_if(shapes.begin(), shapes.end(), [](auto& s) { return s.m == 512; }), 7);
+  EXPECT_EQ(std::count_if(shapes.begin(), shapes.end(), [](auto& s) { return s.m >= 4096; }), 9);
+  EXPECT_THAT(shapes, Contains(Shape{1, 576, 7168}));
+  EXPECT_THAT(shapes, Contains(Shape{8192, 8192, 8192}));
+}
+
+TEST(SuitesTest, RandomShapesAreWithinTheirBounds) {
+  const std::vector<Shape> shapes = RandomShapes(300, 7);
+  ASSERT_EQ(shapes.size(), 300);
+  for (const Shape& s : shapes) {
+    EXPECT_GE(s.m, 1);
+    EXPECT_LE(s.m, 8192);
+    EXPECT_EQ(s.n % 16, 0);
+    EXPECT_EQ(s.k % 16, 0);
+    EXPECT_GE(std::min(s.n, s.k), 16);
+    EXPECT_LE(std::max(s.n, s.k), 8192);
+  }
+}
+
+TEST(SuitesTest, RandomShapesCoverPartialBlocksOfKAndSmallM) {
+  const std::vector<Shape> shapes = RandomShapes(300, 7);
+  EXPECT_GT(std::count_if(shapes.begin(), shapes.end(), [](auto& s) { return s.k % 128 != 0; }),
+            100);
+  EXPECT_GT(std::count_if(shapes.begin(), shapes.end(), [](auto& s) { return s.m <= 128; }), 100);
+}
+
+TEST(SuitesTest, RandomShapesAreFewEnoughFlopsForSeconds) {
+  double flops = 0;
+  for (const Shape& s : RandomShapes(300, 7)) flops += s.flops();
+  // 100 timed and checked calls of each at 200 TFLOP/s: half a minute would be 6e15.
+  EXPECT_LT(100 * flops, 6e15);
+}
+
+TEST(SuitesTest, ASeedNamesTheSameShapes) {
+  EXPECT_EQ(RandomShapes(50, 3), RandomShapes(50, 3));
+  EXPECT_NE(RandomShapes(50, 3), RandomShapes(50, 4));
+}
+
+TEST(SuitesTest, OddHasTheShapesThatBrokeOthers) {
+  const std::vector<Shape> shapes = OddShapes();
+  EXPECT_THAT(shapes, Contains(Shape{7, 151674, 7168}));
+  EXPECT_THAT(shapes, Contains(Shape{129, 2112, 127}));
+  EXPECT_THAT(shapes, Contains(Shape{1, 1, 1}));
+  EXPECT_THAT(shapes, Contains(Shape{0, 576, 128}));
+}
+
+TEST(SuitesTest, SuiteRefusesAnUnknownName) {
+  EXPECT_EQ(Suite("dense44", 1, 1)->size(), 44);
+  EXPECT_EQ(Suite("random", 5, 1)->size(), 5);
+  EXPECT_THAT(std::string(Suite("dense", 1, 1).status().message()), HasSubstr("dense44"));
+}
+
+TEST(SuitesTest, ParsesShapes) {
+  EXPECT_THAT(*ParseShapes("64x4096x7168,0x1x2"),
+              ElementsAre(Shape{64, 4096, 7168}, Shape{0, 1, 2}));
+}
+
+TEST(SuitesTest, RefusesWhatIsNoShape) {
+  for (const char* text :
+       {"", "64x4096", "1x2x3x4", "-1x2x3", "ax2x3", "1x2x3,", "1x2x4294967296"}) {
+    EXPECT_EQ(ParseShapes(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::bench
