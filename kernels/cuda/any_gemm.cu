@@ -108,8 +108,8 @@ __device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOri
 template <class Math>
 __global__ void __launch_bounds__(kAnyThreads, Math::kCtasPerSm)
     AnyGemm(const __grid_constant__ AnyGemmArgs args, int64_t tiles_m, int64_t tiles_n) {
-  __shared__ alignas(16) unsigned char a_tile[kAnyTile * kPitch];
-  __shared__ alignas(16) unsigned char b_tile[kAnyTile * kPitch];
+  alignas(16) __shared__ unsigned char a_tile[kAnyTile * kPitch];
+  alignas(16) __shared__ unsigned char b_tile[kAnyTile * kPitch];
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
   const bool multiplied = args.k > 0 && args.alpha != 0.0f;

@@ -13,6 +13,8 @@ std::vector<Subject> Subjects() {
           {"overlapped", [] { return cuda::MakeKernelExecutor(true); }, 30}};
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ContractTest);
+
 TEST(ContractGpuTest, HasADevice) { GEMMD_REQUIRE_DEVICE(); }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, ContractTest, testing::ValuesIn(Subjects()),

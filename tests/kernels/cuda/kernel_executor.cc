@@ -48,13 +48,17 @@ class KernelExecutor final : public contract::Executor {
 
     Outcome outcome;
     for (const Op& op : ops) {
+      const auto* matmul = std::get_if<MatmulOp>(&op);
+      if (matmul != nullptr && !matmul->kernel.empty() && matmul->kernel != kAnyGemmName) {
+        return absl::NotFoundError(absl::StrCat("there is no kernel ", matmul->kernel));
+      }
       const cudaError_t error = std::visit(
           [&](const auto& x) { return Launch(x, addresses, staged_inputs, staged_outputs); }, op);
       if (error != cudaSuccess) {
         return absl::InternalError(
             absl::StrCat("op ", outcome.kernels.size(), ": ", cudaGetErrorString(error)));
       }
-      outcome.kernels.push_back(std::holds_alternative<MatmulOp>(op) ? kAnyGemmName : "plain");
+      outcome.kernels.push_back(matmul != nullptr ? kAnyGemmName : "plain");
     }
     const cudaError_t error = cudaDeviceSynchronize();
     if (error != cudaSuccess) return absl::InternalError(cudaGetErrorString(error));
