@@ -33,7 +33,7 @@ struct VariantTime {
 struct ShapeResult {
   Shape shape;
   Outcome outcome = Outcome::kSkipped;
-  std::string message;
+  std::string message;  // what went wrong; of a fallback, what the other kernels lack
   std::string kernel;
   std::string reason;  // "table", "model", "forced"
   double us = 0;

@@ -45,6 +45,9 @@ std::string TableRow(const ShapeResult& r, double best_tensorwise_tflops, int li
     absl::StrAppend(&out, absl::StrFormat("%-69s", "right; not timed"));
   }
   absl::StrAppend(&out, absl::StrFormat("  %8.1e  %s (%s)\n", r.calc_diff, r.kernel, r.reason));
+  if (r.outcome == Outcome::kOk && !r.message.empty()) {
+    absl::StrAppend(&out, "    ", r.message, "\n");
+  }
   if (r.variants_timed > 0 && !r.best.empty()) {
     const double best = r.best.front().us;
     absl::StrAppend(&out,

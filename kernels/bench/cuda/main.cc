@@ -22,6 +22,7 @@
 #include "kernels/bench/suites.h"
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
+#include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/selector.h"
 #include "kernels/cuda/tuning_table.h"
 
@@ -106,7 +107,7 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   const std::vector<cuda::GemmVariant> pool = PoolOf(options);
   const cuda::GemmSelector chooser(machine.traits, pool, table);
   const cuda::GemmSelector model(machine.traits, pool, {});
-  ShapeRunner runner(machine, options, chooser, model);
+  ShapeRunner runner(machine, options, {chooser, model});
   RunResult run = DescribeRun(options, machine);
   Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, ", ",
                      pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", options.repeats,
@@ -160,6 +161,7 @@ int MainMeasure(const Options& options) {
 
 int MainList() {
   for (const cuda::GemmVariant& variant : cuda::AllVariants()) Print(Name(variant) + "\n");
+  Print(absl::StrCat(cuda::kAnyGemmName, "\n"));
   return kOk;
 }
 

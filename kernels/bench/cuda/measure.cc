@@ -7,14 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "kernels/bench/statistics.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/legality.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::CublasLtKind;
-using cuda::GemmVariant;
 using cuda::ToStatus;
 
 constexpr int kQuickRepeats = 3;     // of a sweep's first pass, and of choosing the floor's grid
@@ -65,12 +63,15 @@ absl::Status ShapeRunner::Measure(ShapeResult& result) {
       !s.ok()) {
     return s;
   }
-  std::vector<Entry> entries;
-  if (absl::Status s = ListEntries(result, entries); !s.ok()) return s;
+  absl::StatusOr<std::vector<Entry>> listed =
+      ListEntries(options_, choosers_, machine_.traits, workload_, result);
+  if (!listed.ok()) return listed.status();
+  std::vector<Entry> entries = *std::move(listed);
   if (absl::Status s = checker_.Prepare(workload_); !s.ok()) return s;
   result.checked_rows = checker_.checked_rows();
   if (absl::Status s = CheckEntries(result, entries); !s.ok()) return s;
-  if (options_.check_only) return absl::OkStatus();
+  // An empty result is right at once, and nothing runs that could be timed.
+  if (options_.check_only || workload_.d_bytes() == 0) return absl::OkStatus();
   std::vector<Peer> peers;
   if (absl::Status s = ListPeers(result, peers); !s.ok()) return s;
   if (sweeping()) {
@@ -79,92 +80,46 @@ absl::Status ShapeRunner::Measure(ShapeResult& result) {
   return TimeAll(result, entries, peers);
 }
 
-// The choice first; of a sweep, then every other kernel that can serve.
-absl::Status ShapeRunner::ListEntries(ShapeResult& result, std::vector<Entry>& entries) {
-  const cuda::Fp8GemmArgs args = workload_.block_args();
-  const MatmulProblem problem = ProblemOf(args);
-  std::vector<GemmVariant> variants;
-  if (!options_.kernel.empty()) {
-    const std::optional<GemmVariant> forced = cuda::FindVariant(options_.kernel);
-    if (!forced.has_value()) {
-      return absl::NotFoundError(
-          absl::StrCat("no kernel is called ", options_.kernel, "; see --list"));
-    }
-    result.reason = "forced";
-    variants.push_back(*forced);
-  } else {
-    absl::StatusOr<cuda::GemmPick> pick = chooser_.Choose(problem);
-    if (!pick.ok()) return pick.status();
-    result.reason = std::string(Name(pick->reason));
-    variants.push_back(pick->variant);
+// Why `entry` must not be timed; empty when its results are right, and the same each time.
+absl::StatusOr<std::string> ShapeRunner::Fault(Entry& entry) {
+  absl::StatusOr<Errors> errors = checker_.Check(workload_, entry.call);
+  if (LosesDevice(errors.status())) return Prefixed(errors.status(), entry.name);
+  if (!errors.ok()) {
+    cudaGetLastError();  // a refused launch leaves its code behind; it was reported here
+    return absl::StrCat(entry.name, ": ", errors.status().message());
   }
-  result.kernel = Name(variants[0]);
-  if (sweeping()) {
-    if (absl::StatusOr<cuda::GemmPick> pick = model_.Choose(problem); pick.ok()) {
-      result.model_kernel = Name(pick->variant);
-    }
-    int listed = 0;
-    for (const cuda::RankedVariant& ranked : model_.Rank(problem)) {
-      if (!ranked.why_not.empty() || (options_.top > 0 && listed++ >= options_.top)) continue;
-      if (!(ranked.variant == variants[0])) variants.push_back(ranked.variant);
-    }
-  }
-  for (const GemmVariant& variant : variants) {
-    if (const std::string why = cuda::WhyNot(variant, args); !why.empty()) {
-      return absl::UnimplementedError(why);
-    }
-    absl::StatusOr<Entry> entry = MakeEntry(variant);
-    // A cluster that does not fit this device is the loss of one candidate, unless it was chosen.
-    if (absl::IsUnimplemented(entry.status()) && !entries.empty()) continue;
-    if (!entry.ok()) return Prefixed(entry.status(), Name(variant));
-    entries.push_back(*std::move(entry));
-  }
-  return absl::OkStatus();
+  entry.errors = *errors;
+  if (!errors->ok()) return absl::StrCat(entry.name, ": ", Describe(*errors));
+  if (options_.bitwise == 0) return std::string();
+  absl::StatusOr<uint64_t> changing =
+      checker_.CountChanging(workload_, entry.call, options_.bitwise);
+  if (!changing.ok()) return Prefixed(changing.status(), entry.name);
+  if (*changing == 0) return std::string();
+  return absl::StrCat(entry.name, ": ", *changing, " words of D differed between ",
+                      options_.bitwise, " runs");
 }
 
-absl::StatusOr<ShapeRunner::Entry> ShapeRunner::MakeEntry(const GemmVariant& variant) const {
-  absl::StatusOr<cuda::GemmLaunch> launch =
-      cuda::PrepareLaunch(variant, workload_.block_args(), machine_.traits);
-  if (!launch.ok()) return launch.status();
-  Entry entry;
-  entry.name = Name(variant);
-  entry.call = [variant, launch = *launch](cudaStream_t stream) {
-    return cuda::Launch(variant, launch, stream);
-  };
-  return entry;
-}
-
-// A wrong kernel is never timed. One wrong kernel of a sweep is dropped with a note, so that the
-// others are still measured, and makes the outcome wrong.
+// A wrong kernel is never timed and makes the outcome wrong; the others of a sweep are still
+// measured.
 absl::Status ShapeRunner::CheckEntries(ShapeResult& result, std::vector<Entry>& entries) {
   std::vector<Entry> right;
   for (Entry& entry : entries) {
-    absl::StatusOr<Errors> errors = checker_.Check(workload_, entry.call);
-    if (!errors.ok()) return Prefixed(errors.status(), entry.name);
-    entry.errors = *errors;
-    uint64_t changing = 0;
-    if (errors->ok() && options_.bitwise > 0) {
-      absl::StatusOr<uint64_t> words =
-          checker_.CountChanging(workload_, entry.call, options_.bitwise);
-      if (!words.ok()) return Prefixed(words.status(), entry.name);
-      changing = *words;
-    }
-    if (errors->ok() && changing == 0) {
+    absl::StatusOr<std::string> fault = Fault(entry);
+    if (!fault.ok()) return fault.status();
+    if (fault->empty()) {
       right.push_back(std::move(entry));
-      continue;
-    }
-    result.outcome = Outcome::kWrong;
-    absl::StrAppend(&result.message, result.message.empty() ? "" : "\n    ", entry.name, ": ",
-                    Describe(*errors));
-    if (changing != 0) {
-      absl::StrAppend(&result.message, "; ", changing, " words differed between ", options_.bitwise,
-                      " runs");
+    } else {
+      result.outcome = Outcome::kWrong;
+      absl::StrAppend(&result.message, result.message.empty() ? "" : "\n    ", *fault);
     }
   }
   result.bitwise_runs = options_.bitwise;
-  const bool choice_is_wrong = right.empty() || right[0].name != result.kernel;
   entries = std::move(right);
-  if (choice_is_wrong) return absl::DataLossError(result.message);
+  if (entries.empty()) return absl::DataLossError(result.message);
+  if (entries[0].name != result.kernel) {  // the choice was wrong: the next best stands in
+    result.kernel = entries[0].name;
+    result.reason = "choice wrong";
+  }
   result.calc_diff = entries[0].errors.calc_diff;
   result.rel_error = entries[0].errors.rel_error;
   return absl::OkStatus();

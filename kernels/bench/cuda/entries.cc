@@ -1,0 +1,113 @@
+#include "kernels/bench/cuda/entries.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/any_gemm.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/legality.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using cuda::GemmVariant;
+
+absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::Fp8GemmArgs& args,
+                              const cuda::DeviceTraits& traits) {
+  // By address, where alignment is known exactly.
+  if (const std::string why = cuda::WhyNot(variant, args); !why.empty()) {
+    return absl::UnimplementedError(why);
+  }
+  absl::StatusOr<cuda::GemmLaunch> launch = cuda::PrepareLaunch(variant, args, traits);
+  if (!launch.ok()) {
+    return absl::Status(launch.status().code(),
+                        absl::StrCat(Name(variant), ": ", launch.status().message()));
+  }
+  Entry entry;
+  entry.name = Name(variant);
+  entry.call = [variant, launch = *launch](cudaStream_t stream) {
+    return cuda::Launch(variant, launch, stream);
+  };
+  return entry;
+}
+
+Entry FallbackEntry(const cuda::Fp8GemmArgs& args) {
+  cuda::AnyGemmArgs any;
+  any.m = args.m;
+  any.n = args.n;
+  any.k = args.k;
+  any.type = cuda::ElementType::kE4M3;
+  any.a = {.data = args.a,
+           .row_stride = args.lda,
+           .scales = {.data = args.a_scales, .row_stride = 1, .k_stride = args.a_scales_ld}};
+  any.b = {.data = args.b,
+           .row_stride = args.ldb,
+           .scales = {.data = args.b_scales,
+                      .row_stride = args.b_scales_ld,
+                      .k_stride = 1,
+                      .row_blocks = true}};
+  any.out = cuda::ElementType::kBF16;
+  any.d = {.data = args.d, .row_stride = args.ldd};
+  Entry entry;
+  entry.name = cuda::kAnyGemmName;
+  entry.call = [any](cudaStream_t stream) {
+    return cuda::ToStatus(cuda::LaunchAnyGemm(any, stream), cuda::kAnyGemmName);
+  };
+  return entry;
+}
+
+}  // namespace
+
+absl::Status CheckKernelName(const std::string& name) {
+  if (name == cuda::kAnyGemmName || cuda::FindVariant(name).has_value()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("no kernel is called ", name, "; see --list"));
+}
+
+absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Choosers& choosers,
+                                               const cuda::DeviceTraits& traits,
+                                               const Workload& workload, ShapeResult& result) {
+  const cuda::Fp8GemmArgs args = workload.block_args();
+  const MatmulProblem problem = ProblemOf(args);
+  std::vector<GemmVariant> variants;
+  std::vector<Entry> entries;
+  if (!options.kernel.empty()) {
+    if (absl::Status status = CheckKernelName(options.kernel); !status.ok()) return status;
+    const std::optional<GemmVariant> forced = cuda::FindVariant(options.kernel);
+    if (forced.has_value()) variants.push_back(*forced);
+    if (!forced.has_value()) entries.push_back(FallbackEntry(args));
+    result.reason = std::string(Name(ChoiceReason::kForced));
+  } else if (absl::StatusOr<cuda::GemmPick> pick = choosers.tested.Choose(problem); pick.ok()) {
+    variants.push_back(pick->variant);
+    result.reason = std::string(Name(pick->reason));
+  } else if (absl::IsUnimplemented(pick.status())) {
+    entries.push_back(FallbackEntry(args));
+    result.reason = std::string(Name(ChoiceReason::kFallback));
+    result.message = std::string(pick.status().message());
+  } else {
+    return pick.status();
+  }
+  if (options.sweep || options.tune) {
+    if (absl::StatusOr<cuda::GemmPick> pick = choosers.model.Choose(problem); pick.ok()) {
+      result.model_kernel = Name(pick->variant);
+    }
+    int listed = 0;
+    for (const cuda::RankedVariant& ranked : choosers.model.Rank(problem)) {
+      if (!ranked.why_not.empty() || (options.top > 0 && listed++ >= options.top)) continue;
+      if (variants.empty() || !(ranked.variant == variants[0])) variants.push_back(ranked.variant);
+    }
+  }
+  for (const GemmVariant& variant : variants) {
+    absl::StatusOr<Entry> entry = EntryOf(variant, args, traits);
+    // One that does not fit this device, or these addresses, is one candidate less, unless it is
+    // the choice.
+    if (absl::IsUnimplemented(entry.status()) && !entries.empty()) continue;
+    if (!entry.ok()) return entry.status();
+    entries.push_back(*std::move(entry));
+  }
+  result.kernel = entries[0].name;
+  return entries;
+}
+
+}  // namespace gemmd::kernels::bench
