@@ -93,6 +93,36 @@ ShapeResult FromRecord(const Json& r) {
   return s;
 }
 
+Json ToRecord(const QuantizeResult& q, double copy_gb_s) {
+  Json r;
+  r["rows"] = q.rows;
+  r["k"] = q.k;
+  r["block"] = q.block;
+  r["right"] = q.right;
+  r["rel_error"] = q.rel_error;
+  r["us"] = Measured(q.us);
+  r["us_p10"] = Measured(q.us_p10);
+  r["us_p90"] = Measured(q.us_p90);
+  r["floor_us"] = Measured(q.floor_us);
+  r["gb_s"] = Measured(q.gb_per_s());
+  r["share_of_copy"] = Measured(copy_gb_s > 0 ? q.gb_per_s() / copy_gb_s : 0);
+  return r;
+}
+
+QuantizeResult FromQuantizeRecord(const Json& r) {
+  QuantizeResult q;
+  q.rows = r.at("rows").get<int64_t>();
+  q.k = r.at("k").get<int64_t>();
+  q.block = r.at("block").get<std::string>();
+  q.right = r.value("right", false);
+  q.rel_error = Number(r, "rel_error");
+  q.us = Number(r, "us");
+  q.us_p10 = Number(r, "us_p10");
+  q.us_p90 = Number(r, "us_p90");
+  q.floor_us = Number(r, "floor_us");
+  return q;
+}
+
 Json ToRecord(const Summary& summary) {
   Json out;
   out["best_tensorwise_tflops"] = Measured(summary.best_tensorwise_tflops);
@@ -114,6 +144,12 @@ Json ToRecord(const Summary& summary) {
 }
 
 }  // namespace
+
+double QuantizeResult::bytes() const {
+  const double blocks_k = (k + 127) / 128;
+  const double scale_rows = block == "1x128" ? rows : (rows + 127) / 128;
+  return 3.0 * rows * k + 4.0 * scale_rows * blocks_k;
+}
 
 std::string_view Name(Outcome outcome) {
   switch (outcome) {
@@ -145,6 +181,11 @@ std::string ToJson(const RunResult& run) {
   Json shapes = Json::array();
   for (const ShapeResult& s : run.shapes) shapes.push_back(ToRecord(s));
   out["shapes"] = std::move(shapes);
+  if (!run.quantize.empty()) {
+    Json records = Json::array();
+    for (const QuantizeResult& q : run.quantize) records.push_back(ToRecord(q, run.copy_gb_s));
+    out["quantize"] = std::move(records);
+  }
   return absl::StrCat(out.dump(1), "\n");
 }
 
@@ -165,6 +206,9 @@ absl::StatusOr<RunResult> FromJson(std::string_view json) {
     run.repeats = in.value("repeats", 0);
     run.copy_gb_s = Number(in, "copy_gb_s");
     for (const Json& record : in.at("shapes")) run.shapes.push_back(FromRecord(record));
+    for (const Json& record : in.value("quantize", Json::array())) {
+      run.quantize.push_back(FromQuantizeRecord(record));
+    }
     return run;
   } catch (const nlohmann::json::exception& error) {
     return absl::InvalidArgumentError(

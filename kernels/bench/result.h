@@ -59,6 +59,22 @@ struct ShapeResult {
   double gb_per_s() const { return us > 0 ? shape.bytes() / us * 1e-3 : 0; }
 };
 
+// Of --quantize: BF16 to E4M3 and its scales.
+struct QuantizeResult {
+  int64_t rows = 0;
+  int64_t k = 0;
+  std::string block;  // "1x128", "128x128"
+  bool right = false;
+  double rel_error = 0;  // of the dequantised values against the source
+  double us = 0;
+  double us_p10 = 0;
+  double us_p90 = 0;
+  double floor_us = 0;  // the same bytes moved cold by a plain kernel
+
+  double bytes() const;  // read and written
+  double gb_per_s() const { return us > 0 ? bytes() / us * 1e-3 : 0; }
+};
+
 struct RunResult {
   std::string gpu;
   std::string driver;
@@ -69,6 +85,7 @@ struct RunResult {
   int repeats = 0;
   double copy_gb_s = 0;  // device to device, read and written
   std::vector<ShapeResult> shapes;
+  std::vector<QuantizeResult> quantize;
 };
 
 std::string ToJson(const RunResult& run);

@@ -13,6 +13,8 @@ std::string TableHeader();
 // One line, or two with a message; `best_tensorwise_tflops` as known so far. With a sweep, the
 // `listed` fastest variants follow, a line each.
 std::string TableRow(const ShapeResult& result, double best_tensorwise_tflops, int listed);
+// All of --quantize.
+std::string QuantizeTable(const RunResult& run);
 std::string SummaryTable(const RunResult& run);
 
 }  // namespace gemmd::kernels::bench

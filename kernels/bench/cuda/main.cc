@@ -17,6 +17,7 @@
 #include "kernels/bench/compare.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
+#include "kernels/bench/cuda/quantize_bench.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
 #include "kernels/bench/suites.h"
@@ -35,6 +36,7 @@ constexpr int kUsage = 2;
 constexpr int kNoGpu = 3;
 
 constexpr int kListedVariants = 8;
+constexpr int64_t kQuantizedK = 7168;  // a hidden size everyone measures
 
 int Complain(const absl::Status& status, int code) {
   std::fprintf(stderr, "gemm_bench: %s\n", std::string(status.message()).c_str());
@@ -159,6 +161,30 @@ int MainMeasure(const Options& options) {
   return RunShapes(options, *shapes, **machine);
 }
 
+int MainQuantize(const Options& options) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
+  if (!machine.ok()) return Complain(machine.status(), kNoGpu);
+  RunResult run = DescribeRun(options, **machine);
+  absl::StatusOr<double> copy = MeasureCopy(**machine, options.repeats);
+  if (!copy.ok()) return Complain(copy.status(), kBad);
+  run.copy_gb_s = *copy;
+  bool right = true;
+  for (int64_t rows : {128, 4096, 16384}) {
+    for (cuda::QuantizeBlock block : {cuda::QuantizeBlock::k1x128, cuda::QuantizeBlock::k128x128}) {
+      absl::StatusOr<QuantizeResult> result =
+          BenchQuantize(**machine, rows, kQuantizedK, block, options.repeats);
+      if (!result.ok()) return Complain(result.status(), kBad);
+      right &= result->right;
+      run.quantize.push_back(*std::move(result));
+    }
+  }
+  Print(QuantizeTable(run));
+  if (!options.json.empty()) {
+    if (absl::Status s = WriteText(options.json, ToJson(run)); !s.ok()) return Complain(s, kUsage);
+  }
+  return right ? kOk : kBad;
+}
+
 int MainList() {
   for (const cuda::GemmVariant& variant : cuda::AllVariants()) Print(Name(variant) + "\n");
   Print(absl::StrCat(cuda::kAnyGemmName, "\n"));
@@ -201,6 +227,7 @@ int Main(absl::Span<const char* const> args) {
     case Mode::kChart:
       return MainChart(*options);
     case Mode::kQuantize:
+      return MainQuantize(*options);
     case Mode::kMeasure:
       return MainMeasure(*options);
   }

@@ -31,6 +31,18 @@ TEST(ResultTest, JsonKeepsEverything) {
   EXPECT_EQ(back->shapes[3].outcome, Outcome::kSkipped);
 }
 
+TEST(ResultTest, JsonKeepsQuantizeResults) {
+  RunResult run = SmallRun();
+  run.quantize = {{4096, 7168, "1x128", true, 0.026, 25, 24.5, 26, 20}};
+  const absl::StatusOr<RunResult> back = FromJson(ToJson(run));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToJson(*back), ToJson(run));
+  EXPECT_EQ(back->quantize[0].block, "1x128");
+  EXPECT_DOUBLE_EQ(back->quantize[0].bytes(), 4096.0 * 7168 * 3 + 4096 * 56 * 4);
+  run.quantize[0].block = "128x128";
+  EXPECT_DOUBLE_EQ(run.quantize[0].bytes(), 4096.0 * 7168 * 3 + 32 * 56 * 4);
+}
+
 TEST(ResultTest, JsonHasTheFieldsThatCommittedResultsNeed) {
   const auto json = nlohmann::json::parse(ToJson(SmallRun()));
   for (const char* key : {"gpu", "driver", "date", "commit", "method", "copy_gb_s", "summary"}) {

@@ -35,6 +35,17 @@ TEST(TableTest, ASweepListsItsFastest) {
                          Not(HasSubstr("third"))));
 }
 
+TEST(TableTest, QuantizeIsHeldAgainstCopying) {
+  RunResult run = SmallRun();
+  run.copy_gb_s = 4000;
+  run.quantize = {{4096, 7168, "1x128", true, 0.026, 25, 24.5, 26, 20}};
+  // 89 MB in 25 us.
+  EXPECT_THAT(QuantizeTable(run), AllOf(HasSubstr("4096x7168"), HasSubstr("3560"),
+                                        HasSubstr("89.0%"), Not(HasSubstr("WRONG"))));
+  run.quantize[0].right = false;
+  EXPECT_THAT(QuantizeTable(run), HasSubstr("WRONG"));
+}
+
 TEST(TableTest, TheSummaryCountsOutcomes) {
   const std::string text = SummaryTable(SmallRun());
   EXPECT_THAT(text, HasSubstr("4 shapes: 2 ok, 0 wrong, 1 refused, 0 failed, 1 skipped"));

@@ -1,0 +1,22 @@
+// The quantize kernels against the speed of copying.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_
+#define GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/bench/cuda/machine.h"
+#include "kernels/bench/result.h"
+#include "kernels/cuda/quantize.h"
+
+namespace gemmd::kernels::bench {
+
+// BF16 [rows, k] of random normal values to E4M3, cold, `block` k1x128 (m-major scales) or
+// k128x128. A wrong result is not timed.
+absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int64_t k,
+                                             cuda::QuantizeBlock block, int repeats);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_QUANTIZE_BENCH_H_
