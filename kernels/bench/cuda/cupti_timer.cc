@@ -3,15 +3,17 @@
 #include <cupti.h>
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/bench/cuda/floor.h"
+#include "kernels/bench/slots.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/shared_library.h"
 #include "kernels/text.h"
@@ -24,12 +26,6 @@ using cuda::ToStatus;
 constexpr double kHangSeconds = 30;
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr size_t kBufferAlign = 8;  // CUPTI's demand
-
-struct KernelRecord {
-  uint64_t start_ns;
-  uint64_t end_ns;
-  bool mark;
-};
 
 // CUPTI's callbacks carry no context pointer, so what they share is a process-wide value: the only
 // one of the bench.
@@ -103,7 +99,9 @@ class CuptiTimer : public Timer {
     absl::StatusOr<std::vector<std::vector<double>>> seconds;
     for (int flag : {0, static_cast<int>(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)}) {
       if (absl::Status status = Flush(flag); !status.ok()) return status;
-      seconds = Assign(calls.size(), repeats);
+      absl::StatusOr<std::vector<KernelRecord>> records = Records();
+      if (!records.ok()) return records.status();
+      seconds = SecondsOfCalls(*std::move(records), calls.size(), repeats);
       if (seconds.ok()) break;
     }
     return seconds;
@@ -120,42 +118,13 @@ class CuptiTimer : public Timer {
     Shared().records.clear();
   }
 
-  // The kernels between two marks are one call's.
-  static absl::StatusOr<std::vector<std::vector<double>>> Assign(size_t calls, int repeats) {
+  static absl::StatusOr<std::vector<KernelRecord>> Records() {
     Cupti& cupti = Shared();
     absl::MutexLock lock(&cupti.mutex);
     if (cupti.dropped != 0) {
       return absl::InternalError(absl::StrCat("CUPTI dropped ", cupti.dropped, " records"));
     }
-    std::sort(cupti.records.begin(), cupti.records.end(),
-              [](const KernelRecord& x, const KernelRecord& y) { return x.start_ns < y.start_ns; });
-    struct Slot {
-      uint64_t start_ns = 0;
-      uint64_t end_ns = 0;
-    };
-    std::vector<Slot> slots;
-    for (const KernelRecord& record : cupti.records) {
-      if (record.mark) {
-        slots.emplace_back();
-      } else if (!slots.empty()) {
-        Slot& slot = slots.back();
-        if (slot.end_ns == 0) slot.start_ns = record.start_ns;
-        slot.end_ns = std::max(slot.end_ns, record.end_ns);
-      }
-    }
-    if (slots.size() != calls * repeats) {
-      return absl::InternalError(absl::StrCat("CUPTI reported ", slots.size(), " of ",
-                                              calls * repeats, " timed calls; use --timer events"));
-    }
-    std::vector<std::vector<double>> seconds(calls);
-    for (size_t i = 0; i < slots.size(); ++i) {
-      if (slots[i].end_ns <= slots[i].start_ns) {
-        return absl::InternalError(
-            absl::StrCat("CUPTI reported no kernel for call ", i % calls, "; use --timer events"));
-      }
-      seconds[i % calls].push_back((slots[i].end_ns - slots[i].start_ns) * 1e-9);
-    }
-    return seconds;
+    return cupti.records;
   }
 
   const L2Flush& flush_;

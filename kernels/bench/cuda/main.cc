@@ -65,10 +65,12 @@ std::vector<cuda::GemmVariant> PoolOf(const Options& options) {
   return pool;
 }
 
-// Remembers a sweep's fastest kernels of a shape.
+// Remembers a sweep's fastest kernels of a shape; the fallback is nobody's choice.
 void AddToTable(const ShapeResult& result, cuda::TuningTable& table) {
   std::vector<cuda::TunedKernel> kernels;
-  for (const VariantTime& v : result.best) kernels.push_back({v.kernel, v.us * 1e-6});
+  for (const VariantTime& v : result.best) {
+    if (cuda::FindVariant(v.kernel).has_value()) kernels.push_back({v.kernel, v.us * 1e-6});
+  }
   const Shape& s = result.shape;
   if (!kernels.empty()) table.Set({s.m, s.n, s.k, DType::kBF16}, std::move(kernels));
 }
