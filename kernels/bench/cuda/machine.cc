@@ -35,19 +35,30 @@ std::string DriverVersion() {
   return absl::StrCat("CUDA ", version / 1000, ".", version % 1000 / 10);
 }
 
-absl::Status OpenTimer(const Options& options, const absl::Status& cupti, Machine& machine) {
-  if (options.timer == "cupti" && !cupti.ok()) return cupti;
-  if (options.timer != "events" && cupti.ok()) {
+// Some machines load CUPTI, take every call and report nothing: better known now than in mid-run.
+absl::Status ProbeTimer(Machine& machine) {
+  constexpr int64_t kBytes = 1 << 20;
+  const Call copy = [&machine](cudaStream_t stream) {
+    const DeviceBuffer& buffer = machine.flush.buffer();
+    return ToStatus(LaunchCopy(buffer.data(), buffer.data() + kBytes, kBytes, 1, stream), "copy");
+  };
+  return machine.timer->Time({copy, copy}, 2).status();
+}
+
+absl::Status OpenTimer(const Options& options, absl::Status cupti, Machine& machine) {
+  if (cupti.ok()) {
     machine.timer = MakeCuptiTimer(machine.flush, machine.stream);
-    machine.timer_text = "cupti: the device's own records of each kernel";
-  } else {
-    machine.timer = MakeEventTimer(machine.flush, machine.stream);
-    machine.timer_text = "events around a graph, less an empty kernel";
-    if (!cupti.ok()) {
-      absl::StrAppend(&machine.timer_text, " (", std::string(cupti.message()), ")");
-    }
+    cupti = ProbeTimer(machine);
   }
-  return absl::OkStatus();
+  if (cupti.ok()) {
+    machine.timer_text = "cupti: the device's own records of each kernel";
+    return absl::OkStatus();
+  }
+  if (options.timer == "cupti") return cupti;
+  machine.timer = MakeEventTimer(machine.flush, machine.stream);
+  machine.timer_text =
+      absl::StrCat("events around a graph, less an empty kernel (no CUPTI: ", cupti.message(), ")");
+  return ProbeTimer(machine);
 }
 
 void OpenPeers(const Options& options, Machine& machine) {
