@@ -23,7 +23,7 @@ std::vector<GemmVariant> ListVariants() {
     for (int config = 0; config < kGemmFamilies[family]->num_configs; ++config) {
       const GemmConfig& shape = kGemmFamilies[family]->configs[config];
       for (int split : kSplits) {
-        if (split > 1 && !shape.splits()) continue;
+        if (split > 1 && !shape.splits(split)) continue;
         if (shape.multicast() * split > kMaxClusterSize) continue;
         all.push_back({family, config, split});
       }
@@ -69,11 +69,44 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   return slot.clusters;
 }
 
+// For x < 2^31: x / value = high32(x * magic) >> shift, exactly (Granlund and Montgomery, 1994, with
+// magic rounded up: its error, below 2^-31 of x, never reaches the next multiple).
+Divisor MakeDivisor(int64_t value) {
+  Divisor by = {.value = static_cast<uint32_t>(value)};
+  if (value <= 1) return by;
+  int bits = 1;
+  while ((int64_t{1} << bits) < value) ++bits;
+  by.magic = static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + value - 1) / value);
+  by.shift = bits - 1;
+  return by;
+}
+
 // Bands as wide as keep about a square of tiles at work at one time.
 int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int clusters) {
   const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
   if (col_tiles * wanted <= clusters) return static_cast<int>(row_tiles);
   return static_cast<int>(std::min(row_tiles, wanted));
+}
+
+TileGrid GridOf(int64_t row_tiles, int64_t col_tiles, int64_t batch, int raster) {
+  TileGrid grid;
+  grid.row_tiles = static_cast<int>(row_tiles);
+  grid.count = static_cast<int>(row_tiles * col_tiles * batch);
+  grid.raster = raster;
+  grid.per_batch = MakeDivisor(row_tiles * col_tiles);
+  grid.per_band = MakeDivisor(raster * col_tiles);
+  grid.raster_rows = MakeDivisor(raster);
+  grid.last_rows = MakeDivisor(row_tiles % raster == 0 ? raster : row_tiles % raster);
+  return grid;
+}
+
+KSplit SplitOf(int parts, int64_t stages, int cols) {
+  KSplit split;
+  split.parts = parts;
+  split.step = static_cast<int>(stages / parts);
+  split.extra = static_cast<int>(stages % parts);
+  for (int part = 0; part <= parts; ++part) split.chunks[part] = cols / 8 * part / parts;
+  return split;
 }
 
 }  // namespace
@@ -97,7 +130,9 @@ absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();
   std::string name =
-      absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n(), "s", c.stages);
+      absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
+  if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
+  absl::StrAppend(&name, "s", c.stages);
   if (c.ctas_per_sm > 1) absl::StrAppend(&name, "x", c.ctas_per_sm);
   if (c.share_rows > 1) absl::StrAppend(&name, "_r", c.share_rows);
   if (c.share_cols > 1) absl::StrAppend(&name, "_c", c.share_cols);
@@ -127,32 +162,44 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   if (!at_once.ok()) return at_once.status();
   const GemmConfig& shape = variant.shape();
 
+  const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   TensorView a = {.address = args.a,
                   .cols = args.k,
                   .rows = args.m,
                   .batch = args.batch,
                   .row_stride_bytes = args.lda,
                   .batch_stride_bytes = args.a_batch,
-                  .box_cols = kBlockK};
+                  .box_cols = kBlockK,
+                  .box_planes = shape.k_blocks};
   TensorView b = {.address = args.b,
                   .cols = args.k,
                   .rows = args.n,
                   .batch = args.b_batch == 0 ? 1 : args.batch,
                   .row_stride_bytes = args.ldb,
                   .batch_stride_bytes = args.b_batch,
-                  .box_cols = kBlockK};
+                  .box_cols = kBlockK,
+                  .box_planes = shape.k_blocks};
+  if (shape.k_blocks > 1) {
+    for (TensorView* view : {&a, &b}) {
+      view->cols = kBlockK;
+      view->planes = k_blocks;
+      view->plane_stride_bytes = kBlockK;
+    }
+  }
   TensorView& rows = shape.skinny() ? b : a;
   TensorView& cols = shape.skinny() ? a : b;
   rows.box_rows = shape.rows / shape.share_rows;
   cols.box_rows = shape.cols / shape.share_cols;
   const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
-                             .rows = CeilDiv(args.k, kBlockK),
+                             .rows = 1,
+                             .planes = k_blocks,
                              .batch = args.batch,
-                             .row_stride_bytes = args.a_scales_ld * 4,
+                             .plane_stride_bytes = args.a_scales_ld * 4,
                              .batch_stride_bytes = args.a_scales_batch * 4,
                              .box_cols = shape.block_m(),
-                             .box_rows = 1};
+                             .box_rows = 1,
+                             .box_planes = shape.k_blocks};
   GemmLaunch launch;
   for (auto [map, made] :
        {std::pair(&launch.row_map, ValuesMap(rows)), std::pair(&launch.col_map, ValuesMap(cols)),
@@ -164,11 +211,12 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
-  launch.split = variant.split;
-  launch.raster = RasterOf(shape, row_tiles, col_tiles, *at_once);
-  // A cluster that splits k works on one tile: the ring holds its partial sums afterwards.
-  launch.clusters =
-      static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));
+  launch.tiles = GridOf(row_tiles, col_tiles, args.batch,
+                        RasterOf(shape, row_tiles, col_tiles, *at_once));
+  launch.k_blocks = static_cast<int>(k_blocks);
+  launch.split = SplitOf(variant.split, CeilDiv(k_blocks, shape.k_blocks), shape.cols);
+  // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
+  launch.clusters = static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));
   return launch;
 }
 

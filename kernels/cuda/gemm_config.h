@@ -14,10 +14,11 @@
 
 namespace gemmd::kernels::cuda {
 
-inline constexpr int kBlockK = 128;           // elements of k a stage; also the scales' block
+inline constexpr int kBlockK = 128;           // elements of k that share a scale
 inline constexpr int kMaxSmemBytes = 232448;  // sm_90, opt-in limit of one block
 inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM together
 inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
+inline constexpr int kBeyond = 0x7fff0000;     // m and n stay below: a tile there is outside D
 inline constexpr int kMaxClusterSize = 8;     // portable limit
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
@@ -27,14 +28,14 @@ struct GemmConfig {
   int rows = 128;  // row-side tile: a multiple of 64 * groups
   int cols = 128;  // column-side tile: a multiple of 8
   int groups = 2;  // math warpgroups; each owns rows / groups rows
-  int stages = 4;  // depth of the TMA ring, one k block each
+  int stages = 4;       // depth of the TMA ring
+  int k_blocks = 1;     // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
   int share_cols =
       1;  // CTAs of a cluster, neighbours along the rows, that share a column-side tile
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
   int col_halves = 1;    // 2: the column side is multiplied in two halves, to save registers
-  int store_halves = 1;  // 2: the result is staged in two halves, to save shared memory
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -46,13 +47,15 @@ struct GemmConfig {
   constexpr int row_subs() const { return rows / (64 * groups); }
   constexpr int sub_cols() const { return cols / col_halves; }
 
-  // Two math warpgroups with many registers take them from a producer of a whole warpgroup, as
-  // setmaxnreg moves them; else one producer warp will do.
+  // Math warpgroups that need more than an even share of the registers take them from a producer
+  // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
   constexpr bool moves_registers() const {
-    return groups == 2 &&
+    return groups > 1 &&
            result_regs() + (double_accumulators() ? 2 : 1) * accumulator_regs() > 100;
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
+  constexpr int math_registers() const { return groups == 3 ? 160 : 232; }
+  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
   constexpr int math_threads() const { return groups * 128; }
   constexpr int threads() const { return math_threads() + producer_threads(); }
 
@@ -61,54 +64,56 @@ struct GemmConfig {
   constexpr int accumulator_regs() const { return sub_cols() / 2; }
   // With room for two sets, the next multiplication is issued before the last one is promoted.
   constexpr bool double_accumulators() const {
-    return result_regs() + 2 * accumulator_regs() <= 192 / ctas_per_sm;
+    return groups < 3 && row_subs() * col_halves == 1 &&
+           result_regs() + 2 * accumulator_regs() <= 192 / ctas_per_sm;
   }
 
-  // Rows of B's scales that one tile may touch.
-  constexpr int b_scale_rows() const {
-    const int width = block_n();
-    const int step = width % 128 == 0  ? 128
-                     : width % 64 == 0 ? 64
-                     : width % 32 == 0 ? 32
-                     : width % 16 == 0 ? 16
-                                       : 8;
-    return (128 - step + width + 127) / 128;
+  // B's scales in a stage: one for each run of this many of the tile's n, the widest runs that
+  // never straddle two blocks of 128.
+  constexpr int b_scale_run() const {
+    if (skinny()) return 64;
+    const int n = sub_cols();
+    return n % 128 == 0 ? 128 : n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8;
   }
+  constexpr int b_scale_count() const { return block_n() / b_scale_run(); }
 
-  // One stage of the ring: row-side tile, column-side tile, A's scales, B's scales.
+  // One stage of the ring: for each of its k blocks a row-side tile; the same of the column side;
+  // A's scales; B's scales.
   constexpr int row_bytes() const { return rows * kBlockK; }
   constexpr int col_bytes() const { return cols * kBlockK; }
-  constexpr int a_scale_bytes() const { return (block_m() * 4 + 127) / 128 * 128; }
-  constexpr int scale_bytes() const { return a_scale_bytes() + 128; }
-  constexpr int stage_bytes() const { return row_bytes() + col_bytes(); }
+  constexpr int stage_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
+  constexpr int a_scale_bytes() const { return block_m() * 4; }
+  constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
+  constexpr int scale_bytes() const { return b_scale_offset() + 128; }
 
-  // The result's staging area. A pitch of an odd number of 16-byte units keeps stmatrix free of
+  // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
+  // warpgroup's tile (skinny). A pitch of an odd number of 16-byte units keeps stmatrix free of
   // bank conflicts.
-  constexpr int store_pitch() const {
-    const int bytes = (skinny() ? 64 : cols / store_halves) * 2;
-    return bytes % 32 == 0 ? bytes + 16 : bytes;
-  }
+  static constexpr int kStorePitch = 64 * 2 + 16;
   static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
   constexpr int store_group_bytes() const {
-    // tiled: 16 rows for each warp; skinny: [cols] rows of 64, or at least 8 of them in FP32.
-    if (!skinny()) return 64 * store_pitch();
-    return cols > 8 ? cols * store_pitch() : 8 * kSkinnyPitchF32;
+    if (!skinny()) return 64 * kStorePitch;
+    return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
   }
   constexpr int store_bytes() const { return groups * store_group_bytes(); }
   constexpr int smem_bytes() const {
-    const int barriers = stages * 16;
+    const int barriers = stages * 16 + 16;
     return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
            barriers;
   }
-  // Partial results of a tile, FP32, kept in the ring while a cluster adds them up.
-  constexpr bool splits() const { return rows * cols * 4 <= stages * stage_bytes(); }
+  // Parts of a tile that a cluster's CTAs send each other land in the ring, in FP32: for each of
+  // `parts` senders the receiver's share of the chunks of 8 columns.
+  constexpr int inbox_chunks(int parts) const { return parts * ((cols / 8 + parts - 1) / parts); }
+  constexpr bool splits(int parts) const {
+    return inbox_chunks(parts) * rows * 32 <= stages * stage_bytes();
+  }
 };
 
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   for (int field : {static_cast<int>(c.family), c.groups, c.stages, c.share_cols, c.share_rows,
-                    c.ctas_per_sm, c.col_halves, c.store_halves}) {
+                    c.ctas_per_sm, c.col_halves, c.k_blocks}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -118,7 +123,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.cols = code & 511;
   c.rows = code >> 9 & 511;
   code >>= 18;
-  for (int* field : {&c.store_halves, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
+  for (int* field : {&c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
                      &c.stages, &c.groups}) {
     *field = code & 31;
     code >>= 5;

@@ -7,20 +7,50 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 #include "kernels/cuda/gemm_args.h"
 #include "kernels/cuda/gemm_config.h"
 
 namespace gemmd::kernels::cuda {
 
+// Division of numbers below 2^31 by a fixed one, without the instructions for it.
+struct Divisor {
+  uint32_t value = 1;
+  uint32_t magic = 0;
+  uint32_t shift = 0;
+};
+
+// How a launch's tiles are laid out and ordered; computed once on the host.
+struct TileGrid {
+  int row_tiles = 1;  // cluster-tiles along the row side
+  int count = 1;      // cluster-tiles in all
+  int raster = 1;     // cluster-tiles in a band along the row side
+  Divisor per_batch;
+  Divisor per_band;
+  Divisor raster_rows;  // rows of a band
+  Divisor last_rows;    // rows of the last one
+};
+
+// CTAs of a cluster that divide k among them: part p takes stages [p * step + min(p, extra), ...),
+// and adds up chunks [chunks[p], chunks[p + 1]) of the tile.
+struct KSplit {
+  int parts = 1;
+  int step = 0;
+  int extra = 0;
+  uint8_t chunks[kMaxClusterSize + 1] = {};
+};
+
 // Everything a launch needs beside the config. Passed to the kernel by value.
 struct GemmLaunch {
-  CUtensorMap row_map;    // row side [k, rows, batch], box 128 x rows / share_rows
-  CUtensorMap col_map;    // column side [k, cols, batch], box 128 x cols / share_cols
-  CUtensorMap scale_map;  // A's scales [m, ceil(k/128), batch], box block_m x 1
+  CUtensorMap row_map;    // row side; dimensions and boxes: sm90_fp8_producer.cuh
+  CUtensorMap col_map;    // column side
+  CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m]
   Fp8GemmArgs args;
-  int split = 1;              // CTAs of a cluster that divide k among them
-  int raster = 8;             // row-side tiles in a band of the tile order
-  int clusters = 1;           // clusters in the grid; grid = clusters * multicast * split
+  TileGrid tiles;
+  KSplit split;
+  int k_blocks = 1;  // of 128
+  int clusters = 1;  // clusters in the grid; grid = clusters * multicast * split.parts
   bool programmatic = false;  // launch may overlap the previous kernel's end
 };
 

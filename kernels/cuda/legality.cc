@@ -51,7 +51,7 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
                   kMaxClusterSize, ", so use a split of 1 to ",
                   kMaxClusterSize / config.multicast());
   }
-  if (split > 1 && !config.splits()) {
+  if (split > 1 && !config.splits(split)) {
     return StrCat("split=", split, ": partial results of ", config.rows, "x", config.cols,
                   " do not fit into its ", config.stages, " stages; use split=1");
   }

@@ -1,5 +1,6 @@
-// From accumulators to D: alpha, C, bias and activation, rounding, staging in shared memory, and
-// copies of whole rows.
+// From results to D: alpha, C, bias and activation, rounding, and whole 16-byte units of rows by way
+// of shared memory. Plain stores: copies of rows by the copy engine were measured and are slower,
+// since one lane after the other has to start its own.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
@@ -7,7 +8,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
@@ -54,38 +54,36 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
 template <GemmConfig C>
 struct Epilogue {
   const Fp8GemmArgs& args;
-  uint32_t staging;  // this warpgroup's
+  uint32_t staging;  // this warp's (tiled) or this warpgroup's (skinny)
   int warp;          // in the warpgroup
   int lane;
   int group;
   Tile tile;
   bool general;  // more than rounding to 16 bits is asked for
-  bool aligned;  // rows of D can be written by the copy engine
+  bool aligned;  // rows of D start at multiples of 16 bytes
 
-  static constexpr int kPitch = C.store_pitch();
+  static constexpr int kPitch = C.kStorePitch;
+  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
   static constexpr int kChunks = C.cols / 8;
-  static constexpr int kStep = kChunks / C.store_halves;      // chunks that staging holds, rounded
-  static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;  // and in FP32
-  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : kPitch;
+  // Chunks that staging holds, rounded and in FP32.
+  static constexpr int kStep = C.skinny() ? kChunks : 8;
+  static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
-      : args(launch.args),
-        staging(smem.base + SmemLayout<C>::kStore + math_warp / 4 * C.store_group_bytes()),
-        warp(math_warp % 4),
-        lane(lane),
-        group(math_warp / 4) {
+      : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4) {
+    staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
+              (C.skinny() ? 0 : warp * 16 * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
               args.bias != nullptr || args.relu;
-    aligned = args.ldd % 8 == 0 && args.n % 8 == 0 && args.d_batch % 8 == 0 &&
+    aligned = args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
               reinterpret_cast<uint64_t>(args.d) % 16 == 0;
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.
   __device__ int SubRow(int sub) const { return tile.row0 + (group * C.row_subs() + sub) * 64; }
 
-  // Before staging is written again: earlier copies have read it.
-  __device__ void Open() const {
-    ptx::BulkWaitRead();
+  // Among those who share the staging area: what was staged is there, or may be overwritten.
+  __device__ void Sync() const {
     if constexpr (C.skinny()) {
       ptx::NamedBarrier(2 + group, 128);
     } else {
@@ -93,7 +91,7 @@ struct Epilogue {
     }
   }
 
-  // Rounds a chunk into staging; `first` is the chunk at the left edge of the staging area.
+  // Rounds a chunk into staging; `first` is the chunk at its left edge.
   __device__ __forceinline__ void Stage(int chunk, int first, float4 v) const {
     const uint32_t up = Pack2(v.x, v.y, args.out);
     const uint32_t down = Pack2(v.z, v.w, args.out);
@@ -103,17 +101,16 @@ struct Epilogue {
           staging + ((chunk - first) * 8 + lane % 8) * kPitch + warp * 32 + lane / 8 % 2 * 16;
       ptx::StMatrix2Transposed(at, up, down);
     } else {
-      const uint32_t at = staging + (warp * 16 + lane % 16) * kPitch + (chunk - first) * 16;
-      ptx::StMatrix2(at, up, down);
+      ptx::StMatrix2(staging + lane % 16 * kPitch + (chunk - first) * 16, up, down);
     }
   }
 
   // The same in FP32, for Finish.
   __device__ __forceinline__ void StageF32(int chunk, int first, float4 v) const {
-    const int row = warp * 16 + lane / 4;
+    const int row = lane / 4;
     const int col = (chunk - first) * 8 + lane % 4 * 2;
     if constexpr (C.skinny()) {
-      const uint32_t at = staging + col * kPitchF32 + row * 4;
+      const uint32_t at = staging + col * kPitchF32 + (warp * 16 + row) * 4;
       ptx::StoreShared(at, v.x);
       ptx::StoreShared(at + kPitchF32, v.y);
       ptx::StoreShared(at + 32, v.z);
@@ -127,21 +124,51 @@ struct Epilogue {
     }
   }
 
+  // What was staged of chunks [first, last) goes to D, in units of 8 elements of a row.
+  __device__ __forceinline__ void CopyOut(int sub, int first, int last) const {
+    uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
+    if constexpr (C.skinny()) {
+      const int n = SubRow(sub) + lane % 8 * 8;
+      for (int i = warp * 4 + lane / 8; i < (last - first) * 8; i += 16) {
+        CopyUnit(d, staging + i * kPitch + lane % 8 * 16, tile.col0 + first * 8 + i, n);
+      }
+    } else {
+      const int units = last - first;
+#pragma unroll
+      for (int i = lane; i < units * 16; i += 32) {
+        const int row = i / units;
+        const int unit = i - row * units;
+        CopyUnit(d, staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row,
+                 tile.col0 + (first + unit) * 8);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void CopyUnit(uint16_t* d, uint32_t source, int m, int n) const {
+    if (m >= static_cast<int>(args.m)) return;
+    uint16_t* target = d + m * args.ldd + n;
+    const int left = static_cast<int>(args.n) - n;
+    if (aligned && left >= 8) {
+      const float4 v = ptx::LoadShared4(source);
+      *reinterpret_cast<float4*>(target) = v;
+    } else {
+      for (int i = 0; i < min(left, 8); ++i) target[i] = ptx::LoadShared16(source + i * 2);
+    }
+  }
+
   // What was staged in FP32 of chunks [first, last): alpha, C, bias, activation, D. Neighbouring
   // lanes take neighbouring n.
   __device__ void Finish(int sub, int first, int last) const {
     const int width = (last - first) * 8;
     if constexpr (C.skinny()) {
-      ptx::NamedBarrier(2 + group, 128);
       for (int i = warp * 32 + lane; i < width * 64; i += 128) {
         FinishOne(staging + i / 64 * kPitchF32 + i % 64 * 4, tile.col0 + first * 8 + i / 64,
                   SubRow(sub) + i % 64);
       }
     } else {
-      __syncwarp();
-      for (int row = warp * 16; row < warp * 16 + 16; ++row) {
+      for (int row = 0; row < 16; ++row) {
         for (int col = lane; col < width; col += 32) {
-          FinishOne(staging + row * kPitchF32 + col * 4, SubRow(sub) + row,
+          FinishOne(staging + row * kPitchF32 + col * 4, SubRow(sub) + warp * 16 + row,
                     tile.col0 + first * 8 + col);
         }
       }
@@ -159,44 +186,6 @@ struct Epilogue {
     }
     if (args.relu && value < 0.0f) value = 0.0f;  // written so that NaN stays NaN
     StoreAs(args.d, tile.batch * args.d_batch + m * args.ldd + n, args.out, value);
-  }
-
-  // What was staged of chunks [first, last) goes to D.
-  __device__ void Close(int sub, int first, int last) const {
-    ptx::FenceProxyAsync();
-    uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
-    if constexpr (C.skinny()) {
-      ptx::NamedBarrier(2 + group, 128);
-      const int n0 = SubRow(sub);
-      const int width = min(64, static_cast<int>(args.n) - n0);
-      for (int i = warp * 32 + lane; i < (last - first) * 8; i += 128) {
-        const int m = tile.col0 + first * 8 + i;
-        if (m < args.m && width > 0) {
-          CopyRow(d + int64_t{m} * args.ldd + n0, staging + i * kPitch, width);
-        }
-      }
-    } else {
-      __syncwarp();
-      const int m = SubRow(sub) + warp * 16 + lane;
-      const int n0 = tile.col0 + first * 8;
-      const int width = min((last - first) * 8, static_cast<int>(args.n) - n0);
-      if (lane < 16 && m < args.m && width > 0) {
-        CopyRow(d + int64_t{m} * args.ldd + n0, staging + (warp * 16 + lane) * kPitch, width);
-      }
-    }
-    ptx::BulkCommit();
-  }
-
-  __device__ void CopyRow(uint16_t* target, uint32_t source, int width) const {
-    if (aligned) {
-      ptx::BulkStore(target, source, width * 2);
-      return;
-    }
-    for (int i = 0; i < width; ++i) {
-      uint16_t value;
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(source + i * 2));
-      target[i] = value;
-    }
   }
 };
 

@@ -23,18 +23,19 @@ namespace gemmd::kernels::cuda {
 
 template <GemmConfig C>
 constexpr bool Check() {
-  static_assert(C.groups >= 1 && C.groups <= 2, "registers: at most two math warpgroups");
+  static_assert(C.groups >= 1 && C.groups <= 3, "registers: at most three math warpgroups");
   static_assert(C.rows % (64 * C.groups) == 0, "a WGMMA has 64 rows");
   static_assert(C.cols % 8 == 0 && C.sub_cols() % 8 == 0 && C.sub_cols() <= 256, "WGMMA's columns");
   static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
   static_assert(C.stages >= 2, "a ring");
   static_assert(C.rows / C.share_rows % 8 == 0 && C.cols / C.share_cols % 8 == 0,
                 "slices keep to groups of 8 swizzled rows");
-  static_assert(C.cols / 8 % C.store_halves == 0, "halves of whole chunks");
+  static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
+  static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
-  static_assert(C.result_regs() + C.accumulator_regs() <= 200, "a thread's registers");
-  static_assert(!C.skinny() || C.rows / C.groups <= 128, "a warpgroup's rows");
+  static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
+                "a thread's registers");
   return true;
 }
 
@@ -44,34 +45,55 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
   return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
 }
 
-// The cluster's k parts of one tile meet in shared memory. Every CTA adds up its share of the
-// chunks, always in the order of the parts, so that the sum is the same in every run.
+// The cluster's k parts of one tile meet: every CTA sends each of its chunks to the CTA that adds
+// it up, always in the order of the parts, so that the sum is the same in every run. Called once,
+// after the last use of the ring.
 template <GemmConfig C>
 __device__ __forceinline__ void StoreSplit(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                            const ClusterPlace<C>& place, const Epilogue<C>& out,
                                            const float (&result)[C.result_regs()], int thread) {
-  ptx::NamedBarrier(1, C.math_threads());  // every warpgroup has finished with the ring
-#pragma unroll
-  for (int i = 0; i < C.result_regs() / 4; ++i) {
-    ptx::StoreShared4(smem.base + (i * C.math_threads() + thread) * 16, ChunkOf<C>(result, i));
-  }
-  ptx::ClusterArrive();
-  ptx::ClusterWait();
   using Out = Epilogue<C>;
-  const int begin = Out::kChunks * place.k_part / launch.split;
-  const int end = Out::kChunks * (place.k_part + 1) / launch.split;
-  const int step = out.general ? Out::kStepF32 : Out::kStep;
+  constexpr int kUnit = C.math_threads() * 16;  // bytes of one chunk, all warpgroups
+  const KSplit& split = launch.split;
+  const int begin = split.chunks[place.k_part];
+  const int end = split.chunks[place.k_part + 1];
   const int peer = place.rank % C.multicast();
+  if (thread == 0) {
+    ptx::MbarrierArriveExpectTx(smem.Inbox(), split.parts * (end - begin) * C.row_subs() * kUnit);
+  }
+  // The ring of every CTA is free from here on: it is the inbox.
+  ptx::ClusterArriveRelaxed();
+  ptx::ClusterWait();
+  int owner = 0;
+#pragma unroll
+  for (int chunk = 0; chunk < Out::kChunks; ++chunk) {
+    while (chunk >= split.chunks[owner + 1]) ++owner;
+    const int share = split.chunks[owner + 1] - split.chunks[owner];
+    const int rank = owner * C.multicast() + peer;
+    const uint32_t barrier = ptx::MapToRank(smem.Inbox(), rank);
+#pragma unroll
+    for (int sub = 0; sub < C.row_subs(); ++sub) {
+      const int place_in_inbox =
+          (place.k_part * C.row_subs() + sub) * share + chunk - split.chunks[owner];
+      const uint32_t at = smem.base + place_in_inbox * kUnit + thread * 16;
+      ptx::StoreRemote4(ptx::MapToRank(at, rank), ChunkOf<C>(result, sub * Out::kChunks + chunk),
+                        barrier);
+    }
+  }
+  if (begin == end) return;
+  ptx::MbarrierWait(smem.Inbox(), 0);
+  const int step = out.general ? Out::kStepF32 : Out::kStep;
   for (int sub = 0; sub < C.row_subs(); ++sub) {
     for (int first = begin; first < end; first += step) {
       const int last = min(first + step, end);
-      out.Open();
+      out.Sync();
       for (int chunk = first; chunk < last; ++chunk) {
-        const uint32_t at =
-            smem.base + ((sub * Out::kChunks + chunk) * C.math_threads() + thread) * 16;
-        float4 sum = ptx::LoadRemote4(at, peer);
-        for (int part = 1; part < launch.split; ++part) {
-          const float4 v = ptx::LoadRemote4(at, part * C.multicast() + peer);
+        const int share = (end - begin) * kUnit;
+        uint32_t at = smem.base + sub * share + (chunk - begin) * kUnit + thread * 16;
+        float4 sum = ptx::LoadShared4(at);
+        for (int part = 1; part < split.parts; ++part) {
+          at += C.row_subs() * share;
+          const float4 v = ptx::LoadShared4(at);
           sum.x += v.x;
           sum.y += v.y;
           sum.z += v.z;
@@ -79,7 +101,8 @@ __device__ __forceinline__ void StoreSplit(const GemmLaunch& launch, const SmemL
         }
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
-      out.general ? out.Finish(sub, first, last) : out.Close(sub, first, last);
+      out.Sync();
+      out.general ? out.Finish(sub, first, last) : out.CopyOut(sub, first, last);
     }
   }
 }
@@ -94,11 +117,12 @@ __device__ __forceinline__ void StoreWhole(const Epilogue<C>& out,
 #pragma unroll
       for (int first = 0; first < Out::kChunks; first += Out::kStepF32) {
         const int last = min(first + Out::kStepF32, Out::kChunks);
-        out.Open();
+        out.Sync();
 #pragma unroll
         for (int chunk = first; chunk < last; ++chunk) {
           out.StageF32(chunk, first, ChunkOf<C>(result, sub * Out::kChunks + chunk));
         }
+        out.Sync();
         out.Finish(sub, first, last);
       }
     }
@@ -108,12 +132,14 @@ __device__ __forceinline__ void StoreWhole(const Epilogue<C>& out,
   for (int sub = 0; sub < C.row_subs(); ++sub) {
 #pragma unroll
     for (int first = 0; first < Out::kChunks; first += Out::kStep) {
-      out.Open();
+      const int last = min(first + Out::kStep, Out::kChunks);
+      out.Sync();
 #pragma unroll
-      for (int chunk = first; chunk < first + Out::kStep; ++chunk) {
+      for (int chunk = first; chunk < last; ++chunk) {
         out.Stage(chunk, first, ChunkOf<C>(result, sub * Out::kChunks + chunk));
       }
-      out.Close(sub, first, first + Out::kStep);
+      out.Sync();
+      out.CopyOut(sub, first, last);
     }
   }
 }
@@ -124,24 +150,35 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const int thread = threadIdx.x;
   const int warp = __shfl_sync(0xffffffff, thread / 32, 0);
   const int lane = thread % 32;
-  const TileOrder<C> order = TileOrder<C>::Of(launch);
-  const KRange range = KRange::Of(launch, place.k_part);
+  const KRange range = KRange::Of(launch.split, place.k_part);
   float result[C.result_regs()];
-  Math<C> math{smem, place, warp % 4, lane, warp / 4, {}, {}, 0, result};
+  Math<C> math(smem, place, warp, lane, result);
   Epilogue<C> out(launch, smem, warp, lane);
-  for (int index = cluster; index < order.count; index += launch.clusters) {
-    out.tile = order.At(index, place);
-    math.scale_row = (C.skinny() ? out.tile.row0 : out.tile.col0) % 128;
-    math.Run(range.end - range.begin);
-    if (launch.split == 1) {
+  math.GiveFirstTurn();
+  // The first round multiplies nothing and stores outside D: it brings the store's code into the
+  // instruction cache while the first tiles are on their way.
+  int rehearsal = launch.split.parts == 1;
+  asm volatile("" : "+r"(rehearsal));  // else the compiler makes the first round a copy of its own
+  for (int index = cluster; index < launch.tiles.count;) {
+    if (rehearsal) {
+      out.tile = {kBeyond, kBeyond, 0};
+#pragma unroll
+      for (int i = 0; i < C.result_regs(); ++i) result[i] = 0.0f;
+    } else {
+      out.tile = TileAt<C>(launch.tiles, index, place);
+      math.Run((range.end - range.begin) * C.k_blocks);
+      index += launch.clusters;
+    }
+    rehearsal = 0;
+    if (launch.split.parts == 1) {
       StoreWhole<C>(out, result);
-    } else if constexpr (C.splits()) {
+    } else {
       StoreSplit<C>(launch, smem, place, out, result, thread);
     }
   }
-  // Peers may still read this CTA's partial sums, or arrive on its barriers.
-  if (C.multicast() > 1 || launch.split > 1) {
-    ptx::ClusterArrive();
+  // Peers may still arrive on this CTA's barriers.
+  if constexpr (C.multicast() > 1) {
+    ptx::ClusterArriveRelaxed();
     ptx::ClusterWait();
   }
 }
@@ -153,35 +190,43 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   extern __shared__ uint8_t raw_smem[];
   const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
-  const int cluster = blockIdx.x / (C.multicast() * launch.split);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
+  constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
-  if (warp == kProducerWarp && threadIdx.x % 32 == 0) {
-    ptx::PrefetchTensorMap(&launch.row_map);
-    ptx::PrefetchTensorMap(&launch.col_map);
-    ptx::PrefetchTensorMap(&launch.scale_map);
-    for (int i = 0; i < C.stages; ++i) {
-      ptx::MbarrierInit(smem.Full(i), kFullArrivals<C>);
-      ptx::MbarrierInit(smem.Empty(i), C.math_threads() / 32 * ClusterPlace<C>::kWriters);
+  if (__builtin_expect(warp >= kProducerWarp, 1)) {  // its code first: it starts first
+    if constexpr (C.moves_registers()) ptx::SetMaxRegistersDown<C.producer_registers()>();
+    if (warp > kProducerWarp) return;
+    const int lane = threadIdx.x % 32;
+    if (lane == 0) {
+      ptx::PrefetchTensorMap(&launch.row_map);
+      ptx::PrefetchTensorMap(&launch.col_map);
+      ptx::PrefetchTensorMap(&launch.scale_map);
     }
+    if (lane < C.stages) {
+      ptx::MbarrierInit(smem.Full(lane), kFullArrivals<C>);
+      ptx::MbarrierInit(smem.Empty(lane), C.math_threads() / 32 * ClusterPlace<C>::kWriters);
+    }
+    if (lane == 31) ptx::MbarrierInit(smem.Inbox(), 1);
     ptx::FenceMbarrierInit();
-  }
-  if constexpr (C.multicast() > 1) {
-    ptx::ClusterArrive();
-    ptx::ClusterWait();
+    __syncwarp();
+    ptx::NamedArrive(kReady, C.math_threads() + 32);
+    if constexpr (C.multicast() > 1) {
+      ptx::ClusterArriveRelaxed();
+      ptx::ClusterWait();
+    }
+    ptx::GridDependencyWait();
+    Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
+    ptx::GridDependencyLaunch();
   } else {
-    __syncthreads();
-  }
-  ptx::GridDependencyLaunch();
-  ptx::GridDependencyWait();
-
-  if (warp >= kProducerWarp) {
-    if constexpr (C.moves_registers()) ptx::SetMaxRegistersDown<40>();
-    if (warp == kProducerWarp) Produce<C>(launch, smem, place, cluster, threadIdx.x % 32);
-  } else {
-    if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<232>();
-    Consume<C>(launch, smem, place, cluster);
+    if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
+    ptx::NamedBarrier(kReady, C.math_threads() + 32);
+    if constexpr (C.multicast() > 1) {
+      ptx::ClusterArriveRelaxed();
+      ptx::ClusterWait();
+    }
+    ptx::GridDependencyWait();
+    Consume<C>(launch, smem, place, ptx::ClusterId());
   }
 }
 
@@ -210,7 +255,7 @@ struct Entry {
   }
   static cudaError_t Launch(const GemmLaunch& launch, cudaStream_t stream) {
     cudaLaunchAttribute attributes[2];
-    const int cluster_size = C.multicast() * launch.split;
+    const int cluster_size = C.multicast() * launch.split.parts;
     cudaLaunchConfig_t config = Config(launch.clusters * cluster_size, cluster_size, attributes);
     config.stream = stream;
     if (launch.programmatic) {

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
 
@@ -17,29 +18,57 @@ struct Math {
   static constexpr int kUnits = C.row_subs() * C.col_halves;  // WGMMA chains of one k block
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
-  static_assert(!C.double_accumulators() || kUnits <= 2,
-                "the pipelined loop alternates two chains");
+
+  static_assert(!C.double_accumulators() || kUnits == 1, "the pipelined loop has one chain a block");
+
+  // What a chain multiplies: a sub-tile of 64 rows, a half of the columns.
+  template <int kUnit>
+  struct UnitOf {
+    static constexpr int kSub = kUnit / C.col_halves;
+    static constexpr int kFirst = kUnit % C.col_halves * C.sub_cols();  // column of the tile
+    static constexpr int kBase = (kSub * C.cols + kFirst) / 2;          // register of the result
+  };
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
-  int warp;  // in the warpgroup
-  int lane;
   int group;
-  RingPosition<C.stages> issue;    // the next k block to multiply
-  RingPosition<C.stages> release;  // the oldest one still in use
-  int scale_row;                   // tile's first row of B within its scale block
+  int lane;
+  uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
+  uint32_t cols_units;
+  uint32_t a_scales;    // where this thread's scales of stage 0 begin
+  BlockPosition<C> issue;    // the next k block to multiply
+  BlockPosition<C> release;  // the oldest one still in use
   float (&result)[kResults];
 
-  __device__ __forceinline__ void WaitFull() const {
-    if constexpr (C.multicast() > 1) {
-      ptx::MbarrierWaitCluster(smem.Full(issue.stage), issue.parity);
-    } else {
-      ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
-    }
+  // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
+  // rows, B's for each run of columns. Skinny: A's for the thread's pairs of columns, B's for the
+  // 64 rows.
+  static constexpr int kRuns = C.skinny() ? 1 : C.sub_cols() / C.b_scale_run();
+  static constexpr int kChunks = C.sub_cols() / 8;
+  struct Scales {
+    float2 a[C.skinny() ? kChunks : 1];
+    float b[kRuns];
+  };
+
+  __device__ Math(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
+                  float (&result)[kResults])
+      : smem(smem), place(place), group(warp / 4), lane(lane), result(result) {
+    rows_units = (smem.Rows(0) + group * C.row_subs() * 64 * kBlockK) / 16;
+    cols_units = smem.Cols(0) / 16;
+    a_scales = smem.AScales(0) +
+               (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
   }
 
-  // This warp has read everything of the oldest stage.
+  __device__ __forceinline__ void WaitFull() const {
+    ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
+  }
+
+  // This warp has read everything of the oldest k block.
   __device__ __forceinline__ void Release() {
+    if (!release.EndsStage()) {
+      release.Advance();
+      return;
+    }
     __syncwarp();
     if constexpr (C.multicast() == 1) {
       if (lane == 0) ptx::MbarrierArrive(smem.Empty(release.stage));
@@ -52,117 +81,127 @@ struct Math {
   // Issues unit `unit` of the k block at `issue`.
   template <int kUnit>
   __device__ __forceinline__ void Multiply(float (&accumulators)[kAccumulators]) const {
-    constexpr int kSub = kUnit / C.col_halves;
-    constexpr int kHalf = kUnit % C.col_halves;
-    const int row = (group * C.row_subs() + kSub) * 64;
-    const uint64_t rows = ptx::KMajorDescriptor(smem.Rows(issue.stage) + row * kBlockK);
-    const uint64_t cols =
-        ptx::KMajorDescriptor(smem.Cols(issue.stage) + kHalf * C.sub_cols() * kBlockK);
+    using Unit = UnitOf<kUnit>;
+    const uint32_t stage = issue.stage * (C.stage_bytes() / 16);
+    const uint32_t rows =
+        rows_units + stage + (issue.block * C.row_bytes() + Unit::kSub * 64 * kBlockK) / 16;
+    const uint32_t cols =
+        cols_units + stage + (issue.block * C.col_bytes() + Unit::kFirst * kBlockK) / 16;
     ptx::Pin(accumulators);
     ptx::WgmmaFence();
 #pragma unroll
     for (int i = 0; i < kBlockK / 32; ++i) {
-      ptx::Wgmma<C.sub_cols()>::Multiply(accumulators, rows + i * 2, cols + i * 2, i != 0);
+      ptx::Wgmma<C.sub_cols()>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
+                                             ptx::KMajorDescriptor(cols + i * 2), i != 0);
     }
     ptx::WgmmaCommit();
-    ptx::Pin(accumulators);
   }
 
-  // result += accumulators * a_scale * b_scale, for unit `unit` of the k block at `release`.
+  // Of unit `unit` of the k block at `at`.
   template <int kUnit>
-  __device__ __forceinline__ void Promote(float (&accumulators)[kAccumulators]) const {
-    constexpr int kSub = kUnit / C.col_halves;
-    constexpr int kHalf = kUnit % C.col_halves;
-    constexpr int kFirst = kHalf * C.sub_cols();  // column of the tile
-    constexpr int kBase = (kSub * C.cols + kFirst) / 2;
-    const uint32_t a_scales = smem.AScales(release.stage);
-    const uint32_t b_scales = smem.BScales(release.stage);
-    const int row = (group * C.row_subs() + kSub) * 64;
+  __device__ __forceinline__ Scales LoadScales(const BlockPosition<C>& at) const {
+    using Unit = UnitOf<kUnit>;
+    Scales scales;
+    const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
+    const uint32_t b = smem.BScales(at.stage) + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
-      // Columns are rows of A: a scale each. The 64 rows are of one block of B.
-      const float b = ptx::LoadShared(b_scales + (scale_row + row) / 128 * 4);
-      float2 a[C.sub_cols() / 8];
+      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + Unit::kSub) * 4);
 #pragma unroll
-      for (int j = 0; j < C.sub_cols() / 8; ++j) {
-        a[j] = ptx::LoadShared2(a_scales + (kFirst + j * 8 + lane % 4 * 2) * 4);
-      }
-#pragma unroll
-      for (int j = 0; j < C.sub_cols() / 8; ++j) {
-        const float left = a[j].x * b;
-        const float right = a[j].y * b;
-        result[kBase + 4 * j + 0] += accumulators[4 * j + 0] * left;
-        result[kBase + 4 * j + 1] += accumulators[4 * j + 1] * right;
-        result[kBase + 4 * j + 2] += accumulators[4 * j + 2] * left;
-        result[kBase + 4 * j + 3] += accumulators[4 * j + 3] * right;
-      }
+      for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + (Unit::kFirst + j * 8) * 4);
     } else {
-      const float a_up = ptx::LoadShared(a_scales + (row + warp * 16 + lane / 4) * 4);
-      const float a_down = ptx::LoadShared(a_scales + (row + warp * 16 + lane / 4 + 8) * 4);
-      constexpr int kScales = C.b_scale_rows();
-      float up[kScales], down[kScales];
+      scales.a[0].x = ptx::LoadShared(a + Unit::kSub * 64 * 4);
+      scales.a[0].y = ptx::LoadShared(a + (Unit::kSub * 64 + 8) * 4);
 #pragma unroll
-      for (int i = 0; i < kScales; ++i) {
-        const float b = ptx::LoadShared(b_scales + i * 4);
-        up[i] = a_up * b;
-        down[i] = a_down * b;
+      for (int j = 0; j < kRuns; ++j) {
+        scales.b[j] = ptx::LoadShared(b + (Unit::kFirst / C.b_scale_run() + j) * 4);
       }
+    }
+    return scales;
+  }
+
+  // result += accumulators * a_scale * b_scale.
+  template <int kUnit>
+  __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
+                                          const Scales& scales) const {
+    constexpr int kBase = UnitOf<kUnit>::kBase;
+    float x = 0, y = 0;
 #pragma unroll
-      for (int j = 0; j < C.sub_cols() / 8; ++j) {
-        const int col = kFirst + j * 8;
-        float u = up[0], d = down[0];
-        if constexpr (C.cols % 128 == 0) {
-          u = up[col / 128];
-          d = down[col / 128];
-        } else {
-          // Uniform over the CTA: which block of 128 the column falls into.
-#pragma unroll
-          for (int i = 1; i < kScales; ++i) {
-            const bool past = scale_row + col >= i * 128;
-            u = past ? up[i] : u;
-            d = past ? down[i] : d;
-          }
-        }
-        result[kBase + 4 * j + 0] += accumulators[4 * j + 0] * u;
-        result[kBase + 4 * j + 1] += accumulators[4 * j + 1] * u;
-        result[kBase + 4 * j + 2] += accumulators[4 * j + 2] * d;
-        result[kBase + 4 * j + 3] += accumulators[4 * j + 3] * d;
+    for (int j = 0; j < kChunks; ++j) {
+      if constexpr (C.skinny()) {  // left and right column
+        x = scales.a[j].x * scales.b[0];
+        y = scales.a[j].y * scales.b[0];
+      } else if (j * 8 % C.b_scale_run() == 0) {  // upper and lower row
+        x = scales.a[0].x * scales.b[j * 8 / C.b_scale_run()];
+        y = scales.a[0].y * scales.b[j * 8 / C.b_scale_run()];
       }
+      result[kBase + 4 * j + 0] += accumulators[4 * j + 0] * x;
+      result[kBase + 4 * j + 1] += accumulators[4 * j + 1] * (C.skinny() ? y : x);
+      result[kBase + 4 * j + 2] += accumulators[4 * j + 2] * (C.skinny() ? x : y);
+      result[kBase + 4 * j + 3] += accumulators[4 * j + 3] * y;
     }
   }
 
-  // `blocks` k blocks, at least one, added up into `result`.
-  __device__ __forceinline__ void Run(int blocks) {
+  // `steps` k blocks, at least one, added up into `result`.
+  __device__ __forceinline__ void Run(int steps) {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
     if constexpr (!C.double_accumulators()) {
-      RunSingle(blocks);
-    } else if constexpr (kUnits == 1) {
-      RunAlternating(blocks);
+      RunSingle(steps);
     } else {
-      RunPaired(blocks);
+      RunAlternating(steps);
     }
   }
 
+  // Two warpgroups take turns to issue, so that one multiplies while the other promotes. Left to
+  // themselves they issue together, finish together and leave the tensor cores idle together.
+  #ifdef NO_TURNS
+  static constexpr bool kTurns = false;
+#else
+  static constexpr bool kTurns = C.groups == 2 && !C.double_accumulators();
+#endif
+  static constexpr int kTurnBarrier = 5;  // and 6, one for each warpgroup
+  __device__ __forceinline__ void GiveFirstTurn() const {
+    if (kTurns && group == 1) ptx::NamedArrive(kTurnBarrier, 256);
+  }
+  __device__ __forceinline__ void AwaitTurn() const {
+    if (kTurns) ptx::NamedBarrier(kTurnBarrier + group, 256);
+  }
+  __device__ __forceinline__ void GiveTurn() const {
+    if (kTurns) ptx::NamedArrive(kTurnBarrier + 1 - group, 256);
+  }
+
   // One set of accumulators: the other warpgroup keeps the tensor cores busy meanwhile.
-  __device__ __forceinline__ void RunSingle(int blocks) {
+  __device__ __forceinline__ void RunSingle(int steps) {
+    static_assert(kUnits <= 2);
     float accumulators[kAccumulators];
-    for (int i = 0; i < blocks; ++i) {
-      WaitFull();
-      Unit<0>(accumulators);
-      if constexpr (kUnits > 1) Unit<1>(accumulators);
-      if constexpr (kUnits > 2) Unit<2>(accumulators);
-      if constexpr (kUnits > 3) Unit<3>(accumulators);
-      static_assert(kUnits <= 4);
-      Release();
+    WaitFull();
+    for (int i = 0; i < steps; ++i) {
+      const BlockPosition<C> at = issue;
+      AwaitTurn();
+      Multiply<0>(accumulators);
+      GiveTurn();
+      Scales scales = LoadScales<0>(at);
+      if constexpr (kUnits == 2) {
+        Finish<0>(accumulators, scales);
+        AwaitTurn();
+        Multiply<1>(accumulators);
+        GiveTurn();
+        scales = LoadScales<1>(at);
+      }
       issue.Advance();
+      if (i + 1 < steps) WaitFull();
+      ptx::WgmmaWait<0>();
+      ptx::Pin(accumulators);
+      Release();
+      Promote<kUnits - 1>(accumulators, scales);
     }
   }
   template <int kUnit>
-  __device__ __forceinline__ void Unit(float (&accumulators)[kAccumulators]) {
-    Multiply<kUnit>(accumulators);
+  __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators],
+                                         const Scales& scales) const {
     ptx::WgmmaWait<0>();
     ptx::Pin(accumulators);
-    Promote<kUnit>(accumulators);
+    Promote<kUnit>(accumulators, scales);
   }
 
   __device__ __forceinline__ void Issue(float (&accumulators)[kAccumulators]) {
@@ -170,64 +209,33 @@ struct Math {
     Multiply<0>(accumulators);
     issue.Advance();
   }
+  template <int kPending>
   __device__ __forceinline__ void Retire(float (&accumulators)[kAccumulators]) {
+    const Scales scales = LoadScales<0>(release);
+    ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
-    Promote<0>(accumulators);
     Release();
+    Promote<0>(accumulators, scales);
   }
 
   // Two sets, one chain a k block: the next block multiplies while this one is promoted.
-  __device__ __forceinline__ void RunAlternating(int blocks) {
+  __device__ __forceinline__ void RunAlternating(int steps) {
     float even[kAccumulators], odd[kAccumulators];
     Issue(even);
     int i = 0;
-    for (; i + 2 < blocks; i += 2) {
+    for (; i + 2 < steps; i += 2) {
       Issue(odd);
-      ptx::WgmmaWait<1>();
-      Retire(even);
+      Retire<1>(even);
       Issue(even);
-      ptx::WgmmaWait<1>();
-      Retire(odd);
+      Retire<1>(odd);
     }
-    if (i + 1 < blocks) {
+    if (i + 1 < steps) {
       Issue(odd);
-      ptx::WgmmaWait<1>();
-      Retire(even);
-      ptx::WgmmaWait<0>();
-      Retire(odd);
+      Retire<1>(even);
+      Retire<0>(odd);
     } else {
-      ptx::WgmmaWait<0>();
-      Retire(even);
+      Retire<0>(even);
     }
-  }
-
-  // Two sets, two chains a k block.
-  __device__ __forceinline__ void RunPaired(int blocks) {
-    float first[kAccumulators], second[kAccumulators];
-    WaitFull();
-    Multiply<0>(first);
-    for (int i = 0; i + 1 < blocks; ++i) {
-      Multiply<1>(second);
-      issue.Advance();
-      ptx::WgmmaWait<1>();
-      ptx::Pin(first);
-      Promote<0>(first);
-      WaitFull();
-      Multiply<0>(first);
-      ptx::WgmmaWait<1>();
-      ptx::Pin(second);
-      Promote<1>(second);
-      Release();
-    }
-    Multiply<1>(second);
-    issue.Advance();
-    ptx::WgmmaWait<1>();
-    ptx::Pin(first);
-    Promote<0>(first);
-    ptx::WgmmaWait<0>();
-    ptx::Pin(second);
-    Promote<1>(second);
-    Release();
   }
 };
 

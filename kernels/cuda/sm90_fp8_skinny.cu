@@ -6,8 +6,13 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig Skinny(int m, int n, int groups, int stages) {
-  return {.family = GemmFamily::kSkinny, .rows = n, .cols = m, .groups = groups, .stages = stages};
+constexpr GemmConfig Skinny(int m, int n, int k_blocks, int stages) {
+  return {.family = GemmFamily::kSkinny,
+          .rows = n,
+          .cols = m,
+          .groups = n / 64,
+          .stages = stages,
+          .k_blocks = k_blocks};
 }
 constexpr GemmConfig TwoPerSm(GemmConfig config) {
   config.ctas_per_sm = 2;
@@ -17,10 +22,25 @@ constexpr GemmConfig TwoPerSm(GemmConfig config) {
 }  // namespace
 
 constexpr GemmConfig kSkinnyConfigs[] = {
-    Skinny(8, 64, 1, 20),           TwoPerSm(Skinny(8, 64, 1, 10)), Skinny(16, 64, 1, 18),
-    TwoPerSm(Skinny(16, 64, 1, 9)), Skinny(16, 128, 2, 10),         Skinny(64, 64, 1, 12),
-    TwoPerSm(Skinny(64, 64, 1, 6)), Skinny(64, 128, 2, 8),          Skinny(128, 64, 1, 8),
-    Skinny(128, 128, 2, 5),
+    TwoPerSm(Skinny(16, 64, 1, 9)),
+    Skinny(16, 64, 2, 6),
+    Skinny(16, 64, 4, 4),
+    TwoPerSm(Skinny(16, 64, 2, 4)),
+    TwoPerSm(Skinny(16, 64, 4, 2)),
+    Skinny(16, 128, 2, 4),
+    Skinny(16, 128, 4, 2),
+    TwoPerSm(Skinny(16, 128, 2, 2)),
+    TwoPerSm(Skinny(32, 64, 2, 4)),
+    TwoPerSm(Skinny(64, 64, 1, 6)),
+    Skinny(64, 64, 2, 6),
+    Skinny(64, 64, 4, 3),
+    TwoPerSm(Skinny(64, 64, 2, 3)),
+    Skinny(64, 128, 2, 4),
+    Skinny(64, 128, 4, 2),
+    Skinny(128, 64, 2, 4),
+    Skinny(128, 64, 4, 2),
+    Skinny(128, 128, 1, 5),
+    Skinny(128, 128, 2, 2),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 

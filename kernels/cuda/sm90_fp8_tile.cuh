@@ -51,57 +51,41 @@ struct ClusterPlace {
 };
 
 struct Tile {
-  int row0;  // first row of the row side
-  int col0;  // first row of the column side
+  int row0;   // first row of the row side
+  int col0;   // first row of the column side
   int batch;
 };
+
+__device__ __forceinline__ int Divide(int x, const Divisor& by) {
+  return by.value == 1 ? x : static_cast<int>(__umulhi(x, by.magic) >> by.shift);
+}
 
 // Clusters take cluster-tiles in bands of `raster` along the rows, so that the CTAs at work at one
 // time cover a compact part of D and share what they read.
 template <GemmConfig C>
-struct TileOrder {
-  int row_tiles;  // cluster-tiles along the rows
-  int col_tiles;
-  int raster;
-  int count;
+__device__ __forceinline__ Tile TileAt(const TileGrid& grid, int index,
+                                       const ClusterPlace<C>& place) {
+  Tile tile;
+  tile.batch = Divide(index, grid.per_batch);
+  const int inside = index - tile.batch * static_cast<int>(grid.per_batch.value);
+  const int band = Divide(inside, grid.per_band);
+  const int in_band = inside - band * static_cast<int>(grid.per_band.value);
+  const int band_row = band * grid.raster;
+  const bool last = band_row + grid.raster > grid.row_tiles;
+  const int col = last ? Divide(in_band, grid.last_rows) : Divide(in_band, grid.raster_rows);
+  const int rows = static_cast<int>(last ? grid.last_rows.value : grid.raster_rows.value);
+  tile.row0 = ((band_row + in_band - col * rows) * C.share_cols + place.row) * C.rows;
+  tile.col0 = (col * C.share_rows + place.col) * C.cols;
+  return tile;
+}
 
-  __device__ static TileOrder Of(const GemmLaunch& launch) {
-    const int rows = static_cast<int>(C.skinny() ? launch.args.n : launch.args.m);
-    const int cols = static_cast<int>(C.skinny() ? launch.args.m : launch.args.n);
-    TileOrder order;
-    constexpr int kRows = C.rows * C.share_cols;
-    constexpr int kCols = C.cols * C.share_rows;
-    order.row_tiles = (rows + kRows - 1) / kRows;
-    order.col_tiles = (cols + kCols - 1) / kCols;
-    order.raster = launch.raster;
-    order.count = order.row_tiles * order.col_tiles * static_cast<int>(launch.args.batch);
-    return order;
-  }
-  __device__ Tile At(int index, const ClusterPlace<C>& place) const {
-    const int per_batch = row_tiles * col_tiles;
-    Tile tile;
-    tile.batch = index / per_batch;
-    const int inside = index - tile.batch * per_batch;
-    const int per_band = raster * col_tiles;
-    const int band = inside / per_band;
-    const int band_row = band * raster;
-    const int band_rows = min(raster, row_tiles - band_row);
-    const int in_band = inside - band * per_band;
-    const int col = in_band / band_rows;
-    const int row = band_row + in_band - col * band_rows;
-    tile.row0 = (row * C.share_cols + place.row) * C.rows;
-    tile.col0 = (col * C.share_rows + place.col) * C.cols;
-    return tile;
-  }
-};
-
-// This CTA's part of the k blocks.
+// This CTA's part of the stages that k takes.
 struct KRange {
   int begin;
   int end;
-  __device__ static KRange Of(const GemmLaunch& launch, int k_part) {
-    const int blocks = static_cast<int>((launch.args.k + kBlockK - 1) / kBlockK);
-    return {blocks * k_part / launch.split, blocks * (k_part + 1) / launch.split};
+  __device__ static KRange Of(const KSplit& split, int part) {
+    const int begin = part * split.step + min(part, split.extra);
+    return {begin, begin + split.step + (part < split.extra ? 1 : 0)};
   }
 };
 
@@ -118,6 +102,21 @@ struct RingPosition {
   }
 };
 
+// The same, one k block after the other.
+template <GemmConfig C>
+struct BlockPosition : RingPosition<C.stages> {
+  int block = 0;  // in the stage
+  __device__ bool EndsStage() const { return C.k_blocks == 1 || block == C.k_blocks - 1; }
+  __device__ void Advance() {
+    if (EndsStage()) {
+      block = 0;
+      RingPosition<C.stages>::Advance();
+    } else {
+      ++block;
+    }
+  }
+};
+
 // Shared memory, all offsets from a base aligned to 1024 bytes.
 template <GemmConfig C>
 struct SmemLayout {
@@ -127,11 +126,13 @@ struct SmemLayout {
 
   uint32_t base;
   __device__ uint32_t Rows(int stage) const { return base + stage * C.stage_bytes(); }
-  __device__ uint32_t Cols(int stage) const { return Rows(stage) + C.row_bytes(); }
+  __device__ uint32_t Cols(int stage) const { return Rows(stage) + C.k_blocks * C.row_bytes(); }
   __device__ uint32_t AScales(int stage) const { return base + kScales + stage * C.scale_bytes(); }
-  __device__ uint32_t BScales(int stage) const { return AScales(stage) + C.a_scale_bytes(); }
+  __device__ uint32_t BScales(int stage) const { return AScales(stage) + C.b_scale_offset(); }
   __device__ uint32_t Full(int stage) const { return base + kBarriers + stage * 16; }
   __device__ uint32_t Empty(int stage) const { return base + kBarriers + stage * 16 + 8; }
+  // Completes when every part of a split tile has come in.
+  __device__ uint32_t Inbox() const { return base + kBarriers + C.stages * 16; }
 };
 
 }  // namespace gemmd::kernels::cuda

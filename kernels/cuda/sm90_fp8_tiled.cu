@@ -6,7 +6,11 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr GemmConfig Tiled(int m, int n, int stages) {
-  return {.family = GemmFamily::kTiled, .rows = m, .cols = n, .groups = 2, .stages = stages};
+  return {.family = GemmFamily::kTiled,
+          .rows = m,
+          .cols = n,
+          .groups = m % 192 == 0 ? 3 : 2,
+          .stages = stages};
 }
 constexpr GemmConfig SharingB(GemmConfig config, int ctas) {
   config.share_cols = ctas;
@@ -20,23 +24,32 @@ constexpr GemmConfig Halved(GemmConfig config) {
   config.col_halves = 2;
   return config;
 }
-constexpr GemmConfig StoredInHalves(GemmConfig config) {
-  config.store_halves = 2;
-  return config;
-}
-
 }  // namespace
 
 constexpr GemmConfig kTiledConfigs[] = {
-    Tiled(128, 64, 7),
-    Tiled(128, 128, 5),
-    SharingB(Tiled(128, 128, 5), 2),
-    Tiled(128, 144, 5),
-    Tiled(128, 176, 4),
-    SharingB(Tiled(128, 176, 4), 2),
-    SharingB(Halved(Tiled(128, 224, 3)), 2),
-    SharingB(StoredInHalves(Tiled(256, 128, 4)), 2),
-    SharingA(StoredInHalves(Tiled(256, 128, 4)), 2),
+    Tiled(128, 64, 8),
+    Tiled(128, 112, 6),
+    Tiled(128, 128, 6),
+    SharingB(Tiled(128, 128, 6), 2),
+    Tiled(128, 144, 6),
+    Tiled(128, 176, 5),
+    SharingB(Tiled(128, 176, 5), 2),
+    Tiled(128, 192, 5),
+    SharingB(Tiled(128, 192, 5), 2),
+    SharingB(Halved(Tiled(128, 224, 4)), 2),
+    SharingB(Halved(Tiled(128, 256, 4)), 2),
+    SharingB(Tiled(256, 112, 4), 2),
+    SharingB(Tiled(256, 128, 4), 2),
+    Tiled(192, 96, 5),
+    SharingB(Tiled(192, 96, 5), 2),
+    Tiled(192, 112, 5),
+    SharingB(Tiled(192, 112, 5), 2),
+    Tiled(192, 120, 4),
+    SharingA(Tiled(192, 120, 4), 2),
+    Tiled(192, 128, 4),
+    SharingB(Tiled(192, 128, 4), 2),
+    SharingA(Tiled(192, 128, 4), 2),
+    SharingA(Tiled(256, 128, 4), 2),
 };
 constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
 

@@ -35,27 +35,32 @@ absl::StatusOr<CUtensorMap> MakeMap(const TensorView& view, CUtensorMapDataType 
                                     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const absl::StatusOr<EncodeTiled> encode = Encoder();
   if (!encode.ok()) return encode.status();
-  const cuuint64_t extents[3] = {static_cast<cuuint64_t>(view.cols),
-                                 static_cast<cuuint64_t>(view.rows),
-                                 static_cast<cuuint64_t>(view.batch)};
+  const cuuint64_t extents[4] = {
+      static_cast<cuuint64_t>(view.cols), static_cast<cuuint64_t>(view.rows),
+      static_cast<cuuint64_t>(view.planes), static_cast<cuuint64_t>(view.batch)};
   // A stride that is never taken must still be a legal one.
-  const int64_t batch_stride = view.batch > 1 ? view.batch_stride_bytes : view.row_stride_bytes;
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(view.row_stride_bytes),
-                                 static_cast<cuuint64_t>(batch_stride)};
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(view.box_cols),
-                             static_cast<cuuint32_t>(view.box_rows), 1};
-  const cuuint32_t element_strides[3] = {1, 1, 1};
+  const auto stride = [](int64_t bytes, int64_t extent) {
+    return static_cast<cuuint64_t>(extent > 1 ? bytes : 16);
+  };
+  const cuuint64_t strides[3] = {stride(view.row_stride_bytes, view.rows),
+                                 stride(view.plane_stride_bytes, view.planes),
+                                 stride(view.batch_stride_bytes, view.batch)};
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(view.box_cols),
+                             static_cast<cuuint32_t>(view.box_rows),
+                             static_cast<cuuint32_t>(view.box_planes), 1};
+  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult code = (*encode)(&map, type, 3, const_cast<void*>(view.address), extents, strides,
-                                  box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                  promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult code =
+      (*encode)(&map, type, 4, const_cast<void*>(view.address), extents, strides, box,
+                element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (code != CUDA_SUCCESS) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the driver refuses a tensor map (error ", static_cast<int>(code), ") for [",
-                     view.batch, ", ", view.rows, ", ", view.cols, "] at ",
-                     absl::Hex(reinterpret_cast<uintptr_t>(view.address)), " with strides of ",
-                     view.batch_stride_bytes, " and ", view.row_stride_bytes,
-                     " bytes and a box of ", view.box_rows, " x ", view.box_cols));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the driver refuses a tensor map (error ", static_cast<int>(code), ") for [", view.batch,
+        ", ", view.planes, ", ", view.rows, ", ", view.cols, "] at ",
+        absl::Hex(reinterpret_cast<uintptr_t>(view.address)), " with strides of ",
+        view.batch_stride_bytes, ", ", view.plane_stride_bytes, " and ", view.row_stride_bytes,
+        " bytes and a box of ", view.box_planes, " x ", view.box_rows, " x ", view.box_cols));
   }
   return map;
 }

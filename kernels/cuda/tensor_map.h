@@ -11,17 +11,20 @@
 
 namespace gemmd::kernels::cuda {
 
-// [batch, rows, cols] with stride 1 along cols; a box is one batch entry, box_rows, box_cols.
-// Elements outside the tensor load as zeros.
+// [batch, planes, rows, cols] with stride 1 along cols; a box is of one batch entry. Elements
+// outside the tensor load as zeros.
 struct TensorView {
   const void* address = nullptr;  // a multiple of 16
   int64_t cols = 0;
   int64_t rows = 0;
+  int64_t planes = 1;
   int64_t batch = 1;
-  int64_t row_stride_bytes = 0;    // a multiple of 16
-  int64_t batch_stride_bytes = 0;  // a multiple of 16
+  int64_t row_stride_bytes = 0;  // strides: multiples of 16, unless the extent is 1
+  int64_t plane_stride_bytes = 0;
+  int64_t batch_stride_bytes = 0;
   int box_cols = 0;
   int box_rows = 0;
+  int box_planes = 1;
 };
 
 // E4M3 values, boxes of 128 columns in the 128-byte swizzle that WGMMA reads.

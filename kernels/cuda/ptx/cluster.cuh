@@ -13,27 +13,36 @@ __device__ __forceinline__ uint32_t ClusterRank() {
   return rank;
 }
 
-__device__ __forceinline__ void ClusterArrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+__device__ __forceinline__ uint32_t ClusterId() {
+  uint32_t id;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+
+// Orders nothing but what fence.mbarrier_init and completed copies already did: a releasing arrive
+// waits for all of the thread's memory traffic.
+__device__ __forceinline__ void ClusterArriveRelaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Four floats at `address` of the shared memory of CTA `rank`.
-__device__ __forceinline__ float4 LoadRemote4(uint32_t address, uint32_t rank) {
-  float4 v;
+// `address` of this CTA's shared memory, in CTA `rank` of the cluster.
+__device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+
+// Four floats into another CTA's shared memory; their 16 bytes complete on its `barrier`.
+__device__ __forceinline__ void StoreRemote4(uint32_t remote, float4 v, uint32_t remote_barrier) {
   asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %4, %5;\n"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
-      "}"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "r"(address), "r"(rank)
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(remote),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote_barrier)
       : "memory");
-  return v;
 }
 
 }  // namespace gemmd::kernels::cuda::ptx

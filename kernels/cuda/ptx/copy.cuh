@@ -19,53 +19,33 @@ __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// A box of a 3-d tensor into shared memory; its bytes complete on `barrier`.
-__device__ __forceinline__ void TensorLoad3d(const CUtensorMap* map, uint32_t barrier,
-                                             uint32_t target, int x, int y, int z,
-                                             uint64_t policy) {
+// A box of a 4-d tensor into shared memory; its bytes complete on `barrier`.
+__device__ __forceinline__ void TensorLoad(const CUtensorMap* map, uint32_t barrier,
+                                           uint32_t target, int x, int y, int z, int w,
+                                           uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(target),
-      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
       : "memory");
 }
 
 // The same into every CTA of the cluster whose bit is set, at the same place of its shared memory
 // and on its own barrier.
-__device__ __forceinline__ void TensorLoad3dMulticast(const CUtensorMap* map, uint32_t barrier,
-                                                      uint32_t target, int x, int y, int z,
-                                                      uint16_t ctas, uint64_t policy) {
+__device__ __forceinline__ void TensorLoadMulticast(const CUtensorMap* map, uint32_t barrier,
+                                                    uint32_t target, int x, int y, int z, int w,
+                                                    uint16_t ctas, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(target),
-      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(ctas), "l"(policy)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(
+          target),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "h"(ctas), "l"(policy)
       : "memory");
 }
 
 // 4 bytes, by the ordinary load path.
 __device__ __forceinline__ void CpAsync4(uint32_t target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
-}
-
-// Shared memory to global; both 16-byte aligned, bytes a multiple of 16.
-__device__ __forceinline__ void BulkStore(void* target, uint32_t source, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target),
-               "r"(source), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void BulkCommit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Until every committed store of this thread has read its shared memory.
-__device__ __forceinline__ void BulkWaitRead() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-// Orders ordinary shared-memory writes before what the copy engine reads next.
-__device__ __forceinline__ void FenceProxyAsync() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 }  // namespace gemmd::kernels::cuda::ptx

@@ -35,7 +35,7 @@ __device__ __forceinline__ void MbarrierArriveRemote(uint32_t barrier, uint32_t 
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(barrier),
       "r"(rank)
       : "memory");
@@ -48,21 +48,6 @@ __device__ __forceinline__ void MbarrierWait(uint32_t barrier, uint32_t parity) 
       ".reg .pred done;\n"
       "WAIT:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra.uni DONE;\n"
-      "bra.uni WAIT;\n"
-      "DONE:\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-// The same for arrivals that come from other CTAs of the cluster.
-__device__ __forceinline__ void MbarrierWaitCluster(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "WAIT:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
       "@done bra.uni DONE;\n"
       "bra.uni WAIT;\n"
       "DONE:\n"

@@ -19,14 +19,23 @@ __device__ __forceinline__ float2 LoadShared2(uint32_t address) {
   return v;
 }
 
-__device__ __forceinline__ void StoreShared(uint32_t address, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+__device__ __forceinline__ uint16_t LoadShared16(uint32_t address) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
 }
 
-__device__ __forceinline__ void StoreShared4(uint32_t address, float4 v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y),
-               "f"(v.z), "f"(v.w)
+__device__ __forceinline__ float4 LoadShared4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
                : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void StoreShared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 
 }  // namespace gemmd::kernels::cuda::ptx

@@ -23,6 +23,11 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Arrives there without waiting.
+__device__ __forceinline__ void NamedArrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Two 8x8 matrices of 2-byte elements. Lanes 0..7 give the row addresses of the first, 8..15 of
 // the second; each lane holds two neighbours of row lane/4 in each register.
 __device__ __forceinline__ void StMatrix2(uint32_t address, uint32_t first, uint32_t second) {

@@ -33,12 +33,10 @@ __device__ __forceinline__ void Pin(float (&accumulators)[kCount]) {
 }
 
 // Matrix descriptor (9.7.15.5.1.2.2) of a K-major tile whose rows are 128 bytes, swizzled by 128
-// bytes: start address and the 1024 bytes between groups of 8 rows, both in units of 16 bytes.
-__device__ __forceinline__ uint64_t KMajorDescriptor(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
-  constexpr uint64_t kLeading = uint64_t{1} << 16;  // ignored in swizzled K-major layouts
-  return kSwizzle128 | kGroupStride | kLeading | ((address & 0x3FFFF) >> 4);
+// bytes. `units` is the start address in units of 16 bytes; the upper half says 128-byte swizzle
+// and 1024 bytes between groups of 8 rows.
+__device__ __forceinline__ uint64_t KMajorDescriptor(uint32_t units) {
+  return uint64_t{0x40000040} << 32 | units;
 }
 
 template <int N>
