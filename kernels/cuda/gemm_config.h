@@ -27,7 +27,8 @@ struct GemmConfig {
   GemmFamily family = GemmFamily::kTiled;
   int rows = 128;  // row-side tile: a multiple of 64 * groups
   int cols = 128;  // column-side tile: a multiple of 8
-  int groups = 2;  // math warpgroups; each owns rows / groups rows
+  int groups = 2;  // math warpgroups along the rows; each owns rows / groups of them
+  int k_groups = 1;  // 2: as many again, for the second half of every stage's k blocks
   int stages = 4;       // depth of the TMA ring
   int k_blocks = 1;     // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
   int share_cols =
@@ -50,13 +51,16 @@ struct GemmConfig {
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
   constexpr bool moves_registers() const {
-    return groups > 1 &&
+    return groups * k_groups > 1 &&
            result_regs() + (double_accumulators() ? 2 : 1) * accumulator_regs() > 100;
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
   constexpr int math_registers() const { return groups == 3 ? 160 : 232; }
   constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
-  constexpr int math_threads() const { return groups * 128; }
+  constexpr int store_threads() const { return groups * 128; }
+  constexpr int math_threads() const { return store_threads() * k_groups; }
+  // k blocks of a stage that one math warpgroup multiplies.
+  constexpr int blocks_of_group() const { return k_blocks / k_groups; }
   constexpr int threads() const { return math_threads() + producer_threads(); }
 
   // FP32 registers a math thread holds: results, and the accumulators of one k block.
@@ -96,16 +100,21 @@ struct GemmConfig {
     return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
   }
   constexpr int store_bytes() const { return groups * store_group_bytes(); }
+  // Where the second k group leaves its results for the first.
+  constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
   constexpr int smem_bytes() const {
     const int barriers = stages * 16 + 16;
-    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
+    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 + fold_bytes() +
            barriers;
   }
-  // Parts of a tile that a cluster's CTAs send each other land in the ring, in FP32: for each of
-  // `parts` senders the receiver's share of the chunks of 8 columns.
-  constexpr int inbox_chunks(int parts) const { return parts * ((cols / 8 + parts - 1) / parts); }
+  // When a cluster's CTAs divide k, the ring ends as an outbox for this CTA's results, in FP32, and
+  // an inbox: from each of the `parts`, the receiver's share of the chunks of 8 columns.
+  constexpr int outbox_bytes() const { return rows * cols * 4; }
+  constexpr int inbox_bytes(int parts) const {
+    return parts * ((cols / 8 + parts - 1) / parts) * rows * 32;
+  }
   constexpr bool splits(int parts) const {
-    return inbox_chunks(parts) * rows * 32 <= stages * stage_bytes();
+    return outbox_bytes() + inbox_bytes(parts) <= stages * stage_bytes();
   }
 };
 
@@ -113,7 +122,7 @@ struct GemmConfig {
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   for (int field : {static_cast<int>(c.family), c.groups, c.stages, c.share_cols, c.share_rows,
-                    c.ctas_per_sm, c.col_halves, c.k_blocks}) {
+                    c.ctas_per_sm, c.col_halves, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -123,7 +132,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.cols = code & 511;
   c.rows = code >> 9 & 511;
   code >>= 18;
-  for (int* field : {&c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
+  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
                      &c.stages, &c.groups}) {
     *field = code & 31;
     code >>= 5;

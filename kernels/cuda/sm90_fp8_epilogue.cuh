@@ -70,7 +70,7 @@ struct Epilogue {
   static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
-      : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4) {
+      : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4 % C.groups) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
               (C.skinny() ? 0 : warp * 16 * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||

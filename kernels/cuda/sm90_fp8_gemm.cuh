@@ -24,6 +24,8 @@ namespace gemmd::kernels::cuda {
 template <GemmConfig C>
 constexpr bool Check() {
   static_assert(C.groups >= 1 && C.groups <= 3, "registers: at most three math warpgroups");
+  static_assert(C.k_groups == 1 || (C.k_groups == 2 && C.k_blocks % 2 == 0), "halves of a stage");
+  static_assert(C.groups * C.k_groups <= 3, "registers");
   static_assert(C.rows % (64 * C.groups) == 0, "a WGMMA has 64 rows");
   static_assert(C.cols % 8 == 0 && C.sub_cols() % 8 == 0 && C.sub_cols() <= 256, "WGMMA's columns");
   static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
@@ -32,6 +34,8 @@ constexpr bool Check() {
                 "slices keep to groups of 8 swizzled rows");
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
+  static_assert(C.k_blocks == 1 || C.multicast() == 1,
+                "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
   static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
@@ -45,54 +49,77 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
   return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
 }
 
-// The cluster's k parts of one tile meet: every CTA sends each of its chunks to the CTA that adds
-// it up, always in the order of the parts, so that the sum is the same in every run. Called once,
-// after the last use of the ring.
+// What one CTA of a cluster adds up and stores: chunks [begin, end) of every sub-tile, a run of
+// `stride` bytes from each part.
+struct Share {
+  uint32_t from;
+  int stride = 0;
+  int begin = 0;
+  int end = 0;
+};
+
+// The cluster's k parts of one tile meet: every CTA sends each the chunks that it adds up. Called
+// once, after the last use of the ring.
 template <GemmConfig C>
-__device__ __forceinline__ void StoreSplit(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                           const ClusterPlace<C>& place, const Epilogue<C>& out,
-                                           const float (&result)[C.result_regs()], int thread) {
-  using Out = Epilogue<C>;
-  constexpr int kUnit = C.math_threads() * 16;  // bytes of one chunk, all warpgroups
+__device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                          const ClusterPlace<C>& place,
+                                          const float (&result)[C.result_regs()], int thread) {
+  constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
   const KSplit& split = launch.split;
-  const int begin = split.chunks[place.k_part];
-  const int end = split.chunks[place.k_part + 1];
-  const int peer = place.rank % C.multicast();
-  if (thread == 0) {
-    ptx::MbarrierArriveExpectTx(smem.Inbox(), split.parts * (end - begin) * C.row_subs() * kUnit);
-  }
-  // The ring of every CTA is free from here on: it is the inbox.
+  Share share = {.from = smem.base + C.outbox_bytes(),
+                 .begin = split.chunks[place.k_part],
+                 .end = split.chunks[place.k_part + 1]};
+  share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
+  const uint32_t outbox = smem.base;
+  if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), split.parts * share.stride);
+  // Every warpgroup of this CTA has done with the ring; so has, after the wait, every CTA.
+  ptx::NamedBarrier(1, C.store_threads());
   ptx::ClusterArriveRelaxed();
+#pragma unroll
+  for (int i = 0; i < C.result_regs() / 4; ++i) {
+    ptx::StoreShared4(outbox + i * kUnit + thread * 16, ChunkOf<C>(result, i));
+  }
+  ptx::FenceProxyAsync();
+  ptx::NamedBarrier(1, C.store_threads());
   ptx::ClusterWait();
-  int owner = 0;
-#pragma unroll
-  for (int chunk = 0; chunk < Out::kChunks; ++chunk) {
-    while (chunk >= split.chunks[owner + 1]) ++owner;
-    const int share = split.chunks[owner + 1] - split.chunks[owner];
-    const int rank = owner * C.multicast() + peer;
-    const uint32_t barrier = ptx::MapToRank(smem.Inbox(), rank);
-#pragma unroll
-    for (int sub = 0; sub < C.row_subs(); ++sub) {
-      const int place_in_inbox =
-          (place.k_part * C.row_subs() + sub) * share + chunk - split.chunks[owner];
-      const uint32_t at = smem.base + place_in_inbox * kUnit + thread * 16;
-      ptx::StoreRemote4(ptx::MapToRank(at, rank), ChunkOf<C>(result, sub * Out::kChunks + chunk),
-                        barrier);
+  if (thread < split.parts * C.row_subs()) {
+    const int owner = thread / C.row_subs();
+    const int sub = thread % C.row_subs();
+    const int first = split.chunks[owner];
+    const int chunks = split.chunks[owner + 1] - first;
+    const int rank = owner * C.multicast() + place.rank % C.multicast();
+    const uint32_t target = share.from + (place.k_part * C.row_subs() + sub) * chunks * kUnit;
+    if (chunks > 0) {
+      ptx::CopyToRank(ptx::MapToRank(target, rank),
+                      outbox + (sub * Epilogue<C>::kChunks + first) * kUnit, chunks * kUnit,
+                      ptx::MapToRank(smem.Inbox(), rank));
     }
   }
-  if (begin == end) return;
-  ptx::MbarrierWait(smem.Inbox(), 0);
+  if (share.begin < share.end) ptx::MbarrierWait(smem.Inbox(), 0);
+  return share;
+}
+
+// Always adds in the same order, so that the sum is the same in every run.
+template <GemmConfig C>
+__device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
+                                         int thread) {
+  constexpr int kUnit = C.store_threads() * 16;
+  using Out = Epilogue<C>;
   const int step = out.general ? Out::kStepF32 : Out::kStep;
+#pragma unroll 1
   for (int sub = 0; sub < C.row_subs(); ++sub) {
-    for (int first = begin; first < end; first += step) {
-      const int last = min(first + step, end);
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += step) {
+      const int last = min(first + step, share.end);
       out.Sync();
+#pragma unroll 2
       for (int chunk = first; chunk < last; ++chunk) {
-        const int share = (end - begin) * kUnit;
-        uint32_t at = smem.base + sub * share + (chunk - begin) * kUnit + thread * 16;
+        uint32_t at = share.from + thread * 16 +
+                      (sub * (share.end - share.begin) + chunk - share.begin) * kUnit;
         float4 sum = ptx::LoadShared4(at);
-        for (int part = 1; part < split.parts; ++part) {
-          at += C.row_subs() * share;
+#pragma unroll 4
+        for (int part = 1; part < parts; ++part) {
+          at += share.stride;
           const float4 v = ptx::LoadShared4(at);
           sum.x += v.x;
           sum.y += v.y;
@@ -144,20 +171,68 @@ __device__ __forceinline__ void StoreWhole(const Epilogue<C>& out,
   }
 }
 
+// The second k group's results join the first's: a thread of one leaves them where the thread of
+// the same place in the other finds them.
+template <GemmConfig C>
+struct Fold {
+  static constexpr int kFull = 5;  // named barriers
+  static constexpr int kFree = 6;
+  static constexpr int kThreads = C.math_threads();
+
+  static __device__ __forceinline__ void Give(uint32_t at, const float (&result)[C.result_regs()]) {
+    ptx::NamedBarrier(kFree, kThreads);
+#pragma unroll
+    for (int i = 0; i < C.result_regs() / 4; ++i) {
+      ptx::StoreShared4(at + i * C.store_threads() * 16, ChunkOf<C>(result, i));
+    }
+    ptx::NamedArrive(kFull, kThreads);
+  }
+  static __device__ __forceinline__ void Take(uint32_t at, float (&result)[C.result_regs()]) {
+    ptx::NamedBarrier(kFull, kThreads);
+#pragma unroll
+    for (int i = 0; i < C.result_regs() / 4; ++i) {
+      const float4 v = ptx::LoadShared4(at + i * C.store_threads() * 16);
+      result[4 * i] += v.x;
+      result[4 * i + 1] += v.y;
+      result[4 * i + 2] += v.z;
+      result[4 * i + 3] += v.w;
+    }
+  }
+  static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFree, kThreads); }
+};
+
 template <GemmConfig C>
 __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster) {
-  const int thread = threadIdx.x;
-  const int warp = __shfl_sync(0xffffffff, thread / 32, 0);
-  const int lane = thread % 32;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  const int thread = threadIdx.x % C.store_threads();
+  const bool stores = warp < C.store_threads() / 32;
+  const uint32_t fold = smem.base + SmemLayout<C>::kFold + thread * 16;
   const KRange range = KRange::Of(launch.split, place.k_part);
+  const int steps = (range.end - range.begin) * C.blocks_of_group();
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
+  if constexpr (C.k_groups > 1) {
+    if (!stores) {
+      for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
+        math.Run(steps);
+        Fold<C>::Give(fold, result);
+      }
+      if (launch.split.parts > 1) {  // these barriers are the whole cluster's
+        ptx::ClusterArriveRelaxed();
+        ptx::ClusterWait();
+        ptx::ClusterArriveRelaxed();
+        ptx::ClusterWait();
+      }
+      return;
+    }
+    Fold<C>::Free();
+  }
   Epilogue<C> out(launch, smem, warp, lane);
-  math.GiveFirstTurn();
   // The first round multiplies nothing and stores outside D: it brings the store's code into the
   // instruction cache while the first tiles are on their way.
-  int rehearsal = launch.split.parts == 1;
+  int rehearsal = 1;
   asm volatile("" : "+r"(rehearsal));  // else the compiler makes the first round a copy of its own
   for (int index = cluster; index < launch.tiles.count;) {
     if (rehearsal) {
@@ -166,18 +241,28 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       for (int i = 0; i < C.result_regs(); ++i) result[i] = 0.0f;
     } else {
       out.tile = TileAt<C>(launch.tiles, index, place);
-      math.Run((range.end - range.begin) * C.k_blocks);
+      math.Run(steps);
       index += launch.clusters;
+      if constexpr (C.k_groups > 1) {
+        Fold<C>::Take(fold, result);
+        if (index < launch.tiles.count) Fold<C>::Free();
+      }
     }
-    rehearsal = 0;
     if (launch.split.parts == 1) {
       StoreWhole<C>(out, result);
     } else {
-      StoreSplit<C>(launch, smem, place, out, result, thread);
+      Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
+      if (!rehearsal) share = Exchange<C>(launch, smem, place, result, thread);
+      if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
+      if (!rehearsal) {  // the copies read this CTA's outbox: it stays until all have landed
+        ptx::ClusterArriveRelaxed();
+        ptx::ClusterWait();
+      }
     }
+    rehearsal = 0;
   }
   // Peers may still arrive on this CTA's barriers.
-  if constexpr (C.multicast() > 1) {
+  if (C.multicast() > 1 && launch.split.parts == 1) {
     ptx::ClusterArriveRelaxed();
     ptx::ClusterWait();
   }

@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
-#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
 
@@ -36,6 +35,7 @@ struct Math {
   uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
   uint32_t cols_units;
   uint32_t a_scales;    // where this thread's scales of stage 0 begin
+  uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
   float (&result)[kResults];
@@ -52,10 +52,13 @@ struct Math {
 
   __device__ Math(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
                   float (&result)[kResults])
-      : smem(smem), place(place), group(warp / 4), lane(lane), result(result) {
-    rows_units = (smem.Rows(0) + group * C.row_subs() * 64 * kBlockK) / 16;
-    cols_units = smem.Cols(0) / 16;
-    a_scales = smem.AScales(0) +
+      : smem(smem), place(place), group(warp / 4 % C.groups), lane(lane), result(result) {
+    const int first_block = warp / 4 / C.groups * C.blocks_of_group();
+    rows_units =
+        (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
+    cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
+    b_scales = smem.BScales(0) + first_block * C.b_scale_count() * 4;
+    a_scales = smem.AScales(0) + first_block * C.a_scale_bytes() +
                (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
   }
 
@@ -103,7 +106,7 @@ struct Math {
     using Unit = UnitOf<kUnit>;
     Scales scales;
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
-    const uint32_t b = smem.BScales(at.stage) + at.block * C.b_scale_count() * 4;
+    const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + Unit::kSub) * 4);
 #pragma unroll
@@ -152,24 +155,6 @@ struct Math {
     }
   }
 
-  // Two warpgroups take turns to issue, so that one multiplies while the other promotes. Left to
-  // themselves they issue together, finish together and leave the tensor cores idle together.
-  #ifdef NO_TURNS
-  static constexpr bool kTurns = false;
-#else
-  static constexpr bool kTurns = C.groups == 2 && !C.double_accumulators();
-#endif
-  static constexpr int kTurnBarrier = 5;  // and 6, one for each warpgroup
-  __device__ __forceinline__ void GiveFirstTurn() const {
-    if (kTurns && group == 1) ptx::NamedArrive(kTurnBarrier, 256);
-  }
-  __device__ __forceinline__ void AwaitTurn() const {
-    if (kTurns) ptx::NamedBarrier(kTurnBarrier + group, 256);
-  }
-  __device__ __forceinline__ void GiveTurn() const {
-    if (kTurns) ptx::NamedArrive(kTurnBarrier + 1 - group, 256);
-  }
-
   // One set of accumulators: the other warpgroup keeps the tensor cores busy meanwhile.
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kUnits <= 2);
@@ -177,16 +162,12 @@ struct Math {
     WaitFull();
     for (int i = 0; i < steps; ++i) {
       const BlockPosition<C> at = issue;
-      AwaitTurn();
       Multiply<0>(accumulators);
-      GiveTurn();
       Scales scales = LoadScales<0>(at);
       if constexpr (kUnits == 2) {
         Finish<0>(accumulators, scales);
-        AwaitTurn();
-        Multiply<1>(accumulators);
-        GiveTurn();
-        scales = LoadScales<1>(at);
+          Multiply<1>(accumulators);
+          scales = LoadScales<1>(at);
       }
       issue.Advance();
       if (i + 1 < steps) WaitFull();

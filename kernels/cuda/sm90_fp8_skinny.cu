@@ -18,29 +18,30 @@ constexpr GemmConfig TwoPerSm(GemmConfig config) {
   config.ctas_per_sm = 2;
   return config;
 }
+constexpr GemmConfig TwoKGroups(GemmConfig config) {
+  config.k_groups = 2;
+  return config;
+}
 
 }  // namespace
 
 constexpr GemmConfig kSkinnyConfigs[] = {
     TwoPerSm(Skinny(16, 64, 1, 9)),
     Skinny(16, 64, 2, 6),
-    Skinny(16, 64, 4, 4),
     TwoPerSm(Skinny(16, 64, 2, 4)),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
     TwoPerSm(Skinny(16, 64, 4, 2)),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 4, 2))),
     Skinny(16, 128, 2, 4),
-    Skinny(16, 128, 4, 2),
     TwoPerSm(Skinny(16, 128, 2, 2)),
-    TwoPerSm(Skinny(32, 64, 2, 4)),
+    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
     TwoPerSm(Skinny(64, 64, 1, 6)),
     Skinny(64, 64, 2, 6),
-    Skinny(64, 64, 4, 3),
+    TwoKGroups(Skinny(64, 64, 2, 6)),
+    TwoKGroups(Skinny(64, 64, 4, 3)),
     TwoPerSm(Skinny(64, 64, 2, 3)),
-    Skinny(64, 128, 2, 4),
-    Skinny(64, 128, 4, 2),
     Skinny(128, 64, 2, 4),
-    Skinny(128, 64, 4, 2),
-    Skinny(128, 128, 1, 5),
-    Skinny(128, 128, 2, 2),
+    TwoKGroups(Skinny(128, 64, 2, 3)),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 

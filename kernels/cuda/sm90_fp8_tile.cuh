@@ -102,11 +102,13 @@ struct RingPosition {
   }
 };
 
-// The same, one k block after the other.
+// The same, one of a warpgroup's k blocks after the other.
 template <GemmConfig C>
 struct BlockPosition : RingPosition<C.stages> {
   int block = 0;  // in the stage
-  __device__ bool EndsStage() const { return C.k_blocks == 1 || block == C.k_blocks - 1; }
+  __device__ bool EndsStage() const {
+    return C.blocks_of_group() == 1 || block == C.blocks_of_group() - 1;
+  }
   __device__ void Advance() {
     if (EndsStage()) {
       block = 0;
@@ -122,7 +124,8 @@ template <GemmConfig C>
 struct SmemLayout {
   static constexpr uint32_t kScales = C.stages * C.stage_bytes();
   static constexpr uint32_t kStore = kScales + C.stages * C.scale_bytes();
-  static constexpr uint32_t kBarriers = kStore + (C.store_bytes() + 127) / 128 * 128;
+  static constexpr uint32_t kFold = kStore + (C.store_bytes() + 127) / 128 * 128;
+  static constexpr uint32_t kBarriers = kFold + C.fold_bytes();
 
   uint32_t base;
   __device__ uint32_t Rows(int stage) const { return base + stage * C.stage_bytes(); }

@@ -36,12 +36,14 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-// Four floats into another CTA's shared memory; their 16 bytes complete on its `barrier`.
-__device__ __forceinline__ void StoreRemote4(uint32_t remote, float4 v, uint32_t remote_barrier) {
+// A run of this CTA's shared memory to another's; its bytes complete on that CTA's `barrier`. All
+// addresses and `bytes` are multiples of 16.
+__device__ __forceinline__ void CopyToRank(uint32_t remote, uint32_t source, uint32_t bytes,
+                                           uint32_t remote_barrier) {
   asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(remote),
-      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote_barrier)
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      ::"r"(remote),
+      "r"(source), "r"(bytes), "r"(remote_barrier)
       : "memory");
 }
 

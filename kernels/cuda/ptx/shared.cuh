@@ -38,6 +38,17 @@ __device__ __forceinline__ void StoreShared(uint32_t address, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 
+__device__ __forceinline__ void StoreShared4(uint32_t address, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
+// Orders ordinary shared-memory writes before what the copy engine reads next.
+__device__ __forceinline__ void FenceProxyAsync() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 }  // namespace gemmd::kernels::cuda::ptx
 
 #endif  // GEMMD_KERNELS_CUDA_PTX_SHARED_CUH_

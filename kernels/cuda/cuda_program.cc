@@ -1,0 +1,293 @@
+#include "kernels/cuda/cuda_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/legality.h"
+#include "kernels/cuda/op_cost.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr int64_t kIoAlignment = 256;
+// Below this a kernel reaches into the pinned block by itself: handing over to the copy engine and
+// back takes several microseconds, in which PCIe moves as much.
+constexpr int64_t kEngineBytes = 256 << 10;
+// Mean estimate of an op from which each is timed: two event records take about a hundredth of it.
+constexpr double kTimedOpSeconds = 100e-6;
+
+absl::Status Annotate(const absl::Status& status, size_t index, const Op& op) {
+  return absl::Status(status.code(),
+                      absl::StrCat("op ", index, " (", Text(Name(op)), "): ", status.message()));
+}
+
+// Whether the tensor's bytes are one run.
+bool IsDense(const TensorRef& tensor) {
+  const Dims dense = RowMajorStrides(tensor.shape);
+  for (int i = 0; i < tensor.shape.rank; ++i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != dense[i]) return false;
+  }
+  return true;
+}
+
+// The tensor of a Write or Read, or null.
+const TensorRef* Moved(const Op& op) {
+  if (const auto* write = std::get_if<WriteOp>(&op)) return &write->dst;
+  if (const auto* read = std::get_if<ReadOp>(&op)) return &read->src;
+  return nullptr;
+}
+
+absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels) {
+  const std::string_view kernel = kernels.others[op.index()];
+  if (kernel.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
+  }
+  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(op, kernels.memory_bytes_per_s)};
+}
+
+cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
+  return LaunchConvert(args, stream);
+}
+cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
+cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
+  return LaunchQuantize(args, stream);
+}
+
+// Whether the copy engine may take it without waiting for the device: a copy within the host is
+// made by the calling thread.
+bool IsOnDevice(const void* address) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+  cudaGetLastError();
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                                       Task& task) {
+  const MatmulProblem problem = ProblemOf(op);
+  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel);
+  if (!pick.ok()) return pick.status();
+  if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
+    if (!op.kernel.empty()) {
+      return absl::UnimplementedError(absl::StrCat("kernel ", op.kernel, " cannot serve ",
+                                                   ToString(problem), ": ", why,
+                                                   "; leave kernel empty to let the device choose"));
+    }
+    pick = kernels.matmul.Choose(problem, kAnyGemmName);
+    if (!pick.ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("TMA kernels: ", why, "; ", pick.status().message()));
+    }
+    pick->choice.reason = ChoiceReason::kFallback;
+  }
+  if (pick->variant) {
+    task.variant = pick->variant;
+    task.gemm = gemms_++;
+    task.copies = CopiesOf(op);
+    scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
+  }
+  return pick->choice;
+}
+
+void CudaProgram::AddNeeds(Task& task) {
+  ForEachTensor(task.op, [&](const TensorRef& tensor, Access) {
+    slots_needed_ = std::max<size_t>(slots_needed_, tensor.slot + 1);
+  });
+  const TensorRef* moved = Moved(task.op);
+  if (moved == nullptr) return;
+  task.io_bytes = NumElements(moved->shape).value_or(0) * SizeBytes(moved->dtype);
+  task.io_offset = io_bytes_;
+  task.by_engine = task.io_bytes >= kEngineBytes && IsDense(*moved);
+  io_bytes_ += (task.io_bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
+}
+
+absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
+  Task& task = tasks_.emplace_back();
+  task.op = op;
+  const auto* matmul = std::get_if<MatmulOp>(&op);
+  const absl::StatusOr<KernelChoice> choice =
+      matmul != nullptr ? ChooseMatmul(*matmul, kernels, task) : ChooseOther(op, kernels);
+  if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
+  AddNeeds(task);
+  steps_.push_back({Name(op), MainTensor(op).dtype, *choice, Flops(op), Bytes(op)});
+  estimated_seconds_ += choice->estimated_seconds;
+  return absl::OkStatus();
+}
+
+// A kernel may be launched to overlap the end of what comes before it only if that is a kernel too.
+void CudaProgram::PlanOverlaps() {
+  bool after_kernel = false;  // the stream's last entry is the start's event
+  for (Task& task : tasks_) {
+    task.overlap = after_kernel && !timed_;
+    // What has no elements may launch nothing.
+    after_kernel = !task.by_engine && NumElements(MainTensor(task.op).shape).value_or(0) > 0;
+    if (const auto* matmul = std::get_if<MatmulOp>(&task.op)) {
+      after_kernel = NumElements(matmul->d.shape).value_or(0) > 0;
+    }
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<const Op> ops,
+                                                                    const KernelSet& kernels) {
+  auto program = std::make_shared<CudaProgram>();
+  program->device_ = kernels.device;
+  program->tasks_.reserve(ops.size());
+  program->steps_.reserve(ops.size());
+  for (const Op& op : ops) {
+    if (absl::Status status = program->AddTask(op, kernels); !status.ok()) return status;
+  }
+  program->timed_ =
+      ops.size() > 1 && program->estimated_seconds_ >= kTimedOpSeconds * ops.size();
+  program->PlanOverlaps();
+  return program;
+}
+
+absl::Status CudaProgram::CheckBindings(const Bindings& bindings) const {
+  if (bindings.slots.size() < slots_needed_) {
+    return absl::InvalidArgumentError(absl::StrCat("the program names ", slots_needed_,
+                                                   " slots but ", bindings.slots.size(),
+                                                   " are bound; bind them all"));
+  }
+  const auto check = [](const auto& spans, int index, int64_t bytes, const char* what) {
+    if (index >= 0 && static_cast<size_t>(index) < spans.size() &&
+        spans[index].size() == static_cast<size_t>(bytes)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " ", index, " must be bound to ", bytes, " bytes; rebind it"));
+  };
+  for (const Task& task : tasks_) {
+    absl::Status status;
+    if (const auto* write = std::get_if<WriteOp>(&task.op)) {
+      status = check(bindings.inputs, write->input, task.io_bytes, "input");
+    } else if (const auto* read = std::get_if<ReadOp>(&task.op)) {
+      status = check(bindings.outputs, read->output, task.io_bytes, "output");
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
+  for (const Task& task : tasks_) {
+    const auto* write = std::get_if<WriteOp>(&task.op);
+    if (write == nullptr || task.io_bytes == 0) continue;
+    std::memcpy(io + task.io_offset, bindings.inputs[write->input].data(), task.io_bytes);
+  }
+}
+
+void CudaProgram::CopyOutputs(const std::byte* io, const Bindings& bindings) const {
+  for (const Task& task : tasks_) {
+    const auto* read = std::get_if<ReadOp>(&task.op);
+    if (read == nullptr || task.io_bytes == 0) continue;
+    std::memcpy(bindings.outputs[read->output].data(), io + task.io_offset, task.io_bytes);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::Prepare(SlotAddresses slots,
+                                                                         std::byte* scratch) const {
+  if (gemms_ == 0) {
+    static const auto& none = *new std::shared_ptr<const GemmLaunches>(new GemmLaunches);
+    return none;
+  }
+  Key key(slots.begin(), slots.begin() + slots_needed_);
+  key.push_back(scratch);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = remembered_.find(key); found != remembered_.end()) return found->second;
+  }
+  auto launches = MakeLaunches(slots, scratch);
+  if (!launches.ok()) return launches;
+  absl::MutexLock lock(&mutex_);
+  if (remembered_.size() >= kMaxRemembered) remembered_.clear();
+  remembered_.insert_or_assign(std::move(key), *launches);
+  return launches;
+}
+
+absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::MakeLaunches(
+    SlotAddresses slots, std::byte* scratch) const {
+  auto launches = std::make_shared<GemmLaunches>();
+  launches->reserve(gemms_);
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    if (!task.variant) continue;
+    const auto& op = std::get<MatmulOp>(task.op);
+    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, slots), task.copies, scratch);
+    // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
+    if (std::string why = WhyNot(*task.variant, args); !why.empty()) {
+      return Annotate(absl::InvalidArgumentError(why), i, task.op);
+    }
+    absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
+    if (!launch.ok()) return Annotate(launch.status(), i, task.op);
+    launch->programmatic = task.overlap || task.copies.a || task.copies.b;
+    launches->push_back(*launch);
+  }
+  return launches;
+}
+
+absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
+                                       const RunContext& context) const {
+  AnyGemmArgs args = ArgsOf(op, context.slots);
+  if (!task.variant) {
+    args.programmatic = task.overlap;
+    return ToStatus(LaunchAnyGemm(args, context.stream), kAnyGemmName);
+  }
+  bool overlap = task.overlap;
+  for (auto copy : {CopyOfA(args, task.copies, context.scratch),
+                    CopyOfB(args, task.copies, context.scratch)}) {
+    if (!copy) continue;
+    copy->programmatic = overlap;
+    const cudaError_t code = LaunchScaleLayout(*copy, context.stream);
+    if (code != cudaSuccess) return ToStatus(code, "copying scales");
+    overlap = true;
+  }
+  return Launch(*task.variant, context.gemms[task.gemm], context.stream);
+}
+
+absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context) const {
+  if (task.io_bytes == 0) return absl::OkStatus();
+  const TensorRef& tensor = *Moved(task.op);
+  const bool in = std::holds_alternative<WriteOp>(task.op);
+  std::byte* const host = context.io + task.io_offset;
+  std::byte* const device = context.slots[tensor.slot] + tensor.offset_bytes;
+  if (task.by_engine && IsOnDevice(device)) {
+    return ToStatus(cudaMemcpyAsync(in ? device : host, in ? host : device,
+                                    static_cast<size_t>(task.io_bytes), cudaMemcpyDefault,
+                                    context.stream),
+                    "cudaMemcpyAsync");
+  }
+  ConvertArgs args =
+      in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
+  args.programmatic = task.overlap;
+  return ToStatus(Queue(args, context.stream), "moving inline bytes");
+}
+
+absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
+  const Task& task = tasks_[index];
+  const absl::Status status = std::visit(
+      [&]<class T>(const T& op) {
+        if constexpr (std::is_same_v<T, MatmulOp>) {
+          return LaunchMatmul(task, op, context);
+        } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
+          return LaunchMove(task, context);
+        } else {
+          auto args = ArgsOf(op, context.slots);
+          args.programmatic = task.overlap;
+          return ToStatus(Queue(args, context.stream), "launch");
+        }
+      },
+      task.op);
+  return status.ok() ? status : Annotate(status, index, task.op);
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,126 @@
+// CudaProgram: ops with a kernel chosen for each, ready to run on any memory of their sizes.
+
+#ifndef GEMMD_KERNELS_CUDA_CUDA_PROGRAM_H_
+#define GEMMD_KERNELS_CUDA_CUDA_PROGRAM_H_
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/gemm_op.h"
+#include "kernels/cuda/op_args.h"
+#include "kernels/cuda/pool.h"
+
+namespace gemmd::kernels::cuda {
+
+// What a device compiles with. Outlives its programs: their steps point at names in it.
+struct KernelSet {
+  explicit KernelSet(GemmPoolOptions options) : device(options.device), matmul(std::move(options)) {}
+
+  const DeviceTraits device;
+  const GemmPool matmul;
+  // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
+  // with that op do not compile.
+  std::array<std::string_view, std::variant_size_v<Op>> others;
+  double memory_bytes_per_s = 0;
+};
+
+// The launches of a program's TMA kernels on certain memory, in order: tensor maps and grids.
+using GemmLaunches = std::vector<GemmLaunch>;
+
+// Where one run takes place. Addresses are the device's.
+struct RunContext {
+  SlotAddresses slots;
+  const GemmLaunches& gemms;  // of Prepare, for the same slots and scratch
+  std::byte* scratch;         // scratch_bytes() at a multiple of 256; one op's at a time
+  std::byte* io;              // pinned, io_bytes()
+  cudaStream_t stream;
+};
+
+// Immutable after Compile but for what it remembers.
+class CudaProgram final : public Program {
+ public:
+  // Bindings whose launches are remembered; one more forgets them all. A plan has a handful.
+  static constexpr int kMaxRemembered = 16;
+
+  // The contract of Backend::Compile.
+  static absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops,
+                                                                const KernelSet& kernels);
+
+  absl::Span<const Step> steps() const override { return steps_; }
+  double estimated_seconds() const override { return estimated_seconds_; }
+
+  // Long ops are timed one by one; between short ones an event would cost more than it tells, and
+  // keep each from starting under the end of the one before it.
+  bool timed() const { return timed_; }
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  int64_t io_bytes() const { return io_bytes_; }
+
+  // INVALID_ARGUMENT when the bindings do not have what the ops name: a caller's bug, but memory
+  // must not pay for it.
+  absl::Status CheckBindings(const Bindings& bindings) const;
+
+  // Between the callers' inline bytes and `io`: before the launches, and after they are through.
+  void CopyInputs(const Bindings& bindings, std::byte* io) const;
+  void CopyOutputs(const std::byte* io, const Bindings& bindings) const;
+
+  // The launches for this memory, remembered from the last time or made. The program's device is
+  // current. Queues nothing.
+  absl::StatusOr<std::shared_ptr<const GemmLaunches>> Prepare(SlotAddresses slots,
+                                                              std::byte* scratch) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Queues op `index` behind the ones before it. The program's device is current.
+  absl::Status LaunchStep(size_t index, const RunContext& context) const;
+
+ private:
+  struct Task {
+    Op op;
+    std::optional<GemmVariant> variant;  // of a matmul by the TMA families
+    int gemm = 0;                        // its place in GemmLaunches
+    ScaleCopies copies;
+    bool overlap = false;       // may start under the end of the op before it
+    int64_t io_offset = 0;      // of a Write or Read
+    int64_t io_bytes = 0;       // likewise
+    bool by_engine = false;     // likewise: dense and large, so the copy engine moves it
+  };
+  using Key = std::vector<const std::byte*>;  // the slots, then the scratch
+
+  absl::Status AddTask(const Op& op, const KernelSet& kernels);
+  void AddNeeds(Task& task);
+  void PlanOverlaps();
+  absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                            Task& task);
+  absl::StatusOr<std::shared_ptr<const GemmLaunches>> MakeLaunches(SlotAddresses slots,
+                                                                   std::byte* scratch) const;
+  absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
+  absl::Status LaunchMove(const Task& task, const RunContext& context) const;
+
+  DeviceTraits device_;
+  std::vector<Task> tasks_;
+  std::vector<Step> steps_;
+  double estimated_seconds_ = 0;
+  bool timed_ = false;
+  int gemms_ = 0;
+  int64_t scratch_bytes_ = 0;
+  int64_t io_bytes_ = 0;
+  size_t slots_needed_ = 0;
+  mutable absl::Mutex mutex_;
+  mutable absl::flat_hash_map<Key, std::shared_ptr<const GemmLaunches>> remembered_
+      ABSL_GUARDED_BY(mutex_);  // shared: forgotten while a launch reads it
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_CUDA_PROGRAM_H_

@@ -1,0 +1,109 @@
+#include "kernels/cuda/device_info.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/legality.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr int64_t kReserveBytes = 512 << 20;  // code, cuBLASLt's workspaces, scratch
+constexpr double kReserveShare = 0.05;        // slabs' cuttings, other processes
+
+// 13000 is CUDA 13.0.
+std::string Version(int number) {
+  return absl::StrCat(number / 1000, ".", number % 1000 / 10);
+}
+
+absl::Status CheckDriver(const std::string& name) {
+  int driver = 0;
+  int runtime = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = CUDART_VERSION;
+  if (driver == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", name, ": no NVIDIA driver is loaded on this machine; install one ",
+                     "for CUDA ", Version(runtime), " or newer, or use cpu:0"));
+  }
+  if (driver / 1000 < runtime / 1000) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "device ", name, ": the NVIDIA driver is of CUDA ", Version(driver),
+        ", this build is of CUDA ", Version(runtime), "; install a newer driver, or use cpu:0"));
+  }
+  return absl::OkStatus();
+}
+
+double Attribute(cudaDeviceAttr attribute, int ordinal) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
+  cudaGetLastError();
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceTraits> FindDevice(const std::string& name, int ordinal) {
+  if (ordinal < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device ", name, ": ordinal ", ordinal, " is negative; the first is 0"));
+  }
+  if (absl::Status status = CheckDriver(name); !status.ok()) return status;
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) cudaGetLastError();
+  if (code == cudaErrorNoDevice || (code == cudaSuccess && count == 0)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", name, ": the driver finds no GPU; look at nvidia-smi and ",
+                     "CUDA_VISIBLE_DEVICES, or use cpu:0"));
+  }
+  if (code != cudaSuccess) return ToStatus(code, absl::StrCat("device ", name, ": counting GPUs"));
+  if (ordinal >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", name, ": this machine has ", count,
+                     count == 1 ? " GPU, cuda:0" : " GPUs, the last is cuda:",
+                     count == 1 ? "" : absl::StrCat(count - 1), "; use one of those"));
+  }
+  absl::StatusOr<DeviceTraits> traits = TraitsOf(ordinal);
+  if (!traits.ok()) return traits;
+  if (std::string why = WhyNot(*traits); !why.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("device ", name, " (", traits->model, "): ",
+                                                      why, " (Hopper: H100, H200, GH200); ",
+                                                      "use such a GPU, or cpu:0"));
+  }
+  return traits;
+}
+
+absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTraits& traits,
+                                       int64_t memory_bytes) {
+  absl::Status status = ToStatus(cudaSetDevice(traits.ordinal), absl::StrCat("device ", name));
+  if (!status.ok()) return status;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  status = ToStatus(cudaMemGetInfo(&free_bytes, &total_bytes),
+                    absl::StrCat("device ", name, ": asking for its memory"));
+  if (!status.ok()) return status;
+  DeviceInfo info;
+  info.name = name;
+  info.model = traits.model;
+  info.architecture = absl::StrCat("sm_", traits.compute_major, traits.compute_minor);
+  info.memory_bytes = memory_bytes;
+  if (memory_bytes == 0) {
+    const auto spared = static_cast<int64_t>(static_cast<double>(free_bytes) * kReserveShare);
+    info.memory_bytes =
+        std::max<int64_t>(0, static_cast<int64_t>(free_bytes) - spared - kReserveBytes);
+  }
+  // Clocks are in kHz. 128 FP32 lanes an SM (sm_90), each a multiplication and an addition; the
+  // memory's bus carries two bits a clock and line.
+  const double clock = Attribute(cudaDevAttrClockRate, traits.ordinal) * 1e3;
+  info.peak_flops_f32 = traits.sms * 128 * 2 * clock;
+  info.memory_bytes_per_s = 2 * Attribute(cudaDevAttrMemoryClockRate, traits.ordinal) * 1e3 *
+                            Attribute(cudaDevAttrGlobalMemoryBusWidth, traits.ordinal) / 8;
+  return info;
+}
+
+}  // namespace gemmd::kernels::cuda

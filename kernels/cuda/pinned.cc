@@ -1,0 +1,60 @@
+#include "kernels/cuda/pinned.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "absl/numeric/bits.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace gemmd::kernels::cuda {
+
+PinnedBlock::~PinnedBlock() {
+  if (pool_ != nullptr) pool_->Give(data_, log2_);
+}
+
+PinnedPool::~PinnedPool() {
+  for (const auto& blocks : idle_) {
+    for (std::byte* data : blocks) cudaFreeHost(data);
+  }
+}
+
+absl::StatusOr<PinnedBlock> PinnedPool::Take(int64_t bytes) {
+  const int log2 = std::max<int>(kMinLog2, absl::bit_width(static_cast<uint64_t>(bytes - 1)));
+  if (log2 > kMaxLog2) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        bytes, " bytes of pinned memory exceed ", int64_t{1} << kMaxLog2, "; send them in parts"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!idle_[log2].empty()) {
+      std::byte* data = idle_[log2].back();
+      idle_[log2].pop_back();
+      idle_bytes_ -= int64_t{1} << log2;
+      return PinnedBlock(this, data, log2);
+    }
+  }
+  void* data = nullptr;
+  absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
+  if (status.ok()) {
+    status = fence_.Check(cudaHostAlloc(&data, size_t{1} << log2, cudaHostAllocPortable),
+                          absl::StrCat("pinning ", int64_t{1} << log2, " bytes of host memory"));
+  }
+  if (!status.ok()) return status;
+  return PinnedBlock(this, static_cast<std::byte*>(data), log2);
+}
+
+void PinnedPool::Give(std::byte* data, int log2) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (idle_bytes_ + (int64_t{1} << log2) <= kMaxIdleBytes) {
+      idle_bytes_ += int64_t{1} << log2;
+      idle_[log2].push_back(data);
+      return;
+    }
+  }
+  fence_.Check(cudaFreeHost(data), "unpinning host memory").IgnoreError();
+}
+
+}  // namespace gemmd::kernels::cuda
