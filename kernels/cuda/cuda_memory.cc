@@ -99,13 +99,14 @@ absl::Status MemorySpace::Clear(std::byte* address, int64_t bytes) {
   absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   cudaEvent_t cleared = nullptr;
   if (status.ok()) {
-    status = fence_.Check(cudaEventCreateWithFlags(&cleared, cudaEventDisableTiming),
-                          "making an event");
+    status =
+        fence_.Check(cudaEventCreateWithFlags(&cleared, cudaEventDisableTiming), "making an event");
   }
   if (!status.ok()) return status;
   status = fence_.Check(cudaMemsetAsync(address, 0, static_cast<size_t>(bytes), clear_stream_),
                         "clearing memory");
-  if (status.ok()) status = fence_.Check(cudaEventRecord(cleared, clear_stream_), "clearing memory");
+  if (status.ok())
+    status = fence_.Check(cudaEventRecord(cleared, clear_stream_), "clearing memory");
   // An event of its own: waiting for the stream would wait for other threads' memory too.
   if (status.ok()) status = fence_.Check(cudaEventSynchronize(cleared), "clearing memory");
   cudaEventDestroy(cleared);

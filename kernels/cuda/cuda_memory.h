@@ -52,7 +52,7 @@ class MemorySpace {
   cpu::Budget host_budget_;
   Heap heap_;
   Staging staging_;
-  absl::Status ready_;              // of clear_stream_
+  absl::Status ready_;  // of clear_stream_
   cudaStream_t clear_stream_ = nullptr;
 };
 

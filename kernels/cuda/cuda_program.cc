@@ -79,9 +79,9 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
   if (!pick.ok()) return pick.status();
   if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
     if (!op.kernel.empty()) {
-      return absl::UnimplementedError(absl::StrCat("kernel ", op.kernel, " cannot serve ",
-                                                   ToString(problem), ": ", why,
-                                                   "; leave kernel empty to let the device choose"));
+      return absl::UnimplementedError(
+          absl::StrCat("kernel ", op.kernel, " cannot serve ", ToString(problem), ": ", why,
+                       "; leave kernel empty to let the device choose"));
     }
     pick = kernels.matmul.Choose(problem, kAnyGemmName);
     if (!pick.ok()) {
@@ -146,8 +146,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<c
   for (const Op& op : ops) {
     if (absl::Status status = program->AddTask(op, kernels); !status.ok()) return status;
   }
-  program->timed_ =
-      ops.size() > 1 && program->estimated_seconds_ >= kTimedOpSeconds * ops.size();
+  program->timed_ = ops.size() > 1 && program->estimated_seconds_ >= kTimedOpSeconds * ops.size();
   program->PlanOverlaps();
   return program;
 }
@@ -243,8 +242,8 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     return ToStatus(LaunchAnyGemm(args, context.stream), kAnyGemmName);
   }
   bool overlap = task.overlap;
-  for (auto copy : {CopyOfA(args, task.copies, context.scratch),
-                    CopyOfB(args, task.copies, context.scratch)}) {
+  for (auto copy :
+       {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
     if (!copy) continue;
     copy->programmatic = overlap;
     const cudaError_t code = LaunchScaleLayout(*copy, context.stream);
@@ -261,10 +260,10 @@ absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context
   std::byte* const host = context.io + task.io_offset;
   std::byte* const device = context.slots[tensor.slot] + tensor.offset_bytes;
   if (task.by_engine && IsOnDevice(device)) {
-    return ToStatus(cudaMemcpyAsync(in ? device : host, in ? host : device,
-                                    static_cast<size_t>(task.io_bytes), cudaMemcpyDefault,
-                                    context.stream),
-                    "cudaMemcpyAsync");
+    return ToStatus(
+        cudaMemcpyAsync(in ? device : host, in ? host : device, static_cast<size_t>(task.io_bytes),
+                        cudaMemcpyDefault, context.stream),
+        "cudaMemcpyAsync");
   }
   ConvertArgs args =
       in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);

@@ -26,7 +26,8 @@ namespace gemmd::kernels::cuda {
 
 // What a device compiles with. Outlives its programs: their steps point at names in it.
 struct KernelSet {
-  explicit KernelSet(GemmPoolOptions options) : device(options.device), matmul(std::move(options)) {}
+  explicit KernelSet(GemmPoolOptions options)
+      : device(options.device), matmul(std::move(options)) {}
 
   const DeviceTraits device;
   const GemmPool matmul;
@@ -90,10 +91,10 @@ class CudaProgram final : public Program {
     std::optional<GemmVariant> variant;  // of a matmul by the TMA families
     int gemm = 0;                        // its place in GemmLaunches
     ScaleCopies copies;
-    bool overlap = false;       // may start under the end of the op before it
-    int64_t io_offset = 0;      // of a Write or Read
-    int64_t io_bytes = 0;       // likewise
-    bool by_engine = false;     // likewise: dense and large, so the copy engine moves it
+    bool overlap = false;    // may start under the end of the op before it
+    int64_t io_offset = 0;   // of a Write or Read
+    int64_t io_bytes = 0;    // likewise
+    bool by_engine = false;  // likewise: dense and large, so the copy engine moves it
   };
   using Key = std::vector<const std::byte*>;  // the slots, then the scratch
 

@@ -16,9 +16,7 @@ constexpr int64_t kReserveBytes = 512 << 20;  // code, cuBLASLt's workspaces, sc
 constexpr double kReserveShare = 0.05;        // slabs' cuttings, other processes
 
 // 13000 is CUDA 13.0.
-std::string Version(int number) {
-  return absl::StrCat(number / 1000, ".", number % 1000 / 10);
-}
+std::string Version(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
 
 absl::Status CheckDriver(const std::string& name) {
   int driver = 0;
@@ -71,8 +69,8 @@ absl::StatusOr<DeviceTraits> FindDevice(const std::string& name, int ordinal) {
   absl::StatusOr<DeviceTraits> traits = TraitsOf(ordinal);
   if (!traits.ok()) return traits;
   if (std::string why = WhyNot(*traits); !why.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("device ", name, " (", traits->model, "): ",
-                                                      why, " (Hopper: H100, H200, GH200); ",
+    return absl::FailedPreconditionError(absl::StrCat("device ", name, " (", traits->model,
+                                                      "): ", why, " (Hopper: H100, H200, GH200); ",
                                                       "use such a GPU, or cpu:0"));
   }
   return traits;

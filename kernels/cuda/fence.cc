@@ -15,11 +15,12 @@ absl::Status Fence::status() const {
 
 absl::Status Fence::Check(cudaError_t code, std::string_view what) {
   if (code == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // else the next launch that asks would be told of this one
   return Check(ToStatus(code, what));
 }
 
 absl::Status Fence::Check(absl::Status status) {
+  if (status.ok()) return status;
+  cudaGetLastError();  // else the next launch that asks would be told of this one
   return absl::IsUnavailable(status) ? Raise(status) : std::move(status);
 }
 

@@ -26,7 +26,7 @@ class Fence {
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // OK for success. A sticky error raises the fence and gives its status; the others give
-  // ToStatus (cuda_status.h). Clears the thread's last error.
+  // ToStatus (cuda_status.h). Clears the calling thread's last error.
   absl::Status Check(cudaError_t code, std::string_view what);
   // The same for what the launchers of gemm.h return: they report sticky errors as UNAVAILABLE.
   absl::Status Check(absl::Status status);

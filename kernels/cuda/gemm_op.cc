@@ -15,13 +15,12 @@ constexpr int64_t kScratchAlignment = 256;
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
-// The op's extents and strides before its slots are bound. Of the addresses only the alignment means
-// something: slots start at multiples of 256.
+// The op's extents and strides before its slots are bound. Of the addresses only the alignment
+// means something: slots start at multiples of 256.
 AnyGemmArgs Unbound(const MatmulOp& op) {
   int slots = 0;
-  ForEachTensor(op, [&](const TensorRef& tensor, Access) {
-    slots = std::max(slots, tensor.slot + 1);
-  });
+  ForEachTensor(op,
+                [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
   const std::vector<std::byte*> somewhere(slots, reinterpret_cast<std::byte*>(uintptr_t{256}));
   return ArgsOf(op, somewhere);
 }
@@ -40,8 +39,7 @@ bool TakesScalesOfA(const AnyGemmArgs& g) {
 // B's scales: stride 1 along k.
 bool TakesScalesOfB(const AnyGemmArgs& g) {
   const ScaleView& s = g.b.scales;
-  return (s.k_stride == 1 || KBlocks(g) == 1) &&
-         (NBlocks(g) == 1 || s.row_stride >= KBlocks(g));
+  return (s.k_stride == 1 || KBlocks(g) == 1) && (NBlocks(g) == 1 || s.row_stride >= KBlocks(g));
 }
 
 // Layouts of the copies, in floats.

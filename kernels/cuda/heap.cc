@@ -18,9 +18,9 @@ absl::StatusOr<std::byte*> Heap::Allocate(int64_t bytes) {
   absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   void* address = nullptr;
   if (status.ok()) {
-    status = fence_.Check(cudaMalloc(&address, static_cast<size_t>(bytes)),
-                          absl::StrCat("allocating ", bytes,
-                                       " bytes of device memory; delete buffers first"));
+    status = fence_.Check(
+        cudaMalloc(&address, static_cast<size_t>(bytes)),
+        absl::StrCat("allocating ", bytes, " bytes of device memory; delete buffers first"));
   }
   if (!status.ok()) return status;
   return static_cast<std::byte*>(address);

@@ -1,5 +1,6 @@
-// Heap: device memory in pieces. Small ones are cut from slabs, because cudaMalloc and cudaFree wait
-// for the whole device; large ones are allocations of their own, and go back to the device at once.
+// Heap: device memory in pieces. Small ones are cut from slabs, because cudaMalloc and cudaFree
+// wait for the whole device; large ones are allocations of their own, and go back to the device at
+// once.
 
 #ifndef GEMMD_KERNELS_CUDA_HEAP_H_
 #define GEMMD_KERNELS_CUDA_HEAP_H_
@@ -30,7 +31,9 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   // Bytes that `bytes` take up.
-  static int64_t Rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static int64_t Rounded(int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   // At least `bytes`, at a multiple of kAlignment, with whatever was there before.
   // RESOURCE_EXHAUSTED when the device has not enough.

@@ -6,7 +6,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr double kLaunchSeconds = 2.5e-6;       // an elementwise kernel that has nothing to do
+constexpr double kLaunchSeconds = 2.5e-6;        // an elementwise kernel that has nothing to do
 constexpr double kDefaultBytesPerSecond = 3e12;  // HBM3 with room to spare
 constexpr double kMemoryShare = 0.7;             // of the peak, as streaming kernels reach it
 constexpr double kPcieSeconds = 3e-6;            // there and back, and an engine's start

@@ -41,7 +41,7 @@ class Staging {
 
  private:
   struct Slot {
-    PinnedBlock block;             // made at the first use
+    PinnedBlock block;              // made at the first use
     cudaEvent_t arrived = nullptr;  // likewise
   };
   struct Piece {
@@ -57,7 +57,8 @@ class Staging {
   absl::Status Run(int64_t size_bytes, cudaStream_t stream, Start start, Step finish)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Prepare(Slot& slot);
-  Slot* Take(bool wait) ABSL_LOCKS_EXCLUDED(mutex_);  // null when none is free and `wait` is not set
+  Slot* Take(bool wait)
+      ABSL_LOCKS_EXCLUDED(mutex_);  // null when none is free and `wait` is not set
   void Give(Slot* slot) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int ordinal_;

@@ -1,0 +1,167 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cpu/device_info.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_program.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/device_info.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels {
+namespace cuda {
+namespace {
+
+struct MoveKernel {
+  std::string_view op;  // kernels::Name(op)
+  std::string_view description;
+};
+
+// In Op's order, after matmul.
+constexpr MoveKernel kMoveKernels[] = {
+    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
+    {"convert", "any type to any other, any strides"},
+    {"copy", "any strides"},
+    {"fill", "one value, any strides"},
+    {"write", "bytes of the request into a tensor of any strides"},
+    {"read", "a tensor of any strides into bytes of the reply"},
+};
+static_assert(std::size(kMoveKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
+
+std::vector<KernelInfo> MoveKernelInfos() {
+  std::vector<KernelInfo> infos;
+  for (const MoveKernel& kernel : kMoveKernels) {
+    const std::string name = absl::StrCat("sm90_", Text(kernel.op));
+    infos.push_back({name, name, std::string(kernel.description)});
+  }
+  return infos;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(DeviceInfo info, GemmPoolOptions pool)
+      : info_(std::move(info)),
+        ordinal_(pool.device.ordinal),
+        fence_(info_.name),
+        pinned_(ordinal_, fence_),
+        memory_(info_, ordinal_,
+                {.device_bytes = info_.memory_bytes,
+                 .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
+                pinned_, fence_) {
+    const std::vector<KernelInfo> moves = MoveKernelInfos();
+    std::vector<bool> enabled;
+    for (const KernelInfo& move : moves) enabled.push_back(!pool.disabled.contains(move.name));
+    kernel_set_.emplace(std::move(pool));
+    const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
+    kernels_.assign(matmuls.begin(), matmuls.end());
+    kernels_.insert(kernels_.end(), moves.begin(), moves.end());
+    for (size_t i = 0; i < moves.size(); ++i) {
+      if (enabled[i]) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
+    }
+    kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::Span<const KernelInfo> kernels() const override { return kernels_; }
+
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
+    return memory_.Allocate(size_bytes, kind);
+  }
+  absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) override {
+    return memory_.ImportShared(fd, size_bytes);
+  }
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
+    return CudaProgram::Compile(ops, *kernel_set_);
+  }
+  std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
+    return kernel_set_->matmul.Explain(problem);
+  }
+  std::unique_ptr<Stream> CreateStream(const StreamOptions&) override {
+    return std::make_unique<CudaStream>(ordinal_, pinned_, fence_);
+  }
+
+ private:
+  const DeviceInfo info_;
+  const int ordinal_;
+  std::optional<KernelSet> kernel_set_;  // set by the constructor, for good
+  std::vector<KernelInfo> kernels_;      // never resized after it: kernel_set_ points at the names
+  Fence fence_;
+  PinnedPool pinned_;
+  MemorySpace memory_;
+};
+
+// Names or families to why they are off. `matmuls` are the pool's.
+absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
+    const CudaBackendOptions& options, const std::vector<OtherKernel>& others) {
+  std::set<std::string> families;
+  std::set<std::string> names;
+  const auto add = [&](const KernelInfo& info) {
+    families.insert(info.family);
+    names.insert(info.name);
+  };
+  for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
+  for (const OtherKernel& other : others) add(other.info);
+  for (const KernelInfo& move : MoveKernelInfos()) add(move);
+  absl::flat_hash_map<std::string, std::string> disabled;
+  for (const std::string& name : options.disabled_kernels) {
+    if (names.count(name) == 0 && families.count(name) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "disabled kernel \"", name, "\" does not exist on ", options.name,
+          "; use a kernel's name or one of the families ", absl::StrJoin(families, ", ")));
+    }
+    disabled.emplace(name, "the config disables it");
+  }
+  return disabled;
+}
+
+// Loads the kernels now: the driver would do it at each one's first launch, and wait for the device
+// to do so. Fails when the binary has no code for it.
+absl::Status PrepareFamilies(const std::string& name) {
+  for (const GemmFamilyEntry* family : kGemmFamilies) {
+    for (int config = 0; config < family->num_configs; ++config) {
+      const absl::Status status =
+          ToStatus(family->prepare(config),
+                   absl::StrCat("device ", name, ": preparing ", family->name, " ", config));
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace cuda
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
+  if (options.memory_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
+  }
+  cuda::GemmPoolOptions pool;
+  pool.others.push_back(cuda::AnyGemmKernel());
+  auto disabled = cuda::Disabled(options, pool.others);
+  if (!disabled.ok()) return disabled.status();
+  pool.disabled = *std::move(disabled);
+  auto device = cuda::FindDevice(options.name, options.ordinal);
+  if (!device.ok()) return device.status();
+  pool.device = *std::move(device);
+  if (!options.tuning_table.empty()) {
+    auto table = cuda::TuningTable::Load(options.tuning_table, pool.device.model);
+    if (!table.ok()) return table.status();
+    pool.table = *std::move(table);
+  }
+  auto info = cuda::DescribeGpu(options.name, pool.device, options.memory_bytes);
+  if (!info.ok()) return info.status();
+  if (absl::Status status = cuda::PrepareFamilies(options.name); !status.ok()) return status;
+  return std::make_unique<cuda::CudaBackend>(*std::move(info), std::move(pool));
+}
+
+}  // namespace gemmd::kernels

@@ -1,0 +1,34 @@
+// The CUDA backend: one Hopper GPU behind kernels/backend.h. FP8 with block scales is multiplied by
+// the TMA families, by the tuning table's choice or the cost model's; everything else by kernels
+// that take anything.
+//
+//   auto backend = CreateCudaBackend({.name = "cuda:1", .ordinal = 1});
+
+#ifndef GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
+#define GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace gemmd::kernels {
+
+struct CudaBackendOptions {
+  std::string name = "cuda:0";
+  int ordinal = 0;           // as the CUDA runtime counts, after CUDA_VISIBLE_DEVICES
+  int64_t memory_bytes = 0;  // of buffers in all; 0 takes what is free, less a reserve
+  std::vector<std::string>
+      disabled_kernels;      // names or families; INVALID_ARGUMENT for one that does not exist
+  std::string tuning_table;  // a file of `gemm_bench --tune`; empty leaves the choice to the model
+};
+
+// FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of
+// another architecture, or when the tuning table was measured on something else. Needs the
+// device's context, which takes a few hundred MiB of its memory for as long as the process lives.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
+
+}  // namespace gemmd::kernels
+
+#endif  // GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_

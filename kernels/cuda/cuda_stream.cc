@@ -1,0 +1,206 @@
+#include "kernels/cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+// A sleeping thread wakes tens of microseconds late, as long as a small program takes: the end of a
+// program that is expected within kPolledSeconds is looked for, and slept for only when it is late.
+constexpr double kPolledSeconds = 500e-6;
+constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
+constexpr int64_t kMinScratchBytes = 1 << 20;
+
+}  // namespace
+
+CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence)
+    : ordinal_(ordinal), pinned_(pinned), fence_(fence), events_(fence) {
+  ready_ = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
+  if (ready_.ok()) {
+    ready_ =
+        fence_.Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  thread_ = std::thread([this] { Harvest(); });
+}
+
+CudaStream::~CudaStream() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  thread_.join();
+  if (stream_ == nullptr) return;
+  fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
+  if (scratch_ != nullptr) {
+    fence_.Check(cudaFreeAsync(scratch_, stream_), "freeing scratch").IgnoreError();
+  }
+  fence_.Check(cudaStreamSynchronize(stream_), "ending a stream").IgnoreError();
+  fence_.Check(cudaStreamDestroy(stream_), "ending a stream").IgnoreError();
+}
+
+void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) {
+  Flight flight;
+  flight.program = std::move(program);
+  flight.bindings = std::move(bindings);
+  flight.done = std::move(done);
+  flight.launched = absl::Now();
+  flight.status = Start(flight);
+  // A program that failed takes its place in the queue: `done`s run in launch order.
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back(std::move(flight));
+}
+
+absl::Status CudaStream::Start(Flight& flight) {
+  absl::Status status = fence_.status();
+  if (status.ok()) status = ready_;
+  if (status.ok()) status = flight.code().CheckBindings(flight.bindings);
+  if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
+  if (status.ok()) status = Acquire(flight);
+  if (!status.ok()) return status;
+  const auto gemms = flight.code().Prepare(flight.bindings.slots, scratch_);
+  if (!gemms.ok()) return fence_.Check(gemms.status());
+  flight.code().CopyInputs(flight.bindings, flight.io.data());
+  flight.queued = true;
+  return Enqueue(flight, **gemms);
+}
+
+absl::Status CudaStream::GrowScratch(int64_t bytes) {
+  if (bytes <= scratch_bytes_) return absl::OkStatus();
+  const int64_t size = std::max({bytes, 2 * scratch_bytes_, kMinScratchBytes});
+  void* grown = nullptr;
+  absl::Status status = fence_.Check(cudaMallocAsync(&grown, static_cast<size_t>(size), stream_),
+                                     absl::StrCat("allocating ", size, " bytes of scratch memory"));
+  if (!status.ok()) return status;
+  std::byte* const old = std::exchange(scratch_, static_cast<std::byte*>(grown));
+  scratch_bytes_ = size;
+  // Freed once the programs launched so far are through.
+  if (old != nullptr) status = fence_.Check(cudaFreeAsync(old, stream_), "freeing scratch");
+  return status;
+}
+
+absl::Status CudaStream::Acquire(Flight& flight) {
+  const CudaProgram& code = flight.code();
+  if (absl::Status status = GrowScratch(code.scratch_bytes()); !status.ok()) return status;
+  if (code.io_bytes() > 0) {
+    absl::StatusOr<PinnedBlock> io = pinned_.Take(code.io_bytes());
+    if (!io.ok()) return io.status();
+    flight.io = *std::move(io);
+  }
+  const size_t between = code.timed() ? code.steps().size() - 1 : 0;
+  flight.events.reserve(between + 2);
+  for (size_t i = 0; i < between + 2; ++i) {
+    const absl::StatusOr<cudaEvent_t> event = events_.Take();
+    if (!event.ok()) return event.status();
+    flight.events.push_back(*event);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Enqueue(Flight& flight, const GemmLaunches& gemms) {
+  const CudaProgram& code = flight.code();
+  const RunContext context{flight.bindings.slots, gemms, scratch_, flight.io.data(), stream_};
+  size_t event = 0;
+  const auto record = [&] {
+    return fence_.Check(cudaEventRecord(flight.events[event++], stream_), "recording an event");
+  };
+  absl::Status status = record();
+  for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
+    status = fence_.Check(code.LaunchStep(i, context));
+    if (status.ok() && code.timed() && i + 1 < code.steps().size()) status = record();
+  }
+  return status.ok() ? record() : status;
+}
+
+void CudaStream::Harvest() {
+  // Without a device nothing is ever queued, and this does not matter.
+  fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
+  const auto ready = [this]()
+                         ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !queue_.empty(); };
+  for (;;) {
+    Flight flight;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&ready));
+      if (queue_.empty()) return;  // stopped, and everything launched is through
+      flight = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    LaunchResult result = Finish(flight);
+    std::move(flight.done)(std::move(result));
+  }
+}
+
+cudaError_t CudaStream::AwaitEvent(cudaEvent_t event, double expected_seconds) {
+  if (expected_seconds >= kPolledSeconds) return cudaEventSynchronize(event);
+  const absl::Time late = absl::Now() + kPollAtLeast + absl::Seconds(2 * expected_seconds);
+  cudaError_t code;
+  while ((code = cudaEventQuery(event)) == cudaErrorNotReady && absl::Now() < late) {
+    std::this_thread::yield();
+  }
+  if (code != cudaErrorNotReady) return code;
+  cudaGetLastError();  // "not ready" is none
+  return cudaEventSynchronize(event);
+}
+
+absl::Status CudaStream::AwaitEnd(const Flight& flight) {
+  // Of a launch that failed halfway, what was queued still runs, and no event marks its end.
+  const cudaError_t code =
+      flight.status.ok() ? AwaitEvent(flight.events.back(), flight.program->estimated_seconds())
+                         : cudaStreamSynchronize(stream_);
+  if (code == cudaSuccess) return absl::OkStatus();
+  const absl::Status status = fence_.Check(code, "running a program");
+  return fence_.Raise(status);  // whatever it is, what ran before can no longer be told
+}
+
+absl::Status CudaStream::ReadTimes(const Flight& flight, LaunchResult& result) {
+  const auto between = [&](size_t first, size_t last, double& seconds) {
+    float milliseconds = 0;
+    const cudaError_t code =
+        cudaEventElapsedTime(&milliseconds, flight.events[first], flight.events[last]);
+    seconds = milliseconds * 1e-3;
+    return fence_.Check(code, "reading a program's time");
+  };
+  const absl::Span<const Program::Step> steps = flight.program->steps();
+  absl::Status status = between(0, flight.events.size() - 1, result.device_seconds);
+  result.op_seconds.reserve(steps.size());
+  const bool timed = flight.code().timed();
+  const double estimate = flight.program->estimated_seconds();
+  for (size_t i = 0; i < steps.size() && status.ok(); ++i) {
+    double seconds = 0;
+    if (timed) {
+      status = between(i, i + 1, seconds);
+    } else {
+      const double share =
+          estimate > 0 ? steps[i].choice.estimated_seconds / estimate : 1.0 / steps.size();
+      seconds = result.device_seconds * share;
+    }
+    result.op_seconds.push_back(static_cast<float>(seconds));
+  }
+  return status;
+}
+
+LaunchResult CudaStream::Finish(Flight& flight) {
+  LaunchResult result;
+  result.started = flight.launched;
+  result.status = flight.status;
+  if (flight.queued) {
+    const absl::Status ended = AwaitEnd(flight);
+    const absl::Time seen = absl::Now();
+    if (result.status.ok()) result.status = ended;
+    if (result.status.ok()) result.status = ReadTimes(flight, result);
+    if (result.status.ok()) {
+      result.started = std::max(flight.launched, seen - absl::Seconds(result.device_seconds));
+      flight.code().CopyOutputs(flight.io.data(), flight.bindings);
+    }
+  }
+  for (cudaEvent_t event : flight.events) events_.Give(event);
+  flight.events.clear();
+  flight.io = PinnedBlock();
+  return result;
+}
+
+}  // namespace gemmd::kernels::cuda
