@@ -51,12 +51,17 @@ struct GemmConfig {
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
   constexpr bool moves_registers() const {
-    return groups * k_groups > 1 &&
-           result_regs() + (double_accumulators() ? 2 : 1) * accumulator_regs() > 100;
+    return ctas_per_sm == 1 && groups * k_groups > 1 && result_regs() + accumulator_regs() > 90;
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int math_registers() const { return groups == 3 ? 160 : 232; }
   constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
+  // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
+  constexpr int math_registers() const {
+    if (moves_registers()) return groups == 3 ? 160 : 232;
+    const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
+    const int share = 512 / warps_a_quarter / 8 * 8;
+    return share < 255 ? share : 255;
+  }
   constexpr int store_threads() const { return groups * 128; }
   constexpr int math_threads() const { return store_threads() * k_groups; }
   // k blocks of a stage that one math warpgroup multiplies.
@@ -66,10 +71,11 @@ struct GemmConfig {
   // FP32 registers a math thread holds: results, and the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
   constexpr int accumulator_regs() const { return sub_cols() / 2; }
-  // With room for two sets, the next multiplication is issued before the last one is promoted.
+  // With room for two sets, and for some 40 registers of everything else, the next multiplication
+  // is issued before the last one is promoted.
   constexpr bool double_accumulators() const {
-    return groups < 3 && row_subs() * col_halves == 1 &&
-           result_regs() + 2 * accumulator_regs() <= 192 / ctas_per_sm;
+    return row_subs() * col_halves == 1 &&
+           result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
   // B's scales in a stage: one for each run of this many of the tile's n, the widest runs that

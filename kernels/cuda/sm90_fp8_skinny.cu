@@ -18,6 +18,10 @@ constexpr GemmConfig TwoPerSm(GemmConfig config) {
   config.ctas_per_sm = 2;
   return config;
 }
+constexpr GemmConfig Halved(GemmConfig config) {
+  config.col_halves = 2;
+  return config;
+}
 constexpr GemmConfig TwoKGroups(GemmConfig config) {
   config.k_groups = 2;
   return config;
@@ -40,7 +44,9 @@ constexpr GemmConfig kSkinnyConfigs[] = {
     TwoKGroups(Skinny(64, 64, 2, 6)),
     TwoKGroups(Skinny(64, 64, 4, 3)),
     TwoPerSm(Skinny(64, 64, 2, 3)),
+    TwoPerSm(TwoKGroups(Skinny(64, 64, 2, 2))),
     Skinny(128, 64, 2, 4),
+    TwoPerSm(Halved(Skinny(128, 64, 1, 3))),
     TwoKGroups(Skinny(128, 64, 2, 3)),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);

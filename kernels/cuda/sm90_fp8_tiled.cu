@@ -24,10 +24,17 @@ constexpr GemmConfig Halved(GemmConfig config) {
   config.col_halves = 2;
   return config;
 }
+constexpr GemmConfig TwoPerSm(GemmConfig config) {
+  config.ctas_per_sm = 2;
+  return config;
+}
+
 }  // namespace
 
 constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 64, 8),
+    TwoPerSm(Tiled(128, 64, 3)),
+    TwoPerSm(Tiled(128, 80, 3)),
     Tiled(128, 112, 6),
     Tiled(128, 128, 6),
     SharingB(Tiled(128, 128, 6), 2),
