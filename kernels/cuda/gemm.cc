@@ -69,8 +69,8 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   return slot.clusters;
 }
 
-// For x < 2^31: x / value = high32(x * magic) >> shift, exactly (Granlund and Montgomery, 1994, with
-// magic rounded up: its error, below 2^-31 of x, never reaches the next multiple).
+// For x < 2^31: x / value = high32(x * magic) >> shift, exactly (Granlund and Montgomery, 1994,
+// with magic rounded up: its error, below 2^-31 of x, never reaches the next multiple).
 Divisor MakeDivisor(int64_t value) {
   Divisor by = {.value = static_cast<uint32_t>(value)};
   if (value <= 1) return by;
@@ -129,8 +129,7 @@ absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
 
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();
-  std::string name =
-      absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
+  std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
   if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
   absl::StrAppend(&name, "s", c.stages);
   if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);
@@ -212,12 +211,13 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
-  launch.tiles = GridOf(row_tiles, col_tiles, args.batch,
-                        RasterOf(shape, row_tiles, col_tiles, *at_once));
+  launch.tiles =
+      GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
   launch.k_blocks = static_cast<int>(k_blocks);
   launch.split = SplitOf(variant.split, CeilDiv(k_blocks, shape.k_blocks), shape.cols);
   // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
-  launch.clusters = static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));
+  launch.clusters =
+      static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));
   return launch;
 }
 

@@ -18,25 +18,25 @@ inline constexpr int kBlockK = 128;           // elements of k that share a scal
 inline constexpr int kMaxSmemBytes = 232448;  // sm_90, opt-in limit of one block
 inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM together
 inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
-inline constexpr int kBeyond = 0x7fff0000;     // m and n stay below: a tile there is outside D
+inline constexpr int kBeyond = 0x7fff0000;    // m and n stay below: a tile there is outside D
 inline constexpr int kMaxClusterSize = 8;     // portable limit
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
 struct GemmConfig {
   GemmFamily family = GemmFamily::kTiled;
-  int rows = 128;  // row-side tile: a multiple of 64 * groups
-  int cols = 128;  // column-side tile: a multiple of 8
-  int groups = 2;  // math warpgroups along the rows; each owns rows / groups of them
+  int rows = 128;    // row-side tile: a multiple of 64 * groups
+  int cols = 128;    // column-side tile: a multiple of 8
+  int groups = 2;    // math warpgroups along the rows; each owns rows / groups of them
   int k_groups = 1;  // 2: as many again, for the second half of every stage's k blocks
-  int stages = 4;       // depth of the TMA ring
-  int k_blocks = 1;     // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
+  int stages = 4;    // depth of the TMA ring
+  int k_blocks = 1;  // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
   int share_cols =
       1;  // CTAs of a cluster, neighbours along the rows, that share a column-side tile
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
-  int col_halves = 1;    // 2: the column side is multiplied in two halves, to save registers
+  int col_halves = 1;  // 2: the column side is multiplied in two halves, to save registers
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -110,8 +110,8 @@ struct GemmConfig {
   constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
   constexpr int smem_bytes() const {
     const int barriers = stages * 16 + 16;
-    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 + fold_bytes() +
-           barriers;
+    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
+           fold_bytes() + barriers;
   }
   // When a cluster's CTAs divide k, the ring ends as an outbox for this CTA's results, in FP32, and
   // an inbox: from each of the `parts`, the receiver's share of the chunks of 8 columns.
@@ -138,8 +138,8 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.cols = code & 511;
   c.rows = code >> 9 & 511;
   code >>= 18;
-  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
-                     &c.stages, &c.groups}) {
+  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows,
+                     &c.share_cols, &c.stages, &c.groups}) {
     *field = code & 31;
     code >>= 5;
   }

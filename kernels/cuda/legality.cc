@@ -1,7 +1,6 @@
 #include "kernels/cuda/legality.h"
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +11,9 @@ namespace {
 
 using absl::StrCat;
 
-// Kernels keep coordinates in int32 and round them up to the tiles of a cluster.
-constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max() - 256 * int64_t{kMaxClusterSize};
+// Kernels keep coordinates in int32, round them up to the tiles of a cluster, and rehearse their
+// stores on a tile at kBeyond.
+constexpr int64_t kMaxExtent = kBeyond;
 // Kernels number tiles in int32, and multiply one direction's count by the height of a band (up to
 // 64 tiles) of their order.
 constexpr int64_t kMaxTiles = int64_t{1} << 25;
@@ -55,9 +55,14 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
     return StrCat("split=", split, ": partial results of ", config.rows, "x", config.cols,
                   " do not fit into its ", config.stages, " stages; use split=1");
   }
-  const int64_t k_blocks = CeilDiv(k, kBlockK);
-  if (k_blocks < split) {
-    return StrCat("k=", k, " has ", k_blocks, " blocks of ", kBlockK, ", fewer than split=", split,
+  const int64_t stage = config.k_blocks * int64_t{kBlockK};
+  if (config.k_blocks > 1 && k % kBlockK != 0) {
+    return StrCat("k=", k, " is not a multiple of ", kBlockK, ", which stages of ", stage,
+                  " need; pad k to ", RoundUp(k, kBlockK));
+  }
+  const int64_t stages = CeilDiv(k, stage);
+  if (stages < split) {
+    return StrCat("k=", k, " has ", stages, " blocks of ", stage, ", fewer than split=", split,
                   "; use a smaller split");
   }
   const int64_t row_extent = config.skinny() ? n : m;

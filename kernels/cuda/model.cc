@@ -74,7 +74,7 @@ double BlockSeconds(const GemmConfig& c, const Division& division, double cluste
   const double unique_per_block =
       unique_bytes / (division.groups * division.cluster * division.k_blocks);
   const double hbm = unique_per_block * ctas / constants.hbm_bytes_per_s;
-  const double latency = constants.load_latency_seconds / c.stages;
+  const double latency = constants.load_latency_seconds / (c.stages * c.k_blocks);
   const double seconds = Worst(MathSeconds(c, constants) * load, l2, hbm, latency);
   return c.multicast() > 1 ? seconds * constants.multicast_slowdown : seconds;
 }

@@ -1,6 +1,6 @@
-// From results to D: alpha, C, bias and activation, rounding, and whole 16-byte units of rows by way
-// of shared memory. Plain stores: copies of rows by the copy engine were measured and are slower,
-// since one lane after the other has to start its own.
+// From results to D: alpha, C, bias and activation, rounding, and whole 16-byte units of rows by
+// way of shared memory. Plain stores: copies of rows by the copy engine were measured and are
+// slower, since one lane after the other has to start its own.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_FP8_EPILOGUE_CUH_
@@ -75,8 +75,8 @@ struct Epilogue {
               (C.skinny() ? 0 : warp * 16 * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
               args.bias != nullptr || args.relu;
-    aligned = args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
-              reinterpret_cast<uint64_t>(args.d) % 16 == 0;
+    aligned =
+        args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.

@@ -18,7 +18,8 @@ struct Math {
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
 
-  static_assert(!C.double_accumulators() || kUnits == 1, "the pipelined loop has one chain a block");
+  static_assert(!C.double_accumulators() || kUnits == 1,
+                "the pipelined loop has one chain a block");
 
   // What a chain multiplies: a sub-tile of 64 rows, a half of the columns.
   template <int kUnit>
@@ -34,7 +35,7 @@ struct Math {
   int lane;
   uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
   uint32_t cols_units;
-  uint32_t a_scales;    // where this thread's scales of stage 0 begin
+  uint32_t a_scales;  // where this thread's scales of stage 0 begin
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
@@ -58,8 +59,9 @@ struct Math {
         (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
     cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
     b_scales = smem.BScales(0) + first_block * C.b_scale_count() * 4;
-    a_scales = smem.AScales(0) + first_block * C.a_scale_bytes() +
-               (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
+    a_scales =
+        smem.AScales(0) + first_block * C.a_scale_bytes() +
+        (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
   }
 
   __device__ __forceinline__ void WaitFull() const {
@@ -95,7 +97,7 @@ struct Math {
 #pragma unroll
     for (int i = 0; i < kBlockK / 32; ++i) {
       ptx::Wgmma<C.sub_cols()>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
-                                             ptx::KMajorDescriptor(cols + i * 2), i != 0);
+                                         ptx::KMajorDescriptor(cols + i * 2), i != 0);
     }
     ptx::WgmmaCommit();
   }
@@ -110,7 +112,8 @@ struct Math {
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + Unit::kSub) * 4);
 #pragma unroll
-      for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + (Unit::kFirst + j * 8) * 4);
+      for (int j = 0; j < kChunks; ++j)
+        scales.a[j] = ptx::LoadShared2(a + (Unit::kFirst + j * 8) * 4);
     } else {
       scales.a[0].x = ptx::LoadShared(a + Unit::kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (Unit::kSub * 64 + 8) * 4);
@@ -166,8 +169,8 @@ struct Math {
       Scales scales = LoadScales<0>(at);
       if constexpr (kUnits == 2) {
         Finish<0>(accumulators, scales);
-          Multiply<1>(accumulators);
-          scales = LoadScales<1>(at);
+        Multiply<1>(accumulators);
+        scales = LoadScales<1>(at);
       }
       issue.Advance();
       if (i + 1 < steps) WaitFull();

@@ -39,9 +39,8 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
                     kRowPolicy);
   } else {
     constexpr int kSlice = C.rows / C.share_rows;
-    ptx::TensorLoadMulticast(&launch.row_map, full,
-                             smem.Rows(stage) + place.col * kSlice * kBlockK, x,
-                             tile.row0 + place.col * kSlice, z, row_batch, place.RowPeers(),
+    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + place.col * kSlice * kBlockK,
+                             x, tile.row0 + place.col * kSlice, z, row_batch, place.RowPeers(),
                              kRowPolicy);
   }
   if constexpr (C.share_cols == 1) {
@@ -49,9 +48,8 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
                     kColPolicy);
   } else {
     constexpr int kSlice = C.cols / C.share_cols;
-    ptx::TensorLoadMulticast(&launch.col_map, full,
-                             smem.Cols(stage) + place.row * kSlice * kBlockK, x,
-                             tile.col0 + place.row * kSlice, z, col_batch, place.ColPeers(),
+    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + place.row * kSlice * kBlockK,
+                             x, tile.col0 + place.row * kSlice, z, col_batch, place.ColPeers(),
                              kColPolicy);
   }
   ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), C.skinny() ? tile.col0 : tile.row0,

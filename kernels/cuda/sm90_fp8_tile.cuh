@@ -51,8 +51,8 @@ struct ClusterPlace {
 };
 
 struct Tile {
-  int row0;   // first row of the row side
-  int col0;   // first row of the column side
+  int row0;  // first row of the row side
+  int col0;  // first row of the column side
   int batch;
 };
 

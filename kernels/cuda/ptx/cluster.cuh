@@ -41,8 +41,8 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
 __device__ __forceinline__ void CopyToRank(uint32_t remote, uint32_t source, uint32_t bytes,
                                            uint32_t remote_barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-      ::"r"(remote),
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(remote),
       "r"(source), "r"(bytes), "r"(remote_barrier)
       : "memory");
 }
