@@ -16,25 +16,25 @@ step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 keep() { "$@" || { echo "measure.sh: exit $? of: $*"; status=1; }; }
 
 step "tune"
-keep timeout 200 "$bin/gemm_bench" --tune --out "$out/table.json" --no-peers --repeats 8 --budget-s 180 \
+keep timeout 135 "$bin/gemm_bench" --tune --out "$out/table.json" --no-peers --repeats 6 --budget-s 120 \
   --json "$out/tune.json" >"$out/tune.log" 2>&1
 step "measure, chosen by the table"
-keep timeout 120 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 20 --bitwise 20 --budget-s 110 \
+keep timeout 95 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 20 --bitwise 20 --budget-s 80 \
   --json "$out/dense.json" --commit "$commit" --date "$(date -u +%F)" 2>&1 | tee "$out/dense.log"
 step "quantize"
-keep timeout 30 "$bin/gemm_bench" --quantize
+keep timeout 20 "$bin/gemm_bench" --quantize
 step "300 random shapes and the odd ones, checked"
 {
-  keep timeout 60 "$bin/gemm_bench" --suite random --count 300 --check-only
-  keep timeout 40 "$bin/gemm_bench" --suite odd --check-only
+  keep timeout 45 "$bin/gemm_bench" --suite random --count 300 --check-only
+  keep timeout 30 "$bin/gemm_bench" --suite odd --check-only
 } >"$out/checks.log" 2>&1
 tail -n 3 "$out/checks.log"
 grep -E "shapes: .* ok" "$out/checks.log"
 step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
-    keep timeout 60 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers \
-      --shapes 17x192x512,130x320x384 --sweep 2>&1 | tail -n 4
+    keep timeout 45 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers --sweep \
+      --shapes 130x320x512 --only m16n64,m64n64k256s6g2,m128n64s8,m128n128s6,m192n96,m256n112 2>&1 | tail -n 4
   done >"$out/sanitizer.log" 2>&1
   cat "$out/sanitizer.log"
 fi

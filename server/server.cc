@@ -4,8 +4,13 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "kernels/cpu/cpu_backend.h"
+#ifdef GEMMD_HAVE_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
 #include "server/engine/server_state.h"
@@ -25,6 +30,16 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
                                       .memory_bytes = config.memory_bytes,
                                       .disabled_kernels = config.disabled_kernels});
   }
+#ifdef GEMMD_HAVE_CUDA
+  absl::string_view number = config.name;
+  int ordinal = 0;
+  if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &ordinal)) {
+    return kernels::CreateCudaBackend({.name = config.name,
+                                       .ordinal = ordinal,
+                                       .memory_bytes = config.memory_bytes,
+                                       .disabled_kernels = config.disabled_kernels});
+  }
+#endif
   return absl::InvalidArgumentError(
       absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
 }

@@ -49,8 +49,8 @@ struct GemmLaunch {
   Fp8GemmArgs args;
   TileGrid tiles;
   KSplit split;
-  int k_blocks = 1;  // of 128
-  int clusters = 1;  // clusters in the grid; grid = clusters * multicast * split.parts
+  int k_blocks = 1;           // of 128
+  int clusters = 1;           // clusters in the grid; grid = clusters * multicast * split.parts
   bool programmatic = false;  // launch may overlap the previous kernel's end
 };
 

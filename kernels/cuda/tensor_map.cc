@@ -50,10 +50,9 @@ absl::StatusOr<CUtensorMap> MakeMap(const TensorView& view, CUtensorMapDataType 
                              static_cast<cuuint32_t>(view.box_planes), 1};
   const cuuint32_t element_strides[4] = {1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult code =
-      (*encode)(&map, type, 4, const_cast<void*>(view.address), extents, strides, box,
-                element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult code = (*encode)(&map, type, 4, const_cast<void*>(view.address), extents, strides,
+                                  box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                  promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (code != CUDA_SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the driver refuses a tensor map (error ", static_cast<int>(code), ") for [", view.batch,

@@ -12,11 +12,16 @@ namespace {
 constexpr size_t kMaxKernelNameBytes = 128;
 constexpr int64_t kMaxThreads = 4096;
 
-// "cpu:0", "cpu:12": no sign, no leading zero.
-bool IsCpuName(std::string_view name) {
-  constexpr std::string_view kPrefix = "cpu:";
-  if (!name.starts_with(kPrefix)) return false;
-  const std::string_view digits = name.substr(kPrefix.size());
+#ifdef GEMMD_HAVE_CUDA
+constexpr bool kHasCuda = true;
+#else
+constexpr bool kHasCuda = false;
+#endif
+
+// "cpu:0", "cpu:12": no sign, no leading zero. `prefix` is "cpu:".
+bool IsNumbered(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return false;
+  const std::string_view digits = name.substr(prefix.size());
   if (digits.empty() || digits.size() > 3 || (digits.size() > 1 && digits[0] == '0')) return false;
   return std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -32,9 +37,11 @@ bool IsKernelName(std::string_view name) {
 void CheckDeviceName(const std::string& path, const std::string& name,
                      absl::Span<const std::string> known_devices, Fields& fields) {
   if (known_devices.empty()) {
-    if (IsCpuName(name)) return;
-    return fields.Fail(path, absl::StrCat(Quoted(name), " is not a device of this build, which ",
-                                          "has CPU devices only; give cpu:0"));
+    if (IsNumbered("cpu:", name) || (kHasCuda && IsNumbered("cuda:", name))) return;
+    return fields.Fail(path,
+                       absl::StrCat(Quoted(name), " is not a device of this build, which has ",
+                                    kHasCuda ? "CPU and CUDA devices; give cpu:0 or cuda:0"
+                                             : "CPU devices only; give cpu:0"));
   }
   if (std::find(known_devices.begin(), known_devices.end(), name) != known_devices.end()) return;
   fields.Fail(path, absl::StrCat(Quoted(name), " is not a device of this machine; give one of ",

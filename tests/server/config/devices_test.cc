@@ -16,8 +16,15 @@ TEST(DevicesTest, FieldsArriveAsWritten) {
   EXPECT_EQ(config.devices[1], (DeviceConfig{"cpu:12", 0, 0, {}}));
 }
 
-TEST(DevicesTest, OnlyCpuDevicesWithoutAList) {
-  for (const char* name : {"", "cpu", "cpu:", "cpu:00", "cpu:-1", "cpu:1000", "cuda:0", "CPU:0"}) {
+TEST(DevicesTest, OnlyDevicesOfTheBuildWithoutAList) {
+  std::vector<std::string> wrong = {"",         "cpu",     "cpu:",  "cpu:00", "cpu:-1",
+                                    "cpu:1000", "cuda:00", "CPU:0", "cuda:"};
+#ifdef GEMMD_HAVE_CUDA
+  EXPECT_EQ(ConfigOf("devices { name: \"cuda:3\" }").devices[0].name, "cuda:3");
+#else
+  wrong.push_back("cuda:0");
+#endif
+  for (const std::string& name : wrong) {
     ExpectErrors({{absl::StrCat("devices { name: \"", name, "\" }"),
                    "devices[0].name",
                    {absl::StrCat("\"", name, "\""), "give cpu:0"}}});
