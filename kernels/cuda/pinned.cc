@@ -38,8 +38,9 @@ absl::StatusOr<PinnedBlock> PinnedPool::Take(int64_t bytes) {
   void* data = nullptr;
   absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   if (status.ok()) {
-    status = fence_.Check(cudaHostAlloc(&data, size_t{1} << log2, cudaHostAllocPortable),
-                          absl::StrCat("pinning ", int64_t{1} << log2, " bytes of host memory"));
+    status = fence_.Check(
+        cudaHostAlloc(&data, size_t{1} << log2, cudaHostAllocPortable | cudaHostAllocMapped),
+        absl::StrCat("pinning ", int64_t{1} << log2, " bytes of host memory"));
   }
   if (!status.ok()) return status;
   return PinnedBlock(this, static_cast<std::byte*>(data), log2);

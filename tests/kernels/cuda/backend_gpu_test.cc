@@ -1,0 +1,464 @@
+// The backend on a device: what the contract suite does not ask of it.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/contract/backend_executor.h"
+#include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/device_buffer.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StatusCode;
+using contract::MatmulCase;
+using contract::Placement;
+using contract::Scene;
+using testing::StartsWith;
+
+constexpr int64_t kLimit = int64_t{4} << 30;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+std::vector<std::byte> RandomBytes(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+class BackendGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    GEMMD_REQUIRE_DEVICE();
+    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+  }
+
+  std::unique_ptr<Memory> Allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice) {
+    auto memory = backend_->Allocate(bytes, kind);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return *std::move(memory);
+  }
+  std::vector<std::byte> Contents(const Memory& memory) {
+    std::vector<std::byte> bytes(memory.size_bytes());
+    EXPECT_TRUE(memory.CopyOut(0, absl::MakeSpan(bytes)).ok());
+    return bytes;
+  }
+  std::shared_ptr<const Program> Fill(int64_t count, double value) {
+    return *backend_->Compile({Op(FillOp{Dense(0, DType::kF32, MakeDims({count})), value})});
+  }
+  LaunchResult Run(Stream& stream, std::shared_ptr<const Program> program, Bindings bindings) {
+    absl::Notification done;
+    LaunchResult result;
+    stream.Launch(std::move(program), std::move(bindings), [&](LaunchResult r) {
+      result = std::move(r);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    return result;
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(BackendGpuTest, TellsWhatTheDeviceIs) {
+  const DeviceInfo& info = backend_->info();
+  EXPECT_EQ(info.name, "cuda:0");
+  EXPECT_EQ(info.architecture, "sm_90");
+  EXPECT_EQ(info.memory_bytes, kLimit);
+  EXPECT_GT(info.peak_flops_f32, 20e12);
+  EXPECT_GT(info.memory_bytes_per_s, 1e12);
+  EXPECT_GT(backend_->kernels().size(), 10u);
+}
+
+TEST_F(BackendGpuTest, MemoryStartsAsZerosAlsoWhenUsedBefore) {
+  for (MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kHostShared}) {
+    for (int64_t size : {int64_t{1}, int64_t{255}, int64_t{65537}, int64_t{16} << 20,
+                         (int64_t{16} << 20) + 1, int64_t{100} << 20}) {
+      for (int round = 0; round < 2; ++round) {
+        auto memory = Allocate(size, kind);
+        EXPECT_EQ(memory->size_bytes(), size);
+        EXPECT_EQ(memory->kind(), kind);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->address()) % 256, 0u);
+        const std::vector<std::byte> bytes = Contents(*memory);
+        ASSERT_TRUE(
+            std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }))
+            << size << " bytes, round " << round;
+        ASSERT_TRUE(memory->CopyIn(0, std::vector<std::byte>(size, std::byte{0xab})).ok());
+      }
+    }
+  }
+}
+
+TEST_F(BackendGpuTest, CopiesInAndOutAtAnyOffset) {
+  constexpr int64_t kSize = (int64_t{21} << 20) + 13;  // several slots, the last one partly
+  const std::vector<std::byte> source = RandomBytes(kSize - 100, 1);
+  for (MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kHostShared}) {
+    auto memory = Allocate(kSize, kind);
+    ASSERT_TRUE(memory->CopyIn(77, source).ok());
+    const std::vector<std::byte> all = Contents(*memory);
+    EXPECT_EQ(all[76], std::byte{0});
+    EXPECT_TRUE(std::equal(source.begin(), source.end(), all.begin() + 77));
+    EXPECT_EQ(all[77 + source.size()], std::byte{0});
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+    for (int64_t offset : {int64_t{101}, int64_t{-1}, kSize + 1, kMax, -kMax}) {
+      EXPECT_EQ(memory->CopyIn(offset, source).code(), StatusCode::kOutOfRange) << offset;
+    }
+    EXPECT_TRUE(memory->CopyIn(kSize, {}).ok());
+  }
+}
+
+TEST_F(BackendGpuTest, CopiesFromManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 12; ++t) {  // more than there are slots
+    threads.emplace_back([&, t] {
+      const std::vector<std::byte> source = RandomBytes((int64_t{9} << 20) + t, t);
+      auto memory = Allocate(source.size());
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(memory->CopyIn(0, source).ok());
+        EXPECT_TRUE(Contents(*memory) == source);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(BackendGpuTest, ChargesWhatItHandsOut) {
+  EXPECT_EQ(backend_->Allocate(0, MemoryKind::kDevice).status().code(),
+            StatusCode::kInvalidArgument);
+  auto most = Allocate(kLimit - 1000);
+  EXPECT_EQ(backend_->Allocate(1001, MemoryKind::kDevice).status().code(),
+            StatusCode::kResourceExhausted);
+  Allocate(1000);
+  most.reset();
+  Allocate(kLimit);
+}
+
+TEST_F(BackendGpuTest, ReturnsRealExhaustionAsAStatus) {
+  auto backend = CreateCudaBackend({.memory_bytes = int64_t{1} << 50});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ((*backend)->Allocate(int64_t{1} << 45, MemoryKind::kDevice).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*backend)->Allocate(1 << 20, MemoryKind::kDevice).ok());  // and goes on
+}
+
+TEST_F(BackendGpuTest, PiecesOfASlabDoNotOverlap) {
+  std::vector<std::unique_ptr<Memory>> memories;
+  std::mt19937 random(3);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 60; ++i) memories.push_back(Allocate(1 + random() % (3 << 20)));
+    for (size_t i = 0; i < memories.size(); ++i) {
+      const std::vector<std::byte> mark(memories[i]->size_bytes(), static_cast<std::byte>(i));
+      ASSERT_TRUE(memories[i]->CopyIn(0, mark).ok());
+    }
+    for (size_t i = 0; i < memories.size(); ++i) {
+      for (std::byte b : Contents(*memories[i])) ASSERT_EQ(b, static_cast<std::byte>(i));
+    }
+    std::shuffle(memories.begin(), memories.end(), random);
+    memories.resize(memories.size() / 2);
+  }
+}
+
+TEST_F(BackendGpuTest, KernelsReachSharedMemory) {
+  auto shared = Allocate(1 << 20, MemoryKind::kHostShared);
+  const int fd = shared->shared_fd();
+  ASSERT_GE(fd, 0);
+  auto stream = backend_->CreateStream({});
+  ASSERT_TRUE(Run(*stream, Fill(1 << 18, 2.5), {{shared->address()}, {}, {}}).status.ok());
+  void* mapped = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(static_cast<float*>(mapped)[(1 << 18) - 1], 2.5f);
+  munmap(mapped, 1 << 20);
+}
+
+TEST_F(BackendGpuTest, ImportsSealedFilesOnly) {
+  const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  EXPECT_EQ(backend_->ImportShared(fd, 8000).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  auto memory = backend_->ImportShared(fd, 8000);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  auto stream = backend_->CreateStream({});
+  ASSERT_TRUE(Run(*stream, Fill(2000, -1), {{(*memory)->address()}, {}, {}}).status.ok());
+  float last = 0;
+  ASSERT_EQ(pread(fd, &last, 4, 7996), 4);
+  EXPECT_EQ(last, -1);
+  close(fd);
+}
+
+TEST_F(BackendGpuTest, NeverRunsOnTheCallersThread) {
+  auto memory = Allocate(64);
+  auto stream = backend_->CreateStream({});
+  absl::Notification done;
+  std::thread::id ran_on;
+  stream->Launch(Fill(16, 2), {{memory->address()}, {}, {}}, [&](LaunchResult result) {
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    ran_on = std::this_thread::get_id();
+    done.Notify();
+  });
+  done.WaitForNotification();
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST_F(BackendGpuTest, CompletesOnceEachInLaunchOrder) {
+  auto memory = Allocate(256 << 20);
+  auto stream = backend_->CreateStream({});
+  const auto large = Fill(64 << 20, 1);
+  const auto small = Fill(16, 2);
+  const Bindings bindings{{memory->address()}, {}, {}};
+  std::vector<int> order;  // only done touches it, one at a time
+  absl::Notification last;
+  for (int i = 0; i < 200; ++i) {
+    // A launch that is refused takes its turn like the others.
+    const bool bad = i % 7 == 3;
+    stream->Launch(i % 20 == 0 ? large : small, bad ? Bindings() : bindings,
+                   [&, i, bad](LaunchResult result) {
+                     EXPECT_EQ(result.status.ok(), !bad) << result.status;
+                     order.push_back(i);
+                     if (i == 199) last.Notify();
+                   });
+  }
+  last.WaitForNotification();
+  ASSERT_EQ(order.size(), 200u);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST_F(BackendGpuTest, LaunchDoesNotWaitForTheDevice) {
+  auto memory = Allocate(1 << 30);
+  auto stream = backend_->CreateStream({});
+  const auto program = Fill(256 << 20, 1);  // 0.3 ms each
+  const Bindings bindings{{memory->address()}, {}, {}};
+  Run(*stream, program, bindings);
+  std::atomic<int> completed = 0;
+  for (int i = 0; i < 100; ++i) {
+    stream->Launch(program, bindings, [&](LaunchResult) { ++completed; });
+  }
+  EXPECT_LT(completed, 100);
+  stream.reset();  // waits for what was launched
+  EXPECT_EQ(completed, 100);
+}
+
+TEST_F(BackendGpuTest, LaunchesFromWithinDoneQueueBehind) {
+  auto memory = Allocate(64);
+  auto stream = backend_->CreateStream({});
+  const auto program = Fill(16, 1);
+  const Bindings bindings{{memory->address()}, {}, {}};
+  absl::Notification second_done;
+  bool first_returned = false;
+  stream->Launch(program, bindings, [&](LaunchResult) {
+    stream->Launch(program, bindings, [&](LaunchResult) {
+      EXPECT_TRUE(first_returned);
+      second_done.Notify();
+    });
+    first_returned = true;
+  });
+  second_done.WaitForNotification();
+}
+
+TEST_F(BackendGpuTest, ReportsTimesForEveryOp) {
+  auto memory = Allocate(1 << 30);
+  auto stream = backend_->CreateStream({});
+  for (int64_t count : {int64_t{16}, int64_t{256} << 20}) {  // shared out, and timed one by one
+    const Op fill = FillOp{Dense(0, DType::kF32, MakeDims({count})), 1};
+    const auto program = *backend_->Compile({fill, fill, fill});
+    const absl::Time before = absl::Now();
+    const LaunchResult result = Run(*stream, program, {{memory->address()}, {}, {}});
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    ASSERT_EQ(result.op_seconds.size(), 3u);
+    double sum = 0;
+    for (float seconds : result.op_seconds) {
+      EXPECT_GT(seconds, 0);
+      sum += seconds;
+    }
+    EXPECT_NEAR(sum, result.device_seconds, 0.02 * result.device_seconds);
+    EXPECT_GE(result.started, before);
+    EXPECT_LE(result.started, absl::Now());
+  }
+}
+
+TEST_F(BackendGpuTest, CarriesInlineBytesOfAnySize) {
+  // Below and above what the copy engine takes over, dense and strided, on both kinds of memory.
+  auto stream = backend_->CreateStream({});
+  for (MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kHostShared}) {
+    for (int64_t rows : {1, 100, 1000, 4001}) {
+      for (int64_t row_stride : {257, 300}) {
+        TensorRef tensor{0, 8, DType::kBF16, MakeDims({rows, 257}), MakeDims({row_stride, 1})};
+        const auto program = *backend_->Compile({Op(WriteOp{tensor, 0}), Op(ReadOp{tensor, 0})});
+        auto memory = Allocate(8 + rows * row_stride * 2, kind);
+        const std::vector<std::byte> source = RandomBytes(rows * 257 * 2, rows);
+        std::vector<std::byte> target(source.size());
+        const LaunchResult result =
+            Run(*stream, program, {{memory->address()}, {source}, {absl::MakeSpan(target)}});
+        ASSERT_TRUE(result.status.ok()) << result.status;
+        EXPECT_TRUE(target == source) << rows << " rows " << row_stride << " apart";
+      }
+    }
+  }
+}
+
+TEST_F(BackendGpuTest, ManyStreamsRunOneProgramAtOnce) {
+  const Dims shape = MakeDims({120, 120});
+  MatmulOp op;
+  op.a.values = Dense(0, DType::kF32, shape);
+  op.b.values = Dense(1, DType::kF32, shape);
+  op.d = Dense(2, DType::kF32, shape);
+  const auto program =
+      *backend_->Compile({Op(FillOp{op.a.values, 1}), Op(FillOp{op.b.values, 2}), Op(op)});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      auto stream = backend_->CreateStream({});
+      std::vector<std::unique_ptr<Memory>> memories;
+      Bindings bindings;
+      for (int i = 0; i < 3; ++i) {
+        memories.push_back(Allocate(120 * 120 * 4));
+        bindings.slots.push_back(memories.back()->address());
+      }
+      for (int i = 0; i < 10; ++i) {
+        EXPECT_TRUE(Run(*stream, program, bindings).status.ok());
+        float last = 0;
+        EXPECT_TRUE(memories[2]
+                        ->CopyOut((120 * 120 - 1) * 4,
+                                  absl::MakeSpan(reinterpret_cast<std::byte*>(&last), 4))
+                        .ok());
+        EXPECT_EQ(last, 240);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// FP8 with block scales, which the contract suite hands to the TMA families only now and then.
+class Fp8GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    GEMMD_REQUIRE_DEVICE();
+    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    executor_ = contract::MakeBackendExecutor(*std::move(backend));
+  }
+
+  static MatmulCase Shape(int64_t m, int64_t n, int64_t k) {
+    MatmulCase c{m, n, k};
+    c.dtype = DType::kE4M3;
+    c.out = DType::kBF16;
+    c.a_granularity = ScaleGranularity::kBlock1x128;
+    c.b_granularity = ScaleGranularity::kBlock128x128;
+    return c;
+  }
+  // Runs and checks it; a kernel of the TMA families must have been chosen.
+  void Check(Scene& scene, const MatmulOp& op) {
+    const contract::Outcome outcome = ExpectMatchesReference(*executor_, scene, op);
+    ASSERT_EQ(outcome.kernels.size(), 1u);
+    EXPECT_THAT(outcome.kernels[0], StartsWith("sm90_fp8_"));
+  }
+
+  std::unique_ptr<contract::Executor> executor_;
+};
+
+TEST_F(Fp8GpuTest, TakesScalesHoweverTheyLie) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 256, 512},
+                                {7, 576, 1040},
+                                {64, 130, 128},
+                                {60, 300, 512},
+                                {129, 257, 400},
+                                {512, 768, 1024}}) {
+    for (Placement a : contract::kPlacements) {
+      for (Placement b : contract::kPlacements) {
+        Scene scene(seed_scene.random()());
+        MatmulOp op = MakeMatmul(scene, Shape(m, n, k));
+        op.a.scales = scene.Scales(op.a.values.shape, op.a.granularity, a);
+        op.b.scales = scene.Scales(op.b.values.shape, op.b.granularity, b);
+        SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " scales "
+                                        << contract::Name(a) << ", " << contract::Name(b));
+        Check(scene, op);
+      }
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, MultipliesBatches) {
+  Scene seed_scene;
+  for (bool shared_b : {false, true}) {
+    for (Placement scales : contract::kPlacements) {
+      for (int64_t m : {1, 20, 130}) {
+        Scene scene(seed_scene.random()());
+        MatmulCase c = Shape(m, 200, 384);
+        c.batch = 3;
+        c.shared_b = shared_b;
+        MatmulOp op = MakeMatmul(scene, c);
+        op.a.scales = scene.Scales(op.a.values.shape, op.a.granularity, scales);
+        op.b.scales = scene.Scales(op.b.values.shape, op.b.granularity, scales);
+        Check(scene, op);
+      }
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, AppliesTheEpilogue) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(70, 330, 640);
+      c.out = out;
+      MatmulOp op = MakeMatmul(scene, c);
+      op.alpha *= -0.5f;
+      if (flags & 1) {
+        op.c = scene.Random(out, op.d.shape, Placement::kPadded);
+        op.beta = 1.25f;
+      }
+      if (flags & 2) op.bias = scene.Random(out, MakeDims({330}));
+      if (flags & 4) op.activation = Activation::kRelu;
+      Check(scene, op);
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, FallsBackWhereTheFamiliesCannotServe) {
+  Scene scene;
+  MatmulOp op = MakeMatmul(scene, Shape(70, 330, 640));
+  op.c = scene.Random(DType::kBF16, op.d.shape, Placement::kTransposed);
+  op.beta = 1;
+  const contract::Outcome outcome = ExpectMatchesReference(*executor_, scene, op);
+  EXPECT_EQ(outcome.kernels, std::vector<std::string>{"sm90_any_gemm"});
+}
+
+// Each matmul reads what the op before it wrote, and kernels start under each other's ends.
+TEST_F(Fp8GpuTest, RunsChainsInOrder) {
+  Scene scene;
+  constexpr int64_t kM = 96, kN = 512;
+  const Dims shape = MakeDims({kM, kN});
+  const TensorRef x = scene.Random(DType::kBF16, shape);
+  MatmulOp matmul = MakeMatmul(scene, Shape(kM, kN, kN));
+  matmul.a.scales->strides = MakeDims({1, kM});  // its slot has room for 96 x 4 either way
+  const QuantizeOp quantize{x, matmul.a.values, *matmul.a.scales, ScaleGranularity::kBlock1x128};
+  matmul.d = x;
+  matmul.alpha = 1e-3f;
+  std::vector<Op> ops;
+  for (int i = 0; i < 12; ++i) ops.insert(ops.end(), {Op(quantize), Op(matmul)});
+  const contract::Outcome all = scene.Run(*executor_, ops);
+  Scene by_hand(scene);
+  for (const Op& op : ops) by_hand.Replace(by_hand.Run(*executor_, op));
+  EXPECT_TRUE(all.slots == by_hand.slots());
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,37 @@
+// The contract suite on the CUDA backend, with its own choice of kernels and without the TMA
+// families.
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/contract/backend_executor.h"
+#include "tests/kernels/cuda/device_buffer.h"
+
+namespace gemmd::kernels::contract {
+namespace {
+
+std::unique_ptr<Executor> Without(std::vector<std::string> disabled_kernels) {
+  CudaBackendOptions options;
+  options.memory_bytes = int64_t{4} << 30;
+  options.disabled_kernels = std::move(disabled_kernels);
+  return MakeBackendExecutor(*CreateCudaBackend(options));
+}
+
+// The suite's fixture cannot skip, so without a device there is nothing to instantiate it for.
+std::vector<Subject> Subjects() {
+  if (!cuda::WhyNoDevice().empty()) return {};
+  return {{"cuda", [] { return Without({}); }},
+          {"any",
+           [] {
+             return Without({"sm90_fp8_tiled", "sm90_fp8_skinny"});
+           },
+           30}};
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ContractTest);
+
+TEST(ContractCudaGpuTest, HasADevice) { GEMMD_REQUIRE_DEVICE(); }
+
+INSTANTIATE_TEST_SUITE_P(Cuda, ContractTest, testing::ValuesIn(Subjects()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace gemmd::kernels::contract

@@ -1,0 +1,40 @@
+#include "kernels/cuda/fence.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StatusCode;
+using testing::HasSubstr;
+
+TEST(FenceTest, OrdinaryErrorsLeaveItDown) {
+  Fence fence("cuda:3");
+  EXPECT_TRUE(fence.Check(cudaSuccess, "copying").ok());
+  EXPECT_EQ(fence.Check(cudaErrorMemoryAllocation, "copying").code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(fence.Check(absl::InternalError("odd")).code(), StatusCode::kInternal);
+  EXPECT_TRUE(fence.status().ok());
+}
+
+TEST(FenceTest, AStickyErrorStaysForGood) {
+  Fence fence("cuda:3");
+  const absl::Status first = fence.Check(cudaErrorIllegalAddress, "op 2 (matmul)");
+  EXPECT_EQ(first.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(first.message()),
+              AllOf(HasSubstr("cuda:3 is fenced"), HasSubstr("op 2 (matmul)"),
+                    HasSubstr("cudaErrorIllegalAddress")));
+  EXPECT_EQ(fence.Check(cudaErrorLaunchFailure, "another"), first);
+  EXPECT_EQ(fence.status(), first);
+}
+
+TEST(FenceTest, AnyErrorOfAWaitRaisesIt) {
+  Fence fence("cuda:0");
+  const absl::Status raised = fence.Raise(absl::InternalError("running a program: odd"));
+  EXPECT_EQ(raised.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(fence.status(), raised);
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda

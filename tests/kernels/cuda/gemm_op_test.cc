@@ -1,0 +1,130 @@
+#include "kernels/cuda/gemm_op.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/legality.h"
+#include "kernels/cuda/op_args.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+// m=60, n=300, k=512: 4 k blocks, 3 n blocks; row-major scales.
+MatmulOp Op() {
+  MatmulOp op;
+  op.a = {Dense(0, DType::kE4M3, MakeDims({60, 512})), ScaleGranularity::kBlock1x128,
+          Dense(1, DType::kF32, MakeDims({60, 4}))};
+  op.b = {Dense(2, DType::kE4M3, MakeDims({300, 512})), ScaleGranularity::kBlock128x128,
+          Dense(3, DType::kF32, MakeDims({3, 4}))};
+  op.d = Dense(4, DType::kBF16, MakeDims({60, 300}));
+  return op;
+}
+
+std::vector<std::byte*> Slots() {
+  std::vector<std::byte*> slots;
+  for (uintptr_t i = 1; i <= 8; ++i) slots.push_back(reinterpret_cast<std::byte*>(i << 20));
+  return slots;
+}
+
+std::byte* const kScratch = reinterpret_cast<std::byte*>(uintptr_t{1} << 30);
+
+TEST(GemmOpTest, CopiesRowMajorScalesOfA) {
+  const ScaleCopies copies = CopiesOf(Op());
+  EXPECT_TRUE(copies.a);
+  EXPECT_FALSE(copies.b);
+  EXPECT_EQ(copies.scratch_bytes, 60 * 4 * 4);
+}
+
+TEST(GemmOpTest, TakesMMajorScalesOfAAsTheyAre) {
+  MatmulOp op = Op();
+  op.a.scales->strides = MakeDims({1, 60});
+  EXPECT_FALSE(CopiesOf(op).a);
+  op.a.scales->strides = MakeDims({1, 64});
+  EXPECT_FALSE(CopiesOf(op).a);
+  op.a.scales->strides = MakeDims({1, 62});  // not 16 bytes apart
+  EXPECT_TRUE(CopiesOf(op).a);
+  op.a.scales->strides = MakeDims({1, 60});
+  op.a.scales->offset_bytes = 8;
+  EXPECT_TRUE(CopiesOf(op).a);
+}
+
+TEST(GemmOpTest, CopiesScalesOfBThatAreNotDenseAlongK) {
+  MatmulOp op = Op();
+  op.b.scales->strides = MakeDims({1, 3});
+  const ScaleCopies copies = CopiesOf(op);
+  EXPECT_TRUE(copies.b);
+  EXPECT_EQ(copies.b_offset, 1024);  // 960 bytes of a's, rounded
+  EXPECT_EQ(copies.scratch_bytes, 1024 + 3 * 4 * 4);
+}
+
+TEST(GemmOpTest, CopiesKeepEveryScale) {
+  MatmulOp op = Op();
+  op.b.scales->strides = MakeDims({1, 3});
+  const ScaleCopies copies = CopiesOf(op);
+  const AnyGemmArgs any = ArgsOf(op, Slots());
+  const Fp8GemmArgs args = Fp8ArgsOf(any, copies, kScratch);
+  const auto a = CopyOfA(any, copies, kScratch);
+  const auto b = CopyOfB(any, copies, kScratch);
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  for (int64_t row = 0; row < 60; ++row) {
+    for (int64_t block = 0; block < 4; ++block) {
+      EXPECT_EQ(a->src + row * a->src_row + block * a->src_k,
+                any.a.scales.data + row * any.a.scales.row_stride + block * any.a.scales.k_stride);
+      EXPECT_EQ(a->dst + block * a->dst_ld + row, args.a_scales + block * args.a_scales_ld + row);
+    }
+  }
+  ASSERT_EQ(b->rows, 4);
+  ASSERT_EQ(b->k_blocks, 3);
+  for (int64_t n = 0; n < 3; ++n) {
+    for (int64_t k = 0; k < 4; ++k) {
+      EXPECT_EQ(b->src + k * b->src_row + n * b->src_k,
+                any.b.scales.data + n * any.b.scales.row_stride + k * any.b.scales.k_stride);
+      EXPECT_EQ(b->dst + n * b->dst_ld + k, args.b_scales + n * args.b_scales_ld + k);
+    }
+  }
+  EXPECT_EQ(WhyNot(AllVariants()[0], args), "");
+}
+
+TEST(GemmOpTest, SharesOneCopyAmongABatch) {
+  MatmulOp op = Op();
+  op.a.values = Dense(0, DType::kE4M3, MakeDims({5, 60, 512}));
+  op.a.scales = Dense(1, DType::kF32, MakeDims({5, 60, 4}));
+  op.b.scales->strides = MakeDims({1, 3});
+  op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
+  const ScaleCopies copies = CopiesOf(op);
+  const AnyGemmArgs any = ArgsOf(op, Slots());
+  EXPECT_EQ(CopyOfA(any, copies, kScratch)->batch, 5);
+  EXPECT_EQ(CopyOfB(any, copies, kScratch)->batch, 1);
+  const Fp8GemmArgs args = Fp8ArgsOf(any, copies, kScratch);
+  EXPECT_EQ(args.a_scales_batch, 240);
+  EXPECT_EQ(args.b_scales_batch, 0);
+  EXPECT_EQ(WhyNot(AllVariants()[0], args), "");
+}
+
+TEST(GemmOpTest, TellsWhatTheProblemDoesNot) {
+  EXPECT_EQ(WhyNot(Op()), "");
+  MatmulOp op = Op();
+  op.alpha = 0;
+  EXPECT_THAT(WhyNot(op), HasSubstr("alpha is 0"));
+  op = Op();
+  op.bias = TensorRef{5, 0, DType::kF32, MakeDims({300}), MakeDims({2})};
+  EXPECT_THAT(WhyNot(op), HasSubstr("stride of 2"));
+  op = Op();
+  op.c = TensorRef{5, 0, DType::kBF16, MakeDims({60, 300}), MakeDims({1, 60})};
+  EXPECT_EQ(WhyNot(op), "");  // beta is 0
+  op.beta = 1;
+  EXPECT_THAT(WhyNot(op), HasSubstr("row-major c"));
+  op = Op();
+  op.a.values = TensorRef{0, 0, DType::kE4M3, MakeDims({5, 60, 512}), MakeDims({0, 512, 1})};
+  op.a.scales = Dense(1, DType::kF32, MakeDims({5, 60, 4}));
+  op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
+  EXPECT_THAT(WhyNot(op), HasSubstr("stride 0"));
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda

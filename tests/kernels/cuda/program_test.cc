@@ -1,0 +1,142 @@
+// What compiles into what; needs no device.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/any_gemm.h"
+#include "kernels/cuda/cuda_program.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StatusCode;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+MatmulOp Fp8(int64_t m = 64) {
+  MatmulOp op;
+  op.a = {Dense(0, DType::kE4M3, MakeDims({m, 512})), ScaleGranularity::kBlock1x128,
+          Dense(1, DType::kF32, MakeDims({m, 4}))};
+  op.b = {Dense(2, DType::kE4M3, MakeDims({256, 512})), ScaleGranularity::kBlock128x128,
+          Dense(3, DType::kF32, MakeDims({2, 4}))};
+  op.d = Dense(4, DType::kBF16, MakeDims({m, 256}));
+  return op;
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  static GemmPoolOptions Options(absl::flat_hash_map<std::string, std::string> disabled) {
+    GemmPoolOptions options;
+    options.others.push_back(AnyGemmKernel());
+    options.disabled = std::move(disabled);
+    return options;
+  }
+  explicit ProgramTest(absl::flat_hash_map<std::string, std::string> disabled = {})
+      : kernels_(Options(std::move(disabled))) {
+    kernels_.others = {"", "quantize", "convert", "copy", "fill", "write", ""};
+  }
+
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(std::vector<Op> ops) {
+    return CudaProgram::Compile(ops, kernels_);
+  }
+
+  KernelSet kernels_;
+};
+
+class ProgramWithoutFallbackTest : public ProgramTest {
+ protected:
+  ProgramWithoutFallbackTest() : ProgramTest({{kAnyGemmName, "the config disables it"}}) {}
+};
+
+TEST_F(ProgramTest, MultipliesFp8ByTheTmaFamilies) {
+  const auto program = Compile({Fp8()});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto& code = static_cast<const CudaProgram&>(**program);
+  EXPECT_THAT(std::string(code.steps()[0].choice.kernel), StartsWith("sm90_fp8_"));
+  EXPECT_EQ(code.steps()[0].choice.reason, ChoiceReason::kModel);
+  EXPECT_EQ(code.steps()[0].dtype, DType::kE4M3);
+  EXPECT_EQ(code.scratch_bytes(), 64 * 4 * 4);  // a's scales come row-major
+  EXPECT_GT(code.estimated_seconds(), 0);
+}
+
+TEST_F(ProgramTest, FallsBackForWhatTheFamiliesCannotDo) {
+  MatmulOp op = Fp8();
+  op.alpha = 0;
+  const auto program = Compile({op});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ((*program)->steps()[0].choice.kernel, kAnyGemmName);
+  EXPECT_EQ((*program)->steps()[0].choice.reason, ChoiceReason::kFallback);
+}
+
+TEST_F(ProgramTest, HonoursAForcedKernelOrSaysWhyNot) {
+  MatmulOp op = Fp8();
+  op.kernel = Name(AllVariants()[0]);
+  auto program = Compile({op});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ((*program)->steps()[0].choice.kernel, op.kernel);
+  EXPECT_EQ((*program)->steps()[0].choice.reason, ChoiceReason::kForced);
+  op.alpha = 0;
+  program = Compile({op});
+  EXPECT_EQ(program.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(program.status().message()),
+              AllOf(StartsWith("op 0 (matmul): "), HasSubstr("alpha is 0")));
+  op.kernel = "no_such_kernel";
+  EXPECT_EQ(Compile({op}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ProgramWithoutFallbackTest, RefusesWithTheReasonOfEach) {
+  MatmulOp op = Fp8();
+  op.alpha = 0;
+  const absl::Status status = Compile({op}).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("alpha is 0"), HasSubstr("the config disables it")));
+}
+
+TEST_F(ProgramTest, RefusesOpsWhoseKernelIsDisabled) {
+  const absl::Status status = Compile({FillOp{Dense(0, DType::kF32, MakeDims({4})), 1},
+                                       ReadOp{Dense(0, DType::kF32, MakeDims({4})), 0}})
+                                  .status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), StartsWith("op 1 (read): "));
+}
+
+TEST_F(ProgramTest, TakesAMatmulWithNothingToDo) {
+  for (int64_t m : {0, 1}) {
+    const auto program = Compile({Fp8(m)});
+    EXPECT_TRUE(program.ok()) << program.status();
+  }
+}
+
+TEST_F(ProgramTest, TimesLongOpsOnly) {
+  const TensorRef small = Dense(0, DType::kF32, MakeDims({64}));
+  const TensorRef large = Dense(0, DType::kF32, MakeDims({1 << 30}));
+  const auto timed = [&](std::vector<Op> ops) {
+    return static_cast<const CudaProgram&>(**Compile(std::move(ops))).timed();
+  };
+  EXPECT_FALSE(timed({FillOp{small, 1}, FillOp{small, 2}}));
+  EXPECT_TRUE(timed({FillOp{large, 1}, FillOp{large, 2}}));
+  EXPECT_FALSE(timed({FillOp{large, 1}}));  // the program's own time is the op's
+}
+
+TEST_F(ProgramTest, ChecksWhatIsBound) {
+  const TensorRef tensor = Dense(1, DType::kF32, MakeDims({4}));
+  const auto program = Compile({WriteOp{tensor, 0}});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto& code = static_cast<const CudaProgram&>(**program);
+  EXPECT_EQ(code.io_bytes(), 256);
+  std::byte slot[16];
+  const std::vector<std::byte> right(16), wrong(15);
+  EXPECT_TRUE(code.CheckBindings({{slot, slot}, {right}, {}}).ok());
+  for (const Bindings& bindings :
+       {Bindings{{slot}, {right}, {}}, Bindings{{slot, slot}, {wrong}, {}},
+        Bindings{{slot, slot}, {}, {}}}) {
+    EXPECT_EQ(code.CheckBindings(bindings).code(), StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
