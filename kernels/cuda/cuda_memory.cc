@@ -53,6 +53,7 @@ class MemorySpace::Shared final : public Memory {
   Shared(MemorySpace& space, std::unique_ptr<Memory> host, std::byte* address)
       : space_(space), host_(std::move(host)), address_(address) {}
   ~Shared() override {
+    space_.fence_.Check(cudaSetDevice(space_.ordinal_), "choosing the device").IgnoreError();
     // Before the mapping goes: the device must not keep pages that others get.
     space_.fence_.Check(cudaHostUnregister(host_->address()), "unpinning shared memory")
         .IgnoreError();
@@ -91,6 +92,7 @@ MemorySpace::MemorySpace(const DeviceInfo& info, int ordinal, MemoryLimits limit
 }
 
 MemorySpace::~MemorySpace() {
+  cudaSetDevice(ordinal_);  // for the members too
   if (clear_stream_ != nullptr) cudaStreamDestroy(clear_stream_);
 }
 

@@ -15,6 +15,8 @@ PinnedBlock::~PinnedBlock() {
 }
 
 PinnedPool::~PinnedPool() {
+  // Without it the calls would make a context on device 0, whoever's that is.
+  cudaSetDevice(ordinal_);
   for (const auto& blocks : idle_) {
     for (std::byte* data : blocks) cudaFreeHost(data);
   }
@@ -55,6 +57,7 @@ void PinnedPool::Give(std::byte* data, int log2) {
       return;
     }
   }
+  fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   fence_.Check(cudaFreeHost(data), "unpinning host memory").IgnoreError();
 }
 
