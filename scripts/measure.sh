@@ -34,7 +34,8 @@ step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     keep timeout 45 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers --sweep \
-      --shapes 130x320x512 --only m16n64,m64n64k256s6g2,m128n64s8,m128n128s6,m192n96,m256n112 2>&1 | tail -n 4
+      --shapes 130x320x512 --only m16n64,m64n64k256s6g2,m128n64s8,m128n128s6,m192n96,m256n112 --timer events 2>&1 |
+      grep -E '=========|shapes:' | sed -n '1,16p;$p' | cut -c1-200
   done >"$out/sanitizer.log" 2>&1
   cat "$out/sanitizer.log"
 fi

@@ -12,16 +12,16 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// 1x128. Eight lanes own a block, 16 elements each, so a warp takes four rows at once, twice: eight
-// rows of one k block, whose m-major scales are 32 neighbouring bytes.
+// 1x128. Eight lanes own a block, 16 elements each, so a warp takes four rows at once: few
+// registers a thread, many warps.
 constexpr int kLanesPerBlock = 8;
 constexpr int kBlocksAtOnce = 32 / kLanesPerBlock;
-constexpr int kTurns = 2;
+constexpr int kTurns = 1;
 constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, kI8 ? 5 : 6)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);

@@ -52,7 +52,8 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
 // What one CTA of a cluster adds up and stores: chunks [begin, end) of every sub-tile, a run of
 // `stride` bytes from each part.
 struct Share {
-  uint32_t from;
+  uint32_t from;  // the inbox
+  uint32_t own;   // this CTA's own run of the first sub-tile, in its outbox
   int stride = 0;
   int begin = 0;
   int end = 0;
@@ -69,9 +70,10 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   Share share = {.from = smem.base + C.outbox_bytes(),
                  .begin = split.chunks[place.k_part],
                  .end = split.chunks[place.k_part + 1]};
+  share.own = smem.base + share.begin * kUnit;
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   const uint32_t outbox = smem.base;
-  if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), split.parts * share.stride);
+  if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
   // Every warpgroup of this CTA has done with the ring; so has, after the wait, every CTA.
   ptx::NamedBarrier(1, C.store_threads());
   ptx::ClusterArriveRelaxed();
@@ -89,7 +91,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
     const int chunks = split.chunks[owner + 1] - first;
     const int rank = owner * C.multicast() + place.rank % C.multicast();
     const uint32_t target = share.from + (place.k_part * C.row_subs() + sub) * chunks * kUnit;
-    if (chunks > 0) {
+    if (chunks > 0 && owner != place.k_part) {
       ptx::CopyToRank(ptx::MapToRank(target, rank),
                       outbox + (sub * Epilogue<C>::kChunks + first) * kUnit, chunks * kUnit,
                       ptx::MapToRank(smem.Inbox(), rank));
@@ -102,7 +104,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
 // Always adds in the same order, so that the sum is the same in every run.
 template <GemmConfig C>
 __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
-                                         int thread) {
+                                         int self, int thread) {
   constexpr int kUnit = C.store_threads() * 16;
   using Out = Epilogue<C>;
   const int step = out.general ? Out::kStepF32 : Out::kStep;
@@ -116,11 +118,13 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
       for (int chunk = first; chunk < last; ++chunk) {
         uint32_t at = share.from + thread * 16 +
                       (sub * (share.end - share.begin) + chunk - share.begin) * kUnit;
-        float4 sum = ptx::LoadShared4(at);
+        const uint32_t own =
+            share.own + thread * 16 + (sub * Out::kChunks + chunk - share.begin) * kUnit;
+        float4 sum = ptx::LoadShared4(self == 0 ? own : at);
 #pragma unroll 4
         for (int part = 1; part < parts; ++part) {
           at += share.stride;
-          const float4 v = ptx::LoadShared4(at);
+          const float4 v = ptx::LoadShared4(self == part ? own : at);
           sum.x += v.x;
           sum.y += v.y;
           sum.z += v.z;
@@ -251,9 +255,12 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     if (launch.split.parts == 1) {
       StoreWhole<C>(out, result);
     } else {
-      Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
+      const uint32_t staging = smem.base + SmemLayout<C>::kStore;
+      Share share = {.from = staging, .own = staging, .end = 1};
       if (!rehearsal) share = Exchange<C>(launch, smem, place, result, thread);
-      if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
+      if (share.begin < share.end) {
+        StoreSum<C>(out, share, launch.split.parts, place.k_part, thread);
+      }
       if (!rehearsal) {  // the copies read this CTA's outbox: it stays until all have landed
         ptx::ClusterArriveRelaxed();
         ptx::ClusterWait();
