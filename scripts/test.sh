@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The stages of `make test`. The main ctest run comes last, so that its closing line closes the log.
 #
-#   scripts/test.sh all           asan, tsan, a short fuzz, then cpu
-#   scripts/test.sh cpu|asan|tsan|soak ...
+#   scripts/test.sh all           asan, a short fuzz, tsan, cuda, then cpu
+#   scripts/test.sh cpu|cuda|asan|tsan|soak ...
 #
 # asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it.
 # Tests labelled `long` run in soak alone; those labelled `no_sanitizer` (whole-process figures such
@@ -26,6 +26,20 @@ run_cpu() {
   scripts/build.sh cpu
   stage cpu "every test"
   tests cpu -LE long
+}
+
+# What only a build with CUDA has. Tests labelled gpu skip where there is none.
+cuda_tests=(cuda_select_test cuda_choice_test cuda_backend_test cuda_gpu_test cuda_backend_gpu_test cublaslt_test config_test)
+
+run_cuda() {
+  if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+    stage cuda "left out: no nvcc found"
+    return
+  fi
+  stage cuda "build"
+  scripts/build.sh cuda gemmd gemm_bench "${cuda_tests[@]}"
+  stage cuda "tests"
+  tests cuda -R "^($(IFS='|' && echo "${cuda_tests[*]}"))\."
 }
 
 run_asan() {
@@ -60,14 +74,16 @@ for name in "$@"; do
       stage fuzz "each target for 10 s from the committed corpus"
       scripts/fuzz.sh 10
       run_tsan
+      run_cuda
       run_cpu
       ;;
     cpu) run_cpu ;;
+    cuda) run_cuda ;;
     asan) run_asan ;;
     tsan) run_tsan ;;
     soak) run_soak ;;
     *)
-      echo "test.sh: unknown stage '$name'; use all, cpu, asan, tsan or soak" >&2
+      echo "test.sh: unknown stage '$name'; use all, cpu, cuda, asan, tsan or soak" >&2
       exit 2
       ;;
   esac

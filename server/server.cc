@@ -37,7 +37,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
     return kernels::CreateCudaBackend({.name = config.name,
                                        .ordinal = ordinal,
                                        .memory_bytes = config.memory_bytes,
-                                       .disabled_kernels = config.disabled_kernels});
+                                       .disabled_kernels = config.disabled_kernels,
+                                       .tuning_table = config.tuning_table});
   }
 #endif
   return absl::InvalidArgumentError(

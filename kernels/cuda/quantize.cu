@@ -12,18 +12,16 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// 1x128. Eight lanes own a block, 16 elements each, so a warp takes four rows at once, and
-// asks for several turns of loads before it uses any: fewer in flight measured slower.
+// 1x128. Eight lanes own a block, 16 elements each, so a warp takes four rows at once, twice: eight
+// rows of one k block, whose m-major scales are 32 neighbouring bytes.
 constexpr int kLanesPerBlock = 8;
 constexpr int kBlocksAtOnce = 32 / kLanesPerBlock;
-template <ElementType kType>
-inline constexpr int kTurns = kType == ElementType::kF32 ? 2 : 4;
-template <ElementType kType>
-inline constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns<kType>;
+constexpr int kTurns = 2;
+constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 4)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
@@ -38,13 +36,13 @@ __global__ void __launch_bounds__(kThreads, 3)
   if (k_block * kQuantBlock >= args.k) return;  // the whole warp
   const int row_warps = kWarps >> k_warps_log2;
   const int64_t first =
-      (static_cast<int64_t>(blockIdx.y) * row_warps + (warp >> k_warps_log2)) * kRowsPerWarp<kType>;
-  const int64_t step = static_cast<int64_t>(gridDim.y) * row_warps * kRowsPerWarp<kType>;
+      (static_cast<int64_t>(blockIdx.y) * row_warps + (warp >> k_warps_log2)) * kRowsPerWarp;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * row_warps * kRowsPerWarp;
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
     for (int64_t row0 = first; row0 < args.rows; row0 += step) {
-      C chunks[kTurns<kType>][kLoads];
+      C chunks[kTurns][kLoads];
 #pragma unroll
-      for (int turn = 0; turn < kTurns<kType>; ++turn) {
+      for (int turn = 0; turn < kTurns; ++turn) {
         const int64_t row = row0 + turn * kBlocksAtOnce + slot;
         const int64_t at = batch * args.src_batch + row * args.src_row + k0;
 #pragma unroll
@@ -55,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 3)
         }
       }
 #pragma unroll
-      for (int turn = 0; turn < kTurns<kType>; ++turn) {
+      for (int turn = 0; turn < kTurns; ++turn) {
         float amax = 0.0f;
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) amax = chunks[turn][i].template AddTo<kI8>(amax);
@@ -149,7 +147,7 @@ cudaError_t LaunchFast(const QuantizeArgs& args, cudaStream_t stream) {
   }
   int k_warps_log2 = 0;
   while ((1 << k_warps_log2) < kWarps && (1 << k_warps_log2) < k_blocks) ++k_warps_log2;
-  const int64_t rows_per_cta = (kWarps >> k_warps_log2) * kRowsPerWarp<kType>;
+  const int64_t rows_per_cta = (kWarps >> k_warps_log2) * kRowsPerWarp;
   return LaunchKernel(Quantize1x128<kType, kI8>,
                       GridOf(CeilDiv(k_blocks, int64_t{1} << k_warps_log2),
                              CeilDiv(args.rows, rows_per_cta), args.batch),

@@ -70,13 +70,20 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                   absl::StrCat(Quoted(device.disabled_kernels(k)), " is not a kernel's or a ",
                                "family's name; give one of those that gemmctl kernels lists"));
     }
+    if (!device.tuning_table().empty() && !device.name().starts_with("cuda:")) {
+      fields.Fail(absl::StrCat(path, ".tuning_table"),
+                  absl::StrCat(Quoted(device.name()),
+                               " takes no tuning table; leave it out, or "
+                               "give it to a cuda device"));
+    }
     devices.push_back(
         {.name = device.name(),
          .memory_bytes = fields.IntOrUnset(absl::StrCat(path, ".memory_bytes"),
                                            device.memory_bytes(), {.max = kMaxConfigBytes}),
          .threads = static_cast<int>(fields.IntOrUnset(absl::StrCat(path, ".threads"),
                                                        device.threads(), {.max = kMaxThreads})),
-         .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()}});
+         .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()},
+         .tuning_table = device.tuning_table()});
   }
   if (devices.empty()) devices.emplace_back();
   return devices;

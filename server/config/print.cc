@@ -33,6 +33,7 @@ void FillLists(const Config& config, v1::ServerConfig* message) {
     out->set_memory_bytes(device.memory_bytes);
     out->set_threads(device.threads);
     for (const std::string& kernel : device.disabled_kernels) out->add_disabled_kernels(kernel);
+    out->set_tuning_table(device.tuning_table);
   }
   for (const TenantConfig& tenant : config.tenants) {
     v1::Tenant* out = message->add_tenants();

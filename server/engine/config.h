@@ -49,6 +49,7 @@ struct DeviceConfig {
   int64_t memory_bytes = 0;  // 0: the backend's default
   int threads = 0;           // 0: the cores this process may use
   std::vector<std::string> disabled_kernels;
+  std::string tuning_table;  // a path; empty: the cost model chooses
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 

@@ -16,6 +16,16 @@ TEST(DevicesTest, FieldsArriveAsWritten) {
   EXPECT_EQ(config.devices[1], (DeviceConfig{"cpu:12", 0, 0, {}}));
 }
 
+TEST(DevicesTest, ATuningTableIsForAGpu) {
+  const auto config = ParseConfig(
+      WithListener("devices { name: \"cuda:0\" tuning_table: \"h200.json\" }"), {}, {"cuda:0"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->devices[0].tuning_table, "h200.json");
+  ExpectErrors({{"devices { name: \"cpu:0\" tuning_table: \"h200.json\" }",
+                 "devices[0].tuning_table",
+                 {"\"cpu:0\"", "takes no tuning table"}}});
+}
+
 TEST(DevicesTest, OnlyDevicesOfTheBuildWithoutAList) {
   std::vector<std::string> wrong = {"",         "cpu",     "cpu:",  "cpu:00", "cpu:-1",
                                     "cpu:1000", "cuda:00", "CPU:0", "cuda:"};
