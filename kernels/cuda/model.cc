@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -13,12 +14,14 @@ double CeilDiv(double value, double divisor) { return std::ceil(value / divisor)
 
 // A maximum without its edge: what is close to the bottleneck costs something too. Keeps kernels
 // that share one bottleneck apart.
-double Worst(double a, double b, double c, double d) {
-  const auto eighth = [](double x) {
+double Worst(std::initializer_list<double> seconds) {
+  double sum = 0;
+  for (double x : seconds) {
     const double square = x * x;
-    return square * square * square * square;
-  };
-  return std::sqrt(std::sqrt(std::sqrt(eighth(a) + eighth(b) + eighth(c) + eighth(d))));
+    const double fourth = square * square;
+    sum += fourth * fourth;
+  }
+  return std::sqrt(std::sqrt(std::sqrt(sum)));
 }
 
 // How a variant divides a problem among CTAs.
@@ -37,45 +40,60 @@ struct Division {
     const int size = c.multicast() * variant.split;
     cluster = size;
     at_once = std::max(1, ClustersAtOnce(device, size, c.ctas_per_sm));
-    k_blocks = CeilDiv(CeilDiv(problem.k, kBlockK), variant.split);
+    const double stages = CeilDiv(CeilDiv(problem.k, kBlockK), c.k_blocks);
+    k_blocks = CeilDiv(stages, variant.split) * c.k_blocks;
   }
   double waves() const { return CeilDiv(groups, at_once); }
 };
 
-// Multiplication and promotion of one k block by a CTA that has its SM for itself.
-double MathSeconds(const GemmConfig& c, const ModelConstants& constants) {
-  const double flops = 2.0 * c.rows * c.cols * kBlockK;
-  const double compute = flops / (constants.tensor_flops / kReferenceSms);
-  const double chains = c.rows / 64.0 * c.col_halves;
-  const double operand_clocks =
-      chains * (64 + c.sub_cols()) * kBlockK / constants.wgmma_bytes_per_clock;
-  const double multiply = std::max(compute, operand_clocks / constants.clock_hz);
-  const double promote = c.rows * c.cols / constants.promoted_per_clock / constants.clock_hz;
-  const double exposed = c.double_accumulators() ? constants.exposed_pipelined
-                         : c.groups > 1          ? constants.exposed_turns
-                                                 : constants.exposed_serial;
-  return std::max(multiply, promote) + exposed * std::min(multiply, promote) +
-         constants.block_seconds;
-}
+// One k block in an SM's clocks: what its units are busy, and what a warpgroup takes from start to
+// end, with those that share its tile beside it.
+struct MathClocks {
+  double busy;
+  double chain;
 
-// One k block of each of the CTAs in `clusters` clusters that run side by side.
+  MathClocks(const GemmConfig& c, const ModelConstants& constants) {
+    constexpr double kMacsPerClock = 4096;
+    const double chains = c.rows / 64.0 * c.col_halves;
+    const double operands =
+        chains * (64 + c.sub_cols()) * kBlockK / constants.wgmma_bytes_per_clock;
+    const double multiply = std::max(1.0 * c.rows * c.cols * kBlockK / kMacsPerClock, operands);
+    const double promote = c.rows * c.cols / constants.promoted_per_clock;
+    const double exposed = c.double_accumulators() ? constants.exposed_pipelined
+                           : c.groups > 2          ? constants.exposed_three
+                           : c.groups > 1          ? constants.exposed_two
+                                                   : constants.exposed_one;
+    busy = std::max(multiply, promote);
+    chain = multiply + exposed * promote +
+            (c.groups > 1 ? constants.turns_clocks : constants.alone_clocks);
+  }
+};
+
+// One k block of each of the CTAs in `clusters` clusters that run side by side, at `clock`.
 double BlockSeconds(const GemmConfig& c, const Division& division, double clusters,
-                    double unique_bytes, const DeviceTraits& device,
+                    double unique_bytes, double clock, const DeviceTraits& device,
                     const ModelConstants& constants) {
   const double ctas = clusters * division.cluster;
-  const double load = std::clamp<double>(ctas / device.sms, 1, c.ctas_per_sm);
+  const int size = static_cast<int>(division.cluster);
+  const double spread = std::max(1, ClustersAtOnce(device, size, 1));  // one CTA on an SM
+  const double load = std::clamp<double>(CeilDiv(clusters, spread), 1, c.ctas_per_sm);
   const double sms = device.sms / kReferenceSms;
 
+  // In the SM: CTAs side by side, and k groups, share its units but not each other's waits.
+  const MathClocks math(c, constants);
   const double into_sm = c.row_bytes() + c.col_bytes() + c.a_scale_bytes();
+  const double clocks = Worst(
+      {math.chain / c.k_groups, math.busy * load, into_sm * load / constants.sm_bytes_per_clock});
+
   const double from_l2 =
       1.0 * c.row_bytes() / c.share_rows + 1.0 * c.col_bytes() / c.share_cols + c.a_scale_bytes();
-  const double l2 = std::max(from_l2 * ctas / (constants.l2_bytes_per_s * sms),
-                             into_sm * load / constants.sm_bytes_per_s);
+  const double l2 = from_l2 * ctas / (constants.l2_bytes_per_s * sms);
   const double unique_per_block =
       unique_bytes / (division.groups * division.cluster * division.k_blocks);
-  const double hbm = unique_per_block * ctas / constants.hbm_bytes_per_s;
+  const double run_rate = c.k_blocks > 1 ? 1 : constants.short_run_rate;
+  const double hbm = unique_per_block * ctas / (constants.hbm_bytes_per_s * run_rate);
   const double latency = constants.load_latency_seconds / (c.stages * c.k_blocks);
-  const double seconds = Worst(MathSeconds(c, constants) * load, l2, hbm, latency);
+  const double seconds = Worst({clocks / clock, l2, hbm, latency});
   return c.multicast() > 1 ? seconds * constants.multicast_slowdown : seconds;
 }
 
@@ -91,10 +109,13 @@ double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   double store = elements * useful * SizeBytes(problem.d.dtype) / constants.store_bytes_per_s;
   if (!bulk) store *= problem.d.dtype == DType::kF32 ? 2 : constants.unaligned_store_factor;
   if (problem.has_c) store *= 2;
-  double seconds = constants.tile_seconds + store;
+  // What the last stage still has to multiply once it is there.
+  const double drain = MathClocks(c, constants).chain * c.blocks_of_group() / constants.clock_hz;
+  double seconds = constants.tile_seconds + drain + store;
   if (variant.split > 1) {
-    seconds += constants.split_seconds +
-               elements * (variant.split - 1) * sizeof(float) / constants.exchange_bytes_per_s;
+    const double exchanged = elements * (variant.split - 1) * sizeof(float);
+    seconds += constants.split_seconds + variant.split * constants.part_seconds +
+               exchanged / constants.exchange_bytes_per_clock / constants.clock_hz;
   }
   return seconds / c.ctas_per_sm;  // one CTA's tail hides behind the other's work
 }
@@ -115,8 +136,11 @@ double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   const double waves = division.waves();
   const double last = division.groups - (waves - 1) * division.at_once;
   const double unique_bytes = problem.bytes();
+  const double heat = problem.flops() / (problem.flops() + constants.hot_flops);
+  const double clock = constants.clock_hz + heat * (constants.hot_clock_hz - constants.clock_hz);
   const auto wave_seconds = [&](double clusters) {
-    return division.k_blocks * BlockSeconds(c, division, clusters, unique_bytes, device, constants);
+    return division.k_blocks *
+           BlockSeconds(c, division, clusters, unique_bytes, clock, device, constants);
   };
   const double tile = TileSeconds(variant, problem, constants);
   double seconds = constants.launch_seconds + wave_seconds(last) + tile;
