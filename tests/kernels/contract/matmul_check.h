@@ -27,8 +27,8 @@ std::string ToString(const MatmulCase& c);
 // The op with random operands and a poisoned d in `scene`.
 MatmulOp MakeMatmul(Scene& scene, const MatmulCase& c);
 
-// The largest error the contract allows `kernel`, relative to the norm of what is summed. FP8 tensor
-// cores keep about 14 bits of the sum of a scale block: with FP32 results that shows.
+// The largest error the contract allows `kernel`, relative to the norm of what is summed. FP8
+// tensor cores keep about 14 bits of the sum of a scale block: with FP32 results that shows.
 double Bound(const MatmulOp& op, std::string_view kernel);
 
 // ||d - reference|| over the norm of the products and addends without their signs: it differs from
