@@ -23,10 +23,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 using absl::StatusCode;
-using contract::MatmulCase;
-using contract::Placement;
-using contract::Scene;
-using testing::StartsWith;
 
 constexpr int64_t kLimit = int64_t{4} << 30;
 
@@ -342,122 +338,6 @@ TEST_F(BackendGpuTest, ManyStreamsRunOneProgramAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-// FP8 with block scales, which the contract suite hands to the TMA families only now and then.
-class Fp8GpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    GEMMD_REQUIRE_DEVICE();
-    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
-    ASSERT_TRUE(backend.ok()) << backend.status();
-    executor_ = contract::MakeBackendExecutor(*std::move(backend));
-  }
-
-  static MatmulCase Shape(int64_t m, int64_t n, int64_t k) {
-    MatmulCase c{m, n, k};
-    c.dtype = DType::kE4M3;
-    c.out = DType::kBF16;
-    c.a_granularity = ScaleGranularity::kBlock1x128;
-    c.b_granularity = ScaleGranularity::kBlock128x128;
-    return c;
-  }
-  // Runs and checks it; a kernel of the TMA families must have been chosen.
-  void Check(Scene& scene, const MatmulOp& op) {
-    const contract::Outcome outcome = ExpectMatchesReference(*executor_, scene, op);
-    ASSERT_EQ(outcome.kernels.size(), 1u);
-    EXPECT_THAT(outcome.kernels[0], StartsWith("sm90_fp8_"));
-  }
-
-  std::unique_ptr<contract::Executor> executor_;
-};
-
-TEST_F(Fp8GpuTest, TakesScalesHoweverTheyLie) {
-  Scene seed_scene;
-  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 256, 512},
-                                {7, 576, 1040},
-                                {64, 130, 128},
-                                {60, 300, 512},
-                                {129, 257, 400},
-                                {512, 768, 1024}}) {
-    for (Placement a : contract::kPlacements) {
-      for (Placement b : contract::kPlacements) {
-        Scene scene(seed_scene.random()());
-        MatmulOp op = MakeMatmul(scene, Shape(m, n, k));
-        op.a.scales = scene.Scales(op.a.values.shape, op.a.granularity, a);
-        op.b.scales = scene.Scales(op.b.values.shape, op.b.granularity, b);
-        SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " scales "
-                                        << contract::Name(a) << ", " << contract::Name(b));
-        Check(scene, op);
-      }
-    }
-  }
-}
-
-TEST_F(Fp8GpuTest, MultipliesBatches) {
-  Scene seed_scene;
-  for (bool shared_b : {false, true}) {
-    for (Placement scales : contract::kPlacements) {
-      for (int64_t m : {1, 20, 130}) {
-        Scene scene(seed_scene.random()());
-        MatmulCase c = Shape(m, 200, 384);
-        c.batch = 3;
-        c.shared_b = shared_b;
-        MatmulOp op = MakeMatmul(scene, c);
-        op.a.scales = scene.Scales(op.a.values.shape, op.a.granularity, scales);
-        op.b.scales = scene.Scales(op.b.values.shape, op.b.granularity, scales);
-        Check(scene, op);
-      }
-    }
-  }
-}
-
-TEST_F(Fp8GpuTest, AppliesTheEpilogue) {
-  Scene seed_scene;
-  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (int flags = 0; flags < 8; ++flags) {
-      Scene scene(seed_scene.random()());
-      MatmulCase c = Shape(70, 330, 640);
-      c.out = out;
-      MatmulOp op = MakeMatmul(scene, c);
-      op.alpha *= -0.5f;
-      if (flags & 1) {
-        op.c = scene.Random(out, op.d.shape, Placement::kPadded);
-        op.beta = 1.25f;
-      }
-      if (flags & 2) op.bias = scene.Random(out, MakeDims({330}));
-      if (flags & 4) op.activation = Activation::kRelu;
-      Check(scene, op);
-    }
-  }
-}
-
-TEST_F(Fp8GpuTest, FallsBackWhereTheFamiliesCannotServe) {
-  Scene scene;
-  MatmulOp op = MakeMatmul(scene, Shape(70, 330, 640));
-  op.c = scene.Random(DType::kBF16, op.d.shape, Placement::kTransposed);
-  op.beta = 1;
-  const contract::Outcome outcome = ExpectMatchesReference(*executor_, scene, op);
-  EXPECT_EQ(outcome.kernels, std::vector<std::string>{"sm90_any_gemm"});
-}
-
-// Each matmul reads what the op before it wrote, and kernels start under each other's ends.
-TEST_F(Fp8GpuTest, RunsChainsInOrder) {
-  Scene scene;
-  constexpr int64_t kM = 96, kN = 512;
-  const Dims shape = MakeDims({kM, kN});
-  const TensorRef x = scene.Random(DType::kBF16, shape);
-  MatmulOp matmul = MakeMatmul(scene, Shape(kM, kN, kN));
-  matmul.a.scales->strides = MakeDims({1, kM});  // its slot has room for 96 x 4 either way
-  const QuantizeOp quantize{x, matmul.a.values, *matmul.a.scales, ScaleGranularity::kBlock1x128};
-  matmul.d = x;
-  matmul.alpha = 1e-3f;
-  std::vector<Op> ops;
-  for (int i = 0; i < 12; ++i) ops.insert(ops.end(), {Op(quantize), Op(matmul)});
-  const contract::Outcome all = scene.Run(*executor_, ops);
-  Scene by_hand(scene);
-  for (const Op& op : ops) by_hand.Replace(by_hand.Run(*executor_, op));
-  EXPECT_TRUE(all.slots == by_hand.slots());
 }
 
 }  // namespace
