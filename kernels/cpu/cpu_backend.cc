@@ -13,27 +13,11 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/stream.h"
-#include "kernels/text.h"
+#include "kernels/other_kernels.h"
 
 namespace gemmd::kernels {
 namespace cpu {
 namespace {
-
-struct OtherKernel {
-  std::string_view op;  // kernels::Name(op)
-  std::string_view description;
-};
-
-// In Op's order, after matmul.
-constexpr OtherKernel kOtherKernels[] = {
-    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
-    {"convert", "any type to any other, any strides"},
-    {"copy", "any strides"},
-    {"fill", "one value, any strides"},
-    {"write", "bytes of the request into a tensor of any strides"},
-    {"read", "a tensor of any strides into bytes of the reply"},
-};
-static_assert(std::size(kOtherKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
 
 std::vector<KernelInfo> AllKernels() {
   std::vector<KernelInfo> kernels;
@@ -41,10 +25,7 @@ std::vector<KernelInfo> AllKernels() {
     kernels.push_back(
         {std::string(kernel.name), std::string(kernel.family), std::string(kernel.description)});
   }
-  for (const OtherKernel& kernel : kOtherKernels) {
-    const std::string name = absl::StrCat("cpu_", Text(kernel.op));
-    kernels.push_back({name, name, std::string(kernel.description)});
-  }
+  for (KernelInfo& kernel : OtherKernels("cpu")) kernels.push_back(std::move(kernel));
   return kernels;
 }
 

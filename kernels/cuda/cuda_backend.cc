@@ -15,36 +15,11 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_info.h"
-#include "kernels/text.h"
+#include "kernels/other_kernels.h"
 
 namespace gemmd::kernels {
 namespace cuda {
 namespace {
-
-struct MoveKernel {
-  std::string_view op;  // kernels::Name(op)
-  std::string_view description;
-};
-
-// In Op's order, after matmul.
-constexpr MoveKernel kMoveKernels[] = {
-    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
-    {"convert", "any type to any other, any strides"},
-    {"copy", "any strides"},
-    {"fill", "one value, any strides"},
-    {"write", "bytes of the request into a tensor of any strides"},
-    {"read", "a tensor of any strides into bytes of the reply"},
-};
-static_assert(std::size(kMoveKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
-
-std::vector<KernelInfo> MoveKernelInfos() {
-  std::vector<KernelInfo> infos;
-  for (const MoveKernel& kernel : kMoveKernels) {
-    const std::string name = absl::StrCat("sm90_", Text(kernel.op));
-    infos.push_back({name, name, std::string(kernel.description)});
-  }
-  return infos;
-}
 
 class CudaBackend final : public Backend {
  public:
@@ -57,14 +32,14 @@ class CudaBackend final : public Backend {
                 {.device_bytes = info_.memory_bytes,
                  .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
                 pinned_, fence_) {
-    const std::vector<KernelInfo> moves = MoveKernelInfos();
+    const std::vector<KernelInfo> others = OtherKernels("sm90");
     std::vector<bool> enabled;
-    for (const KernelInfo& move : moves) enabled.push_back(!pool.disabled.contains(move.name));
+    for (const KernelInfo& other : others) enabled.push_back(!pool.disabled.contains(other.name));
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
     kernels_.assign(matmuls.begin(), matmuls.end());
-    kernels_.insert(kernels_.end(), moves.begin(), moves.end());
-    for (size_t i = 0; i < moves.size(); ++i) {
+    kernels_.insert(kernels_.end(), others.begin(), others.end());
+    for (size_t i = 0; i < others.size(); ++i) {
       if (enabled[i]) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
     }
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
@@ -110,7 +85,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   };
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
   for (const OtherKernel& other : others) add(other.info);
-  for (const KernelInfo& move : MoveKernelInfos()) add(move);
+  for (const KernelInfo& other : OtherKernels("sm90")) add(other);
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {

@@ -1,0 +1,40 @@
+#include "kernels/other_kernels.h"
+
+#include <iterator>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/op.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels {
+namespace {
+
+struct OtherKernel {
+  std::string_view op;  // Name(op)
+  std::string_view description;
+};
+
+constexpr OtherKernel kOtherKernels[] = {
+    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
+    {"convert", "any type to any other, any strides"},
+    {"copy", "any strides"},
+    {"fill", "one value, any strides"},
+    {"write", "bytes of the request into a tensor of any strides"},
+    {"read", "a tensor of any strides into bytes of the reply"},
+};
+static_assert(std::size(kOtherKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
+
+}  // namespace
+
+std::vector<KernelInfo> OtherKernels(std::string_view prefix) {
+  std::vector<KernelInfo> kernels;
+  for (const OtherKernel& kernel : kOtherKernels) {
+    const std::string name = absl::StrCat(Text(prefix), "_", Text(kernel.op));
+    kernels.push_back({name, name, std::string(kernel.description)});
+  }
+  return kernels;
+}
+
+}  // namespace gemmd::kernels
