@@ -27,12 +27,28 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;       // what buffers may take in all
   double peak_flops_f32 = 0;      // 0 when unknown
   double memory_bytes_per_s = 0;  // 0 when unknown
+  std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
 };
 
 enum class MemoryKind : uint8_t {
-  kDevice,      // where kernels read and write; not visible to other processes
-  kHostShared,  // a sealed memfd that same-host clients map; on the CPU backend kernels use it
-                // directly
+  kDevice,          // where kernels read and write; not visible to other processes
+  kHostShared,      // a sealed memfd that same-host clients map; on the CPU backend kernels use it
+                    // directly
+  kDeviceShared,    // device memory alone in its allocation, which other processes map
+  kDeviceImported,  // another process's device memory, mapped here
+};
+
+// The driver shares device memory in blocks of this size, whole: anything else in the block of an
+// allocation would be shared with it. So a kDeviceShared allocation takes a multiple of this.
+inline constexpr int64_t kDeviceSharedBlockBytes = 2 << 20;
+
+// What another process of the host needs to map a piece of device memory. Bytes, not a right by
+// itself: who has it can map the memory, so it travels only where the host is proven.
+struct DeviceHandle {
+  std::string handle;        // 64 bytes: cudaIpcMemHandle_t of the base of an allocation
+  int64_t offset_bytes = 0;  // from that base
+  int64_t size_bytes = 0;
+  std::string gpu_uuid;  // DeviceInfo::gpu_uuid
 };
 
 // One allocation, 256-byte aligned, freed on destruction. Contents start as zeros.
@@ -47,8 +63,11 @@ class Memory {
   // OUT_OF_RANGE outside the allocation. Thread-safe for disjoint ranges.
   virtual absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) = 0;
   virtual absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const = 0;
-  // The descriptor behind a kHostShared allocation, owned by this object; -1 for kDevice.
+  // The descriptor behind a kHostShared allocation, owned by this object; -1 for the others.
   virtual int shared_fd() const = 0;
+  // How other processes map a kDeviceShared allocation; they unmap it before it is freed.
+  // FAILED_PRECONDITION for the other kinds.
+  virtual absl::StatusOr<DeviceHandle> Share() const = 0;
 };
 
 // A list of Ops validated and compiled for one device. Immutable; may run many times and
@@ -75,8 +94,17 @@ struct Bindings {
   std::vector<absl::Span<std::byte>> outputs;       // by ReadOp::output
 };
 
+// How a program reached the device.
+enum class LaunchWay : uint8_t {
+  kOps,            // op by op
+  kGraph,          // by one replay of what an earlier run of it recorded
+  kCaptureFailed,  // op by op, because recording it failed; not tried again on this memory
+};
+inline constexpr int kLaunchWays = 3;
+
 struct LaunchResult {
   absl::Status status;
+  LaunchWay way = LaunchWay::kOps;
   absl::Time started;             // when the device began
   double device_seconds = 0;      // start of the first op to the end of the last
   std::vector<float> op_seconds;  // one per step
@@ -105,12 +133,19 @@ class Backend {
   virtual const DeviceInfo& info() const = 0;
   virtual absl::Span<const KernelInfo> kernels() const = 0;
 
-  // INVALID_ARGUMENT for size_bytes <= 0, RESOURCE_EXHAUSTED when the device has not enough.
+  // INVALID_ARGUMENT for size_bytes <= 0 and kDeviceImported, RESOURCE_EXHAUSTED when the device
+  // has not enough, UNIMPLEMENTED for kDeviceShared on a device whose memory is the host's.
   // Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) = 0;
   // Takes a client's memfd (duplicated; the caller keeps its own). FAILED_PRECONDITION unless it is
   // sealed against shrinking: an unsealed one could be truncated under a running kernel.
   virtual absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) = 0;
+  // Maps another process's device memory (kDeviceImported) until the result is destroyed. Its bytes
+  // are the client's: not cleared, and read as they are when a program runs, so whoever writes them
+  // has finished by then. INVALID_ARGUMENT for a handle that cannot be one, FAILED_PRECONDITION,
+  // with the remedy, when the memory is another GPU's or smaller than the handle says, or its owner
+  // is gone; UNIMPLEMENTED on a device whose memory is the host's. Thread-safe.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle& handle) = 0;
 
   // `ops` have passed ValidateOps against `slots`. UNIMPLEMENTED when no enabled kernel serves an
   // op here, with the reason of each candidate. Thread-safe, pure.

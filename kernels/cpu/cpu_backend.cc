@@ -61,6 +61,11 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) override {
     return ImportMemory(budget_, fd, size_bytes);
   }
+  absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle&) override {
+    return absl::UnimplementedError(absl::StrCat(
+        info_.name, " is a CPU: it cannot map a GPU's memory; import a memfd, or copy ",
+        "the data to the host"));
+  }
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
     return CpuProgram::Compile(ops, pool_);
   }

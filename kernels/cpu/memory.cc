@@ -52,6 +52,10 @@ class CpuMemory final : public Memory {
   MemoryKind kind() const override { return kind_; }
   std::byte* address() const override { return address_; }
   int shared_fd() const override { return fd_; }
+  absl::StatusOr<DeviceHandle> Share() const override {
+    return absl::FailedPreconditionError(
+        "host memory has no CUDA IPC handle; share it by its memfd, as host shared memory");
+  }
 
   absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) override {
     if (absl::Status status = CheckRange(offset_bytes, source.size()); !status.ok()) return status;
@@ -179,6 +183,11 @@ absl::StatusOr<std::unique_ptr<Memory>> AllocateMemory(Budget& budget, int64_t s
   if (size_bytes <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("size_bytes=", size_bytes, " is not positive; allocate at least 1 byte"));
+  }
+  if (kind == MemoryKind::kDeviceShared || kind == MemoryKind::kDeviceImported) {
+    return absl::UnimplementedError(
+        "a CPU has no device memory that processes share by CUDA IPC; use host shared memory, "
+        "which its kernels work on directly");
   }
   if (absl::Status status = budget.Take(size_bytes); !status.ok()) return status;
   auto memory = kind == MemoryKind::kDevice ? AllocateDevice(budget, size_bytes)

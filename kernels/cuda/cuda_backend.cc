@@ -54,6 +54,9 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes) override {
     return memory_.ImportShared(fd, size_bytes);
   }
+  absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle& handle) override {
+    return memory_.ImportDevice(handle);
+  }
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
     return CudaProgram::Compile(ops, *kernel_set_);
   }

@@ -1,24 +1,26 @@
 #include "kernels/cuda/cuda_memory.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace gemmd::kernels::cuda {
+namespace {
 
-// A piece of the heap.
-class MemorySpace::Device final : public Memory {
+absl::Status NotShared() {
+  return absl::FailedPreconditionError(
+      "the memory is not of the kind that other processes map by CUDA IPC; allocate it as shared "
+      "device memory");
+}
+
+}  // namespace
+
+// Bytes on the device, whoever allocated them.
+class MemorySpace::Device : public Memory {
  public:
-  Device(MemorySpace& space, std::byte* address, int64_t size_bytes)
-      : space_(space), address_(address), size_bytes_(size_bytes) {}
-  ~Device() override {
-    space_.heap_.Give(address_, size_bytes_);
-    space_.device_budget_.Return(size_bytes_);
-  }
-
   int64_t size_bytes() const override { return size_bytes_; }
-  MemoryKind kind() const override { return MemoryKind::kDevice; }
   std::byte* address() const override { return address_; }
   int shared_fd() const override { return -1; }
 
@@ -30,6 +32,15 @@ class MemorySpace::Device final : public Memory {
     if (absl::Status status = CheckRange(offset_bytes, target.size()); !status.ok()) return status;
     return space_.staging_.CopyOut(address_ + offset_bytes, target);
   }
+  absl::StatusOr<DeviceHandle> Share() const override { return NotShared(); }
+
+ protected:
+  Device(MemorySpace& space, std::byte* address, int64_t size_bytes)
+      : space_(space), address_(address), size_bytes_(size_bytes) {}
+
+  MemorySpace& space_;
+  std::byte* const address_;
+  const int64_t size_bytes_;
 
  private:
   absl::Status CheckRange(int64_t offset_bytes, size_t length) const {
@@ -41,10 +52,48 @@ class MemorySpace::Device final : public Memory {
                                               " lie outside the allocation of ", size_bytes_,
                                               " bytes; stay inside it"));
   }
+};
 
-  MemorySpace& space_;
-  std::byte* const address_;
-  const int64_t size_bytes_;
+// Out of the heap's slabs.
+class MemorySpace::Piece final : public Device {
+ public:
+  Piece(MemorySpace& space, std::byte* address, int64_t size_bytes)
+      : Device(space, address, size_bytes) {}
+  ~Piece() override {
+    space_.heap_.Give(address_, size_bytes_);
+    space_.device_budget_.Return(size_bytes_);
+  }
+  MemoryKind kind() const override { return MemoryKind::kDevice; }
+};
+
+// An allocation of its own, which other processes may map.
+class MemorySpace::Alone final : public Device {
+ public:
+  Alone(MemorySpace& space, std::byte* address, int64_t size_bytes)
+      : Device(space, address, size_bytes) {}
+  ~Alone() override {
+    space_.heap_.GiveAlone(address_);
+    space_.device_budget_.Return(Heap::RoundedAlone(size_bytes_));
+  }
+  MemoryKind kind() const override { return MemoryKind::kDeviceShared; }
+  absl::StatusOr<DeviceHandle> Share() const override {
+    if (absl::Status status = space_.fence_.status(); !status.ok()) return status;
+    absl::StatusOr<std::string> handle = MakeIpcHandle(address_, space_.ordinal_, space_.fence_);
+    if (!handle.ok()) return handle.status();
+    return DeviceHandle{
+        .handle = *std::move(handle), .size_bytes = size_bytes_, .gpu_uuid = space_.ipc_.gpu_uuid};
+  }
+};
+
+// Another process's. Charged to no budget: it is not this process's memory.
+class MemorySpace::Imported final : public Device {
+ public:
+  Imported(MemorySpace& space, IpcMapping mapping, int64_t size_bytes)
+      : Device(space, mapping.address(), size_bytes), mapping_(std::move(mapping)) {}
+  MemoryKind kind() const override { return MemoryKind::kDeviceImported; }
+
+ private:
+  const IpcMapping mapping_;
 };
 
 // Host memory as the CPU backend makes it, sealed and charged, and pinned for the device besides.
@@ -69,6 +118,7 @@ class MemorySpace::Shared final : public Memory {
   absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const override {
     return host_->CopyOut(offset_bytes, target);
   }
+  absl::StatusOr<DeviceHandle> Share() const override { return NotShared(); }
 
  private:
   MemorySpace& space_;
@@ -79,6 +129,7 @@ class MemorySpace::Shared final : public Memory {
 MemorySpace::MemorySpace(const DeviceInfo& info, int ordinal, MemoryLimits limits,
                          PinnedPool& pinned, Fence& fence)
     : ordinal_(ordinal),
+      ipc_{.name = info.name, .gpu_uuid = info.gpu_uuid, .ordinal = ordinal},
       fence_(fence),
       device_budget_(info.name, limits.device_bytes),
       host_budget_(absl::StrCat("the host, for ", info.name), limits.host_bytes),
@@ -115,14 +166,31 @@ absl::Status MemorySpace::Clear(std::byte* address, int64_t bytes) {
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::AllocateDevice(int64_t size_bytes) {
+absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::AllocatePiece(int64_t size_bytes) {
+  if (absl::Status status = device_budget_.Take(size_bytes); !status.ok()) return status;
   const absl::StatusOr<std::byte*> address = heap_.Take(size_bytes);
-  if (!address.ok()) return address.status();
-  if (absl::Status status = Clear(*address, size_bytes); !status.ok()) {
-    heap_.Give(*address, size_bytes);
-    return status;
+  absl::Status status = address.status();
+  if (status.ok()) status = Clear(*address, size_bytes);
+  if (status.ok()) return std::make_unique<Piece>(*this, *address, size_bytes);
+  if (address.ok()) heap_.Give(*address, size_bytes);
+  device_budget_.Return(size_bytes);
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::AllocateAlone(int64_t size_bytes) {
+  if (size_bytes > std::numeric_limits<int64_t>::max() - kDeviceSharedBlockBytes) {
+    return device_budget_.Take(size_bytes);  // refuses: no device has so much
   }
-  return std::make_unique<Device>(*this, *address, size_bytes);
+  const int64_t whole = Heap::RoundedAlone(size_bytes);
+  if (absl::Status status = device_budget_.Take(whole); !status.ok()) return status;
+  const absl::StatusOr<std::byte*> address = heap_.TakeAlone(size_bytes);
+  absl::Status status = address.status();
+  // To the end of the last block: whoever maps it sees all of it.
+  if (status.ok()) status = Clear(*address, whole);
+  if (status.ok()) return std::make_unique<Alone>(*this, *address, size_bytes);
+  if (address.ok()) heap_.GiveAlone(*address);
+  device_budget_.Return(whole);
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::Allocate(int64_t size_bytes, MemoryKind kind) {
@@ -134,10 +202,17 @@ absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::Allocate(int64_t size_bytes
     return absl::InvalidArgumentError(
         absl::StrCat("size_bytes=", size_bytes, " is not positive; allocate at least 1 byte"));
   }
-  if (absl::Status status = device_budget_.Take(size_bytes); !status.ok()) return status;
-  auto memory = AllocateDevice(size_bytes);
-  if (!memory.ok()) device_budget_.Return(size_bytes);
-  return memory;
+  if (kind == MemoryKind::kDeviceImported) {
+    return absl::InvalidArgumentError(
+        "imported device memory is not allocated here; import it by its owner's handle");
+  }
+  return kind == MemoryKind::kDevice ? AllocatePiece(size_bytes) : AllocateAlone(size_bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::ImportDevice(const DeviceHandle& handle) {
+  absl::StatusOr<IpcMapping> mapping = IpcMapping::Open(handle, ipc_, fence_);
+  if (!mapping.ok()) return mapping.status();
+  return std::make_unique<Imported>(*this, *std::move(mapping), handle.size_bytes);
 }
 
 absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::ImportShared(int fd, int64_t size_bytes) {

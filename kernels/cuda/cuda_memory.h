@@ -1,5 +1,5 @@
-// What Backend::Allocate and Backend::ImportShared give on a GPU: pieces of device memory, and host
-// memory that other processes map and kernels reach over PCIe.
+// What Backend's Allocate and imports give on a GPU: pieces of device memory, allocations that
+// other processes map, theirs mapped here, and host memory that kernels reach over PCIe.
 
 #ifndef GEMMD_KERNELS_CUDA_CUDA_MEMORY_H_
 #define GEMMD_KERNELS_CUDA_CUDA_MEMORY_H_
@@ -14,6 +14,7 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cuda/fence.h"
 #include "kernels/cuda/heap.h"
+#include "kernels/cuda/ipc.h"
 #include "kernels/cuda/pinned.h"
 #include "kernels/cuda/staging.h"
 
@@ -35,18 +36,24 @@ class MemorySpace {
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind);
   absl::StatusOr<std::unique_ptr<Memory>> ImportShared(int fd, int64_t size_bytes);
+  absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle& handle);
 
  private:
   class Device;
+  class Piece;
+  class Alone;
+  class Imported;
   class Shared;
 
   // Sets `bytes` at `address` to zero and waits for it.
   absl::Status Clear(std::byte* address, int64_t bytes);
-  absl::StatusOr<std::unique_ptr<Memory>> AllocateDevice(int64_t size_bytes);
+  absl::StatusOr<std::unique_ptr<Memory>> AllocatePiece(int64_t size_bytes);
+  absl::StatusOr<std::unique_ptr<Memory>> AllocateAlone(int64_t size_bytes);
   // Pins host memory and tells its device address.
   absl::StatusOr<std::unique_ptr<Memory>> Register(absl::StatusOr<std::unique_ptr<Memory>> host);
 
   const int ordinal_;
+  const IpcDevice ipc_;
   Fence& fence_;
   cpu::Budget device_budget_;
   cpu::Budget host_budget_;

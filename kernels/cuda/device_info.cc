@@ -3,10 +3,12 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/ipc.h"
 #include "kernels/cuda/legality.h"
 
 namespace gemmd::kernels::cuda {
@@ -89,6 +91,9 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
   info.name = name;
   info.model = traits.model;
   info.architecture = absl::StrCat("sm_", traits.compute_major, traits.compute_minor);
+  absl::StatusOr<std::string> uuid = GpuUuid(traits.ordinal);
+  if (!uuid.ok()) return uuid.status();
+  info.gpu_uuid = *std::move(uuid);
   info.memory_bytes = memory_bytes;
   if (memory_bytes == 0) {
     const auto spared = static_cast<int64_t>(static_cast<double>(free_bytes) * kReserveShare);

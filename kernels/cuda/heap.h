@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/fence.h"
 #include "kernels/cuda/free_list.h"
 
@@ -40,6 +41,15 @@ class Heap {
   absl::StatusOr<std::byte*> Take(int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   // `bytes` as asked for. No work on the device may touch them any more.
   void Give(std::byte* address, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Bytes that `bytes` take up alone: whole blocks, as other processes map them.
+  static int64_t RoundedAlone(int64_t bytes) {
+    return (bytes + kDeviceSharedBlockBytes - 1) / kDeviceSharedBlockBytes *
+           kDeviceSharedBlockBytes;
+  }
+  // The same in an allocation that holds nothing else, whatever its size, and its end.
+  absl::StatusOr<std::byte*> TakeAlone(int64_t bytes) { return Allocate(RoundedAlone(bytes)); }
+  void GiveAlone(std::byte* address) { Free(address); }
 
  private:
   struct Slab {

@@ -24,6 +24,9 @@ class FakeMemory final : public kernels::Memory {
   absl::Status CopyIn(int64_t, absl::Span<const std::byte>) override { return absl::OkStatus(); }
   absl::Status CopyOut(int64_t, absl::Span<std::byte>) const override { return absl::OkStatus(); }
   int shared_fd() const override { return -1; }
+  absl::StatusOr<kernels::DeviceHandle> Share() const override {
+    return kernels::DeviceHandle{.handle = std::string(64, 'h'), .size_bytes = size_bytes()};
+  }
 
  private:
   std::vector<std::byte> bytes_;
@@ -114,6 +117,10 @@ class FakeBackend final : public kernels::Backend {
   }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> ImportShared(int, int64_t size) override {
     return std::make_unique<FakeMemory>(size, kernels::MemoryKind::kHostShared);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Memory>> ImportDevice(
+      const kernels::DeviceHandle& handle) override {
+    return std::make_unique<FakeMemory>(handle.size_bytes, kernels::MemoryKind::kDeviceImported);
   }
   absl::StatusOr<std::shared_ptr<const kernels::Program>> Compile(
       absl::Span<const kernels::Op> ops) override {
