@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -193,24 +194,42 @@ void CudaProgram::CopyOutputs(const std::byte* io, const Bindings& bindings) con
   }
 }
 
-absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::Prepare(SlotAddresses slots,
-                                                                         std::byte* scratch) const {
-  if (gemms_ == 0) {
+uint64_t CudaProgram::NextSerial() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+CudaProgram::Key CudaProgram::AddressesOf(SlotAddresses slots, std::byte* scratch) const {
+  Key key;
+  key.reserve(slots_needed_ + 1);
+  key.assign(slots.begin(), slots.begin() + slots_needed_);
+  if (scratch_bytes_ > 0) key.push_back(scratch);
+  return key;
+}
+
+GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
+  return {serial_, AddressesOf(slots, scratch)};
+}
+
+absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots,
+                                                      std::byte* scratch) const {
+  if (gemms_ == 0 && !capturable()) {
     static const auto& none = *new std::shared_ptr<const GemmLaunches>(new GemmLaunches);
-    return none;
+    return PreparedLaunches{none};
   }
-  Key key(slots.begin(), slots.begin() + slots_needed_);
-  key.push_back(scratch);
+  Key key = AddressesOf(slots, scratch);
   {
     absl::MutexLock lock(&mutex_);
-    if (const auto found = remembered_.find(key); found != remembered_.end()) return found->second;
+    if (const auto found = remembered_.find(key); found != remembered_.end()) {
+      return PreparedLaunches{found->second, /*again=*/true};
+    }
   }
   auto launches = MakeLaunches(slots, scratch);
-  if (!launches.ok()) return launches;
+  if (!launches.ok()) return launches.status();
   absl::MutexLock lock(&mutex_);
   if (remembered_.size() >= kMaxRemembered) remembered_.clear();
   remembered_.insert_or_assign(std::move(key), *launches);
-  return launches;
+  return PreparedLaunches{*std::move(launches)};
 }
 
 absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::MakeLaunches(

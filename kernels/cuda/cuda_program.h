@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm_op.h"
+#include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/op_args.h"
 #include "kernels/cuda/pool.h"
 
@@ -40,6 +41,11 @@ struct KernelSet {
 // The launches of a program's TMA kernels on certain memory, in order: tensor maps and grids.
 using GemmLaunches = std::vector<GemmLaunch>;
 
+struct PreparedLaunches {
+  std::shared_ptr<const GemmLaunches> gemms;
+  bool again = false;  // the program ran on this memory before, as far as it remembers
+};
+
 // Where one run takes place. Addresses are the device's.
 struct RunContext {
   SlotAddresses slots;
@@ -54,6 +60,8 @@ class CudaProgram final : public Program {
  public:
   // Bindings whose launches are remembered; one more forgets them all. A plan has a handful.
   static constexpr int kMaxRemembered = 16;
+  // Below this a graph's launch takes as long as those of the ops.
+  static constexpr int kFewestGraphOps = 4;
 
   // The contract of Backend::Compile.
   static absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops,
@@ -65,6 +73,10 @@ class CudaProgram final : public Program {
   // Long ops are timed one by one; between short ones an event would cost more than it tells, and
   // keep each from starting under the end of the one before it.
   bool timed() const { return timed_; }
+  // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
+  // so long that launching them is nothing, and a graph has no place for the events between them.
+  bool capturable() const { return !timed_ && steps_.size() >= kFewestGraphOps; }
+  uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
 
@@ -78,9 +90,11 @@ class CudaProgram final : public Program {
 
   // The launches for this memory, remembered from the last time or made. The program's device is
   // current. Queues nothing.
-  absl::StatusOr<std::shared_ptr<const GemmLaunches>> Prepare(SlotAddresses slots,
-                                                              std::byte* scratch) const
+  absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What a graph of it on this memory is known by. The slots were checked.
+  GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;
 
   // Queues op `index` behind the ones before it. The program's device is current.
   absl::Status LaunchStep(size_t index, const RunContext& context) const;
@@ -96,11 +110,13 @@ class CudaProgram final : public Program {
     int64_t io_bytes = 0;    // likewise
     bool by_engine = false;  // likewise: dense and large, so the copy engine moves it
   };
-  using Key = std::vector<const std::byte*>;  // the slots, then the scratch
+  using Key = std::vector<const std::byte*>;  // the slots, then the scratch if it is used
 
+  Key AddressesOf(SlotAddresses slots, std::byte* scratch) const;
   absl::Status AddTask(const Op& op, const KernelSet& kernels);
   void AddNeeds(Task& task);
   void PlanOverlaps();
+  static uint64_t NextSerial();
   absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                             Task& task);
   absl::StatusOr<std::shared_ptr<const GemmLaunches>> MakeLaunches(SlotAddresses slots,
@@ -108,6 +124,7 @@ class CudaProgram final : public Program {
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::Status LaunchMove(const Task& task, const RunContext& context) const;
 
+  const uint64_t serial_ = NextSerial();
   DeviceTraits device_;
   std::vector<Task> tasks_;
   std::vector<Step> steps_;

@@ -14,15 +14,17 @@ namespace {
 constexpr double kPolledSeconds = 500e-6;
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 constexpr int64_t kMinScratchBytes = 1 << 20;
+constexpr size_t kMostNodesOfAnOp = 4;  // quantize by tensor: clear, maximum, scales, values
 
 }  // namespace
 
-CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence)
-    : ordinal_(ordinal), pinned_(pinned), fence_(fence), events_(fence) {
+CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, Capture capture)
+    : ordinal_(ordinal), pinned_(pinned), fence_(fence), capture_(capture), events_(fence) {
   ready_ = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
-  if (ready_.ok()) {
+  for (cudaStream_t* stream : {&stream_, &side_}) {
+    if (!ready_.ok()) break;
     ready_ =
-        fence_.Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+        fence_.Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
   }
   thread_ = std::thread([this] { Harvest(); });
 }
@@ -35,11 +37,15 @@ CudaStream::~CudaStream() {
   thread_.join();
   if (stream_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
+  graphs_.Clear();
   if (scratch_ != nullptr) {
     fence_.Check(cudaFreeAsync(scratch_, stream_), "freeing scratch").IgnoreError();
   }
   fence_.Check(cudaStreamSynchronize(stream_), "ending a stream").IgnoreError();
-  fence_.Check(cudaStreamDestroy(stream_), "ending a stream").IgnoreError();
+  for (cudaStream_t stream : {stream_, side_}) {
+    if (stream == nullptr) continue;
+    fence_.Check(cudaStreamDestroy(stream), "ending a stream").IgnoreError();
+  }
 }
 
 void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) {
@@ -55,17 +61,78 @@ void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings binding
 }
 
 absl::Status CudaStream::Start(Flight& flight) {
+  const CudaProgram& code = flight.code();
   absl::Status status = fence_.status();
   if (status.ok()) status = ready_;
-  if (status.ok()) status = flight.code().CheckBindings(flight.bindings);
+  if (status.ok()) status = code.CheckBindings(flight.bindings);
   if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
-  if (status.ok()) status = Acquire(flight);
+  if (status.ok()) status = GrowScratch(code.scratch_bytes());
+  if (status.ok()) status = TakeEvents(flight);
+  std::shared_ptr<const GemmLaunches> gemms;
+  if (status.ok()) status = ChooseWay(flight, gemms);
   if (!status.ok()) return status;
-  const auto gemms = flight.code().Prepare(flight.bindings.slots, scratch_);
-  if (!gemms.ok()) return fence_.Check(gemms.status());
-  flight.code().CopyInputs(flight.bindings, flight.io.data());
+  code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  return Enqueue(flight, **gemms);
+  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *gemms);
+}
+
+absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const GemmLaunches>& gemms) {
+  const CudaProgram& code = flight.code();
+  bool capture = code.capturable();
+  GraphKey key;
+  if (capture) {
+    key = code.KeyOf(flight.bindings.slots, scratch_);
+    flight.graph = graphs_.Find(key);
+    if (flight.graph != nullptr && flight.graph->graph != nullptr) return absl::OkStatus();
+    capture = flight.graph == nullptr;
+    flight.graph.reset();
+  }
+  if (absl::Status status = TakeIo(flight); !status.ok()) return status;
+  absl::StatusOr<PreparedLaunches> prepared = code.Prepare(flight.bindings.slots, scratch_);
+  if (!prepared.ok()) return fence_.Check(prepared.status());
+  gemms = std::move(prepared->gemms);
+  // The first run on some memory may be the only one, and capturing takes as long as a few runs.
+  if (capture && prepared->again) MakeGraph(flight, *gemms, std::move(key));
+  return fence_.status();
+}
+
+void CudaStream::MakeGraph(Flight& flight, const GemmLaunches& gemms, GraphKey key) {
+  const CudaProgram& code = flight.code();
+  const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
+  if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
+  const auto queue = [&](cudaStream_t side) {
+    const RunContext context{flight.bindings.slots, gemms, scratch_, flight.io.data(), side};
+    absl::Status status;
+    for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
+      status = code.LaunchStep(i, context);
+    }
+    return status;
+  };
+  absl::StatusOr<std::unique_ptr<Graph>> graph = capture_(side_, queue);
+  const absl::Status status = graph.ok() ? (*graph)->Upload(stream_) : graph.status();
+  if (!status.ok()) {
+    fence_.Check(status).IgnoreError();
+    flight.way = LaunchWay::kCaptureFailed;
+    graphs_.Refuse(std::move(key), flight.program);
+    return;
+  }
+  flight.graph = std::make_shared<CachedGraph>();
+  flight.graph->graph = *std::move(graph);
+  flight.graph->io = std::move(flight.io);
+  flight.graph->io_bytes = code.io_bytes();
+  flight.graph->busy.store(true, std::memory_order_relaxed);
+  graphs_.Add(std::move(key), flight.program, flight.graph);
+}
+
+// The events stay outside of the graph: a graph's own would be one pair for all of its runs. On an
+// idle device the time between them counts the few microseconds that the launch takes the host.
+absl::Status CudaStream::LaunchGraph(Flight& flight) {
+  flight.way = LaunchWay::kGraph;
+  absl::Status status = Record(flight, 0);
+  if (status.ok()) {
+    status = fence_.Check(flight.graph->graph->Launch(stream_), "launching a graph");
+  }
+  return status.ok() ? Record(flight, 1) : status;
 }
 
 absl::Status CudaStream::GrowScratch(int64_t bytes) {
@@ -82,17 +149,17 @@ absl::Status CudaStream::GrowScratch(int64_t bytes) {
   return status;
 }
 
-absl::Status CudaStream::Acquire(Flight& flight) {
-  const CudaProgram& code = flight.code();
-  if (absl::Status status = GrowScratch(code.scratch_bytes()); !status.ok()) return status;
-  if (code.io_bytes() > 0) {
-    absl::StatusOr<PinnedBlock> io = pinned_.Take(code.io_bytes());
-    if (!io.ok()) return io.status();
-    flight.io = *std::move(io);
-  }
-  const size_t between = code.timed() ? code.steps().size() - 1 : 0;
-  flight.events.reserve(between + 2);
-  for (size_t i = 0; i < between + 2; ++i) {
+absl::Status CudaStream::TakeIo(Flight& flight) {
+  if (flight.code().io_bytes() == 0) return absl::OkStatus();
+  absl::StatusOr<PinnedBlock> io = pinned_.Take(flight.code().io_bytes());
+  if (io.ok()) flight.io = *std::move(io);
+  return io.status();
+}
+
+absl::Status CudaStream::TakeEvents(Flight& flight) {
+  const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
+  flight.events.reserve(count);
+  while (flight.events.size() < count) {
     const absl::StatusOr<cudaEvent_t> event = events_.Take();
     if (!event.ok()) return event.status();
     flight.events.push_back(*event);
@@ -100,19 +167,22 @@ absl::Status CudaStream::Acquire(Flight& flight) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::Enqueue(Flight& flight, const GemmLaunches& gemms) {
+absl::Status CudaStream::Record(Flight& flight, size_t event) {
+  return fence_.Check(cudaEventRecord(flight.events[event], stream_), "recording an event");
+}
+
+absl::Status CudaStream::LaunchOps(Flight& flight, const GemmLaunches& gemms) {
   const CudaProgram& code = flight.code();
-  const RunContext context{flight.bindings.slots, gemms, scratch_, flight.io.data(), stream_};
+  const RunContext context{flight.bindings.slots, gemms, scratch_, flight.io_data(), stream_};
   size_t event = 0;
-  const auto record = [&] {
-    return fence_.Check(cudaEventRecord(flight.events[event++], stream_), "recording an event");
-  };
-  absl::Status status = record();
+  absl::Status status = Record(flight, event++);
   for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
     status = fence_.Check(code.LaunchStep(i, context));
-    if (status.ok() && code.timed() && i + 1 < code.steps().size()) status = record();
+    if (status.ok() && code.timed() && i + 1 < code.steps().size()) {
+      status = Record(flight, event++);
+    }
   }
-  return status.ok() ? record() : status;
+  return status.ok() ? Record(flight, event) : status;
 }
 
 void CudaStream::Harvest() {
@@ -187,6 +257,7 @@ LaunchResult CudaStream::Finish(Flight& flight) {
   LaunchResult result;
   result.started = flight.launched;
   result.status = flight.status;
+  result.way = flight.way;
   if (flight.queued) {
     const absl::Status ended = AwaitEnd(flight);
     const absl::Time seen = absl::Now();
@@ -194,13 +265,20 @@ LaunchResult CudaStream::Finish(Flight& flight) {
     if (result.status.ok()) result.status = ReadTimes(flight, result);
     if (result.status.ok()) {
       result.started = std::max(flight.launched, seen - absl::Seconds(result.device_seconds));
-      flight.code().CopyOutputs(flight.io.data(), flight.bindings);
+      flight.code().CopyOutputs(flight.io_data(), flight.bindings);
     }
   }
+  Release(flight);
+  return result;
+}
+
+void CudaStream::Release(Flight& flight) {
   for (cudaEvent_t event : flight.events) events_.Give(event);
   flight.events.clear();
   flight.io = PinnedBlock();
-  return result;
+  if (flight.graph == nullptr) return;
+  flight.graph->busy.store(false, std::memory_order_release);
+  flight.graph.reset();
 }
 
 }  // namespace gemmd::kernels::cuda

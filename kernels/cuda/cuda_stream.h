@@ -3,6 +3,9 @@
 //   Launch (caller)     bytes of Writes to pinned memory -> event, kernels and copies, event ->
 //   queue harvest (thread)    waits for the last event -> bytes of Reads to the caller -> done
 //
+// A program that runs on memory it ran on before is recorded as a graph, and from then on its
+// kernels and copies are one call (graph.h). What runs once is launched op by op.
+//
 // Launch never waits for the device, and no work ever runs on the caller's thread.
 
 #ifndef GEMMD_KERNELS_CUDA_CUDA_STREAM_H_
@@ -23,20 +26,26 @@
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/fence.h"
+#include "kernels/cuda/graph.h"
+#include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/pinned.h"
 
 namespace gemmd::kernels::cuda {
 
 // Errors: a program that cannot be queued fails alone. A fatal error of the device fails it and
-// everything behind it with the fence's status.
+// everything behind it with the fence's status. What cannot be recorded is launched op by op, then
+// and later; LaunchResult::way tells.
 //
 // Times are the device's, by events. Ops of a program that is not timed() share its time in
 // proportion to their estimates. `started` is the moment the end was seen less the device's time.
 class CudaStream final : public Stream {
  public:
+  // Graph::Capture, or what a test puts in its place.
+  using Capture = absl::StatusOr<std::unique_ptr<Graph>> (*)(cudaStream_t side, Graph::Queue queue);
+
   // `pinned` and `fence` outlive the stream. When the device refuses a stream, every Launch fails
   // with its status.
-  CudaStream(int ordinal, PinnedPool& pinned, Fence& fence);
+  CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, Capture capture = Graph::Capture);
   ~CudaStream() override;
 
   void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
@@ -50,21 +59,32 @@ class CudaStream final : public Stream {
     absl::Time launched;
     absl::Status status;  // of the launch
     bool queued = false;  // something of it may be on the device
-    PinnedBlock io;
-    std::vector<cudaEvent_t> events;  // the start, the ends of ops if timed, the end
+    LaunchWay way = LaunchWay::kOps;
+    std::shared_ptr<CachedGraph> graph;  // that it runs as; null when op by op
+    PinnedBlock io;                      // unless it is the graph's
+    std::vector<cudaEvent_t> events;     // the start, the ends of ops if timed, the end
 
     const CudaProgram& code() const { return static_cast<const CudaProgram&>(*program); }
+    std::byte* io_data() const { return graph != nullptr ? graph->io.data() : io.data(); }
   };
 
   // On the caller's thread.
   absl::Status Start(Flight& flight);
-  absl::Status Acquire(Flight& flight);  // scratch, pinned memory, events: nothing is queued yet
-  absl::Status Enqueue(Flight& flight, const GemmLaunches& gemms);
+  absl::Status TakeIo(Flight& flight);
+  absl::Status TakeEvents(Flight& flight);
   absl::Status GrowScratch(int64_t bytes);
+  // Finds flight.graph, or makes it, or gets ready to go without: `gemms` then are its launches.
+  absl::Status ChooseWay(Flight& flight, std::shared_ptr<const GemmLaunches>& gemms);
+  // Makes flight.graph, with flight.io in it, or leaves both as they are.
+  void MakeGraph(Flight& flight, const GemmLaunches& gemms, GraphKey key);
+  absl::Status LaunchGraph(Flight& flight);
+  absl::Status LaunchOps(Flight& flight, const GemmLaunches& gemms);
+  absl::Status Record(Flight& flight, size_t event);
 
   // On the harvest thread.
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
+  void Release(Flight& flight);
   static cudaError_t AwaitEvent(cudaEvent_t event, double expected_seconds);
   absl::Status AwaitEnd(const Flight& flight);
   absl::Status ReadTimes(const Flight& flight, LaunchResult& result);
@@ -74,7 +94,12 @@ class CudaStream final : public Stream {
   Fence& fence_;
   absl::Status ready_;  // of stream_
   cudaStream_t stream_ = nullptr;
+  // Where graphs are recorded: by themselves, since the harvest thread may wait for stream_ at any
+  // time, which would spoil a recording there. Touched by Launch only.
+  cudaStream_t side_ = nullptr;
+  const Capture capture_;
   EventPool events_;
+  GraphCache graphs_;  // touched by Launch only
   // Written by one program after the other, in stream order; replaced in stream order too, so that
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;

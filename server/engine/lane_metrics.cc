@@ -7,6 +7,12 @@
 #include "prometheus/histogram.h"
 
 namespace gemmd::server {
+namespace {
+
+// In LaunchWay's order.
+constexpr std::array<const char*, kernels::kLaunchWays> kWays = {"ops", "graph", "capture_failed"};
+
+}  // namespace
 
 LaneMetrics::LaneMetrics(Metrics& metrics, std::string device)
     : metrics_(metrics),
@@ -19,6 +25,7 @@ LaneMetrics::LaneMetrics(Metrics& metrics, std::string device)
     queue_seconds_[i] = &metrics.QueueSeconds(device_, Name(static_cast<Priority>(i)));
     depth_[i] = &metrics.QueueDepth(device_, Name(static_cast<Priority>(i)));
   }
+  for (size_t i = 0; i < kWays.size(); ++i) launches_[i] = &metrics.Launches(device_, kWays[i]);
 }
 
 void LaneMetrics::Accepted() { programs_.Increment(); }
@@ -45,6 +52,7 @@ const LaneMetrics::StepCounters& LaneMetrics::Of(const kernels::Program::Step& s
 void LaneMetrics::Completed(const Job& job, const JobResult& result) {
   queue_seconds_[static_cast<int>(job.priority)]->Observe(result.queue_seconds);
   busy_seconds_.Increment(result.launch.device_seconds);
+  launches_[static_cast<size_t>(result.launch.way)]->Increment();
   const auto steps = job.program->steps();
   absl::MutexLock lock(&mutex_);
   auto& tenant = tenants_[job.tenant];

@@ -50,6 +50,7 @@ class LaneMetrics {
   prometheus::Gauge& programs_;
   prometheus::Histogram& launch_seconds_;
   prometheus::Counter& busy_seconds_;
+  std::array<prometheus::Counter*, kernels::kLaunchWays> launches_;
   absl::Mutex mutex_;
   // Keyed by the names' addresses: they belong to the backend and never move.
   absl::flat_hash_map<std::tuple<const char*, const char*, int, int>, StepCounters> steps_

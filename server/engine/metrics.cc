@@ -102,6 +102,9 @@ struct Metrics::Families {
       r, "gemmd_queue_seconds", "Seconds a program waited from acceptance to its launch.")};
   Histograms launch_seconds{
       NewHistograms(r, "gemmd_launch_seconds", "Seconds the host took to launch a program.")};
+  Counters launches{NewCounters(r, "gemmd_launches_total",
+                                "Programs run: op by op, as a graph, or op by op because "
+                                "recording the graph failed.")};
   Histograms device_seconds{
       NewHistograms(r, "gemmd_device_seconds", "Seconds of device time of an op, by kernel.")};
   Counters device_busy_seconds{NewCounters(r, "gemmd_device_busy_seconds_total",
@@ -179,6 +182,9 @@ Histogram& Metrics::QueueSeconds(std::string_view device, std::string_view prior
 }
 Histogram& Metrics::LaunchSeconds(std::string_view device) {
   return families_->launch_seconds.Get({{"device", Str(device)}}, TimeBuckets());
+}
+Counter& Metrics::Launches(std::string_view device, std::string_view way) {
+  return families_->launches.Get({{"device", Str(device)}, {"way", Str(way)}});
 }
 Histogram& Metrics::DeviceSeconds(std::string_view device, std::string_view kernel) {
   return families_->device_seconds.Get({{"device", Str(device)}, {"kernel", Str(kernel)}},

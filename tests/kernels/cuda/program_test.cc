@@ -122,6 +122,35 @@ TEST_F(ProgramTest, TimesLongOpsOnly) {
   EXPECT_FALSE(timed({FillOp{large, 1}}));  // the program's own time is the op's
 }
 
+TEST_F(ProgramTest, IsWorthAGraphWhenItHasManyShortOps) {
+  const TensorRef small = Dense(0, DType::kF32, MakeDims({64}));
+  const TensorRef large = Dense(0, DType::kF32, MakeDims({1 << 30}));
+  const auto capturable = [&](const TensorRef& tensor, int count) {
+    const auto program = *Compile(std::vector<Op>(count, FillOp{tensor, 1}));
+    return static_cast<const CudaProgram&>(*program).capturable();
+  };
+  EXPECT_FALSE(capturable(small, CudaProgram::kFewestGraphOps - 1));
+  EXPECT_TRUE(capturable(small, CudaProgram::kFewestGraphOps));
+  EXPECT_FALSE(capturable(large, CudaProgram::kFewestGraphOps));
+}
+
+TEST_F(ProgramTest, KnowsTheMemoryItRanOn) {
+  const std::vector<Op> ops(8, FillOp{Dense(1, DType::kF32, MakeDims({4})), 1});
+  const auto program = *Compile(ops);
+  const auto& code = static_cast<const CudaProgram&>(*program);
+  std::byte memory[3];
+  const std::vector<std::byte*> one = {&memory[0], &memory[1]}, two = {&memory[0], &memory[2]};
+  EXPECT_FALSE(code.Prepare(one, nullptr)->again);
+  EXPECT_FALSE(code.Prepare(two, nullptr)->again);
+  EXPECT_TRUE(code.Prepare(one, nullptr)->again);
+  EXPECT_TRUE(code.Prepare(one, &memory[1])->again);  // it uses no scratch
+  EXPECT_EQ(code.KeyOf(one, nullptr), code.KeyOf(one, &memory[1]));
+  EXPECT_FALSE(code.KeyOf(one, nullptr) == code.KeyOf(two, nullptr));
+  const auto same = *Compile(ops);
+  EXPECT_FALSE(static_cast<const CudaProgram&>(*same).KeyOf(one, nullptr) ==
+               code.KeyOf(one, nullptr));
+}
+
 TEST_F(ProgramTest, ChecksWhatIsBound) {
   const TensorRef tensor = Dense(1, DType::kF32, MakeDims({4}));
   const auto program = Compile({WriteOp{tensor, 0}});

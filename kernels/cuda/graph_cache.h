@@ -1,0 +1,94 @@
+// GraphCache: the graphs of one stream, by program and by the memory they run on.
+//
+// A program on other memory gets a graph of its own. The alternative, one graph a program whose
+// nodes are given the new addresses, costs about as much host time as launching op by op: every
+// node's arguments, tensor maps included, are set one call each, or recorded again and compared.
+// Plans alternate between a handful of bindings, and find each one's graph ready.
+
+#ifndef GEMMD_KERNELS_CUDA_GRAPH_CACHE_H_
+#define GEMMD_KERNELS_CUDA_GRAPH_CACHE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/graph.h"
+#include "kernels/cuda/pinned.h"
+
+namespace gemmd::kernels::cuda {
+
+// Everything that a graph's nodes depend on. Programs are told apart by number, not by address: one
+// that is gone may leave its address to the next.
+struct GraphKey {
+  uint64_t program = 0;                     // CudaProgram::serial
+  std::vector<const std::byte*> addresses;  // of the slots, and of the scratch
+  friend bool operator==(const GraphKey&, const GraphKey&) = default;
+};
+
+// A graph and the pinned memory its moves of inline bytes go through. Shared by the cache and by
+// the runs under way, so that being forgotten does not take it from under one.
+struct CachedGraph {
+  std::unique_ptr<Graph> graph;  // null: capturing failed, and is not tried again
+  PinnedBlock io;                // empty when the program moves none
+  int64_t io_bytes = 0;
+  // A run has filled or will read `io`; set by the launching thread, cleared by the harvesting one.
+  std::atomic<bool> busy{false};
+};
+
+// Thread-compatible: touched by Stream::Launch only, but for CachedGraph::busy.
+class GraphCache {
+ public:
+  // What all graphs together may hold: device memory of about 2 KiB a node, and pinned memory.
+  static constexpr int kMaxGraphs = 64;
+  static constexpr int64_t kMaxNodes = 32768;
+  static constexpr int64_t kMaxIoBytes = int64_t{64} << 20;
+  // A graph gives way only when it was not used for so many launches. Else plans that take turns on
+  // more memory than there is room for would each time capture what the next one has to forget,
+  // which takes longer than launching op by op.
+  static constexpr int64_t kYoung = 4 * kMaxGraphs;
+
+  // The graph of `key`, or null when there is none, or when it has inline bytes and all of its kind
+  // are busy. One with inline bytes is busy from now on. Counts as a launch.
+  std::shared_ptr<CachedGraph> Find(const GraphKey& key);
+
+  // Whether a graph of so many nodes and bytes may be added, after forgetting old ones if need be.
+  // Forgets those of programs that are gone.
+  bool MakeRoom(int64_t nodes, int64_t io_bytes);
+
+  // Adds what MakeRoom made room for. `program` is not kept alive.
+  void Add(GraphKey key, const std::shared_ptr<const Program>& program,
+           std::shared_ptr<CachedGraph> graph);
+
+  // Replaces the graphs of `key` by a note that it has none.
+  void Refuse(GraphKey key, const std::shared_ptr<const Program>& program);
+
+  void Clear();
+  int size() const { return static_cast<int>(entries_.size()); }
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    GraphKey key;
+    std::weak_ptr<const Program> program;
+    std::shared_ptr<CachedGraph> graph;
+    int64_t nodes;
+    int64_t used;  // the launch that used it last
+  };
+  using Entries = std::list<Entry>;
+
+  Entries::iterator Forget(Entries::iterator entry);
+  bool Fits(int64_t nodes, int64_t io_bytes) const;
+
+  Entries entries_;  // the longest unused first
+  int64_t nodes_ = 0;
+  int64_t io_bytes_ = 0;
+  int64_t launches_ = 0;
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_GRAPH_CACHE_H_

@@ -1,0 +1,303 @@
+// Programs that run again as graphs, on a device.
+
+#include <time.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_program.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/graph.h"
+#include "tests/kernels/cuda/device_buffer.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+constexpr int64_t kM = 32;
+constexpr int64_t kN = 512;  // and k
+constexpr int64_t kBytes = kM * kN * 2;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+absl::StatusOr<std::unique_ptr<Graph>> NoCapture(cudaStream_t, Graph::Queue) {
+  return absl::InternalError("not today");
+}
+
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Memory of one binding: x, its quantised values and their scales, the weights and theirs.
+struct Buffers {
+  explicit Buffers(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const auto bytes = [&](int64_t count) {
+      std::vector<std::byte> values(count);
+      for (std::byte& value : values) value = static_cast<std::byte>(random() & 0xb7);  // finite
+      return values;
+    };
+    const std::vector<float> ones(kN / 128 * kN / 128, 1.0f / 64);
+    std::vector<std::byte> scales(ones.size() * 4);
+    std::memcpy(scales.data(), ones.data(), scales.size());
+    memory.emplace_back(kBytes);
+    memory.emplace_back(kM * kN);
+    memory.emplace_back(kM * kN / 128 * 4);
+    memory.emplace_back(bytes(kN * kN));
+    memory.emplace_back(scales);
+    for (const DeviceBuffer& buffer : memory) slots.push_back(buffer.data());
+  }
+  std::vector<DeviceBuffer> memory;
+  std::vector<std::byte*> slots;
+};
+
+class GraphGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    GEMMD_REQUIRE_DEVICE();
+    GEMMD_ASSERT_CUDA(cudaSetDevice(0));
+    GemmPoolOptions options;
+    const auto device = TraitsOf(0);
+    ASSERT_TRUE(device.ok()) << device.status();
+    options.device = *device;
+    options.others.push_back(AnyGemmKernel());
+    kernels_.emplace(std::move(options));
+    kernels_->others = {"", "quantize", "convert", "copy", "fill", "write", "read"};
+    kernels_->memory_bytes_per_s = 4e12;
+  }
+
+  // x = x . w, `layers` times over.
+  static std::vector<Op> Layers(int layers) {
+    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
+    MatmulOp matmul;
+    matmul.a = {Dense(1, DType::kE4M3, MakeDims({kM, kN})), ScaleGranularity::kBlock1x128,
+                TensorRef{2, 0, DType::kF32, MakeDims({kM, kN / 128}), MakeDims({1, kM})}};
+    matmul.b = {Dense(3, DType::kE4M3, MakeDims({kN, kN})), ScaleGranularity::kBlock128x128,
+                Dense(4, DType::kF32, MakeDims({kN / 128, kN / 128}))};
+    matmul.d = x;
+    std::vector<Op> ops;
+    for (int i = 0; i < layers; ++i) {
+      ops.push_back(QuantizeOp{x, matmul.a.values, *matmul.a.scales, matmul.a.granularity});
+      ops.push_back(matmul);
+    }
+    return ops;
+  }
+  std::shared_ptr<const Program> Compile(const std::vector<Op>& ops) {
+    auto program = CudaProgram::Compile(ops, *kernels_);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return *std::move(program);
+  }
+  // With its input and its result inline.
+  std::shared_ptr<const Program> InlineLayers() {
+    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
+    std::vector<Op> ops = Layers(3);
+    ops.insert(ops.begin(), WriteOp{x, 0});
+    ops.push_back(ReadOp{x, 0});
+    return Compile(ops);
+  }
+
+  struct Inline {
+    explicit Inline(uint64_t seed) : in(kBytes), out(kBytes) {
+      std::mt19937_64 random(seed);
+      for (size_t i = 0; i < in.size(); ++i) {  // BF16 of magnitude 1 to 2
+        in[i] = i % 2 == 0 ? static_cast<std::byte>(random()) : std::byte{0x3f};
+        if (i % 2 == 0) in[i] |= std::byte{0x80};
+      }
+    }
+    Bindings Bind(const Buffers& buffers) { return {buffers.slots, {in}, {absl::MakeSpan(out)}}; }
+    std::vector<std::byte> in, out;
+  };
+
+  LaunchResult Run(CudaStream& stream, const std::shared_ptr<const Program>& program,
+                   Bindings bindings) {
+    absl::Notification done;
+    LaunchResult result;
+    stream.Launch(program, std::move(bindings), [&](LaunchResult r) {
+      result = std::move(r);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  }
+  // What a program that never ran before gives.
+  std::vector<std::byte> ByOps(CudaStream& stream, const Buffers& buffers, uint64_t seed) {
+    Inline data(seed);
+    const LaunchResult result = Run(stream, InlineLayers(), data.Bind(buffers));
+    EXPECT_EQ(result.way, LaunchWay::kOps);
+    return data.out;
+  }
+
+  Fence fence_{"cuda:0"};
+  PinnedPool pinned_{0, fence_};
+  std::optional<KernelSet> kernels_;
+};
+
+TEST_F(GraphGpuTest, RunsAsAGraphFromTheSecondRunOn) {
+  CudaStream stream(0, pinned_, fence_);
+  Buffers buffers(1);
+  const auto program = InlineLayers();
+  std::vector<LaunchWay> ways;
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    Inline data(seed);
+    const LaunchResult result = Run(stream, program, data.Bind(buffers));
+    ways.push_back(result.way);
+    EXPECT_GT(result.device_seconds, 0);
+    EXPECT_EQ(result.op_seconds.size(), program->steps().size());
+    EXPECT_TRUE(data.out == ByOps(stream, buffers, seed)) << "run " << seed;
+  }
+  EXPECT_THAT(ways, ElementsAre(LaunchWay::kOps, LaunchWay::kGraph, LaunchWay::kGraph,
+                                LaunchWay::kGraph, LaunchWay::kGraph));
+}
+
+TEST_F(GraphGpuTest, EveryBindingHasAGraphOfItsOwn) {
+  CudaStream stream(0, pinned_, fence_);
+  const auto program = InlineLayers();
+  std::vector<Buffers> bindings;
+  for (uint64_t i = 0; i < 3; ++i) bindings.emplace_back(i);
+  for (int round = 0; round < 4; ++round) {
+    for (size_t i = 0; i < bindings.size(); ++i) {
+      Inline data(100 * round + i);
+      const LaunchResult result = Run(stream, program, data.Bind(bindings[i]));
+      EXPECT_EQ(result.way, round == 0 ? LaunchWay::kOps : LaunchWay::kGraph);
+      EXPECT_TRUE(data.out == ByOps(stream, bindings[i], 100 * round + i)) << round << ", " << i;
+    }
+  }
+}
+
+TEST_F(GraphGpuTest, ManyRunsInFlightKeepTheirInlineBytesApart) {
+  constexpr int kRuns = 60;
+  std::vector<Inline> data;
+  std::vector<std::vector<std::byte>> expected;
+  std::vector<LaunchWay> ways;
+  std::vector<int> order;
+  Buffers buffers(1);
+  {
+    CudaStream stream(0, pinned_, fence_);
+    for (int i = 0; i < kRuns; ++i) {
+      data.emplace_back(i);
+      expected.push_back(ByOps(stream, buffers, i));
+    }
+    const auto program = InlineLayers();
+    Inline warm(0);
+    Run(stream, program, warm.Bind(buffers));
+    for (int i = 0; i < kRuns; ++i) {
+      stream.Launch(program, data[i].Bind(buffers), [&, i](LaunchResult result) {
+        EXPECT_TRUE(result.status.ok()) << result.status;
+        ways.push_back(result.way);
+        order.push_back(i);
+      });
+    }
+  }  // waits for what was launched
+  EXPECT_THAT(ways, Each(LaunchWay::kGraph));
+  for (int i = 0; i < kRuns; ++i) {
+    EXPECT_EQ(order[i], i);
+    EXPECT_TRUE(data[i].out == expected[i]) << "run " << i;
+  }
+}
+
+TEST_F(GraphGpuTest, OverlapsSurviveTheRecording) {
+  Buffers buffers(1);
+  const auto program = Compile(Layers(20));
+  const auto& code = static_cast<const CudaProgram&>(*program);
+  EXPECT_EQ(code.scratch_bytes(), 0);
+  const auto prepared = code.Prepare(buffers.slots, nullptr);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  cudaStream_t side;
+  GEMMD_ASSERT_CUDA(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  const auto graph = Graph::Capture(side, [&](cudaStream_t stream) {
+    absl::Status status;
+    for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
+      status = code.LaunchStep(i, {buffers.slots, *prepared->gemms, nullptr, nullptr, stream});
+    }
+    return status;
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ((*graph)->nodes(), 40);
+  EXPECT_EQ((*graph)->overlaps(), 39);
+  GEMMD_ASSERT_CUDA(cudaStreamDestroy(side));
+}
+
+TEST_F(GraphGpuTest, AFailedRecordingLeavesTheStreamUsable) {
+  Buffers buffers(1);
+  cudaStream_t side;
+  GEMMD_ASSERT_CUDA(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  const auto fill = [&](cudaStream_t stream) {
+    return ToStatus(cudaMemsetAsync(buffers.slots[0], 0, 16, stream), "memset");
+  };
+  EXPECT_EQ(Graph::Capture(side,
+                           [&](cudaStream_t stream) {
+                             fill(stream).IgnoreError();
+                             return absl::InvalidArgumentError("no");
+                           })
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(Graph::Capture(side, [&](cudaStream_t stream) {
+                 cudaStreamSynchronize(stream);  // spoils it
+                 return fill(stream);
+               }).ok());
+  cudaGetLastError();
+  const auto graph = Graph::Capture(side, fill);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ((*graph)->nodes(), 1);
+  GEMMD_ASSERT_CUDA((*graph)->Launch(side));
+  GEMMD_ASSERT_CUDA(cudaStreamSynchronize(side));
+  GEMMD_ASSERT_CUDA(cudaStreamDestroy(side));
+}
+
+TEST_F(GraphGpuTest, RunsOpByOpWhatCannotBeRecorded) {
+  CudaStream stream(0, pinned_, fence_, NoCapture);
+  Buffers buffers(1);
+  const auto program = InlineLayers();
+  std::vector<LaunchWay> ways;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    Inline data(seed);
+    ways.push_back(Run(stream, program, data.Bind(buffers)).way);
+    EXPECT_TRUE(data.out == ByOps(stream, buffers, seed)) << "run " << seed;
+  }
+  EXPECT_THAT(ways, ElementsAre(LaunchWay::kOps, LaunchWay::kCaptureFailed, LaunchWay::kOps,
+                                LaunchWay::kOps));
+}
+
+// 61 layers of four projections, each with its quantisation. Prints what the host pays.
+TEST_F(GraphGpuTest, APlanOf244MatmulsIsOneLaunch) {
+  CudaStream stream(0, pinned_, fence_);
+  Buffers buffers(1);
+  const auto program = Compile(Layers(244));
+  for (int run = 0; run < 4; ++run) {
+    const double before = ThreadSeconds();
+    absl::Notification done;
+    LaunchResult result;
+    stream.Launch(program, {buffers.slots, {}, {}}, [&](LaunchResult r) {
+      result = std::move(r);
+      done.Notify();
+    });
+    const double launch = ThreadSeconds() - before;
+    done.WaitForNotification();
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.way, run == 0 ? LaunchWay::kOps : LaunchWay::kGraph);
+    std::printf("run %d, %s: %.0f us of host time to launch, %.0f us on the device\n", run,
+                run == 0   ? "op by op"
+                : run == 1 ? "recorded"
+                           : "replayed",
+                launch * 1e6, result.device_seconds * 1e6);
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
