@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -31,13 +32,18 @@ struct BufferSpec {
   std::string label;
 };
 
+// A client's memory to wrap, instead of an allocation.
+struct BufferImport {
+  int fd = -1;                                    // kHostShared: its memfd
+  const kernels::DeviceHandle* device = nullptr;  // kDeviceImported
+};
+
 class Buffer {
  public:
-  // Charges the tenant, then allocates. `import_fd` >= 0 wraps a client's memfd instead. Nothing is
-  // left on failure.
+  // Charges the tenant, then allocates, or wraps what `import` gives. Nothing is left on failure.
   static absl::StatusOr<std::shared_ptr<Buffer>> Create(Tenant& tenant, Device& device,
                                                         BufferSpec spec, absl::Time now,
-                                                        int import_fd = -1);
+                                                        const BufferImport& import = {});
   ~Buffer();
 
   const BufferSpec& spec() const { return spec_; }
@@ -60,6 +66,9 @@ class Buffer {
   };
   UploadState upload() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Lets go of `token` once the memory is freed or unmapped, and not before.
+  void HoldUntilFreed(std::shared_ptr<void> token) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   Buffer(Device& device, BufferSpec spec, absl::Time now);
 
@@ -71,6 +80,7 @@ class Buffer {
   std::atomic<bool> published_{false};
   mutable absl::Mutex mutex_;
   UploadState upload_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<void>> held_ ABSL_GUARDED_BY(mutex_);
 };
 
 using BufferLease = std::shared_ptr<Buffer>;

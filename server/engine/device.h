@@ -3,6 +3,7 @@
 #ifndef GEMMD_SERVER_ENGINE_DEVICE_H_
 #define GEMMD_SERVER_ENGINE_DEVICE_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -27,7 +28,7 @@ class Device {
   kernels::Backend& backend() { return *backend_; }
   Lane& lane() { return lane_; }
 
-  // Kept by Buffer.
+  // Kept by Buffer. Imported device memory is counted, but is none of what the device can give.
   void AddBuffer(kernels::MemoryKind kind, int64_t bytes);
   void RemoveBuffer(kernels::MemoryKind kind, int64_t bytes);
   int64_t buffers() const { return buffers_.load(std::memory_order_relaxed); }
@@ -38,8 +39,8 @@ class Device {
 
   std::unique_ptr<kernels::Backend> backend_;
   prometheus::Gauge& buffers_gauge_;
-  prometheus::Gauge& device_bytes_gauge_;
-  prometheus::Gauge& shared_bytes_gauge_;
+  // By MemoryKind.
+  const std::array<prometheus::Gauge*, 4> bytes_gauges_;
   std::atomic<int64_t> buffers_{0};
   std::atomic<int64_t> used_bytes_{0};
   Lane lane_;  // last: its stream ends before the backend does

@@ -26,6 +26,13 @@ absl::Status PublishedBuffers::Publish(const Tenant& tenant, std::string_view na
                           "an upload to this buffer is under way; publish it when that is done"),
                       reason::kUploadBusy);
   }
+  if (ref.buffer->spec().kind == kernels::MemoryKind::kDeviceImported) {
+    return WithReason(
+        absl::FailedPreconditionError(
+            "the buffer is imported: its memory goes with the process that owns it, a name would "
+            "outlive that; copy it into a buffer of the server's and publish that"),
+        reason::kNotShared);
+  }
   absl::MutexLock lock(&mutex_);
   if (auto named = names_.find(ref.buffer.get()); named != names_.end() || ref.found) {
     return WithReason(absl::FailedPreconditionError(absl::StrCat(

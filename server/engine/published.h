@@ -21,7 +21,7 @@ namespace gemmd::server {
 class PublishedBuffers {
  public:
   // ALREADY_EXISTS when the tenant uses the name; FAILED_PRECONDITION for a found buffer (it has a
-  // name already) or one that an upload is writing.
+  // name already), one that an upload is writing, or imported device memory.
   absl::Status Publish(const Tenant& tenant, std::string_view name, const BufferRef& ref);
   absl::StatusOr<BufferLease> Find(const Tenant& tenant, std::string_view name) const;
   absl::Status Unpublish(const Tenant& tenant, std::string_view name);

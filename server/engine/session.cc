@@ -132,7 +132,8 @@ absl::StatusOr<BufferRef> Session::FindBuffer(const Handle& handle) const {
   return it->second.ref;
 }
 
-absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles) {
+absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
+                                               std::shared_ptr<void> until_unmapped) {
   std::vector<BufferRef> freed;  // destroyed after the lock is let go
   int64_t bytes = 0;
   {
@@ -149,6 +150,9 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles)
   }
   for (BufferRef& ref : freed) {
     if (ref.buffer.use_count() == 1) bytes += ref.buffer->spec().size_bytes;
+    if (ref.buffer->spec().kind == kernels::MemoryKind::kDeviceImported) {
+      ref.buffer->HoldUntilFreed(until_unmapped);
+    }
   }
   return bytes;
 }

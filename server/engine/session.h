@@ -71,8 +71,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // A found buffer's handle counts as a buffer of the tenant: handles too must be bounded.
   absl::StatusOr<Handle> AddBuffer(BufferRef ref) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<BufferRef> FindBuffer(const Handle& handle) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // All or none. Returns the bytes that no other handle keeps.
-  absl::StatusOr<int64_t> DeleteBuffers(absl::Span<const Handle> handles)
+  // All or none. Returns the bytes that no other handle keeps. Imported device memory keeps
+  // `until_unmapped` for as long as it is mapped here: its owner must not free it before.
+  absl::StatusOr<int64_t> DeleteBuffers(absl::Span<const Handle> handles,
+                                        std::shared_ptr<void> until_unmapped = nullptr)
       ABSL_LOCKS_EXCLUDED(mutex_);
   struct NamedBuffer {
     Handle handle;

@@ -16,6 +16,11 @@ static_assert(v1::DTYPE_I8 == static_cast<int>(kernels::DType::kI8) + 1);
 static_assert(v1::DType_ARRAYSIZE == kernels::kDTypes.size() + 1);
 static_assert(v1::SCALE_GRANULARITY_BLOCK_128X128 ==
               static_cast<int>(kernels::ScaleGranularity::kBlock128x128));
+static_assert(v1::MEMORY_KIND_HOST_SHARED == static_cast<int>(kernels::MemoryKind::kHostShared));
+static_assert(v1::MEMORY_KIND_DEVICE_SHARED ==
+              static_cast<int>(kernels::MemoryKind::kDeviceShared));
+static_assert(v1::MEMORY_KIND_DEVICE_IMPORTED ==
+              static_cast<int>(kernels::MemoryKind::kDeviceImported));
 static_assert(v1::ACTIVATION_RELU == static_cast<int>(kernels::Activation::kRelu));
 
 absl::StatusOr<Handle> ConvertHandle(std::string_view bytes, std::string_view field) {
@@ -161,6 +166,10 @@ absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,
   }
   return spec;
 }
+
+kernels::MemoryKind Convert(v1::MemoryKind kind) { return static_cast<kernels::MemoryKind>(kind); }
+
+v1::MemoryKind ToProto(kernels::MemoryKind kind) { return static_cast<v1::MemoryKind>(kind); }
 
 v1::DType ToProto(kernels::DType dtype) {
   return static_cast<v1::DType>(static_cast<int>(dtype) + 1);

@@ -40,7 +40,11 @@ absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,
                                        const google::protobuf::RepeatedField<int64_t>& shape,
                                        int64_t size_bytes);
 
+// Of a kind that v1::MemoryKind_IsValid knows.
+kernels::MemoryKind Convert(v1::MemoryKind kind);
+
 v1::DType ToProto(kernels::DType dtype);
+v1::MemoryKind ToProto(kernels::MemoryKind kind);
 v1::ChoiceReason ToProto(kernels::ChoiceReason reason);
 google::protobuf::Timestamp ToProto(absl::Time time);
 google::protobuf::Duration ToProto(absl::Duration duration);

@@ -60,6 +60,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       proto->set_queued_device_seconds(stats.queued_seconds);
       proto->set_busy_seconds(stats.busy_seconds);
       proto->set_programs(stats.completed);
+      proto->set_gpu_uuid(info.gpu_uuid);
     }
     return absl::OkStatus();
   });
