@@ -17,7 +17,7 @@ RUN cmake --preset cpu -DGEMMD_TESTS=OFF \
 FROM debian:12-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libgrpc++1.51 libprotobuf32 libabsl20220623 libopenblas0-pthread \
-      libisal2 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 \
+      libisal2 libprometheus-cpp-core1.0 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 8470 --home-dir /run/gemmd --create-home gemmd
 COPY --from=build /opt/gemmd /usr/local

@@ -206,6 +206,25 @@ TEST(MetricsServerTest, OtherPathsHoldNothing) {
   }
 }
 
+TEST(MetricsServerTest, ServesAfterPeersThatSayNothing) {
+  Metrics metrics("1");
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (int i = 0; i < 20; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    if (i % 2 == 0) {
+      EXPECT_EQ(write(fd, "GET", 3), 3);
+    }
+    close(fd);
+  }
+  EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
+}
+
 TEST(MetricsServerTest, PortInUseIsUnavailable) {
   Metrics metrics("1");
   const auto first = MetricsServer::Start("127.0.0.1:0", metrics);
