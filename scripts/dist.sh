@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Gathers what a bare GPU machine needs to measure and test the kernels: gemm_bench, the tests named
-# *_gpu_test, and the shared libraries they use, stripped, in a tree that runs from anywhere.
+# Gathers what a bare GPU machine needs to measure, test and serve: gemm_bench, the tests named *_gpu_test, and, where
+# they are built, gemmd, gemmctl and the end-to-end tests, with the shared libraries they use, stripped, in a tree that
+# runs from anywhere; and the same as one archive.
 #
-#   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist
+#   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist, beside it build/dist.tar.xz
 #   build/dist/bin/gemm_bench --help
 #
 # The target brings glibc, libstdc++ and libgcc at least as new as this machine's, and the NVIDIA
@@ -11,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/cuda}
 out=${2:-build/dist}
-max_mib=40  # what still travels quickly
+max_mib=40  # of the archive: what still travels quickly
 
 fail() {
   echo "dist.sh: $*" >&2
@@ -29,7 +30,12 @@ is_system() {
 
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
-mapfile -t programs < <(echo "$bench"; find "$build/tests" -type f -perm -u+x -name '*_gpu_test' 2>/dev/null | sort)
+programs=("$bench")
+for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client"; do
+  [ -x "$program" ] && programs+=("$program")
+done
+mapfile -t tests < <(find "$build/tests" -type f -perm -u+x \( -name '*_gpu_test' -o -name 'e2e_*_test' \) | sort)
+programs+=("${tests[@]}")
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
@@ -49,12 +55,20 @@ if [ -n "$(ls "$out/lib")" ]; then
   strip --strip-unneeded "$out"/lib/*
 fi
 
-# Without it the libraries beside a program would not be found. An RPATH, unlike a RUNPATH, also
-# holds for what the libraries themselves need.
 for program in "$out"/bin/*; do
+  # Without it the libraries beside a program would not be found. An RPATH, unlike a RUNPATH, also
+  # holds for what the libraries themselves need.
   readelf -d "$program" | grep -Eq '\(RPATH\).*\$ORIGIN/\.\./lib' ||
     fail "$program has no RPATH \$ORIGIN/../lib; see gemmd_relocatable in cmake/targets.cmake"
+  # The loader's own word for where each library comes from: a tree that leans on this machine's would fail there.
+  while read -r name _ path _; do
+    is_system "$name" || [ ! -f "$path" ] || [ "$(realpath "$path")" = "$(realpath "$out")/lib/$name" ] ||
+      fail "$program takes $name from $path and not from the tree"
+  done < <(env -i ldd "$program" | grep '=>')
 done
-mib=$(du -sm "$out" | cut -f1)
-[ "$mib" -le "$max_mib" ] || fail "$out has $mib MiB, more than $max_mib"
-echo "$out: $(ls "$out/bin" | tr '\n' ' ')and $(ls "$out/lib" | wc -l) libraries, $mib MiB"
+archive=$out.tar.xz
+tar -C "$(dirname "$out")" -c "$(basename "$out")" | xz -6 -T0 >"$archive"
+mib=$(($(stat -c %s "$archive") / 1048576 + 1))
+[ "$mib" -le "$max_mib" ] || fail "$archive has $mib MiB, more than $max_mib"
+echo "$out: $(ls "$out/bin" | tr '\n' ' ')and $(ls "$out/lib" | wc -l) libraries, $(du -sm "$out" | cut -f1) MiB," \
+  "$mib MiB as $archive"

@@ -19,6 +19,18 @@ Process StartDaemon(const TempDir& dir, const std::string& config) {
 
 }  // namespace
 
+std::string TestDevice() {
+  const char* device = std::getenv("GEMMD_TEST_DEVICE");
+  return device == nullptr ? "cpu:0" : device;
+}
+
+std::string DeviceEntry(int threads) {
+  const std::string device = TestDevice();
+  const bool has_threads = device.rfind("cpu:", 0) == 0;
+  return "devices { name: \"" + device + "\" memory_bytes: 1073741824 " +
+         (has_threads ? "threads: " + std::to_string(threads) : "") + " }";
+}
+
 Daemon::Daemon(const DaemonOptions& options)
     : options_(options), process_(StartDaemon(dir_, ConfigText(options.config))) {
   const std::string ready = dir_.File("ready");

@@ -16,6 +16,11 @@
 
 namespace gemmd::e2e {
 
+// What the daemons under test run on: "cpu:0", or what GEMMD_TEST_DEVICE names ("cuda:0").
+std::string TestDevice();
+// It as a config's entry, with 1 GiB for buffers; `threads` are a CPU's.
+std::string DeviceEntry(int threads = 2);
+
 struct DaemonOptions {
   // Textproto added to the fixture's own, which has a Unix and a TCP listener of the tenant
   // "default", metrics on a free port, and what the fields below say.
@@ -24,7 +29,7 @@ struct DaemonOptions {
   std::vector<std::string> tenants = {};
   // Short: every test that stops a daemon waits for the notice.
   std::string drain = "drain { notice_ms: 50 limit_ms: 20000 }";
-  std::string devices = "devices { name: \"cpu:0\" threads: 2 memory_bytes: 1073741824 }";
+  std::string devices = DeviceEntry();
 };
 
 class Daemon {

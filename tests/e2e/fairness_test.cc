@@ -65,14 +65,12 @@ std::pair<double, double> Shares(const Daemon& daemon, const std::string& first,
   return {used(end, first) - used(begin, first), used(end, second) - used(begin, second)};
 }
 
-constexpr char kOneThread[] = "devices { name: \"cpu:0\" threads: 1 memory_bytes: 1073741824 }";
-
 TEST(FairnessTest, TwentyTimesLargerProgramsGetTheSameTime) {
   Daemon daemon(
       {.config =
            "tenants { name: \"default\" } tenants { name: \"small\" } tenants { name: \"large\" }",
        .tenants = {"small", "large"},
-       .devices = kOneThread});
+       .devices = DeviceEntry(/*threads=*/1)});
   Load small(daemon, "small", 1);
   Load large(daemon, "large", 20);
   const auto [small_seconds, large_seconds] = Shares(daemon, "small", "large");
@@ -84,7 +82,7 @@ TEST(FairnessTest, WeightsAreKept) {
   Daemon daemon({.config = "tenants { name: \"default\" } tenants { name: \"one\" } tenants { "
                            "name: \"three\" weight: 3 }",
                  .tenants = {"one", "three"},
-                 .devices = kOneThread});
+                 .devices = DeviceEntry(/*threads=*/1)});
   Load one(daemon, "one", 1);
   Load three(daemon, "three", 1);
   const auto [one_seconds, three_seconds] = Shares(daemon, "one", "three");

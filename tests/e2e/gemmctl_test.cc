@@ -107,9 +107,9 @@ TEST_F(GemmctlTest, UploadFindDownloadUnpublish) {
 }
 
 TEST_F(GemmctlTest, LooksAround) {
-  EXPECT_THAT(Ctl({"info"}).out, AllOf(HasSubstr("cpu:0"), HasSubstr("default")));
+  EXPECT_THAT(Ctl({"info"}).out, AllOf(HasSubstr(TestDevice()), HasSubstr("default")));
   EXPECT_EQ(CtlJson({"health"})["serving"], true);
-  EXPECT_EQ(CtlJson({"health", "cpu:0"})["serving"], true);
+  EXPECT_EQ(CtlJson({"health", TestDevice()})["serving"], true);
   EXPECT_GT(CtlJson({"kernels"})["kernels"].size(), 1u);
   EXPECT_THAT(
       Ctl({"explain", "--m", "64", "--n", "4096", "--k", "7168", "--quantize", "fp8-block"}).out,
@@ -160,7 +160,8 @@ TEST(GemmctlAloneTest, ChecksAConfig) {
   WriteFile(dir.File("good"), "listeners { address: \"unix-abstract:x\" }");
   WriteFile(dir.File("bad"), "listeners { address: \"unix-abstract:x\" } colour: 3");
   const auto check = [&](const std::string& name) {
-    return RunToEnd({GEMMCTL_PATH, "config", "check", dir.File(name), "--gemmd", GEMMD_PATH});
+    return RunToEnd(
+        {GEMMCTL_PATH, "config", "check", dir.File(name), "--gemmd", FindProgram(GEMMD_PATH)});
   };
   EXPECT_EQ(check("good").status, 0);
   const Finished bad = check("bad");

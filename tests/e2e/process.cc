@@ -54,6 +54,7 @@ Process Process::Start(const std::vector<std::string>& argv, const std::string& 
   process.err_path_ = dir + "/stderr." + suffix;
   const int out = OpenFor(process.out_path_);
   const int err = OpenFor(process.err_path_);
+  const std::string program = FindProgram(argv[0]);
   std::vector<char*> args;
   for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
   args.push_back(nullptr);
@@ -68,7 +69,7 @@ Process Process::Start(const std::vector<std::string>& argv, const std::string& 
     dup2(null, 0);
     dup2(out, 1);
     dup2(err, 2);
-    execv(args[0], args.data());
+    execv(program.c_str(), args.data());
     _exit(127);
   }
   close(out);
@@ -121,6 +122,13 @@ Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout) 
   finished.out = process.out();
   finished.err = process.err();
   return finished;
+}
+
+std::string FindProgram(const std::string& built) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path beside = self.parent_path() / std::filesystem::path(built).filename();
+  return !error && std::filesystem::exists(beside, error) ? beside.string() : built;
 }
 
 std::string ReadFile(const std::string& path) {

@@ -34,7 +34,8 @@ class TempDir {
 // Killed and reaped on destruction if it still runs; also killed by the kernel if the test dies.
 class Process {
  public:
-  // Output goes to `dir`/stdout.N and stderr.N. Ends the test program if it cannot be started.
+  // argv[0] by FindProgram. Output goes to `dir`/stdout.N and stderr.N. Ends the test program if it
+  // cannot be started.
   static Process Start(const std::vector<std::string>& argv, const std::string& dir);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) = delete;
@@ -65,6 +66,10 @@ struct Finished {
   std::string err;
 };
 Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout = absl::Seconds(60));
+
+// The program of that name beside this one, as in a tree of scripts/dist.sh, else where it was
+// built.
+std::string FindProgram(const std::string& built);
 
 std::string ReadFile(const std::string& path);  // "" when it does not exist
 void WriteFile(const std::string& path, const std::string& text);

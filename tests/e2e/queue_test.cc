@@ -115,7 +115,7 @@ TEST_F(QueueTest, EveryBatchReportsItsOps) {
   const client::Result result = Must(Must(queue.Submit(ops)).Wait());
   const v1::ProgramReport& report = result.report();
   ASSERT_EQ(report.ops_size(), 3);
-  EXPECT_EQ(report.device(), "cpu:0");
+  EXPECT_EQ(report.device(), TestDevice());
   EXPECT_EQ(report.ops(1).op(), "matmul");
   EXPECT_FALSE(report.ops(1).kernel().empty());
   EXPECT_EQ(report.ops(1).flops(), 2.0 * 64 * 64 * 64);

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# The daemon on a GPU machine without a compiler: starts it from a tree of scripts/dist.sh, checks what it answers, then
+# measures what serving costs. Builds nothing; ends within five minutes, and ends the daemon it started.
+#
+#   scripts/serving.sh DIST OUT [DEVICE]     DIST: the tree; OUT: a folder for results; DEVICE: cuda:0
+#   scripts/serving.sh DIST OUT cpu:0 quick  the same on any machine, smaller
+#
+# Leaves in OUT: smoke.log, gemmd.log. Exit status 1 when a check fails; a figure that falls short is only shown.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+bin=$(cd "$1/bin" && pwd)
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+device=${3:-cuda:0}
+dir=$(mktemp -d)
+daemon=
+status=0
+
+finish() {
+  code=$?
+  trap - EXIT
+  if [ -n "$daemon" ] && kill -0 "$daemon" 2>/dev/null; then kill -KILL "$daemon"; fi
+  rm -rf "$dir"
+  exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
+keep() { "$@" || { echo "serving.sh: exit $? of: $(basename "$1") ${*:2}"; status=1; }; }
+ctl() { timeout "${limit:-30}" "$bin/gemmctl" "$@" --server "unix:$dir/gemmd.sock"; }
+
+# A float32 .npy of random finite values: bytes of 0x3c to 0x3f and 0xbc to 0xbf alone make magnitudes of 2^-7 to 2,
+# wherever in a number they stand.
+random_npy() {
+  local header
+  printf -v header "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" "$1" "$2"
+  printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "$header"
+  LC_ALL=C tr -dc '\074-\077\274-\277' </dev/urandom | head -c $(($1 * $2 * 4))
+}
+
+config() {
+  cat <<CONFIG
+listeners { address: "unix:$dir/gemmd.sock" }
+listeners { address: "127.0.0.1:0" }
+listeners { address: "unix:$dir/small.sock" tenant: "small" }
+listeners { address: "unix:$dir/large.sock" tenant: "large" }
+tenants { name: "default" }
+tenants { name: "small" }
+tenants { name: "large" }
+devices { name: "$device" $1 }
+metrics { address: "127.0.0.1:0" }
+drain { notice_ms: 100 limit_ms: 20000 }
+CONFIG
+}
+
+# Waits until it serves; false when it ends before, or is not there after a minute.
+start_daemon() {
+  rm -f "$dir/ready"
+  config "$1" >"$dir/gemmd.textproto"
+  "$bin/gemmd" --config "$dir/gemmd.textproto" --ready-file "$dir/ready" 2>"$out/gemmd.log" &
+  daemon=$!
+  for _ in $(seq 600); do
+    [ -f "$dir/ready" ] && return 0
+    kill -0 "$daemon" 2>/dev/null || return 1
+    sleep 0.1
+  done
+  return 1
+}
+
+step "start on $device"
+table=$root/deploy/tuning/h200.json
+if [[ $device == cuda:* ]] && start_daemon "tuning_table: \"$table\""; then
+  echo "kernels chosen by $(basename "$table")"
+else
+  # A table of other kernels or of another GPU is refused: the cost model chooses then.
+  [[ $device == cuda:* ]] && tail -n 2 "$out/gemmd.log"
+  [ -n "$daemon" ] && { kill -KILL "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null; }
+  start_daemon "" || { tail -n 20 "$out/gemmd.log"; echo "serving.sh: gemmd does not start"; exit 1; }
+  echo "kernels chosen by the cost model"
+fi
+
+step "smoke"
+random_npy 640 7168 >"$dir/a.npy"
+random_npy 7168 1024 >"$dir/b.npy"
+{
+  keep ctl info
+  keep ctl kernels
+  keep ctl explain --m 64 --n 4096 --k 7168 --quantize fp8-block --out-dtype bf16
+  for quantize in fp8-block none; do
+    keep ctl matmul "$dir/a.npy" "$dir/b.npy" -o "$dir/d.npy" --quantize "$quantize" --verify
+  done
+} >"$out/smoke.log" 2>&1
+head -n 12 "$out/smoke.log"
+grep -iE 'verif|relative error|serving.sh:' "$out/smoke.log"
+
+step "end-to-end tests on $device"
+run_e2e() {
+  [ -x "$bin/$1" ] || return 0
+  if GEMMD_TEST_DEVICE=$device timeout "$2" "$bin/$1" --gtest_brief=1 --gtest_filter="$3" >"$out/$1.log" 2>&1; then
+    echo "$1: $(tail -n 1 "$out/$1.log")"
+  else
+    echo "$1: exit $?"
+    grep -E 'FAILED|Failure|does not serve' -A 6 "$out/$1.log" | tail -n 30
+    status=1
+  fi
+}
+run_e2e e2e_execute_test 40 '*'
+run_e2e e2e_queue_test 40 '*'
+run_e2e e2e_contract_test 90 '*execute*:-*RandomShapes*'
+
+step "drain"
+kill -TERM "$daemon"
+for _ in $(seq 300); do
+  kill -0 "$daemon" 2>/dev/null || break
+  sleep 0.1
+done
+wait "$daemon"
+code=$?
+daemon=
+echo "gemmd exited with $code"
+[ "$code" -eq 0 ] || status=1
+exit "$status"
