@@ -33,14 +33,14 @@ void PrintBuffers(const std::vector<v1::Buffer>& buffers, Output& out) {
       {"buffer", "name", "device", "memory", "dtype", "shape", "bytes", "created", "label"}};
   for (const v1::Buffer& buffer : buffers) {
     const std::string dtype(client::Name(static_cast<client::DType>(buffer.dtype())));
-    const bool shared = buffer.memory_kind() == v1::MEMORY_KIND_HOST_SHARED;
+    const std::string memory(client::Name(static_cast<client::MemoryKind>(buffer.memory_kind())));
     const std::string created =
         TimeText(buffer.create_time().seconds(), buffer.create_time().nanos());
     const std::vector<int64_t> shape(buffer.shape().begin(), buffer.shape().end());
     document["buffers"].push_back({{"id", HandleText(buffer.buffer_id())},
                                    {"published_name", buffer.published_name()},
                                    {"device", buffer.device()},
-                                   {"memory_kind", shared ? "host_shared" : "device"},
+                                   {"memory_kind", memory},
                                    {"dtype", dtype},
                                    {"shape", shape},
                                    {"size_bytes", buffer.size_bytes()},
@@ -48,8 +48,7 @@ void PrintBuffers(const std::vector<v1::Buffer>& buffers, Output& out) {
                                    {"create_time", created},
                                    {"label", buffer.label()}});
     rows.push_back({HandleText(buffer.buffer_id()), buffer.published_name(), buffer.device(),
-                    shared ? "shared" : "device", dtype,
-                    absl::StrCat("[", absl::StrJoin(shape, ", "), "]"),
+                    memory, dtype, absl::StrCat("[", absl::StrJoin(shape, ", "), "]"),
                     HumanBytes(static_cast<double>(buffer.size_bytes())), created, buffer.label()});
   }
   out.Result(document, Table(rows));

@@ -23,6 +23,7 @@ Json DeviceJson(const v1::Device& device) {
   return {{"name", device.name()},
           {"model", device.model()},
           {"architecture", device.architecture()},
+          {"gpu_uuid", device.gpu_uuid()},
           {"state", std::string(StateName(device.state()))},
           {"memory_bytes", device.memory_bytes()},
           {"used_bytes", device.used_bytes()},

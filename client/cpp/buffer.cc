@@ -100,6 +100,16 @@ absl::StatusOr<absl::string_view> Buffer::MapReadOnly() const {
   return absl::string_view(memory->data(), memory->size());
 }
 
+absl::StatusOr<DeviceMemory> Buffer::ShareDevice() const {
+  if (!state_) return NoBuffer();
+  if (state_->memory_kind != MemoryKind::kDeviceShared) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("only a kDeviceShared buffer is mapped by CUDA IPC; this one is ",
+                     Name(state_->memory_kind)));
+  }
+  return FetchDeviceMemory(*state_->session, state_->id);
+}
+
 absl::Status Buffer::Delete(const CallOptions& options) {
   if (!state_) return NoBuffer();
   const std::unique_ptr<State> state = std::move(state_);
@@ -163,8 +173,7 @@ absl::StatusOr<Buffer> MakeBuffer(std::shared_ptr<SessionCore> session, const v1
 
 void SetReadOnly(Buffer& buffer) { buffer.state_->read_only = true; }
 
-absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
-                                         int64_t size_bytes, bool writable) {
+absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable) {
   const absl::StatusOr<std::string> here = session.client().ShareSocket();
   if (!here.ok()) return here.status();
   v1::ExportBufferRequest request;
@@ -177,7 +186,12 @@ absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handl
         return session.connection().buffers.ExportBuffer(&context, request, &response);
       });
   if (!exported.ok()) return exported;
-  const absl::StatusOr<int> fd = FetchDescriptor(response.share_socket(), response.token());
+  return FetchDescriptor(response.share_socket(), response.token());
+}
+
+absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
+                                         int64_t size_bytes, bool writable) {
+  const absl::StatusOr<int> fd = FetchShared(session, buffer, writable);
   if (!fd.ok()) return fd.status();
   return SharedMemory::Adopt(*fd, size_bytes, writable);
 }

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/cpp/device_memory.h"
 #include "client/cpp/tensor.h"
 #include "client/cpp/transfer.h"
 #include "client/cpp/types.h"
@@ -77,7 +78,13 @@ class Buffer {
   absl::StatusOr<absl::Span<char>> Map();
   absl::StatusOr<absl::string_view> MapReadOnly() const;
 
-  // Deletes now and waits for the answer; frees nothing a second time.
+  // What this process opens to map a kDeviceShared buffer's memory by CUDA IPC; it closes that
+  // before it drops the buffer. FAILED_PRECONDITION for other kinds and for a read-only buffer;
+  // UNAVAILABLE when the share socket does not answer.
+  absl::StatusOr<DeviceMemory> ShareDevice() const;
+
+  // Deletes now and waits for the answer; frees nothing a second time. Once it has answered for a
+  // kDeviceImported buffer, the server has unmapped the memory and its owner may free it.
   absl::Status Delete(const CallOptions& options = {});
   // Keeps the buffer on the server when this object goes; the caller has the handle from now on.
   Handle Release();

@@ -49,9 +49,16 @@ absl::StatusOr<Buffer> MakeBuffer(std::shared_ptr<SessionCore> session, const v1
 // After publishing.
 void SetReadOnly(Buffer& buffer);
 
-// Export and the exchange on the share socket.
+// Export and the exchange on the share socket: the descriptor, which the caller closes; the memory
+// that it is; what it says of device memory.
+absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable);
 absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
                                          int64_t size_bytes, bool writable);
+absl::StatusOr<DeviceMemory> FetchDeviceMemory(const SessionCore& session, const Handle& buffer);
+
+// Puts a message about device memory on the share socket; the token is for ImportBuffer.
+absl::StatusOr<std::string> OfferDeviceMemory(const std::string& share_socket,
+                                              const DeviceMemory& memory);
 
 }  // namespace gemmd::client
 

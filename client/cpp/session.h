@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cpp/buffer.h"
+#include "client/cpp/device_memory.h"
 #include "client/cpp/execute.h"
 #include "client/cpp/ops.h"
 #include "client/cpp/plan.h"
@@ -99,6 +100,12 @@ class Session {
   // The caller's memory as a kHostShared buffer, already mapped; `spec.size_bytes` defaults to all
   // of it.
   absl::StatusOr<Buffer> ImportBuffer(SharedMemory memory, const BufferSpec& spec = {},
+                                      const CallOptions& options = {});
+  // A GPU's memory of this process as a kDeviceImported buffer on the server's device of that GPU;
+  // `spec.size_bytes` defaults to all of it, `spec.device` is not looked at. Keep the memory until
+  // Buffer::Delete or Close has answered. FAILED_PRECONDITION, with the remedy, when the server has
+  // no device on that GPU or cannot map the memory, UNIMPLEMENTED when it has no GPU.
+  absl::StatusOr<Buffer> ImportDevice(const DeviceMemory& memory, const BufferSpec& spec = {},
                                       const CallOptions& options = {});
   // A buffer that exists, by handle; not deleted on destruction.
   absl::StatusOr<Buffer> AttachBuffer(const Handle& id, const CallOptions& options = {});

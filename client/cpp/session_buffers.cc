@@ -9,8 +9,31 @@
 #include "client/cpp/session.h"
 #include "client/cpp/session_core.h"
 #include "client/cpp/share_socket.h"
+#include "gemmd/v1/buffer_service.pb.h"
 
 namespace gemmd::client {
+namespace {
+
+v1::ImportBufferRequest ImportRequest(const SessionCore& session, const std::string& token,
+                                      const BufferSpec& spec) {
+  v1::ImportBufferRequest request;
+  request.set_session_id(session.id());
+  request.set_token(token);
+  request.set_size_bytes(spec.size_bytes);
+  request.set_dtype(static_cast<v1::DType>(spec.dtype));
+  for (int64_t extent : spec.shape) request.add_shape(extent);
+  request.set_label(spec.label);
+  return request;
+}
+
+absl::Status SendImport(const SessionCore& session, const v1::ImportBufferRequest& request,
+                        const CallOptions& options, v1::Buffer* info) {
+  return Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+    return session.connection().buffers.ImportBuffer(&context, request, info);
+  });
+}
+
+}  // namespace
 
 absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallOptions& options) {
   v1::CreateBufferRequest request;
@@ -43,20 +66,27 @@ absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSp
   if (!socket.ok()) return socket.status();
   const absl::StatusOr<std::string> token = SendDescriptor(*socket, memory.fd());
   if (!token.ok()) return token.status();
-  v1::ImportBufferRequest request;
-  request.set_session_id(core_->id());
-  request.set_token(*token);
-  request.set_size_bytes(spec.size_bytes > 0 ? spec.size_bytes : memory.size_bytes());
-  request.set_dtype(static_cast<v1::DType>(spec.dtype));
-  for (int64_t extent : spec.shape) request.add_shape(extent);
-  request.set_label(spec.label);
+  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
+  if (spec.size_bytes <= 0) request.set_size_bytes(memory.size_bytes());
   v1::Buffer info;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.ImportBuffer(&context, request, &info);
-      });
+  const absl::Status status = SendImport(*core_, request, options, &info);
   if (!status.ok()) return status;
   return MakeBuffer(core_, info, /*owned=*/true, std::move(memory));
+}
+
+absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const BufferSpec& spec,
+                                             const CallOptions& options) {
+  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
+  if (!socket.ok()) return socket.status();
+  const absl::StatusOr<std::string> token = OfferDeviceMemory(*socket, memory);
+  if (!token.ok()) return token.status();
+  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  request.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
+  v1::Buffer info;
+  const absl::Status status = SendImport(*core_, request, options, &info);
+  if (!status.ok()) return status;
+  return MakeBuffer(core_, info, /*owned=*/true);
 }
 
 absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {

@@ -31,6 +31,8 @@ static_assert(static_cast<int>(Priority::kLow) == v1::PRIORITY_LOW);
 static_assert(static_cast<int>(ReportLevel::kSummary) == v1::REPORT_LEVEL_SUMMARY);
 static_assert(static_cast<int>(ReportLevel::kNone) == v1::REPORT_LEVEL_NONE);
 static_assert(static_cast<int>(MemoryKind::kHostShared) == v1::MEMORY_KIND_HOST_SHARED);
+static_assert(static_cast<int>(MemoryKind::kDeviceShared) == v1::MEMORY_KIND_DEVICE_SHARED);
+static_assert(static_cast<int>(MemoryKind::kDeviceImported) == v1::MEMORY_KIND_DEVICE_IMPORTED);
 
 struct DTypeRow {
   DType dtype;
@@ -56,6 +58,20 @@ const DTypeRow& Row(DType dtype) {
 int64_t SizeBytes(DType dtype) { return Row(dtype).size_bytes; }
 
 absl::string_view Name(DType dtype) { return Row(dtype).name; }
+
+absl::string_view Name(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kDevice:
+      return "device";
+    case MemoryKind::kHostShared:
+      return "host_shared";
+    case MemoryKind::kDeviceShared:
+      return "device_shared";
+    case MemoryKind::kDeviceImported:
+      return "device_imported";
+  }
+  return "unknown";  // of a newer server
+}
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
   for (const DTypeRow& row : kDTypes) {

@@ -48,9 +48,13 @@ enum class Priority : int { kNormal = 0, kHigh = 1, kLow = 2 };
 enum class ReportLevel : int { kFull = 0, kSummary = 1, kNone = 2 };
 
 enum class MemoryKind : int {
-  kDevice = 0,      // where kernels work
-  kHostShared = 1,  // same-host clients map it (Buffer::Map)
+  kDevice = 0,          // where kernels work
+  kHostShared = 1,      // same-host clients map it (Buffer::Map)
+  kDeviceShared = 2,    // a GPU's, alone in its allocation; same-host clients map it (ShareDevice)
+  kDeviceImported = 3,  // this or another client's own (Session::ImportDevice)
 };
+// "device", "host_shared", "device_shared", "device_imported"; "unknown".
+absl::string_view Name(MemoryKind kind);
 
 // A session's, buffer's or plan's id: 16 random bytes. A session's is a secret.
 //   std::string shown = handle.ToHex();
