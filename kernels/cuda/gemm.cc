@@ -132,6 +132,7 @@ std::string Name(const GemmVariant& variant) {
   std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
   if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
   absl::StrAppend(&name, "s", c.stages);
+  if (c.fragments) absl::StrAppend(&name, "f", c.col_parts);
   if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);
   if (c.ctas_per_sm > 1) absl::StrAppend(&name, "x", c.ctas_per_sm);
   if (c.share_rows > 1) absl::StrAppend(&name, "_r", c.share_rows);

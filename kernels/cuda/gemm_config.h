@@ -36,7 +36,8 @@ struct GemmConfig {
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
-  int col_halves = 1;  // 2: the column side is multiplied in two halves, to save registers
+  int col_parts = 1;  // the column side is multiplied in so many runs, to save registers
+  bool fragments = false;  // the row side goes to WGMMA by registers, read once for all runs
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -46,7 +47,7 @@ struct GemmConfig {
 
   // Row sub-tiles of 64 that one warpgroup works through.
   constexpr int row_subs() const { return rows / (64 * groups); }
-  constexpr int sub_cols() const { return cols / col_halves; }
+  constexpr int sub_cols() const { return cols / col_parts; }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
@@ -54,10 +55,10 @@ struct GemmConfig {
     return ctas_per_sm == 1 && groups * k_groups > 1 && result_regs() + accumulator_regs() > 90;
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
+  constexpr int producer_registers() const { return groups == 3 ? 32 : fragments ? 24 : 40; }
   // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
   constexpr int math_registers() const {
-    if (moves_registers()) return groups == 3 ? 160 : 232;
+    if (moves_registers()) return groups == 3 ? 160 : fragments ? 240 : 232;
     const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
     const int share = 512 / warps_a_quarter / 8 * 8;
     return share < 255 ? share : 255;
@@ -74,7 +75,7 @@ struct GemmConfig {
   // With room for two sets, and for some 40 registers of everything else, the next multiplication
   // is issued before the last one is promoted.
   constexpr bool double_accumulators() const {
-    return row_subs() * col_halves == 1 &&
+    return !fragments && row_subs() * col_parts == 1 &&
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
@@ -114,10 +115,10 @@ struct GemmConfig {
            fold_bytes() + barriers;
   }
   // When a cluster's CTAs divide k, the ring ends as an outbox for this CTA's results, in FP32, and
-  // an inbox: from each of the `parts`, the receiver's share of the chunks of 8 columns.
+  // an inbox: from each other of the `parts`, the receiver's share of the chunks of 8 columns.
   constexpr int outbox_bytes() const { return rows * cols * 4; }
   constexpr int inbox_bytes(int parts) const {
-    return parts * ((cols / 8 + parts - 1) / parts) * rows * 32;
+    return (parts - 1) * ((cols / 8 + parts - 1) / parts) * rows * 32;
   }
   constexpr bool splits(int parts) const {
     return outbox_bytes() + inbox_bytes(parts) <= stages * stage_bytes();
@@ -127,8 +128,8 @@ struct GemmConfig {
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field : {static_cast<int>(c.family), c.groups, c.stages, c.share_cols, c.share_rows,
-                    c.ctas_per_sm, c.col_halves, c.k_blocks, c.k_groups}) {
+  for (int field : {static_cast<int>(c.family) | c.fragments << 1, c.groups, c.stages, c.share_cols, c.share_rows,
+                    c.ctas_per_sm, c.col_parts, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -138,12 +139,13 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.cols = code & 511;
   c.rows = code >> 9 & 511;
   code >>= 18;
-  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_halves, &c.ctas_per_sm, &c.share_rows,
+  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_parts, &c.ctas_per_sm, &c.share_rows,
                      &c.share_cols, &c.stages, &c.groups}) {
     *field = code & 31;
     code >>= 5;
   }
-  c.family = static_cast<GemmFamily>(code);
+  c.family = static_cast<GemmFamily>(code & 1);
+  c.fragments = code >> 1;
   return c;
 }
 

@@ -38,7 +38,8 @@ constexpr bool Check() {
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
-  static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
+  static_assert(C.result_regs() + (C.fragments ? 2 : 1) * C.accumulator_regs() <=
+                    (C.groups == 3 ? 128 : 200),
                 "a thread's registers");
   return true;
 }
@@ -49,6 +50,14 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
   return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
 }
 
+// The same, the two of each pair exchanged: how results travel between threads. Four registers that
+// are stored together are neighbours; in this order a result lies in a register of the other parity
+// than the accumulator that is added to it, and promotion has no register bank conflicts.
+template <GemmConfig C>
+__device__ __forceinline__ float4 TravelChunkOf(const float (&result)[C.result_regs()], int i) {
+  return make_float4(result[4 * i + 1], result[4 * i], result[4 * i + 3], result[4 * i + 2]);
+}
+
 // What one CTA of a cluster adds up and stores: chunks [begin, end) of every sub-tile, a run of
 // `stride` bytes from each part.
 struct Share {
@@ -57,6 +66,7 @@ struct Share {
   int stride = 0;
   int begin = 0;
   int end = 0;
+  int subs = 1;  // sub-tiles
 };
 
 // The cluster's k parts of one tile meet: every CTA sends each the chunks that it adds up. Called
@@ -69,7 +79,8 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   const KSplit& split = launch.split;
   Share share = {.from = smem.base + C.outbox_bytes(),
                  .begin = split.chunks[place.k_part],
-                 .end = split.chunks[place.k_part + 1]};
+                 .end = split.chunks[place.k_part + 1],
+                 .subs = C.row_subs()};
   share.own = smem.base + share.begin * kUnit;
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   const uint32_t outbox = smem.base;
@@ -79,7 +90,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   ptx::ClusterArriveRelaxed();
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {
-    ptx::StoreShared4(outbox + i * kUnit + thread * 16, ChunkOf<C>(result, i));
+    ptx::StoreShared4(outbox + i * kUnit + thread * 16, TravelChunkOf<C>(result, i));
   }
   ptx::FenceProxyAsync();
   ptx::NamedBarrier(1, C.store_threads());
@@ -90,7 +101,8 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
     const int first = split.chunks[owner];
     const int chunks = split.chunks[owner + 1] - first;
     const int rank = owner * C.multicast() + place.rank % C.multicast();
-    const uint32_t target = share.from + (place.k_part * C.row_subs() + sub) * chunks * kUnit;
+    const int slot = place.k_part - (place.k_part > owner);  // the owner's own part is not sent
+    const uint32_t target = share.from + (slot * C.row_subs() + sub) * chunks * kUnit;
     if (chunks > 0 && owner != place.k_part) {
       ptx::CopyToRank(ptx::MapToRank(target, rank),
                       outbox + (sub * Epilogue<C>::kChunks + first) * kUnit, chunks * kUnit,
@@ -109,7 +121,7 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
   using Out = Epilogue<C>;
   const int step = out.general ? Out::kStepF32 : Out::kStep;
 #pragma unroll 1
-  for (int sub = 0; sub < C.row_subs(); ++sub) {
+  for (int sub = 0; sub < share.subs; ++sub) {
 #pragma unroll 1
     for (int first = share.begin; first < share.end; first += step) {
       const int last = min(first + step, share.end);
@@ -121,15 +133,17 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
         const uint32_t own =
             share.own + thread * 16 + (sub * Out::kChunks + chunk - share.begin) * kUnit;
         float4 sum = ptx::LoadShared4(self == 0 ? own : at);
+        if (self != 0) at += share.stride;
 #pragma unroll 4
         for (int part = 1; part < parts; ++part) {
-          at += share.stride;
           const float4 v = ptx::LoadShared4(self == part ? own : at);
+          if (self != part) at += share.stride;
           sum.x += v.x;
           sum.y += v.y;
           sum.z += v.z;
           sum.w += v.w;
         }
+        sum = make_float4(sum.y, sum.x, sum.w, sum.z);
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
       out.Sync();
@@ -187,7 +201,7 @@ struct Fold {
     ptx::NamedBarrier(kFree, kThreads);
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
-      ptx::StoreShared4(at + i * C.store_threads() * 16, ChunkOf<C>(result, i));
+      ptx::StoreShared4(at + i * C.store_threads() * 16, TravelChunkOf<C>(result, i));
     }
     ptx::NamedArrive(kFull, kThreads);
   }
@@ -196,10 +210,10 @@ struct Fold {
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
       const float4 v = ptx::LoadShared4(at + i * C.store_threads() * 16);
-      result[4 * i] += v.x;
-      result[4 * i + 1] += v.y;
-      result[4 * i + 2] += v.z;
-      result[4 * i + 3] += v.w;
+      result[4 * i + 1] += v.x;
+      result[4 * i] += v.y;
+      result[4 * i + 3] += v.z;
+      result[4 * i + 2] += v.w;
     }
   }
   static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFree, kThreads); }

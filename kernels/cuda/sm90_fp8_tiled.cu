@@ -21,7 +21,12 @@ constexpr GemmConfig SharingA(GemmConfig config, int ctas) {
   return config;
 }
 constexpr GemmConfig Halved(GemmConfig config) {
-  config.col_halves = 2;
+  config.col_parts = 2;
+  return config;
+}
+constexpr GemmConfig ByRegisters(GemmConfig config, int col_parts) {
+  config.fragments = true;
+  config.col_parts = col_parts;
   return config;
 }
 constexpr GemmConfig TwoPerSm(GemmConfig config) {
@@ -43,8 +48,17 @@ constexpr GemmConfig kTiledConfigs[] = {
     SharingB(Halved(Tiled(128, 224, 4)), 2),  // 512 x 7168: 128 tiles
     SharingB(Halved(Tiled(128, 256, 4)), 2),  // large
     SharingB(Tiled(256, 112, 4), 2),          // 512 x 7168 x 16384
+    Tiled(256, 128, 4),                       // 512 x 4096 x 7168, split 2
     SharingB(Tiled(256, 128, 4), 2),          // large
     SharingA(Tiled(256, 128, 4), 2),          // 4096 x 4096 x 7168
+    ByRegisters(Tiled(128, 128, 6), 2),
+    ByRegisters(Tiled(128, 160, 5), 2),
+    ByRegisters(Tiled(128, 192, 5), 4),
+    ByRegisters(Tiled(128, 192, 5), 2),
+    ByRegisters(Tiled(128, 224, 4), 4),
+    ByRegisters(Tiled(128, 256, 4), 4),
+    SharingB(ByRegisters(Tiled(128, 256, 4), 4), 2),
+    SharingA(ByRegisters(Tiled(128, 256, 4), 4), 2),
     Tiled(192, 96, 5),                        // 4096 x 576 x 7168: 132 tiles
     Tiled(192, 120, 4),                       // 4096 x 2112: 3 waves of 132
     Tiled(192, 128, 4),                       // 8192 x 8192 x 8192
