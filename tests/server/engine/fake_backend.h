@@ -25,7 +25,11 @@ class FakeMemory final : public kernels::Memory {
   absl::Status CopyOut(int64_t, absl::Span<std::byte>) const override { return absl::OkStatus(); }
   int shared_fd() const override { return -1; }
   absl::StatusOr<kernels::DeviceHandle> Share() const override {
-    return kernels::DeviceHandle{.handle = std::string(64, 'h'), .size_bytes = size_bytes()};
+    if (kind_ != kernels::MemoryKind::kDeviceShared) {
+      return absl::FailedPreconditionError("not shared device memory");
+    }
+    return kernels::DeviceHandle{
+        .handle = std::string(64, 'h'), .size_bytes = size_bytes(), .gpu_uuid = "GPU-fake"};
   }
 
  private:
@@ -77,6 +81,7 @@ class FakeDevice {
   // Completes the oldest as having taken `seconds` (its estimate when negative). False when nothing
   // is launched.
   bool CompleteOne(double seconds = -1, absl::Status status = absl::OkStatus()) {
+    if (absl::Status fault = health(); !fault.ok()) status = std::move(fault);
     Launched next;
     {
       absl::MutexLock lock(&mutex_);
@@ -91,6 +96,15 @@ class FakeDevice {
     std::move(next.done)(std::move(result));
     return true;
   }
+  // From now on the device is fenced: `fault` is its health, and what is launched fails with it.
+  void Fault(absl::Status fault) {
+    absl::MutexLock lock(&mutex_);
+    health_ = std::move(fault);
+  }
+  absl::Status health() const {
+    absl::MutexLock lock(&mutex_);
+    return health_;
+  }
   void CompleteAll() {
     while (CompleteOne()) {
     }
@@ -100,19 +114,26 @@ class FakeDevice {
   mutable absl::Mutex mutex_;
   std::deque<Launched> launched_ ABSL_GUARDED_BY(mutex_);
   int total_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeBackend final : public kernels::Backend {
  public:
-  explicit FakeBackend(FakeDevice& device, std::string name = "fake:0") : device_(device) {
+  explicit FakeBackend(FakeDevice& device, std::string name = "fake:0", std::string gpu_uuid = "")
+      : device_(device) {
     info_.name = std::move(name);
+    info_.gpu_uuid = std::move(gpu_uuid);
     info_.memory_bytes = int64_t{1} << 30;
   }
   const kernels::DeviceInfo& info() const override { return info_; }
-  absl::Span<const kernels::KernelInfo> kernels() const override { return {}; }
+  absl::Span<const kernels::KernelInfo> kernels() const override { return kernels_; }
+  absl::Status health() const override { return device_.health(); }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
                                                             kernels::MemoryKind kind) override {
     if (size > info_.memory_bytes) return absl::ResourceExhaustedError("the device is full");
+    if (kind == kernels::MemoryKind::kDeviceShared && info_.gpu_uuid.empty()) {
+      return absl::UnimplementedError("not a GPU");
+    }
     return std::make_unique<FakeMemory>(size, kind);
   }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> ImportShared(int, int64_t size) override {
@@ -120,6 +141,8 @@ class FakeBackend final : public kernels::Backend {
   }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> ImportDevice(
       const kernels::DeviceHandle& handle) override {
+    if (info_.gpu_uuid.empty()) return absl::UnimplementedError("not a GPU");
+    if (handle.handle.size() != 64) return absl::InvalidArgumentError("not a handle");
     return std::make_unique<FakeMemory>(handle.size_bytes, kernels::MemoryKind::kDeviceImported);
   }
   absl::StatusOr<std::shared_ptr<const kernels::Program>> Compile(
@@ -149,6 +172,9 @@ class FakeBackend final : public kernels::Backend {
 
   FakeDevice& device_;
   kernels::DeviceInfo info_;
+  const std::vector<kernels::KernelInfo> kernels_ = {
+      {.name = "fake_f32", .family = "fake"},
+      {.name = "fake_f8", .family = "fake", .why_off = "it failed", .quarantined = true}};
 };
 
 }  // namespace gemmd::server

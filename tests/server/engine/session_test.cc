@@ -239,5 +239,79 @@ TEST_F(PublishedTest, ABufferBeingUploadedCannotBePublished) {
   EXPECT_TRUE(state_->published().Publish(*red_, "x", ref).ok());
 }
 
+class ImportedTest : public StateTest {
+ protected:
+  ImportedTest() {
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<FakeBackend>(device_, "gpu:0", "GPU-fake"));
+    Config config;
+    config.tenants = {{.name = "red"}};
+    config.share.disabled = true;
+    gpu_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "gpu");
+    SessionStore::OpenOptions options;
+    options.device = gpu_->devices()[0].get();
+    session_ = *gpu_->sessions().Open(*gpu_->tenants().Find("red"), options);
+  }
+  Device& device() { return *gpu_->devices()[0]; }
+  BufferLease Make(kernels::MemoryKind kind, int64_t bytes) {
+    const kernels::DeviceHandle handle{
+        .handle = std::string(64, 'h'), .size_bytes = bytes, .gpu_uuid = "GPU-fake"};
+    const bool imported = kind == kernels::MemoryKind::kDeviceImported;
+    auto buffer = Buffer::Create(session_->tenant(), device(), {.size_bytes = bytes, .kind = kind},
+                                 clock_.Now(), {.device = imported ? &handle : nullptr});
+    EXPECT_TRUE(buffer.ok()) << buffer.status();
+    return *std::move(buffer);
+  }
+
+  std::unique_ptr<ServerState> gpu_;
+  std::shared_ptr<Session> session_;
+};
+
+TEST_F(ImportedTest, DeletionIsKnownToBeDoneOnlyWhenTheMemoryIsUnmapped) {
+  BufferLease in_flight = Make(kernels::MemoryKind::kDeviceImported, 4096);
+  const Handle handle = *session_->AddBuffer({.buffer = in_flight});
+  bool unmapped = false;
+  std::shared_ptr<void> token(nullptr, [&](void*) { unmapped = true; });
+  ASSERT_TRUE(session_->DeleteBuffers({handle}, std::move(token)).ok());
+  EXPECT_FALSE(session_->FindBuffer(handle).ok());
+  EXPECT_FALSE(unmapped);
+  in_flight.reset();  // as a program that is done lets go of it
+  EXPECT_TRUE(unmapped);
+}
+
+TEST_F(ImportedTest, OtherDeletionsWaitForNothing) {
+  BufferLease in_flight = Make(kernels::MemoryKind::kDevice, 4096);
+  const Handle handle = *session_->AddBuffer({.buffer = in_flight});
+  bool told = false;
+  std::shared_ptr<void> token(nullptr, [&](void*) { told = true; });
+  ASSERT_TRUE(session_->DeleteBuffers({handle}, std::move(token)).ok());
+  EXPECT_TRUE(told);
+}
+
+TEST_F(ImportedTest, TakesNothingOfTheDeviceAndIsCounted) {
+  BufferLease imported = Make(kernels::MemoryKind::kDeviceImported, 4096);
+  EXPECT_EQ(device().used_bytes(), 0);
+  EXPECT_EQ(device().buffers(), 1);
+  EXPECT_EQ(metrics_.BufferBytes("gpu:0", "device_imported").Value(), 4096);
+  imported.reset();
+  EXPECT_EQ(metrics_.BufferBytes("gpu:0", "device_imported").Value(), 0);
+}
+
+TEST_F(ImportedTest, SharedDeviceMemoryTakesWholeBlocks) {
+  const BufferLease shared = Make(kernels::MemoryKind::kDeviceShared, 1);
+  EXPECT_EQ(shared->spec().size_bytes, 1);
+  EXPECT_EQ(device().used_bytes(), kernels::kDeviceSharedBlockBytes);
+}
+
+TEST_F(ImportedTest, AnotherProcesssMemoryGetsNoName) {
+  const BufferLease imported = Make(kernels::MemoryKind::kDeviceImported, 4096);
+  const auto refused =
+      gpu_->published().Publish(session_->tenant(), "weights", {.buffer = imported});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused), reason::kNotShared);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("copy it"));
+  EXPECT_FALSE(imported->published());
+}
+
 }  // namespace
 }  // namespace gemmd::server
