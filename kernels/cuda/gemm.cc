@@ -109,6 +109,13 @@ KSplit SplitOf(int parts, int64_t stages, int cols) {
   return split;
 }
 
+// Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
+bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
+  return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
+         args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
+         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
 }  // namespace
 
 absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
@@ -132,7 +139,7 @@ std::string Name(const GemmVariant& variant) {
   std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
   if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
   absl::StrAppend(&name, "s", c.stages);
-  if (c.fragments) absl::StrAppend(&name, "f", c.col_parts);
+  if (c.stores_tile) absl::StrAppend(&name, "d");
   if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);
   if (c.ctas_per_sm > 1) absl::StrAppend(&name, "x", c.ctas_per_sm);
   if (c.share_rows > 1) absl::StrAppend(&name, "_r", c.share_rows);
@@ -207,6 +214,19 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
         std::pair(&launch.scale_map, ScalesMap(scales))}) {
     if (!made.ok()) return made.status();
     *map = *made;
+  }
+  if (StoresByCopy(shape, args, variant.split)) {
+    const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
+                                                       .cols = args.n,
+                                                       .rows = args.m,
+                                                       .batch = args.batch,
+                                                       .row_stride_bytes = args.ldd * 2,
+                                                       .batch_stride_bytes = args.d_batch * 2,
+                                                       .box_cols = kStoreCols,
+                                                       .box_rows = kStoreRows});
+    if (!made.ok()) return made.status();
+    launch.store_map = *made;
+    launch.stores_by_copy = true;
   }
   const int64_t row_tiles = CeilDiv(rows.rows, shape.rows * shape.share_cols);
   const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);

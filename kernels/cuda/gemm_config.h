@@ -36,8 +36,9 @@ struct GemmConfig {
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
-  int col_parts = 1;  // the column side is multiplied in so many runs, to save registers
-  bool fragments = false;  // the row side goes to WGMMA by registers, read once for all runs
+  int col_parts = 1;         // the column side is multiplied in so many runs, to save registers
+  bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
+                             // engine takes it while the next one multiplies
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -55,10 +56,10 @@ struct GemmConfig {
     return ctas_per_sm == 1 && groups * k_groups > 1 && result_regs() + accumulator_regs() > 90;
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int producer_registers() const { return groups == 3 ? 32 : fragments ? 24 : 40; }
+  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
   // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
   constexpr int math_registers() const {
-    if (moves_registers()) return groups == 3 ? 160 : fragments ? 240 : 232;
+    if (moves_registers()) return groups == 3 ? 160 : 232;
     const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
     const int share = 512 / warps_a_quarter / 8 * 8;
     return share < 255 ? share : 255;
@@ -75,7 +76,7 @@ struct GemmConfig {
   // With room for two sets, and for some 40 registers of everything else, the next multiplication
   // is issued before the last one is promoted.
   constexpr bool double_accumulators() const {
-    return !fragments && row_subs() * col_parts == 1 &&
+    return row_subs() * col_parts == 1 &&
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
@@ -106,7 +107,9 @@ struct GemmConfig {
     if (!skinny()) return 64 * kStorePitch;
     return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
   }
-  constexpr int store_bytes() const { return groups * store_group_bytes(); }
+  constexpr int store_bytes() const {
+    return stores_tile ? rows * cols * 2 : groups * store_group_bytes();
+  }
   // Where the second k group leaves its results for the first.
   constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
   constexpr int smem_bytes() const {
@@ -128,8 +131,9 @@ struct GemmConfig {
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field : {static_cast<int>(c.family) | c.fragments << 1, c.groups, c.stages, c.share_cols, c.share_rows,
-                    c.ctas_per_sm, c.col_parts, c.k_blocks, c.k_groups}) {
+  for (int field :
+       {static_cast<int>(c.family) | c.stores_tile << 1, c.groups, c.stages, c.share_cols,
+        c.share_rows, c.ctas_per_sm, c.col_parts, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -145,7 +149,7 @@ constexpr GemmConfig Decode(uint64_t code) {
     code >>= 5;
   }
   c.family = static_cast<GemmFamily>(code & 1);
-  c.fragments = code >> 1;
+  c.stores_tile = code >> 1;
   return c;
 }
 

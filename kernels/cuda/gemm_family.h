@@ -41,17 +41,23 @@ struct KSplit {
   uint8_t chunks[kMaxClusterSize + 1] = {};
 };
 
+// A box of D that one warp hands to the copy engine: 16 rows of 128 bytes.
+inline constexpr int kStoreRows = 16;
+inline constexpr int kStoreCols = 64;
+
 // Everything a launch needs beside the config. Passed to the kernel by value.
 struct GemmLaunch {
   CUtensorMap row_map;    // row side; dimensions and boxes: sm90_fp8_producer.cuh
   CUtensorMap col_map;    // column side
   CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m]
+  CUtensorMap store_map;  // D, [batch, 1, m, n], if stores_by_copy
   Fp8GemmArgs args;
   TileGrid tiles;
   KSplit split;
-  int k_blocks = 1;           // of 128
-  int clusters = 1;           // clusters in the grid; grid = clusters * multicast * split.parts
-  bool programmatic = false;  // launch may overlap the previous kernel's end
+  int k_blocks = 1;             // of 128
+  int clusters = 1;             // clusters in the grid; grid = clusters * multicast * split.parts
+  bool stores_by_copy = false;  // D's tiles leave by the copy engine
+  bool programmatic = false;    // launch may overlap the previous kernel's end
 };
 
 // One .cu: its configs, and the launch of the i-th. Every config's kernel was given its shared

@@ -34,12 +34,14 @@ constexpr bool Check() {
                 "slices keep to groups of 8 swizzled rows");
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
+  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1 && C.cols % kStoreCols == 0 &&
+                                   C.row_subs() * C.cols / kStoreCols <= 32),
+                "boxes of 64 columns, a lane for each");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
-  static_assert(C.result_regs() + (C.fragments ? 2 : 1) * C.accumulator_regs() <=
-                    (C.groups == 3 ? 128 : 200),
+  static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
                 "a thread's registers");
   return true;
 }
@@ -152,8 +154,41 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
   }
 }
 
+// Every warp rounds its rows into boxes of 16 x 64, the k-th 16 bytes of a row where the 128-byte
+// swizzle wants them, and starts their copies: they leave while the next tile multiplies.
 template <GemmConfig C>
-__device__ __forceinline__ void StoreWhole(const Epilogue<C>& out,
+__device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epilogue<C>& out,
+                                            const float (&result)[C.result_regs()]) {
+  static_assert(C.cols % kStoreCols == 0);
+  constexpr int kAcross = C.cols / kStoreCols;
+  constexpr int kBoxes = C.row_subs() * kAcross;
+  constexpr int kBoxBytes = kStoreRows * kStoreCols * 2;
+  const uint32_t boxes = out.tile_staging + (out.group * 4 + out.warp) * kBoxes * kBoxBytes;
+  ptx::TensorStoreWaitRead();  // of the tile before
+  __syncwarp();
+  // Lane l gives row l % 16 of one chunk of 8 columns or, from lane 16 on, of the next.
+  const uint32_t row =
+      boxes + out.lane % 16 * (kStoreCols * 2) + ((out.lane / 16 ^ out.lane % 8) << 4);
+#pragma unroll
+  for (int pair = 0; pair < kBoxes * kStoreCols / 16; ++pair) {
+    const float4 left = ChunkOf<C>(result, 2 * pair);
+    const float4 right = ChunkOf<C>(result, 2 * pair + 1);
+    ptx::StMatrix4((row ^ pair % 4 << 5) + pair / 4 * kBoxBytes,
+                   Pack2(left.x, left.y, out.args.out), Pack2(left.z, left.w, out.args.out),
+                   Pack2(right.x, right.y, out.args.out), Pack2(right.z, right.w, out.args.out));
+  }
+  ptx::FenceProxyAsync();
+  __syncwarp();
+  if (out.lane < kBoxes) {
+    ptx::TensorStore(&launch.store_map, boxes + out.lane * kBoxBytes,
+                     out.tile.col0 + out.lane % kAcross * kStoreCols,
+                     out.SubRow(out.lane / kAcross) + out.warp * kStoreRows, 0, out.tile.batch);
+    ptx::TensorStoreCommit();
+  }
+}
+
+template <GemmConfig C>
+__device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const Epilogue<C>& out,
                                            const float (&result)[C.result_regs()]) {
   using Out = Epilogue<C>;
   if (out.general) {
@@ -172,6 +207,9 @@ __device__ __forceinline__ void StoreWhole(const Epilogue<C>& out,
       }
     }
     return;
+  }
+  if constexpr (C.stores_tile) {
+    if (launch.stores_by_copy) return StoreByCopy<C>(launch, out, result);
   }
 #pragma unroll
   for (int sub = 0; sub < C.row_subs(); ++sub) {
@@ -267,7 +305,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       }
     }
     if (launch.split.parts == 1) {
-      StoreWhole<C>(out, result);
+      StoreWhole<C>(launch, out, result);
     } else {
       const uint32_t staging = smem.base + SmemLayout<C>::kStore;
       Share share = {.from = staging, .own = staging, .end = 1};
@@ -282,6 +320,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     }
     rehearsal = 0;
   }
+  if constexpr (C.stores_tile) ptx::TensorStoreWait();
   // Peers may still arrive on this CTA's barriers.
   if (C.multicast() > 1 && launch.split.parts == 1) {
     ptx::ClusterArriveRelaxed();

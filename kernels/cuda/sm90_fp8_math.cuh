@@ -26,7 +26,7 @@ struct Math {
   struct UnitOf {
     static constexpr int kSub = kUnit / C.col_parts;
     static constexpr int kFirst = kUnit % C.col_parts * C.sub_cols();  // column of the tile
-    static constexpr int kBase = (kSub * C.cols + kFirst) / 2;          // register of the result
+    static constexpr int kBase = (kSub * C.cols + kFirst) / 2;         // register of the result
   };
 
   const SmemLayout<C>& smem;
@@ -35,7 +35,6 @@ struct Math {
   int lane;
   uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
   uint32_t cols_units;
-  uint32_t fragments;  // where this thread's row of the row side begins in stage 0, swizzled
   uint32_t a_scales;  // where this thread's scales of stage 0 begin
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
@@ -59,9 +58,6 @@ struct Math {
     rows_units =
         (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
     cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
-    // Lane l gives ldmatrix row l % 16 and 16 bytes of k: the first or, from lane 16 on, the next.
-    fragments = smem.Rows(0) + (group * 64 + warp % 4 * 16 + lane % 16) * kBlockK +
-                ((lane / 16 ^ lane % 8) << 4);
     b_scales = smem.BScales(0) + first_block * C.b_scale_count() * 4;
     a_scales =
         smem.AScales(0) + first_block * C.a_scale_bytes() +
@@ -155,9 +151,7 @@ struct Math {
   __device__ __forceinline__ void Run(int steps) {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
-    if constexpr (C.fragments) {
-      RunFragments(steps);
-    } else if constexpr (!C.double_accumulators()) {
+    if constexpr (!C.double_accumulators()) {
       RunSingle(steps);
     } else {
       RunAlternating(steps);
@@ -192,95 +186,6 @@ struct Math {
     ptx::WgmmaWait<0>();
     ptx::Pin(accumulators);
     Promote<kUnit>(accumulators, scales);
-  }
-
-  using Fragments = uint32_t[kBlockK / 32][4];
-
-  // The 64 rows of the k block at `issue`.
-  __device__ __forceinline__ void LoadFragments(Fragments& rows) const {
-    const uint32_t at = fragments + issue.stage * C.stage_bytes();
-#pragma unroll
-    for (int i = 0; i < kBlockK / 32; ++i) ptx::LdMatrix4(at ^ i * 32, rows[i]);
-  }
-  template <int kUnit>
-  __device__ __forceinline__ void Multiply(const Fragments& rows,
-                                           float (&accumulators)[kAccumulators]) const {
-    const uint32_t cols = cols_units + issue.stage * (C.stage_bytes() / 16) +
-                          UnitOf<kUnit>::kFirst * kBlockK / 16;
-    ptx::Pin(accumulators);
-    ptx::WgmmaFence();
-#pragma unroll
-    for (int i = 0; i < kBlockK / 32; ++i) {
-      ptx::WgmmaRegisters<C.sub_cols()>::Multiply(accumulators, rows[i],
-                                                  ptx::KMajorDescriptor(cols + i * 2), i != 0);
-    }
-    ptx::WgmmaCommit();
-  }
-  // Unit `kUnit` of the k block at `at` is there, with one later one under way.
-  template <int kUnit>
-  __device__ __forceinline__ void Retire(const BlockPosition<C>& at,
-                                         float (&accumulators)[kAccumulators]) const {
-    const Scales scales = LoadScales<kUnit>(at);
-    ptx::WgmmaWait<1>();
-    ptx::Pin(accumulators);
-    Promote<kUnit>(accumulators, scales);
-  }
-
-  // The row side in registers, two sets of accumulators: a chain always waits behind the one that
-  // runs. The next k block's rows come while the last chains of this one run.
-  __device__ __forceinline__ void RunFragments(int steps) {
-    static_assert(!C.fragments || (C.row_subs() == 1 && C.k_blocks == 1 && !C.skinny() &&
-                                   (kUnits == 2 || kUnits == 4)));
-    Fragments rows, next;
-    float even[kAccumulators], odd[kAccumulators];
-    WaitFull();
-    LoadFragments(rows);
-    Multiply<0>(rows, even);
-    int i = 0;
-    for (; i + 2 < steps; i += 2) {
-      Block(rows, next, even, odd);
-      Block(next, rows, even, odd);
-    }
-    if (i + 1 < steps) {
-      Block(rows, next, even, odd);
-      Last(next, even, odd);
-    } else {
-      Last(rows, even, odd);
-    }
-  }
-  // What follows unit 0 of the k block at `issue`, up to unit 0 of the next.
-  __device__ __forceinline__ void Block(const Fragments& rows, Fragments& next,
-                                        float (&even)[kAccumulators],
-                                        float (&odd)[kAccumulators]) {
-    Rest(rows, even, odd);
-    issue.Advance();
-    WaitFull();
-    LoadFragments(next);
-    Multiply<0>(next, even);
-    Retire<kUnits - 1>(release, odd);
-    Release();
-  }
-  __device__ __forceinline__ void Last(const Fragments& rows, float (&even)[kAccumulators],
-                                       float (&odd)[kAccumulators]) {
-    Rest(rows, even, odd);
-    issue.Advance();
-    const Scales scales = LoadScales<kUnits - 1>(release);
-    ptx::WgmmaWait<0>();
-    ptx::Pin(odd);
-    Release();
-    Promote<kUnits - 1>(odd, scales);
-  }
-  // The units between the first and, left under way, the last.
-  __device__ __forceinline__ void Rest(const Fragments& rows, float (&even)[kAccumulators],
-                                       float (&odd)[kAccumulators]) {
-    Multiply<1>(rows, odd);
-    Retire<0>(release, even);
-    if constexpr (kUnits == 4) {
-      Multiply<2>(rows, even);
-      Retire<1>(release, odd);
-      Multiply<3>(rows, odd);
-      Retire<2>(release, even);
-    }
   }
 
   __device__ __forceinline__ void Issue(float (&accumulators)[kAccumulators]) {

@@ -122,9 +122,9 @@ struct BlockPosition : RingPosition<C.stages> {
 // Shared memory, all offsets from a base aligned to 1024 bytes.
 template <GemmConfig C>
 struct SmemLayout {
-  static constexpr uint32_t kScales = C.stages * C.stage_bytes();
-  static constexpr uint32_t kStore = kScales + C.stages * C.scale_bytes();
-  static constexpr uint32_t kFold = kStore + (C.store_bytes() + 127) / 128 * 128;
+  static constexpr uint32_t kStore = C.stages * C.stage_bytes();
+  static constexpr uint32_t kScales = kStore + (C.store_bytes() + 127) / 128 * 128;
+  static constexpr uint32_t kFold = kScales + C.stages * C.scale_bytes();
   static constexpr uint32_t kBarriers = kFold + C.fold_bytes();
 
   uint32_t base;

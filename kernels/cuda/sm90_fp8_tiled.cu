@@ -24,9 +24,9 @@ constexpr GemmConfig Halved(GemmConfig config) {
   config.col_parts = 2;
   return config;
 }
-constexpr GemmConfig ByRegisters(GemmConfig config, int col_parts) {
-  config.fragments = true;
-  config.col_parts = col_parts;
+// The tile of D leaves while the next one multiplies.
+constexpr GemmConfig Storing(GemmConfig config) {
+  config.stores_tile = true;
   return config;
 }
 constexpr GemmConfig TwoPerSm(GemmConfig config) {
@@ -51,18 +51,16 @@ constexpr GemmConfig kTiledConfigs[] = {
     Tiled(256, 128, 4),                       // 512 x 4096 x 7168, split 2
     SharingB(Tiled(256, 128, 4), 2),          // large
     SharingA(Tiled(256, 128, 4), 2),          // 4096 x 4096 x 7168
-    ByRegisters(Tiled(128, 128, 6), 2),
-    ByRegisters(Tiled(128, 160, 5), 2),
-    ByRegisters(Tiled(128, 192, 5), 4),
-    ByRegisters(Tiled(128, 192, 5), 2),
-    ByRegisters(Tiled(128, 224, 4), 4),
-    ByRegisters(Tiled(128, 256, 4), 4),
-    SharingB(ByRegisters(Tiled(128, 256, 4), 4), 2),
-    SharingA(ByRegisters(Tiled(128, 256, 4), 4), 2),
-    Tiled(192, 96, 5),                        // 4096 x 576 x 7168: 132 tiles
-    Tiled(192, 120, 4),                       // 4096 x 2112: 3 waves of 132
-    Tiled(192, 128, 4),                       // 8192 x 8192 x 8192
-    SharingA(Tiled(192, 128, 4), 2),          // large
+    Storing(Tiled(128, 128, 5)),
+    Storing(Tiled(128, 192, 4)),
+    Storing(Tiled(256, 128, 3)),
+    SharingA(Storing(Tiled(256, 128, 3)), 2),
+    Storing(Tiled(192, 128, 4)),
+    SharingA(Storing(Tiled(192, 128, 4)), 2),
+    Tiled(192, 96, 5),                // 4096 x 576 x 7168: 132 tiles
+    Tiled(192, 120, 4),               // 4096 x 2112: 3 waves of 132
+    Tiled(192, 128, 4),               // 8192 x 8192 x 8192
+    SharingA(Tiled(192, 128, 4), 2),  // large
 };
 constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
 

@@ -76,4 +76,9 @@ absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view) {
                  CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
+absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view) {
+  return MakeMap(view, CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B,
+                 CU_TENSOR_MAP_L2_PROMOTION_NONE);
+}
+
 }  // namespace gemmd::kernels::cuda

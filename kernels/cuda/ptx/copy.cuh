@@ -43,6 +43,28 @@ __device__ __forceinline__ void TensorLoadMulticast(const CUtensorMap* map, uint
       : "memory");
 }
 
+// A box of shared memory to a 4-d tensor, in this thread's current group of stores. What lies
+// outside the tensor is left out.
+__device__ __forceinline__ void TensorStore(const CUtensorMap* map, uint32_t source, int x, int y,
+                                            int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
+          "l"(map),
+      "r"(source), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+__device__ __forceinline__ void TensorStoreCommit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until this thread's stores have read shared memory.
+__device__ __forceinline__ void TensorStoreWaitRead() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Until they are done.
+__device__ __forceinline__ void TensorStoreWait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // 4 bytes, by the ordinary load path.
 __device__ __forceinline__ void CpAsync4(uint32_t target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");

@@ -44,15 +44,6 @@ __device__ __forceinline__ void StoreShared4(uint32_t address, float4 v) {
                : "memory");
 }
 
-// Four 8x8 matrices of 2-byte elements (PTX ISA 9.7.14.5.15 ldmatrix). Lanes 8i to 8i+7 give the row
-// addresses of the i-th; each lane gets, in out[i], 4 bytes of row lane/4.
-__device__ __forceinline__ void LdMatrix4(uint32_t address, uint32_t (&out)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(address)
-               : "memory");
-}
-
 // Orders ordinary shared-memory writes before what the copy engine reads next.
 __device__ __forceinline__ void FenceProxyAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

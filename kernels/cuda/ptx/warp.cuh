@@ -36,7 +36,15 @@ __device__ __forceinline__ void StMatrix2(uint32_t address, uint32_t first, uint
                : "memory");
 }
 
-// The same, transposed: the two elements land in neighbouring rows.
+// Four, their row addresses from lanes 8i to 8i+7.
+__device__ __forceinline__ void StMatrix4(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                          uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// Two, transposed: the two elements land in neighbouring rows.
 __device__ __forceinline__ void StMatrix2Transposed(uint32_t address, uint32_t first,
                                                     uint32_t second) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),

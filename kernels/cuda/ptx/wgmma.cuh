@@ -42,11 +42,6 @@ __device__ __forceinline__ uint64_t KMajorDescriptor(uint32_t units) {
 template <int N>
 struct Wgmma;
 
-// WgmmaRegisters<N>::Multiply: the same with the 64 rows in registers: a[0..3] of a thread are
-// bytes (row, k) = (16w + l/4, 4(l%4) ...), 8 rows further down, and both again 16 of k further.
-template <int N>
-struct WgmmaRegisters;
-
 // Operand lists of 4 registers for 8 columns. R: the text, O: the operands.
 
 #define GEMMD_R0 "%0, %1, %2, %3"
@@ -261,38 +256,6 @@ GEMMD_WGMMA(240, 29, 120, 121, 122)
 GEMMD_WGMMA(248, 30, 124, 125, 126)
 GEMMD_WGMMA(256, 31, 128, 129, 130)
 
-// A0 to A3, B, S: the numbers of the operands behind the accumulators.
-#define GEMMD_WGMMA_REGISTERS(N, LAST, A0, A1, A2, A3, B, S)                                   \
-  template <>                                                                                  \
-  struct WgmmaRegisters<N> {                                                                   \
-    static __device__ __forceinline__ void Multiply(float (&d)[N / 2], const uint32_t (&a)[4], \
-                                                    uint64_t b, bool accumulate) {             \
-      asm volatile(                                                                            \
-          "{\n"                                                                                \
-          ".reg .pred p;\n"                                                                    \
-          "setp.ne.b32 p, %" #S                                                                \
-          ", 0;\n"                                                                             \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" GEMMD_R##LAST           \
-          "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B                                   \
-          ", p, 1, 1;\n"                                                                       \
-          "}"                                                                                  \
-          : GEMMD_O##LAST                                                                      \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                                \
-            "r"(static_cast<int>(accumulate)));                                                \
-    }                                                                                          \
-  };
-
-GEMMD_WGMMA_REGISTERS(48, 5, 24, 25, 26, 27, 28, 29)
-GEMMD_WGMMA_REGISTERS(56, 6, 28, 29, 30, 31, 32, 33)
-GEMMD_WGMMA_REGISTERS(64, 7, 32, 33, 34, 35, 36, 37)
-GEMMD_WGMMA_REGISTERS(72, 8, 36, 37, 38, 39, 40, 41)
-GEMMD_WGMMA_REGISTERS(80, 9, 40, 41, 42, 43, 44, 45)
-GEMMD_WGMMA_REGISTERS(88, 10, 44, 45, 46, 47, 48, 49)
-GEMMD_WGMMA_REGISTERS(96, 11, 48, 49, 50, 51, 52, 53)
-GEMMD_WGMMA_REGISTERS(112, 13, 56, 57, 58, 59, 60, 61)
-GEMMD_WGMMA_REGISTERS(128, 15, 64, 65, 66, 67, 68, 69)
-
-#undef GEMMD_WGMMA_REGISTERS
 #undef GEMMD_WGMMA
 #undef GEMMD_R0
 #undef GEMMD_O0
