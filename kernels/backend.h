@@ -132,6 +132,9 @@ class Backend {
   virtual ~Backend() = default;  // every Memory, Program and Stream of it is gone by then
   virtual const DeviceInfo& info() const = 0;
   virtual absl::Span<const KernelInfo> kernels() const = 0;
+  // OK while the device serves. After a fatal error the fault (kernels/fault.h), for good, and so
+  // is the status of everything that needs the device. Thread-safe, and does not ask the device.
+  virtual absl::Status health() const = 0;
 
   // INVALID_ARGUMENT for size_bytes <= 0 and kDeviceImported, RESOURCE_EXHAUSTED when the device
   // has not enough, UNIMPLEMENTED for kDeviceShared on a device whose memory is the host's.

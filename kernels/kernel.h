@@ -13,9 +13,11 @@
 namespace gemmd::kernels {
 
 struct KernelInfo {
-  std::string name;         // arch + dtype + op (+ config): "cpu_f32_blas", unique on a device
-  std::string family;       // one source file: "cpu_blas"
-  std::string description;  // one line for people: what it serves, what it demands
+  std::string name;          // arch + dtype + op (+ config): "cpu_f32_blas", unique on a device
+  std::string family;        // one source file: "cpu_blas"
+  std::string description;   // one line for people: what it serves, what it demands
+  std::string why_off;       // why it is never chosen; empty when it may be
+  bool quarantined = false;  // off because it failed its self-test
 };
 
 enum class ChoiceReason : uint8_t {

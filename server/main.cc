@@ -23,8 +23,11 @@
 namespace gemmd::server {
 namespace {
 
-// Exit statuses; docs/operations.md tells operators what to do on each.
-enum Exit { kOk = 0, kFailed = 1, kBadConfig = 2, kCutShort = 3 };
+// Exit statuses; kUsage tells what each means.
+enum Exit { kOk = 0, kFailed = 1, kBadConfig = 2, kCutShort = 3, kNoDevice = 4 };
+
+// How late a device's fault is noticed: its health and, with the last one, the process's end.
+constexpr timespec kWatchEvery = {0, 50'000'000};
 
 constexpr char kUsage[] =
     R"(usage: gemmd --config FILE [--listen ADDRESS]...
@@ -39,7 +42,7 @@ constexpr char kUsage[] =
 
 SIGTERM or SIGINT drains: health turns off, the notice passes, accepted work is answered. A second one stops at once.
 SIGHUP reads the config again. Exit status: 0 drained, 1 could not start or run, 2 the config is wrong, 3 stopped before
-all accepted work was answered.
+all accepted work was answered, 4 drained because every device has faulted: start it again.
 )";
 
 struct Options {
@@ -169,9 +172,12 @@ int Run(const Options& options) {
     std::cerr << "gemmd: cannot write " << options.ready_file << "\n";
     return kFailed;
   }
-  for (int signal = 0; signal != SIGTERM && signal != SIGINT;) {
-    if (sigwait(&signals, &signal) != 0) return kFailed;
+  bool no_device = false;
+  for (int signal = 0; signal != SIGTERM && signal != SIGINT && !no_device;) {
+    signal = sigtimedwait(&signals, nullptr, &kWatchEvery);
+    if (signal < 0 && errno != EAGAIN && errno != EINTR) return kFailed;
     if (signal == SIGHUP) Reload(options, **server);
+    no_device = (*server)->WatchDevices() == 0;
   }
   const bool answered = (*server)->Drain([&] {
     const timespec now = {0, 0};
@@ -179,6 +185,7 @@ int Run(const Options& options) {
     return signal == SIGTERM || signal == SIGINT;
   });
   server->reset();
+  if (no_device) return kNoDevice;
   return answered ? kOk : kCutShort;
 }
 

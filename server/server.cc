@@ -38,7 +38,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
                                        .ordinal = ordinal,
                                        .memory_bytes = config.memory_bytes,
                                        .disabled_kernels = config.disabled_kernels,
-                                       .tuning_table = config.tuning_table});
+                                       .tuning_table = config.tuning_table,
+                                       .self_test = config.self_test});
   }
 #endif
   return absl::InvalidArgumentError(
@@ -112,6 +113,13 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
+  int WatchDevices() {
+    if (state_->NoteFaults()) {
+      for (const auto& listener : listeners_) listener->SetServing(true);
+    }
+    return state_->serving_devices();
+  }
+
   // True once `done` holds; false at the deadline or when interrupted.
   bool Await(absl::Time deadline, absl::FunctionRef<bool()> interrupted,
              absl::FunctionRef<bool(absl::Time)> done) {
@@ -180,6 +188,7 @@ std::vector<std::string> Server::addresses() const {
 std::string Server::metrics_address() const { return impl_->MetricsAddress(); }
 absl::Status Server::Reload(const Config& next) { return impl_->Reload(next); }
 void Server::CountInvalidReload() { impl_->metrics_.ConfigReloads("invalid").Increment(); }
+int Server::WatchDevices() { return impl_->WatchDevices(); }
 bool Server::Drain(absl::FunctionRef<bool()> interrupted) { return impl_->Drain(interrupted); }
 
 }  // namespace gemmd::server

@@ -28,6 +28,10 @@ class Server {
   absl::Status Reload(const Config& next);
   void CountInvalidReload();
 
+  // Looks for devices that have faulted: turns their health off, and logs. Returns how many still
+  // serve. To be called every now and then until Drain, by the same thread.
+  int WatchDevices();
+
   // Turns health off, keeps working for the notice, then takes no new work, answers what was
   // accepted, and stops. Bounded by the config's notice and limit. `interrupted` is asked now and
   // then; true forces the end at once. Returns whether everything accepted was answered.

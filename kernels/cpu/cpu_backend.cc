@@ -19,13 +19,19 @@ namespace gemmd::kernels {
 namespace cpu {
 namespace {
 
-std::vector<KernelInfo> AllKernels() {
+std::vector<KernelInfo> AllKernels(absl::Span<const std::string> disabled = {}) {
   std::vector<KernelInfo> kernels;
   for (const MatmulKernel& kernel : MatmulKernels()) {
     kernels.push_back(
         {std::string(kernel.name), std::string(kernel.family), std::string(kernel.description)});
   }
   for (KernelInfo& kernel : OtherKernels("cpu")) kernels.push_back(std::move(kernel));
+  for (KernelInfo& kernel : kernels) {
+    const bool off = std::any_of(disabled.begin(), disabled.end(), [&](const std::string& name) {
+      return name == kernel.name || name == kernel.family;
+    });
+    if (off) kernel.why_off = "it is disabled on this device: the config disables it";
+  }
   return kernels;
 }
 
@@ -33,27 +39,23 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(const CpuBackendOptions& options, int threads)
       : info_(DescribeCpu(options.name, threads, options.memory_bytes)),
-        kernels_(AllKernels()),
+        kernels_(AllKernels(options.disabled_kernels)),
         budget_(info_.name, info_.memory_bytes),
         workers_(threads) {
-    const auto disabled = [&](const KernelInfo& kernel) {
-      return std::any_of(
-          options.disabled_kernels.begin(), options.disabled_kernels.end(),
-          [&](const std::string& name) { return name == kernel.name || name == kernel.family; });
-    };
     pool_.machine = MachineFor(threads);
     const size_t matmuls = MatmulKernels().size();
     for (size_t i = 0; i < matmuls; ++i) {
-      pool_.matmul.push_back({&MatmulKernels()[i], kernels_[i].name, !disabled(kernels_[i])});
+      pool_.matmul.push_back({&MatmulKernels()[i], kernels_[i].name, kernels_[i].why_off.empty()});
     }
     pool_.others.emplace_back();  // matmul's place
     for (size_t i = matmuls; i < kernels_.size(); ++i) {
-      pool_.others.push_back(disabled(kernels_[i]) ? std::string_view() : kernels_[i].name);
+      pool_.others.push_back(kernels_[i].why_off.empty() ? kernels_[i].name : std::string_view());
     }
   }
 
   const DeviceInfo& info() const override { return info_; }
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
+  absl::Status health() const override { return absl::OkStatus(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
     return AllocateMemory(budget_, size_bytes, kind);

@@ -1,6 +1,5 @@
 // The oracle: plain float64 loops over dequantised operands, no BLAS, nothing shared
-// with the kernels it judges. Slow on purpose; tests and `gemmctl matmul --verify` style checks use
-// it, the daemon never does.
+// with the kernels it judges. Slow on purpose: for tests, and for the self-test of a GPU's kernels.
 
 #ifndef GEMMD_KERNELS_CPU_REFERENCE_H_
 #define GEMMD_KERNELS_CPU_REFERENCE_H_

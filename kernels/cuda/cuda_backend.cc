@@ -10,11 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/device_info.h"
+#include "kernels/cuda/cuda_backend_for_test.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_info.h"
+#ifdef GEMMD_FAULT_KERNEL
+#include "kernels/cuda/fault_member.h"
+#endif
+#include "kernels/cuda/self_test.h"
 #include "kernels/other_kernels.h"
 
 namespace gemmd::kernels {
@@ -32,21 +37,26 @@ class CudaBackend final : public Backend {
                 {.device_bytes = info_.memory_bytes,
                  .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
                 pinned_, fence_) {
-    const std::vector<KernelInfo> others = OtherKernels("sm90");
-    std::vector<bool> enabled;
-    for (const KernelInfo& other : others) enabled.push_back(!pool.disabled.contains(other.name));
+    std::vector<KernelInfo> others = OtherKernels("sm90");
+    for (KernelInfo& other : others) {
+      const auto found = pool.disabled.find(other.name);
+      if (found != pool.disabled.end()) {
+        other.why_off = absl::StrCat("it is disabled on this device: ", found->second);
+      }
+    }
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
     kernels_.assign(matmuls.begin(), matmuls.end());
     kernels_.insert(kernels_.end(), others.begin(), others.end());
     for (size_t i = 0; i < others.size(); ++i) {
-      if (enabled[i]) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
+      if (others[i].why_off.empty()) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
     }
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
   }
 
   const DeviceInfo& info() const override { return info_; }
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
+  absl::Status health() const override { return fence_.status(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
     return memory_.Allocate(size_bytes, kind);
@@ -115,31 +125,69 @@ absl::Status PrepareFamilies(const std::string& name) {
   return absl::OkStatus();
 }
 
-}  // namespace
-}  // namespace cuda
+bool IsOff(const GemmPoolOptions& pool, const KernelInfo& info) {
+  return pool.disabled.contains(info.name) || pool.disabled.contains(info.family);
+}
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
+// Fills pool.quarantined.
+absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
+                      GemmPoolOptions& pool) {
+  SelfTestOptions options{.device = pool.device, .spoiled = std::move(spoiled)};
+  for (const GemmVariant& variant : AllVariants()) {
+    if (!IsOff(pool, {Name(variant), variant.entry().name, ""}))
+      options.variants.push_back(variant);
+  }
+  for (const OtherKernel& other : pool.others) {
+    if (!IsOff(pool, other.info)) options.others.push_back(other);
+  }
+  auto broken = FindBrokenKernels(options);
+  if (!broken.ok()) {
+    return absl::Status(broken.status().code(),
+                        absl::StrCat("device ", name, ": ", broken.status().message()));
+  }
+  pool.quarantined = *std::move(broken);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBackendOptions& options,
+                                                                  CudaTestHooks hooks) {
   if (options.memory_bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
   }
-  cuda::GemmPoolOptions pool;
-  pool.others.push_back(cuda::AnyGemmKernel());
-  auto disabled = cuda::Disabled(options, pool.others);
+  GemmPoolOptions pool;
+  pool.others.push_back(AnyGemmKernel());
+#ifdef GEMMD_FAULT_KERNEL
+  pool.others.push_back(FaultKernel());
+#endif
+  for (OtherKernel& kernel : hooks.more_kernels) pool.others.push_back(std::move(kernel));
+  auto disabled = Disabled(options, pool.others);
   if (!disabled.ok()) return disabled.status();
   pool.disabled = *std::move(disabled);
-  auto device = cuda::FindDevice(options.name, options.ordinal);
+  auto device = FindDevice(options.name, options.ordinal);
   if (!device.ok()) return device.status();
   pool.device = *std::move(device);
   if (!options.tuning_table.empty()) {
-    auto table = cuda::TuningTable::Load(options.tuning_table, pool.device.model);
+    auto table = TuningTable::Load(options.tuning_table, pool.device.model);
     if (!table.ok()) return table.status();
     pool.table = *std::move(table);
   }
-  auto info = cuda::DescribeGpu(options.name, pool.device, options.memory_bytes);
+  auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);
   if (!info.ok()) return info.status();
-  if (absl::Status status = cuda::PrepareFamilies(options.name); !status.ok()) return status;
-  return std::make_unique<cuda::CudaBackend>(*std::move(info), std::move(pool));
+  if (absl::Status status = PrepareFamilies(options.name); !status.ok()) return status;
+  if (options.self_test) {
+    const absl::Status status = SelfTest(options.name, std::move(hooks.spoiled_kernels), pool);
+    if (!status.ok()) return status;
+  }
+  return std::make_unique<CudaBackend>(*std::move(info), std::move(pool));
+}
+
+}  // namespace cuda
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
+  return cuda::CreateCudaBackendForTest(options, {});
 }
 
 }  // namespace gemmd::kernels

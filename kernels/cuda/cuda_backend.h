@@ -22,11 +22,15 @@ struct CudaBackendOptions {
   std::vector<std::string>
       disabled_kernels;      // names or families; INVALID_ARGUMENT for one that does not exist
   std::string tuning_table;  // a file of `gemm_bench --tune`; empty leaves the choice to the model
+  // Tries every enabled kernel first (self_test.h), which takes a fraction of a second. One that
+  // fails is quarantined: KernelInfo tells, and it is never chosen.
+  bool self_test = true;
 };
 
 // FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of
-// another architecture, or when the tuning table was measured on something else. Needs the
-// device's context, which takes a few hundred MiB of its memory for as long as the process lives.
+// another architecture, or when the tuning table was measured on something else; UNAVAILABLE when
+// the self-test of a kernel takes the device with it. Needs the device's context, which takes a few
+// hundred MiB of its memory for as long as the process lives.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace gemmd::kernels

@@ -96,6 +96,8 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
     task.gemm = gemms_++;
     task.copies = CopiesOf(op);
     scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
+  } else {
+    task.other = kernels.matmul.other(pick->other).launch;
   }
   return pick->choice;
 }
@@ -258,7 +260,8 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
   AnyGemmArgs args = ArgsOf(op, context.slots);
   if (!task.variant) {
     args.programmatic = task.overlap;
-    return ToStatus(LaunchAnyGemm(args, context.stream), kAnyGemmName);
+    const auto launch = task.other != nullptr ? task.other : LaunchAnyGemm;
+    return ToStatus(launch(args, context.stream), "launch");
   }
   bool overlap = task.overlap;
   for (auto copy :

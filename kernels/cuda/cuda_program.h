@@ -102,8 +102,9 @@ class CudaProgram final : public Program {
  private:
   struct Task {
     Op op;
-    std::optional<GemmVariant> variant;  // of a matmul by the TMA families
-    int gemm = 0;                        // its place in GemmLaunches
+    std::optional<GemmVariant> variant;             // of a matmul by the TMA families
+    int gemm = 0;                                   // its place in GemmLaunches
+    decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
     bool overlap = false;    // may start under the end of the op before it
     int64_t io_offset = 0;   // of a Write or Read

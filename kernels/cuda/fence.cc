@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/fault.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -27,9 +28,10 @@ absl::Status Fence::Check(absl::Status status) {
 absl::Status Fence::Raise(const absl::Status& cause) {
   absl::MutexLock lock(&mutex_);
   if (status_.ok()) {
-    status_ = absl::UnavailableError(
+    const std::string message =
         absl::StrCat("device ", device_, " is fenced after a fatal error (", cause.message(),
-                     "); its work fails until the process restarts, other devices serve on"));
+                     "); its work fails until the process restarts, other devices serve on");
+    status_ = DeviceFault(message);
     raised_.store(true, std::memory_order_release);
   }
   return status_;

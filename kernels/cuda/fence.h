@@ -22,7 +22,7 @@ class Fence {
  public:
   explicit Fence(std::string device) : device_(std::move(device)) {}
 
-  // OK while the device serves; then UNAVAILABLE with the first fatal error.
+  // OK while the device serves; then a DeviceFault with the first fatal error.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // OK for success. A sticky error raises the fence and gives its status; the others give

@@ -110,7 +110,7 @@ GemmPool::GemmPool(GemmPoolOptions options) : options_(std::move(options)) {
   std::vector<GemmVariant> enabled;
   for (const GemmVariant& variant : AllVariants()) {
     AddMember({Name(variant), variant.entry().name, Describe(variant)}, {.variant = variant});
-    if (members_.back().disabled.empty()) enabled.push_back(variant);
+    if (members_.back().off.empty()) enabled.push_back(variant);
   }
   for (int i = 0; i < static_cast<int>(options_.others.size()); ++i) {
     AddMember(options_.others[i].info, {.other = i});
@@ -123,15 +123,22 @@ void GemmPool::AddMember(KernelInfo info, Member member) {
   for (const std::string& key : {info.name, info.family}) {
     const auto found = options_.disabled.find(key);
     if (found == options_.disabled.end()) continue;
-    member.disabled = absl::StrCat("it is disabled on this device: ", found->second);
+    member.off = absl::StrCat("it is disabled on this device: ", found->second);
     break;
   }
+  const auto failed = options_.quarantined.find(info.name);
+  if (member.off.empty() && failed != options_.quarantined.end()) {
+    member.off = absl::StrCat("it is quarantined on this device, for its self-test failed: ",
+                              failed->second);
+    info.quarantined = true;
+  }
+  info.why_off = member.off;
   infos_.push_back(std::move(info));
   members_.push_back(std::move(member));
 }
 
 std::string GemmPool::WhyNotMember(const Member& member, const MatmulProblem& problem) const {
-  if (!member.disabled.empty()) return member.disabled;
+  if (!member.off.empty()) return member.off;
   if (!member.variant.has_value()) return options_.others[member.other].why_not(problem);
   std::string why = WhyNot(options_.device);
   return why.empty() ? WhyNot(*member.variant, problem) : why;

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/selector.h"
 #include "kernels/kernel.h"
 
@@ -31,6 +32,8 @@ struct OtherKernel {
   // Empty when it serves the problem; else one cause, with value, limit and remedy. Thread-safe.
   std::function<std::string(const MatmulProblem&)> why_not;
   std::function<double(const MatmulProblem&)> seconds;  // modelled
+  // Queues it; the current device is the pool's. Null: LaunchAnyGemm.
+  cudaError_t (*launch)(const AnyGemmArgs& args, cudaStream_t stream) = nullptr;
 };
 
 // sm90_any_gemm (any_gemm.h).
@@ -50,9 +53,10 @@ struct GemmPoolOptions {
   DeviceTraits device;
   TuningTable table;
   std::vector<OtherKernel> others;
-  // Names or families that are not to be used, and why: "the config disables it",
-  // "its check at start failed: ...".
+  // Names or families that are not to be used, and why: "the config disables it".
   absl::flat_hash_map<std::string, std::string> disabled;
+  // Names of those that failed their self-test, and how.
+  absl::flat_hash_map<std::string, std::string> quarantined;
 };
 
 // Thread-safe.
@@ -63,8 +67,9 @@ class GemmPool {
 
   explicit GemmPool(GemmPoolOptions options);
 
-  // All members, the disabled ones too.
+  // All members, those that are off too.
   absl::Span<const KernelInfo> kernels() const { return infos_; }
+  const OtherKernel& other(int index) const { return options_.others[index]; }  // of a PoolPick
 
   // The kernel for `problem`, or the one called `forced` unless that is empty. NOT_FOUND when none
   // is called so; UNIMPLEMENTED, with the reasons, when it, or every kernel, cannot serve.
@@ -80,7 +85,7 @@ class GemmPool {
   struct Member {
     std::optional<GemmVariant> variant;
     int other = -1;
-    std::string disabled;  // why; empty when enabled
+    std::string off;  // why; empty when enabled
   };
 
   void AddMember(KernelInfo info, Member member);

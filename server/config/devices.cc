@@ -76,6 +76,10 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                " takes no tuning table; leave it out, or "
                                "give it to a cuda device"));
     }
+    if (device.skip_self_test() && !device.name().starts_with("cuda:")) {
+      fields.Fail(absl::StrCat(path, ".skip_self_test"),
+                  absl::StrCat(Quoted(device.name()), " has no self-test; leave it out"));
+    }
     devices.push_back(
         {.name = device.name(),
          .memory_bytes = fields.IntOrUnset(absl::StrCat(path, ".memory_bytes"),
@@ -83,7 +87,8 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
          .threads = static_cast<int>(fields.IntOrUnset(absl::StrCat(path, ".threads"),
                                                        device.threads(), {.max = kMaxThreads})),
          .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()},
-         .tuning_table = device.tuning_table()});
+         .tuning_table = device.tuning_table(),
+         .self_test = !device.skip_self_test()});
   }
   if (devices.empty()) devices.emplace_back();
   return devices;

@@ -34,6 +34,7 @@ void FillLists(const Config& config, v1::ServerConfig* message) {
     out->set_threads(device.threads);
     for (const std::string& kernel : device.disabled_kernels) out->add_disabled_kernels(kernel);
     out->set_tuning_table(device.tuning_table);
+    out->set_skip_self_test(!device.self_test);
   }
   for (const TenantConfig& tenant : config.tenants) {
     v1::Tenant* out = message->add_tenants();

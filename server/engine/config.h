@@ -50,6 +50,7 @@ struct DeviceConfig {
   int threads = 0;           // 0: the cores this process may use
   std::vector<std::string> disabled_kernels;
   std::string tuning_table;  // a path; empty: the cost model chooses
+  bool self_test = true;
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 

@@ -9,14 +9,27 @@ namespace gemmd::server {
 Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
                const Clock& clock, Metrics& metrics)
     : backend_(std::move(backend)),
+      serving_gauge_(metrics.DeviceState(backend_->info().name, "serving")),
+      fenced_gauge_(metrics.DeviceState(backend_->info().name, "fenced")),
       buffers_gauge_(metrics.Buffers(backend_->info().name)),
       bytes_gauges_{&metrics.BufferBytes(backend_->info().name, "device"),
                     &metrics.BufferBytes(backend_->info().name, "host_shared"),
                     &metrics.BufferBytes(backend_->info().name, "device_shared"),
                     &metrics.BufferBytes(backend_->info().name, "device_imported")},
       lane_(*backend_, config, clock, metrics) {
-  metrics.DeviceState(name(), "serving").Set(1);
-  metrics.DeviceState(name(), "fenced").Set(0);
+  serving_gauge_.Set(1);
+  fenced_gauge_.Set(0);
+  for (const kernels::KernelInfo& kernel : backend_->kernels()) {
+    if (kernel.quarantined) metrics.KernelQuarantined(name(), kernel.name).Set(1);
+  }
+}
+
+bool Device::NoteFault() {
+  if (fenced() || backend_->health().ok()) return false;
+  fenced_.store(true, std::memory_order_relaxed);
+  serving_gauge_.Set(0);
+  fenced_gauge_.Set(1);
+  return true;
 }
 
 prometheus::Gauge& Device::BytesGauge(kernels::MemoryKind kind) {

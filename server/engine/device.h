@@ -28,6 +28,12 @@ class Device {
   kernels::Backend& backend() { return *backend_; }
   Lane& lane() { return lane_; }
 
+  // Looks whether the backend's device has faulted. True the first time that it has. One thread at
+  // a time.
+  bool NoteFault();
+  // As NoteFault found it: takes no work, for good. Thread-safe.
+  bool fenced() const { return fenced_.load(std::memory_order_relaxed); }
+
   // Kept by Buffer. Imported device memory is counted, but is none of what the device can give.
   void AddBuffer(kernels::MemoryKind kind, int64_t bytes);
   void RemoveBuffer(kernels::MemoryKind kind, int64_t bytes);
@@ -38,6 +44,9 @@ class Device {
   prometheus::Gauge& BytesGauge(kernels::MemoryKind kind);
 
   std::unique_ptr<kernels::Backend> backend_;
+  prometheus::Gauge& serving_gauge_;
+  prometheus::Gauge& fenced_gauge_;
+  std::atomic<bool> fenced_{false};
   prometheus::Gauge& buffers_gauge_;
   // By MemoryKind.
   const std::array<prometheus::Gauge*, 4> bytes_gauges_;

@@ -184,7 +184,9 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
     launched_seconds_ = launched_ == 0 ? 0 : launched_seconds_ - job->estimate;
     busy_seconds_ += result.launch.device_seconds;
     ++completed_;
-    feedback_.Observe(job->program->estimated_seconds(), result.launch.device_seconds);
+    if (result.status.ok()) {
+      feedback_.Observe(job->program->estimated_seconds(), result.launch.device_seconds);
+    }
     queue_.Correct(*job->tenant, job->session_key, result.launch.device_seconds - job->estimate);
     job->state = Job::State::kAnswered;
   }

@@ -1,6 +1,7 @@
 #include "server/engine/reason.h"
 
 #include "absl/strings/cord.h"
+#include "kernels/fault.h"
 #include "server/engine/text.h"
 
 namespace gemmd::server {
@@ -17,6 +18,7 @@ absl::Status WithReason(absl::Status status, std::string_view reason) {
 std::string ReasonOf(const absl::Status& status) {
   if (status.ok()) return "";
   if (auto payload = status.GetPayload(kPayload)) return std::string(*payload);
+  if (kernels::IsDeviceFault(status)) return std::string(reason::kDeviceFenced);
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:

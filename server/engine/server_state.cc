@@ -1,5 +1,6 @@
 #include "server/engine/server_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,12 @@ ServerState::ServerState(const Config& config,
   for (auto& backend : backends) {
     devices_.push_back(
         std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics));
+    for (const kernels::KernelInfo& kernel : devices_.back()->backend().kernels()) {
+      if (!kernel.quarantined) continue;
+      log.Error("kernel_quarantined", {{"device", devices_.back()->name()},
+                                       {"kernel", kernel.name},
+                                       {"message", kernel.why_off}});
+    }
   }
   sessions_ = std::make_unique<SessionStore>(
       config.session, clock, metrics, log, [this](Session& session, EndCause cause) {
@@ -74,11 +81,28 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
     if (device->name() == name) return device.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", device->name());
     const auto free = [](Device& d) { return d.backend().info().memory_bytes - d.used_bytes(); };
-    if (best == nullptr || free(*device) > free(*best)) best = device.get();
+    const bool better = best == nullptr || best->fenced() || free(*device) > free(*best);
+    if (best == nullptr || (better && !device->fenced())) best = device.get();
   }
   if (name.empty()) return best;
   return absl::NotFoundError(absl::StrCat("device \"", Text(name.substr(0, 64)),
                                           "\" does not exist here; there is ", names));
+}
+
+bool ServerState::NoteFaults() {
+  bool any = false;
+  for (const auto& device : devices_) {
+    if (!device->NoteFault()) continue;
+    any = true;
+    const std::string message(device->backend().health().message());
+    log_.Error("device_fenced", {{"device", device->name()}, {"message", message}});
+  }
+  return any;
+}
+
+int ServerState::serving_devices() const {
+  return static_cast<int>(std::count_if(devices_.begin(), devices_.end(),
+                                        [](const auto& device) { return !device->fenced(); }));
 }
 
 absl::Status ServerState::CheckOpen() const {

@@ -46,7 +46,12 @@ class ServerState {
   absl::Time start_time() const { return start_time_; }
 
   const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
-  // By name; the one with the most free memory for "". NOT_FOUND lists what there is.
+  // Looks for devices that have faulted since the last call; logs each. True when there are any.
+  // One thread at a time.
+  bool NoteFaults();
+  int serving_devices() const;
+  // By name; for "" the one with the most free memory of those that serve. NOT_FOUND lists what
+  // there is.
   absl::StatusOr<Device*> FindDevice(std::string_view name) const;
 
   // Set once the notice of a drain is over: OK, or UNAVAILABLE for anything that would start new

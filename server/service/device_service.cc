@@ -52,7 +52,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       proto->set_name(info.name);
       proto->set_model(info.model);
       proto->set_architecture(info.architecture);
-      proto->set_state(v1::Device::STATE_SERVING);
+      proto->set_state(device->fenced() ? v1::Device::STATE_FENCED : v1::Device::STATE_SERVING);
       proto->set_memory_bytes(info.memory_bytes);
       proto->set_used_bytes(device->used_bytes());
       proto->set_buffers(device->buffers());
@@ -83,6 +83,8 @@ grpc::ServerUnaryReactor* DeviceService::ListKernels(grpc::CallbackServerContext
         proto->set_name(kernel.name);
         proto->set_family(kernel.family);
         proto->set_description(kernel.description);
+        proto->set_why_off(kernel.why_off);
+        proto->set_quarantined(kernel.quarantined);
       }
     }
     return absl::OkStatus();

@@ -142,10 +142,13 @@ Listener::~Listener() {
 
 void Listener::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = services_->server->GetHealthCheckService();
-  health->SetServingStatus(serving);
-  health->SetServingStatus("gemmd.v1", serving);
-  for (const auto& device : services_->context.state.devices()) {
-    health->SetServingStatus(device->name(), serving);
+  const ServerState& state = services_->context.state;
+  const bool whole = serving && state.serving_devices() > 0;
+  // The one for all services would also turn on the devices that do not serve.
+  health->SetServingStatus("", whole);
+  health->SetServingStatus("gemmd.v1", whole);
+  for (const auto& device : state.devices()) {
+    health->SetServingStatus(device->name(), serving && !device->fenced());
   }
 }
 

@@ -27,7 +27,8 @@ class Listener {
   // As clients reach it, the port filled in: "127.0.0.1:41571", "unix:/run/gemmd.sock".
   const std::string& address() const { return address_; }
 
-  // Health of the whole server and of each device; what Check and Watch answer.
+  // Health of the whole server, which is that of its devices together, and of each device; what
+  // Check and Watch answer. Call it again when a device is fenced.
   void SetServing(bool serving);
   // Stops listening; calls still there at `deadline` are cancelled.
   void Shutdown(absl::Time deadline);

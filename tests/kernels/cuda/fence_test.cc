@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/fault.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -14,7 +15,9 @@ TEST(FenceTest, OrdinaryErrorsLeaveItDown) {
   EXPECT_TRUE(fence.Check(cudaSuccess, "copying").ok());
   EXPECT_EQ(fence.Check(cudaErrorMemoryAllocation, "copying").code(),
             StatusCode::kResourceExhausted);
-  EXPECT_EQ(fence.Check(absl::InternalError("odd")).code(), StatusCode::kInternal);
+  const absl::Status odd = fence.Check(absl::InternalError("odd"));
+  EXPECT_EQ(odd.code(), StatusCode::kInternal);
+  EXPECT_FALSE(IsDeviceFault(odd));
   EXPECT_TRUE(fence.status().ok());
 }
 
@@ -27,6 +30,7 @@ TEST(FenceTest, AStickyErrorStaysForGood) {
                     HasSubstr("cudaErrorIllegalAddress")));
   EXPECT_EQ(fence.Check(cudaErrorLaunchFailure, "another"), first);
   EXPECT_EQ(fence.status(), first);
+  EXPECT_TRUE(IsDeviceFault(first));
 }
 
 TEST(FenceTest, AnyErrorOfAWaitRaisesIt) {

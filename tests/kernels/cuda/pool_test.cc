@@ -51,6 +51,26 @@ TEST(GemmPoolTest, ListsEveryMemberOnce) {
   EXPECT_EQ(pool.kernels().size(), names.size());
 }
 
+TEST(GemmPoolTest, TellsWhatIsOffAndWhy) {
+  GemmPoolOptions options = Options();
+  options.disabled = {{"skinny", "the config disables it"}};
+  options.quarantined = {{std::string(kTiled), "3 of 9 elements are wrong"},
+                         {std::string(kSkinny8), "never asked"}};
+  const GemmPool pool(std::move(options));
+  for (const KernelInfo& info : pool.kernels()) {
+    EXPECT_EQ(info.quarantined, info.name == kTiled) << info.name;
+    const char* why = info.name == kTiled       ? "3 of 9 elements are wrong"
+                      : info.family == "skinny" ? "the config disables it"
+                                                : "";
+    EXPECT_THAT(info.why_off, HasSubstr(why)) << info.name;
+    EXPECT_EQ(info.why_off.empty(), *why == 0) << info.name;
+  }
+  EXPECT_EQ(pool.Choose(Fp8Problem(64, 4096, 7168))->choice.kernel, kTiledPair);
+  const absl::Status forced = pool.Choose(Fp8Problem(64, 4096, 7168), kTiled).status();
+  EXPECT_EQ(forced.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(forced.message()), HasSubstr("quarantined"));
+}
+
 TEST(GemmPoolTest, FamiliesComeBeforeTheOthers) {
   const GemmPool pool(Options());
   const PoolPick pick = pool.Choose(Fp8Problem(64, 4096, 7168)).value();

@@ -26,6 +26,19 @@ TEST(DevicesTest, ATuningTableIsForAGpu) {
                  {"\"cpu:0\"", "takes no tuning table"}}});
 }
 
+TEST(DevicesTest, TheSelfTestIsAGpusAndCanBeLeftOut) {
+  const auto config = ParseConfig(
+      WithListener(
+          "devices { name: \"cuda:0\" } devices { name: \"cuda:1\" skip_self_test: true }"),
+      {}, {"cuda:0", "cuda:1"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->devices[0].self_test);
+  EXPECT_FALSE(config->devices[1].self_test);
+  ExpectErrors({{"devices { name: \"cpu:0\" skip_self_test: true }",
+                 "devices[0].skip_self_test",
+                 {"\"cpu:0\"", "has no self-test"}}});
+}
+
 TEST(DevicesTest, OnlyDevicesOfTheBuildWithoutAList) {
   std::vector<std::string> wrong = {"",         "cpu",     "cpu:",  "cpu:00", "cpu:-1",
                                     "cpu:1000", "cuda:00", "CPU:0", "cuda:"};

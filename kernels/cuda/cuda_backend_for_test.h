@@ -1,0 +1,25 @@
+// The backend with kernels that misbehave on purpose. For tests: the daemon has no way to ask for
+// these.
+
+#ifndef GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_
+#define GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/pool.h"
+
+namespace gemmd::kernels::cuda {
+
+struct CudaTestHooks {
+  std::vector<std::string> spoiled_kernels;  // that fail their self-test
+  std::vector<OtherKernel> more_kernels;     // in the pool too, behind the others
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBackendOptions& options,
+                                                                  CudaTestHooks hooks);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_CUDA_BACKEND_FOR_TEST_H_

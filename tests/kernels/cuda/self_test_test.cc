@@ -1,0 +1,100 @@
+// What the self-test lets through, and what not; needs no device.
+
+#include "kernels/cuda/self_test.h"
+
+#include <cstring>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/reference.h"
+#include "kernels/cuda/gemm_op.h"
+#include "kernels/cuda/legality.h"
+#include "kernels/cuda/op_args.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+class SelfTestTest : public testing::Test {
+ protected:
+  // The float64 result of `op` as BF16, with the bytes beyond d untouched.
+  std::vector<std::byte> Result(const MatmulOp& op) const {
+    std::vector<std::vector<std::byte>> slots(problem_.slots().begin(), problem_.slots().end());
+    Bindings bindings;
+    for (std::vector<std::byte>& slot : slots) bindings.slots.push_back(slot.data());
+    std::vector<std::byte> result = slots[SelfTestProblem::kResultSlot];
+    const std::vector<double> values = ReferenceMatmul(op, bindings);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto value = static_cast<float>(values[i]);
+      uint32_t bits;
+      std::memcpy(&bits, &value, 4);
+      bits >>= 16;
+      std::memcpy(&result[2 * i], &bits, 2);
+    }
+    return result;
+  }
+  std::vector<std::byte> Right() const { return Result(problem_.op()); }
+
+  const SelfTestProblem problem_{AllVariants()};
+};
+
+TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblem) {
+  std::vector<std::byte*> slots;
+  for (uintptr_t i = 1; i <= problem_.slots().size(); ++i) {
+    slots.push_back(reinterpret_cast<std::byte*>(i << 20));
+  }
+  EXPECT_EQ(WhyNot(problem_.op()), "");
+  EXPECT_EQ(CopiesOf(problem_.op()).scratch_bytes, 0);
+  const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(problem_.op(), slots), ScaleCopies(), nullptr);
+  for (const GemmVariant& variant : AllVariants()) {
+    EXPECT_EQ(WhyNot(variant, args), "") << Name(variant);
+    EXPECT_EQ(WhyNot(variant, ProblemOf(problem_.op())), "") << Name(variant);
+  }
+}
+
+TEST_F(SelfTestTest, IsSmall) {
+  // A second for some 165 kernels, of which the CPU's float64 takes part: 1e8 products at most.
+  const Dims& a = problem_.op().a.values.shape;
+  EXPECT_LT(a[0] * a[1] * SelfTestProblem::kN, 100'000'000);
+}
+
+TEST_F(SelfTestTest, AcceptsARoundedResult) { EXPECT_EQ(problem_.Judge(Right()), ""); }
+
+TEST_F(SelfTestTest, RefusesOneWrongElement) {
+  std::vector<std::byte> result = Right();
+  problem_.Spoil(absl::MakeSpan(result));
+  EXPECT_THAT(problem_.Judge(result), HasSubstr("1 of 14400 elements are wrong: element ("));
+}
+
+TEST_F(SelfTestTest, RefusesAnElementThatWasNotWritten) {
+  std::vector<std::byte> result = Right();
+  result[100] = result[101] = std::byte{0xff};
+  EXPECT_THAT(problem_.Judge(result), HasSubstr("element (0, 50) is"));
+}
+
+TEST_F(SelfTestTest, RefusesAStoreOutsideOfTheResult) {
+  std::vector<std::byte> result = Right();
+  result[result.size() - SelfTestProblem::kGuardBytes] = std::byte{0};
+  EXPECT_THAT(problem_.Judge(result), HasSubstr("beyond the result"));
+  result.pop_back();
+  EXPECT_THAT(problem_.Judge(result), HasSubstr("another size"));
+}
+
+TEST_F(SelfTestTest, RefusesABlockOfKThatWasForgotten) {
+  MatmulOp op = problem_.op();
+  op.a.values.shape[1] -= 128;
+  op.b.values.shape[1] -= 128;
+  op.a.scales->shape[1] -= 1;
+  op.b.scales->shape[1] -= 1;
+  EXPECT_NE(problem_.Judge(Result(op)), "");
+}
+
+TEST_F(SelfTestTest, RefusesScalesOfAnotherBlock) {
+  MatmulOp op = problem_.op();
+  op.b.scales->strides[0] = 0;  // the second block of rows takes the first one's
+  EXPECT_NE(problem_.Judge(Result(op)), "");
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
