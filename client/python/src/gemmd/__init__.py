@@ -10,6 +10,7 @@
 
 from gemmd.buffer import Buffer
 from gemmd.client import Client
+from gemmd.device_array import DeviceArray
 from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8
 from gemmd.errors import (
     Aborted,
@@ -28,6 +29,7 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
+from gemmd.linear import Linear
 from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
 from gemmd.plan import Plan
 from gemmd.queue import Queue
@@ -43,10 +45,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
-    "DeadlineExceeded", "Error", "FailedPrecondition", "Granularity", "Internal",
-    "InvalidArgument", "NotFound", "Op", "OpReport", "Operand", "OutOfRange", "PermissionDenied",
-    "Plan", "Prepared", "Queue", "Report", "ResourceExhausted", "Result", "Retry", "Session",
-    "SharedArray", "Tensor", "Transfer", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
-    "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "int8", "matmul", "quantize",
-    "read", "write",
+    "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
+    "InvalidArgument", "Linear", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
+    "PermissionDenied", "Plan", "Prepared", "Queue", "Report", "ResourceExhausted", "Result",
+    "Retry", "Session", "SharedArray", "Tensor", "Transfer", "Unavailable", "Unimplemented",
+    "as_dtype", "bfloat16", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn",
+    "int8", "matmul", "quantize", "read", "write",
 ]  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks
+from gemmd import chunks, dlpack, interop
+from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
 from gemmd.report import Transfer
 from gemmd.result import Array
@@ -70,6 +71,43 @@ class Buffer(Handle):
         """
         return self.typed(self.session.map(self), 0, None)
 
+    def device_array(self) -> DeviceArray:
+        """The memory of a "device_shared" buffer in this process, by CUDA IPC, without a copy.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is of another kind or read-only, the server is on another host, or this
+            process does not see the GPU.
+        Unavailable
+            This machine has no GPU.
+        """
+        return self.array_over(
+            self.session.map_device(self) if self.needs_mapping() else cast(Mapping, self.mapping)
+        )
+
+    def torch(self) -> Any:
+        """A torch tensor over the buffer's own memory: on the GPU for a "device_shared" buffer, on
+        the CPU for a "host_shared" one. Errors as `device_array`'s and `array`'s; ImportError
+        without torch.
+        """
+        if self.memory_kind == "host_shared":
+            return interop.as_torch(self.array())
+        return self.device_array().torch()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """For `from_dlpack` of numpy, torch and others: a "host_shared" or "device_shared" buffer
+        is handed over where it is.
+        """
+        if self.memory_kind == "host_shared":
+            return dlpack.CPU, 0
+        return self.device_array().__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.memory_kind == "host_shared":
+            return dlpack.host_capsule(self.array(), **options)
+        return self.device_array().__dlpack__(**options)
+
     def refresh(self) -> Buffer:
         """Asks the server again: read_only, published_name, committed_bytes."""
         self._describe(self.session.get_buffer_message(self.buffer_id))
@@ -94,7 +132,8 @@ class Buffer(Handle):
 
     def delete(self) -> int:
         """Ends the handle; memory is freed when the last program that uses it is done. Returns
-        freed bytes.
+        freed bytes. Of GPU memory that this process handed over the server has let go when this
+        returns.
         """
         return self.session.delete_buffers([self])
 

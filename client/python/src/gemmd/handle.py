@@ -5,6 +5,8 @@ it.
 from __future__ import annotations
 
 import math
+import warnings
+import weakref
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes
+from gemmd.device_array import DeviceArray, Mapping
+from gemmd.errors import FailedPrecondition
 from gemmd.report import Transfer
 from gemmd.tensor import HasTensor, Index, Tensor
 from gemmd.v1 import buffer_service_pb2 as pb
@@ -19,7 +23,10 @@ from gemmd.v1 import buffer_service_pb2 as pb
 MEMORY_KINDS = {
     "device": pb.MEMORY_KIND_DEVICE,
     "host_shared": pb.MEMORY_KIND_HOST_SHARED,
+    "device_shared": pb.MEMORY_KIND_DEVICE_SHARED,
+    "device_imported": pb.MEMORY_KIND_DEVICE_IMPORTED,
 }
+_KIND_NAMES = {kind: name for name, kind in MEMORY_KINDS.items()}
 
 
 class Handle(HasTensor):
@@ -32,7 +39,8 @@ class Handle(HasTensor):
     size_bytes : int
     device : str
     memory_kind : str
-        "device", or "host_shared": memory that same-host clients map.
+        "device"; "host_shared" and "device_shared": memory of the host's or of a GPU that same-host
+        clients map; "device_imported": a client's own GPU memory.
     dtype : numpy.dtype or None
         None for a plain run of bytes.
     shape : tuple of int
@@ -45,15 +53,14 @@ class Handle(HasTensor):
     def __init__(self, message: pb.Buffer) -> None:
         self.transfer: Transfer | None = None
         self.mapped: npt.NDArray[np.uint8] | None = None  # all of it, once shared
+        self.mapping: Mapping | None = None  # the same of a "device_shared" one
         self._describe(message)
 
     def _describe(self, message: pb.Buffer) -> None:
         self.buffer_id = message.buffer_id
         self.size_bytes = message.size_bytes
         self.device = message.device
-        self.memory_kind = (
-            "host_shared" if message.memory_kind == pb.MEMORY_KIND_HOST_SHARED else "device"
-        )
+        self.memory_kind = _KIND_NAMES.get(message.memory_kind, "device")
         self.dtype = dtypes.from_wire(message.dtype)
         self.shape = tuple(message.shape)
         self.label = message.label
@@ -116,6 +123,44 @@ class Handle(HasTensor):
             return raw
         count = math.prod(self.shape)
         return raw[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
+
+    def needs_mapping(self) -> bool:
+        """Whether `array_over` needs the server's record first.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is of a kind that other processes do not map.
+        """
+        if self.memory_kind != "device_shared":
+            raise FailedPrecondition(
+                f'{self!r} is "{self.memory_kind}" memory; only a "device_shared" buffer is mapped'
+                " by CUDA IPC",
+                reason="NOT_SHARED",
+            )
+        return self.mapping is None
+
+    def array_over(self, mapping: Mapping) -> DeviceArray:
+        """All of the buffer in its dtype and shape; bytes (uint8) if it is untyped."""
+        self.mapping = mapping
+        if self.dtype is None or not self.shape:
+            return DeviceArray(mapping, np.dtype(np.uint8), (self.size_bytes,))
+        return DeviceArray(mapping, self.dtype, self.shape)
+
+    def unmap(self) -> None:
+        """Lets go of the GPU memory mapped here; before the server frees it. Tensors over it keep
+        it mapped, with a warning: what they show is undefined once it is freed.
+        """
+        if self.mapping is None:
+            return
+        alive = weakref.ref(self.mapping)
+        self.mapping = None
+        if alive() is not None:
+            warnings.warn(
+                f"{self!r} is deleted while tensors over its memory are alive; drop those first",
+                ResourceWarning,
+                stacklevel=4,
+            )
 
     def __repr__(self) -> str:
         kind = self.dtype.name + str(list(self.shape)) if self.dtype else f"{self.size_bytes} B"

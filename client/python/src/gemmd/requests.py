@@ -62,6 +62,17 @@ def import_buffer(
         dtype=dtypes.to_wire(memory.dtype),  # type: ignore[arg-type]
         shape=memory.shape,
         label=label,
+        memory_kind=buffer_pb.MEMORY_KIND_HOST_SHARED,
+    )
+
+
+def import_device(session_id: bytes, token: bytes, label: str) -> buffer_pb.ImportBufferRequest:
+    """All of the memory that the token's record describes."""
+    return buffer_pb.ImportBufferRequest(
+        session_id=session_id,
+        token=token,
+        label=label,
+        memory_kind=buffer_pb.MEMORY_KIND_DEVICE_IMPORTED,
     )
 
 

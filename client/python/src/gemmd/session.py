@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, methods, requests
+from gemmd import dtypes, imports, interop, methods, requests
 from gemmd.buffer import Buffer
+from gemmd.device_array import Mapping
 from gemmd.hold import Hold
 from gemmd.ops import Granularity, Operand
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
+from gemmd.tensor import Tensor
 from gemmd.transfer import Mover
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import session_service_pb2 as pb
@@ -23,7 +25,7 @@ from gemmd.work import Work
 if TYPE_CHECKING:
     from gemmd.client import Client
 
-MemoryKind = Literal["device", "host_shared"]
+MemoryKind = Literal["device", "host_shared", "device_shared"]
 SharedMemory = Literal["auto", "off", "require"]
 
 
@@ -57,6 +59,7 @@ class Session(Work):
         self._mover = Mover(self, shared_memory)
         self._moving = threading.RLock()
         self._closed = False
+        self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
         self._hold = Hold(self.transport, self.session_id) if hold else None
 
     # Buffers.
@@ -92,17 +95,17 @@ class Session(Work):
         memory_kind: MemoryKind = "device",
         label: str = "",
     ) -> Buffer:
-        """A new buffer with an array's elements, dtype and shape. Its `.transfer` says how they
-        travelled.
+        """A new buffer with the elements, dtype and shape of an array or a torch tensor. Its
+        `.transfer` says how they travelled.
 
         Parameters
         ----------
         dtype : DTypeLike, optional
             Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
         """
-        array = (
-            np.asarray(data) if dtype is None else np.asarray(data, dtype=dtypes.as_dtype(dtype))
-        )
+        array = interop.as_numpy(data)
+        if dtype is not None:
+            array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )
@@ -130,6 +133,40 @@ class Session(Work):
         buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
         buffer.mapped = data.array.reshape(-1).view(np.uint8)
         return buffer
+
+    def from_dlpack(self, array: Any, *, ready: Any = None, label: str = "") -> Tensor:
+        """An array of another package as a tensor: GPU memory where it lies, by CUDA IPC and
+        without a copy; host memory is uploaded.
+
+        The memory is kept until `tensor.owner.delete()` or the session's end: it must not be freed
+        while the server has it. Programs read it as it is when they run, and write it in place.
+
+        Parameters
+        ----------
+        array : torch.Tensor or any object with `__dlpack__`
+        ready : optional
+            What to wait for before the server may look. None: all work that the current torch
+            stream has been given, or the default stream for other packages' arrays. A
+            torch.cuda.Event or Stream: that. False: nothing, the caller has waited.
+
+        Raises
+        ------
+        FailedPrecondition
+            The memory has no CUDA IPC handle (expandable segments, stream-ordered allocators), is
+            on a GPU that is none of the server's, or the server is on another host.
+        TypeError, ValueError
+            A dtype, shape or strides that gemmd has no tensor for.
+        """
+        memory = interop.describe(array, ready)
+        if not memory.on_gpu:
+            return self.upload(array, label=label).tensor()
+        import_ = imports.of_gpu(memory)
+        token = import_.offer(self.client.share_socket())
+        message = requests.import_device(self.session_id, token, label)
+        answer = self.transport.call(methods.IMPORT, message.SerializeToString())
+        buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
+        self._lent[buffer.buffer_id] = memory.owner
+        return import_.tensor(buffer.buffer_id, buffer)
 
     def operand(
         self,
@@ -163,9 +200,14 @@ class Session(Work):
 
     def delete_buffers(self, buffers: Iterable[Buffer]) -> int:
         """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
-        ids = [buffer.buffer_id for buffer in buffers]
+        named = list(buffers)
+        for buffer in named:
+            buffer.unmap()
+        ids = [buffer.buffer_id for buffer in named]
         request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
         answer = self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+        for one in ids:
+            self._lent.pop(one, None)
         return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
 
     def publish(self, buffer: Buffer, name: str) -> None:
@@ -210,6 +252,15 @@ class Session(Work):
         with self._moving:
             return self._mover.map(buffer, not buffer.read_only)
 
+    def why_not_shared(self) -> str:
+        """Why this session shares no memory with the server; "" if it does."""
+        with self._moving:
+            return self._mover.why_not_shared()
+
+    def map_device(self, buffer: Buffer) -> Mapping:
+        with self._moving:
+            return self._mover.map_device(buffer)
+
     # Lifetime.
 
     @property
@@ -235,6 +286,7 @@ class Session(Work):
             request = pb.CloseSessionRequest(session_id=self.session_id)
             self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
         finally:
+            self._lent.clear()
             if self._hold is not None:
                 self._hold.cancel()
 

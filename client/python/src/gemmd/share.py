@@ -24,6 +24,7 @@ from gemmd.errors import FailedPrecondition
 
 _TOKEN_BYTES = 16
 _TIMEOUT_S = 5.0
+_RECORD_BYTES = 4096
 
 
 def socket_address(share_socket: str) -> str:
@@ -76,6 +77,17 @@ def fetch_descriptor(share_socket: str, token: bytes) -> int:
                 os.close(descriptor)
             raise _refused(answer)
         return descriptors[0]
+
+
+def fetch_record(share_socket: str, token: bytes) -> bytes:
+    """The bytes in the descriptor that the token stands for: what describes memory that is not the
+    host's. Errors as fetch_descriptor's.
+    """
+    descriptor = fetch_descriptor(share_socket, token)
+    try:
+        return os.pread(descriptor, _RECORD_BYTES, 0)
+    finally:
+        os.close(descriptor)
 
 
 def offer_descriptor(share_socket: str, descriptor: int) -> bytes:

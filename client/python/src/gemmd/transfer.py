@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, dtypes, errors, methods, share
+from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
+from gemmd.device_array import Mapping
 from gemmd.ops import Op
 from gemmd.ops import copy as copy_op
 from gemmd.report import Transfer
@@ -78,6 +79,28 @@ class Mover:
                 raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
             buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
         return buffer.mapped
+
+    def map_device(self, buffer: Buffer) -> Mapping:
+        """The memory of a DEVICE_SHARED buffer, in this process.
+
+        Raises
+        ------
+        FailedPrecondition
+            The server is on another host, the buffer is read-only, or the GPU is not seen here.
+        """
+        cuda.driver()  # before the server is asked for what cannot be used
+        self._session.client.share_socket()
+        request = pb.ExportBufferRequest(
+            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=True
+        )
+        answer = pb.ExportBufferResponse.FromString(
+            self._session.transport.call(methods.EXPORT, request.SerializeToString())
+        )
+        try:
+            record = share.fetch_record(answer.share_socket, answer.token)
+        except OSError as error:
+            raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+        return Mapping(device_array.parse(record))
 
     def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         """Puts `data` at byte `at` of the buffer."""

@@ -12,9 +12,10 @@ Ops, tensors, errors and results are those of `gemmd`.
 
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.client import Client
+from gemmd.aio.linear import Linear
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.session import Session
 from gemmd.aio.work import Prepared
 
-__all__ = ["Buffer", "Client", "Plan", "Prepared", "Queue", "Session"]
+__all__ = ["Buffer", "Client", "Linear", "Plan", "Prepared", "Queue", "Session"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks
+from gemmd import chunks, interop
+from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
 from gemmd.report import Transfer
 from gemmd.result import Array
@@ -41,6 +42,20 @@ class Buffer(Handle):
     async def array(self) -> npt.NDArray[Any]:
         """As `gemmd.Buffer.array`."""
         return self.typed(await self.session.map(self), 0, None)
+
+    async def device_array(self) -> DeviceArray:
+        """As `gemmd.Buffer.device_array`. It has `__dlpack__`; this Buffer, awaited, has not."""
+        return self.array_over(
+            await self.session.map_device(self)
+            if self.needs_mapping()
+            else cast(Mapping, self.mapping)
+        )
+
+    async def torch(self) -> Any:
+        """As `gemmd.Buffer.torch`."""
+        if self.memory_kind == "host_shared":
+            return interop.as_torch(await self.array())
+        return (await self.device_array()).torch()
 
     async def refresh(self) -> Buffer:
         """Asks the server again."""

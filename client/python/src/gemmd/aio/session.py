@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, methods, requests
+from gemmd import dtypes, imports, interop, methods, requests
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
+from gemmd.device_array import Mapping
 from gemmd.ops import Granularity, Operand
 from gemmd.report import Transfer
 from gemmd.session import MemoryKind, SharedMemory
 from gemmd.share import SharedArray
+from gemmd.tensor import Tensor
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import session_service_pb2 as pb
 
@@ -43,6 +45,7 @@ class Session(Work):
         self._mover = AsyncMover(self, shared_memory)
         self._hold = hold
         self._closed = False
+        self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
 
     # Buffers.
 
@@ -77,17 +80,17 @@ class Session(Work):
         memory_kind: MemoryKind = "device",
         label: str = "",
     ) -> Buffer:
-        """A new buffer with an array's elements, dtype and shape. Its `.transfer` says how they
-        travelled.
+        """A new buffer with the elements, dtype and shape of an array or a torch tensor. Its
+        `.transfer` says how they travelled.
 
         Parameters
         ----------
         dtype : DTypeLike, optional
             Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
         """
-        array = (
-            np.asarray(data) if dtype is None else np.asarray(data, dtype=dtypes.as_dtype(dtype))
-        )
+        array = interop.as_numpy(data)
+        if dtype is not None:
+            array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = await self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )
@@ -116,6 +119,19 @@ class Session(Work):
         buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
         buffer.mapped = data.array.reshape(-1).view(np.uint8)
         return buffer
+
+    async def from_dlpack(self, array: Any, *, ready: Any = None, label: str = "") -> Tensor:
+        """As `gemmd.Session.from_dlpack`. What is waited for is waited for on a thread."""
+        memory = await asyncio.to_thread(interop.describe, array, interop.pin(array, ready))
+        if not memory.on_gpu:
+            return (await self.upload(array, label=label)).tensor()
+        import_ = imports.of_gpu(memory)
+        token = await asyncio.to_thread(import_.offer, await self.client.share_socket())
+        message = requests.import_device(self.session_id, token, label)
+        answer = await self.transport.call(methods.IMPORT, message.SerializeToString())
+        buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
+        self._lent[buffer.buffer_id] = memory.owner
+        return import_.tensor(buffer.buffer_id, buffer)
 
     async def operand(
         self,
@@ -149,9 +165,14 @@ class Session(Work):
 
     async def delete_buffers(self, buffers: Iterable[Buffer]) -> int:
         """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
-        ids = [buffer.buffer_id for buffer in buffers]
+        named = list(buffers)
+        for buffer in named:
+            buffer.unmap()
+        ids = [buffer.buffer_id for buffer in named]
         request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
         answer = await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+        for one in ids:
+            self._lent.pop(one, None)
         return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
 
     async def publish(self, buffer: Buffer, name: str) -> None:
@@ -193,6 +214,13 @@ class Session(Work):
     async def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         return await self._mover.map(buffer, not buffer.read_only)
 
+    async def why_not_shared(self) -> str:
+        """As `gemmd.Session.why_not_shared`."""
+        return await self._mover.why_not_shared()
+
+    async def map_device(self, buffer: Buffer) -> Mapping:
+        return await self._mover.map_device(buffer)
+
     # Lifetime.
 
     @property
@@ -218,6 +246,7 @@ class Session(Work):
             request = pb.CloseSessionRequest(session_id=self.session_id)
             await self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
         finally:
+            self._lent.clear()
             if self._hold is not None:
                 await self._hold.cancel()
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, dtypes, errors, methods, share
+from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
+from gemmd.device_array import Mapping
 from gemmd.report import Transfer
 from gemmd.retry import resumable
 from gemmd.transfer import STAGED_FROM_BYTES, STAGING_BYTES, Mover, move, staged_copy
@@ -63,6 +64,22 @@ class AsyncMover:
                 raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
             buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
         return buffer.mapped
+
+    async def map_device(self, buffer: Buffer) -> Mapping:
+        """The memory of a DEVICE_SHARED buffer, in this process. Errors as gemmd.transfer's."""
+        await asyncio.to_thread(cuda.driver)
+        await self._session.client.share_socket()
+        request = pb.ExportBufferRequest(
+            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=True
+        )
+        answer = pb.ExportBufferResponse.FromString(
+            await self._session.transport.call(methods.EXPORT, request.SerializeToString())
+        )
+        try:
+            record = await asyncio.to_thread(share.fetch_record, answer.share_socket, answer.token)
+        except OSError as error:
+            raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+        return await asyncio.to_thread(Mapping, device_array.parse(record))
 
     async def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         """Puts `data` at byte `at` of the buffer."""

@@ -1,0 +1,98 @@
+"""Weights on the server, for asyncio: as gemmd.resident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gemmd import cuda, errors, interop, layers, ops
+from gemmd.aio.buffer import Buffer
+from gemmd.layers import Weights
+from gemmd.resident import Quantize, Source
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd.aio.session import Session
+
+
+async def why_not_on_gpu(session: Session, device: int, home: str) -> str:
+    """As gemmd.resident.why_not_on_gpu."""
+    why = cuda.why_not() or await session.why_not_shared()
+    if why:
+        return why
+    return layers.other_gpu(cuda.driver().uuid(device), home, await session.client.devices())
+
+
+async def obtain(
+    session: Session,
+    weight: Source | Callable[[], Source] | None,
+    bias: Any,
+    scales: Any,
+    name: str,
+    quantize: Quantize | None,
+) -> Buffer:
+    """As gemmd.resident.obtain."""
+    if name:
+        try:
+            return await session.find(name)
+        except errors.NotFound:
+            if weight is None:
+                raise
+    elif weight is None:
+        raise ValueError("a weight, or the name of a published one, is needed")
+    given = weight() if callable(weight) else weight
+    buffer = await _make(session, interop.as_factor(given), bias, scales, quantize)
+    if not name:
+        return buffer
+    try:
+        return await buffer.publish(name)
+    except errors.AlreadyExists:  # another worker was quicker: its copy is the one
+        await buffer.delete()
+        return await session.find(name)
+
+
+async def _make(
+    session: Session, weight: Any, bias: Any, scales: Any, quantize: Quantize | None
+) -> Buffer:
+    layout = layers.layout_of(weight, bias, scales, quantize)
+    buffer = await session.create_buffer(
+        layout.size_bytes, shape=(layout.n, layout.k), dtype=layout.dtype, label=layout.label
+    )
+    try:
+        if layout.quantized and scales is None:
+            await _quantize(session, weight, layout, buffer)
+        else:
+            await buffer.upload(interop.as_numpy(weight))
+        for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
+            if array is not None:
+                await session.move_up(buffer, layers.float_bytes(array), at)
+    except BaseException:
+        await buffer.delete()
+        raise
+    return buffer
+
+
+async def _quantize(session: Session, weight: Any, layout: Weights, buffer: Buffer) -> None:
+    source = await _where_it_lies(session, weight, buffer.device)
+    if source is None:
+        array = interop.as_numpy(weight)
+        staged = await session.create_buffer(
+            shape=array.shape, dtype=array.dtype, device=buffer.device, label="weight"
+        )
+        await staged.upload(array)
+        source = staged.tensor()
+    try:
+        await session.execute([ops.quantize(source, layout.operand(buffer))])
+    finally:
+        await source.owner.delete()
+
+
+async def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | None:
+    if interop.torch_of(weight) is None or not weight.is_cuda:
+        return None
+    if await why_not_on_gpu(session, weight.device.index, home):
+        return None
+    try:
+        return await session.from_dlpack(weight.detach())
+    except errors.FailedPrecondition:
+        return None

@@ -1,0 +1,105 @@
+"""Weights on the server: made once, quantised there, found by name by whoever comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy.typing as npt
+
+from gemmd import cuda, errors, interop, layers, ops
+from gemmd.buffer import Buffer
+from gemmd.layers import Weights
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+Quantize = Literal["fp8-block"]
+Source = npt.NDArray[Any] | Any  # an array or a torch tensor
+
+
+def why_not_on_gpu(session: Session, device: int, home: str) -> str:
+    """Why memory of this process's GPU `device` is not shared with the server's device `home`; ""
+    if it is.
+    """
+    why = cuda.why_not() or session.why_not_shared()
+    if why:
+        return why
+    return layers.other_gpu(cuda.driver().uuid(device), home, session.client.devices())
+
+
+def obtain(
+    session: Session,
+    weight: Source | Callable[[], Source] | None,
+    bias: Any,
+    scales: Any,
+    name: str,
+    quantize: Quantize | None,
+) -> Buffer:
+    """The published buffer of that name, or a new one. `Weights.of` says how it is laid out."""
+    if name:
+        try:
+            return session.find(name)
+        except errors.NotFound:
+            if weight is None:
+                raise
+    elif weight is None:
+        raise ValueError("a weight, or the name of a published one, is needed")
+    given = weight() if callable(weight) else weight
+    buffer = _make(session, interop.as_factor(given), bias, scales, quantize)
+    if not name:
+        return buffer
+    try:
+        return buffer.publish(name)
+    except errors.AlreadyExists:  # another worker was quicker: its copy is the one
+        buffer.delete()
+        return session.find(name)
+
+
+def _make(
+    session: Session, weight: Any, bias: Any, scales: Any, quantize: Quantize | None
+) -> Buffer:
+    layout = layers.layout_of(weight, bias, scales, quantize)
+    buffer = session.create_buffer(
+        layout.size_bytes, shape=(layout.n, layout.k), dtype=layout.dtype, label=layout.label
+    )
+    try:
+        if layout.quantized and scales is None:
+            _quantize(session, weight, layout, buffer)
+        else:
+            buffer.upload(interop.as_numpy(weight))
+        for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
+            if array is not None:
+                session.move_up(buffer, layers.float_bytes(array), at)
+    except BaseException:
+        buffer.delete()
+        raise
+    return buffer
+
+
+def _quantize(session: Session, weight: Any, layout: Weights, buffer: Buffer) -> None:
+    """On the server, from where the weight lies, or from a copy that does not stay."""
+    source = _where_it_lies(session, weight, buffer.device)
+    if source is None:
+        array = interop.as_numpy(weight)
+        staged = session.create_buffer(
+            shape=array.shape, dtype=array.dtype, device=buffer.device, label="weight"
+        )
+        staged.upload(array)
+        source = staged.tensor()
+    try:
+        session.execute([ops.quantize(source, layout.operand(buffer))])
+    finally:
+        source.owner.delete()
+
+
+def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | None:
+    if interop.torch_of(weight) is None or not weight.is_cuda:
+        return None
+    if why_not_on_gpu(session, weight.device.index, home):
+        return None
+    try:
+        return session.from_dlpack(weight.detach())
+    except errors.FailedPrecondition:  # expandable segments: the way through the host is left
+        return None
