@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import gemmd
 import gemmd.aio
 
 pytestmark = pytest.mark.e2e
+
+WORKERS = Path(__file__).parents[2] / "examples" / "workers" / "workers.py"
 
 # FP8 has 3 stored mantissa bits: two rounded factors differ from the exact product by about 4 %.
 FP8 = (0.005, 0.06)
@@ -132,6 +135,15 @@ def test_asyncio_calls_run_side_by_side(address, random):
 
     for x, y in zip(inputs, asyncio.run(main()), strict=True):
         assert FP8[0] < relative_error(y, x @ w.T.astype(np.float64)) < FP8[1]
+
+
+def test_the_workers_example_shares_one_weight(address):
+    done = subprocess.run(
+        [sys.executable, str(WORKERS), "--server", address, "--workers", "3", "--calls", "20"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "in 1 copy" in done.stdout and "everywhere: True" in done.stdout
 
 
 def needs_no_gpu(client):
