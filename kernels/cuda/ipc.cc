@@ -55,22 +55,20 @@ absl::StatusOr<Range> AllocationOf(void* address) {
 
 absl::Status OpenError(cudaError_t code, Fence& fence) {
   const char* what = "mapping another process's device memory";
-  absl::Status status = fence.Check(code, what);  // clears the thread's last error, too
+  const absl::Status status = fence.Check(code, what);  // clears the thread's last error, too
+  if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   switch (code) {
     case cudaErrorDeviceUninitialized:
       return absl::FailedPreconditionError(
           "the device memory belongs to the process that would map it; use the buffer that it is "
           "already");
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidResourceHandle:
-    case cudaErrorMapBufferObjectFailed:
-      return absl::FailedPreconditionError(
-          absl::StrCat(what, ": ", cudaGetErrorName(code), ": ", kGone));
     case cudaErrorNotSupported:
       return absl::UnimplementedError(
           absl::StrCat(what, ": this driver or device offers no CUDA IPC; use Upload"));
     default:
-      return status;
+      // The driver tells a dead owner's handle from a wrong one by no code of its own.
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": ", cudaGetErrorName(code), ": ", kGone));
   }
 }
 

@@ -87,6 +87,10 @@ std::vector<BadInput> BadBuffers() {
          r.set_size_bytes(16);
          r.set_memory_kind(static_cast<v1::MemoryKind>(9));
        })},
+      {"ImportedMemoryThatIsCreated", kInvalid, {"ImportBuffer"}, Create([](auto& r) {
+         r.set_size_bytes(16);
+         r.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
+       })},
       {"BufferLabelTooLong", kInvalid, {"label", "64"}, Create([](auto& r) {
          r.set_size_bytes(16);
          r.set_label(std::string(65, 'l'));
@@ -201,6 +205,19 @@ std::vector<BadInput> BadBuffers() {
          request.set_session_id(p.session);
          request.set_token(std::string(16, 't'));
          request.set_size_bytes(4096);
+         v1::Buffer buffer;
+         grpc::ClientContext context;
+         return p.wire.buffers().ImportBuffer(&context, request, &buffer);
+       }},
+      {"ImportOfAnUnknownMemoryKind",
+       kInvalid,
+       {"memory_kind", "DEVICE_IMPORTED"},
+       [](Prepared& p) {
+         v1::ImportBufferRequest request;
+         request.set_session_id(p.session);
+         request.set_token(std::string(16, 't'));
+         request.set_size_bytes(4096);
+         request.set_memory_kind(v1::MEMORY_KIND_DEVICE_SHARED);
          v1::Buffer buffer;
          grpc::ClientContext context;
          return p.wire.buffers().ImportBuffer(&context, request, &buffer);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "client/cpp/shared_memory.h"
+#include "gemmd/v1/buffer_service.pb.h"
 #include "tests/e2e/fixture.h"
 
 namespace gemmd::e2e {
@@ -85,12 +86,33 @@ TEST_F(ShareTest, MemoryThatCouldShrinkIsRefused) {
   EXPECT_EQ(adopted.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(ShareTest, ACpuDeviceMapsNoGpusMemory) {
+  const client::DeviceMemory memory = {
+      .handle = std::string(64, 'h'), .size_bytes = 4096, .gpu_uuid = "GPU-none"};
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status refused = session_.ImportDevice(memory).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused;
+    EXPECT_EQ(client::ReasonOf(refused), "NOT_SHARED");
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("memfd"));
+  }
+  EXPECT_TRUE(Must(session_.ListBuffers()).empty());
+}
+
+TEST_F(ShareTest, OnlySharedDeviceMemoryHasAHandleToShare) {
+  client::Buffer shared = Must(
+      session_.CreateBuffer({.size_bytes = 4096, .memory_kind = client::MemoryKind::kHostShared}));
+  const absl::Status refused = shared.ShareDevice().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("host_shared"));
+}
+
 TEST_F(ShareTest, LeavesNoDescriptorBehind) {
   const auto once = [&] {
     client::Buffer shared = Must(session_.CreateBuffer(
         {.size_bytes = 1 << 20, .memory_kind = client::MemoryKind::kHostShared}));
     Must(shared.Map());
     Must(session_.ImportBuffer(Must(client::SharedMemory::Create(4096)), {.size_bytes = 4096}));
+    session_.ImportDevice({.handle = "none"}).IgnoreError();
   };
   for (int i = 0; i < 5; ++i) once();
   session_.FlushDeletions();

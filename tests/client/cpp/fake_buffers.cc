@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "client/cpp/crc32c.h"
@@ -190,6 +193,24 @@ class Buffers final : public v1::BufferService::Service {
     return state_.Serve("ImportBuffer", context, [&]() -> absl::Status {
       const auto found = state_.tokens.find(request->token());
       if (found == state_.tokens.end()) return Gone("token");
+      if (request->memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED) {
+        const int fd = found->second;
+        state_.tokens.erase(found);
+        std::array<char, 4096> bytes;
+        const ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
+        close(fd);
+        v1::CudaIpcMemory record;
+        if (got < 0 || !record.ParseFromArray(bytes.data(), static_cast<int>(got))) {
+          return absl::InvalidArgumentError("no CudaIpcMemory");
+        }
+        FakeBuffer buffer;
+        buffer.info.set_size_bytes(record.size_bytes());
+        buffer.info.set_device("cuda:0");
+        buffer.info.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
+        buffer.info.set_label(record.handle());  // for the test to see
+        *response = Add(std::move(buffer));
+        return absl::OkStatus();
+      }
       absl::StatusOr<SharedMemory> memory =
           SharedMemory::Adopt(found->second, request->size_bytes(), /*writable=*/true);
       state_.tokens.erase(found);

@@ -140,6 +140,22 @@ TEST_F(ShmTest, ImportedMemoryIsTheBuffers) {
   EXPECT_EQ(daemon_.Calls("ExportBuffer"), 0) << "it is mapped here already";
 }
 
+TEST_F(ShmTest, DeviceMemoryGoesOverTheShareSocketAndComesBackAsItsKind) {
+  absl::StatusOr<Buffer> buffer = session_.ImportDevice(
+      {.handle = "a handle", .offset_bytes = 512, .size_bytes = 1 << 20, .gpu_uuid = "GPU-1"});
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->memory_kind(), MemoryKind::kDeviceImported);
+  EXPECT_EQ(buffer->size_bytes(), 1 << 20);
+  EXPECT_EQ(buffer->label(), "a handle");
+  EXPECT_EQ(buffer->ShareDevice().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShmTest, AHandleOfNoSizeThatCouldBeIsNotSent) {
+  EXPECT_EQ(session_.ImportDevice({.handle = std::string(8192, 'h')}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(daemon_.Calls("ImportBuffer"), 0);
+}
+
 TEST(SharedMemoryTest, RefusesWhatCouldShrinkOrIsTooShort) {
   const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(fd, 4096), 0);

@@ -222,5 +222,18 @@ TEST(ImportTest, RefusesFilesSealedAgainstWriting) {
   EXPECT_EQ(ImportMemory(budget, file.fd(), 4096).status().code(), StatusCode::kFailedPrecondition);
 }
 
+TEST(MemoryKindTest, WhatOnlyAGpuHasIsNotImplemented) {
+  Budget budget("cpu:0", kLimit);
+  for (const MemoryKind kind : {MemoryKind::kDeviceShared, MemoryKind::kDeviceImported}) {
+    const absl::Status refused = AllocateMemory(budget, 4096, kind).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("host shared memory"));
+  }
+  EXPECT_EQ(budget.used_bytes(), 0);
+  auto memory = AllocateMemory(budget, 4096, MemoryKind::kHostShared);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ((*memory)->Share().status().code(), StatusCode::kFailedPrecondition);
+}
+
 }  // namespace
 }  // namespace gemmd::kernels::cpu
