@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
+#include "kernels/sensors.h"
 
 namespace gemmd::kernels {
 
@@ -28,6 +29,7 @@ struct DeviceInfo {
   double peak_flops_f32 = 0;      // 0 when unknown
   double memory_bytes_per_s = 0;  // 0 when unknown
   std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
+  std::shared_ptr<const Sensors> sensors;  // shared by copies of this; null when it has none
 };
 
 enum class MemoryKind : uint8_t {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/ipc.h"
 #include "kernels/cuda/legality.h"
+#include "kernels/cuda/nvml.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -94,6 +95,8 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
   absl::StatusOr<std::string> uuid = GpuUuid(traits.ordinal);
   if (!uuid.ok()) return uuid.status();
   info.gpu_uuid = *std::move(uuid);
+  // Where the driver's library is not at hand the GPU works as well and tells less.
+  if (auto sensors = OpenNvml(info.gpu_uuid); sensors.ok()) info.sensors = *std::move(sensors);
   info.memory_bytes = memory_bytes;
   if (memory_bytes == 0) {
     const auto spared = static_cast<int64_t>(static_cast<double>(free_bytes) * kReserveShare);

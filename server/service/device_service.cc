@@ -41,6 +41,20 @@ grpc::ServerUnaryReactor* DeviceService::GetServerInfo(grpc::CallbackServerConte
   });
 }
 
+namespace {
+
+void SetSensors(const kernels::SensorReading& reading, v1::DeviceSensors& proto) {
+  proto.set_memory_total_bytes(reading.memory_total_bytes);
+  proto.set_memory_used_bytes(reading.memory_used_bytes);
+  proto.set_clock_mhz(reading.clock_hz / 1e6);
+  proto.set_memory_clock_mhz(reading.memory_clock_hz / 1e6);
+  proto.set_power_watts(reading.power_watts);
+  proto.set_power_limit_watts(reading.power_limit_watts);
+  proto.set_temperature_celsius(reading.temperature_celsius);
+}
+
+}  // namespace
+
 grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext* context,
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
@@ -60,6 +74,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       proto->set_queued_device_seconds(stats.queued_seconds);
       proto->set_busy_seconds(stats.busy_seconds);
       proto->set_programs(stats.completed);
+      if (info.sensors != nullptr) SetSensors(info.sensors->Read(), *proto->mutable_sensors());
       proto->set_gpu_uuid(info.gpu_uuid);
     }
     return absl::OkStatus();
