@@ -15,12 +15,13 @@
 #include "client/cli/floor/peer_process.h"
 #include "client/cli/floor/suite.h"
 #include "client/cli/load/generator.h"
+#include "client/cli/serving/run.h"
 #include "client/cli/transfers.h"
 
 namespace gemmd::cli {
 namespace {
 
-constexpr absl::string_view kSuites[] = {"floor"};
+constexpr absl::string_view kSuites[] = {"floor", "serving", "soak"};
 constexpr Flag kFlags[] = {
     {.name = "mode",
      .kind = ValueKind::kChoice,
@@ -111,6 +112,30 @@ constexpr Flag kFlags[] = {
      .value = "PATH",
      .fallback = "python3",
      .help = "suite floor: the interpreter that has the package gemmd"},
+    {.name = "quick", .help = "suite serving: in seconds, on any device; the figures mean nothing"},
+    {.name = "small",
+     .kind = ValueKind::kText,
+     .value = "TARGET",
+     .help = "suite serving: a listener of a tenant that sends small programs"},
+    {.name = "large",
+     .kind = ValueKind::kText,
+     .value = "TARGET",
+     .help = "and of one that sends large ones, both of the same weight"},
+    {.name = "lookahead",
+     .kind = ValueKind::kDuration,
+     .value = "TIME",
+     .fallback = "2ms",
+     .help = "suite serving: the daemon's scheduler.lookahead_us"},
+    {.name = "ops",
+     .kind = ValueKind::kCount,
+     .value = "N",
+     .fallback = "200000",
+     .help = "suite soak: how many",
+     .min = 10},
+    {.name = "out",
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "suites serving and soak: the document of --json into a file, beside the table"},
 };
 
 absl::Status Usage(std::string message) {
@@ -173,7 +198,12 @@ absl::StatusOr<LoadOptions> LoadOf(const Args& args) {
 }
 
 absl::Status RunBench(Invocation& call) {
-  if (call.args.Given("suite")) return RunFloor(call);
+  if (call.args.Given("suite")) {
+    const std::string suite = call.args.Text("suite");
+    if (suite == "serving") return RunServingSuite(call);
+    if (suite == "soak") return RunSoakSuite(call);
+    return RunFloor(call);
+  }
   const std::string target = call.args.Text("server");
   absl::StatusOr<LoadOptions> load = LoadOf(call.args);
   if (!load.ok()) return load.status();
@@ -240,7 +270,14 @@ const Command kBenchCommand = {
         "Execute and Queue against gRPC echoes, uploads against a raw stream and memcpy, matmuls "
         "against OpenBLAS, Python\n"
         "against C++. Exit code 1 when a ratio misses its target; one that cannot be measured is "
-        "null and says why.",
+        "null and says why.\n\n"
+        "--suite serving measures what calling the daemon costs over calling its kernels: Execute, "
+        "Queue, a plan of a decode\n"
+        "step, uploads, two devices, two tenants (--small and --large), workers that share a "
+        "weight. --suite soak runs --ops\n"
+        "mixed ops and looks whether the daemon has grown; exit code 1 when it has. Both want a "
+        "daemon of this host that\n"
+        "nobody else uses.",
     .flags = kFlags,
     .run = RunBench};
 

@@ -1,38 +1,15 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/device_view.h"
 #include "gemmd/v1/device_service.pb.h"
 
 namespace gemmd::cli {
 namespace {
-
-absl::string_view StateName(v1::Device::State state) {
-  switch (state) {
-    case v1::Device::STATE_SERVING:
-      return "serving";
-    case v1::Device::STATE_FENCED:
-      return "fenced";
-    default:
-      return "unknown";
-  }
-}
-
-Json DeviceJson(const v1::Device& device) {
-  return {{"name", device.name()},
-          {"model", device.model()},
-          {"architecture", device.architecture()},
-          {"gpu_uuid", device.gpu_uuid()},
-          {"state", std::string(StateName(device.state()))},
-          {"memory_bytes", device.memory_bytes()},
-          {"used_bytes", device.used_bytes()},
-          {"buffers", device.buffers()},
-          {"queued_programs", device.queued_programs()},
-          {"queued_device_seconds", device.queued_device_seconds()},
-          {"busy_seconds", device.busy_seconds()},
-          {"programs", device.programs()}};
-}
 
 Json LimitsJson(const v1::Limits& limits) {
   return {{"max_message_bytes", limits.max_message_bytes()},
@@ -53,7 +30,8 @@ std::string LimitText(int64_t max_buffer_bytes) {
 }
 
 std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devices,
-                 const std::string& target, bool same_host) {
+                 const std::vector<v1::Kernel>& kernels, const std::string& target,
+                 bool same_host) {
   std::string text = absl::StrCat(
       "gemmd ", info.version(), " at ", target, ", instance ", info.instance_id(), "\n",
       "started      ", TimeText(info.start_time().seconds(), info.start_time().nanos()),
@@ -63,16 +41,20 @@ std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devi
       LimitText(info.limits().max_buffer_bytes()), ", ", info.limits().max_queued_programs(),
       " programs queued, messages of ",
       HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
-  std::vector<std::vector<std::string>> rows = {{"device", "state", "architecture", "memory",
-                                                 "used", "buffers", "queued", "programs", "busy",
-                                                 "model"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"device", "state", "memory", "used", "free", "buffers", "kernels", "queued", "programs",
+       "busy", "clock", "power", "temperature", "architecture", "model"}};
   for (const v1::Device& device : devices) {
-    rows.push_back({device.name(), std::string(StateName(device.state())), device.architecture(),
+    const int64_t free_bytes = std::max<int64_t>(device.memory_bytes() - device.used_bytes(), 0);
+    const auto is_its = [&](const v1::Kernel& kernel) { return kernel.device() == device.name(); };
+    rows.push_back({device.name(), StateName(device),
                     HumanBytes(static_cast<double>(device.memory_bytes())),
                     HumanBytes(static_cast<double>(device.used_bytes())),
-                    absl::StrCat(device.buffers()), absl::StrCat(device.queued_programs()),
-                    absl::StrCat(device.programs()), HumanSeconds(device.busy_seconds()),
-                    device.model()});
+                    HumanBytes(static_cast<double>(free_bytes)), absl::StrCat(device.buffers()),
+                    absl::StrCat(std::count_if(kernels.begin(), kernels.end(), is_its)),
+                    absl::StrCat(device.queued_programs()), absl::StrCat(device.programs()),
+                    HumanSeconds(device.busy_seconds()), ClockText(device), PowerText(device),
+                    TemperatureText(device), device.architecture(), device.model()});
   }
   return text + Table(rows);
 }
@@ -85,6 +67,8 @@ absl::Status RunInfo(Invocation& call) {
   if (!info.ok()) return Explained(info.status(), target);
   absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
   if (!devices.ok()) return Explained(devices.status(), target);
+  absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels();
+  if (!kernels.ok()) return Explained(kernels.status(), target);
   const bool same_host = client->SharesHost();
   Json document = {
       {"server", target},
@@ -98,13 +82,18 @@ absl::Status RunInfo(Invocation& call) {
       {"limits", LimitsJson(info->limits())},
       {"devices", Json::array()}};
   for (const v1::Device& device : *devices) document["devices"].push_back(DeviceJson(device));
-  call.out.Result(document, Text(*info, *devices, target, same_host));
+  call.out.Result(document, Text(*info, *devices, *kernels, target, same_host));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 const Command kInfoCommand = {
-    .name = "info", .summary = "show the server, its limits and its devices", .run = RunInfo};
+    .name = "info",
+    .summary = "show the server, its limits and its devices",
+    .details =
+        "Memory is what buffers may take. Clock, power and temperature are what a GPU's "
+        "driver says at that moment. 'gemmctl kernels' lists the kernels.",
+    .run = RunInfo};
 
 }  // namespace gemmd::cli

@@ -24,10 +24,10 @@ constexpr Flag kGlobalFlags[] = {
 
 // The order of `gemmctl help`: work first, then looking, then housekeeping.
 const Command* const kCommands[] = {
-    &kMatmulCommand,  &kUploadCommand,   &kDownloadCommand,   &kUnpublishCommand,
-    &kBuffersCommand, &kSessionsCommand, &kInfoCommand,       &kHealthCommand,
-    &kKernelsCommand, &kExplainCommand,  &kBenchCommand,      &kConfigCommand,
-    &kVersionCommand, &kHelpCommand,     &kCompletionCommand, &kEchoPeerCommand,
+    &kMatmulCommand,     &kUploadCommand,   &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
+    &kSessionsCommand,   &kInfoCommand,     &kTopCommand,      &kHealthCommand,    &kKernelsCommand,
+    &kExplainCommand,    &kBenchCommand,    &kConfigCommand,   &kVersionCommand,   &kHelpCommand,
+    &kCompletionCommand, &kEchoPeerCommand,
 };
 
 }  // namespace

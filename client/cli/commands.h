@@ -21,6 +21,7 @@ extern const Command kInfoCommand;
 extern const Command kKernelsCommand;
 extern const Command kMatmulCommand;
 extern const Command kSessionsCommand;
+extern const Command kTopCommand;
 extern const Command kUnpublishCommand;
 extern const Command kUploadCommand;
 extern const Command kVersionCommand;

@@ -47,6 +47,7 @@ class Daemon {
 
   // Replaces the text that options.config gave and sends SIGHUP.
   void Reload(const std::string& config);
+  const std::string& metrics_address() const { return metrics_address_; }
   Samples Metrics() const { return Scrape(metrics_address_); }
   double Metric(const std::string& name, const std::string& label = "") const {
     return Sum(Metrics(), name, label);

@@ -4,14 +4,12 @@
 #include <vector>
 
 namespace gemmd::cli {
-namespace {
 
 using client::Buffer;
 using client::DType;
 using client::ScaleGranularity;
 
-// A [rows, k] buffer of `dtype`, converted on the server from random FP32 values. I8 gets -100 to
-// 100: of [-1, 1) it would keep zeros.
+// Converted on the server from FP32. Of [-1, 1) I8 would keep zeros.
 absl::StatusOr<Buffer> RandomMatrix(client::Session& session, DType dtype, int64_t rows, int64_t k,
                                     int seed) {
   std::mt19937 random(seed);
@@ -34,7 +32,6 @@ absl::StatusOr<Buffer> RandomMatrix(client::Session& session, DType dtype, int64
   return converted;
 }
 
-// Quantises `matrix` in place of itself and returns its scales.
 absl::StatusOr<Buffer> QuantizeInPlace(client::Session& session, DType dtype,
                                        ScaleGranularity granularity, Buffer& matrix) {
   const int64_t rows = matrix.shape()[0], k = matrix.shape()[1];
@@ -59,6 +56,8 @@ absl::StatusOr<Buffer> QuantizeInPlace(client::Session& session, DType dtype,
   return scales;
 }
 
+namespace {
+
 client::Operand OperandOf(const Buffer& values, ScaleGranularity granularity,
                           const Buffer& scales) {
   if (granularity == ScaleGranularity::kNone) return client::Operand(values.tensor());
@@ -66,6 +65,12 @@ client::Operand OperandOf(const Buffer& values, ScaleGranularity granularity,
 }
 
 }  // namespace
+
+client::OpList ResidentMatmul::Repeated(int64_t count) const {
+  client::OpList list;
+  for (int64_t i = 0; i < count; ++i) list.Add(op);
+  return list;
+}
 
 absl::StatusOr<ResidentMatmul> MakeResident(client::Session& session, const ResidentSpec& spec) {
   ResidentMatmul resident;
@@ -89,10 +94,11 @@ absl::StatusOr<ResidentMatmul> MakeResident(client::Session& session, const Resi
   resident.a = *std::move(a);
   resident.b = *std::move(b);
   resident.d = *std::move(d);
-  resident.ops.Add(client::Matmul{.a = OperandOf(resident.a, spec.quantize.a, resident.a_scales),
-                                  .b = OperandOf(resident.b, spec.quantize.b, resident.b_scales),
-                                  .d = resident.d.tensor(),
-                                  .kernel = spec.kernel});
+  resident.op = {.a = OperandOf(resident.a, spec.quantize.a, resident.a_scales),
+                 .b = OperandOf(resident.b, spec.quantize.b, resident.b_scales),
+                 .d = resident.d.tensor(),
+                 .kernel = spec.kernel};
+  resident.ops = resident.Repeated(1);
   resident.flops =
       2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
   return resident;

@@ -21,11 +21,23 @@ struct ResidentSpec {
   std::string kernel;
 };
 
+// A [rows, k] buffer of `dtype` with random values in [-1, 1); I8 gets -100 to 100.
+absl::StatusOr<client::Buffer> RandomMatrix(client::Session& session, client::DType dtype,
+                                            int64_t rows, int64_t k, int seed);
+
+// Puts `matrix` quantised in its own place and returns the scales.
+absl::StatusOr<client::Buffer> QuantizeInPlace(client::Session& session, client::DType dtype,
+                                               client::ScaleGranularity granularity,
+                                               client::Buffer& matrix);
+
 // Move-only. Must go before its session.
 struct ResidentMatmul {
   client::Buffer a, b, a_scales, b_scales, d;
-  client::OpList ops;  // the matmul alone
+  client::Matmul op;
+  client::OpList ops;  // op alone
   double flops = 0;
+
+  client::OpList Repeated(int64_t count) const;
 };
 
 // Uploads random matrices in [-1, 1), B as [n, k], and quantises them on the device if the spec

@@ -40,9 +40,10 @@ EchoClient::EchoClient(const std::string& target) : state_(std::make_unique<Stat
 
 EchoClient::~EchoClient() = default;
 
-absl::Status EchoClient::Unary(int64_t bytes) {
+absl::Status EchoClient::Unary(int64_t bytes, int64_t reply_bytes) {
   echo::Message request, response;
   request.mutable_data()->assign(bytes, 'x');
+  request.set_reply_bytes(reply_bytes);
   grpc::ClientContext context;
   grpc::Status status = state_->stub->Unary(&context, request, &response);
   return status.ok() ? absl::OkStatus() : Failed("unary call", status);

@@ -20,8 +20,8 @@ class EchoClient {
   explicit EchoClient(const std::string& target);
   ~EchoClient();
 
-  // One round trip of a message of `bytes`.
-  absl::Status Unary(int64_t bytes);
+  // One round trip of a message of `bytes`, answered with as many or with `reply_bytes`.
+  absl::Status Unary(int64_t bytes, int64_t reply_bytes = 0);
 
   // Messages a second over a bidi stream, `depth` of them sent and not yet answered, for about
   // `duration`.

@@ -54,7 +54,11 @@ class Service : public echo::Echo::WithCallbackMethod_Unary<echo::Echo::WithCall
  public:
   grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
                                   const echo::Message* request, echo::Message* response) override {
-    response->set_data(request->data());
+    if (request->reply_bytes() > 0) {
+      response->mutable_data()->assign(request->reply_bytes(), 'x');
+    } else {
+      response->set_data(request->data());
+    }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

@@ -1,0 +1,28 @@
+// How gemmctl shows devices: the same columns and the same keys wherever they appear.
+
+#ifndef GEMMD_CLIENT_CLI_DEVICE_VIEW_H_
+#define GEMMD_CLIENT_CLI_DEVICE_VIEW_H_
+
+#include <string>
+
+#include "client/cli/args/output.h"
+
+namespace gemmd::v1 {
+class Device;
+}  // namespace gemmd::v1
+
+namespace gemmd::cli {
+
+std::string StateName(const v1::Device& device);
+
+// With "sensors": null where the device has none.
+Json DeviceJson(const v1::Device& device);
+
+// "1980 MHz", "312 of 700 W", "41 C"; "-" where the device does not tell.
+std::string ClockText(const v1::Device& device);
+std::string PowerText(const v1::Device& device);
+std::string TemperatureText(const v1::Device& device);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_DEVICE_VIEW_H_

@@ -1,0 +1,105 @@
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/bench/resident.h"
+#include "client/cli/floor/ratio.h"
+#include "client/cli/load/percentiles.h"
+#include "client/cli/serving/device_busy.h"
+#include "client/cli/serving/pump.h"
+#include "client/cli/serving/suite.h"
+#include "gemmd/v1/types.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr int64_t kMessageBytes = 250;  // about what a batch of one matmul takes each way
+
+// The median device time of `ops` with nothing beside it.
+absl::StatusOr<double> DeviceSecondsAlone(const Serving& serving, const client::OpList& ops) {
+  Latencies device;
+  for (int i = 0; i < std::max(serving.sizes.calls / 20, 5); ++i) {
+    absl::StatusOr<client::Result> result = serving.session.Execute(ops);
+    if (!result.ok()) return result.status();
+    device.Add(result->report().device_seconds());
+  }
+  return device.Percentile(50);
+}
+
+absl::Status MeasureBusy(const Serving& serving, const client::OpList& ops, Figure& figure) {
+  absl::StatusOr<double> alone = DeviceSecondsAlone(serving, ops);
+  if (!alone.ok()) return alone.status();
+  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(serving.session, ops);
+  if (!pump.ok()) return pump.status();
+  absl::SleepFor(serving.sizes.warm_up);
+  const Pump::Count before = (*pump)->count();
+  absl::StatusOr<BusyMeter> meter = BusyMeter::Start(serving.client, {serving.device});
+  if (!meter.ok()) return meter.status();
+  absl::SleepFor(serving.sizes.duration);
+  const Pump::Count after = (*pump)->count();
+  absl::StatusOr<BusyShare> share = meter->Stop();
+  if (!share.ok()) return share.status();
+  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
+  const auto batches = static_cast<double>(after.batches - before.batches);
+  figure.seen = share->busy;
+  figure.detail = {
+      {"messages_per_second", batches / share->seconds},
+      {"device_us_of_a_message_alone", *alone * 1e6},
+      {"device_us_of_a_message",
+       batches > 0 ? (after.device_seconds - before.device_seconds) / batches * 1e6 : 0},
+      {"device_time_alone_over_wall", batches * *alone / share->seconds},
+      {"device_time_of_replies_over_wall",
+       (after.device_seconds - before.device_seconds) / share->seconds}};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> MessageRate(const Serving& serving, const client::OpList& ops,
+                                   absl::Duration duration) {
+  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(serving.session, ops);
+  if (!pump.ok()) return pump.status();
+  absl::SleepFor(duration / 4);
+  const int64_t before = (*pump)->count().batches;
+  const absl::Time start = absl::Now();
+  absl::SleepFor(duration);
+  const int64_t after = (*pump)->count().batches;
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
+  return static_cast<double>(after - before) / seconds;
+}
+
+}  // namespace
+
+std::vector<Figure> MeasureQueue(const Serving& serving) {
+  const MatmulSize& size = serving.sizes.queued;
+  Figure busy = {
+      .key = "queue_device_busy",
+      .what = absl::StrCat("device busy over wall, one client, Queue, ", serving.sizes.queued_ops,
+                           " matmuls ", size.m, "x", size.n, "x", size.k, " a message"),
+      .wanted = 0.95};
+  Figure rate = {.key = "queue_rate_over_echo_stream",
+                 .what = "messages of one matmul a second, over the echo stream's of that depth",
+                 .wanted = 0.8};
+  absl::StatusOr<ResidentMatmul> resident = MakeResident(serving.session, Fp8Spec(size));
+  if (!resident.ok()) {
+    return {Missing(busy, resident.status()), Missing(rate, resident.status())};
+  }
+  const client::OpList many = resident->Repeated(serving.sizes.queued_ops);
+  if (absl::Status status = MeasureBusy(serving, many, busy); !status.ok()) {
+    busy = Missing(busy, status);
+  }
+  absl::StatusOr<client::Queue> queue = serving.session.OpenQueue();
+  if (!queue.ok()) return {busy, Missing(rate, queue.status())};
+  const int depth = queue->window_batches();
+  const absl::Duration turn = serving.sizes.duration / 4;
+  const Ratio ratio = MeasureRatio(
+      {.key = "queue_rate_over_echo_stream", .target = rate.wanted}, serving.sizes.rounds,
+      [&] { return MessageRate(serving, resident->ops, turn); },
+      [&] { return serving.echo.StreamRate(kMessageBytes, depth, turn); });
+  if (!ratio.measured()) return {busy, Missing(rate, absl::InternalError(ratio.missing))};
+  rate.seen = ratio.value();
+  rate.detail = {{"messages_per_second", Median(ratio.ours)},
+                 {"echo_messages_per_second", Median(ratio.theirs)},
+                 {"spread", Spread(ratio.ours)},
+                 {"depth", depth}};
+  return {busy, rate};
+}
+
+}  // namespace gemmd::cli

@@ -1,0 +1,155 @@
+#include "client/cli/serving/run.h"
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/connect.h"
+#include "client/cli/device_view.h"
+#include "client/cli/floor/echo_client.h"
+#include "client/cli/floor/peer_process.h"
+#include "client/cli/serving/soak.h"
+#include "client/cli/serving/suite.h"
+#include "gemmd/v1/device_service.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+struct Place {
+  v1::Device device;  // --device, or what the server chooses
+  std::string other_device;
+  std::string share_socket;
+  std::string version;
+};
+
+absl::StatusOr<Place> FindPlace(client::Client& client, const std::string& name) {
+  absl::StatusOr<v1::ServerInfo> info = client.GetServerInfo();
+  if (!info.ok()) return info.status();
+  absl::StatusOr<std::vector<v1::Device>> devices = client.ListDevices();
+  if (!devices.ok()) return devices.status();
+  std::string chosen = name;
+  if (chosen.empty()) {
+    absl::StatusOr<client::Session> session = client.OpenSession({.label = "gemmctl bench"});
+    if (!session.ok()) return session.status();
+    chosen = session->device();
+  }
+  Place place = {.share_socket = info->share_socket(), .version = info->version()};
+  for (const v1::Device& device : *devices) {
+    if (device.name() == chosen) place.device = device;
+  }
+  if (place.device.name().empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("the daemon has no device ", chosen, "; 'gemmctl info' lists those it has"));
+  }
+  for (const v1::Device& device : *devices) {
+    const bool alike = device.architecture() == place.device.architecture() &&
+                       device.model() == place.device.model();
+    // CPU devices are one machine's cores, whatever their number.
+    if (alike && device.name() != chosen && !device.gpu_uuid().empty()) {
+      place.other_device = device.name();
+      break;
+    }
+  }
+  return place;
+}
+
+Json Document(const char* suite, const std::string& target, const Place& place, bool quick,
+              const std::vector<Figure>& figures) {
+  Json document = {
+      {"suite", suite},
+      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())},
+      {"server", target},
+      {"version", place.version},
+      {"quick", quick},
+      {"cores", std::thread::hardware_concurrency()},
+      {"device", DeviceJson(place.device)},
+      {"short", 0},
+      {"figures", Json::object()}};
+  int fallen_short = 0;
+  for (const Figure& figure : figures) {
+    document["figures"][figure.key] = FigureJson(figure);
+    if (figure.seen.has_value() && !figure.ok()) ++fallen_short;
+  }
+  document["short"] = fallen_short;
+  return document;
+}
+
+absl::Status Finish(Invocation& call, const Json& document, const std::vector<Figure>& figures) {
+  if (const std::string path = call.args.Text("out"); !path.empty()) {
+    std::ofstream out(path, std::ios::trunc);
+    out << document.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    if (!out.flush()) {
+      return WithExit(ExitCode::kBadFile,
+                      absl::InvalidArgumentError(absl::StrCat("cannot write ", path)));
+    }
+  }
+  call.out.Result(document, FigureTable(figures));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunServingSuite(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  // Before any gRPC thread exists in this process: the child is a fork of it.
+  absl::StatusOr<std::unique_ptr<PeerProcess>> peer = PeerProcess::Start(target);
+  if (!peer.ok()) return WithExit(ExitCode::kInternal, peer.status());
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<Place> place = FindPlace(*client, call.args.Text("device"));
+  if (!place.ok()) return Explained(place.status(), target);
+  absl::StatusOr<client::Session> session =
+      client->OpenSession({.label = "gemmctl bench serving", .device = place->device.name()});
+  if (!session.ok()) return Explained(session.status(), target);
+  EchoClient echo((*peer)->target());
+  const ServingSizes sizes = call.args.On("quick") ? QuickSizes() : ServingSizes();
+  const Serving serving = {.client = *client,
+                           .session = *session,
+                           .echo = echo,
+                           .sizes = sizes,
+                           .target = target,
+                           .device = place->device.name(),
+                           .other_device = place->other_device,
+                           .share_socket = place->share_socket,
+                           .small_target = call.args.Text("small"),
+                           .large_target = call.args.Text("large"),
+                           .lookahead = call.args.Duration("lookahead")};
+  const absl::Time start = absl::Now();
+  const std::vector<Figure> figures = MeasureServing(serving, [&](const std::string& what) {
+    call.out.Note(absl::StrCat("measuring ", what, " (", absl::ToInt64Seconds(absl::Now() - start),
+                               " s so far) ..."));
+  });
+  return Finish(call, Document("serving", target, *place, call.args.On("quick"), figures), figures);
+}
+
+absl::Status RunSoakSuite(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<Place> place = FindPlace(*client, call.args.Text("device"));
+  if (!place.ok()) return Explained(place.status(), target);
+  const SoakSpec spec = {.target = target,
+                         .device = place->device.name(),
+                         .share_socket = place->share_socket,
+                         .ops = call.args.Count("ops")};
+  absl::StatusOr<std::vector<Figure>> figures =
+      MeasureSoak(*client, spec, [&](const std::string& what) { call.out.Note(what); });
+  if (!figures.ok()) return Explained(figures.status(), target);
+  absl::Status written =
+      Finish(call, Document("soak", target, *place, call.args.On("quick"), *figures), *figures);
+  if (!written.ok()) return written;
+  const auto grown = std::count_if(figures->begin(), figures->end(), [](const Figure& figure) {
+    return figure.seen.has_value() && !figure.ok();
+  });
+  if (grown == 0) return absl::OkStatus();
+  return WithExit(ExitCode::kCheckFailed,
+                  absl::FailedPreconditionError(absl::StrCat("the daemon has grown: ", grown,
+                                                             " of ", figures->size(), " figures")));
+}
+
+}  // namespace gemmd::cli

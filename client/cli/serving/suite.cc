@@ -1,0 +1,33 @@
+#include "client/cli/serving/suite.h"
+
+namespace gemmd::cli {
+
+ResidentSpec Fp8Spec(const MatmulSize& size) {
+  return {.m = size.m,
+          .n = size.n,
+          .k = size.k,
+          .out_dtype = client::DType::kBF16,
+          .quantize = QuantizeModeOf("fp8-block")};
+}
+
+std::vector<Figure> MeasureServing(const Serving& serving,
+                                   const std::function<void(const std::string&)>& announce) {
+  struct Group {
+    const char* name;
+    std::vector<Figure> (*measure)(const Serving&);
+  };
+  std::vector<Figure> all;
+  for (const Group& group :
+       {Group{"one matmul by Execute", MeasureUnary}, Group{"matmuls by Queue", MeasureQueue},
+        Group{"a plan of a whole decode step", MeasurePlan}, Group{"uploads", MeasureBulk},
+        Group{"two devices", MeasureDevices}, Group{"two tenants", MeasureTenants},
+        Group{"workers sharing a weight", MeasureWorkers}}) {
+    announce(group.name);
+    std::vector<Figure> some = group.measure(serving);
+    all.insert(all.end(), std::make_move_iterator(some.begin()),
+               std::make_move_iterator(some.end()));
+  }
+  return all;
+}
+
+}  // namespace gemmd::cli

@@ -1,0 +1,54 @@
+// `gemmctl bench --suite serving`: what calling the daemon costs over calling its kernels, each
+// figure beside the floor that was measured in the same run.
+
+#ifndef GEMMD_CLIENT_CLI_SERVING_SUITE_H_
+#define GEMMD_CLIENT_CLI_SERVING_SUITE_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/bench/resident.h"
+#include "client/cli/floor/echo_client.h"
+#include "client/cli/serving/figure.h"
+#include "client/cli/serving/sizes.h"
+#include "client/cpp/client.h"
+
+namespace gemmd::cli {
+
+// What the measurements share. Owns nothing.
+struct Serving {
+  client::Client& client;
+  client::Session& session;  // on the device under test
+  EchoClient& echo;
+  const ServingSizes& sizes;
+  std::string target;        // the daemon's
+  std::string device;        // under test
+  std::string other_device;  // a second one of the same architecture; empty: there is none
+  std::string share_socket;
+  // Listeners of two tenants of equal weight; empty: not given.
+  std::string small_target;
+  std::string large_target;
+  absl::Duration lookahead = absl::Milliseconds(2);  // scheduler.lookahead_us
+};
+
+// A matmul in FP8 with block scales and a BF16 result.
+ResidentSpec Fp8Spec(const MatmulSize& size);
+
+// Each group is one file. What fails in it is a missing figure, not an error.
+std::vector<Figure> MeasureUnary(const Serving& serving);    // one matmul, resident and inline
+std::vector<Figure> MeasureQueue(const Serving& serving);    // busy share and message rate
+std::vector<Figure> MeasurePlan(const Serving& serving);     // a decode step against its kernels
+std::vector<Figure> MeasureBulk(const Serving& serving);     // uploads
+std::vector<Figure> MeasureDevices(const Serving& serving);  // two against one
+std::vector<Figure> MeasureTenants(const Serving& serving);  // equal shares, bounded waits
+std::vector<Figure> MeasureWorkers(const Serving& serving);  // one weight, many clients
+
+// All of them, in this order. `announce` is told what is being measured.
+std::vector<Figure> MeasureServing(const Serving& serving,
+                                   const std::function<void(const std::string&)>& announce);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_SERVING_SUITE_H_

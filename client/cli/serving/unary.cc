@@ -1,0 +1,143 @@
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/bench/resident.h"
+#include "client/cli/load/percentiles.h"
+#include "client/cli/serving/suite.h"
+#include "gemmd/v1/types.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr int64_t kMessageBytes = 250;  // about what an Execute of one matmul takes each way
+constexpr double kWantedUs = 25;        // on top of the echo and the device
+
+struct Samples {
+  Latencies call;    // seconds of the whole call
+  Latencies device;  // seconds on the device, by the daemon's report
+};
+
+absl::Status TimeExecutes(client::Session& session, const client::OpList& ops, int calls,
+                          Samples& samples) {
+  for (int i = 0; i < calls; ++i) {
+    const absl::Time start = absl::Now();
+    absl::StatusOr<client::Result> result = session.Execute(ops);
+    if (!result.ok()) return result.status();
+    samples.call.Add(absl::ToDoubleSeconds(absl::Now() - start));
+    samples.device.Add(result->report().device_seconds());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TimeEchoes(EchoClient& echo, int64_t bytes, int64_t reply_bytes, int calls,
+                        Latencies& latencies) {
+  for (int i = 0; i < calls; ++i) {
+    const absl::Time start = absl::Now();
+    absl::Status status = echo.Unary(bytes, reply_bytes);
+    if (!status.ok()) return status;
+    latencies.Add(absl::ToDoubleSeconds(absl::Now() - start));
+  }
+  return absl::OkStatus();
+}
+
+struct Measured {
+  Samples resident, inlined;
+  Latencies echo, inline_echo;
+  int64_t bytes_in = 0, bytes_out = 0;
+};
+
+// The matmul with its activations in the request and its result in the reply.
+struct InlineMatmul {
+  std::string values, scales;
+  client::OpList ops;
+};
+
+absl::StatusOr<InlineMatmul> MakeInline(const ResidentMatmul& resident) {
+  InlineMatmul made;
+  made.values.resize(resident.a.size_bytes());
+  made.scales.resize(resident.a_scales.size_bytes());
+  for (const auto& [buffer, bytes] :
+       {std::pair(&resident.a, &made.values), std::pair(&resident.a_scales, &made.scales)}) {
+    absl::StatusOr<client::TransferReport> moved =
+        buffer->Download(absl::MakeSpan(bytes->data(), bytes->size()));
+    if (!moved.ok()) return moved.status();
+  }
+  made.ops.Add(client::Write{resident.a.tensor(), made.values})
+      .Add(client::Write{resident.a_scales.tensor(), made.scales})
+      .Add(resident.op)
+      .Add(client::Read{resident.d.tensor()});
+  return made;
+}
+
+absl::StatusOr<Measured> Measure(const Serving& serving) {
+  absl::StatusOr<ResidentMatmul> resident =
+      MakeResident(serving.session, Fp8Spec(serving.sizes.unary));
+  if (!resident.ok()) return resident.status();
+  absl::StatusOr<InlineMatmul> inlined = MakeInline(*resident);
+  if (!inlined.ok()) return inlined.status();
+  Measured measured;
+  measured.bytes_in = static_cast<int64_t>(inlined->values.size() + inlined->scales.size());
+  measured.bytes_out = resident->d.size_bytes();
+  for (int round = 0; round <= serving.sizes.rounds; ++round) {
+    Measured warm_up;
+    Measured& into = round == 0 ? warm_up : measured;
+    const int calls = serving.sizes.calls;
+    const int few = std::max(calls / 4, 1);  // half a megabyte each way takes its time
+    absl::Status status = TimeEchoes(serving.echo, kMessageBytes, kMessageBytes, calls, into.echo);
+    if (status.ok()) status = TimeExecutes(serving.session, resident->ops, calls, into.resident);
+    if (status.ok()) {
+      status =
+          TimeEchoes(serving.echo, measured.bytes_in, measured.bytes_out, few, into.inline_echo);
+    }
+    if (status.ok()) status = TimeExecutes(serving.session, inlined->ops, few, into.inlined);
+    if (!status.ok()) return status;
+  }
+  return measured;
+}
+
+Json Percentiles(const Latencies& latencies) {
+  return {{"p50_us", latencies.Percentile(50) * 1e6},
+          {"p99_us", latencies.Percentile(99) * 1e6},
+          {"count", latencies.count()}};
+}
+
+}  // namespace
+
+std::vector<Figure> MeasureUnary(const Serving& serving) {
+  const MatmulSize& size = serving.sizes.unary;
+  const std::string name = absl::StrCat(size.m, "x", size.n, "x", size.k);
+  Figure resident = {.key = "execute_over_echo_and_device",
+                     .what = absl::StrCat("Execute of a resident ", name,
+                                          " p50, less the echo's and the device time"),
+                     .unit = "us",
+                     .wanted = kWantedUs,
+                     .at_most = true};
+  Figure inlined = {.key = "execute_inline_over_echo_and_device",
+                    .what =
+                        "the same with activations and result inline, less 1.2x what the echo "
+                        "takes for those bytes",
+                    .unit = "us",
+                    .wanted = kWantedUs,
+                    .at_most = true};
+  absl::StatusOr<Measured> measured = Measure(serving);
+  if (!measured.ok()) {
+    return {Missing(resident, measured.status()), Missing(inlined, measured.status())};
+  }
+  const double echo = measured->echo.Percentile(50);
+  const double device = measured->resident.device.Percentile(50);
+  const double bytes_cost = measured->inline_echo.Percentile(50) - echo;
+  resident.seen = (measured->resident.call.Percentile(50) - echo - device) * 1e6;
+  resident.detail = {{"execute", Percentiles(measured->resident.call)},
+                     {"echo", Percentiles(measured->echo)},
+                     {"device", Percentiles(measured->resident.device)}};
+  inlined.seen = (measured->inlined.call.Percentile(50) - echo - device - 1.2 * bytes_cost) * 1e6;
+  inlined.detail = {{"execute", Percentiles(measured->inlined.call)},
+                    {"echo_of_the_bytes", Percentiles(measured->inline_echo)},
+                    {"device_with_copies", Percentiles(measured->inlined.device)},
+                    {"bytes_in", measured->bytes_in},
+                    {"bytes_out", measured->bytes_out}};
+  return {resident, inlined};
+}
+
+}  // namespace gemmd::cli

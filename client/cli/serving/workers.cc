@@ -1,0 +1,184 @@
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cli/load/generator.h"
+#include "client/cli/load/percentiles.h"
+#include "client/cli/serving/pump.h"
+#include "client/cli/serving/suite.h"
+#include "gemmd/v1/device_service.pb.h"
+
+namespace gemmd::cli {
+namespace {
+
+// The weight under a name, taken away again at the end.
+class Published {
+ public:
+  static absl::StatusOr<std::unique_ptr<Published>> Make(const Serving& serving) {
+    auto published = std::make_unique<Published>();
+    published->session_ = &serving.session;
+    const MatmulSize& size = serving.sizes.unary;
+    const QuantizeMode& mode = QuantizeModeOf("fp8-block");
+    absl::StatusOr<client::Buffer> values =
+        RandomMatrix(serving.session, client::DType::kBF16, size.n, size.k, 7);
+    if (!values.ok()) return values.status();
+    absl::StatusOr<client::Buffer> scales =
+        QuantizeInPlace(serving.session, mode.dtype, mode.b, *values);
+    if (!scales.ok()) return scales.status();
+    published->values_ = *std::move(values);
+    published->scales_ = *std::move(scales);
+    const std::string name =
+        absl::StrCat("gemmctl-bench-", getpid(), "-", absl::ToUnixNanos(absl::Now()));
+    for (auto [buffer, suffix] :
+         {std::pair(&published->values_, "-values"), std::pair(&published->scales_, "-scales")}) {
+      absl::Status status = serving.session.Publish(*buffer, absl::StrCat(name, suffix));
+      if (!status.ok()) return status;
+      published->names_.push_back(absl::StrCat(name, suffix));
+    }
+    return published;
+  }
+  ~Published() {
+    for (const std::string& name : names_) session_->Unpublish(name).IgnoreError();
+  }
+
+  const std::string& values() const { return names_[0]; }
+  const std::string& scales() const { return names_[1]; }
+  int64_t bytes() const { return values_.size_bytes() + scales_.size_bytes(); }
+
+ private:
+  client::Session* session_ = nullptr;
+  client::Buffer values_, scales_;
+  std::vector<std::string> names_;
+};
+
+// One worker: a connection and a session, activations of its own, the weight that all share.
+struct Worker {
+  client::Client client;
+  client::Session session;
+  client::Buffer weight, weight_scales, activations, activation_scales, result;
+  client::OpList ops;
+  int64_t own_bytes() const {
+    return activations.size_bytes() + activation_scales.size_bytes() + result.size_bytes();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Serving& serving,
+                                                    const Published& published) {
+  auto worker = std::make_unique<Worker>();
+  absl::StatusOr<client::Client> client = client::Client::Connect(serving.target);
+  if (!client.ok()) return client.status();
+  worker->client = *std::move(client);
+  absl::StatusOr<client::Session> session =
+      worker->client.OpenSession({.label = "gemmctl bench worker", .device = serving.device});
+  if (!session.ok()) return session.status();
+  worker->session = *std::move(session);
+  const MatmulSize& size = serving.sizes.unary;
+  const QuantizeMode& mode = QuantizeModeOf("fp8-block");
+  absl::StatusOr<client::Buffer> weight = worker->session.Find(published.values());
+  if (!weight.ok()) return weight.status();
+  absl::StatusOr<client::Buffer> scales = worker->session.Find(published.scales());
+  if (!scales.ok()) return scales.status();
+  absl::StatusOr<client::Buffer> activations =
+      RandomMatrix(worker->session, client::DType::kBF16, size.m, size.k, 8);
+  if (!activations.ok()) return activations.status();
+  absl::StatusOr<client::Buffer> activation_scales =
+      QuantizeInPlace(worker->session, mode.dtype, mode.a, *activations);
+  if (!activation_scales.ok()) return activation_scales.status();
+  absl::StatusOr<client::Buffer> result =
+      worker->session.CreateBuffer({.dtype = client::DType::kBF16, .shape = {size.m, size.n}});
+  if (!result.ok()) return result.status();
+  worker->session.FlushDeletions();  // of what the activations were quantised from
+  worker->ops.Add(client::Matmul{
+      .a = client::Operand(activations->tensor(), mode.a, activation_scales->tensor()),
+      .b = client::Operand(weight->tensor(), mode.b, scales->tensor()),
+      .d = result->tensor()});
+  worker->weight = *std::move(weight);
+  worker->weight_scales = *std::move(scales);
+  worker->activations = *std::move(activations);
+  worker->activation_scales = *std::move(activation_scales);
+  worker->result = *std::move(result);
+  return worker;
+}
+
+absl::StatusOr<int64_t> UsedBytes(const Serving& serving) {
+  absl::StatusOr<std::vector<v1::Device>> devices = serving.client.ListDevices();
+  if (!devices.ok()) return devices.status();
+  for (const v1::Device& device : *devices) {
+    if (device.name() == serving.device) return device.used_bytes();
+  }
+  return absl::NotFoundError(absl::StrCat("the daemon lists no device ", serving.device));
+}
+
+absl::StatusOr<double> OneClientRate(const Serving& serving, Worker& worker) {
+  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(worker.session, worker.ops);
+  if (!pump.ok()) return pump.status();
+  absl::SleepFor(serving.sizes.warm_up);
+  const int64_t before = (*pump)->count().batches;
+  const absl::Time start = absl::Now();
+  absl::SleepFor(serving.sizes.duration);
+  const int64_t after = (*pump)->count().batches;
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
+  return static_cast<double>(after - before) / seconds;
+}
+
+absl::Status Measure(const Serving& serving, Figure& rate, Figure& copies) {
+  absl::StatusOr<std::unique_ptr<Published>> published = Published::Make(serving);
+  if (!published.ok()) return published.status();
+  serving.session.FlushDeletions();
+  absl::StatusOr<int64_t> before = UsedBytes(serving);
+  if (!before.ok()) return before.status();
+  std::vector<std::unique_ptr<Worker>> workers;
+  int64_t own_bytes = 0;
+  for (int i = 0; i < serving.sizes.workers; ++i) {
+    absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(serving, **published);
+    if (!worker.ok()) return worker.status();
+    own_bytes += (*worker)->own_bytes();
+    workers.push_back(*std::move(worker));
+  }
+  absl::StatusOr<int64_t> after = UsedBytes(serving);
+  if (!after.ok()) return after.status();
+  copies.seen = 1 + static_cast<double>(*after - *before - own_bytes) /
+                        static_cast<double>((*published)->bytes());
+  copies.detail = {{"weight_bytes", (*published)->bytes()},
+                   {"used_bytes_grew_by", *after - *before},
+                   {"workers_own_bytes", own_bytes}};
+
+  absl::StatusOr<double> one = OneClientRate(serving, *workers[0]);
+  if (!one.ok()) return one.status();
+  if (*one <= 0) return absl::InternalError("one client completed nothing");
+  const auto request = [&](int i) { return workers[i]->session.Execute(workers[i]->ops).status(); };
+  const int count = serving.sizes.workers;
+  RunLoad({.concurrency = count, .duration = serving.sizes.warm_up}, request);
+  const LoadReport all =
+      RunLoad({.concurrency = count, .duration = serving.sizes.duration}, request);
+  if (!all.first_error.ok()) return all.first_error;
+  const double many = static_cast<double>(all.latencies.count()) / all.seconds;
+  rate.seen = many / *one;
+  rate.detail = {{"requests_per_second", many},
+                 {"p50_us", all.latencies.Percentile(50) * 1e6},
+                 {"p99_us", all.latencies.Percentile(99) * 1e6},
+                 {"one_client_queue_per_second", *one}};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Figure> MeasureWorkers(const Serving& serving) {
+  Figure rate = {.key = "workers_over_one_client",
+                 .what = absl::StrCat("requests a second of ", serving.sizes.workers,
+                                      " clients by Execute, all on one weight, over one client's "
+                                      "Queue"),
+                 .wanted = 0.9};
+  Figure copies = {.key = "weight_copies",
+                   .what = "copies of that weight in device memory",
+                   .wanted = 1.01,
+                   .at_most = true};
+  if (absl::Status status = Measure(serving, rate, copies); !status.ok()) {
+    rate = Missing(rate, status);
+    if (!copies.seen.has_value()) copies = Missing(copies, status);
+  }
+  return {rate, copies};
+}
+
+}  // namespace gemmd::cli

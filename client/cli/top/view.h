@@ -1,0 +1,19 @@
+// What `gemmctl top` prints of a TopLoad.
+
+#ifndef GEMMD_CLIENT_CLI_TOP_VIEW_H_
+#define GEMMD_CLIENT_CLI_TOP_VIEW_H_
+
+#include <string>
+
+#include "client/cli/args/output.h"
+#include "client/cli/top/sample.h"
+
+namespace gemmd::cli {
+
+// At most `max_sessions` of the sessions; the rest as a number.
+std::string TopText(const TopSample& sample, const TopLoad& load, size_t max_sessions);
+Json TopJson(const TopSample& sample, const TopLoad& load);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_TOP_VIEW_H_

@@ -1,0 +1,106 @@
+// `gemmctl bench --suite serving`, its soak, and `gemmctl top` against a real daemon: that every
+// figure is measured, never what it is.
+
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/fixture.h"
+
+namespace gemmd::e2e {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+DaemonOptions TwoTenants() {
+  return {.config =
+              "tenants { name: \"default\" } tenants { name: \"small\" } "
+              "tenants { name: \"large\" }",
+          .tenants = {"small", "large"}};
+}
+
+TEST(GemmctlServingTest, QuickSuiteMeasuresEveryFigureAndLeavesNothing) {
+  Daemon daemon(TwoTenants());
+  const std::string out = daemon.dir() + "/serving.json";
+  const Finished done =
+      RunToEnd({GEMMCTL_PATH, "bench", "--suite", "serving", "--quick", "--server", daemon.target(),
+                "--small", daemon.target("small"), "--large", daemon.target("large"), "--out", out},
+               absl::Seconds(100));
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("wanted"), HasSubstr("queue_device_busy")));
+  const json document = json::parse(ReadFile(out));
+  EXPECT_EQ(document["device"]["name"], TestDevice());
+  EXPECT_EQ(document["quick"], true);
+  int measured = 0;
+  for (const auto& [key, figure] : document["figures"].items()) {
+    if (key == "two_devices_over_one") continue;  // this daemon has one
+    EXPECT_TRUE(figure["seen"].is_number()) << key << ": " << figure["missing"];
+    ++measured;
+  }
+  EXPECT_EQ(measured, 14);
+  EXPECT_EQ(document["figures"]["weight_copies"]["verdict"], "ok");
+  EXPECT_GT(document["figures"]["plan_over_kernels"]["seen"], 0);
+  EXPECT_EQ(document["figures"]["plan_queued_over_kernels"]["detail"]["kernel_us"].size(), 8u);
+  EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }))
+      << testing::PrintToString(HoldingsOf(daemon));
+}
+
+TEST(GemmctlServingTest, TenantsNotGivenAreAMissingFigureNotAFailure) {
+  Daemon daemon;
+  const Finished done = RunToEnd({GEMMCTL_PATH, "bench", "--suite", "serving", "--quick", "--json",
+                                  "--server", daemon.target()},
+                                 absl::Seconds(100));
+  ASSERT_EQ(done.status, 0) << done.err;
+  const json shares = json::parse(done.out)["figures"]["tenant_share_difference"];
+  EXPECT_TRUE(shares["seen"].is_null());
+  EXPECT_THAT(shares["missing"].get<std::string>(), HasSubstr("--small"));
+}
+
+TEST(GemmctlServingTest, SoakRunsItsOpsAndLeavesNothing) {
+  Daemon daemon;
+  const Finished done = RunToEnd({GEMMCTL_PATH, "bench", "--suite", "soak", "--ops", "2000",
+                                  "--json", "--server", daemon.target()},
+                                 absl::Seconds(100));
+  // 1: it has grown, as a process so young may.
+  ASSERT_TRUE(done.status == 0 || done.status == 1) << done.err;
+  const json figures = json::parse(done.out)["figures"];
+  EXPECT_EQ(figures["soak_buffer_bytes_left"]["seen"], 0);
+  EXPECT_EQ(figures["soak_buffer_bytes_left"]["detail"]["ops"], 2000);
+  EXPECT_GT(figures["soak_resident_growth"]["seen"], 0);
+  EXPECT_EQ(figures["soak_descriptor_growth"]["detail"]["looks"].size(), 5u);
+  EXPECT_GT(daemon.Metric("gemmd_ops_total"), 1500);  // transfers are none of its ops
+  EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }))
+      << testing::PrintToString(HoldingsOf(daemon));
+}
+
+TEST(GemmctlTopTest, OnceShowsDevicesTenantsQueuesAndSessions) {
+  Daemon daemon(TwoTenants());
+  client::Client client = ConnectTo(daemon);
+  client::Session session = Must(client.OpenSession({.label = "watched"}));
+  client::Buffer buffer = MakeBuffer(session, {256, 256});
+  std::vector<std::string> command = {GEMMCTL_PATH, "top",      "--once",       "--interval",
+                                      "200ms",      "--server", daemon.target()};
+  const Finished plain = RunToEnd(command);
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  EXPECT_THAT(plain.out, AllOf(HasSubstr(TestDevice()), HasSubstr("watched"), HasSubstr("busy")));
+
+  command.insert(command.end(), {"--json", "--metrics", daemon.metrics_address()});
+  const Finished done = RunToEnd(command);
+  ASSERT_EQ(done.status, 0) << done.err;
+  const json document = json::parse(done.out);
+  EXPECT_EQ(document["devices"][0]["name"], TestDevice());
+  EXPECT_GE(document["devices"][0]["used_bytes"], 256 * 256 * 4);
+  EXPECT_EQ(document["sessions"][0]["label"], "watched");
+  EXPECT_GT(document["queues"].size(), 0u);
+}
+
+TEST(GemmctlTopTest, AMetricsAddressThatIsNoneIsToldSo) {
+  Daemon daemon;
+  const Finished done = RunToEnd(
+      {GEMMCTL_PATH, "top", "--once", "--metrics", "127.0.0.1:1", "--server", daemon.target()});
+  EXPECT_EQ(done.status, 4);
+  EXPECT_THAT(done.err, HasSubstr("127.0.0.1:1"));
+}
+
+}  // namespace
+}  // namespace gemmd::e2e
