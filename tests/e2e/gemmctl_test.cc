@@ -108,6 +108,11 @@ TEST_F(GemmctlTest, UploadFindDownloadUnpublish) {
 
 TEST_F(GemmctlTest, LooksAround) {
   EXPECT_THAT(Ctl({"info"}).out, AllOf(HasSubstr(TestDevice()), HasSubstr("default")));
+  const json device = CtlJson({"info"})["devices"][0];
+  EXPECT_GT(device["free_bytes"], 0);
+  EXPECT_EQ(device["free_bytes"],
+            device["memory_bytes"].get<int64_t>() - device["used_bytes"].get<int64_t>());
+  EXPECT_TRUE(device["sensors"].is_null() || device["sensors"]["memory_total_bytes"] > 0);
   EXPECT_EQ(CtlJson({"health"})["serving"], true);
   EXPECT_EQ(CtlJson({"health", TestDevice()})["serving"], true);
   EXPECT_GT(CtlJson({"kernels"})["kernels"].size(), 1u);
