@@ -73,10 +73,11 @@ struct GemmConfig {
   // FP32 registers a math thread holds: results, and the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
   constexpr int accumulator_regs() const { return sub_cols() / 2; }
-  // With room for two sets, and for some 40 registers of everything else, the next multiplication
-  // is issued before the last one is promoted.
+  // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
+  // issues the next multiplication before the last one is promoted. Beside another one that is no
+  // gain: promotion is slower while its own warp multiplies.
   constexpr bool double_accumulators() const {
-    return row_subs() * col_parts == 1 &&
+    return groups * k_groups * row_subs() * col_parts == 1 &&
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 

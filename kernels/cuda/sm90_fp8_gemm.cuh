@@ -97,15 +97,16 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   ptx::FenceProxyAsync();
   ptx::NamedBarrier(1, C.store_threads());
   ptx::ClusterWait();
-  if (thread < split.parts * C.row_subs()) {
-    const int owner = thread / C.row_subs();
-    const int sub = thread % C.row_subs();
+  const int warp = __shfl_sync(0xffffffff, thread / 32, 0);
+  for (int i = warp; i < split.parts * C.row_subs(); i += C.store_threads() / 32) {
+    const int owner = i / C.row_subs();
+    const int sub = i % C.row_subs();
     const int first = split.chunks[owner];
     const int chunks = split.chunks[owner + 1] - first;
     const int rank = owner * C.multicast() + place.rank % C.multicast();
     const int slot = place.k_part - (place.k_part > owner);  // the owner's own part is not sent
     const uint32_t target = share.from + (slot * C.row_subs() + sub) * chunks * kUnit;
-    if (chunks > 0 && owner != place.k_part) {
+    if (chunks > 0 && owner != place.k_part && ptx::ElectOne()) {
       ptx::CopyToRank(ptx::MapToRank(target, rank),
                       outbox + (sub * Epilogue<C>::kChunks + first) * kUnit, chunks * kUnit,
                       ptx::MapToRank(smem.Inbox(), rank));
@@ -179,10 +180,13 @@ __device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epil
   }
   ptx::FenceProxyAsync();
   __syncwarp();
-  if (out.lane < kBoxes) {
-    ptx::TensorStore(&launch.store_map, boxes + out.lane * kBoxBytes,
-                     out.tile.col0 + out.lane % kAcross * kStoreCols,
-                     out.SubRow(out.lane / kAcross) + out.warp * kStoreRows, 0, out.tile.batch);
+  if (ptx::ElectOne()) {
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      ptx::TensorStore(&launch.store_map, boxes + box * kBoxBytes,
+                       out.tile.col0 + box % kAcross * kStoreCols,
+                       out.SubRow(box / kAcross) + out.warp * kStoreRows, 0, out.tile.batch);
+    }
     ptx::TensorStoreCommit();
   }
 }
@@ -328,6 +332,15 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   }
 }
 
+// Warp w asks for the w-th 64 bytes of the parameters behind the maps: cold, they come one after
+// the other, and the producer needs all of them before it starts its first copy.
+__device__ __forceinline__ void TouchParameters(const GemmLaunch& launch, int warp) {
+  constexpr int kFirst = offsetof(GemmLaunch, args) / 4;
+  constexpr int kWords = sizeof(GemmLaunch) / 4;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(&launch);
+  asm volatile("" ::"r"(words[min(kFirst + warp * 16, kWords - 1)]));
+}
+
 template <uint64_t kCode>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Fp8Gemm(const __grid_constant__ GemmLaunch launch) {
@@ -364,6 +377,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
   } else {
+    TouchParameters(launch, warp);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     ptx::NamedBarrier(kReady, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) {

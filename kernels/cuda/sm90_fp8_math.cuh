@@ -158,34 +158,43 @@ struct Math {
     }
   }
 
-  // One set of accumulators: the other warpgroup keeps the tensor cores busy meanwhile.
+  // One set of accumulators: the other warpgroups keep the tensor cores busy meanwhile. Scales, if
+  // they are few, are loaded a unit ahead, so that none is waited for between a unit's
+  // instructions.
+  static constexpr bool kScalesAhead = kRuns <= 2 && !C.skinny();
+
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kUnits <= 2);
     float accumulators[kAccumulators];
     WaitFull();
+    Scales scales;
+    if constexpr (kScalesAhead) scales = LoadScales<0>(issue);
     for (int i = 0; i < steps; ++i) {
       const BlockPosition<C> at = issue;
       Multiply<0>(accumulators);
-      Scales scales = LoadScales<0>(at);
+      if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
       if constexpr (kUnits == 2) {
-        Finish<0>(accumulators, scales);
+        const Scales next = LoadScales<1>(at);
+        Finish(accumulators);
+        Promote<0>(accumulators, scales);
         Multiply<1>(accumulators);
-        scales = LoadScales<1>(at);
+        scales = next;
       }
       issue.Advance();
-      if (i + 1 < steps) WaitFull();
-      ptx::WgmmaWait<0>();
-      ptx::Pin(accumulators);
+      Scales next = scales;
+      if (i + 1 < steps) {
+        WaitFull();
+        if constexpr (kScalesAhead) next = LoadScales<0>(issue);
+      }
+      Finish(accumulators);
       Release();
       Promote<kUnits - 1>(accumulators, scales);
+      scales = next;
     }
   }
-  template <int kUnit>
-  __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators],
-                                         const Scales& scales) const {
+  __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
     ptx::WgmmaWait<0>();
     ptx::Pin(accumulators);
-    Promote<kUnit>(accumulators, scales);
   }
 
   __device__ __forceinline__ void Issue(float (&accumulators)[kAccumulators]) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -72,7 +73,7 @@ __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayo
     for (int step = range.begin; step < range.end; ++step) {
       const int block = step * C.k_blocks;
       ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-      if (lane == 0) LoadStage<C>(launch, smem, place, tile, at.stage, block);
+      if (ptx::ElectOne()) LoadStage<C>(launch, smem, place, tile, at.stage, block);
       if (lane < kBScales<C>) {
         // Behind the last block values and A's scales are zeros; any of B's scales will do.
         const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);

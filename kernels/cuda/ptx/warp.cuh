@@ -1,5 +1,5 @@
-// Warp and warpgroup instructions: setmaxnreg (PTX ISA 9.7.19.5), named barriers (9.7.13.1),
-// stmatrix (9.7.14.5.16).
+// Warp and warpgroup instructions: setmaxnreg (PTX ISA 9.7.19.5), elect.sync (9.7.13.13), named
+// barriers (9.7.13.1), stmatrix (9.7.14.5.16).
 
 #ifndef GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
 #define GEMMD_KERNELS_CUDA_PTX_WARP_CUH_
@@ -16,6 +16,20 @@ __device__ __forceinline__ void SetMaxRegistersUp() {
 template <int kRegisters>
 __device__ __forceinline__ void SetMaxRegistersDown() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// True in one lane of the warp, which is whole here. ptxas knows that it is one, and then issues
+// what only one thread may (the copy engine's instructions) without a loop over the lanes.
+__device__ __forceinline__ bool ElectOne() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.b32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
 }
 
 // Named barrier `id` (1..15) among `threads` threads.
