@@ -21,12 +21,17 @@ keep timeout 135 "$bin/gemm_bench" --tune --out "$out/table.json" --no-peers --r
 step "measure, chosen by the table"
 keep timeout 95 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 20 --bitwise 20 --budget-s 80 \
   --json "$out/dense.json" --commit "$commit" --date "$(date -u +%F)" 2>&1 | tee "$out/dense.log"
+step "the cost model's choice on 100 random shapes"
+keep timeout 60 "$bin/gemm_bench" --suite random --count 100 --sweep --no-table --no-peers --repeats 4 --budget-s 50 \
+  --json "$out/model.json" >"$out/model.log" 2>&1
+tail -n 7 "$out/model.log"
 step "quantize"
 keep timeout 20 "$bin/gemm_bench" --quantize
-step "300 random shapes and the odd ones, checked"
+step "300 random shapes; 60 and the odd ones on every kernel; checked"
 {
   keep timeout 45 "$bin/gemm_bench" --suite random --count 300 --check-only
-  keep timeout 30 "$bin/gemm_bench" --suite odd --check-only
+  keep timeout 45 "$bin/gemm_bench" --suite random --count 60 --seed 2 --check-only --sweep
+  keep timeout 45 "$bin/gemm_bench" --suite odd --check-only --sweep
 } >"$out/checks.log" 2>&1
 tail -n 3 "$out/checks.log"
 grep -E "shapes: .* ok" "$out/checks.log"
@@ -34,7 +39,7 @@ step "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     keep timeout 45 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers --sweep \
-      --shapes 130x320x512 --only m16n64,m64n64k256s6g2,m128n64s8,m128n128s6,m192n96,m256n112 --timer events 2>&1 |
+      --shapes 130x320x512 --only m16n64,m64n64k256s6g2,m128n64s8,m128n128s6,m192n96,m256n128s3d --timer events 2>&1 |
       grep -E '=========|shapes:' | sed -n '1,16p;$p' | cut -c1-200
   done >"$out/sanitizer.log" 2>&1
   cat "$out/sanitizer.log"

@@ -36,7 +36,6 @@ struct GemmConfig {
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
-  int col_parts = 1;         // the column side is multiplied in so many runs, to save registers
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -48,7 +47,6 @@ struct GemmConfig {
 
   // Row sub-tiles of 64 that one warpgroup works through.
   constexpr int row_subs() const { return rows / (64 * groups); }
-  constexpr int sub_cols() const { return cols / col_parts; }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
@@ -72,12 +70,12 @@ struct GemmConfig {
 
   // FP32 registers a math thread holds: results, and the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
-  constexpr int accumulator_regs() const { return sub_cols() / 2; }
+  constexpr int accumulator_regs() const { return cols / 2; }
   // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
   // issues the next multiplication before the last one is promoted. Beside another one that is no
   // gain: promotion is slower while its own warp multiplies.
   constexpr bool double_accumulators() const {
-    return groups * k_groups * row_subs() * col_parts == 1 &&
+    return groups * k_groups * row_subs() == 1 &&
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
@@ -85,7 +83,7 @@ struct GemmConfig {
   // never straddle two blocks of 128.
   constexpr int b_scale_run() const {
     if (skinny()) return 64;
-    const int n = sub_cols();
+    const int n = cols;
     return n % 128 == 0 ? 128 : n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8;
   }
   constexpr int b_scale_count() const { return block_n() / b_scale_run(); }
@@ -118,23 +116,18 @@ struct GemmConfig {
     return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
            fold_bytes() + barriers;
   }
-  // When a cluster's CTAs divide k, the ring ends as an outbox for this CTA's results, in FP32, and
-  // an inbox: from each other of the `parts`, the receiver's share of the chunks of 8 columns.
-  constexpr int outbox_bytes() const { return rows * cols * 4; }
-  constexpr int inbox_bytes(int parts) const {
-    return (parts - 1) * ((cols / 8 + parts - 1) / parts) * rows * 32;
-  }
+  // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in FP32,
+  // the receiver's share of the chunks of 8 columns.
   constexpr bool splits(int parts) const {
-    return outbox_bytes() + inbox_bytes(parts) <= stages * stage_bytes();
+    return parts * ((cols / 8 + parts - 1) / parts) * rows * 32 <= stages * stage_bytes();
   }
 };
 
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field :
-       {static_cast<int>(c.family) | c.stores_tile << 1, c.groups, c.stages, c.share_cols,
-        c.share_rows, c.ctas_per_sm, c.col_parts, c.k_blocks, c.k_groups}) {
+  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1, c.groups, c.stages,
+                    c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -144,8 +137,8 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.cols = code & 511;
   c.rows = code >> 9 & 511;
   code >>= 18;
-  for (int* field : {&c.k_groups, &c.k_blocks, &c.col_parts, &c.ctas_per_sm, &c.share_rows,
-                     &c.share_cols, &c.stages, &c.groups}) {
+  for (int* field : {&c.k_groups, &c.k_blocks, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
+                     &c.stages, &c.groups}) {
     *field = code & 31;
     code >>= 5;
   }

@@ -54,9 +54,8 @@ struct MathClocks {
 
   MathClocks(const GemmConfig& c, const ModelConstants& constants) {
     constexpr double kMacsPerClock = 4096;
-    const double chains = c.rows / 64.0 * c.col_parts;
-    const double operands =
-        chains * (64 + c.sub_cols()) * kBlockK / constants.wgmma_bytes_per_clock;
+    const double chains = c.rows / 64.0;
+    const double operands = chains * (64 + c.cols) * kBlockK / constants.wgmma_bytes_per_clock;
     const double multiply = std::max(1.0 * c.rows * c.cols * kBlockK / kMacsPerClock, operands);
     const double promote = c.rows * c.cols / constants.promoted_per_clock;
     const double exposed = c.double_accumulators() ? constants.exposed_pipelined

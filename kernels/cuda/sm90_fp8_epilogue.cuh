@@ -85,11 +85,8 @@ struct Epilogue {
 
   // Among those who share the staging area: what was staged is there, or may be overwritten.
   __device__ void Sync() const {
-    if constexpr (C.skinny()) {
-      ptx::NamedBarrier(2 + group, 128);
-    } else {
-      __syncwarp();
-    }
+    __syncwarp();  // lanes leave CopyOut at different times, and the barrier takes whole warps
+    if constexpr (C.skinny()) ptx::NamedBarrier(2 + group, 128);
   }
 
   // Rounds a chunk into staging; `first` is the chunk at its left edge.

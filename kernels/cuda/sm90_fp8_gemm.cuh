@@ -27,7 +27,7 @@ constexpr bool Check() {
   static_assert(C.k_groups == 1 || (C.k_groups == 2 && C.k_blocks % 2 == 0), "halves of a stage");
   static_assert(C.groups * C.k_groups <= 3, "registers");
   static_assert(C.rows % (64 * C.groups) == 0, "a WGMMA has 64 rows");
-  static_assert(C.cols % 8 == 0 && C.sub_cols() % 8 == 0 && C.sub_cols() <= 256, "WGMMA's columns");
+  static_assert(C.cols % 8 == 0, "WGMMA's columns");
   static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
   static_assert(C.stages >= 2, "a ring");
   static_assert(C.rows / C.share_rows % 8 == 0 && C.cols / C.share_cols % 8 == 0,
@@ -64,52 +64,46 @@ __device__ __forceinline__ float4 TravelChunkOf(const float (&result)[C.result_r
 // `stride` bytes from each part.
 struct Share {
   uint32_t from;  // the inbox
-  uint32_t own;   // this CTA's own run of the first sub-tile, in its outbox
   int stride = 0;
   int begin = 0;
   int end = 0;
   int subs = 1;  // sub-tiles
 };
 
-// The cluster's k parts of one tile meet: every CTA sends each the chunks that it adds up. Called
-// once, after the last use of the ring.
+// The cluster's k parts of one tile meet: every thread sends each CTA the chunks that it adds up,
+// out of registers, where the same thread there takes them from. Called once, after the last use of
+// the ring, which becomes the inbox. A CTA may leave as soon as its own share is stored: what it
+// sent is on its way, and nobody reads its memory.
 template <GemmConfig C>
 __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place,
                                           const float (&result)[C.result_regs()], int thread) {
   constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
+  constexpr int kChunks = Epilogue<C>::kChunks;
   const KSplit& split = launch.split;
-  Share share = {.from = smem.base + C.outbox_bytes(),
+  Share share = {.from = smem.base,
                  .begin = split.chunks[place.k_part],
                  .end = split.chunks[place.k_part + 1],
                  .subs = C.row_subs()};
-  share.own = smem.base + share.begin * kUnit;
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
-  const uint32_t outbox = smem.base;
   if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
-  // Every warpgroup of this CTA has done with the ring; so has, after the wait, every CTA.
-  ptx::NamedBarrier(1, C.store_threads());
-  ptx::ClusterArriveRelaxed();
+  ptx::ClusterArriveRelaxed();  // done with this CTA's ring
+  ptx::ClusterWait();
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {
-    ptx::StoreShared4(outbox + i * kUnit + thread * 16, TravelChunkOf<C>(result, i));
-  }
-  ptx::FenceProxyAsync();
-  ptx::NamedBarrier(1, C.store_threads());
-  ptx::ClusterWait();
-  const int warp = __shfl_sync(0xffffffff, thread / 32, 0);
-  for (int i = warp; i < split.parts * C.row_subs(); i += C.store_threads() / 32) {
-    const int owner = i / C.row_subs();
-    const int sub = i % C.row_subs();
+    const int sub = i / kChunks;
+    const int chunk = i % kChunks;
+    const int owner = ((chunk + 1) * split.parts - 1) / kChunks;  // whose chunks these are
     const int first = split.chunks[owner];
-    const int chunks = split.chunks[owner + 1] - first;
-    const int rank = owner * C.multicast() + place.rank % C.multicast();
-    const int slot = place.k_part - (place.k_part > owner);  // the owner's own part is not sent
-    const uint32_t target = share.from + (slot * C.row_subs() + sub) * chunks * kUnit;
-    if (chunks > 0 && owner != place.k_part && ptx::ElectOne()) {
-      ptx::CopyToRank(ptx::MapToRank(target, rank),
-                      outbox + (sub * Epilogue<C>::kChunks + first) * kUnit, chunks * kUnit,
-                      ptx::MapToRank(smem.Inbox(), rank));
+    const int count = split.chunks[owner + 1] - first;
+    const uint32_t at = share.from + thread * 16 +
+                        ((place.k_part * C.row_subs() + sub) * count + chunk - first) * kUnit;
+    const float4 v = TravelChunkOf<C>(result, i);
+    if (owner == place.k_part) {
+      ptx::StoreShared4(at, v);
+    } else {
+      const int rank = owner * C.multicast() + place.rank % C.multicast();
+      ptx::StoreToRank4(ptx::MapToRank(at, rank), v, ptx::MapToRank(smem.Inbox(), rank));
     }
   }
   if (share.begin < share.end) ptx::MbarrierWait(smem.Inbox(), 0);
@@ -119,7 +113,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
 // Always adds in the same order, so that the sum is the same in every run.
 template <GemmConfig C>
 __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
-                                         int self, int thread) {
+                                         int thread) {
   constexpr int kUnit = C.store_threads() * 16;
   using Out = Epilogue<C>;
   const int step = out.general ? Out::kStepF32 : Out::kStep;
@@ -133,14 +127,11 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
       for (int chunk = first; chunk < last; ++chunk) {
         uint32_t at = share.from + thread * 16 +
                       (sub * (share.end - share.begin) + chunk - share.begin) * kUnit;
-        const uint32_t own =
-            share.own + thread * 16 + (sub * Out::kChunks + chunk - share.begin) * kUnit;
-        float4 sum = ptx::LoadShared4(self == 0 ? own : at);
-        if (self != 0) at += share.stride;
+        float4 sum = ptx::LoadShared4(at);
 #pragma unroll 4
         for (int part = 1; part < parts; ++part) {
-          const float4 v = ptx::LoadShared4(self == part ? own : at);
-          if (self != part) at += share.stride;
+          at += share.stride;
+          const float4 v = ptx::LoadShared4(at);
           sum.x += v.x;
           sum.y += v.y;
           sum.z += v.z;
@@ -279,9 +270,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Run(steps);
         Fold<C>::Give(fold, result);
       }
-      if (launch.split.parts > 1) {  // these barriers are the whole cluster's
-        ptx::ClusterArriveRelaxed();
-        ptx::ClusterWait();
+      if (launch.split.parts > 1) {  // the exchange's barrier is the whole cluster's
         ptx::ClusterArriveRelaxed();
         ptx::ClusterWait();
       }
@@ -312,17 +301,14 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       StoreWhole<C>(launch, out, result);
     } else {
       const uint32_t staging = smem.base + SmemLayout<C>::kStore;
-      Share share = {.from = staging, .own = staging, .end = 1};
+      Share share = {.from = staging, .end = 1};
       if (!rehearsal) share = Exchange<C>(launch, smem, place, result, thread);
       if (share.begin < share.end) {
-        StoreSum<C>(out, share, launch.split.parts, place.k_part, thread);
-      }
-      if (!rehearsal) {  // the copies read this CTA's outbox: it stays until all have landed
-        ptx::ClusterArriveRelaxed();
-        ptx::ClusterWait();
+        StoreSum<C>(out, share, launch.split.parts, thread);
       }
     }
     rehearsal = 0;
+    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
   if constexpr (C.stores_tile) ptx::TensorStoreWait();
   // Peers may still arrive on this CTA's barriers.

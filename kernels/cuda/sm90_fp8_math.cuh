@@ -14,20 +14,11 @@ namespace gemmd::kernels::cuda {
 
 template <GemmConfig C>
 struct Math {
-  static constexpr int kUnits = C.row_subs() * C.col_parts;  // WGMMA chains of one k block
+  static constexpr int kSubs = C.row_subs();  // chains of one k block: sub-tiles of 64 rows
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
 
-  static_assert(!C.double_accumulators() || kUnits == 1,
-                "the pipelined loop has one chain a block");
-
-  // What a chain multiplies: a sub-tile of 64 rows, a run of the columns.
-  template <int kUnit>
-  struct UnitOf {
-    static constexpr int kSub = kUnit / C.col_parts;
-    static constexpr int kFirst = kUnit % C.col_parts * C.sub_cols();  // column of the tile
-    static constexpr int kBase = (kSub * C.cols + kFirst) / 2;         // register of the result
-  };
+  static_assert(!C.double_accumulators() || kSubs == 1, "the pipelined loop has one chain a block");
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
@@ -44,8 +35,8 @@ struct Math {
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
   // rows, B's for each run of columns. Skinny: A's for the thread's pairs of columns, B's for the
   // 64 rows.
-  static constexpr int kRuns = C.skinny() ? 1 : C.sub_cols() / C.b_scale_run();
-  static constexpr int kChunks = C.sub_cols() / 8;
+  static constexpr int kRuns = C.skinny() ? 1 : C.cols / C.b_scale_run();
+  static constexpr int kChunks = C.cols / 8;
   struct Scales {
     float2 a[C.skinny() ? kChunks : 1];
     float b[kRuns];
@@ -83,53 +74,49 @@ struct Math {
     release.Advance();
   }
 
-  // Issues unit `unit` of the k block at `issue`.
-  template <int kUnit>
+  // Issues sub-tile `kSub` of the k block at `issue`.
+  template <int kSub>
   __device__ __forceinline__ void Multiply(float (&accumulators)[kAccumulators]) const {
-    using Unit = UnitOf<kUnit>;
     const uint32_t stage = issue.stage * (C.stage_bytes() / 16);
     const uint32_t rows =
-        rows_units + stage + (issue.block * C.row_bytes() + Unit::kSub * 64 * kBlockK) / 16;
-    const uint32_t cols =
-        cols_units + stage + (issue.block * C.col_bytes() + Unit::kFirst * kBlockK) / 16;
+        rows_units + stage + (issue.block * C.row_bytes() + kSub * 64 * kBlockK) / 16;
+    const uint32_t cols = cols_units + stage + (issue.block * C.col_bytes()) / 16;
     ptx::Pin(accumulators);
     ptx::WgmmaFence();
 #pragma unroll
     for (int i = 0; i < kBlockK / 32; ++i) {
-      ptx::Wgmma<C.sub_cols()>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
-                                         ptx::KMajorDescriptor(cols + i * 2), i != 0);
+      ptx::Wgmma<C.cols>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
+                                   ptx::KMajorDescriptor(cols + i * 2), i != 0);
     }
     ptx::WgmmaCommit();
   }
 
-  // Of unit `unit` of the k block at `at`.
-  template <int kUnit>
+  // Of sub-tile `kSub` of the k block at `at`.
+  template <int kSub>
   __device__ __forceinline__ Scales LoadScales(const BlockPosition<C>& at) const {
-    using Unit = UnitOf<kUnit>;
     Scales scales;
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
     const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
-      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + Unit::kSub) * 4);
+      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
 #pragma unroll
-      for (int j = 0; j < kChunks; ++j)
-        scales.a[j] = ptx::LoadShared2(a + (Unit::kFirst + j * 8) * 4);
+      for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
     } else {
-      scales.a[0].x = ptx::LoadShared(a + Unit::kSub * 64 * 4);
-      scales.a[0].y = ptx::LoadShared(a + (Unit::kSub * 64 + 8) * 4);
+      scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
+      scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
 #pragma unroll
       for (int j = 0; j < kRuns; ++j) {
-        scales.b[j] = ptx::LoadShared(b + (Unit::kFirst / C.b_scale_run() + j) * 4);
+        scales.b[j] = ptx::LoadShared(b + j * 4);
       }
     }
     return scales;
   }
 
   // result += accumulators * a_scale * b_scale.
-  template <int kUnit>
+  template <int kSub>
   __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
                                           const Scales& scales) const {
-    constexpr int kBase = UnitOf<kUnit>::kBase;
+    constexpr int kBase = kSub * kAccumulators;
     float x = 0, y = 0;
 #pragma unroll
     for (int j = 0; j < kChunks; ++j) {
@@ -164,7 +151,7 @@ struct Math {
   static constexpr bool kScalesAhead = kRuns <= 2 && !C.skinny();
 
   __device__ __forceinline__ void RunSingle(int steps) {
-    static_assert(kUnits <= 2);
+    static_assert(kSubs <= 2);
     float accumulators[kAccumulators];
     WaitFull();
     Scales scales;
@@ -173,7 +160,7 @@ struct Math {
       const BlockPosition<C> at = issue;
       Multiply<0>(accumulators);
       if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
-      if constexpr (kUnits == 2) {
+      if constexpr (kSubs == 2) {
         const Scales next = LoadScales<1>(at);
         Finish(accumulators);
         Promote<0>(accumulators, scales);
@@ -188,7 +175,7 @@ struct Math {
       }
       Finish(accumulators);
       Release();
-      Promote<kUnits - 1>(accumulators, scales);
+      Promote<kSubs - 1>(accumulators, scales);
       scales = next;
     }
   }

@@ -12,16 +12,8 @@ constexpr GemmConfig Tiled(int m, int n, int stages) {
           .groups = m % 192 == 0 ? 3 : 2,
           .stages = stages};
 }
-constexpr GemmConfig SharingB(GemmConfig config, int ctas) {
-  config.share_cols = ctas;
-  return config;
-}
 constexpr GemmConfig SharingA(GemmConfig config, int ctas) {
   config.share_rows = ctas;
-  return config;
-}
-constexpr GemmConfig Halved(GemmConfig config) {
-  config.col_parts = 2;
   return config;
 }
 // The tile of D leaves while the next one multiplies.
@@ -38,29 +30,23 @@ constexpr GemmConfig TwoPerSm(GemmConfig config) {
 
 // Behind each: where it was the fastest of the pool on an H200 (m x n x k).
 constexpr GemmConfig kTiledConfigs[] = {
-    Tiled(128, 64, 8),                        // 128 x most n, split up to 8
-    TwoPerSm(Tiled(128, 64, 3)),              // 128 x 32768 x 512
-    Tiled(128, 112, 6),                       // 128 x 7168 x 16384, split 2
-    Tiled(128, 128, 6),                       // 512 x 4096 x 7168
-    Tiled(128, 144, 6),                       // 4096 x 576 x 7168: 128 tiles
-    Tiled(128, 176, 5),                       // 4096 x 2112 x 7168: 3 waves of 128
-    Tiled(128, 192, 5),                       // large, few waves
-    SharingB(Halved(Tiled(128, 224, 4)), 2),  // 512 x 7168: 128 tiles
-    SharingB(Halved(Tiled(128, 256, 4)), 2),  // large
-    SharingB(Tiled(256, 112, 4), 2),          // 512 x 7168 x 16384
-    Tiled(256, 128, 4),                       // 512 x 4096 x 7168, split 2
-    SharingB(Tiled(256, 128, 4), 2),          // large
-    SharingA(Tiled(256, 128, 4), 2),          // 4096 x 4096 x 7168
-    Storing(Tiled(128, 128, 5)),
-    Storing(Tiled(128, 192, 4)),
-    Storing(Tiled(256, 128, 3)),
-    SharingA(Storing(Tiled(256, 128, 3)), 2),
-    Storing(Tiled(192, 128, 4)),
-    SharingA(Storing(Tiled(192, 128, 4)), 2),
-    Tiled(192, 96, 5),                // 4096 x 576 x 7168: 132 tiles
-    Tiled(192, 120, 4),               // 4096 x 2112: 3 waves of 132
-    Tiled(192, 128, 4),               // 8192 x 8192 x 8192
-    SharingA(Tiled(192, 128, 4), 2),  // large
+    Tiled(128, 64, 8),                         // 128 x most n, split up to 8
+    TwoPerSm(Tiled(128, 64, 3)),               // 128 rows, short k
+    Tiled(128, 112, 6),                        // 128 x 7168 x 16384, split 2
+    Tiled(128, 128, 6),                        // 512 x 4096 x 7168
+    Tiled(128, 144, 6),                        // 4096 x 576 x 7168: 128 tiles
+    Tiled(128, 176, 5),                        // 4096 x 2112 x 7168: 3 waves of 128
+    Tiled(128, 192, 5),                        // large, few waves
+    Tiled(256, 128, 4),                        // 512 x 7168 x 16384, 4096 x 4096 x 7168
+    SharingA(Tiled(256, 128, 4), 2),           // 4096 x 7168 x 16384
+    Tiled(192, 96, 5),                         // 4096 x 576 x 7168: 132 tiles
+    SharingA(Tiled(192, 128, 4), 2),           // 8192 x 8192 x 8192
+    Storing(Tiled(128, 128, 5)),               // 512 x 32768 x 512
+    Storing(Tiled(128, 192, 4)),               // 4096 x 24576 x 1536
+    Storing(Tiled(256, 128, 3)),               // 4096 x 7168 x 2048
+    SharingA(Storing(Tiled(256, 128, 3)), 2),  // large
+    Storing(Tiled(192, 128, 4)),               // 4096 x 32768 x 512
+    SharingA(Storing(Tiled(192, 128, 4)), 2),  // 16384 x 7168 x 4096
 };
 constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
 

@@ -36,14 +36,13 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-// A run of this CTA's shared memory to another's; its bytes complete on that CTA's `barrier`. All
-// addresses and `bytes` are multiples of 16.
-__device__ __forceinline__ void CopyToRank(uint32_t remote, uint32_t source, uint32_t bytes,
-                                           uint32_t remote_barrier) {
+// Four floats to another CTA's shared memory, without waiting; their 16 bytes complete on that
+// CTA's `barrier` (PTX ISA 9.7.9.12 st.async).
+__device__ __forceinline__ void StoreToRank4(uint32_t remote, float4 v, uint32_t remote_barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-      "[%3];" ::"r"(remote),
-      "r"(source), "r"(bytes), "r"(remote_barrier)
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(remote),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote_barrier)
       : "memory");
 }
 
