@@ -16,17 +16,12 @@ constexpr int kWarps = kThreads / 32;
 // rows of one k block, whose m-major scales are 32 neighbouring bytes.
 constexpr int kLanesPerBlock = 8;
 constexpr int kBlocksAtOnce = 32 / kLanesPerBlock;
-#ifndef QT
-#define QT 2
-#define QB 4
-#define QC 4
-#endif
-constexpr int kTurns = QT;
+constexpr int kTurns = 2;
 constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, QB)
+__global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
@@ -88,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, QB)
 
 // 128x128. A CTA owns a block; each warp 16 of its rows.
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : QC)
+__global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
     Quantize128x128(const __grid_constant__ QuantizeArgs args) {
   using C = Chunk<kType>;
   constexpr int kLanesPerRow = kQuantBlock / C::kElements;
