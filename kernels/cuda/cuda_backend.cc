@@ -21,10 +21,15 @@
 #endif
 #include "kernels/cuda/self_test.h"
 #include "kernels/other_kernels.h"
+#include "kernels/program_cache.h"
 
 namespace gemmd::kernels {
 namespace cuda {
 namespace {
+
+// Remembered programs. A program of a decode step has some hundreds of ops, a kilobyte each.
+constexpr size_t kMaxPrograms = 256;
+constexpr size_t kMaxProgramOps = 16384;
 
 class CudaBackend final : public Backend {
  public:
@@ -68,7 +73,7 @@ class CudaBackend final : public Backend {
     return memory_.ImportDevice(handle);
   }
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
-    return CudaProgram::Compile(ops, *kernel_set_);
+    return programs_.Get(ops, [&] { return CudaProgram::Compile(ops, *kernel_set_); });
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return kernel_set_->matmul.Explain(problem);
@@ -85,6 +90,7 @@ class CudaBackend final : public Backend {
   Fence fence_;
   PinnedPool pinned_;
   MemorySpace memory_;
+  ProgramCache programs_{kMaxPrograms, kMaxProgramOps};
 };
 
 // Names or families to why they are off. `matmuls` are the pool's.

@@ -1,0 +1,129 @@
+#include "kernels/program_cache.h"
+
+#include <iterator>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace gemmd::kernels {
+namespace {
+
+// Appends what makes up an op. The structured bindings name every field: a new one does not compile
+// until it stands here.
+class Writer {
+ public:
+  explicit Writer(std::string& key) : key_(key) {}
+
+  template <class T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void Add(T value) { key_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
+  void Add(const std::string& text) {
+    Add(text.size());
+    key_.append(text);
+  }
+  void Add(const Dims& dims) {
+    const auto& [rank, values] = dims;
+    Add(rank);
+    for (int64_t value : values) Add(value);
+  }
+  void Add(const TensorRef& tensor) {
+    const auto& [slot, offset_bytes, dtype, shape, strides] = tensor;
+    AddAll(slot, offset_bytes, dtype, shape, strides);
+  }
+  template <class T>
+  void Add(const std::optional<T>& value) {
+    Add(value.has_value());
+    if (value.has_value()) Add(*value);
+  }
+  void Add(const Operand& operand) {
+    const auto& [values, granularity, scales] = operand;
+    AddAll(values, granularity, scales);
+  }
+  void Add(const MatmulOp& op) {
+    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel] = op;
+    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel);
+  }
+  void Add(const QuantizeOp& op) {
+    const auto& [src, dst, scales, granularity] = op;
+    AddAll(src, dst, scales, granularity);
+  }
+  void Add(const ConvertOp& op) {
+    const auto& [src, dst] = op;
+    AddAll(src, dst);
+  }
+  void Add(const CopyOp& op) {
+    const auto& [src, dst] = op;
+    AddAll(src, dst);
+  }
+  void Add(const FillOp& op) {
+    const auto& [dst, value] = op;
+    AddAll(dst, value);
+  }
+  void Add(const WriteOp& op) {
+    const auto& [dst, input] = op;
+    AddAll(dst, input);
+  }
+  void Add(const ReadOp& op) {
+    const auto& [src, output] = op;
+    AddAll(src, output);
+  }
+
+ private:
+  template <class... T>
+  void AddAll(const T&... values) {
+    (Add(values), ...);
+  }
+
+  std::string& key_;
+};
+
+}  // namespace
+
+std::string KeyOf(absl::Span<const Op> ops) {
+  constexpr size_t kBytesOfAMatmul = 512;
+  std::string key;
+  key.reserve(ops.size() * kBytesOfAMatmul);
+  Writer writer(key);
+  for (const Op& op : ops) {
+    writer.Add(op.index());
+    std::visit([&](const auto& kind) { writer.Add(kind); }, op);
+  }
+  return key;
+}
+
+ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
+                                          absl::FunctionRef<ProgramOr()> compile) {
+  if (ops.size() > max_ops_ / 4) return compile();
+  std::string key = KeyOf(ops);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = by_key_.find(key); found != by_key_.end()) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return found->second->program;
+    }
+  }
+  ProgramOr program = compile();
+  if (!program.ok()) return program;
+  Entries forgotten;  // ends after the lock: a program may hold much
+  absl::MutexLock lock(&mutex_);
+  const auto [place, added] = by_key_.try_emplace(key);
+  if (!added) return place->second->program;  // another thread's, whose runs are remembered
+  entries_.push_front({std::move(key), ops.size(), *program});
+  place->second = entries_.begin();
+  ops_ += ops.size();
+  while (entries_.size() > max_programs_ || ops_ > max_ops_) {
+    const auto last = std::prev(entries_.end());
+    ops_ -= last->ops;
+    by_key_.erase(last->key);
+    forgotten.splice(forgotten.begin(), entries_, last);
+  }
+  return program;
+}
+
+size_t ProgramCache::size() const {
+  absl::MutexLock lock(&mutex_);
+  return entries_.size();
+}
+
+}  // namespace gemmd::kernels
