@@ -96,8 +96,8 @@ double BlockSeconds(const GemmConfig& c, const Division& division, double cluste
   return c.multicast() > 1 ? seconds * constants.multicast_slowdown : seconds;
 }
 
-// From the last k block of a tile to the first of the next.
-double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+// From the last k block of a tile to the first of the next, or to the end behind the `last` one.
+double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem, bool last,
                    const ModelConstants& constants) {
   const GemmConfig& c = variant.shape();
   const double elements = 1.0 * c.rows * c.cols / variant.split;
@@ -108,6 +108,8 @@ double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   double store = elements * useful * SizeBytes(problem.d.dtype) / constants.store_bytes_per_s;
   if (!bulk) store *= problem.d.dtype == DType::kF32 ? 2 : constants.unaligned_store_factor;
   if (problem.has_c) store *= 2;
+  // The copy engine takes the tile while the next one multiplies.
+  if (c.stores_tile && bulk && !problem.has_c && variant.split == 1 && !last) store = 0;
   // What the last stage still has to multiply once it is there.
   const double drain = MathClocks(c, constants).chain * c.blocks_of_group() / constants.clock_hz;
   double seconds = constants.tile_seconds + drain + store;
@@ -141,9 +143,12 @@ double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
     return division.k_blocks *
            BlockSeconds(c, division, clusters, unique_bytes, clock, device, constants);
   };
-  const double tile = TileSeconds(variant, problem, constants);
-  double seconds = constants.launch_seconds + wave_seconds(last) + tile;
-  if (waves > 1) seconds += (waves - 1) * (wave_seconds(division.at_once) + tile);
+  double seconds = constants.launch_seconds + wave_seconds(last) +
+                   TileSeconds(variant, problem, /*last=*/true, constants);
+  if (waves > 1) {
+    seconds += (waves - 1) * (wave_seconds(division.at_once) +
+                              TileSeconds(variant, problem, /*last=*/false, constants));
+  }
   if (variant.split > 1) seconds += (waves - 1) * constants.restart_seconds;
   return seconds;
 }

@@ -12,7 +12,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr int kRepeats = 20;  // of each kind of kernel, after two that warm up
-constexpr client::ExecuteOptions kSummary = {.report = client::ReportLevel::kSummary};
+const client::ExecuteOptions kSummary = {.report = client::ReportLevel::kSummary};
 
 struct KindTime {
   std::string name;
