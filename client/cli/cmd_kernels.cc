@@ -25,8 +25,12 @@ absl::Status RunKernels(Invocation& call) {
     document["kernels"].push_back({{"device", kernel.device()},
                                    {"name", kernel.name()},
                                    {"family", kernel.family()},
-                                   {"description", kernel.description()}});
-    rows.push_back({kernel.device(), kernel.name(), kernel.family(), kernel.description()});
+                                   {"description", kernel.description()},
+                                   {"why_off", kernel.why_off()},
+                                   {"quarantined", kernel.quarantined()}});
+    // Why a kernel is never chosen matters more than what it could do.
+    rows.push_back({kernel.device(), kernel.name(), kernel.family(),
+                    kernel.why_off().empty() ? kernel.description() : "off: " + kernel.why_off()});
   }
   call.out.Result(document, Table(rows));
   return absl::OkStatus();
@@ -36,7 +40,9 @@ absl::Status RunKernels(Invocation& call) {
 
 const Command kKernelsCommand = {.name = "kernels",
                                  .summary = "list the kernels that matmuls are served by",
-                                 .details = "Insist on one with 'gemmctl matmul --kernel NAME'.",
+                                 .details =
+                                     "Insist on one with 'gemmctl matmul --kernel NAME'. One "
+                                     "that is off is never chosen: the line says why.",
                                  .flags = kFlags,
                                  .run = RunKernels};
 

@@ -174,5 +174,24 @@ TEST(GemmctlAloneTest, ChecksAConfig) {
   EXPECT_THAT(bad.out + bad.err, HasSubstr("colour"));
 }
 
+TEST(GemmctlKernelsTest, SaysWhyOneIsOff) {
+  Daemon daemon(
+      {.devices = "devices { name: \"cpu:0\" threads: 1 disabled_kernels: \"cpu_i8_exact\" }"});
+  const auto kernels = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {GEMMCTL_PATH, "kernels", "--server", daemon.target()};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunToEnd(args).out;
+  };
+  EXPECT_THAT(kernels({}), HasSubstr("off: it is disabled on this device"));
+  const json document = json::parse(kernels({"--json"}), nullptr, false);
+  int off = 0;
+  for (const json& kernel : document["kernels"]) {
+    EXPECT_EQ(kernel["why_off"] != "", kernel["name"] == "cpu_i8_exact") << kernel;
+    EXPECT_EQ(kernel["quarantined"], false);
+    off += kernel["why_off"] != "";
+  }
+  EXPECT_EQ(off, 1);
+}
+
 }  // namespace
 }  // namespace gemmd::e2e
