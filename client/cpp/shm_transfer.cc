@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <string>
@@ -13,6 +12,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/ops.h"
 #include "client/cpp/program.h"
+#include "client/cpp/wide_copy.h"
 
 namespace gemmd::client {
 namespace {
@@ -72,7 +72,7 @@ class Relay {
     for (int64_t at = 0; at < size; at += kHalfBytes, half ^= 1) {
       const int64_t bytes = std::min(kHalfBytes, size - at);
       if (absl::Status status = Await(half); !status.ok()) return status;
-      std::memcpy(Half(half), data.data() + at, static_cast<size_t>(bytes));
+      WideCopy(Half(half), data.data() + at, static_cast<size_t>(bytes));
       Copy(half, offset_bytes + at, bytes, /*to_buffer=*/true);
       if (options_.progress) options_.progress(at + bytes, size);
     }
@@ -92,7 +92,7 @@ class Relay {
     for (int64_t at = 0; at < size; at += kHalfBytes, half ^= 1) {
       const int64_t bytes = std::min(kHalfBytes, size - at);
       if (absl::Status status = Await(half); !status.ok()) return status;
-      std::memcpy(data.data() + at, Half(half), static_cast<size_t>(bytes));
+      WideCopy(data.data() + at, Half(half), static_cast<size_t>(bytes));
       if (asked < size) asked += Ask(half, offset_bytes, asked, size);
       if (options_.progress) options_.progress(at + bytes, size);
     }
@@ -179,7 +179,7 @@ absl::StatusOr<TransferReport> ShmUpload(Buffer::State& buffer, absl::string_vie
                                          int64_t offset_bytes, const TransferOptions& options) {
   return Move(
       buffer, static_cast<int64_t>(data.size()), /*for_writing=*/true, options,
-      [&](char* memory) { std::memcpy(memory + offset_bytes, data.data(), data.size()); },
+      [&](char* memory) { WideCopy(memory + offset_bytes, data.data(), data.size()); },
       [&](Staging& staging) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return Relay(buffer, staging, options).Upload(data, offset_bytes);
       });
@@ -189,7 +189,7 @@ absl::StatusOr<TransferReport> ShmDownload(Buffer::State& buffer, absl::Span<cha
                                            int64_t offset_bytes, const TransferOptions& options) {
   return Move(
       buffer, static_cast<int64_t>(data.size()), /*for_writing=*/false, options,
-      [&](char* memory) { std::memcpy(data.data(), memory + offset_bytes, data.size()); },
+      [&](char* memory) { WideCopy(data.data(), memory + offset_bytes, data.size()); },
       [&](Staging& staging) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         return Relay(buffer, staging, options).Download(data, offset_bytes);
       });
