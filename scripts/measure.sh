@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that counts about the FP8 kernels, on a machine with a Hopper GPU and no compiler: tunes,
-# measures with the table it wrote, then checks. Builds nothing; takes about five minutes.
+# measures with the table it wrote, then checks. Builds nothing; takes about a minute.
 #
 #   scripts/measure.sh DIST OUT COMMIT       DIST: the tree of scripts/dist.sh; OUT: a folder for results
 #

@@ -136,9 +136,10 @@ std::string ResultWhyNot(const MatmulProblem& problem) {
 }
 
 // Rows of d at `alignment` bytes are stored element by element, which keeps the shared-memory pipe
-// busy for long. A kernel of one warpgroup a tile reads a stage's scales right before it gives the
-// stage back; behind such stores it was seen to read those of a later stage (127x151674x128 on
-// sm90_fp8_skinny_m16n64s9x2). The other kernels read them a whole chain earlier.
+// busy for long. A kernel of one warpgroup a tile was seen to give wrong results behind such stores
+// (127x151674x128 on sm90_fp8_skinny_m16n64s9x2), wrong by about what another stage's scales would
+// make them. The suspicion: it reads a stage's scales right before it gives the stage back, and the
+// other kernels a whole chain earlier.
 std::string StoreWhyNot(const GemmConfig& config, int64_t alignment) {
   if (!config.double_accumulators() || alignment % kTmaAlignment == 0) return "";
   return StrCat("rows of d start at multiples of ", alignment,

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "absl/time/clock.h"
+#include "client/cli/bench/upload_rate.h"
 #include "client/cli/floor/suite.h"
 
 namespace gemmd::cli {
@@ -10,18 +11,6 @@ namespace {
 
 constexpr int kRounds = 5;
 constexpr int64_t kBytes = 256 << 20;
-constexpr int64_t kChunkBytes = 1 << 20;
-
-absl::StatusOr<double> UploadRate(client::Buffer& buffer, absl::string_view data,
-                                  client::TransferOptions::Route route) {
-  client::TransferOptions options;
-  options.chunk_bytes = kChunkBytes;
-  options.route = route;
-  const absl::Time start = absl::Now();
-  absl::StatusOr<client::TransferReport> moved = buffer.Upload(data, 0, options);
-  if (!moved.ok()) return moved.status();
-  return static_cast<double>(kBytes) / absl::ToDoubleSeconds(absl::Now() - start) / 1e9;
-}
 
 }  // namespace
 
@@ -42,7 +31,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureUploads(const Floor& floor) {
       return UploadRate(*buffer, data, client::TransferOptions::Route::kGrpc);
     };
     const auto theirs = [&]() -> absl::StatusOr<double> {
-      absl::StatusOr<double> rate = floor.echo.SinkRate(data, kChunkBytes);
+      absl::StatusOr<double> rate = floor.echo.SinkRate(data, kUploadChunkBytes);
       if (!rate.ok()) return rate;
       return *rate / 1e9;
     };

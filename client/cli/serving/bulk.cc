@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cli/bench/upload_rate.h"
 #include "client/cli/floor/ratio.h"
 #include "client/cli/load/percentiles.h"
 #include "client/cli/serving/suite.h"
@@ -12,24 +13,9 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
 constexpr double kWantedGbPerSecond = 40;
 
 using Route = client::TransferOptions::Route;
-
-double GbPerSecond(size_t bytes, absl::Time start) {
-  return static_cast<double>(bytes) / absl::ToDoubleSeconds(absl::Now() - start) / 1e9;
-}
-
-absl::StatusOr<double> UploadRate(client::Buffer& buffer, absl::string_view data, Route route) {
-  client::TransferOptions options;
-  options.chunk_bytes = kChunkBytes;
-  options.route = route;
-  const absl::Time start = absl::Now();
-  absl::StatusOr<client::TransferReport> moved = buffer.Upload(data, 0, options);
-  if (!moved.ok()) return moved.status();
-  return GbPerSecond(data.size(), start);
-}
 
 Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
   Figure figure = {.key = "upload_grpc_over_bytebuffer",
@@ -40,7 +26,7 @@ Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_
       {.key = "upload_grpc_over_bytebuffer", .target = figure.wanted}, serving.sizes.rounds,
       [&] { return UploadRate(buffer, data, Route::kGrpc); },
       [&]() -> absl::StatusOr<double> {
-        absl::StatusOr<double> rate = serving.echo.SinkRate(data, kChunkBytes);
+        absl::StatusOr<double> rate = serving.echo.SinkRate(data, kUploadChunkBytes);
         if (!rate.ok()) return rate;
         return *rate / 1e9;
       });
@@ -93,7 +79,8 @@ Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::strin
     absl::StatusOr<client::Result> result = serving.session.Execute(ops);
     if (!result.ok()) return Missing(figure, result.status());
     if (round == 0) continue;
-    rates.push_back(GbPerSecond(data.size(), start));
+    rates.push_back(static_cast<double>(data.size()) / absl::ToDoubleSeconds(absl::Now() - start) /
+                    1e9);
     device_seconds = result->report().device_seconds();
   }
   figure.seen = Median(rates);

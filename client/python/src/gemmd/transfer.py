@@ -5,8 +5,8 @@ gRPC with resume.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from gemmd.v1 import buffer_service_pb2 as pb
 if TYPE_CHECKING:
     from gemmd.buffer import Buffer
     from gemmd.session import Session
+
+_Fetched = TypeVar("_Fetched")
 
 # Below this the extra call of a staged copy costs more than sending the bytes: 64 KiB take about 60
 # us by gRPC.
@@ -67,18 +69,24 @@ class Mover:
             The buffer is not HOST_SHARED, or the server is on another host.
         """
         if buffer.mapped is None:
-            request = pb.ExportBufferRequest(
-                session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
-            )
-            answer = pb.ExportBufferResponse.FromString(
-                self._session.transport.call(methods.EXPORT, request.SerializeToString())
-            )
-            try:
-                descriptor = share.fetch_descriptor(answer.share_socket, answer.token)
-            except OSError as error:
-                raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
-            buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
+            descriptor, size_bytes = self._export(buffer, writable, share.fetch_descriptor)
+            buffer.mapped = share.map_from(descriptor, size_bytes, writable)
         return buffer.mapped
+
+    def _export(
+        self, buffer: Buffer, writable: bool, fetch: Callable[[str, bytes], _Fetched]
+    ) -> tuple[_Fetched, int]:
+        """What `fetch` gets from the share socket for a buffer, and the buffer's size in bytes."""
+        request = pb.ExportBufferRequest(
+            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
+        )
+        answer = pb.ExportBufferResponse.FromString(
+            self._session.transport.call(methods.EXPORT, request.SerializeToString())
+        )
+        try:
+            return fetch(answer.share_socket, answer.token), answer.size_bytes
+        except OSError as error:
+            raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
 
     def map_device(self, buffer: Buffer) -> Mapping:
         """The memory of a DEVICE_SHARED buffer, in this process.
@@ -90,16 +98,7 @@ class Mover:
         """
         cuda.driver()  # before the server is asked for what cannot be used
         self._session.client.share_socket()
-        request = pb.ExportBufferRequest(
-            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=True
-        )
-        answer = pb.ExportBufferResponse.FromString(
-            self._session.transport.call(methods.EXPORT, request.SerializeToString())
-        )
-        try:
-            record = share.fetch_record(answer.share_socket, answer.token)
-        except OSError as error:
-            raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+        record, _ = self._export(buffer, True, share.fetch_record)
         return Mapping(device_array.parse(record))
 
     def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
