@@ -34,4 +34,18 @@ fi
 # Another apt may hold the lock on a fresh machine (unattended upgrades): wait for it.
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
 "${apt[@]}" update
+
+# Some come as services, wanted here as programs that a test starts: none of them starts now, nor at
+# the next boot. One that was installed before is left as it is.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+fi
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
+  "${as_root[@]}" systemctl disable --quiet prometheus.service >/dev/null 2>&1 || {
+    echo "packages: the service prometheus may start at the next boot; disable it if that is not wanted" >&2
+  }
+fi
