@@ -140,6 +140,13 @@ struct Metrics::Families {
       NewGauges(r, "gemmd_device_state", "1 for the state a device is in, 0 for the others.")};
   Counters config_reloads{
       NewCounters(r, "gemmd_config_reloads_total", "Reloads of the config file, by result.")};
+  Counters auth_refusals{NewCounters(r, "gemmd_auth_refusals_total",
+                                     "Calls refused for who made them, by reason.")};
+  Gauges tokens{NewGauges(r, "gemmd_tokens", "Tokens in the token file.")};
+  Counters token_file_loads{
+      NewCounters(r, "gemmd_token_file_loads_total", "Loads of the token file, by result.")};
+  Gauges certificate_expiry{NewGauges(r, "gemmd_certificate_expiry_timestamp_seconds",
+                                      "When a listener's certificate expires, in Unix time.")};
   Counters tenant_device_seconds{NewCounters(r, "gemmd_tenant_device_seconds_total",
                                              "Seconds of device time used, by tenant.")};
 };
@@ -235,6 +242,16 @@ Gauge& Metrics::KernelQuarantined(std::string_view device, std::string_view kern
 }
 Gauge& Metrics::DeviceState(std::string_view device, std::string_view state) {
   return families_->device_state.Get({{"device", Str(device)}, {"state", Str(state)}});
+}
+Counter& Metrics::AuthRefusals(std::string_view reason) {
+  return families_->auth_refusals.Get({{"reason", Str(reason)}});
+}
+Gauge& Metrics::Tokens() { return families_->tokens.Get({}); }
+Counter& Metrics::TokenFileLoads(std::string_view result) {
+  return families_->token_file_loads.Get({{"result", Str(result)}});
+}
+Gauge& Metrics::CertificateExpiry(std::string_view listener) {
+  return families_->certificate_expiry.Get({{"listener", Str(listener)}});
 }
 Counter& Metrics::ConfigReloads(std::string_view result) {
   return families_->config_reloads.Get({{"result", Str(result)}});

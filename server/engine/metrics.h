@@ -67,6 +67,11 @@ class Metrics {
   prometheus::Gauge& DeviceState(std::string_view device,
                                  std::string_view state);       // 1 for the current state
   prometheus::Counter& ConfigReloads(std::string_view result);  // ok, invalid, refused
+  prometheus::Counter& AuthRefusals(std::string_view reason);   // gemmd_auth_refusals_total
+  prometheus::Gauge& Tokens();                                  // gemmd_tokens: in the token file
+  prometheus::Counter& TokenFileLoads(std::string_view result);  // ok, invalid
+  // gemmd_certificate_expiry_timestamp_seconds, by a listener's address in the config
+  prometheus::Gauge& CertificateExpiry(std::string_view listener);
   prometheus::Counter& TenantDeviceSeconds(
       std::string_view tenant);  // gemmd_tenant_device_seconds_total
 
