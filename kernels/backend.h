@@ -110,6 +110,9 @@ struct LaunchResult {
   absl::Time started;             // when the device began
   double device_seconds = 0;      // start of the first op to the end of the last
   std::vector<float> op_seconds;  // one per step
+  // Whether those were measured, each op from the end of the one before it; else they are shares of
+  // device_seconds by the estimates.
+  bool ops_timed = false;
 };
 
 // An ordered queue on a device. Thread-compatible: one caller at a time (the lane).

@@ -43,6 +43,7 @@ void CpuStream::Run(Job job) {
   LaunchResult result;
   result.status = program.CheckBindings(job.bindings);
   result.started = absl::Now();
+  result.ops_timed = true;
   if (result.status.ok()) {
     const RunContext context{job.bindings, workers_, scratch_};
     result.op_seconds.reserve(program.steps().size());

@@ -238,6 +238,7 @@ absl::Status CudaStream::ReadTimes(const Flight& flight, LaunchResult& result) {
   absl::Status status = between(0, flight.events.size() - 1, result.device_seconds);
   result.op_seconds.reserve(steps.size());
   const bool timed = flight.code().timed();
+  result.ops_timed = timed || steps.size() == 1;
   const double estimate = flight.program->estimated_seconds();
   for (size_t i = 0; i < steps.size() && status.ok(); ++i) {
     double seconds = 0;

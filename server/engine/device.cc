@@ -7,7 +7,7 @@
 namespace gemmd::server {
 
 Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
-               const Clock& clock, Metrics& metrics)
+               const Clock& clock, Metrics& metrics, Timeline& timeline)
     : backend_(std::move(backend)),
       serving_gauge_(metrics.DeviceState(backend_->info().name, "serving")),
       fenced_gauge_(metrics.DeviceState(backend_->info().name, "fenced")),
@@ -16,7 +16,7 @@ Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig&
                     &metrics.BufferBytes(backend_->info().name, "host_shared"),
                     &metrics.BufferBytes(backend_->info().name, "device_shared"),
                     &metrics.BufferBytes(backend_->info().name, "device_imported")},
-      lane_(*backend_, config, clock, metrics) {
+      lane_(*backend_, config, clock, metrics, timeline) {
   serving_gauge_.Set(1);
   fenced_gauge_.Set(0);
   for (const kernels::KernelInfo& kernel : backend_->kernels()) {

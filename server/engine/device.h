@@ -22,7 +22,7 @@ namespace gemmd::server {
 class Device {
  public:
   Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
-         const Clock& clock, Metrics& metrics);
+         const Clock& clock, Metrics& metrics, Timeline& timeline);
 
   const std::string& name() const { return backend_->info().name; }
   kernels::Backend& backend() { return *backend_; }

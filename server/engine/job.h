@@ -62,6 +62,7 @@ struct Job {
   // The lane's own.
   double estimate = 0;  // seconds, corrected by what programs of its size took lately
   absl::Time accepted;
+  uint64_t traced_as = 0;  // its number in the timeline; 0 when nobody watched its launch
   enum class State : uint8_t { kQueued, kLaunched, kAnswered } state = State::kQueued;
 };
 

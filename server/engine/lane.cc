@@ -34,9 +34,11 @@ void Lane::Feedback::Observe(double estimate, double actual) {
 }
 
 Lane::Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
-           Metrics& metrics)
+           Metrics& metrics, Timeline& timeline)
     : clock_(clock),
+      device_(backend.info().name),
       metrics_(metrics, backend.info().name),
+      timeline_(timeline),
       lookahead_(config.lookahead),
       queue_(config.aging),
       stream_(backend.CreateStream({.inline_below = config.inline_below})),
@@ -56,7 +58,7 @@ void Lane::Stop() {
   }
   const absl::Status status = WithReason(
       absl::UnavailableError("the server is stopping; go to another"), reason::kDraining);
-  for (auto& job : left) Answer(*job, {.status = status});
+  for (auto& job : left) AnswerUnlaunched(*job, status);
   thread_.join();
   stream_.reset();
 }
@@ -134,10 +136,7 @@ void Lane::Pump(bool on_lane_thread) {
     std::shared_ptr<Job> job = TakeNext(dropped);
     if (job == nullptr && dropped.empty()) break;
     mutex_.Unlock();
-    for (auto& [late, status] : dropped) {
-      Answer(*late, {.status = std::move(status),
-                     .queue_seconds = absl::ToDoubleSeconds(clock_.Now() - late->accepted)});
-    }
+    for (auto& [late, status] : dropped) AnswerUnlaunched(*late, std::move(status));
     dropped.clear();
     if (job != nullptr) Launch(std::move(job));
     const bool weary = !on_lane_thread && clock_.Now() - start > kBorrowedTime;
@@ -163,14 +162,67 @@ void Lane::Answer(Job& job, JobResult result) {
   metrics_.Answered();
 }
 
+void Lane::AnswerUnlaunched(Job& job, absl::Status status) {
+  const absl::Duration waited = clock_.Now() - job.accepted;
+  if (timeline_.on()) {
+    timeline_.Add({.kind = TimelineEvent::Kind::kQueue,
+                   .begin = job.accepted,
+                   .duration = waited,
+                   .device = device_,
+                   .tenant = job.tenant->name(),
+                   .program = timeline_.NextProgram()});
+  }
+  Answer(job, {.status = std::move(status), .queue_seconds = absl::ToDoubleSeconds(waited)});
+}
+
 void Lane::Launch(std::shared_ptr<Job> job) {
   const absl::Time begin = clock_.Now();
   Job& launched = *job;
+  if (timeline_.on()) launched.traced_as = timeline_.NextProgram();
+  // The job may be gone when Launch returns.
+  TimelineEvent event = {.kind = TimelineEvent::Kind::kLaunch,
+                         .begin = begin,
+                         .device = device_,
+                         .tenant = launched.tenant->name(),
+                         .program = launched.traced_as};
   stream_->Launch(launched.program, std::move(launched.bindings),
                   [this, job = std::move(job)](kernels::LaunchResult result) {
                     Complete(job, std::move(result));
                   });
-  metrics_.Launched(absl::ToDoubleSeconds(clock_.Now() - begin));
+  event.duration = clock_.Now() - begin;
+  metrics_.Launched(absl::ToDoubleSeconds(event.duration));
+  if (event.program != 0) timeline_.Add(event);
+}
+
+void Lane::AddToTimeline(const Job& job, const JobResult& result) {
+  const kernels::LaunchResult& launch = result.launch;
+  TimelineEvent event = {
+      .kind = TimelineEvent::Kind::kQueue,
+      .begin = job.accepted,
+      .duration = absl::Seconds(result.queue_seconds),
+      .device = device_,
+      .tenant = job.tenant->name(),
+      .program = job.traced_as != 0 ? job.traced_as : timeline_.NextProgram(),
+  };
+  timeline_.Add(event);
+  const absl::Time end = launch.started + absl::Seconds(launch.device_seconds);
+  event.kind = TimelineEvent::Kind::kDevice;
+  event.begin = launch.started;
+  event.duration = end - launch.started;
+  timeline_.Add(event);
+  event.kind = TimelineEvent::Kind::kOp;
+  event.estimated = !launch.ops_timed;
+  const auto steps = job.program->steps();
+  double seconds = 0;  // from the start to the end of this op
+  for (size_t i = 0; i < std::min(steps.size(), launch.op_seconds.size()); ++i) {
+    seconds += launch.op_seconds[i];
+    // Ops lie within their program, however their times were rounded.
+    const absl::Time op_end = std::min(end, launch.started + absl::Seconds(seconds));
+    event.duration = op_end - event.begin;
+    event.name = steps[i].choice.kernel;
+    timeline_.Add(event);
+    event.begin = op_end;
+  }
 }
 
 void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launch) {
@@ -193,6 +245,7 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
   metrics_.Completed(*job, result);
   // The device may go on before the answer is written.
   Pump(/*on_lane_thread=*/false);
+  if (timeline_.on()) AddToTimeline(*job, result);
   Answer(*job, std::move(result));
 }
 
@@ -204,7 +257,7 @@ void Lane::Cancel(const std::shared_ptr<Job>& job, const absl::Status& status) {
     UpdateGauges();
   }
   if (job->chain != nullptr) job->chain->Fail(job->chain_position);
-  Answer(*job, {.status = status});
+  AnswerUnlaunched(*job, status);
 }
 
 void Lane::CancelSession(uint64_t session_key, const absl::Status& status) {
@@ -215,7 +268,7 @@ void Lane::CancelSession(uint64_t session_key, const absl::Status& status) {
     for (auto& job : removed) job->state = Job::State::kAnswered;
     UpdateGauges();
   }
-  for (auto& job : removed) Answer(*job, {.status = status});
+  for (auto& job : removed) AnswerUnlaunched(*job, status);
 }
 
 void Lane::Run() {

@@ -25,6 +25,7 @@
 #include "server/engine/job.h"
 #include "server/engine/lane_metrics.h"
 #include "server/engine/metrics.h"
+#include "server/engine/timeline.h"
 
 namespace gemmd::server {
 
@@ -39,7 +40,7 @@ struct LaneStats {
 class Lane {
  public:
   Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
-       Metrics& metrics);
+       Metrics& metrics, Timeline& timeline);
   ~Lane() { Stop(); }
 
   // Answers what is queued with UNAVAILABLE and waits for what is launched. Submit refuses from
@@ -83,11 +84,17 @@ class Lane {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets go of what the job holds, answers, and only then lets its session end.
   void Answer(Job& job, JobResult result);
+  // The same for a job that was never launched.
+  void AnswerUnlaunched(Job& job, absl::Status status);
+  // The wait, the run and the ops of a program, for whoever watches.
+  void AddToTimeline(const Job& job, const JobResult& result);
   void Run();  // the lane's thread
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
+  const std::string_view device_;  // the backend's name
   LaneMetrics metrics_;
+  Timeline& timeline_;
   mutable absl::Mutex mutex_;
   absl::Duration lookahead_ ABSL_GUARDED_BY(mutex_);
   FairQueue queue_ ABSL_GUARDED_BY(mutex_);

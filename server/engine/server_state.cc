@@ -39,7 +39,7 @@ ServerState::ServerState(const Config& config,
       tenants_(config.tenants) {
   for (auto& backend : backends) {
     devices_.push_back(
-        std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics));
+        std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics, timeline_));
     for (const kernels::KernelInfo& kernel : devices_.back()->backend().kernels()) {
       if (!kernel.quarantined) continue;
       log.Error("kernel_quarantined", {{"device", devices_.back()->name()},

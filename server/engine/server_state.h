@@ -22,6 +22,7 @@
 #include "server/engine/session_store.h"
 #include "server/engine/share.h"
 #include "server/engine/tenant.h"
+#include "server/engine/timeline.h"
 
 namespace gemmd::server {
 
@@ -39,6 +40,7 @@ class ServerState {
   Log& log() { return log_; }
   Metrics& metrics() { return metrics_; }
   TenantDirectory& tenants() { return tenants_; }
+  Timeline& timeline() { return timeline_; }
   SessionStore& sessions() { return *sessions_; }
   PublishedBuffers& published() { return published_; }
   ShareSocket* share() { return share_.get(); }  // null when disabled
@@ -74,6 +76,7 @@ class ServerState {
   const std::string instance_id_;
   const absl::Time start_time_;
   TenantDirectory tenants_;
+  Timeline timeline_;
   std::vector<std::unique_ptr<Device>> devices_;
   PublishedBuffers published_;
   std::unique_ptr<SessionStore> sessions_;

@@ -96,6 +96,13 @@ class FakeDevice {
     std::move(next.done)(std::move(result));
     return true;
   }
+  // The oldest, for the test to complete by itself. Something is launched.
+  Launched TakeOne() {
+    absl::MutexLock lock(&mutex_);
+    Launched next = std::move(launched_.front());
+    launched_.pop_front();
+    return next;
+  }
   // From now on the device is fenced: `fault` is its health, and what is launched fails with it.
   void Fault(absl::Status fault) {
     absl::MutexLock lock(&mutex_);

@@ -50,7 +50,8 @@ class LaneTest : public ::testing::Test {
   absl::Mutex mutex_;
   std::vector<std::string> answered_;
   absl::Status last_;
-  Lane lane_{backend_, {.lookahead = absl::Milliseconds(2)}, clock_, metrics_};
+  Timeline timeline_;
+  Lane lane_{backend_, {.lookahead = absl::Milliseconds(2)}, clock_, metrics_, timeline_};
 };
 
 TEST_F(LaneTest, LaunchesAtOnceAndAnswersWhenDone) {
