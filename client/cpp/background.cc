@@ -93,7 +93,7 @@ std::shared_ptr<Reaper::Job> Reaper::Take() {
 }
 
 void Reaper::Send(std::shared_ptr<Job> job) {
-  Prepare(job->context, CallOptions(), absl::Now() + kPatience);
+  Prepare(*client_, job->context, CallOptions(), absl::Now() + kPatience);
   Job& call = *job;
   auto done = [self = shared_from_this(), job = std::move(job)](const grpc::Status& status) {
     self->Done(*job, FromGrpc(status, job->context));

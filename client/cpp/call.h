@@ -24,8 +24,9 @@ enum class Again {
 // Whether a call that ended so may be tried again.
 bool MayRetry(const absl::Status& status, Again again);
 
-// Deadline and trace context of a call, on a fresh context.
-void Prepare(grpc::ClientContext& context, const CallOptions& options, absl::Time deadline);
+// Deadline, trace context and token of a call, on a fresh context. Every call goes through here.
+void Prepare(const ClientCore& core, grpc::ClientContext& context, const CallOptions& options,
+             absl::Time deadline);
 
 // `attempt` makes the call on the context it gets; called again for each try.
 absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,

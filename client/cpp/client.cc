@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/call.h"
 #include "client/cpp/client_core.h"
+#include "client/cpp/connecting.h"
 #include "client/cpp/health.h"
 #include "client/cpp/paged.h"
 #include "client/cpp/raw_call.h"
@@ -51,13 +51,11 @@ Client::Client(std::shared_ptr<ClientCore> core) : core_(std::move(core)) {}
 
 absl::StatusOr<Client> Client::Connect(absl::string_view target, const ClientOptions& options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  auto core = std::make_shared<ClientCore>(std::string(target), options);
+  absl::StatusOr<Security> security = MakeSecurity(target, options);
+  if (!security.ok()) return security.status();
+  auto core = std::make_shared<ClientCore>(std::string(target), options, *std::move(security));
   if (options.connect_timeout > absl::ZeroDuration()) {
-    const absl::Time deadline = absl::Now() + options.connect_timeout;
-    if (!core->First().channel()->WaitForConnected(absl::ToChronoTime(deadline))) {
-      return absl::UnavailableError(absl::StrCat("no gemmd answers at ", target, " within ",
-                                                 absl::FormatDuration(options.connect_timeout)));
-    }
+    if (absl::Status stands = AwaitConnection(*core); !stands.ok()) return stands;
   }
   return Client(std::move(core));
 }

@@ -11,13 +11,17 @@
 #ifndef GEMMD_CLIENT_CPP_CLIENT_H_
 #define GEMMD_CLIENT_CPP_CLIENT_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/options.h"
 #include "client/cpp/session.h"
@@ -29,6 +33,7 @@ class Kernel;
 class MatmulProblem;
 class ServerInfo;
 class SessionInfo;
+class TraceChunk;
 }  // namespace gemmd::v1
 
 namespace gemmd::client {
@@ -40,6 +45,18 @@ enum class Health { kUnknown = 0, kServing = 1, kNotServing = 2, kServiceUnknown
 
 // "unknown", "serving", "not serving", "service unknown".
 absl::string_view Name(Health health);
+
+// What a daemon logs.
+struct LogSettings {
+  std::string level;         // "debug", "info", "warning", "error"
+  int32_t sample_calls = 0;  // one in this many successful calls; 0: none
+};
+
+// A change of it: what is left out stays as it is.
+struct LogChange {
+  std::string level = {};
+  std::optional<int32_t> sample_calls = std::nullopt;
+};
 
 // Move-only, thread-safe. Sessions keep what they need of it: it may be destroyed before them.
 class Client {
@@ -78,6 +95,17 @@ class Client {
   // error.
   absl::StatusOr<Health> CheckHealth(absl::string_view service = "",
                                      const CallOptions& options = {});
+
+  // For observers and admins, PERMISSION_DENIED for others; SetLog and EndSession for admins alone.
+  absl::StatusOr<LogSettings> GetLog(const CallOptions& options = {});
+  // Holds until the next SetLog, reload or start of the daemon.
+  absl::StatusOr<LogSettings> SetLog(const LogChange& change, const CallOptions& options = {});
+  // Ends a session of any tenant, by the name that ListSessions shows. NOT_FOUND.
+  absl::Status EndSession(absl::string_view name, const CallOptions& options = {});
+  // What happens on the devices, for `duration` from now on. `take` gets each message as it comes,
+  // on this thread, and ends the trace by returning false.
+  absl::Status Trace(absl::Duration duration, absl::FunctionRef<bool(const v1::TraceChunk&)> take,
+                     const CallOptions& options = {});
 
   // True when the daemon's share socket answers: bytes can go through shared memory.
   bool SharesHost();

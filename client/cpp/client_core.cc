@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/call.h"
 #include "client/cpp/share_socket.h"
+#include "client/cpp/target.h"
 
 namespace gemmd::client {
 namespace {
@@ -43,8 +44,9 @@ void KeepGrpc() {
   (void)kept;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
-                                           const ClientOptions& options) {
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const std::string& target, const ClientOptions& options,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
@@ -54,27 +56,36 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  // The environment's proxy would have what was meant to stay on this host.
+  if (ReachOf(target) != Reach::kNetwork) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (options.tls && !options.tls->server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls->server_name);
+  }
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace
 
-Connection::Connection(const std::string& target, const ClientOptions& options)
-    : Connection(MakeChannel(target, options), target, options) {}
+Connection::Connection(const std::string& target, const ClientOptions& options,
+                       std::shared_ptr<grpc::ChannelCredentials> credentials)
+    : Connection(MakeChannel(target, options, credentials), target, options, credentials) {}
 
 Connection::Connection(std::shared_ptr<grpc::Channel> channel, const std::string& target,
-                       const ClientOptions& options)
+                       const ClientOptions& options,
+                       std::shared_ptr<grpc::ChannelCredentials> credentials)
     : sessions(channel),
       buffers(channel),
       compute(channel),
       devices(channel),
+      admin(channel),
       channel_(channel),
       target_(target),
-      options_(options) {}
+      options_(options),
+      credentials_(std::move(credentials)) {}
 
 std::shared_ptr<grpc::Channel> Connection::bulk() {
   absl::MutexLock lock(&mu_);
-  if (bulk_ == nullptr) bulk_ = MakeChannel(target_, options_);
+  if (bulk_ == nullptr) bulk_ = MakeChannel(target_, options_, credentials_);
   return bulk_;
 }
 
@@ -84,11 +95,14 @@ void Connection::ResetBulk() {
   dropped.swap(bulk_);
 }
 
-ClientCore::ClientCore(std::string target, const ClientOptions& options)
-    : target_(std::move(target)), options_(options), share_(std::string()) {
+ClientCore::ClientCore(std::string target, const ClientOptions& options, Security security)
+    : target_(std::move(target)),
+      options_(options),
+      security_(std::move(security)),
+      share_(std::string()) {
   KeepGrpc();
   for (int i = 0; i < options_.connections; ++i) {
-    connections_.push_back(std::make_unique<Connection>(target_, options_));
+    connections_.push_back(std::make_unique<Connection>(target_, options_, security_.credentials));
   }
 }
 

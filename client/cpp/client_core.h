@@ -17,6 +17,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/options.h"
+#include "client/cpp/security.h"
+#include "gemmd/v1/admin_service.grpc.pb.h"
 #include "gemmd/v1/buffer_service.grpc.pb.h"
 #include "gemmd/v1/compute_service.grpc.pb.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
@@ -28,7 +30,8 @@ namespace gemmd::client {
 // Download: a small call on the same connection would wait behind every megabyte in front of it.
 class Connection {
  public:
-  Connection(const std::string& target, const ClientOptions& options);
+  Connection(const std::string& target, const ClientOptions& options,
+             std::shared_ptr<grpc::ChannelCredentials> credentials);
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   std::shared_ptr<grpc::Channel> bulk();
@@ -39,14 +42,16 @@ class Connection {
   v1::BufferService::Stub buffers;
   v1::ComputeService::Stub compute;
   v1::DeviceService::Stub devices;
+  v1::AdminService::Stub admin;
 
  private:
   Connection(std::shared_ptr<grpc::Channel> channel, const std::string& target,
-             const ClientOptions& options);
+             const ClientOptions& options, std::shared_ptr<grpc::ChannelCredentials> credentials);
 
   const std::shared_ptr<grpc::Channel> channel_;  // shared with the stubs, as gRPC has it
   const std::string target_;
   const ClientOptions options_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // the client's
   absl::Mutex mu_;
   std::shared_ptr<grpc::Channel> bulk_ ABSL_GUARDED_BY(mu_);
 };
@@ -54,7 +59,7 @@ class Connection {
 // Thread-safe.
 class ClientCore {
  public:
-  ClientCore(std::string target, const ClientOptions& options);
+  ClientCore(std::string target, const ClientOptions& options, Security security);
 
   const std::string& target() const { return target_; }
   const ClientOptions& options() const { return options_; }
@@ -64,6 +69,8 @@ class ClientCore {
   Connection& First() { return *connections_[0]; }
 
   absl::Time DeadlineOf(const CallOptions& call) const;
+  // Null: this client shows none.
+  TokenFile* token() const { return security_.token.get(); }
 
   void ReportBackground(absl::string_view what, const absl::Status& status) const;
 
@@ -76,6 +83,7 @@ class ClientCore {
 
   const std::string target_;
   const ClientOptions options_;
+  const Security security_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::atomic<uint32_t> next_ = 0;
 

@@ -72,7 +72,7 @@ class Download {
     const std::shared_ptr<grpc::Channel> channel =
         data_.size() >= kBulkBytes ? session_.connection().bulk() : session_.connection().channel();
     grpc::ClientContext context;
-    Prepare(context, options_.call, deadline_);
+    Prepare(session_.client(), context, options_.call, deadline_);
     const auto stream = RawServerStream(*channel, kDownloadMethod, context,
                                         ToByteBuffer(request.SerializeAsString()));
     absl::Status seen;  // what is wrong with what came

@@ -81,6 +81,7 @@ absl::Status Keeper::HoldOnce() {
   grpc::ClientContext context;
   v1::HoldRequest request;
   request.set_session_id(std::string(session_.bytes()));
+  Prepare(client_, context, CallOptions(), absl::InfiniteFuture());
   {
     absl::MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError();

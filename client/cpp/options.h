@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,6 +40,17 @@ struct RetryOptions {
   absl::Duration max_backoff = absl::Seconds(1);
 };
 
+// What makes a TCP connection private and tells the two sides who they are. The files are PEM and
+// read again within a second when they change: new connections take what is new, those that stand
+// stay.
+struct TlsOptions {
+  std::string ca_file = {};    // who signs servers; empty: this system's authorities
+  std::string cert_file = {};  // this client's own, with its intermediates; with key_file
+  std::string key_file = {};   // without a passphrase
+  // The name that the server's certificate must have. Empty: the target's host.
+  std::string server_name = {};
+};
+
 struct ClientOptions {
   // TCP or Unix-socket connections. Sessions and streams are spread over them; 4 suit bulk
   // transfers between real hosts. 1 to 64.
@@ -50,10 +62,18 @@ struct ClientOptions {
   // For calls that give none. Zero: no deadline.
   absl::Duration default_timeout = absl::ZeroDuration();
   RetryOptions retry;
+  std::optional<TlsOptions> tls = std::nullopt;  // none: plaintext. Not for Unix sockets.
+  // A file that holds a bearer token and nothing else, read again within a second when it changes;
+  // one that became unusable leaves the token as it was. Empty: no token is shown. Goes over TLS,
+  // Unix sockets and loopback; beyond them Connect refuses, unless the next field is set. One that
+  // every user of the machine may read is told to on_background_error.
+  std::string token_file = {};
+  bool send_token_in_plaintext = false;  // to a network that nobody else can read
   // Move bytes through shared memory when the daemon is on this host. Off: always gRPC.
   bool shared_memory = true;
   // What nobody waits for may fail: deleting a dropped buffer or plan, keeping a session alive.
-  // Each is counted (Session::background_errors) and told here. Called on a library thread; must
+  // Each is counted (Session::background_errors) and told here; trouble with the token's file is
+  // told only. Called on a library thread; must
   // not block or call back into the client.
   std::function<void(absl::string_view what, const absl::Status& status)> on_background_error;
 };

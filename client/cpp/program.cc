@@ -79,7 +79,7 @@ class AsyncRun {
 
   void Start() {
     context_.emplace();
-    Prepare(*context_, options_, deadline_);
+    Prepare(session_->client(), *context_, options_, deadline_);
     response_ = std::make_unique<v1::ExecuteResponse>();
     stub_.UnaryCall(&*context_, program_.method, {}, &program_.request, response_.get(),
                     [this](const grpc::Status& status) { Finished(status); });

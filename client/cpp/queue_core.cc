@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Open(std::shared_ptr<Sessi
 }
 
 absl::Status QueueCore::Start(const QueueOptions& options) {
-  if (!options.traceparent.empty()) context_.AddMetadata("traceparent", options.traceparent);
+  Prepare(session_->client(), context_, CallOptions{.traceparent = options.traceparent},
+          absl::InfiniteFuture());
   v1::QueueRequest request;
   v1::QueueOpen& open = *request.mutable_open();
   open.set_session_id(session_->id());

@@ -144,7 +144,7 @@ class Upload {
     v1::UploadResponse response;
     {
       grpc::ClientContext context;
-      Prepare(context, options_.call, deadline_);
+      Prepare(session_.client(), context, options_.call, deadline_);
       const auto stream = RawClientStream(*channel, kUploadMethod, context, &response);
       SendChunks(*stream, loan);
       status = FromGrpc(stream->Finish(), context);

@@ -61,8 +61,10 @@ FakeDaemon::FakeDaemon(const Options& options) : state_(std::make_unique<FakeSta
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(options.loopback ? "127.0.0.1:0" : absl::StrCat("unix-abstract:", name),
-                           grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(
+      options.loopback ? "127.0.0.1:0" : absl::StrCat("unix-abstract:", name),
+      options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials(),
+      &port);
   for (const auto& service : state_->services) builder.RegisterService(service.get());
   state_->server = builder.BuildAndStart();
   if (state_->server == nullptr) {

@@ -15,6 +15,10 @@
 #include "absl/time/time.h"
 #include "client/cpp/client.h"
 
+namespace grpc {
+class ServerCredentials;
+}  // namespace grpc
+
 namespace gemmd::client {
 
 struct FakeState;
@@ -27,6 +31,7 @@ class FakeDaemon {
     bool share = false;     // serve a share socket
     bool loopback = false;  // "127.0.0.1:<free port>" instead of an abstract Unix socket
     absl::Duration ttl = absl::Seconds(30);
+    std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // of a loopback one; plaintext
   };
   FakeDaemon();
   explicit FakeDaemon(const Options& options);
