@@ -14,7 +14,6 @@ packages=(
   libprometheus-cpp-core1.0
   libprotobuf32
   libssl3
-  zlib1g
 )
 apt-get -qq update
 apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null
