@@ -1,13 +1,14 @@
 """The manifests and the daemon agree, and the checks that say so find each kind of mistake."""
 
 import copy
+import re
 
 import pytest
 
 import checks
 from checks import CONFIG_FILE
 from daemon import on_cpu, parse_config
-from kustomize import OVERLAYS, of_kind, overlay, the
+from kustomize import OVERLAYS, REPOSITORY, of_kind, overlay, the
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -43,6 +44,12 @@ def test_a_change_of_the_config_changes_the_pods():
         volumes = the(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
         assert {"name": names[name]} in [v.get("configMap") for v in volumes]
     assert len(set(names.values())) == 4
+
+
+def test_the_readme_has_a_row_for_each_overlay():
+    text = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
+    section = text[text.index("## Overlays") : text.index("## Install")]
+    assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.M)) == OVERLAYS
 
 
 def test_every_component_is_in_an_overlay():
