@@ -158,7 +158,8 @@ absl::Status RunFloor(Invocation& call) {
                        .echo = echo,
                        .peer = **peer,
                        .target = target,
-                       .python = call.args.Text("python")};
+                       .python = call.args.Text("python"),
+                       .security = SecurityFlags(call.args)};
   absl::StatusOr<std::vector<Ratio>> ratios = MeasureFloor(floor, [&](const std::string& what) {
     call.out.Note(absl::StrCat("measuring ", what, " ..."));
   });

@@ -8,7 +8,28 @@ constexpr Flag kGlobalFlags[] = {
      .kind = ValueKind::kText,
      .value = "TARGET",
      .fallback = "127.0.0.1:8470",
-     .help = "the daemon: HOST:PORT, unix:/PATH or unix-abstract:NAME"},
+     .help = "the daemon: HOST:PORT, unix:/PATH or unix-abstract:NAME; of several with commas "
+             "between them the first that answers"},
+    {.name = "tls", .help = "speak TLS, to a server that this system's authorities vouch for"},
+    {.name = "tls-ca",
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "speak TLS, to a server that the authorities in this PEM file vouch for"},
+    {.name = "tls-cert",
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "speak TLS and show this certificate; with --tls-key"},
+    {.name = "tls-key", .kind = ValueKind::kFile, .value = "FILE", .help = "its private key"},
+    {.name = "tls-server-name",
+     .kind = ValueKind::kText,
+     .value = "NAME",
+     .help = "speak TLS, and expect this name in the server's certificate instead of HOST"},
+    {.name = "token-file",
+     .kind = ValueKind::kFile,
+     .value = "FILE",
+     .help = "show the bearer token in this file"},
+    {.name = "send-token-in-plaintext",
+     .help = "show it to a server of the network without TLS, too"},
     {.name = "timeout",
      .kind = ValueKind::kDuration,
      .value = "TIME",
@@ -24,10 +45,11 @@ constexpr Flag kGlobalFlags[] = {
 
 // The order of `gemmctl help`: work first, then looking, then housekeeping.
 const Command* const kCommands[] = {
-    &kMatmulCommand,     &kUploadCommand,   &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
-    &kSessionsCommand,   &kInfoCommand,     &kTopCommand,      &kHealthCommand,    &kKernelsCommand,
-    &kExplainCommand,    &kBenchCommand,    &kConfigCommand,   &kVersionCommand,   &kHelpCommand,
-    &kCompletionCommand, &kEchoPeerCommand,
+    &kMatmulCommand,   &kUploadCommand,  &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
+    &kSessionsCommand, &kInfoCommand,    &kTopCommand,      &kTraceCommand,     &kHealthCommand,
+    &kKernelsCommand,  &kExplainCommand, &kBenchCommand,    &kLogCommand,       &kEndCommand,
+    &kTokenCommand,    &kConfigCommand,  &kVersionCommand,  &kHelpCommand,      &kCompletionCommand,
+    &kEchoPeerCommand,
 };
 
 }  // namespace

@@ -3,6 +3,9 @@
 #ifndef GEMMD_CLIENT_CLI_CONNECT_H_
 #define GEMMD_CLIENT_CLI_CONNECT_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,7 +18,14 @@ namespace gemmd::cli {
 // Look-ups answer at once or not at all; transfers and work take what they take.
 enum class CallKind { kLookUp, kWork };
 
+// What the global flags say of time limits, TLS and the token.
+client::ClientOptions ClientOptionsOf(const Args& args, CallKind kind);
+
+// To the first of --server that answers.
 absl::StatusOr<client::Client> Connect(const Args& args, CallKind kind);
+
+// The flags of TLS and token as they were typed, for a program that this one starts.
+std::vector<std::string> SecurityFlags(const Args& args);
 
 // A failed call as the user is told of it: the server's own text, its reason and request id, and
 // the exit code.

@@ -51,6 +51,9 @@ int Run(std::vector<const char*> argv) {
 }  // namespace gemmd::cli
 
 int main(int argc, char** argv) {
+  // A failed handshake is told by the command, not by lines of gRPC between; who wants them sets
+  // it.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   std::signal(SIGPIPE, SIG_IGN);  // gRPC's sockets; `gemmctl ... | head` ends by a failed write
   std::signal(SIGINT, gemmd::cli::ExitInterrupted);
   std::signal(SIGTERM, gemmd::cli::ExitInterrupted);

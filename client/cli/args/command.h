@@ -21,7 +21,7 @@ enum class ValueKind {
   kFile,      // a path; completion offers files
   kCount,     // a whole number, 0 or more unless `min` says otherwise
   kNumber,    // a finite decimal number
-  kDuration,  // "250ms", "5s", "2m", or a plain number of seconds; more than 0
+  kDuration,  // "250ms", "5s", "2m", "12h", "90d", or a plain number of seconds; more than 0
   kChoice,    // one of `choices`
 };
 

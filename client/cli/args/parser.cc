@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/nearest.h"
 
@@ -147,10 +148,13 @@ const Command* CommandTable::Find(absl::string_view name) const {
 absl::StatusOr<absl::Duration> ParseDurationText(absl::string_view text) {
   absl::Duration duration;
   double seconds = 0;
+  absl::string_view days = text;
   if (absl::SimpleAtod(text, &seconds)) {
     duration = absl::Seconds(seconds);
+  } else if (absl::ConsumeSuffix(&days, "d") && absl::SimpleAtod(days, &seconds)) {
+    duration = absl::Hours(24 * seconds);
   } else if (!absl::ParseDuration(text, &duration)) {
-    return UsageError(absl::StrCat("'", text, "' is not a duration; write 250ms, 5s or 2m"));
+    return UsageError(absl::StrCat("'", text, "' is not a duration; write 250ms, 5s, 2m or 90d"));
   }
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
     return UsageError(absl::StrCat("'", text, "' is not a finite duration above 0"));

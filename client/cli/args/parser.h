@@ -54,7 +54,7 @@ class Args {
 // known name where a name is unknown. With --help given, missing arguments are no error.
 absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* const> argv);
 
-// "250ms", "5s", "1.5m", "3": seconds when there is no unit.
+// "250ms", "5s", "1.5m", "90d", "3": seconds when there is no unit.
 absl::StatusOr<absl::Duration> ParseDurationText(absl::string_view text);
 
 }  // namespace gemmd::cli

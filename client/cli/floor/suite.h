@@ -21,8 +21,9 @@ struct Floor {
   client::Session& session;
   EchoClient& echo;
   PeerProcess& peer;
-  std::string target;  // the daemon's
-  std::string python;  // an interpreter
+  std::string target;                 // the daemon's
+  std::string python;                 // an interpreter
+  std::vector<std::string> security;  // flags of TLS and token for its client
 };
 
 // Each group is one file. A failure to set up is an error; a failing measurement a missing ratio.

@@ -1,3 +1,6 @@
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/bench/resident.h"
@@ -17,8 +20,10 @@ std::string LastLine(std::string text) {
 }
 
 absl::StatusOr<double> PythonMicroseconds(const Floor& floor) {
-  absl::StatusOr<ProgramEnd> end =
-      RunProgram({floor.python, "-m", "gemmd.bench", "--server", floor.target, "--json"});
+  std::vector<std::string> argv = {floor.python, "-m",         "gemmd.bench",
+                                   "--server",   floor.target, "--json"};
+  argv.insert(argv.end(), floor.security.begin(), floor.security.end());
+  absl::StatusOr<ProgramEnd> end = RunProgram(argv);
   if (!end.ok()) return end.status();
   if (end->exit_status != 0) {
     return absl::NotFoundError(absl::StrCat("'", floor.python,

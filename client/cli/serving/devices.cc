@@ -17,7 +17,7 @@ struct Seat {
 
 absl::StatusOr<std::unique_ptr<Seat>> TakeSeat(const Serving& serving, const std::string& device) {
   auto seat = std::make_unique<Seat>();
-  absl::StatusOr<client::Client> client = client::Client::Connect(serving.target);
+  absl::StatusOr<client::Client> client = client::Client::Connect(serving.target, serving.options);
   if (!client.ok()) return client.status();
   seat->client = *std::move(client);
   absl::StatusOr<client::Session> session =

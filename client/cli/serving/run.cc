@@ -113,6 +113,7 @@ absl::Status RunServingSuite(Invocation& call) {
                            .echo = echo,
                            .sizes = sizes,
                            .target = target,
+                           .options = ClientOptionsOf(call.args, CallKind::kWork),
                            .device = place->device.name(),
                            .other_device = place->other_device,
                            .share_socket = place->share_socket,
@@ -134,6 +135,7 @@ absl::Status RunSoakSuite(Invocation& call) {
   absl::StatusOr<Place> place = FindPlace(*client, call.args.Text("device"));
   if (!place.ok()) return Explained(place.status(), target);
   const SoakSpec spec = {.target = target,
+                         .options = ClientOptionsOf(call.args, CallKind::kWork),
                          .device = place->device.name(),
                          .share_socket = place->share_socket,
                          .ops = call.args.Count("ops")};

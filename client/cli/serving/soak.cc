@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Figure>> MeasureSoak(
   if (!pid.ok()) return pid.status();
   std::vector<Seat> seats(spec.workers);
   for (int i = 0; i < spec.workers; ++i) {
-    absl::StatusOr<client::Client> connected = client::Client::Connect(spec.target);
+    absl::StatusOr<client::Client> connected = client::Client::Connect(spec.target, spec.options);
     if (!connected.ok()) return connected.status();
     seats[i].client = *std::move(connected);
     seats[i].worker = std::make_unique<SoakWorker>(seats[i].client, spec.device, i + 1);

@@ -16,6 +16,7 @@ namespace gemmd::cli {
 
 struct SoakSpec {
   std::string target;
+  client::ClientOptions options;  // of the workers' connections
   std::string device;
   std::string share_socket;
   int64_t ops = 200000;

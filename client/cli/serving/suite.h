@@ -23,9 +23,10 @@ struct Serving {
   client::Session& session;  // on the device under test
   EchoClient& echo;
   const ServingSizes& sizes;
-  std::string target;        // the daemon's
-  std::string device;        // under test
-  std::string other_device;  // a second one of the same architecture; empty: there is none
+  std::string target;             // the daemon's
+  client::ClientOptions options;  // of further connections
+  std::string device;             // under test
+  std::string other_device;       // a second one of the same architecture; empty: there is none
   std::string share_socket;
   // Listeners of two tenants of equal weight; empty: not given.
   std::string small_target;

@@ -27,7 +27,7 @@ struct Tenant {
 absl::StatusOr<std::unique_ptr<Tenant>> Open(const Serving& serving, const std::string& target,
                                              double seconds) {
   auto tenant = std::make_unique<Tenant>();
-  absl::StatusOr<client::Client> client = client::Client::Connect(target);
+  absl::StatusOr<client::Client> client = client::Client::Connect(target, serving.options);
   if (!client.ok()) return client.status();
   tenant->client = *std::move(client);
   absl::StatusOr<client::Session> session =

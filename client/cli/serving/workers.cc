@@ -65,7 +65,7 @@ struct Worker {
 absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Serving& serving,
                                                     const Published& published) {
   auto worker = std::make_unique<Worker>();
-  absl::StatusOr<client::Client> client = client::Client::Connect(serving.target);
+  absl::StatusOr<client::Client> client = client::Client::Connect(serving.target, serving.options);
   if (!client.ok()) return client.status();
   worker->client = *std::move(client);
   absl::StatusOr<client::Session> session =

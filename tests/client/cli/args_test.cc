@@ -134,6 +134,9 @@ TEST(ParserTest, HelpNeedsNoArguments) {
 TEST(DurationTest, TakesUnitsAndPlainSeconds) {
   EXPECT_EQ(*ParseDurationText("1.5"), absl::Milliseconds(1500));
   EXPECT_EQ(*ParseDurationText("2m"), absl::Minutes(2));
+  EXPECT_EQ(*ParseDurationText("12h"), absl::Hours(12));
+  EXPECT_EQ(*ParseDurationText("1.5d"), absl::Hours(36));
+  EXPECT_FALSE(ParseDurationText("d").ok());
   EXPECT_FALSE(ParseDurationText("inf").ok());
   EXPECT_FALSE(ParseDurationText("").ok());
 }
