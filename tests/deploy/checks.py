@@ -1,4 +1,7 @@
-"""Whether rendered manifests and the daemon agree. Each check yields sentences about what does not; none is what one wants."""
+"""Whether rendered manifests and the daemon agree.
+
+Each check yields sentences about what does not; none is what one wants.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,23 @@ class Deployed:
     complaint: str = ""
 
     def __post_init__(self):
-        (text,) = [m["data"][CONFIG_FILE] for m in of_kind(self.manifests, "ConfigMap") if CONFIG_FILE in m.get("data", {})]
-        moved = {m["mountPath"]: str(self.facts.secrets) for m in self.mounts() if "secret" in self.volume(m)}
+        (text,) = [
+            m["data"][CONFIG_FILE]
+            for m in of_kind(self.manifests, "ConfigMap")
+            if CONFIG_FILE in m.get("data", {})
+        ]
+        moved = {
+            m["mountPath"]: str(self.facts.secrets)
+            for m in self.mounts()
+            if "secret" in self.volume(m)
+        }
         self.complaint, self.effective = self.facts.check(text, moved)
         try:
             self.config = parse_config(text)
         except text_format.ParseError as error:
-            self.complaint = self.complaint or f"the daemon takes what config.proto does not: {error}"
+            self.complaint = (
+                self.complaint or f"the daemon takes what config.proto does not: {error}"
+            )
 
     def pod(self) -> Manifest:
         return the(self.manifests, "Deployment")["spec"]["template"]["spec"]
@@ -52,7 +65,9 @@ class Deployed:
         return next((v for v in self.pod()["volumes"] if v["name"] == mount["name"]), {})
 
     def mount_of(self, path: str) -> Manifest | None:
-        inside = [m for m in self.mounts() if pathlib.PurePosixPath(path).is_relative_to(m["mountPath"])]
+        inside = [
+            m for m in self.mounts() if pathlib.PurePosixPath(path).is_relative_to(m["mountPath"])
+        ]
         return max(inside, key=lambda m: len(m["mountPath"]), default=None)
 
     def services(self) -> list[Manifest]:
@@ -77,7 +92,8 @@ def check_drain(deployed: Deployed) -> Iterator[str]:
     if not pre_stop:
         yield "drain: no preStop: endpoints are taken away while SIGTERM is under way already"
     if grace != needed:
-        yield f"drain: terminationGracePeriodSeconds is {grace}; preStop, notice, limit and 5 s are {needed:g}"
+        parts = f"preStop, notice, limit and 5 s are {needed:g}"
+        yield f"drain: terminationGracePeriodSeconds is {grace}; {parts}"
     probe = container["livenessProbe"]
     patience = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
     if patience <= drain:
@@ -91,8 +107,14 @@ def check_flags(deployed: Deployed) -> Iterator[str]:
     for argument in container.get("args", []):
         if argument.startswith("--") and argument.split("=")[0] not in deployed.facts.flags:
             yield f"flags: gemmd has no {argument}"
-    runs = [container.get(probe, {}).get("exec") for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
-    runs += [container.get("lifecycle", {}).get(hook, {}).get("exec") for hook in ("preStop", "postStart")]
+    runs = [
+        container.get(probe, {}).get("exec")
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+    ]
+    runs += [
+        container.get("lifecycle", {}).get(hook, {}).get("exec")
+        for hook in ("preStop", "postStart")
+    ]
     for command in (run["command"] for run in runs if run):
         program, *rest = command
         if program not in ("gemmd", "gemmctl"):
@@ -117,12 +139,15 @@ def check_references(deployed: Deployed) -> Iterator[str]:
             yield f"references: nobody makes the Secret {volume['secret']['secretName']}"
     for kind in ("PodDisruptionBudget", "NetworkPolicy", "Service"):
         for manifest in of_kind(manifests, kind):
-            selector = manifest["spec"].get("podSelector" if kind == "NetworkPolicy" else "selector", {})
+            selector = manifest["spec"].get(
+                "podSelector" if kind == "NetworkPolicy" else "selector", {}
+            )
             if not selector or not matches(selector, labels):
                 yield f"references: {kind} {manifest['metadata']['name']} selects no pod of gemmd"
     for constraint in pod.get("topologySpreadConstraints", []):
         if not matches(constraint["labelSelector"], labels):
-            yield f"references: topology spread over {constraint['topologyKey']} selects no pod of gemmd"
+            key = constraint["topologyKey"]
+            yield f"references: topology spread over {key} selects no pod of gemmd"
     for scaler in of_kind(manifests, "HorizontalPodAutoscaler"):
         target = scaler["spec"]["scaleTargetRef"]
         if (target["kind"], target["name"]) not in names:
@@ -137,11 +162,20 @@ def check_references(deployed: Deployed) -> Iterator[str]:
 
 def check_certificate_names(deployed: Deployed) -> Iterator[str]:
     """A client that calls a Service by its name must find that name in the certificate."""
-    certificates = [c for c in of_kind(deployed.manifests, "Certificate") if c["spec"]["secretName"] == "gemmd-tls"]
+    certificates = [
+        c
+        for c in of_kind(deployed.manifests, "Certificate")
+        if c["spec"]["secretName"] == "gemmd-tls"
+    ]
     for certificate in certificates:
         names = set(certificate["spec"].get("dnsNames", []))
-        services = {(s["metadata"]["name"], s["metadata"]["namespace"]) for s in deployed.services()}
-        wanted = {name + suffix for name, space in services
-                  for suffix in ("", f".{space}", f".{space}.svc", f".{space}.svc.cluster.local")}
+        services = {
+            (s["metadata"]["name"], s["metadata"]["namespace"]) for s in deployed.services()
+        }
+        wanted = {
+            name + suffix
+            for name, space in services
+            for suffix in ("", f".{space}", f".{space}.svc", f".{space}.svc.cluster.local")
+        }
         for name in sorted(wanted ^ names):
             yield f"certificate: {name} is {'missing' if name in wanted else 'no Service'}"

@@ -1,4 +1,4 @@
-"""Names of metrics in rules, autoscaler, its adapter and monitors against those that the daemon has."""
+"""Names of metrics in rules, autoscaler, adapter and monitors against those that the daemon has."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ def adapter_query(rule: dict, matchers: str, group_by: str) -> str:
     """The query that prometheus-adapter makes of a rule."""
     text = rule["metricsQuery"]
     series = METRIC.search(rule["seriesQuery"])[0]
-    for placeholder, value in (("Series", series), ("LabelMatchers", matchers), ("GroupBy", group_by)):
+    for placeholder, value in (
+        ("Series", series),
+        ("LabelMatchers", matchers),
+        ("GroupBy", group_by),
+    ):
         text = text.replace(f"<<.{placeholder}>>", value)
     return text
 
 
 def _unknown(deployed: Deployed, text: str, own: set[str] = frozenset()) -> list[str]:
-    """Names of gemmd's in a text that nobody exports; `own`: names that recording rules make."""
+    """Names in a text that nobody exports; `own`: names that recording rules make."""
     known = deployed.facts.metrics
-    return [name for name in METRIC.findall(text)
-            if name not in known and name not in own and HISTOGRAM.sub("", name) not in known]
+    return [
+        name
+        for name in METRIC.findall(text)
+        if name not in known and name not in own and HISTOGRAM.sub("", name) not in known
+    ]
 
 
 def check_rules(deployed: Deployed) -> Iterator[str]:
@@ -42,7 +49,8 @@ def check_rules(deployed: Deployed) -> Iterator[str]:
             yield "metrics: PrometheusRule has no alert"
         for rule in rules:
             for name in _unknown(deployed, str(rule["expr"])):
-                yield f"metrics: {rule.get('alert') or rule.get('record')} asks for {name}, which gemmd has not"
+                rule_name = rule.get("alert") or rule.get("record")
+                yield f"metrics: {rule_name} asks for {name}, which gemmd has not"
 
 
 def check_monitor_relabelings(deployed: Deployed) -> Iterator[str]:
@@ -55,7 +63,9 @@ def check_autoscaler(deployed: Deployed, rules: list[dict] | None = None) -> Ite
     rules = adapter_rules() if rules is None else rules
     served = {rule["name"]["as"] for rule in rules}
     for rule in rules:
-        for name in _unknown(deployed, rule["seriesQuery"]) + _unknown(deployed, rule["metricsQuery"]):
+        for name in _unknown(deployed, rule["seriesQuery"]) + _unknown(
+            deployed, rule["metricsQuery"]
+        ):
             yield f"metrics: the adapter's rule asks for {name}, which gemmd has not"
         if set(rule["resources"]["overrides"]) != {"namespace", "pod"}:
             yield "metrics: the adapter's rule does not say which labels are namespace and pod"

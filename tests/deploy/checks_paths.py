@@ -1,4 +1,4 @@
-"""Paths of the config against what the pod mounts and the image brings; and what a container may do."""
+"""Paths of the config against mounts and image; devices against GPUs; what a container may do."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from checks import CONFIG_FILE, SECRETS, Deployed
 from kustomize import REPOSITORY
 
-# Where scripts/container-build.sh puts deploy/tuning, once the Dockerfile has copied /opt/gemmd to /usr/local.
+# deploy/tuning in the image: scripts/container-build.sh puts it below /opt/gemmd, and the
+# Dockerfile that to /usr/local.
 TUNING = "/usr/local/share/gemmd/tuning"
 
 
 def _keys(volume: dict, deployed: Deployed) -> set[str]:
     """The files that a volume shows."""
     if "configMap" in volume:
-        return {CONFIG_FILE} if "items" not in volume["configMap"] else {i["path"] for i in volume["configMap"]["items"]}
+        return (
+            {CONFIG_FILE}
+            if "items" not in volume["configMap"]
+            else {i["path"] for i in volume["configMap"]["items"]}
+        )
     items = volume["secret"].get("items")
     known = SECRETS.get(volume["secret"]["secretName"], set())
     return {i["path"] for i in items if i["key"] in known} if items else known
@@ -45,7 +50,9 @@ def check_paths(deployed: Deployed) -> Iterator[str]:
     config = deployed.config
     for index, listener in enumerate(config.listeners):
         if listener.address.startswith("unix:"):
-            yield from _check_socket(deployed, f"listeners[{index}].address", listener.address.removeprefix("unix:"))
+            yield from _check_socket(
+                deployed, f"listeners[{index}].address", listener.address.removeprefix("unix:")
+            )
         for field in ("certificate_file", "key_file", "client_ca_file"):
             if path := getattr(listener.tls, field):
                 yield from _check_read(deployed, f"listeners[{index}].tls.{field}", path)
@@ -85,7 +92,8 @@ def check_rights(deployed: Deployed) -> Iterator[str]:
         "runAsNonRoot": of_pod.get("runAsNonRoot") is True,
         "runAsUser 8470": of_pod.get("runAsUser") == 8470 and "runAsUser" not in of_container,
         "fsGroup 8470": of_pod.get("fsGroup") == 8470,
-        "seccompProfile RuntimeDefault": of_pod.get("seccompProfile", {}).get("type") == "RuntimeDefault",
+        "seccompProfile RuntimeDefault": of_pod.get("seccompProfile", {}).get("type")
+        == "RuntimeDefault",
         "readOnlyRootFilesystem": of_container.get("readOnlyRootFilesystem") is True,
         "allowPrivilegeEscalation false": of_container.get("allowPrivilegeEscalation") is False,
         "capabilities drop ALL": of_container.get("capabilities") == {"drop": ["ALL"]},
@@ -98,9 +106,14 @@ def check_rights(deployed: Deployed) -> Iterator[str]:
     for what, held in wanted.items():
         if not held:
             yield f"rights: {what}, it should be"
-    # Namespaces of the node and its folders are the CUDA IPC component's alone, and the namespace says so.
-    (level,) = [m["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-                for m in deployed.manifests if m["kind"] == "Namespace"]
-    node = [key for key in ("hostIPC", "hostPID") if pod.get(key)] + [v["name"] for v in pod["volumes"] if "hostPath" in v]
+    # The node's namespaces and folders are the CUDA IPC component's, and the namespace says so.
+    (level,) = [
+        m["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for m in deployed.manifests
+        if m["kind"] == "Namespace"
+    ]
+    node = [key for key in ("hostIPC", "hostPID") if pod.get(key)] + [
+        v["name"] for v in pod["volumes"] if "hostPath" in v
+    ]
     if bool(node) != (level == "privileged"):
         yield f"rights: pod security {level} with {node or 'nothing'} of the node"

@@ -10,17 +10,30 @@ import daemon
 from kustomize import REPOSITORY
 
 CONTRACT = [
-    checks.check_config, checks.check_drain, checks.check_flags, checks.check_references, checks.check_certificate_names,
-    checks_paths.check_paths, checks_paths.check_devices, checks_paths.check_rights,
-    checks_ports.check_containers, checks_ports.check_probes, checks_ports.check_services, checks_ports.check_policies,
+    checks.check_config,
+    checks.check_drain,
+    checks.check_flags,
+    checks.check_references,
+    checks.check_certificate_names,
+    checks_paths.check_paths,
+    checks_paths.check_devices,
+    checks_paths.check_rights,
+    checks_ports.check_containers,
+    checks_ports.check_probes,
+    checks_ports.check_services,
+    checks_ports.check_policies,
     checks_ports.check_monitors,
-    checks_metrics.check_rules, checks_metrics.check_monitor_relabelings, checks_metrics.check_autoscaler,
+    checks_metrics.check_rules,
+    checks_metrics.check_monitor_relabelings,
+    checks_metrics.check_autoscaler,
 ]
 
 
 def pytest_addoption(parser):
     built = REPOSITORY / "build/cpu"
-    parser.addoption("--gemmd", default=str(built / "server/gemmd"), help="the daemon that the manifests are for")
+    parser.addoption(
+        "--gemmd", default=str(built / "server/gemmd"), help="the daemon that the manifests are for"
+    )
     parser.addoption("--gemmctl", default=str(built / "client/cli/gemmctl"))
 
 
@@ -34,7 +47,7 @@ def facts(request, tmp_path_factory) -> daemon.Facts:
 
 @pytest.fixture(scope="session")
 def findings(facts):
-    """All that is wrong with some manifests. Without a right config the other checks have nothing to look at."""
+    """All that is wrong with some manifests; the config alone when it is wrong itself."""
 
     def find(manifests):
         deployed = checks.Deployed(manifests, facts)

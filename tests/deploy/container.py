@@ -2,8 +2,8 @@
 
     python3 container.py '{"root": "/tmp/root", "argv": ["/bin/sh"], ...}'
 
-is the inner half: it runs as the first process of its namespaces (container_argv says how), mounts, drops its rights and
-becomes the program. Needs root and the standard library alone.
+is the inner half: it runs as the first process of its namespaces (container_argv says how), mounts,
+drops its rights and becomes the program. Needs root and the standard library alone.
 """
 
 from __future__ import annotations
@@ -38,18 +38,39 @@ class Spec:
     network: bool = True  # the host's; without it: loopback alone
     confined: bool = False  # no capability, no new privileges
     tmpfs: dict[str, str] = dataclasses.field(default_factory=dict)  # path -> mount options
-    binds: dict[str, str] = dataclasses.field(default_factory=dict)  # path -> what of the host, or "HOST:ro"
+    binds: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # path -> what of the host, or "HOST:ro"
 
 
 def container_argv(spec: Spec) -> list[str]:
-    namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--ipc", "--uts"] + ([] if spec.network else ["--net"])
-    return ["unshare", *namespaces, "/usr/bin/python3", __file__, json.dumps(dataclasses.asdict(spec))]
+    namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--ipc", "--uts"] + (
+        [] if spec.network else ["--net"]
+    )
+    return [
+        "unshare",
+        *namespaces,
+        "/usr/bin/python3",
+        __file__,
+        json.dumps(dataclasses.asdict(spec)),
+    ]
 
 
 def exec_argv(pid: int, uid: int, argv: list[str]) -> list[str]:
     """Runs argv beside process `pid`, in its namespaces and root."""
     spaces = ["--mount", "--pid", "--net", "--ipc", "--uts", "--root", "--wd"]
-    return ["nsenter", "--target", str(pid), *spaces, "--setuid", str(uid), "--setgid", str(uid), "--", *argv]
+    return [
+        "nsenter",
+        "--target",
+        str(pid),
+        *spaces,
+        "--setuid",
+        str(uid),
+        "--setgid",
+        str(uid),
+        "--",
+        *argv,
+    ]
 
 
 def _mount(*arguments: str) -> None:
@@ -78,7 +99,11 @@ def _mount_all(spec: Spec) -> None:
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     (root / "dev/shm").mkdir()
     _mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(root / "dev/shm"))
-    for name, to in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1")):
+    for name, to in (
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+    ):
         (root / "dev" / name).symlink_to(to)
     for path, source in spec.binds.items():
         target = str(root / path.lstrip("/"))

@@ -18,7 +18,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from kustomize import REPOSITORY
 
-METRIC = re.compile(r"(?<![:\w])(?:gemmd|process)_[a-z0-9_]+(?![:\w])")  # and no part of a recorded name
+METRIC = re.compile(
+    r"(?<![:\w])(?:gemmd|process)_[a-z0-9_]+(?![:\w])"
+)  # and no part of a recorded name
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 TOKEN = "a-token-of-at-least-thirty-two-characters"
@@ -27,8 +29,16 @@ TOKEN = "a-token-of-at-least-thirty-two-characters"
 @functools.cache
 def _config_class():
     with tempfile.NamedTemporaryFile() as out:
-        subprocess.run(["protoc", f"-I{REPOSITORY / 'proto'}", f"--descriptor_set_out={out.name}", "--include_imports",
-                        "gemmd/v1/config.proto"], check=True)
+        subprocess.run(
+            [
+                "protoc",
+                f"-I{REPOSITORY / 'proto'}",
+                f"--descriptor_set_out={out.name}",
+                "--include_imports",
+                "gemmd/v1/config.proto",
+            ],
+            check=True,
+        )
         files = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out.name).read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
@@ -42,21 +52,32 @@ def parse_config(text: str):
 
 
 def on_cpu(text: str) -> str:
-    """The config with a CPU device for each CUDA device: a build without CUDA refuses those, and this is about the rest."""
-    return re.sub(r'name: "cuda:(\d+)"', r'name: "cpu:\1"', re.sub(r'\n\s*tuning_table: "[^"]*"', "", text))
+    """The config with a CPU device for each CUDA device.
+
+    A build without CUDA refuses those, and this is about the rest.
+    """
+    return re.sub(
+        r'name: "cuda:(\d+)"', r'name: "cpu:\1"', re.sub(r'\n\s*tuning_table: "[^"]*"', "", text)
+    )
 
 
 def write_secrets(folder: pathlib.Path) -> None:
-    """Files as deploy/README.md has an operator make them: ca.crt, tls.crt, tls.key and tokens; and a client's certificate."""
+    """ca.crt, tls.crt, tls.key and tokens, as deploy/README.md has an operator make them."""
     authority = trustme.CA()
-    server = authority.issue_cert("gemmd", "gemmd.gemmd.svc", "localhost", "127.0.0.1", common_name="gemmd")
+    server = authority.issue_cert(
+        "gemmd", "gemmd.gemmd.svc", "localhost", "127.0.0.1", common_name="gemmd"
+    )
     client = authority.issue_cert("operator.gemmd-clients")
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
     for name, certificate in (("tls", server), ("client", client)):
-        (folder / f"{name}.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        (folder / f"{name}.crt").write_bytes(
+            b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+        )
         (folder / f"{name}.key").write_bytes(certificate.private_key_pem.bytes())
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    (folder / "tokens").write_text(f"# name, tenant, role\nsha256:{digest} tester default user\n", encoding="ascii")
+    (folder / "tokens").write_text(
+        f"# name, tenant, role\nsha256:{digest} tester default user\n", encoding="ascii"
+    )
 
 
 @dataclasses.dataclass
@@ -68,7 +89,7 @@ class Facts:
     secrets: pathlib.Path
 
     def check(self, text: str, moved: dict[str, str]) -> tuple[str, object]:
-        """The daemon's complaint about a config ("" when it is right), and the config with its defaults filled in.
+        """The daemon's complaint about a config, "" when it is right; and it with its defaults.
 
         `moved`: where what the pod mounts lies on this machine.
         """
@@ -77,24 +98,41 @@ class Facts:
         with tempfile.NamedTemporaryFile("w", suffix=".textproto", encoding="utf-8") as file:
             file.write(on_cpu(text))
             file.flush()
-            checked = subprocess.run([self.gemmd, "--config", file.name, "--check"], capture_output=True, text=True,
-                                     timeout=60, check=False)
+            checked = subprocess.run(
+                [self.gemmd, "--config", file.name, "--check"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             if checked.returncode != 0:
                 return checked.stderr.strip() or f"exit status {checked.returncode}", None
-            printed = subprocess.run([self.gemmd, "--config", file.name, "--print-config"], capture_output=True, text=True,
-                                     timeout=60, check=True)
+            printed = subprocess.run(
+                [self.gemmd, "--config", file.name, "--print-config"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
         return "", parse_config(printed.stdout)
 
     def help_of(self, program: str, *command: str) -> str:
         binary = {"gemmd": self.gemmd, "gemmctl": self.gemmctl}[program]
-        done = subprocess.run([binary, *command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [binary, *command, "--help"], capture_output=True, text=True, timeout=60, check=False
+        )
         return done.stdout if done.returncode == 0 else ""
 
 
 def _metrics_of_sources() -> set[str]:
     """Names of series that begin with their first event, such as a device's fault."""
-    return {name for path in (REPOSITORY / "server").rglob("*.cc")
-            for name in re.findall(r'"((?:gemmd|process)_[a-z0-9_]+)"', path.read_text(encoding="utf-8"))}
+    return {
+        name
+        for path in (REPOSITORY / "server").rglob("*.cc")
+        for name in re.findall(
+            r'"((?:gemmd|process)_[a-z0-9_]+)"', path.read_text(encoding="utf-8")
+        )
+    }
 
 
 @contextlib.contextmanager
@@ -105,7 +143,10 @@ def running(gemmd: str, config: str):
         ready, log = folder / "ready", folder / "log"
         (folder / "config").write_text(config.replace("@DIR@", name), encoding="utf-8")
         with log.open("w", encoding="utf-8") as stderr:
-            daemon = subprocess.Popen([gemmd, "--config", str(folder / "config"), "--ready-file", str(ready)], stderr=stderr)
+            daemon = subprocess.Popen(
+                [gemmd, "--config", str(folder / "config"), "--ready-file", str(ready)],
+                stderr=stderr,
+            )
         try:
             deadline = time.monotonic() + 60
             while not ready.exists():
@@ -127,13 +168,23 @@ drain { notice_ms: 1 }
 
 
 def _metrics_of_a_daemon(gemmd: str) -> set[str]:
-    with running(gemmd, SMALL) as address, urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+    with (
+        running(gemmd, SMALL) as address,
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer,
+    ):
         lines = answer.read().decode().splitlines()
-    return {name for line in lines if not line.startswith("#") for name in METRIC.findall(line.partition("{")[0])}
+    return {
+        name
+        for line in lines
+        if not line.startswith("#")
+        for name in METRIC.findall(line.partition("{")[0])
+    }
 
 
 def learn(gemmd: str, gemmctl: str, secrets: pathlib.Path) -> Facts:
     write_secrets(secrets)
-    help_text = subprocess.run([gemmd, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    help_text = subprocess.run(
+        [gemmd, "--help"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
     metrics = _metrics_of_a_daemon(gemmd) | _metrics_of_sources()
     return Facts(gemmd, gemmctl, frozenset(FLAG.findall(help_text)), frozenset(metrics), secrets)

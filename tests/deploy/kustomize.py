@@ -20,14 +20,16 @@ Manifest = dict  # one object, as YAML says it
 
 
 def _kustomize_version(kubectl: str) -> int:
-    text = subprocess.run([kubectl, "version", "--client"], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run(
+        [kubectl, "version", "--client"], capture_output=True, text=True, check=False
+    ).stdout
     found = re.search(r"Kustomize Version: v(\d+)\.", text)
     return int(found[1]) if found else 0
 
 
 @functools.cache
 def kubectls() -> list[str]:
-    """The one that scripts/venv.sh installs, and the machine's own when it is new enough. Debian 12's is of 2021."""
+    """That of scripts/venv.sh, and the machine's own when it is new enough, unlike Debian 12's."""
     found = [str(pathlib.Path(sys.prefix) / "bin/kubectl")]
     if (own := shutil.which("kubectl")) and _kustomize_version(own) >= OLDEST:
         found.append(own)
@@ -36,7 +38,9 @@ def kubectls() -> list[str]:
 
 @functools.cache
 def _rendered(folder: pathlib.Path, kubectl: str) -> str:
-    return subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def render(folder: pathlib.Path, kubectl: str = "") -> list[Manifest]:
@@ -60,4 +64,6 @@ def the(manifests: list[Manifest], kind: str) -> Manifest:
 def matches(selector: dict, labels: dict) -> bool:
     """matchLabels alone: a selector with expressions has no place in these manifests."""
     wanted = selector.get("matchLabels", selector)
-    return "matchExpressions" not in selector and all(labels.get(key) == value for key, value in wanted.items())
+    return "matchExpressions" not in selector and all(
+        labels.get(key) == value for key, value in wanted.items()
+    )

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What the kubelet and Prometheus ask a pod, for a test that runs this within the pod's network.
 
-  probe.py grpc PORT     asks health as a gRPC probe does: plaintext, the empty service; prints "serving" or what came instead
-  probe.py metrics PORT  prints what is at /metrics
+probe.py grpc PORT     asks health as a gRPC probe does, in plaintext, of the empty service;
+                       prints "serving" or what came instead
+probe.py metrics PORT  prints what is at /metrics
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Kubernetes' own schemas and those of the custom resources, strict: a field that does not exist is an error.
+"""Kubernetes' own schemas and those of the custom resources, strict: an unknown field is an error.
 
-kubernetes-validate brings Kubernetes'. The custom resources' are those of the models that cloudcoil generates from the
-operators' CustomResourceDefinitions, closed against fields that they do not name.
+kubernetes-validate brings Kubernetes'. The custom resources' are those of the models that cloudcoil
+generates from the operators' CustomResourceDefinitions, closed against fields they do not name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import kubernetes_validate
 from cloudcoil.models.cert_manager import v1 as cert_manager
 from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 
-# The oldest Kubernetes that the manifests are for (preStop's sleep is on by default from it on), and the newest there is a
-# schema of.
+# The oldest Kubernetes that the manifests are for (preStop's sleep is on by default from it on) and
+# the newest that there is a schema of.
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
 
 CUSTOM = {
@@ -26,13 +26,19 @@ CUSTOM = {
 
 
 def _closed(schema):
-    """No field that is not named, and no null: the API server drops nulls, so that one written here is a mistake."""
+    """No field that is not named, and no null: the API server drops those."""
     if isinstance(schema, list):
         return [_closed(part) for part in schema if part != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items() if key not in ("default", "title")}
-    if "properties" in schema and isinstance(schema["properties"], dict) and schema.get("type") == "object":
+    closed = {
+        key: _closed(value) for key, value in schema.items() if key not in ("default", "title")
+    }
+    if (
+        "properties" in schema
+        and isinstance(schema["properties"], dict)
+        and schema.get("type") == "object"
+    ):
         closed["properties"] = {key: _closed(value) for key, value in schema["properties"].items()}
         closed.setdefault("additionalProperties", False)
     return closed
@@ -49,7 +55,10 @@ def problems(manifest: dict) -> list[str]:
     kind = (manifest["apiVersion"], manifest["kind"])
     where = f"{manifest['kind']} {manifest['metadata'].get('name')}"
     if kind in CUSTOM:
-        return [f"{where}: {error.json_path}: {error.message}" for error in _custom_schema(kind).iter_errors(manifest)]
+        return [
+            f"{where}: {error.json_path}: {error.message}"
+            for error in _custom_schema(kind).iter_errors(manifest)
+        ]
     found = []
     for version in VERSIONS:
         try:
@@ -57,6 +66,9 @@ def problems(manifest: dict) -> list[str]:
         except kubernetes_validate.ValidationError as error:
             path = ".".join(str(part) for part in error.path)
             found.append(f"{where}: {path}: {error.message} (Kubernetes {version})")
-        except (kubernetes_validate.SchemaNotFoundError, kubernetes_validate.InvalidSchemaError) as error:
+        except (
+            kubernetes_validate.SchemaNotFoundError,
+            kubernetes_validate.InvalidSchemaError,
+        ) as error:
             found.append(f"{where}: {error}")
     return found

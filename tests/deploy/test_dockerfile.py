@@ -1,4 +1,4 @@
-"""The Dockerfile reads right; what it copies is there, and what its image installs is what the programs load."""
+"""The Dockerfile reads right, what it copies is there, and its image installs what is loaded."""
 
 import json
 import pathlib
@@ -23,7 +23,10 @@ def test_it_has_an_image_for_gpus_and_one_for_cpus(dockerfile):
     assert dockerfile.target() == "cuda"
     assert [stage.base for stage in dockerfile.chain("cpu")] == ["debian:12-slim", "runtime"]
     assert dockerfile.chain("cuda")[0].base == "debian:12-slim"
-    assert dockerfile.stages["toolkit"].base.startswith("nvidia/cuda:") and "-devel-" in dockerfile.stages["toolkit"].base
+    assert (
+        dockerfile.stages["toolkit"].base.startswith("nvidia/cuda:")
+        and "-devel-" in dockerfile.stages["toolkit"].base
+    )
 
 
 def test_a_build_argument_replaces_an_image():
@@ -41,13 +44,24 @@ def test_each_source_of_a_copy_is_there_after_dockerignore(dockerfile):
                 assert copy.flags["from"] in dockerfile.stages
                 continue
             for source in sources:
-                assert any(f == source or f.startswith(source + "/") for f in files), f"line {copy.line}: no {source}"
+                assert any(f == source or f.startswith(source + "/") for f in files), (
+                    f"line {copy.line}: no {source}"
+                )
 
 
 def test_nothing_is_sent_to_the_engine_that_no_step_copies(dockerfile):
-    copied = [s for stage in dockerfile.stages.values() for i in stage.instructions
-              if i.name == "COPY" and "from" not in i.flags for s in i.words()[:-1]]
-    unused = {f for f in context_files(REPOSITORY) if not any(f == s or f.startswith(s + "/") for s in copied)}
+    copied = [
+        s
+        for stage in dockerfile.stages.values()
+        for i in stage.instructions
+        if i.name == "COPY" and "from" not in i.flags
+        for s in i.words()[:-1]
+    ]
+    unused = {
+        f
+        for f in context_files(REPOSITORY)
+        if not any(f == s or f.startswith(s + "/") for s in copied)
+    }
     assert unused <= {"Dockerfile", ".dockerignore"}  # the engine reads those itself
 
 
@@ -55,7 +69,12 @@ def test_packages_come_before_sources(dockerfile):
     """A change of a source must not install packages again."""
     names = [stage.name for stage in dockerfile.chain("build-cpu")]
     assert names == ["packages", "sources", "build-cpu"]
-    copied = [w for i in dockerfile.stages["packages"].instructions if i.name == "COPY" for w in i.words()[:-1]]
+    copied = [
+        w
+        for i in dockerfile.stages["packages"].instructions
+        if i.name == "COPY"
+        for w in i.words()[:-1]
+    ]
     assert all(source.startswith("scripts/") for source in copied)
     assert not dockerfile.all("runtime", "COPY")[0].words()[0].startswith(("server", "kernels"))
 
@@ -74,39 +93,56 @@ def test_it_starts_asks_and_stops_the_daemon_in_ways_that_exist(dockerfile, targ
     arguments = json.loads(dockerfile.last(target, "CMD").value)
     assert set(a for a in arguments if a.startswith("--")) <= facts.flags
     config = REPOSITORY / "scripts/container.textproto"
-    copy = next(i for i in dockerfile.all(target, "COPY") if i.words()[0] == "scripts/container.textproto")
+    copy = next(
+        i for i in dockerfile.all(target, "COPY") if i.words()[0] == "scripts/container.textproto"
+    )
     assert copy.words()[1] == arguments[arguments.index("--config") + 1]
     text = config.read_text(encoding="utf-8")
     assert facts.check(text, {})[0] == ""
     program, command, *flags = health_command(dockerfile.last(target, "HEALTHCHECK"))
     assert (program, command) == ("gemmctl", "health")
-    assert set(f for f in flags if f.startswith("--")) <= set(re.findall(r"--[a-z-]+", facts.help_of("gemmctl", "health")))
+    assert set(f for f in flags if f.startswith("--")) <= set(
+        re.findall(r"--[a-z-]+", facts.help_of("gemmctl", "health"))
+    )
     assert f'"{flags[flags.index("--server") + 1]}"' in text
     assert dockerfile.last(target, "STOPSIGNAL").value == "SIGTERM"
 
 
 def test_its_labels_say_which_version_it_is(dockerfile):
-    version = re.search(r"project\(gemmd VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
+    version = re.search(
+        r"project\(gemmd VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text(encoding="utf-8")
+    )[1]
     labels = dockerfile.last("cuda", "LABEL").words()
     assert f"org.opencontainers.image.version={version}" in labels
     assert any(label.startswith("org.opencontainers.image.title=") for label in labels)
 
 
 def _runtime_packages() -> list[str]:
-    return re.search(r"^packages=\(\n(.*?)\n\)", RUNTIME.read_text(encoding="utf-8"), re.M | re.S)[1].split()
+    return re.search(r"^packages=\(\n(.*?)\n\)", RUNTIME.read_text(encoding="utf-8"), re.M | re.S)[
+        1
+    ].split()
 
 
 def _dpkg(*arguments: str) -> str:
-    return subprocess.run(["dpkg-query", *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["dpkg-query", *arguments], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _owner(library: str) -> str:
     """The package of a library that the loader finds by this name."""
-    cache = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    cache = subprocess.run(
+        ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True
+    ).stdout
     path = re.search(rf"^\s*{re.escape(library)} \(libc6,x86-64.*\) => (\S+)$", cache, re.M)[1]
     path = str(pathlib.Path(path).resolve())
-    for name in (path, path.removeprefix("/usr")):  # /lib is a link to /usr/lib, and dpkg knows one of the names
-        found = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True, check=False)
+    for name in (
+        path,
+        path.removeprefix("/usr"),
+    ):  # /lib is a link to /usr/lib, and dpkg knows one of the names
+        found = subprocess.run(
+            ["dpkg-query", "-S", name], capture_output=True, text=True, check=False
+        )
         if found.returncode == 0:
             return found.stdout.split(":")[0]
     raise AssertionError(f"no package has {path}")
@@ -119,17 +155,23 @@ def _closure(packages: list[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        wanted += re.findall(r"(?:^|, )([a-z0-9.+-]+)", _dpkg("-W", "-f=${Pre-Depends}, ${Depends}", name))
+        wanted += re.findall(
+            r"(?:^|, )([a-z0-9.+-]+)", _dpkg("-W", "-f=${Pre-Depends}, ${Depends}", name)
+        )
     return found
 
 
-@pytest.mark.skipif('VERSION_ID="12"' not in pathlib.Path("/etc/os-release").read_text(encoding="utf-8"),
-                    reason="the image is Debian 12's, and its packages have their names there")
+@pytest.mark.skipif(
+    'VERSION_ID="12"' not in pathlib.Path("/etc/os-release").read_text(encoding="utf-8"),
+    reason="the image is Debian 12's, and its packages have their names there",
+)
 def test_the_image_installs_what_the_programs_load(facts):
     """No library is missing, and none is installed for nothing."""
     needed = set()
     for binary in (facts.gemmd, facts.gemmctl):
-        dump = subprocess.run(["objdump", "-p", binary], capture_output=True, text=True, check=True).stdout
+        dump = subprocess.run(
+            ["objdump", "-p", binary], capture_output=True, text=True, check=True
+        ).stdout
         needed |= set(re.findall(r"NEEDED\s+(\S+)", dump))
     owners = {library: _owner(library) for library in needed}
     listed = _runtime_packages()

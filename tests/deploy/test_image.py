@@ -1,8 +1,9 @@
-"""The image for real, without a container engine: the Dockerfile's CPU stages in a fresh Debian 12, and the daemon in what comes
-out of it, as its user, with no capability and nothing writable but what is mounted.
+"""The image for real, without a container engine.
 
-Takes minutes, root, and the distribution's archive. GEMMD_IMAGE_ROOT names a tree that such a run left, to be tested again;
-GEMMD_IMAGE_KEEP a folder to leave one in.
+The Dockerfile's CPU stages run in a fresh Debian 12, and the daemon in what comes out: as its
+user, with no capability, and nothing writable but what is mounted. Takes minutes, root, and the
+distribution's archive. GEMMD_IMAGE_KEEP names a folder to leave the image's tree in,
+GEMMD_IMAGE_ROOT such a folder, to test it again.
 """
 
 import contextlib
@@ -40,12 +41,20 @@ def image(dockerfile, tmp_path_factory) -> Image:
     work = tmp_path_factory.mktemp("image")
     debian = work / "debian"
     assert shutil.which("debootstrap"), "scripts/packages.sh installs debootstrap"
-    subprocess.run(["debootstrap", "--variant=minbase", "bookworm", str(debian)], check=True, timeout=1800)
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", "bookworm", str(debian)], check=True, timeout=1800
+    )
     binds = {}
     if ccache := _ccache_folder():
         binds["/root/.cache/ccache"] = ccache
-    builder = Builder(dockerfile, make_context(REPOSITORY, work / "context"), work,
-                      {dockerfile.chain("cpu")[0].base: debian}, binds, {"JOBS": os.environ.get("JOBS", "2")})
+    builder = Builder(
+        dockerfile,
+        make_context(REPOSITORY, work / "context"),
+        work,
+        {dockerfile.chain("cpu")[0].base: debian},
+        binds,
+        {"JOBS": os.environ.get("JOBS", "2")},
+    )
     built = builder.build("cpu")
     if keep := os.environ.get("GEMMD_IMAGE_KEEP"):
         subprocess.run(["cp", "-a", str(built.root), keep], check=True)
@@ -54,8 +63,12 @@ def image(dockerfile, tmp_path_factory) -> Image:
 
 def _ccache_folder() -> str:
     """This machine's cache of compiled objects, where there is one: an hour becomes minutes."""
-    done = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 and os.path.isdir(done.stdout.strip()) else ""
+    done = subprocess.run(
+        ["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=False
+    )
+    return (
+        done.stdout.strip() if done.returncode == 0 and os.path.isdir(done.stdout.strip()) else ""
+    )
 
 
 @dataclasses.dataclass
@@ -65,7 +78,13 @@ class Container:
     log: pathlib.Path
 
     def run(self, *argv: str, uid: int = 8470) -> subprocess.CompletedProcess:
-        return subprocess.run(exec_argv(self.pid, uid, list(argv)), capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            exec_argv(self.pid, uid, list(argv)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def stop(self) -> int:
         os.kill(self.pid, signal.SIGTERM)
@@ -84,9 +103,19 @@ def started(spec: Spec, log: pathlib.Path):
     try:
         deadline, pid = time.monotonic() + 60, 0
         while not pid:
-            assert outer.poll() is None and time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            children = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text(encoding="ascii").split()
-            if children and pathlib.Path(f"/proc/{children[0]}/comm").read_text(encoding="ascii") == "gemmd\n":
+            assert outer.poll() is None and time.monotonic() < deadline, log.read_text(
+                encoding="utf-8"
+            )
+            children = (
+                pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+                .read_text(encoding="ascii")
+                .split()
+            )
+            if (
+                children
+                and pathlib.Path(f"/proc/{children[0]}/comm").read_text(encoding="ascii")
+                == "gemmd\n"
+            ):
                 pid = int(children[0])
             time.sleep(0.05)
         yield Container(outer, pid, log)
@@ -100,9 +129,21 @@ RUN_FOLDER = {"/run/gemmd": "uid=8470,gid=8470,mode=750"}
 
 def of_image(dockerfile: Dockerfile, image: Image, **changes) -> Spec:
     uid, _, gid = dockerfile.last("cpu", "USER").value.partition(":")
-    argv = json.loads(dockerfile.last("cpu", "ENTRYPOINT").value) + json.loads(dockerfile.last("cpu", "CMD").value)
-    spec = Spec(root=str(image.root), argv=argv, env=image.env, uid=int(uid), gid=int(gid), read_only=True, confined=True,
-                network=False, workdir=dockerfile.last("cpu", "WORKDIR").value, tmpfs=RUN_FOLDER)
+    argv = json.loads(dockerfile.last("cpu", "ENTRYPOINT").value) + json.loads(
+        dockerfile.last("cpu", "CMD").value
+    )
+    spec = Spec(
+        root=str(image.root),
+        argv=argv,
+        env=image.env,
+        uid=int(uid),
+        gid=int(gid),
+        read_only=True,
+        confined=True,
+        network=False,
+        workdir=dockerfile.last("cpu", "WORKDIR").value,
+        tmpfs=RUN_FOLDER,
+    )
     return dataclasses.replace(spec, **changes)
 
 
@@ -128,8 +169,12 @@ def test_the_image_holds_the_programs_and_no_compiler(image):
         assert not (image.root / "usr/bin" / tool).exists()
     times = {p.stat().st_mtime for p in (image.root / "usr/local/bin").iterdir()}
     assert times == {0.0}  # SOURCE_DATE_EPOCH, which the file leaves at 0
-    sections = subprocess.run(["objdump", "-h", str(image.root / "usr/local/bin/gemmd")], capture_output=True, text=True,
-                              check=True).stdout
+    sections = subprocess.run(
+        ["objdump", "-h", str(image.root / "usr/local/bin/gemmd")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert ".debug_info" not in sections
 
 
@@ -140,13 +185,26 @@ def test_the_daemon_serves_as_its_user_on_a_read_only_root(dockerfile, image, tm
         assert (healthy.returncode, healthy.stdout) == (0, "serving\n"), healthy.stderr
         status = container.status()
         assert status["Uid"].split() == ["8470"] * 4 and status["Gid"].split() == ["8470"] * 4
-        assert status["NoNewPrivs"] == "1" and int(status["CapBnd"], 16) == 0 and int(status["CapEff"], 16) == 0
+        assert (
+            status["NoNewPrivs"] == "1"
+            and int(status["CapBnd"], 16) == 0
+            and int(status["CapEff"], 16) == 0
+        )
         for path in ("/etc/x", "/usr/local/bin/x", "/tmp/x", "/x"):
             refused = container.run("touch", path, uid=0)  # even root's file system is read-only
             assert refused.returncode != 0 and "Read-only file system" in refused.stderr
         save_operands(container)
-        done = container.run("gemmctl", "matmul", "/run/gemmd/A.npy", "/run/gemmd/B.npy", "-o", "/run/gemmd/D.npy", "--verify",
-                             "--server", health[health.index("--server") + 1])
+        done = container.run(
+            "gemmctl",
+            "matmul",
+            "/run/gemmd/A.npy",
+            "/run/gemmd/B.npy",
+            "-o",
+            "/run/gemmd/D.npy",
+            "--verify",
+            "--server",
+            health[health.index("--server") + 1],
+        )
         assert done.returncode == 0, done.stderr
         assert "verify" in done.stdout
         assert container.stop() == 0
@@ -154,21 +212,25 @@ def test_the_daemon_serves_as_its_user_on_a_read_only_root(dockerfile, image, tm
 
 
 def test_the_daemon_does_not_start_where_it_may_not_write_its_socket(dockerfile, image, tmp_path):
-    """What the test above shows is not for nothing: without the folder the read-only root is in the way."""
+    """The test above shows something: without the folder the read-only root is in the way."""
     spec = of_image(dockerfile, image, tmpfs={})
-    done = subprocess.run(container_argv(spec), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        container_argv(spec), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 1
     assert "/run/gemmd/gemmd.sock" in done.stderr
 
 
 @pytest.fixture
 def pod_folders(tmp_path):
-    """What the overlay `cpu` mounts, as Secret volumes with fsGroup have it: root's, and readable by the group."""
+    """What the overlay `cpu` mounts, as Secret volumes with fsGroup are: the group reads."""
     config, secrets = tmp_path / "config", tmp_path / "secrets"
     config.mkdir()
     secrets.mkdir()
     write_secrets(secrets)
-    (config / "gemmd.textproto").write_text(the(overlay("cpu"), "ConfigMap")["data"]["gemmd.textproto"], encoding="utf-8")
+    (config / "gemmd.textproto").write_text(
+        the(overlay("cpu"), "ConfigMap")["data"]["gemmd.textproto"], encoding="utf-8"
+    )
     for file in secrets.iterdir():
         os.chown(file, 0, 8470)
         file.chmod(0o440)
@@ -183,16 +245,34 @@ def of_pod(dockerfile: Dockerfile, image: Image, folders: dict[str, pathlib.Path
     run = mounts.pop("run")
     user = template["securityContext"]
     argv = json.loads(dockerfile.last("cpu", "ENTRYPOINT").value) + container["args"]
-    return of_image(dockerfile, image, argv=argv, uid=user["runAsUser"], gid=user["runAsGroup"], tmpfs={run: RUN_FOLDER[run]},
-                    binds={path: f"{folders[name]}:ro" for name, path in mounts.items()})
+    return of_image(
+        dockerfile,
+        image,
+        argv=argv,
+        uid=user["runAsUser"],
+        gid=user["runAsGroup"],
+        tmpfs={run: RUN_FOLDER[run]},
+        binds={path: f"{folders[name]}:ro" for name, path in mounts.items()},
+    )
 
 
 def probe(container: Container, what: str, port: int) -> str:
-    argv = ["nsenter", "--target", str(container.pid), "--net", sys.executable, str(pathlib.Path(__file__).with_name("probe.py"))]
-    return subprocess.run([*argv, what, str(port)], capture_output=True, text=True, timeout=120, check=True).stdout
+    argv = [
+        "nsenter",
+        "--target",
+        str(container.pid),
+        "--net",
+        sys.executable,
+        str(pathlib.Path(__file__).with_name("probe.py")),
+    ]
+    return subprocess.run(
+        [*argv, what, str(port)], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
 
 
-def test_the_pod_answers_its_probes_and_clients_with_a_token(dockerfile, image, pod_folders, tmp_path):
+def test_the_pod_answers_its_probes_and_clients_with_a_token(
+    dockerfile, image, pod_folders, tmp_path
+):
     (manifest,) = the(overlay("cpu"), "Deployment")["spec"]["template"]["spec"]["containers"]
     ports = {p["name"]: p["containerPort"] for p in manifest["ports"]}
     with started(of_pod(dockerfile, image, pod_folders), tmp_path / "log") as container:
@@ -204,15 +284,29 @@ def test_the_pod_answers_its_probes_and_clients_with_a_token(dockerfile, image, 
         (folder / "token").write_text(TOKEN, encoding="ascii")
         os.chown(folder / "token", 8470, 8470)
         (folder / "token").chmod(0o600)
-        matmul = ["gemmctl", "matmul", "/run/gemmd/A.npy", "/run/gemmd/B.npy", "-o", "/run/gemmd/D.npy", "--verify",
-                  "--server", f"localhost:{ports['grpc']}"]
+        matmul = [
+            "gemmctl",
+            "matmul",
+            "/run/gemmd/A.npy",
+            "/run/gemmd/B.npy",
+            "-o",
+            "/run/gemmd/D.npy",
+            "--verify",
+            "--server",
+            f"localhost:{ports['grpc']}",
+        ]
         tls = ["--tls-ca", "/etc/gemmd-tls/ca.crt"]
         done = container.run(*matmul, *tls, "--token-file", "/run/gemmd/token")
         assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text(encoding="utf-8")
         assert container.run(*matmul, *tls).returncode != 0  # nobody's token
         assert container.run(*matmul).returncode != 0  # plaintext
         # `kubectl exec`: an admin by the daemon's own uid.
-        assert container.run("gemmctl", "sessions", "--server", "unix:/run/gemmd/gemmd.sock").returncode == 0
+        assert (
+            container.run(
+                "gemmctl", "sessions", "--server", "unix:/run/gemmd/gemmd.sock"
+            ).returncode
+            == 0
+        )
         assert container.stop() == 0
 
 
@@ -220,6 +314,8 @@ def test_the_pod_does_not_start_with_a_key_that_it_cannot_read(dockerfile, image
     """fsGroup and defaultMode are what makes the key readable."""
     (pod_folders["tls"] / "tls.key").chmod(0o400)
     spec = of_pod(dockerfile, image, pod_folders)
-    done = subprocess.run(container_argv(spec), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        container_argv(spec), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode in (1, 2)
     assert "tls.key" in done.stderr

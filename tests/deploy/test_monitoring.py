@@ -1,4 +1,4 @@
-"""The rule file and its wrapping are one; the autoscaler's query has an answer for each pod, from a real Prometheus."""
+"""The rule file and its wrapping are one; a real Prometheus answers the autoscaler's query."""
 
 import contextlib
 import json
@@ -23,15 +23,20 @@ RULES = REPOSITORY / "deploy/prometheus/rules.yaml"
 
 def test_the_prometheus_rule_is_the_rule_file():
     """Not the same? scripts/prometheus_rule.sh writes the one from the other."""
-    assert the(overlay("production"), "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    assert the(overlay("production"), "PrometheusRule")["spec"] == yaml.safe_load(
+        RULES.read_text(encoding="utf-8")
+    )
 
 
-@pytest.mark.parametrize("change, sentence", [
-    (("seriesQuery", "gemmd_queued_seconds{}"), "gemmd_queued_seconds"),
-    (("metricsQuery", "sum(gemmd_queue_dept)"), "gemmd_queue_dept"),
-    (("resources", {"overrides": {"pod": {}}}), "which labels"),
-    (("name", {"as": "queued"}), "no rule"),
-])
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (("seriesQuery", "gemmd_queued_seconds{}"), "gemmd_queued_seconds"),
+        (("metricsQuery", "sum(gemmd_queue_dept)"), "gemmd_queue_dept"),
+        (("resources", {"overrides": {"pod": {}}}), "which labels"),
+        (("name", {"as": "queued"}), "no rule"),
+    ],
+)
 def test_a_mistake_in_the_adapters_rule_is_reported(change, sentence, facts):
     key, value = change
     rules = [{**rule, key: value} for rule in adapter_rules()]
@@ -47,18 +52,36 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _prometheus(folder: pathlib.Path, targets: dict[str, str]):
-    """A Prometheus that scrapes as the ServiceMonitor says, but more often; targets: pod -> address."""
+    """Scrapes as the ServiceMonitor says, but more often; targets: pod -> address."""
     (endpoint,) = the(overlay("production"), "ServiceMonitor")["spec"]["endpoints"]
-    static = [{"targets": [address], "labels": {"namespace": "gemmd", "pod": pod}} for pod, address in targets.items()]
-    job = {"job_name": "gemmd", "metrics_path": endpoint["path"], "scrape_interval": "500ms", "scrape_timeout": "500ms",
-           "static_configs": static}
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+    static = [
+        {"targets": [address], "labels": {"namespace": "gemmd", "pod": pod}}
+        for pod, address in targets.items()
+    ]
+    job = {
+        "job_name": "gemmd",
+        "metrics_path": endpoint["path"],
+        "scrape_interval": "500ms",
+        "scrape_timeout": "500ms",
+        "static_configs": static,
+    }
+    (folder / "prometheus.yaml").write_text(
+        yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8"
+    )
     program = shutil.which("prometheus")
     assert program, "scripts/packages.sh installs prometheus"
     port = _free_port()
     with (folder / "log").open("w", encoding="utf-8") as log:
-        server = subprocess.Popen([program, f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder}/data",
-                                   f"--web.listen-address=127.0.0.1:{port}"], stderr=log, stdout=log)
+        server = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stderr=log,
+            stdout=log,
+        )
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -78,10 +101,16 @@ def _ask(address: str, query: str) -> list[dict]:
 def test_the_autoscalers_query_answers_once_for_each_pod(facts, tmp_path):
     (rule,) = adapter_rules()
     query = adapter_query(rule, 'namespace="gemmd",pod=~"gemmd-a|gemmd-b"', "pod")
-    with running(facts.gemmd, SMALL) as one, running(facts.gemmd, SMALL) as other, \
-            _prometheus(tmp_path, {"gemmd-a": one, "gemmd-b": other, "another": one}) as prometheus:
+    with (
+        running(facts.gemmd, SMALL) as one,
+        running(facts.gemmd, SMALL) as other,
+        _prometheus(tmp_path, {"gemmd-a": one, "gemmd-b": other, "another": one}) as prometheus,
+    ):
         deadline = time.monotonic() + 60
         while len(result := _ask(prometheus, query)) < 2 and time.monotonic() < deadline:
             time.sleep(0.2)
     # Two devices each, and one value a pod: nothing is queued.
-    assert {entry["metric"]["pod"]: float(entry["value"][1]) for entry in result} == {"gemmd-a": 0, "gemmd-b": 0}
+    assert {entry["metric"]["pod"]: float(entry["value"][1]) for entry in result} == {
+        "gemmd-a": 0,
+        "gemmd-b": 0,
+    }

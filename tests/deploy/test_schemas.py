@@ -1,4 +1,4 @@
-"""Every object that an overlay renders is one that Kubernetes, cert-manager and the Prometheus operator know."""
+"""Kubernetes, cert-manager and the Prometheus operator know every object of an overlay."""
 
 import copy
 
@@ -16,9 +16,15 @@ def test_every_object_fits_its_schema(name):
     assert [problem for manifest in manifests for problem in schemas.problems(manifest)] == []
 
 
-@pytest.mark.parametrize("path", sorted(KUBERNETES.glob("components/*/example-*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(KUBERNETES.glob("components/*/example-*.yaml")), ids=lambda path: path.name
+)
 def test_examples_fit_their_schema(path):
-    assert [p for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")) for p in schemas.problems(manifest)] == []
+    assert [
+        p
+        for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        for p in schemas.problems(manifest)
+    ] == []
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -33,7 +39,14 @@ def test_every_overlay_is_its_own_namespace_and_whole():
         manifests = overlay(name)
         assert {m["metadata"].get("namespace", "gemmd") for m in manifests} == {"gemmd"}
         kinds = {m["kind"] for m in manifests}
-        assert {"Namespace", "Deployment", "Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"} <= kinds
+        assert {
+            "Namespace",
+            "Deployment",
+            "Service",
+            "ConfigMap",
+            "NetworkPolicy",
+            "PodDisruptionBudget",
+        } <= kinds
 
 
 def _changed(kind, path, value):
@@ -53,25 +66,36 @@ POD = ("spec", "template", "spec")
 CONTAINER = (*POD, "containers", 0)
 
 
-@pytest.mark.parametrize("kind, path, value", [
-    ("Deployment", (*POD, "terminationGraceSeconds"), 3),
-    ("Deployment", (*CONTAINER, "securityContext", "readOnlyRootFileSystem"), True),
-    ("Deployment", (*CONTAINER, "livenessProbe", "grpc", "prot"), 1),
-    ("Deployment", (*CONTAINER, "ports", 0, "containerPort"), "grpc"),
-    ("Deployment", ("spec", "selector"), None),
-    ("NetworkPolicy", ("spec", "ingress", 0, "port"), []),
-    ("HorizontalPodAutoscaler", ("spec", "metrics", 0, "pods", "metric", "names"), "x"),
-    ("PodDisruptionBudget", ("spec", "maxUnavailables"), 1),
-    ("ServiceMonitor", ("spec", "endpoints", 0, "intervall"), "15s"),
-    ("ServiceMonitor", ("spec", "endpoints", 0, "interval"), "15 seconds"),
-    ("ServiceMonitor", ("spec", "selector"), None),
-    ("PrometheusRule", ("spec", "groups"), [{"name": "a", "rules": [{"alert": "A", "expression": "1"}]}]),
-    ("PrometheusRule", ("spec", "groups"), [{"name": "a", "rules": [{"alert": "A", "expr": "1", "for": "5 min"}]}]),
-    ("Certificate", ("spec", "secret"), "x"),
-    ("Certificate", ("spec", "issuerRef"), None),
-    ("Certificate", ("spec", "usages"), ["server-auth"]),
-    ("Issuer", ("spec", "self"), {}),
-])
+@pytest.mark.parametrize(
+    "kind, path, value",
+    [
+        ("Deployment", (*POD, "terminationGraceSeconds"), 3),
+        ("Deployment", (*CONTAINER, "securityContext", "readOnlyRootFileSystem"), True),
+        ("Deployment", (*CONTAINER, "livenessProbe", "grpc", "prot"), 1),
+        ("Deployment", (*CONTAINER, "ports", 0, "containerPort"), "grpc"),
+        ("Deployment", ("spec", "selector"), None),
+        ("NetworkPolicy", ("spec", "ingress", 0, "port"), []),
+        ("HorizontalPodAutoscaler", ("spec", "metrics", 0, "pods", "metric", "names"), "x"),
+        ("PodDisruptionBudget", ("spec", "maxUnavailables"), 1),
+        ("ServiceMonitor", ("spec", "endpoints", 0, "intervall"), "15s"),
+        ("ServiceMonitor", ("spec", "endpoints", 0, "interval"), "15 seconds"),
+        ("ServiceMonitor", ("spec", "selector"), None),
+        (
+            "PrometheusRule",
+            ("spec", "groups"),
+            [{"name": "a", "rules": [{"alert": "A", "expression": "1"}]}],
+        ),
+        (
+            "PrometheusRule",
+            ("spec", "groups"),
+            [{"name": "a", "rules": [{"alert": "A", "expr": "1", "for": "5 min"}]}],
+        ),
+        ("Certificate", ("spec", "secret"), "x"),
+        ("Certificate", ("spec", "issuerRef"), None),
+        ("Certificate", ("spec", "usages"), ["server-auth"]),
+        ("Issuer", ("spec", "self"), {}),
+    ],
+)
 def test_a_mistake_is_found(kind, path, value):
     assert schemas.problems(_changed(kind, path, value))
 
