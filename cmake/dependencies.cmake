@@ -5,6 +5,7 @@ find_package(Protobuf REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(OpenSSL REQUIRED)  # which gRPC uses: hashes of tokens, dates of certificates
 find_package(ZLIB REQUIRED)
 find_library(GEMMD_ISAL_LIBRARY isal REQUIRED)      # CRC32C with carry-less multiply
 find_library(GEMMD_OPENBLAS_LIBRARY NAMES openblas REQUIRED)

@@ -5,6 +5,7 @@
 #ifndef GEMMD_KERNELS_BACKEND_H_
 #define GEMMD_KERNELS_BACKEND_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
 #include "kernels/sensors.h"
@@ -22,11 +24,12 @@
 namespace gemmd::kernels {
 
 struct DeviceInfo {
-  std::string name;               // "cpu:0", "cuda:0": the label `device` everywhere
-  std::string model;              // "Intel(R) Xeon(R) Processor, 2 threads", "NVIDIA H200"
-  std::string architecture;       // "x86_64+avx512", "sm_90"
-  int64_t memory_bytes = 0;       // what buffers may take in all
-  double peak_flops_f32 = 0;      // 0 when unknown
+  std::string name;          // "cpu:0", "cuda:0": the label `device` everywhere
+  std::string model;         // "Intel(R) Xeon(R) Processor, 2 threads", "NVIDIA H200"
+  std::string architecture;  // "x86_64+avx512", "sm_90"
+  int64_t memory_bytes = 0;  // what buffers may take in all
+  // The most that matmuls can do a second, by the dtype of their operand a; 0 when unknown.
+  std::array<double, kDTypes.size()> peak_flops = {};
   double memory_bytes_per_s = 0;  // 0 when unknown
   std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
   std::shared_ptr<const Sensors> sensors;  // shared by copies of this; null when it has none

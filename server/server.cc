@@ -13,8 +13,11 @@
 #endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
+#include "server/engine/exposition.h"
+#include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
+#include "server/service/grpc_log.h"
 #include "server/service/listener.h"
 
 namespace gemmd::server {
@@ -54,7 +57,8 @@ class Server::Impl {
       : config_(config),
         instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
         log_(config.log),
-        metrics_(kVersion) {}
+        metrics_(kVersion),
+        process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())) {}
 
   absl::Status Start() {
     std::vector<std::unique_ptr<kernels::Backend>> backends;
@@ -101,7 +105,9 @@ class Server::Impl {
   }
 
   absl::Status Reload(const Config& next) {
-    if (absl::Status allowed = CheckReload(config_, next); !allowed.ok()) {
+    absl::Status allowed = CheckReload(config_, next);
+    if (allowed.ok()) allowed = Access::Check(next.auth, next.tenants);
+    if (!allowed.ok()) {
       metrics_.ConfigReloads("refused").Increment();
       log_.Warning("reload_refused", {{"message", std::string(allowed.message())}});
       return allowed;
@@ -114,6 +120,7 @@ class Server::Impl {
   }
 
   int WatchDevices() {
+    for (const auto& listener : listeners_) listener->Watch();
     if (state_->NoteFaults()) {
       for (const auto& listener : listeners_) listener->SetServing(true);
     }
@@ -162,7 +169,9 @@ class Server::Impl {
   const std::string instance_id_;
   SystemClock clock_;
   Log log_;
+  GrpcLog grpc_log_{log_};
   Metrics metrics_;
+  std::unique_ptr<SourceRegistration> process_metrics_;
   std::unique_ptr<ServerState> state_;
   LiveCalls live_;
   StreamRegistry streams_;

@@ -170,7 +170,8 @@ int Main(int argc, char** argv) {
   }
   const DeviceInfo& info = (*backend)->info();
   std::printf("%s, %s, modelled peak %.0f GFLOP/s in f32, %d runs each\n", info.model.c_str(),
-              info.architecture.c_str(), info.peak_flops_f32 / 1e9, repeats);
+              info.architecture.c_str(), info.peak_flops[static_cast<size_t>(DType::kF32)] / 1e9,
+              repeats);
   constexpr auto kNone = ScaleGranularity::kNone;
   constexpr auto k1x128 = ScaleGranularity::kBlock1x128;
   constexpr auto k128x128 = ScaleGranularity::kBlock128x128;

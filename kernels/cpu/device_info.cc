@@ -78,7 +78,7 @@ DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_byte
     info.memory_bytes = total / 2;
   }
   const Machine machine = MachineFor(threads);
-  info.peak_flops_f32 = machine.sgemm_flops;
+  info.peak_flops.fill(machine.sgemm_flops);  // every kernel here multiplies in FP32
   info.memory_bytes_per_s = machine.memory_bytes_per_s;
   return info;
 }

@@ -39,6 +39,21 @@ absl::Status CheckDriver(const std::string& name) {
   return absl::OkStatus();
 }
 
+// Multiply-adds of an SM a clock (sm_90): dense tensor cores, and FP32 lanes.
+double MacsPerClock(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 128;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2048;
+    case DType::kE4M3:
+    case DType::kI8:
+      return 4096;
+  }
+  return 0;
+}
+
 double Attribute(cudaDeviceAttr attribute, int ordinal) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, attribute, ordinal) == cudaSuccess) return value;
@@ -103,10 +118,13 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
     info.memory_bytes =
         std::max<int64_t>(0, static_cast<int64_t>(free_bytes) - spared - kReserveBytes);
   }
-  // Clocks are in kHz. 128 FP32 lanes an SM (sm_90), each a multiplication and an addition; the
-  // memory's bus carries two bits a clock and line.
+  // Clocks are in kHz, the highest that the driver names; data sheets' figures are for a lower one.
   const double clock = Attribute(cudaDevAttrClockRate, traits.ordinal) * 1e3;
-  info.peak_flops_f32 = traits.sms * 128 * 2 * clock;
+  for (const DTypeInfo& dtype : kDTypes) {
+    info.peak_flops[static_cast<size_t>(dtype.dtype)] =
+        2.0 * MacsPerClock(dtype.dtype) * traits.sms * clock;
+  }
+  // The memory's bus carries two bits a clock and line.
   info.memory_bytes_per_s = 2 * Attribute(cudaDevAttrMemoryClockRate, traits.ordinal) * 1e3 *
                             Attribute(cudaDevAttrGlobalMemoryBusWidth, traits.ordinal) / 8;
   return info;

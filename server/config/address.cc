@@ -110,10 +110,13 @@ absl::Status CheckTcp(const std::string& path, std::string_view address, HostKin
 
 bool IsUnixPath(std::string_view address) { return address.starts_with(kUnix); }
 
+bool IsUnix(std::string_view address) {
+  return IsUnixPath(address) || address.starts_with(kUnixAbstract);
+}
+
 bool HasFreePort(std::string_view address) {
   const std::optional<HostPort> split = Split(address);
-  return split && !address.starts_with(kUnix) && !address.starts_with(kUnixAbstract) &&
-         split->port.find_first_not_of('0') == std::string::npos;
+  return split && !IsUnix(address) && split->port.find_first_not_of('0') == std::string::npos;
 }
 
 absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path) {
@@ -125,7 +128,8 @@ absl::Status CheckSocketPath(const std::string& path, std::string_view socket_pa
   return CheckUnixName(path, socket_path, "socket path");
 }
 
-absl::Status CheckListenAddress(const std::string& path, std::string_view address) {
+absl::Status CheckListenAddress(const std::string& path, std::string_view address,
+                                bool beyond_loopback) {
   if (address.empty()) {
     return Invalid(path, "none given; give for example 127.0.0.1:8470 or unix:/run/gemmd.sock");
   }
@@ -135,11 +139,12 @@ absl::Status CheckListenAddress(const std::string& path, std::string_view addres
   }
   HostKind kind = HostKind::kWrong;
   if (absl::Status status = CheckTcp(path, address, &kind); !status.ok()) return status;
-  if (kind == HostKind::kLoopback) return absl::OkStatus();
-  return Invalid(path, absl::StrCat(Quoted(address),
-                                    " is not a loopback address, and this version speaks plaintext "
-                                    "only; listen on 127.0.0.1, [::1] or a Unix socket and put a "
-                                    "TLS proxy in front for other machines"));
+  if (kind == HostKind::kLoopback || beyond_loopback) return absl::OkStatus();
+  return Invalid(path,
+                 absl::StrCat(Quoted(address),
+                              " is not a loopback address and would speak plaintext; set tls, or "
+                              "plaintext_beyond_loopback: true if the network keeps others out, or "
+                              "listen on 127.0.0.1, [::1] or a Unix socket"));
 }
 
 absl::Status CheckMetricsAddress(const std::string& path, std::string_view address) {

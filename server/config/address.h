@@ -12,8 +12,9 @@
 namespace gemmd::server {
 
 // "127.0.0.1:8470", "[::1]:8470", "localhost:0", "unix:/path", "unix-abstract:name". A host that is
-// not loopback is refused: this version speaks plaintext.
-absl::Status CheckListenAddress(const std::string& path, std::string_view address);
+// not loopback is refused unless `beyond_loopback`.
+absl::Status CheckListenAddress(const std::string& path, std::string_view address,
+                                bool beyond_loopback);
 
 // host:port or [v6]:port. Any interface: the numbers are no tenant's data, and a scraper on another
 // machine has to reach them.
@@ -24,6 +25,8 @@ absl::Status CheckSocketPath(const std::string& path, std::string_view socket_pa
 
 // True for an address that names a file.
 bool IsUnixPath(std::string_view address);
+// True for an address that names a file or an abstract socket.
+bool IsUnix(std::string_view address);
 // True for a TCP address with port 0, of which there may be several.
 bool HasFreePort(std::string_view address);
 

@@ -111,6 +111,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
     fields.Fail(CheckMetricsAddress("metrics.address", config.metrics_address));
   }
   config.log = ConvertLog(message.log(), fields);
+  config.auth = ConvertAuth(message, config.tenants, config.listeners, fields);
   if (!fields.status().ok()) return fields.status();
   return config;
 }

@@ -29,6 +29,12 @@ std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
                                              absl::Span<const std::string> extra_listeners,
                                              absl::Span<const TenantConfig> tenants,
                                              Fields& fields);
+AuthConfig ConvertAuth(const v1::ServerConfig& message, absl::Span<const TenantConfig> tenants,
+                       absl::Span<const ListenerConfig> listeners, Fields& fields);
+Role ConvertRole(const std::string& path, v1::Role role, Fields& fields);
+// Fails when no tenant has this name.
+void CheckTenant(const std::string& path, const std::string& name,
+                 absl::Span<const TenantConfig> tenants, Fields& fields);
 std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                          absl::Span<const std::string> known_devices,
                                          Fields& fields);

@@ -7,6 +7,9 @@ namespace gemmd::server {
 namespace {
 
 constexpr std::string_view kMaxMessageField = "limits.max_message_bytes";
+constexpr int64_t kMaxQueuedDeviceMs = int64_t{24} * 3600 * 1000;
+// A chunk of the largest message then waits about a quarter of an hour at most.
+constexpr int64_t kMinUploadRate = 65536;
 
 // Everything but max_message_bytes, which is `base`'s.
 Limits Convert(const std::string& path, const v1::LimitsConfig& message, const Limits& base,
@@ -37,6 +40,13 @@ Limits Convert(const std::string& path, const v1::LimitsConfig& message, const L
   limits.max_program_time =
       absl::Milliseconds(fields.Int(at("max_program_ms"), message.max_program_ms(), {1, 3'600'000},
                                     absl::ToInt64Milliseconds(base.max_program_time)));
+  const int64_t queued_ms = fields.IntOrUnset(
+      at("max_queued_device_ms"), message.max_queued_device_ms(), {.max = kMaxQueuedDeviceMs});
+  if (queued_ms != 0) limits.max_queued_device_time = absl::Milliseconds(queued_ms);
+  const int64_t upload_bytes =
+      fields.IntOrUnset(at("max_upload_bytes_per_second"), message.max_upload_bytes_per_second(),
+                        {.min = kMinUploadRate, .max = kMaxConfigBytes});
+  if (upload_bytes != 0) limits.max_upload_bytes_per_second = upload_bytes;
   return limits;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -14,20 +15,15 @@ class ListenerList {
       : tenants_(tenants), fields_(fields) {}
 
   void Add(const std::string& path, const std::string& address_path, ListenerConfig listener) {
-    fields_.Fail(CheckListenAddress(address_path, listener.address));
+    const bool beyond_loopback =
+        listener.tls || listener.plaintext_beyond_loopback || listener.health_only;
+    fields_.Fail(CheckListenAddress(address_path, listener.address, beyond_loopback));
     if (!HasFreePort(listener.address) && !addresses_.insert(listener.address).second) {
       fields_.Fail(address_path, absl::StrCat(Quoted(listener.address),
                                               " is taken by a listener above; give each listener "
                                               "an address of its own"));
     }
-    const bool exists = std::any_of(tenants_.begin(), tenants_.end(), [&](const auto& tenant) {
-      return tenant.name == listener.tenant;
-    });
-    if (!exists) {
-      fields_.Fail(absl::StrCat(path, ".tenant"),
-                   absl::StrCat(Quoted(listener.tenant), " is not one of tenants; add tenants { ",
-                                "name: ", Quoted(listener.tenant), " } or name one that exists"));
-    }
+    CheckTenant(absl::StrCat(path, ".tenant"), listener.tenant, tenants_, fields_);
     listeners_.push_back(std::move(listener));
   }
 
@@ -55,6 +51,77 @@ int UnixMode(const std::string& path, const v1::Listener& listener, Fields& fiel
   return listener.unix_mode() == 0 ? defaults.unix_mode : listener.unix_mode();
 }
 
+TlsConfig ConvertTls(const std::string& path, const v1::Listener& listener, Fields& fields) {
+  const v1::TlsConfig& message = listener.tls();
+  TlsConfig tls{message.certificate_file(), message.key_file(), message.client_ca_file()};
+  if (IsUnix(listener.address())) {
+    fields.Fail(path, absl::StrCat("is set for ", Quoted(listener.address()),
+                                   ", which stays on this host; remove it"));
+  }
+  for (const auto& [field, file] : {std::pair("certificate_file", &tls.certificate_file),
+                                    std::pair("key_file", &tls.key_file)}) {
+    if (file->empty()) {
+      fields.Fail(absl::StrCat(path, ".", field), "none given; give the path of a PEM file");
+    }
+  }
+  tls.watch =
+      absl::Milliseconds(fields.Int(absl::StrCat(path, ".watch_ms"), message.watch_ms(),
+                                    {1000, 3'600'000}, absl::ToInt64Milliseconds(tls.watch)));
+  return tls;
+}
+
+Credentials ConvertCredentials(const std::string& path, const v1::Listener& listener,
+                               Fields& fields) {
+  Credentials credentials;
+  for (const int asked : listener.credentials()) {
+    switch (asked) {
+      case v1::CREDENTIAL_CERTIFICATE:
+        credentials.certificate = true;
+        if (listener.tls().client_ca_file().empty()) {
+          fields.Fail(path,
+                      "has CREDENTIAL_CERTIFICATE, but tls.client_ca_file is not set; set it");
+        }
+        break;
+      case v1::CREDENTIAL_TOKEN:
+        credentials.token = true;
+        break;
+      case v1::CREDENTIAL_UNIX_PEER:
+        credentials.unix_peer = true;
+        if (!IsUnix(listener.address())) {
+          fields.Fail(path,
+                      absl::StrCat("has CREDENTIAL_UNIX_PEER, but ", Quoted(listener.address()),
+                                   " is not a Unix socket; remove it"));
+        }
+        break;
+      default:
+        fields.Fail(path, absl::StrCat(asked, " is not a credential; give CREDENTIAL_CERTIFICATE, ",
+                                       "CREDENTIAL_TOKEN or CREDENTIAL_UNIX_PEER"));
+    }
+  }
+  return credentials;
+}
+
+ListenerConfig ConvertListener(const std::string& path, const v1::Listener& listener,
+                               Fields& fields) {
+  const auto at = [&](const char* field) { return absl::StrCat(path, ".", field); };
+  ListenerConfig config{.address = listener.address()};
+  if (!listener.tenant().empty()) config.tenant = listener.tenant();
+  config.unix_mode = UnixMode(at("unix_mode"), listener, fields);
+  if (listener.has_tls()) config.tls = ConvertTls(at("tls"), listener, fields);
+  config.credentials = ConvertCredentials(at("credentials"), listener, fields);
+  config.role = ConvertRole(at("role"), listener.role(), fields);
+  config.plaintext_beyond_loopback = listener.plaintext_beyond_loopback();
+  config.health_only = listener.health_only();
+  if (config.tls && config.plaintext_beyond_loopback) {
+    fields.Fail(at("plaintext_beyond_loopback"), "is set beside tls; remove one of them");
+  }
+  if (config.health_only && (config.tls || config.credentials.any())) {
+    fields.Fail(at("health_only"),
+                "is set beside tls or credentials, which it has no use for; remove them");
+  }
+  return config;
+}
+
 }  // namespace
 
 std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
@@ -62,24 +129,23 @@ std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
                                              absl::Span<const TenantConfig> tenants,
                                              Fields& fields) {
   ListenerList list(tenants, fields);
-  const ListenerConfig defaults;
   for (int i = 0; i < message.listeners_size(); ++i) {
-    const v1::Listener& listener = message.listeners(i);
     const std::string path = absl::StrCat("listeners[", i, "]");
-    const std::string& tenant = listener.tenant().empty() ? defaults.tenant : listener.tenant();
-    list.Add(
-        path, absl::StrCat(path, ".address"),
-        {listener.address(), tenant, UnixMode(absl::StrCat(path, ".unix_mode"), listener, fields)});
+    list.Add(path, absl::StrCat(path, ".address"),
+             ConvertListener(path, message.listeners(i), fields));
   }
   for (size_t i = 0; i < extra_listeners.size(); ++i) {
     const std::string path = absl::StrCat("--listen[", i, "]");
     list.Add(path, path, {.address = extra_listeners[i]});
   }
   std::vector<ListenerConfig> listeners = list.Take();
-  if (listeners.empty()) {
+  const bool serves =
+      std::any_of(listeners.begin(), listeners.end(),
+                  [](const ListenerConfig& listener) { return !listener.health_only; });
+  if (!serves) {
     fields.Fail("listeners",
-                "none given, at least 1 is needed; add listeners { address: \"127.0.0.1:8470\" } "
-                "or start with --listen 127.0.0.1:8470");
+                "none given that serves more than health, at least 1 is needed; add listeners { "
+                "address: \"127.0.0.1:8470\" } or start with --listen 127.0.0.1:8470");
   }
   return listeners;
 }

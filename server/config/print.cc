@@ -18,14 +18,62 @@ void Fill(const Limits& limits, v1::LimitsConfig* message) {
   message->set_window_bytes(limits.window_bytes);
   message->set_idempotency_entries(limits.idempotency_entries);
   message->set_max_program_ms(absl::ToInt64Milliseconds(limits.max_program_time));
+  if (limits.max_queued_device_time != absl::InfiniteDuration()) {
+    message->set_max_queued_device_ms(absl::ToInt64Milliseconds(limits.max_queued_device_time));
+  }
+  message->set_max_upload_bytes_per_second(limits.max_upload_bytes_per_second);
+}
+
+v1::Role ToProto(Role role) {
+  switch (role) {
+    case Role::kUser:
+      return v1::ROLE_USER;
+    case Role::kObserver:
+      return v1::ROLE_OBSERVER;
+    case Role::kAdmin:
+      return v1::ROLE_ADMIN;
+  }
+  return v1::ROLE_USER;
+}
+
+void Fill(const ListenerConfig& listener, v1::Listener* message) {
+  message->set_address(listener.address);
+  message->set_tenant(listener.tenant);
+  if (listener.address.starts_with("unix:")) message->set_unix_mode(listener.unix_mode);
+  if (listener.tls) {
+    v1::TlsConfig* tls = message->mutable_tls();
+    tls->set_certificate_file(listener.tls->certificate_file);
+    tls->set_key_file(listener.tls->key_file);
+    tls->set_client_ca_file(listener.tls->client_ca_file);
+    tls->set_watch_ms(absl::ToInt64Milliseconds(listener.tls->watch));
+  }
+  if (listener.credentials.certificate) message->add_credentials(v1::CREDENTIAL_CERTIFICATE);
+  if (listener.credentials.token) message->add_credentials(v1::CREDENTIAL_TOKEN);
+  if (listener.credentials.unix_peer) message->add_credentials(v1::CREDENTIAL_UNIX_PEER);
+  message->set_role(ToProto(listener.role));
+  message->set_plaintext_beyond_loopback(listener.plaintext_beyond_loopback);
+  message->set_health_only(listener.health_only);
+}
+
+void Fill(const AuthConfig& auth, v1::AuthConfig* message) {
+  message->set_token_file(auth.token_file);
+  for (const PrincipalConfig& rule : auth.certificates) {
+    v1::CertificatePrincipal* out = message->add_certificates();
+    out->set_name(rule.name);
+    out->set_tenant(rule.tenant);
+    out->set_role(ToProto(rule.role));
+  }
+  for (const PrincipalConfig& rule : auth.unix_peers) {
+    v1::UnixPrincipal* out = message->add_unix_peers();
+    out->set_uid(rule.uid);
+    out->set_tenant(rule.tenant);
+    out->set_role(ToProto(rule.role));
+  }
 }
 
 void FillLists(const Config& config, v1::ServerConfig* message) {
   for (const ListenerConfig& listener : config.listeners) {
-    v1::Listener* out = message->add_listeners();
-    out->set_address(listener.address);
-    out->set_tenant(listener.tenant);
-    if (listener.address.starts_with("unix:")) out->set_unix_mode(listener.unix_mode);
+    Fill(listener, message->add_listeners());
   }
   for (const DeviceConfig& device : config.devices) {
     v1::DeviceConfig* out = message->add_devices();
@@ -88,6 +136,7 @@ std::string PrintConfig(const Config& config) {
   v1::ServerConfig message;
   FillLists(config, &message);
   FillSettings(config, &message);
+  Fill(config.auth, message.mutable_auth());
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);
   return text;

@@ -18,6 +18,15 @@ bool IsName(std::string_view name) {
 
 }  // namespace
 
+void CheckTenant(const std::string& path, const std::string& name,
+                 absl::Span<const TenantConfig> tenants, Fields& fields) {
+  const bool exists = std::any_of(tenants.begin(), tenants.end(),
+                                  [&](const auto& tenant) { return tenant.name == name; });
+  if (exists) return;
+  fields.Fail(path, absl::StrCat(Quoted(name), " is not one of tenants; add tenants { name: ",
+                                 Quoted(name), " } or name one that exists"));
+}
+
 std::vector<TenantConfig> ConvertTenants(const v1::ServerConfig& message, const Limits& top,
                                          Fields& fields) {
   std::vector<TenantConfig> tenants;

@@ -6,6 +6,7 @@
 #define GEMMD_SERVER_ENGINE_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Limits {
   int64_t window_bytes = 32 << 20;
   int idempotency_entries = 256;
   absl::Duration max_program_time = absl::Minutes(1);  // of the device, by the cost model
+  absl::Duration max_queued_device_time = absl::InfiniteDuration();
+  int64_t max_upload_bytes_per_second = 0;  // 0: no bound
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -37,11 +40,53 @@ struct TenantConfig {
   friend bool operator==(const TenantConfig&, const TenantConfig&) = default;
 };
 
+// What a caller may do: a user works in its tenant, an observer looks at every tenant and changes
+// nothing, an admin may do everything. service/rpc_roles.cc says which RPC is for whom.
+enum class Role { kUser, kObserver, kAdmin };
+
+struct TlsConfig {
+  std::string certificate_file;  // PEM, as the other two
+  std::string key_file;
+  std::string client_ca_file;  // empty: no client certificate is asked for
+  absl::Duration watch = absl::Seconds(1);
+  friend bool operator==(const TlsConfig&, const TlsConfig&) = default;
+};
+
+// What a caller can show at a listener; all false: nothing is asked for.
+struct Credentials {
+  bool certificate = false;
+  bool token = false;
+  bool unix_peer = false;
+  bool any() const { return certificate || token || unix_peer; }
+  friend bool operator==(const Credentials&, const Credentials&) = default;
+};
+
 struct ListenerConfig {
   std::string address;  // as gRPC takes it: "127.0.0.1:8470", "unix:/path", "unix-abstract:name"
-  std::string tenant = "default";
+  std::string tenant = "default";  // with `role`: of callers whom no credential names
   int unix_mode = 0660;
+  std::optional<TlsConfig> tls;
+  Credentials credentials;
+  Role role = Role::kUser;
+  bool plaintext_beyond_loopback = false;
+  bool health_only = false;
   friend bool operator==(const ListenerConfig&, const ListenerConfig&) = default;
+};
+
+// Who a credential stands for.
+struct PrincipalConfig {
+  std::string name;  // of a certificate; empty for a uid
+  int64_t uid = 0;
+  std::string tenant = "default";
+  Role role = Role::kUser;
+  friend bool operator==(const PrincipalConfig&, const PrincipalConfig&) = default;
+};
+
+struct AuthConfig {
+  std::string token_file;  // empty: no tokens
+  std::vector<PrincipalConfig> certificates;
+  std::vector<PrincipalConfig> unix_peers;
+  friend bool operator==(const AuthConfig&, const AuthConfig&) = default;
 };
 
 struct DeviceConfig {
@@ -101,6 +146,7 @@ struct Config {
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;
+  AuthConfig auth;
 };
 
 }  // namespace gemmd::server

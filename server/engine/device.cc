@@ -19,8 +19,16 @@ Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig&
       lane_(*backend_, config, clock, metrics, timeline) {
   serving_gauge_.Set(1);
   fenced_gauge_.Set(0);
+  prometheus::Gauge& enabled = metrics.Kernels(name(), "enabled");
+  prometheus::Gauge& disabled = metrics.Kernels(name(), "disabled");
+  prometheus::Gauge& quarantined = metrics.Kernels(name(), "quarantined");
   for (const kernels::KernelInfo& kernel : backend_->kernels()) {
-    if (kernel.quarantined) metrics.KernelQuarantined(name(), kernel.name).Set(1);
+    if (kernel.quarantined) {
+      quarantined.Increment();
+      metrics.KernelQuarantined(name(), kernel.name).Set(1);
+    } else {
+      (kernel.why_off.empty() ? enabled : disabled).Increment();
+    }
   }
 }
 

@@ -50,6 +50,7 @@ struct Job {
   std::vector<BufferLease> leases;  // what `bindings` points into
   SessionUse use;                   // keeps the session's end waiting
   Charge charge;                    // of the tenant's queued programs
+  Charge time_charge;               // of the tenant's queued device time
   Tenant* tenant = nullptr;
   uint64_t session_key = 0;  // dense, never reused; what fairness within a tenant is counted by
   Priority priority = Priority::kNormal;

@@ -157,6 +157,7 @@ void Lane::Answer(Job& job, JobResult result) {
   Job::Done done = std::move(job.done);
   job.leases.clear();
   job.charge.Release();
+  job.time_charge.Release();
   std::move(done)(std::move(result));
   job.use = SessionUse();
   metrics_.Answered();

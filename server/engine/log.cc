@@ -112,9 +112,13 @@ Log::Log(const LogConfig& config, Sink sink)
       sink_(std::move(sink)) {}
 
 void Log::Configure(const LogConfig& config) {
-  level_.store(config.level, std::memory_order_relaxed);
   format_.store(config.format, std::memory_order_relaxed);
-  sample_calls_.store(config.sample_calls, std::memory_order_relaxed);
+  Set(config.level, config.sample_calls);
+}
+
+void Log::Set(LogLevel level, int sample_calls) {
+  level_.store(level, std::memory_order_relaxed);
+  sample_calls_.store(sample_calls, std::memory_order_relaxed);
 }
 
 bool Log::SampleCall() {

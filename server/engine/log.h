@@ -11,7 +11,6 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "server/engine/config.h"
 
 namespace gemmd::server {
@@ -44,20 +44,25 @@ class Log {
   using Sink = absl::AnyInvocable<void(std::string_view line)>;
   explicit Log(const LogConfig& config, Sink sink = nullptr);
 
-  void Configure(const LogConfig& config);  // at run time: SIGHUP
+  // At run time: a reload's, and an admin's.
+  void Configure(const LogConfig& config);
+  void Set(LogLevel level, int sample_calls);
+  LogLevel level() const { return level_.load(std::memory_order_relaxed); }
+  int sample_calls() const { return sample_calls_.load(std::memory_order_relaxed); }
   bool enabled(LogLevel level) const { return level >= level_.load(std::memory_order_relaxed); }
   // True for the calls that sampling picks: one in LogConfig::sample_calls.
   bool SampleCall();
 
-  using Fields = std::initializer_list<LogField>;
+  // A braced list of {key, value}, or a vector of them.
+  using Fields = absl::Span<const LogField>;
   void Debug(std::string_view event, Fields fields) { Write(LogLevel::kDebug, event, fields); }
   void Info(std::string_view event, Fields fields) { Write(LogLevel::kInfo, event, fields); }
   void Warning(std::string_view event, Fields fields) { Write(LogLevel::kWarning, event, fields); }
   void Error(std::string_view event, Fields fields) { Write(LogLevel::kError, event, fields); }
 
- private:
   void Write(LogLevel level, std::string_view event, Fields fields);
 
+ private:
   std::atomic<LogLevel> level_;
   std::atomic<LogFormat> format_;
   std::atomic<int> sample_calls_;

@@ -1,6 +1,7 @@
 #include "server/engine/metrics.h"
 
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "prometheus/counter.h"
@@ -9,7 +10,8 @@
 #include "prometheus/histogram.h"
 #include "prometheus/labels.h"
 #include "prometheus/registry.h"
-#include "prometheus/text_serializer.h"
+#include "server/engine/exposition.h"
+#include "server/engine/reason.h"
 
 namespace gemmd::server {
 namespace {
@@ -87,8 +89,8 @@ prometheus::Family<Histogram>& NewHistograms(Registry& registry, const char* nam
 
 struct Metrics::Families {
   // Shared with MetricsServer, whose scrapes hold it while they read.
-  std::shared_ptr<Registry> registry = std::make_shared<Registry>();
-  Registry& r = *registry;
+  std::shared_ptr<Exposition> exposition = std::make_shared<Exposition>();
+  Registry& r = exposition->registry();
 
   Gauges build_info{NewGauges(r, "gemmd_build_info", "1, with the version as a label.")};
   Counters requests{
@@ -115,7 +117,8 @@ struct Metrics::Families {
       NewGauges(r, "gemmd_queued_device_seconds",
                 "Estimated device seconds of the work waiting: scale out when it stays high.")};
   Counters rejected{
-      NewCounters(r, "gemmd_rejected_total", "Programs refused before they ran, by reason.")};
+      NewCounters(r, "gemmd_rejected_total",
+                  "Calls and programs refused for limits, deadlines and drains, by reason.")};
   Gauges sessions{NewGauges(r, "gemmd_sessions", "Sessions open.")};
   Counters sessions_ended{
       NewCounters(r, "gemmd_sessions_ended_total", "Sessions ended, by cause.")};
@@ -136,12 +139,13 @@ struct Metrics::Families {
                                        "Ops that ran on a fallback kernel, by reason.")};
   Gauges kernel_quarantined{NewGauges(r, "gemmd_kernel_quarantined",
                                       "1 for a kernel that failed its self-test and is not used.")};
+  Gauges kernels{NewGauges(r, "gemmd_kernels", "Kernels of a device, by what they may do.")};
   Gauges device_state{
       NewGauges(r, "gemmd_device_state", "1 for the state a device is in, 0 for the others.")};
   Counters config_reloads{
       NewCounters(r, "gemmd_config_reloads_total", "Reloads of the config file, by result.")};
-  Counters auth_refusals{NewCounters(r, "gemmd_auth_refusals_total",
-                                     "Calls refused for who made them, by reason.")};
+  Counters auth_refusals{
+      NewCounters(r, "gemmd_auth_refusals_total", "Calls refused for who made them, by reason.")};
   Gauges tokens{NewGauges(r, "gemmd_tokens", "Tokens in the token file.")};
   Counters token_file_loads{
       NewCounters(r, "gemmd_token_file_loads_total", "Loads of the token file, by result.")};
@@ -149,6 +153,9 @@ struct Metrics::Families {
                                       "When a listener's certificate expires, in Unix time.")};
   Counters tenant_device_seconds{NewCounters(r, "gemmd_tenant_device_seconds_total",
                                              "Seconds of device time used, by tenant.")};
+  Counters tenant_rejected{NewCounters(r, "gemmd_tenant_rejected_total",
+                                       "Calls and programs refused, by tenant and reason.")};
+  Gauges draining{NewGauges(r, "gemmd_draining", "1 from the signal that begins a drain.")};
 };
 
 Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families>()) {
@@ -159,9 +166,18 @@ Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families
   Programs();
   ChecksumFailures();
   PlanRuns();
-  for (const char* cause : {"closed", "expired", "cut", "drained"}) SessionsEnded(cause);
+  for (const char* cause : {"closed", "expired", "cut", "drained", "evicted"}) SessionsEnded(cause);
   for (const char* result : {"ok", "invalid", "refused"}) ConfigReloads(result);
   for (const char* dir : {"in", "out"}) TransferSeconds(dir);
+  Draining();
+  KernelFallback("no_better_kernel");
+  for (std::string_view reason :
+       {reason::kSessionLimit, reason::kBufferLimit, reason::kBufferBytesLimit, reason::kPlanLimit,
+        reason::kStreamLimit, reason::kQueueLimit, reason::kOpsLimit, reason::kProgramLimit,
+        reason::kInlineLimit, reason::kWindow, reason::kDeviceMemory, reason::kDeadline,
+        reason::kDraining, reason::kDeviceFenced, reason::kQueuedTimeLimit}) {
+    Rejected(reason);
+  }
 }
 
 Metrics::~Metrics() = default;
@@ -240,6 +256,9 @@ Counter& Metrics::KernelFallback(std::string_view reason) {
 Gauge& Metrics::KernelQuarantined(std::string_view device, std::string_view kernel) {
   return families_->kernel_quarantined.Get({{"device", Str(device)}, {"kernel", Str(kernel)}});
 }
+Gauge& Metrics::Kernels(std::string_view device, std::string_view state) {
+  return families_->kernels.Get({{"device", Str(device)}, {"state", Str(state)}});
+}
 Gauge& Metrics::DeviceState(std::string_view device, std::string_view state) {
   return families_->device_state.Get({{"device", Str(device)}, {"state", Str(state)}});
 }
@@ -260,10 +279,18 @@ Counter& Metrics::TenantDeviceSeconds(std::string_view tenant) {
   return families_->tenant_device_seconds.Get({{"tenant", Str(tenant)}});
 }
 
-std::shared_ptr<Registry> Metrics::registry() const { return families_->registry; }
-
-std::string Metrics::Text() const {
-  return prometheus::TextSerializer().Serialize(families_->registry->Collect());
+Counter& Metrics::TenantRejected(std::string_view tenant, std::string_view reason) {
+  return families_->tenant_rejected.Get({{"tenant", Str(tenant)}, {"reason", Str(reason)}});
 }
+Gauge& Metrics::Draining() { return families_->draining.Get({}); }
+
+std::unique_ptr<SourceRegistration> Metrics::Register(
+    std::unique_ptr<const prometheus::Collectable> source) {
+  return std::make_unique<SourceRegistration>(families_->exposition, std::move(source));
+}
+
+std::shared_ptr<const Exposition> Metrics::exposition() const { return families_->exposition; }
+
+std::string Metrics::Text() const { return families_->exposition->Text(); }
 
 }  // namespace gemmd::server

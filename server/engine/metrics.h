@@ -1,7 +1,8 @@
-// Every metric gemmd exports, by name, in one place. Label values come from bounded sets of ours
-// (devices, kernels, codes, methods, reasons), never from a client: the number of series does not
-// grow with traffic. Should a label slip that rule, a family stops at 10000 series and counts the
-// rest under "other".
+// Every metric that gemmd counts, by name, in one place; those that it reads when somebody asks are
+// in process_metrics.h, device_metrics.h and tenant_metrics.h, and docs/metrics.md has all of them.
+// Label values come from bounded sets of ours (devices, kernels, codes, methods, reasons, the
+// config's tenants), never from a client: the number of series does not grow with traffic. Should a
+// label slip that rule, a family stops at 10000 series and counts the rest under "other".
 //
 // Families hand out references that stay valid for the registry's life; hot paths keep them (a
 // labelled look-up costs about 100 ns, an update 5-15 ns).
@@ -16,13 +17,16 @@
 #include "absl/status/statusor.h"
 
 namespace prometheus {
-class Registry;
+class Collectable;
 class Counter;
 class Gauge;
 class Histogram;
 }  // namespace prometheus
 
 namespace gemmd::server {
+
+class Exposition;
+class SourceRegistration;
 
 class Metrics {
  public:
@@ -48,7 +52,7 @@ class Metrics {
   prometheus::Gauge& QueuedDeviceSeconds(std::string_view device);  // the autoscaling signal
   prometheus::Counter& Rejected(std::string_view reason);           // gemmd_rejected_total
   prometheus::Gauge& Sessions();                                    // gemmd_sessions
-  prometheus::Counter& SessionsEnded(std::string_view cause);       // closed, expired, cut, drained
+  prometheus::Counter& SessionsEnded(std::string_view cause);       // closed, expired, cut, ...
   prometheus::Gauge& Buffers(std::string_view device);              // gemmd_buffers
   prometheus::Gauge& BufferBytes(std::string_view device,
                                  std::string_view kind);  // kind: device, host_shared
@@ -64,18 +68,26 @@ class Metrics {
   prometheus::Counter& PlanRuns();
   prometheus::Counter& KernelFallback(std::string_view reason);
   prometheus::Gauge& KernelQuarantined(std::string_view device, std::string_view kernel);
+  // gemmd_kernels; state: enabled, disabled, quarantined
+  prometheus::Gauge& Kernels(std::string_view device, std::string_view state);
   prometheus::Gauge& DeviceState(std::string_view device,
-                                 std::string_view state);       // 1 for the current state
-  prometheus::Counter& ConfigReloads(std::string_view result);  // ok, invalid, refused
-  prometheus::Counter& AuthRefusals(std::string_view reason);   // gemmd_auth_refusals_total
-  prometheus::Gauge& Tokens();                                  // gemmd_tokens: in the token file
+                                 std::string_view state);        // 1 for the current state
+  prometheus::Counter& ConfigReloads(std::string_view result);   // ok, invalid, refused
+  prometheus::Counter& AuthRefusals(std::string_view reason);    // gemmd_auth_refusals_total
+  prometheus::Gauge& Tokens();                                   // gemmd_tokens: in the token file
   prometheus::Counter& TokenFileLoads(std::string_view result);  // ok, invalid
   // gemmd_certificate_expiry_timestamp_seconds, by a listener's address in the config
   prometheus::Gauge& CertificateExpiry(std::string_view listener);
   prometheus::Counter& TenantDeviceSeconds(
       std::string_view tenant);  // gemmd_tenant_device_seconds_total
+  // gemmd_tenant_rejected_total
+  prometheus::Counter& TenantRejected(std::string_view tenant, std::string_view reason);
+  prometheus::Gauge& Draining();  // gemmd_draining
 
-  std::shared_ptr<prometheus::Registry> registry() const;
+  // `source` is read at each scrape, until the result is destroyed.
+  std::unique_ptr<SourceRegistration> Register(
+      std::unique_ptr<const prometheus::Collectable> source);
+  std::shared_ptr<const Exposition> exposition() const;
   // The text exposition, as a scrape would get it.
   std::string Text() const;
 

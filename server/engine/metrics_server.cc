@@ -17,8 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "prometheus/registry.h"
-#include "prometheus/text_serializer.h"
+#include "server/engine/exposition.h"
 #include "server/engine/metrics.h"
 #include "server/engine/share.h"
 
@@ -66,7 +65,7 @@ void Write(int peer, int stop, std::string_view data, absl::Time deadline) {
   }
 }
 
-std::string Answer(std::string_view line, prometheus::Registry& registry) {
+std::string Answer(std::string_view line, const Exposition& exposition) {
   const auto reply = [](const char* status, const std::string& body) {
     return absl::StrCat("HTTP/1.1 ", status,
                         "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n",
@@ -76,7 +75,7 @@ std::string Answer(std::string_view line, prometheus::Registry& registry) {
   line.remove_prefix(4);
   const std::string_view path = line.substr(0, line.find_first_of(" ?"));
   if (path != "/metrics") return reply("404 Not Found", "metrics are at /metrics\n");
-  return reply("200 OK", prometheus::TextSerializer().Serialize(registry.Collect()));
+  return reply("200 OK", exposition.Text());
 }
 
 struct Bound {
@@ -134,11 +133,11 @@ struct MetricsServer::Impl {
       }
       const absl::Time deadline = absl::Now() + kPatience;
       const std::string line = ReadRequest(peer.get(), stop.get(), deadline);
-      if (!line.empty()) Write(peer.get(), stop.get(), Answer(line, *registry), deadline);
+      if (!line.empty()) Write(peer.get(), stop.get(), Answer(line, *exposition), deadline);
     }
   }
 
-  std::shared_ptr<prometheus::Registry> registry;  // shared with Metrics: it may go first
+  std::shared_ptr<const Exposition> exposition;  // shared with Metrics: it may go first
   Bound listener;
   UniqueFd stop;  // an eventfd: readable from the moment the threads must end
   std::vector<std::thread> threads;
@@ -163,7 +162,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   }
   auto server = std::unique_ptr<MetricsServer>(new MetricsServer);
   Impl& impl = *server->impl_;
-  impl.registry = metrics.registry();
+  impl.exposition = metrics.exposition();
   impl.listener = *std::move(bound);
   impl.stop = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!impl.stop.valid()) return absl::ErrnoToStatus(errno, "metrics.address: eventfd");

@@ -39,6 +39,14 @@ inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kDeviceFenced = "DEVICE_FENCED";
 inline constexpr std::string_view kNoKernel = "NO_KERNEL";
 inline constexpr std::string_view kNotShared = "NOT_SHARED";
+inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";
+inline constexpr std::string_view kBadToken = "BAD_TOKEN";
+inline constexpr std::string_view kExpiredToken = "EXPIRED_TOKEN";
+inline constexpr std::string_view kUnknownCertificate = "UNKNOWN_CERTIFICATE";
+inline constexpr std::string_view kUnknownPeer = "UNKNOWN_PEER";
+inline constexpr std::string_view kRole = "ROLE";
+inline constexpr std::string_view kTraceLimit = "TRACE_LIMIT";
+inline constexpr std::string_view kQueuedTimeLimit = "QUEUED_TIME_LIMIT";
 inline constexpr std::string_view kInvalid = "INVALID";
 }  // namespace reason
 

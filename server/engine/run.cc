@@ -209,8 +209,10 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   };
 
   absl::StatusOr<Charge> charge = session.tenant().TakeProgram();
-  if (!charge.ok()) {
-    outcome->result.status = charge.status();
+  absl::StatusOr<Charge> time_charge =
+      session.tenant().TakeDeviceTime(absl::Seconds(request.program->estimated_seconds()));
+  if (!charge.ok() || !time_charge.ok()) {
+    outcome->result.status = charge.ok() ? time_charge.status() : charge.status();
     finish(std::move(outcome));
     return {};
   }
@@ -233,6 +235,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->tenant = &session.tenant();
   job->session_key = session.key();
   job->charge = *std::move(charge);
+  job->time_charge = *std::move(time_charge);
   job->priority = request.priority;
   job->deadline = request.deadline;
   job->chain = std::move(request.chain);

@@ -4,7 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "server/engine/device_metrics.h"
+#include "server/engine/exposition.h"
 #include "server/engine/reason.h"
+#include "server/engine/tenant_metrics.h"
 #include "server/engine/text.h"
 
 namespace gemmd::server {
@@ -20,11 +25,22 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
     const Clock& clock, Log& log, Metrics& metrics, std::string instance_id) {
   std::unique_ptr<ServerState> state(
       new ServerState(config, std::move(backends), clock, log, metrics, std::move(instance_id)));
+  auto access = Access::Create(config.auth, state->tenants_, clock, log, metrics);
+  if (!access.ok()) return access.status();
+  state->access_ = *std::move(access);
   if (!config.share.disabled) {
     auto share = ShareSocket::Start(config.share, clock, log);
     if (!share.ok()) return share.status();
     state->share_ = *std::move(share);
   }
+  state->reaper_ = std::thread([state = state.get()] {
+    while (!state->stop_.WaitForNotificationWithTimeout(kReapEvery)) {
+      state->access_->Poll();
+      // A drain cuts Hold streams, and what their sessions queued is still to be answered: nothing
+      // expires any more.
+      if (!state->draining()) state->sessions_->Reap();
+    }
+  });
   return state;
 }
 
@@ -36,7 +52,8 @@ ServerState::ServerState(const Config& config,
       metrics_(metrics),
       instance_id_(std::move(instance_id)),
       start_time_(clock.Now()),
-      tenants_(config.tenants) {
+      tenants_(config.tenants),
+      audit_(clock, log) {
   for (auto& backend : backends) {
     devices_.push_back(
         std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics, timeline_));
@@ -55,18 +72,16 @@ ServerState::ServerState(const Config& config,
             reason::kSessionGone);
         for (const auto& device : devices_) device->lane().CancelSession(session.key(), status);
       });
-  reaper_ = std::thread([this] {
-    while (!stop_.WaitForNotificationWithTimeout(kReapEvery)) {
-      // A drain cuts Hold streams, and what their sessions queued is still to be answered: nothing
-      // expires any more.
-      if (!draining()) sessions_->Reap();
-    }
-  });
+  std::vector<const kernels::DeviceInfo*> infos;
+  for (const auto& device : devices_) infos.push_back(&device->backend().info());
+  sources_.push_back(metrics.Register(std::make_unique<DeviceMetrics>(std::move(infos))));
+  sources_.push_back(metrics.Register(std::make_unique<TenantMetrics>(tenants_)));
 }
 
 ServerState::~ServerState() {
+  sources_.clear();
   stop_.Notify();
-  reaper_.join();
+  if (reaper_.joinable()) reaper_.join();  // not there if Create failed
   sessions_->EndAll(EndCause::kDrained);
   published_.Clear();
   // Programs under way hold sessions and buffers: they end while the store and the devices are
@@ -105,6 +120,21 @@ int ServerState::serving_devices() const {
                                         [](const auto& device) { return !device->fenced(); }));
 }
 
+void ServerState::set_draining() {
+  draining_.store(true, std::memory_order_release);
+  metrics_.Draining().Set(1);
+}
+
+void ServerState::CountRejection(const Tenant& tenant, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsDeadlineExceeded(status) &&
+      !absl::IsUnavailable(status)) {
+    return;
+  }
+  const std::string reason = ReasonOf(status);
+  metrics_.Rejected(reason).Increment();
+  metrics_.TenantRejected(tenant.name(), reason).Increment();
+}
+
 absl::Status ServerState::CheckOpen() const {
   if (!refusing_.load(std::memory_order_acquire)) return absl::OkStatus();
   return WithReason(absl::UnavailableError("the server is draining; go to another"),
@@ -113,6 +143,7 @@ absl::Status ServerState::CheckOpen() const {
 
 void ServerState::Reconfigure(const Config& config) {
   tenants_.Reconfigure(config.tenants);
+  access_->Reconfigure(config.auth);
   sessions_->Reconfigure(config.session);
   for (const auto& device : devices_) device->lane().Reconfigure(config.scheduler);
   log_.Configure(config.log);

@@ -13,6 +13,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "kernels/backend.h"
+#include "server/engine/access.h"
+#include "server/engine/audit.h"
 #include "server/engine/clock.h"
 #include "server/engine/config.h"
 #include "server/engine/device.h"
@@ -26,10 +28,13 @@
 
 namespace gemmd::server {
 
+class SourceRegistration;
+
 class ServerState {
  public:
-  // `backends` has at least one. UNAVAILABLE when the share socket cannot be made. Clock, log and
-  // metrics outlive it.
+  // `backends` has at least one. UNAVAILABLE when the share socket cannot be made,
+  // INVALID_ARGUMENT or NOT_FOUND when the token file is not right. Clock, log and metrics outlive
+  // it.
   static absl::StatusOr<std::unique_ptr<ServerState>> Create(
       const Config& config, std::vector<std::unique_ptr<kernels::Backend>> backends,
       const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
@@ -41,6 +46,8 @@ class ServerState {
   Metrics& metrics() { return metrics_; }
   TenantDirectory& tenants() { return tenants_; }
   Timeline& timeline() { return timeline_; }
+  Access& access() { return *access_; }
+  Audit& audit() { return audit_; }
   SessionStore& sessions() { return *sessions_; }
   PublishedBuffers& published() { return published_; }
   ShareSocket* share() { return share_.get(); }  // null when disabled
@@ -62,7 +69,10 @@ class ServerState {
   void Refuse() { refusing_.store(true, std::memory_order_release); }
   // Set from the first signal: ServerInfo shows it.
   bool draining() const { return draining_.load(std::memory_order_acquire); }
-  void set_draining() { draining_.store(true, std::memory_order_release); }
+  void set_draining();
+
+  // Counts `status` among a tenant's refusals if it is one: a limit, a deadline, a drain.
+  void CountRejection(const Tenant& tenant, const absl::Status& status);
 
   void Reconfigure(const Config& config);
 
@@ -77,6 +87,8 @@ class ServerState {
   const absl::Time start_time_;
   TenantDirectory tenants_;
   Timeline timeline_;
+  std::unique_ptr<Access> access_;
+  Audit audit_;
   std::vector<std::unique_ptr<Device>> devices_;
   PublishedBuffers published_;
   std::unique_ptr<SessionStore> sessions_;
@@ -85,6 +97,7 @@ class ServerState {
   std::atomic<bool> refusing_{false};
   absl::Notification stop_;
   std::thread reaper_;
+  std::vector<std::unique_ptr<SourceRegistration>> sources_;  // last: they read what is above
 };
 
 }  // namespace gemmd::server

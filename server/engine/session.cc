@@ -35,6 +35,8 @@ std::string_view Name(EndCause cause) {
       return "cut";
     case EndCause::kDrained:
       return "drained";
+    case EndCause::kEvicted:
+      return "evicted";
   }
   return "";
 }

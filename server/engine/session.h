@@ -34,8 +34,8 @@ struct SessionOptions {
   Device* device = nullptr;
 };
 
-enum class EndCause { kClosed, kExpired, kCut, kDrained };
-std::string_view Name(EndCause cause);  // "closed", "expired", "cut", "drained"
+enum class EndCause { kClosed, kExpired, kCut, kDrained, kEvicted };
+std::string_view Name(EndCause cause);  // "closed", "expired", "cut", "drained", "evicted"
 
 // Thread-safe. Shared by the store and by calls under way.
 class Session : public std::enable_shared_from_this<Session> {

@@ -139,12 +139,21 @@ void SessionStore::Reap() {
   }
 }
 
-std::vector<std::shared_ptr<Session>> SessionStore::List(const Tenant& tenant) const {
+std::vector<std::shared_ptr<Session>> SessionStore::List(const Tenant* tenant) const {
   std::vector<std::shared_ptr<Session>> listed = Snapshot();
-  std::erase_if(listed, [&](const auto& session) { return &session->tenant() != &tenant; });
+  if (tenant != nullptr) {
+    std::erase_if(listed, [&](const auto& session) { return &session->tenant() != tenant; });
+  }
   std::sort(listed.begin(), listed.end(),
             [](const auto& a, const auto& b) { return a->key() < b->key(); });
   return listed;
+}
+
+std::shared_ptr<Session> SessionStore::FindByName(std::string_view name) const {
+  for (std::shared_ptr<Session>& session : Snapshot()) {
+    if (session->name() == name) return std::move(session);
+  }
+  return nullptr;
 }
 
 int64_t SessionStore::size() const {

@@ -54,7 +54,10 @@ class SessionStore {
   // Ends what has expired. The server's reaper calls it.
   void Reap();
 
-  std::vector<std::shared_ptr<Session>> List(const Tenant& tenant) const;  // oldest first
+  // Oldest first; of every tenant for null.
+  std::vector<std::shared_ptr<Session>> List(const Tenant* tenant) const;
+  // By the name that List's show, whose ever it is; null when there is none.
+  std::shared_ptr<Session> FindByName(std::string_view name) const;
   int64_t size() const;
   void Reconfigure(const SessionConfig& config);
 

@@ -16,9 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "server/engine/share_listen.h"
 #include "server/engine/share_peer.h"
 #include "server/engine/share_tokens.h"
+#include "server/engine/unix_listener.h"
 
 namespace gemmd::server {
 namespace {
@@ -60,7 +60,7 @@ UniqueFd::~UniqueFd() {
 
 // One thread does everything but Offer and Redeem, which only touch the tokens.
 struct ShareSocket::Impl {
-  Impl(ShareListener bound, UniqueFd wake_fd, const Clock& time, Log& lines)
+  Impl(UnixListener bound, UniqueFd wake_fd, const Clock& time, Log& lines)
       : listener(std::move(bound)),
         wake(std::move(wake_fd)),
         clock(time),
@@ -85,7 +85,7 @@ struct ShareSocket::Impl {
   void ServePeers(const std::vector<pollfd>& polled);
   void CutStalledPeers();
 
-  ShareListener listener;
+  UnixListener listener;
   const UniqueFd wake;  // eventfd: there is a token, or the end
   const Clock& clock;
   Log& log;
@@ -165,7 +165,8 @@ ShareSocket::~ShareSocket() = default;
 
 absl::StatusOr<std::unique_ptr<ShareSocket>> ShareSocket::Start(const ShareConfig& config,
                                                                 const Clock& clock, Log& log) {
-  absl::StatusOr<ShareListener> listener = ShareListener::Bind(config.socket_path);
+  absl::StatusOr<UnixListener> listener =
+      UnixListener::Bind({.path = config.socket_path, .field = "share.socket_path"});
   if (!listener.ok()) return listener.status();
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {

@@ -1,5 +1,7 @@
 #include "server/engine/tenant.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
@@ -74,6 +76,21 @@ absl::StatusOr<Charge> Tenant::TakeProgram() {
 absl::StatusOr<Charge> Tenant::TakeStream() {
   return Take(streams_, 1, limits().max_streams, "streams open", reason::kStreamLimit,
               "close streams that are done");
+}
+
+absl::StatusOr<Charge> Tenant::TakeDeviceTime(absl::Duration time) {
+  const int64_t us = std::max<int64_t>(1, absl::ToInt64Microseconds(time));
+  const absl::Duration limit = limits().max_queued_device_time;
+  const bool bounded = limit != absl::InfiniteDuration();
+  const int64_t limit_us = bounded ? absl::ToInt64Microseconds(limit) : 0;
+  if (auto charge = Charge::Take(queued_us_, us, limit_us)) return std::move(*charge);
+  if (queued_us_.used() == 0) return std::move(*Charge::Take(queued_us_, us, 0));
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", name_, " has ", absl::FormatDuration(absl::Microseconds(queued_us_.used())),
+          " of device time queued, asked for ", absl::FormatDuration(absl::Microseconds(us)),
+          " more, limit ", absl::FormatDuration(limit), "; wait for some to complete, then retry")),
+      reason::kQueuedTimeLimit);
 }
 
 TenantDirectory::TenantDirectory(absl::Span<const TenantConfig> tenants) { Reconfigure(tenants); }

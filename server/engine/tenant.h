@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "server/engine/config.h"
+#include "server/engine/upload_pace.h"
 
 namespace gemmd::server {
 
@@ -70,6 +71,22 @@ class Tenant {
   absl::StatusOr<Charge> TakePlan();
   absl::StatusOr<Charge> TakeProgram();
   absl::StatusOr<Charge> TakeStream();
+  // Estimated device time of a program that is accepted; the only one always fits.
+  absl::StatusOr<Charge> TakeDeviceTime(absl::Duration time);
+  // Counts bytes that an Upload brought; how long its stream waits before it reads on.
+  absl::Duration PaceUpload(int64_t bytes, absl::Time now) {
+    return upload_pace_.Take(bytes, limits().max_upload_bytes_per_second, now);
+  }
+
+  // What it holds now.
+  struct Usage {
+    int64_t sessions = 0;
+    int64_t buffer_bytes = 0;
+    absl::Duration queued_device_time;
+  };
+  Usage usage() const {
+    return {sessions_.used(), buffer_bytes_.used(), absl::Microseconds(queued_us_.used())};
+  }
 
  private:
   absl::StatusOr<Charge> Take(Quota& quota, int64_t amount, int64_t limit, std::string_view what,
@@ -84,6 +101,8 @@ class Tenant {
   std::vector<std::unique_ptr<const Limits>> history_ ABSL_GUARDED_BY(mutex_);
 
   Quota sessions_, buffers_, buffer_bytes_, plans_, programs_, streams_;
+  Quota queued_us_;  // of device time
+  UploadPace upload_pace_;
 };
 
 // The tenants by name. Tenants are added on reload and never removed: work may still belong to

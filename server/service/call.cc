@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
@@ -15,11 +16,6 @@ namespace {
 
 std::atomic<uint64_t> next_number{1};
 
-bool IsRejection(absl::StatusCode code) {
-  return code == absl::StatusCode::kResourceExhausted ||
-         code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kUnavailable;
-}
-
 std::string_view CodeName(absl::StatusCode code) {
   static const auto* const kNames = [] {
     auto* names = new std::array<std::string, 17>;
@@ -29,6 +25,13 @@ std::string_view CodeName(absl::StatusCode code) {
     return names;
   }();
   return (*kNames)[std::clamp(static_cast<int>(code), 0, 16)];
+}
+
+std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("traceparent");
+  if (found == metadata.end()) return std::nullopt;
+  return TraceContext::Parse({found->second.data(), found->second.size()});
 }
 
 }  // namespace
@@ -58,17 +61,28 @@ int64_t LiveCalls::count() const {
 Method::Method(ServiceContext& context, std::string name)
     : context_(context),
       name_(std::move(name)),
-      seconds_(context.state.metrics().RequestSeconds(name_)) {}
+      kind_(KindOf(name_)),
+      seconds_(context.state.metrics().RequestSeconds(name_)) {
+  // There from the start, so that a rate sees the first failure too.
+  for (auto code :
+       {absl::StatusCode::kOk, absl::StatusCode::kInternal, absl::StatusCode::kUnavailable}) {
+    CounterOf(code);
+  }
+}
 
 void Method::Count(absl::StatusCode code, double seconds) {
   seconds_.Observe(seconds);
+  CounterOf(code).Increment();
+}
+
+prometheus::Counter& Method::CounterOf(absl::StatusCode code) {
   auto& slot = codes_[std::clamp(static_cast<int>(code), 0, 16)];
   prometheus::Counter* counter = slot.load(std::memory_order_acquire);
   if (counter == nullptr) {
     counter = &state().metrics().Requests(name_, CodeName(code));
     slot.store(counter, std::memory_order_release);
   }
-  counter->Increment();
+  return *counter;
 }
 
 Call::Call(Method& method, grpc::CallbackServerContext* context, Kind kind)
@@ -76,8 +90,22 @@ Call::Call(Method& method, grpc::CallbackServerContext* context, Kind kind)
       context_(context),
       kind_(kind),
       begin_(absl::Now()),
-      number_(next_number.fetch_add(1, std::memory_order_relaxed)) {
+      number_(next_number.fetch_add(1, std::memory_order_relaxed)),
+      trace_(TraceOf(*context)),
+      admission_(Admit()) {
   if (kind_ == Kind::kShort) method_.context().live.Enter();
+}
+
+absl::Status Call::Admit() {
+  auto principal = method_.context().authenticator.Authenticate(*context_);
+  if (!principal.ok()) return principal.status();
+  principal_ = *std::move(principal);
+  if (MayCall(principal_->role, method_.kind())) return absl::OkStatus();
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        method_.name(), " is for the role ", Text(RolesOf(method_.kind())),
+                        ", and the caller's is ", Text(Name(principal_->role)),
+                        "; ask the server's operator for another role")),
+                    reason::kRole);
 }
 
 Call::~Call() {
@@ -95,37 +123,85 @@ std::string Call::RequestId() const {
                       number_);
 }
 
+std::string Call::OwnSpanId() const {
+  return SpanId(std::hash<std::string>{}(method_.state().instance_id()), number_);
+}
+
+void Call::WriteAudit(const absl::Status& status) {
+  const bool refused = !admission_.ok();
+  const std::string reason = ReasonOf(admission_);
+  if (refused) state().metrics().AuthRefusals(reason).Increment();
+  if (!refused && method_.kind() != RpcKind::kChange && method_.kind() != RpcKind::kObserve) return;
+  const std::string peer = PeerName();
+  const std::string id = RequestId();
+  AuditEvent event{.method = method_.name(), .peer = peer, .request = id};
+  if (principal_ != nullptr) {
+    event.principal = principal_->name;
+    event.role = Name(principal_->role);
+    event.tenant = principal_->tenant->name();
+  }
+  if (refused) return state().audit().Refused(event, reason);
+  state().audit().Admin(event, CodeName(status.code()));
+}
+
+void Call::AddToTimeline(absl::Duration duration) {
+  TimelineEvent event = {.kind = TimelineEvent::Kind::kCall,
+                         .begin = begin_,
+                         .duration = duration,
+                         .name = method_.name()};
+  if (principal_ != nullptr) event.tenant = principal_->tenant->name();
+  if (trace_) std::copy_n(trace_->trace_id.begin(), event.trace_id.size(), event.trace_id.begin());
+  state().timeline().Add(event);
+}
+
+void Call::WriteLog(LogLevel level, std::string_view event, const absl::Status& status,
+                    double seconds) {
+  Log& log = state().log();
+  if (!log.enabled(level)) return;
+  const std::string id = RequestId();
+  const std::string reason = ReasonOf(status);
+  const std::string message(status.message());
+  const std::string span = trace_ ? OwnSpanId() : "";
+  std::vector<LogField> fields = {{"method", method_.name()}, {"request", id}};
+  if (principal_ != nullptr) {
+    fields.push_back({"tenant", principal_->tenant->name()});
+    fields.push_back({"principal", principal_->name});
+  }
+  if (!status.ok()) {
+    fields.push_back({"code", CodeName(status.code())});
+    fields.push_back({"reason", reason});
+    fields.push_back({"message", message});
+  }
+  fields.push_back({"seconds", seconds});
+  if (trace_) {
+    fields.push_back({"trace_id", trace_->trace_id});
+    fields.push_back({"span_id", span});
+  }
+  log.Write(level, event, fields);
+}
+
 grpc::Status Call::Finish(const absl::Status& status) {
   if (finished_) return ToGrpc(status);
   finished_ = true;
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
+  const absl::Duration duration = absl::Now() - begin_;
+  const double seconds = absl::ToDoubleSeconds(duration);
   method_.Count(status.code(), seconds);
-  Log& log = state().log();
+  if (state().timeline().on()) AddToTimeline(duration);
+  if (trace_) {
+    context_->AddTrailingMetadata("traceresponse", trace_->Response(OwnSpanId()));
+  }
+  WriteAudit(status);
   if (status.ok()) {
-    const bool sampled = log.SampleCall();
-    if (sampled || log.enabled(LogLevel::kDebug)) {
-      const std::string id = RequestId();
-      const Log::Fields fields = {{"method", method_.name()},
-                                  {"request", id},
-                                  {"tenant", tenant().name()},
-                                  {"seconds", seconds}};
-      sampled ? log.Info("call", fields) : log.Debug("call", fields);
-    }
+    const bool sampled = state().log().SampleCall();
+    WriteLog(sampled ? LogLevel::kInfo : LogLevel::kDebug, "call", status, seconds);
     return grpc::Status::OK;
   }
   const std::string reason = ReasonOf(status);
-  if (IsRejection(status.code())) state().metrics().Rejected(reason).Increment();
-  const std::string id = RequestId();
+  if (admission_.ok()) state().CountRejection(tenant(), status);
   context_->AddTrailingMetadata("gemmd-reason", reason);
-  context_->AddTrailingMetadata("gemmd-request-id", id);
-  const std::string message(status.message());
-  log.Info("call_failed", {{"method", method_.name()},
-                           {"request", id},
-                           {"tenant", tenant().name()},
-                           {"code", CodeName(status.code())},
-                           {"reason", reason},
-                           {"message", message},
-                           {"seconds", seconds}});
+  context_->AddTrailingMetadata("gemmd-request-id", RequestId());
+  // The audit has refusals, as many as the log has room for.
+  WriteLog(admission_.ok() ? LogLevel::kInfo : LogLevel::kDebug, "call_failed", status, seconds);
   return ToGrpc(status);
 }
 

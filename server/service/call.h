@@ -10,13 +10,18 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/engine/server_state.h"
+#include "server/service/authenticate.h"
+#include "server/service/rpc_roles.h"
+#include "server/service/trace_context.h"
 
 namespace gemmd::server {
 
@@ -38,24 +43,26 @@ class LiveCalls {
 struct ServiceContext {
   ServerState& state;
   LiveCalls& live;
-  Tenant& tenant;  // whose work arrives here
+  const Authenticator& authenticator;
 };
 
-// One RPC's name and counters. Thread-safe.
+// One RPC's name, who may call it, and its counters. Thread-safe.
 class Method {
  public:
   Method(ServiceContext& context, std::string name);
   ServiceContext& context() { return context_; }
   ServerState& state() { return context_.state; }
-  Tenant& tenant() { return context_.tenant; }
   const std::string& name() const { return name_; }
+  RpcKind kind() const { return kind_; }
 
  private:
   friend class Call;
   void Count(absl::StatusCode code, double seconds);
+  prometheus::Counter& CounterOf(absl::StatusCode code);
 
   ServiceContext& context_;
   const std::string name_;
+  const RpcKind kind_;
   prometheus::Histogram& seconds_;
   std::array<std::atomic<prometheus::Counter*>, 17> codes_{};  // by code, looked up once
 };
@@ -68,23 +75,40 @@ class Call {
   ~Call();
   Call(const Call&) = delete;
 
+  // Whether the caller may make this call: UNAUTHENTICATED or PERMISSION_DENIED otherwise. Nothing
+  // may be done for one that is not admitted, and it has no tenant.
+  const absl::Status& admission() const { return admission_; }
+
   Method& method() { return method_; }
   ServerState& state() { return method_.state(); }
-  Tenant& tenant() { return method_.tenant(); }
+  Tenant& tenant() { return *principal_->tenant; }
+  Role role() const { return principal_->role; }
   absl::Time deadline() const;
+  absl::Time begin() const { return begin_; }
   bool cancelled() const { return context_->IsCancelled(); }
+  std::string PeerName() const { return method_.context().authenticator.PeerName(*context_); }
+  // The caller's trace; empty when it sent none.
+  std::string_view trace_id() const { return trace_ ? trace_->trace_id : std::string_view(); }
 
-  // Counts, logs, adds trailing metadata to a failure, and gives the status to finish with.
+  // Counts, logs, adds trailing metadata, and gives the status to finish with.
   grpc::Status Finish(const absl::Status& status);
 
  private:
+  absl::Status Admit();
   std::string RequestId() const;
+  std::string OwnSpanId() const;
+  void WriteAudit(const absl::Status& status);
+  void AddToTimeline(absl::Duration duration);
+  void WriteLog(LogLevel level, std::string_view event, const absl::Status& status, double seconds);
 
   Method& method_;
   grpc::CallbackServerContext* const context_;
   const Kind kind_;
   const absl::Time begin_;
   const uint64_t number_;
+  const std::optional<TraceContext> trace_;
+  PrincipalRef principal_;  // null when nobody known calls
+  const absl::Status admission_;
   bool finished_ = false;
 };
 
@@ -93,7 +117,7 @@ template <typename Work>
 grpc::ServerUnaryReactor* Unary(Method& method, grpc::CallbackServerContext* context, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   Call call(method, context);
-  reactor->Finish(call.Finish(work(call)));
+  reactor->Finish(call.Finish(call.admission().ok() ? work(call) : call.admission()));
   return reactor;
 }
 

@@ -35,6 +35,7 @@ DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* cont
 }
 
 absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
+  if (!call_.admission().ok()) return call_.admission();
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
   auto charge = call_.tenant().TakeStream();
   if (!charge.ok()) return charge.status();
@@ -103,7 +104,17 @@ void DownloadStream::OnWriteDone(bool ok) {
 void DownloadStream::End(const absl::Status& status) {
   Metrics& metrics = call_.state().metrics();
   metrics.TransferBytes(buffer_->device().name(), "out", "grpc").Increment(at_ - begin_);
-  metrics.TransferSeconds("out").Observe(absl::ToDoubleSeconds(absl::Now() - started_));
+  const absl::Duration duration = absl::Now() - started_;
+  metrics.TransferSeconds("out").Observe(absl::ToDoubleSeconds(duration));
+  if (Timeline& timeline = call_.state().timeline(); timeline.on()) {
+    timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
+                  .begin = started_,
+                  .duration = duration,
+                  .device = buffer_->device().name(),
+                  .tenant = call_.tenant().name(),
+                  .name = call_.method().name(),
+                  .bytes = at_ - begin_});
+  }
   Finish(call_.Finish(status));
 }
 

@@ -33,6 +33,7 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServe
 }
 
 absl::Status ExecuteCall::Submit(const Request& request, Prepare prepare) {
+  if (!call_.admission().ok()) return call_.admission();
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
   if (absl::Status id = CheckOpId(request.op_id); !id.ok()) return id;
   auto priority = Convert(request.priority);

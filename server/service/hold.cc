@@ -26,6 +26,7 @@ HoldStream* HoldStream::Start(Method& method, StreamRegistry& streams,
 }
 
 absl::Status HoldStream::Hold(const v1::HoldRequest& request) {
+  if (!call_.admission().ok()) return call_.admission();
   auto charge = call_.tenant().TakeStream();
   if (!charge.ok()) return charge.status();
   charge_ = *std::move(charge);

@@ -1,5 +1,5 @@
-// Listener: one address, one gRPC server, one tenant. Each listener has services of its own,
-// because who calls is known by where the call arrived.
+// Listener: one address, one gRPC server. Each listener has services of its own, because how a
+// caller is known depends on where the call arrived.
 
 #ifndef GEMMD_SERVER_SERVICE_LISTENER_H_
 #define GEMMD_SERVER_SERVICE_LISTENER_H_
@@ -30,6 +30,8 @@ class Listener {
   // Health of the whole server, which is that of its devices together, and of each device; what
   // Check and Watch answer. Call it again when a device is fenced.
   void SetServing(bool serving);
+  // Shows when the certificate ends. To be called every now and then, by the same thread.
+  void Watch();
   // Stops listening; calls still there at `deadline` are cancelled.
   void Shutdown(absl::Time deadline);
 
@@ -38,9 +40,13 @@ class Listener {
   Listener() = default;
   std::unique_ptr<Services> services_;
   std::string address_;
+  std::string config_address_;    // as the config has it: a metric's label
+  std::string certificate_file_;  // empty without TLS
+  absl::Time next_look_ = absl::InfinitePast();
 };
 
-// Turns on health, reflection and channelz. Once, before the first Listener.
+// Turns on health, and reflection and channelz where no credentials are asked for. Once, before the
+// first Listener.
 void EnableListenerPlugins();
 
 }  // namespace gemmd::server

@@ -34,7 +34,11 @@ QueueStream* QueueStream::Start(Method& method, StreamRegistry& streams,
   stream->self_ = stream;
   method.state().metrics().Streams(method.name()).Increment();
   streams.Add(stream);
-  stream->StartRead(&stream->request_);
+  if (stream->call_.admission().ok()) {
+    stream->StartRead(&stream->request_);
+  } else {
+    stream->EndAfterAnswers(stream->call_.admission());
+  }
   return stream.get();
 }
 
@@ -147,6 +151,7 @@ absl::Status QueueStream::Accept(v1::Batch* batch) {
 
 void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                            std::shared_ptr<const Outcome> outcome) {
+  call_.state().CountRejection(call_.tenant(), status);
   {
     absl::MutexLock lock(&mutex_);
     entry->done = true;

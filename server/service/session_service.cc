@@ -25,7 +25,7 @@ grpc::ServerUnaryReactor* SessionService::OpenSession(grpc::CallbackServerContex
     auto device = call.state().FindDevice(request->device());
     if (!device.ok()) return device.status();
     SessionStore::OpenOptions options{
-        .label = request->label(), .peer = context->peer(), .device = *device};
+        .label = request->label(), .peer = call.PeerName(), .device = *device};
     if (request->has_ttl()) options.ttl = FromProto(request->ttl());
     if (request->has_grace()) options.grace = FromProto(request->grace());
     auto session = call.state().sessions().Open(call.tenant(), std::move(options));
@@ -58,6 +58,10 @@ grpc::ServerUnaryReactor* SessionService::CloseSession(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto call = std::make_unique<Call>(close_, context);
   ServerState& state = call->state();
+  if (!call->admission().ok()) {
+    reactor->Finish(call->Finish(call->admission()));
+    return reactor;
+  }
   auto use = state.sessions().Use(call->tenant(), request->session_id());
   if (!use.ok()) {
     reactor->Finish(call->Finish(use.status()));
@@ -95,7 +99,8 @@ grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerConte
   return Unary(list_, context, [&](Call& call) -> absl::Status {
     auto page = ConvertPage(request->page_size(), request->page_token());
     if (!page.ok()) return page.status();
-    const auto sessions = call.state().sessions().List(call.tenant());
+    const Tenant* tenant = call.role() == Role::kUser ? &call.tenant() : nullptr;
+    const auto sessions = call.state().sessions().List(tenant);
     const int64_t total = static_cast<int64_t>(sessions.size());
     for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
       const Session& session = *sessions[i];

@@ -1,5 +1,6 @@
 #include "server/service/upload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +12,19 @@
 #include "server/service/convert.h"
 
 namespace gemmd::server {
+namespace {
+
+// A wait for the tenant's rate looks this often whether the stream was cut.
+constexpr absl::Duration kLongestWait = absl::Milliseconds(250);
+
+}  // namespace
 
 UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
                            grpc::ByteBuffer* response)
     : call_(method, context), response_(response) {
   call_.state().metrics().Streams(method.name()).Increment();
-  absl::Status status = call_.state().CheckOpen();
+  absl::Status status = call_.admission();
+  if (status.ok()) status = call_.state().CheckOpen();
   if (status.ok()) {
     auto charge = call_.tenant().TakeStream();
     if (charge.ok()) charge_ = *std::move(charge);
@@ -107,7 +115,15 @@ void UploadStream::OnReadDone(bool ok) {
   absl::Status taken = chunk.ok() ? Take(*chunk) : chunk.status();
   if (!taken.ok()) return End(taken);
   message_.Clear();
-  StartRead(&message_);
+  ReadAfter(call_.tenant().PaceUpload(chunk->data_bytes, call_.state().clock().Now()));
+}
+
+void UploadStream::ReadAfter(absl::Duration wait) {
+  if (wait <= absl::ZeroDuration() || call_.cancelled()) return StartRead(&message_);
+  const absl::Duration step = std::min(wait, kLongestWait);
+  alarm_ = grpc::Alarm();  // one that has fired cannot be set from its own callback
+  alarm_.Set(absl::ToChronoTime(absl::Now() + step),
+             [this, left = wait - step](bool) { ReadAfter(left); });
 }
 
 void UploadStream::End(const absl::Status& status) {
@@ -118,6 +134,15 @@ void UploadStream::End(const absl::Status& status) {
     Metrics& metrics = call_.state().metrics();
     metrics.TransferBytes(buffer_->device().name(), "in", "grpc").Increment(committed_);
     metrics.TransferSeconds("in").Observe(seconds);
+    if (Timeline& timeline = call_.state().timeline(); timeline.on()) {
+      timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
+                    .begin = first_chunk_,
+                    .duration = absl::Seconds(seconds),
+                    .device = buffer_->device().name(),
+                    .tenant = call_.tenant().name(),
+                    .name = call_.method().name(),
+                    .bytes = committed_});
+    }
     v1::UploadResponse response;
     response.set_committed_bytes(committed_);
     response.set_seconds(seconds);

@@ -3,6 +3,7 @@
 #ifndef GEMMD_SERVER_SERVICE_UPLOAD_H_
 #define GEMMD_SERVER_SERVICE_UPLOAD_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -11,7 +12,8 @@
 
 namespace gemmd::server {
 
-// Reads one message at a time: gRPC's flow control is the back-pressure. Deletes itself.
+// Reads one message at a time: gRPC's flow control is the back-pressure, also when the tenant's
+// rate makes it wait between two. Deletes itself.
 class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   UploadStream(Method& method, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
@@ -21,6 +23,7 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  private:
   absl::Status Begin(const UploadChunk& chunk);
   absl::Status Take(const UploadChunk& chunk);
+  void ReadAfter(absl::Duration wait);
   void End(const absl::Status& status);
 
   Call call_;
@@ -33,6 +36,7 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   int64_t next_offset_ = 0;
   int64_t committed_ = 0;
   absl::Time first_chunk_;
+  grpc::Alarm alarm_;  // of a wait
 };
 
 }  // namespace gemmd::server

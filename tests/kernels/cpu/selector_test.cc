@@ -98,7 +98,7 @@ TEST(CpuBackendTest, DescribesItself) {
   EXPECT_EQ(backend->info().name, "cpu:7");
   EXPECT_EQ(backend->info().memory_bytes, 12345);
   EXPECT_THAT(backend->info().model, HasSubstr("2 threads"));
-  EXPECT_GT(backend->info().peak_flops_f32, 0);
+  for (double flops : backend->info().peak_flops) EXPECT_GT(flops, 0);
   EXPECT_GT((*CreateCpuBackend({}))->info().memory_bytes, 0);
 }
 

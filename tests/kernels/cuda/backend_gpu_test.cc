@@ -78,7 +78,8 @@ TEST_F(BackendGpuTest, TellsWhatTheDeviceIs) {
   EXPECT_EQ(info.name, "cuda:0");
   EXPECT_EQ(info.architecture, "sm_90");
   EXPECT_EQ(info.memory_bytes, kLimit);
-  EXPECT_GT(info.peak_flops_f32, 20e12);
+  EXPECT_GT(info.peak_flops[static_cast<size_t>(DType::kF32)], 20e12);
+  EXPECT_GT(info.peak_flops[static_cast<size_t>(DType::kE4M3)], 1000e12);
   EXPECT_GT(info.memory_bytes_per_s, 1e12);
   EXPECT_GT(backend_->kernels().size(), 10u);
 }

@@ -22,7 +22,8 @@ TEST(ListenersTest, OtherInterfacesAreRefusedWithTheRemedy) {
        {"0.0.0.0:8470", "10.0.0.1:8470", "[::]:8470", "[2001:db8::1]:1", "[::ffff:127.0.0.1]:1"}) {
     ExpectErrors({{Listener(address),
                    "listeners[1].address",
-                   {address, "not a loopback", "plaintext", "127.0.0.1", "TLS proxy"}}});
+                   {address, "not a loopback", "plaintext", "set tls", "plaintext_beyond_loopback",
+                    "127.0.0.1"}}});
   }
 }
 
@@ -86,7 +87,71 @@ TEST(ListenersTest, AddressesAreUniqueExceptFreePorts) {
                  {"127.0.0.1:5", "taken"}}});
 }
 
+TEST(ListenersTest, BeyondLoopbackWithTlsOrInSoManyWords) {
+  const Config config = ConfigOf(R"(
+      listeners { address: "0.0.0.0:1" plaintext_beyond_loopback: true }
+      listeners { address: "0.0.0.0:2" health_only: true }
+      listeners { address: "0.0.0.0:3"
+                  tls { certificate_file: "/c" key_file: "/k" client_ca_file: "/a" watch_ms: 2000 } })");
+  EXPECT_TRUE(config.listeners[1].plaintext_beyond_loopback);
+  EXPECT_TRUE(config.listeners[2].health_only);
+  const TlsConfig tls{"/c", "/k", "/a", absl::Seconds(2)};
+  EXPECT_EQ(config.listeners[3].tls, tls);
+}
+
+TEST(ListenersTest, TlsNeedsItsFilesAndASocketThatLeavesTheHost) {
+  ExpectErrors({
+      {"listeners { address: \"[::]:1\" tls { key_file: \"/k\" } }",
+       "listeners[1].tls.certificate_file",
+       {"none given", "PEM"}},
+      {"listeners { address: \"[::]:1\" tls { certificate_file: \"/c\" } }",
+       "listeners[1].tls.key_file",
+       {"none given"}},
+      {"listeners { address: \"[::]:1\" tls { certificate_file: \"/c\" key_file: \"/k\" watch_ms: "
+       "1 } }",
+       "listeners[1].tls.watch_ms",
+       {"1", "1000"}},
+      {"listeners { address: \"unix:/a\" tls { certificate_file: \"/c\" key_file: \"/k\" } }",
+       "listeners[1].tls",
+       {"unix:/a", "remove"}},
+      {"listeners { address: \"[::]:1\" plaintext_beyond_loopback: true tls { certificate_file: "
+       "\"/c\" key_file: \"/k\" } }",
+       "listeners[1].plaintext_beyond_loopback",
+       {"tls", "remove"}},
+      {"listeners { address: \"[::]:1\" health_only: true credentials: CREDENTIAL_TOKEN }"
+       "auth { token_file: \"/t\" }",
+       "listeners[1].health_only",
+       {"credentials", "remove"}},
+  });
+}
+
+TEST(ListenersTest, CredentialsMustBePossible) {
+  const Config config = ConfigOf(R"(
+      listeners { address: "unix:/a" credentials: CREDENTIAL_UNIX_PEER credentials: CREDENTIAL_TOKEN
+                  role: ROLE_OBSERVER }
+      auth { token_file: "/t" })");
+  const Credentials asked{.token = true, .unix_peer = true};
+  EXPECT_EQ(config.listeners[1].credentials, asked);
+  EXPECT_EQ(config.listeners[1].role, Role::kObserver);
+  ExpectErrors({
+      {"listeners { address: \"127.0.0.1:1\" credentials: CREDENTIAL_UNIX_PEER }",
+       "listeners[1].credentials",
+       {"127.0.0.1:1", "Unix socket"}},
+      {"listeners { address: \"127.0.0.1:1\" credentials: CREDENTIAL_CERTIFICATE }",
+       "listeners[1].credentials",
+       {"client_ca_file", "set it"}},
+      {"listeners { address: \"127.0.0.1:1\" credentials: CREDENTIAL_TOKEN }",
+       "listeners[1].credentials",
+       {"auth.token_file", "set it"}},
+      {"listeners { address: \"127.0.0.1:1\" role: 9 }", "listeners[1].role", {"9", "ROLE_ADMIN"}},
+      {"listeners { address: \"127.0.0.1:1\" credentials: 9 }",
+       "listeners[1].credentials",
+       {"9", "CREDENTIAL_TOKEN"}},
+  });
+}
+
 TEST(ListenersTest, AtLeastOneIsNeeded) {
+  EXPECT_FALSE(ParseConfig("listeners { address: \"0.0.0.0:1\" health_only: true }").ok());
   EXPECT_THAT(std::string(ParseConfig("").status().message()),
               AllOf(testing::StartsWith("listeners: none given"), HasSubstr("--listen")));
 }

@@ -154,7 +154,7 @@ TEST_F(SessionTest, ListsBuffersOldestFirst) {
 
 TEST_F(SessionTest, ListShowsATenantItsOwnSessions) {
   auto first = Open(*red_), second = Open(*red_), other = Open(*blue_);
-  const auto listed = sessions().List(*red_);
+  const auto listed = sessions().List(red_);
   ASSERT_EQ(listed.size(), 2);
   EXPECT_EQ(listed[0], first);
   EXPECT_EQ(listed[1], second);

@@ -67,6 +67,26 @@ TEST(TenantTest, RefusalNamesUseLimitAndRemedy) {
     EXPECT_THAT(message, HasSubstr(part));
 }
 
+TEST(TenantTest, QueuedDeviceTimeIsBoundedButOneProgramAlwaysFits) {
+  TenantConfig config;
+  config.limits.max_queued_device_time = absl::Milliseconds(10);
+  Tenant tenant(0, config);
+  {
+    const auto alone = tenant.TakeDeviceTime(absl::Seconds(5));
+    EXPECT_TRUE(alone.ok()) << alone.status();
+    EXPECT_FALSE(tenant.TakeDeviceTime(absl::Microseconds(1)).ok());
+  }
+  const auto first = tenant.TakeDeviceTime(absl::Milliseconds(6));
+  EXPECT_TRUE(first.ok());
+  const auto second = tenant.TakeDeviceTime(absl::Milliseconds(6));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(second.status()), "QUEUED_TIME_LIMIT");
+  for (const char* part : {"6ms", "10ms", "retry"}) {
+    EXPECT_NE(second.status().message().find(part), std::string::npos) << second.status();
+  }
+  EXPECT_TRUE(tenant.TakeDeviceTime(absl::Milliseconds(4)).ok());
+}
+
 TEST(TenantTest, ReconfigureChangesLimitsAtOnce) {
   Tenant tenant(0, {.name = "red", .limits = {.max_sessions = 1}});
   const Limits& before = tenant.limits();

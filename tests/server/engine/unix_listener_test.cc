@@ -1,4 +1,4 @@
-#include "server/engine/share_listen.h"
+#include "server/engine/unix_listener.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace gemmd::server {
 namespace {
 
-class ShareListenTest : public testing::Test {
+class UnixListenerTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = "/tmp/gemmd_share_XXXXXX";
@@ -21,6 +21,10 @@ class ShareListenTest : public testing::Test {
     path_ = folder_ + "/share.sock";
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static absl::StatusOr<UnixListener> Bind(const std::string& path) {
+    return UnixListener::Bind({.path = path, .field = "share.socket_path"});
+  }
 
   // Leaves a socket's file with nobody behind it, as a killed server does.
   void LeaveStaleSocket() {
@@ -35,20 +39,20 @@ class ShareListenTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(ShareListenTest, AbstractNamesAreRandom) {
-  const auto a = ShareListener::Bind("");
-  const auto b = ShareListener::Bind("");
+TEST_F(UnixListenerTest, AbstractNamesAreRandom) {
+  const auto a = Bind("");
+  const auto b = Bind("");
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_TRUE(a->address().starts_with("unix-abstract:gemmd-"));
   EXPECT_NE(a->address(), b->address());
   EXPECT_TRUE(ShareClient(a->address()).connected());
 }
 
-TEST_F(ShareListenTest, FileHasModeWhateverTheUmask) {
+TEST_F(UnixListenerTest, FileHasModeWhateverTheUmask) {
   const mode_t before = umask(0077);
-  const auto narrow = ShareListener::Bind(path_);
+  const auto narrow = Bind(path_);
   umask(0);
-  const auto wide = ShareListener::Bind(path_ + "2");
+  const auto wide = Bind(path_ + "2");
   umask(before);
   ASSERT_TRUE(narrow.ok() && wide.ok());
   EXPECT_EQ(narrow->address(), "unix:" + path_);
@@ -60,51 +64,49 @@ TEST_F(ShareListenTest, FileHasModeWhateverTheUmask) {
   }
 }
 
-TEST_F(ShareListenTest, FileIsRemovedAtTheEnd) {
-  { const auto listener = ShareListener::Bind(path_); }
+TEST_F(UnixListenerTest, FileIsRemovedAtTheEnd) {
+  { const auto listener = Bind(path_); }
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(ShareListenTest, StaleSocketIsReplaced) {
+TEST_F(UnixListenerTest, StaleSocketIsReplaced) {
   LeaveStaleSocket();
-  const auto listener = ShareListener::Bind(path_);
+  const auto listener = Bind(path_);
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_TRUE(ShareClient("unix:" + path_).connected());
 }
 
-TEST_F(ShareListenTest, LiveSocketIsKept) {
-  const auto first = ShareListener::Bind(path_);
+TEST_F(UnixListenerTest, LiveSocketIsKept) {
+  const auto first = Bind(path_);
   ASSERT_TRUE(first.ok());
-  const auto second = ShareListener::Bind(path_);
+  const auto second = Bind(path_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(ShareClient("unix:" + path_).connected());
 }
 
-TEST_F(ShareListenTest, OtherFilesAreKept) {
+TEST_F(UnixListenerTest, OtherFilesAreKept) {
   std::ofstream(path_) << "precious";
-  EXPECT_EQ(ShareListener::Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(std::filesystem::file_size(path_), 8);
   std::filesystem::remove(path_);
   std::filesystem::create_symlink("/etc/passwd", path_);
-  EXPECT_EQ(ShareListener::Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Bind(path_).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(std::filesystem::is_symlink(path_));
 }
 
-TEST_F(ShareListenTest, SuccessorsFileIsNotRemoved) {
-  auto first = ShareListener::Bind(path_);
+TEST_F(UnixListenerTest, SuccessorsFileIsNotRemoved) {
+  auto first = Bind(path_);
   ASSERT_TRUE(first.ok());
   std::filesystem::rename(path_, path_ + ".old");
-  const auto second = ShareListener::Bind(path_);
+  const auto second = Bind(path_);
   ASSERT_TRUE(second.ok());
-  { const ShareListener ends = *std::move(first); }
+  { const UnixListener ends = *std::move(first); }
   EXPECT_TRUE(ShareClient("unix:" + path_).connected());
 }
 
-TEST_F(ShareListenTest, PathsThatCannotBeAreErrors) {
-  EXPECT_EQ(ShareListener::Bind("/" + std::string(107, 'a')).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ShareListener::Bind(folder_ + "/missing/share.sock").status().code(),
-            absl::StatusCode::kUnavailable);
+TEST_F(UnixListenerTest, PathsThatCannotBeAreErrors) {
+  EXPECT_EQ(Bind("/" + std::string(107, 'a')).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Bind(folder_ + "/missing/share.sock").status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

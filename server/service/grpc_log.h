@@ -1,0 +1,21 @@
+// What gRPC itself has to say goes into our log, escaped like everything else: on its own it would
+// write lines of another form to stderr, with whatever a peer sent in them.
+
+#ifndef GEMMD_SERVER_SERVICE_GRPC_LOG_H_
+#define GEMMD_SERVER_SERVICE_GRPC_LOG_H_
+
+#include "server/engine/log.h"
+
+namespace gemmd::server {
+
+// Until this is destroyed. One at a time.
+class GrpcLog {
+ public:
+  explicit GrpcLog(Log& log);
+  ~GrpcLog();
+  GrpcLog(const GrpcLog&) = delete;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_GRPC_LOG_H_
