@@ -4,11 +4,12 @@ import copy
 import re
 
 import pytest
+import yaml
 
 import checks
 from checks import CONFIG_FILE
 from daemon import on_cpu, parse_config
-from kustomize import OVERLAYS, REPOSITORY, overlay, the
+from kustomize import KUBERNETES, OVERLAYS, REPOSITORY, overlay, the
 from planted import PLANTED
 
 
@@ -45,6 +46,22 @@ def test_a_change_of_the_config_changes_the_pods():
         volumes = the(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
         assert {"name": names[name]} in [v.get("configMap") for v in volumes]
     assert len(set(names.values())) == 4
+
+
+def test_the_example_client_of_the_node_is_let_in():
+    """Its uid is in the config, its group enters the folder, and the socket is where it looks."""
+    path = KUBERNETES / "components/cuda-ipc/example-client.yaml"
+    client = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+    manifests = overlay("h200-ipc")
+    config = parse_config(_config(manifests)[CONFIG_FILE])
+    assert client["securityContext"]["runAsUser"] in [peer.uid for peer in config.auth.unix_peers]
+    pod = the(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsGroup"] in client["securityContext"]["supplementalGroups"]
+    (volume,) = client["volumes"]
+    assert volume in pod["volumes"]
+    (container,) = client["containers"]
+    assert container["volumeMounts"][0] in pod["containers"][0]["volumeMounts"]
+    assert container["command"][-1] in [listener.address for listener in config.listeners]
 
 
 def test_the_readme_has_a_row_for_each_overlay():
