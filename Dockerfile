@@ -5,7 +5,7 @@
 #   docker run --rm --read-only --cap-drop ALL --security-opt no-new-privileges \
 #     --tmpfs /run/gemmd:uid=8470,gid=8470,mode=750 gemmd:0.1.0-cpu
 #
-# For the same image another day, give DEBIAN and CUDA with their digests, and the commit's time:
+# For the same image another day give DEBIAN and CUDA with their digests, and the commit's time:
 # --build-arg SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)". Each RUN is a line of scripts/container-*.sh, which
 # tests/deploy/test_image.py runs in a fresh Debian where there is no container engine.
 

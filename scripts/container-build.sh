@@ -15,7 +15,7 @@ compile() {
   cmake --build "build/$preset" -j "${JOBS:-$(nproc)}" --target gemmd gemmctl
   install -D -s -m 755 -t "$out/bin" "build/$preset/server/gemmd" "build/$preset/client/cli/gemmctl"
   if [ "$preset" = cuda ]; then install -D -m 644 -t "$out/share/gemmd/tuning" deploy/tuning/*.json; fi
-  # The same sources give the same layer, byte for byte, whenever it is built.
+  # No file says when it was built: the same sources give the same layer.
   find "$out" -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH:-0}" {} +
 }
 
