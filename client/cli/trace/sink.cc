@@ -1,0 +1,47 @@
+#include "client/cli/trace/sink.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace gemmd::cli {
+namespace {
+
+constexpr size_t kGather = 1 << 20;
+
+}  // namespace
+
+absl::Status Sink::Open(const std::string& path) {
+  if (path == "-") return absl::OkStatus();
+  absl::StatusOr<files::NewFile> file = files::NewFile::Create(path);
+  if (!file.ok()) return file.status();
+  file_ = *std::move(file);
+  return absl::OkStatus();
+}
+
+absl::Status Sink::Flush() {
+  if (status_.ok()) status_ = Write(text_);
+  text_.clear();
+  return status_;
+}
+
+absl::Status Sink::FlushWhenMuch() { return text_.size() < kGather ? status_ : Flush(); }
+
+absl::Status Sink::Commit() {
+  if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
+  return file_.fd() >= 0 ? file_.Commit() : absl::OkStatus();
+}
+
+absl::Status Sink::Write(absl::string_view text) {
+  if (file_.fd() >= 0) return file_.Write(text);
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write to stdout");
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::cli
