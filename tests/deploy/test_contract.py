@@ -70,6 +70,16 @@ def test_the_readme_has_a_row_for_each_overlay():
     assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.M)) == OVERLAYS
 
 
+def test_the_commands_of_the_readme_exist(facts):
+    text = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"gemmctl ([a-z]+)((?: --[a-z-]+ [^\s-]\S*)*)", text)
+    assert {name for name, _ in commands} >= {"token", "info"}
+    for name, flags in commands:
+        known = re.findall(r"--[a-z-]+", facts.help_of("gemmctl", name))
+        assert known, name
+        assert set(re.findall(r"--[a-z-]+", flags)) <= set(known), name
+
+
 def test_every_component_is_in_an_overlay():
     kinds = {m["kind"] for name in OVERLAYS for m in overlay(name)}
     assert {
