@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
 
 namespace gemmd::server {
 

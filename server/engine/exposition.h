@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 
 namespace gemmd::server {

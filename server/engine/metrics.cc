@@ -178,6 +178,13 @@ Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families
         reason::kDraining, reason::kDeviceFenced, reason::kQueuedTimeLimit}) {
     Rejected(reason);
   }
+  for (std::string_view reason :
+       {reason::kNoCredentials, reason::kBadToken, reason::kExpiredToken,
+        reason::kUnknownCertificate, reason::kUnknownPeer, reason::kRole}) {
+    AuthRefusals(reason);
+  }
+  for (const char* result : {"ok", "invalid"}) TokenFileLoads(result);
+  Tokens();
 }
 
 Metrics::~Metrics() = default;

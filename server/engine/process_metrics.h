@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
 
 namespace gemmd::server {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
 #include "server/engine/tenant.h"
 
 namespace gemmd::server {

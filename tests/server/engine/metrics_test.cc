@@ -53,6 +53,13 @@ void TouchAll(Metrics& metrics) {
   metrics.DeviceState("cpu:0", "serving").Set(1);
   metrics.ConfigReloads("ok").Increment();
   metrics.TenantDeviceSeconds("default").Increment(0.5);
+  metrics.TenantRejected("default", "QUEUE_LIMIT").Increment();
+  metrics.Kernels("cpu:0", "enabled").Set(7);
+  metrics.Draining().Set(1);
+  metrics.AuthRefusals("BAD_TOKEN").Increment();
+  metrics.Tokens().Set(2);
+  metrics.TokenFileLoads("invalid").Increment();
+  metrics.CertificateExpiry("[::]:8470").Set(1.8e9);
 }
 
 TEST(MetricsTest, EveryNameAndLabelIsExported) {
@@ -88,6 +95,13 @@ TEST(MetricsTest, EveryNameAndLabelIsExported) {
            "gemmd_device_state{device=\"cpu:0\",state=\"serving\"} 1",
            "gemmd_config_reloads_total{result=\"ok\"} 1",
            "gemmd_tenant_device_seconds_total{tenant=\"default\"} 0.5",
+           "gemmd_tenant_rejected_total{reason=\"QUEUE_LIMIT\",tenant=\"default\"} 1",
+           "gemmd_kernels{device=\"cpu:0\",state=\"enabled\"} 7",
+           "gemmd_draining 1",
+           "gemmd_auth_refusals_total{reason=\"BAD_TOKEN\"} 1",
+           "gemmd_tokens 2",
+           "gemmd_token_file_loads_total{result=\"invalid\"} 1",
+           "gemmd_certificate_expiry_timestamp_seconds{listener=\"[::]:8470\"} 1800000000",
            "gemmd_build_info{version=\"1.2.3\"} 1",
        }) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line, "\n")));
@@ -102,7 +116,7 @@ TEST(MetricsTest, EveryFamilyHasAHelpText) {
   size_t types = 0, helps = 0;
   for (size_t at = 0; (at = text.find("# TYPE gemmd_", at)) != std::string::npos; ++at) ++types;
   for (size_t at = 0; (at = text.find("# HELP gemmd_", at)) != std::string::npos; ++at) ++helps;
-  EXPECT_EQ(types, 28);
+  EXPECT_EQ(types, 35);
   EXPECT_EQ(helps, types);
 }
 
@@ -110,7 +124,10 @@ TEST(MetricsTest, SeriesThatMatterExistBeforeTheFirstEvent) {
   const std::string text = Metrics("1").Text();
   for (const char* line :
        {"gemmd_sessions 0", "gemmd_sessions_ended_total{cause=\"expired\"} 0",
-        "gemmd_config_reloads_total{result=\"invalid\"} 0", "gemmd_checksum_failures_total 0"}) {
+        "gemmd_config_reloads_total{result=\"invalid\"} 0", "gemmd_checksum_failures_total 0",
+        "gemmd_rejected_total{reason=\"QUEUE_LIMIT\"} 0", "gemmd_draining 0",
+        "gemmd_auth_refusals_total{reason=\"BAD_TOKEN\"} 0",
+        "gemmd_token_file_loads_total{result=\"invalid\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat(line, "\n")));
   }
 }
@@ -143,15 +160,26 @@ TEST(MetricsTest, SameLabelsGiveTheSameObject) {
 
 TEST(MetricsTest, NumberOfSeriesIsBoundedWhateverTheLabels) {
   Metrics metrics("1");
-  for (int i = 0; i < 10200; ++i) metrics.Rejected(absl::StrCat("reason", i)).Increment();
+  for (int i = 0; i < 10200; ++i) metrics.DeviceBusySeconds(absl::StrCat("device", i)).Increment();
   const std::string text = metrics.Text();
   size_t series = 0;
-  for (size_t at = 0; (at = text.find("\ngemmd_rejected_total{", at)) != std::string::npos; ++at) {
+  for (size_t at = 0;
+       (at = text.find("\ngemmd_device_busy_seconds_total{", at)) != std::string::npos; ++at) {
     ++series;
   }
   EXPECT_EQ(series, 10000 + 1);
-  EXPECT_EQ(metrics.Rejected("other").Value(), 200);
-  EXPECT_EQ(metrics.Rejected("reason0").Value(), 1);
+  EXPECT_EQ(metrics.DeviceBusySeconds("other").Value(), 200);
+  EXPECT_EQ(metrics.DeviceBusySeconds("device0").Value(), 1);
+}
+
+// Values come from bounded sets; should one ever hold what a client wrote, it cannot end its line.
+TEST(MetricsTest, LabelValuesCannotForgeSeries) {
+  Metrics metrics("1");
+  metrics.Rejected("a\"} 1\ngemmd_forged{x=\"\\").Increment();
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, Not(HasSubstr("\ngemmd_forged")));
+  EXPECT_THAT(text, HasSubstr("\ngemmd_rejected_total{reason="
+                              "\"a\\\"} 1\\ngemmd_forged{x=\\\"\\\\\"} 1\n"));
 }
 
 TEST(MetricsTest, ThreadsMayAddTheSameSeriesAtOnce) {
