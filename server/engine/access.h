@@ -42,11 +42,12 @@ class Access {
                                                         const Clock& clock, Log& log,
                                                         Metrics& metrics);
 
-  // UNAUTHENTICATED with reason BAD_TOKEN, EXPIRED_TOKEN, UNKNOWN_CERTIFICATE or UNKNOWN_PEER.
+  // UNAUTHENTICATED with reason BAD_TOKEN, EXPIRED_TOKEN or UNKNOWN_CERTIFICATE.
   absl::StatusOr<PrincipalRef> ByToken(std::string_view token) const;
   // By the first of the names that has a rule.
   absl::StatusOr<PrincipalRef> ByCertificate(absl::Span<const std::string> names) const;
-  absl::StatusOr<PrincipalRef> ByUid(uint32_t uid) const;
+  // Null when there is no rule for it.
+  PrincipalRef ByUid(uint32_t uid) const;
 
   // Whether a config could take the place of this one: reads its token file.
   static absl::Status Check(const AuthConfig& config, absl::Span<const TenantConfig> tenants);

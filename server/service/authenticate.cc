@@ -71,24 +71,19 @@ Authenticator::Authenticator(const ListenerConfig& config, Tenant& tenant, const
 
 bool Authenticator::Trusted(uint32_t uid) const { return uid == 0 || uid == own_uid_; }
 
-absl::StatusOr<PrincipalRef> Authenticator::AtUnix(const grpc::ServerContextBase& context) const {
-  const std::optional<UnixPeer> peer =
-      acceptor_ == nullptr ? std::nullopt : acceptor_->Find(context.peer());
-  if (!peer) {
-    return WithReason(absl::UnauthenticatedError("the caller's user id is not known"),
-                      reason::kUnknownPeer);
-  }
-  auto principal = access_.ByUid(peer->uid);
-  if (!principal.ok() && Trusted(peer->uid)) return local_root_;
-  return principal;
+PrincipalRef Authenticator::AtUnix(const grpc::ServerContextBase& context) const {
+  if (acceptor_ == nullptr) return nullptr;
+  const std::optional<UnixPeer> peer = acceptor_->Find(context.peer());
+  if (!peer) return nullptr;
+  if (PrincipalRef principal = access_.ByUid(peer->uid)) return principal;
+  return Trusted(peer->uid) ? local_root_ : nullptr;
 }
 
 absl::StatusOr<PrincipalRef> Authenticator::Authenticate(
     const grpc::ServerContextBase& context) const {
   if (!asked_.any()) {
-    if (acceptor_ == nullptr) return anyone_;
-    auto principal = AtUnix(context);
-    return principal.ok() ? principal : anyone_;
+    PrincipalRef principal = AtUnix(context);
+    return principal != nullptr ? principal : anyone_;
   }
   // The last one that was shown and is not good; it says more than that none was.
   absl::Status refused =
@@ -109,9 +104,11 @@ absl::StatusOr<PrincipalRef> Authenticator::Authenticate(
     }
   }
   if (asked_.unix_peer) {
-    auto principal = AtUnix(context);
-    if (principal.ok()) return principal;
-    refused = principal.status();
+    if (PrincipalRef principal = AtUnix(context)) return principal;
+    refused = WithReason(
+        absl::UnauthenticatedError(absl::StrCat("no rule of the server names ", PeerName(context),
+                                                "; have auth.unix_peers name it")),
+        reason::kUnknownPeer);
   }
   return refused;
 }

@@ -29,7 +29,8 @@ class Authenticator {
   std::string PeerName(const grpc::ServerContextBase& context) const;
 
  private:
-  absl::StatusOr<PrincipalRef> AtUnix(const grpc::ServerContextBase& context) const;
+  // Null for a user id that nobody knows.
+  PrincipalRef AtUnix(const grpc::ServerContextBase& context) const;
   bool Trusted(uint32_t uid) const;
 
   const Credentials asked_;
