@@ -14,8 +14,9 @@
 //                                                             UNAVAILABLE, open a new queue    (*)
 //
 // (*) A refusal from the daemon itself (draining, device fenced) carries a reason (ReasonOf) and
-// means "elsewhere": it is never retried here. Nor is any other code. Upload and Download also go
-// on after DATA_LOSS (a checksum), Upload after ABORTED while the server still sees the cut stream.
+// means "elsewhere": it is never retried here, but by Replicas (replicas.h). Nor is any other code.
+// Upload and Download also go on after DATA_LOSS (a checksum), Upload after ABORTED while the
+// server still sees the cut stream.
 //
 // Back-off doubles from `initial_backoff` to `max_backoff`, each drawn uniformly from [1/2, 1] of
 // it, at most `max_attempts` tries in all, and never past the call's deadline.

@@ -52,7 +52,8 @@ FakeDaemon::FakeDaemon() : FakeDaemon(Options()) {}
 
 FakeDaemon::FakeDaemon(const Options& options) : state_(std::make_unique<FakeState>(options)) {
   static std::atomic<int> count = 0;
-  const std::string name = absl::StrCat("gemmd-fake-", getpid(), "-", count++);
+  const std::string name =
+      options.name.empty() ? absl::StrCat("gemmd-fake-", getpid(), "-", count++) : options.name;
   if (options.share) state_->share = std::make_unique<FakeShare>(*state_);
   state_->services.push_back(MakeFakeSessions(*state_));
   state_->services.push_back(MakeFakeBuffers(*state_));
@@ -163,6 +164,10 @@ void FakeDaemon::CutHolds() {
 void FakeDaemon::AnnounceDrain(absl::Time deadline) {
   absl::MutexLock lock(&state_->mu);
   state_->drain = deadline;
+}
+
+void FakeDaemon::ServeHealth(bool serving) {
+  state_->server->GetHealthCheckService()->SetServingStatus(serving);
 }
 
 void FakeDaemon::LimitBuffers(int most) {

@@ -31,6 +31,7 @@ class FakeDaemon {
     bool share = false;     // serve a share socket
     bool loopback = false;  // "127.0.0.1:<free port>" instead of an abstract Unix socket
     absl::Duration ttl = absl::Seconds(30);
+    std::string name = "";  // of its abstract Unix socket, to come back under it; one of its own
     std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // of a loopback one; plaintext
   };
   FakeDaemon();
@@ -59,6 +60,7 @@ class FakeDaemon {
   void EndSessions();                        // as if their ttl were over
   void CutHolds();
   void AnnounceDrain(absl::Time deadline);
+  void ServeHealth(bool serving);  // what a health check of "" answers
   // Ends after so many buffers were there at once; more are RESOURCE_EXHAUSTED.
   void LimitBuffers(int most);
 
