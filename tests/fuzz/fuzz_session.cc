@@ -1,4 +1,4 @@
-// SessionService and DeviceService, in any order.
+// SessionService, DeviceService and AdminService, in any order.
 
 #include "tests/fuzz/proto_mutator.h"
 #include "tests/fuzz/scripts.pb.h"
@@ -20,6 +20,8 @@ grpc::Status Send(Served& served, const SessionCall& call, std::vector<std::stri
   gemmd::v1::ListKernelsResponse kernels;
   gemmd::v1::ListDevicesResponse devices;
   gemmd::v1::ServerInfo info;
+  gemmd::v1::LogSettings log;
+  gemmd::v1::EndSessionResponse ended;
   switch (call.kind_case()) {
     case SessionCall::kOpen: {
       const grpc::Status status = stub.OpenSession(context.get(), call.open(), &session);
@@ -45,6 +47,10 @@ grpc::Status Send(Served& served, const SessionCall& call, std::vector<std::stri
       return served.devices().ListDevices(context.get(), call.devices(), &devices);
     case SessionCall::kInfo:
       return served.devices().GetServerInfo(context.get(), call.info(), &info);
+    case SessionCall::kGetLog:
+      return served.admin().GetLog(context.get(), call.get_log(), &log);
+    case SessionCall::kEnd:
+      return served.admin().EndSession(context.get(), call.end(), &ended);
     case SessionCall::KIND_NOT_SET:
       break;
   }

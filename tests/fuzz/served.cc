@@ -56,6 +56,7 @@ Served::Served() {
   buffers_ = v1::BufferService::NewStub(channel_);
   compute_ = v1::ComputeService::NewStub(channel_);
   devices_ = v1::DeviceService::NewStub(channel_);
+  admin_ = v1::AdminService::NewStub(channel_);
   OpenSession();
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "gemmd/v1/admin_service.grpc.pb.h"
 #include "gemmd/v1/buffer_service.grpc.pb.h"
 #include "gemmd/v1/compute_service.grpc.pb.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
@@ -50,6 +51,7 @@ class Served {
   v1::BufferService::Stub& buffers() { return *buffers_; }
   v1::ComputeService::Stub& compute() { return *compute_; }
   v1::DeviceService::Stub& devices() { return *devices_; }
+  v1::AdminService::Stub& admin() { return *admin_; }
 
  private:
   Served();
@@ -61,6 +63,7 @@ class Served {
   std::unique_ptr<v1::BufferService::Stub> buffers_;
   std::unique_ptr<v1::ComputeService::Stub> compute_;
   std::unique_ptr<v1::DeviceService::Stub> devices_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
   std::string session_;
   // 0 to 2: 64 KiB untyped. 3: F32 [64, 64]. 4: E4M3 [64, 256]. 5: BF16 [3, 32, 32]. 6: 4 bytes.
   // 7: 64 KiB of shared memory. 8: published. 9: of a session that has ended.
