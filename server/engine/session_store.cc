@@ -8,6 +8,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/label.h"
+#include "server/engine/planted_leak.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -70,6 +71,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionStore::Open(Tenant& tenant, Open
     sessions_.emplace(session->handle(), session);
   }
   metrics_.Sessions().Increment();
+  PlantedLeak();
   log_.Info("session_opened", {{"session", session->name()},
                                {"tenant", tenant.name()},
                                {"label", session->options().label},

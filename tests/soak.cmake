@@ -1,0 +1,15 @@
+# A daemon under everything at once (tests/soak): for 20 seconds with the other tests, for 15 minutes with the long ones.
+# gemmd_leaky is gemmd with a leak planted, which the same checks must find.
+gemmd_binary(gemmd_leaky NO_INSTALL
+             SRCS ${CMAKE_SOURCE_DIR}/server/main.cc ${CMAKE_SOURCE_DIR}/server/engine/session_store.cc
+             DEPS gemmd_server prometheus-cpp::core)
+target_compile_definitions(gemmd_leaky PRIVATE GEMMD_PLANTED_LEAK)
+
+set(folder ${CMAKE_CURRENT_SOURCE_DIR}/soak)
+set(entry ${GEMMD_VENV_PYTHON} -m pytest -q -s -p no:cacheprovider test_soak.py --gemmd $<TARGET_FILE:gemmd>
+          --gemmd-leaky $<TARGET_FILE:gemmd_leaky> --doomed-client $<TARGET_FILE:gemmd_doomed_client>)
+add_test(NAME soak.short COMMAND ${entry} --seconds 20 WORKING_DIRECTORY ${folder})
+set_tests_properties(soak.short PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300 RUN_SERIAL ON)
+add_test(NAME soak.mixed COMMAND ${entry} --seconds 900 WORKING_DIRECTORY ${folder})
+set_tests_properties(soak.mixed PROPERTIES LABELS "python,long,no_sanitizer" TIMEOUT 1500 RUN_SERIAL ON)
+set_tests_properties(soak.short soak.mixed PROPERTIES ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
