@@ -121,11 +121,9 @@ def _loopback_up() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP_RUNNING))
 
 
-def _drop_rights(spec: Spec) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
+def _drop_rights(spec: Spec, libc: ctypes.CDLL, last_capability: int) -> None:
     if spec.confined:
-        last = int(pathlib.Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="ascii"))
-        for capability in range(last + 1):
+        for capability in range(last_capability + 1):
             if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
                 raise OSError(ctypes.get_errno(), f"capability {capability} stays")
         if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -140,9 +138,12 @@ def main() -> None:
     if not spec.network:
         _loopback_up()
     _mount_all(spec)
+    # Whatever Python itself loads, it must load before its own files are out of sight.
+    libc = ctypes.CDLL(None, use_errno=True)
+    last_capability = int(pathlib.Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="utf-8"))
     os.chroot(spec.root)
     os.chdir(spec.workdir)
-    _drop_rights(spec)
+    _drop_rights(spec, libc, last_capability)
     os.execvpe(spec.argv[0], spec.argv, spec.env)
 
 
