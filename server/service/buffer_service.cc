@@ -101,6 +101,7 @@ grpc::ServerUnaryReactor* BufferService::DeleteBuffers(grpc::CallbackServerConte
   const std::shared_ptr<void> answer(nullptr,
                                      [=](void*) { reactor->Finish(call->Finish(*status)); });
   *status = [&]() -> absl::Status {
+    if (!call->admission().ok()) return call->admission();
     auto use = UseSession(*call, request->session_id());
     if (!use.ok()) return use.status();
     if (request->buffer_ids_size() > kMost) {

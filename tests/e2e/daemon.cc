@@ -7,17 +7,10 @@
 #include <ostream>
 #include <sstream>
 
+#include "absl/strings/str_replace.h"
+
 namespace gemmd::e2e {
-namespace {
-
-Process StartDaemon(const TempDir& dir, const std::string& config) {
-  WriteFile(dir.File("gemmd.textproto"), config);
-  return Process::Start(
-      {GEMMD_PATH, "--config", dir.File("gemmd.textproto"), "--ready-file", dir.File("ready")},
-      dir.path());
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::string TestDevice() {
   const char* device = std::getenv("GEMMD_TEST_DEVICE");
@@ -31,21 +24,30 @@ std::string DeviceEntry(int threads) {
          (has_threads ? "threads: " + std::to_string(threads) : "") + " }";
 }
 
-Daemon::Daemon(const DaemonOptions& options)
-    : options_(options), process_(StartDaemon(dir_, ConfigText(options.config))) {
+Daemon::Daemon(const DaemonOptions& options) : options_(options) {
+  for (const auto& [name, text] : options_.files) WriteFile(dir_.File(name), Placed(text));
+  WriteFile(dir_.File("gemmd.textproto"), ConfigText(options_.config));
+  Start();
+}
+
+void Daemon::Start() {
   const std::string ready = dir_.File("ready");
-  const bool up =
-      WaitUntil([&] { return !ReadFile(ready).empty() || !process_.running(); }, absl::Seconds(30));
-  if (!up || !process_.running()) {
+  std::remove(ready.c_str());
+  process_ = std::make_unique<Process>(Process::Start(
+      {GEMMD_PATH, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready}, dir_.path()));
+  const bool up = WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); },
+                            absl::Seconds(30));
+  if (!up || !process_->running()) {
     std::fprintf(stderr, "gemmd does not serve; its log:\n%s\n", log().c_str());
     std::abort();
   }
+  addresses_.clear();
   std::istringstream lines(ReadFile(ready));
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("metrics ", 0) == 0) {
       metrics_address_ = line.substr(8);
-    } else if (line.rfind("unix", 0) != 0) {
-      tcp_target_ = line;
+    } else {
+      addresses_.push_back(line);
     }
   }
 }
@@ -58,7 +60,11 @@ std::string Daemon::ConfigText(const std::string& extra) const {
   for (const std::string& tenant : options_.tenants) {
     text += "listeners { address: \"" + target(tenant) + "\" tenant: \"" + tenant + "\" }\n";
   }
-  return text + extra + "\n";
+  return text + Placed(extra) + "\n";
+}
+
+std::string Daemon::Placed(const std::string& text) const {
+  return absl::StrReplaceAll(text, {{"@DIR@", dir_.path()}});
 }
 
 std::string Daemon::target(const std::string& tenant) const {
@@ -67,12 +73,12 @@ std::string Daemon::target(const std::string& tenant) const {
 
 void Daemon::Reload(const std::string& config) {
   WriteFile(dir_.File("gemmd.textproto"), ConfigText(config));
-  process_.Signal(SIGHUP);
+  process_->Signal(SIGHUP);
 }
 
 std::optional<int> Daemon::Stop(absl::Duration timeout) {
-  process_.Signal(SIGTERM);
-  return process_.Wait(timeout);
+  process_->Signal(SIGTERM);
+  return process_->Wait(timeout);
 }
 
 Holdings HoldingsOf(const Daemon& daemon) {

@@ -7,6 +7,8 @@
 #ifndef GEMMD_TESTS_E2E_DAEMON_H_
 #define GEMMD_TESTS_E2E_DAEMON_H_
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +32,9 @@ struct DaemonOptions {
   // Short: every test that stops a daemon waits for the notice.
   std::string drain = "drain { notice_ms: 50 limit_ms: 20000 }";
   std::string devices = DeviceEntry();
+  // Written into the daemon's folder before it starts. In the texts above and in these @DIR@ is
+  // that folder.
+  std::map<std::string, std::string> files = {};
 };
 
 class Daemon {
@@ -39,10 +44,15 @@ class Daemon {
 
   // "unix:/tmp/gemmd.x/default.sock"
   std::string target(const std::string& tenant = "default") const;
-  const std::string& tcp_target() const { return tcp_target_; }  // "127.0.0.1:41234"
+  // "127.0.0.1:41234"
+  const std::string& tcp_target() const { return addresses_.front(); }
+  // Of the listeners that options.config adds, in its order.
+  const std::string& listener(size_t index) const {
+    return addresses_.at(2 + options_.tenants.size() + index);
+  }
 
-  Process& process() { return process_; }
-  std::string log() const { return process_.err(); }
+  Process& process() { return *process_; }
+  std::string log() const { return process_->err(); }
   const std::string& dir() const { return dir_.path(); }
 
   // Replaces the text that options.config gave and sends SIGHUP.
@@ -53,16 +63,19 @@ class Daemon {
     return Sum(Metrics(), name, label);
   }
 
+  // Starts it again, once it has ended; ports may be others.
+  void Start();
   // SIGTERM; the exit status, or nothing if it has not ended within `timeout`.
   std::optional<int> Stop(absl::Duration timeout = absl::Seconds(30));
 
  private:
   std::string ConfigText(const std::string& extra) const;
+  std::string Placed(const std::string& text) const;  // with the folder in it
 
   DaemonOptions options_;
   TempDir dir_;
-  Process process_;
-  std::string tcp_target_;
+  std::unique_ptr<Process> process_;
+  std::vector<std::string> addresses_;  // of the listeners, in the config's order
   std::string metrics_address_;
 };
 
