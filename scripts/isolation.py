@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Measures what one tenant notices while another meets its limits: the p99 of its Executes, as a ratio
+to its own alone, in turns in the same run. Wants Python with the package gemmd (build/venv has it).
+
+    build/venv/bin/python scripts/isolation.py --gemmd build/cpu/server/gemmd \\
+        --gemmctl build/cpu/client/cli/gemmctl [--json FILE]
+
+Exit status 1 when a ratio is above 1.3."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+WANTED = 1.3
+TURNS = 5
+TURN_S = 3
+RATE = 200  # requests a second of the one who is watched
+HITS = 50  # a second, of the one who meets its limit
+
+CONFIG = """
+listeners {{ address: "unix:{dir}/calm.sock" tenant: "calm" }}
+listeners {{ address: "unix:{dir}/hog.sock" tenant: "hog" }}
+tenants {{ name: "calm" }}
+tenants {{ name: "hog" limits {{
+  max_sessions: 8 max_buffers: 8 max_buffer_bytes: 67108864 max_plans: 4 max_streams: 6 max_queued_programs: 4
+  max_ops: 16 max_inline_bytes: 65536 max_program_ms: 5 max_queued_device_ms: 1
+  window_batches: 4 max_upload_bytes_per_second: 8388608 }} }}
+devices {{ name: "cpu:0" threads: 1 memory_bytes: 1073741824 }}
+log {{ level: LEVEL_ERROR }}
+"""
+
+
+class Hog:
+    """Each method meets one limit once, and goes on as before."""
+
+    def __init__(self, target: str) -> None:
+        import gemmd
+
+        self.gemmd = gemmd
+        self.client = gemmd.Client(target)
+        self.session = self.client.session()
+        self.session.__enter__()
+        self.small = self.session.create_buffer(shape=(64,), dtype="f32")
+        self.fill = gemmd.fill(self.small, 1)
+        self.kept: list = []
+
+    def refused(self, reason: str, what, *args, **kwargs) -> None:
+        try:
+            self.kept.append(what(*args, **kwargs))
+        except self.gemmd.ResourceExhausted as error:
+            assert error.reason == reason, error
+            return
+        if len(self.kept) > 64:
+            raise RuntimeError(f"64 times without a {reason}")
+
+    def sessions(self) -> None:
+        self.refused("SESSION_LIMIT", lambda: self.client.session(hold=False).__enter__())
+
+    def buffers(self) -> None:
+        self.refused("BUFFER_LIMIT", self.session.create_buffer, 4096)
+
+    def buffer_bytes(self) -> None:
+        self.refused("BUFFER_BYTES_LIMIT", self.session.create_buffer, 1 << 28)
+
+    def plans(self) -> None:
+        self.refused("PLAN_LIMIT", lambda: self.session.plan([self.fill]).__enter__())
+
+    def streams(self) -> None:
+        self.refused("STREAM_LIMIT", self.session.queue)
+
+    def ops(self) -> None:
+        self.refused("OPS_LIMIT", self.session.execute, [self.fill] * 17)
+
+    def inline_bytes(self) -> None:
+        import numpy as np
+
+        if not self.kept:
+            self.kept.append(self.session.create_buffer(shape=(1 << 15,), dtype="f32"))
+        big = self.gemmd.write(self.kept[0], np.zeros(1 << 15, np.float32))
+        self.refused("INLINE_LIMIT", self.session.execute, [big])
+
+    def program_time(self) -> None:
+        """A product that the cost model puts far above 5 ms."""
+        if not self.kept:
+            self.kept.append(self.session.create_buffer(shape=(2048, 2048), dtype="f32"))
+            self.kept.append(self.session.create_buffer(shape=(2048, 2048), dtype="f32"))
+        product = self.gemmd.matmul(self.kept[0], self.kept[0], self.kept[1])
+        self.refused("PROGRAM_LIMIT", self.session.execute, [product])
+
+    def queued(self) -> None:
+        """Programs and device time, whichever is met first: a burst of 16 through a queue."""
+        if not self.kept:
+            self.kept.append(self.session.queue())
+        futures = [self.kept[0].submit([self.fill]) for _ in range(16)]
+        for future in futures:
+            with contextlib.suppress(self.gemmd.Error):
+                future.result()
+
+    def upload_rate(self) -> None:
+        import numpy as np
+
+        if not self.kept:
+            self.kept.append(self.session.create_buffer(1 << 20))
+            self.off = self.client.session(shared_memory="off").__enter__()
+            self.kept[0] = self.off.create_buffer(1 << 20)
+        self.kept[0].upload(np.zeros(1 << 18, np.int8))
+
+
+LIMITS = [name for name in vars(Hog) if not name.startswith("_") and name != "refused"]
+
+
+def hog(target: str, limit: str) -> None:
+    """Until killed. SIGUSR1 and SIGUSR2: go on, pause."""
+    state = {"on": False}
+    signal.signal(signal.SIGUSR1, lambda *_: state.update(on=True))
+    signal.signal(signal.SIGUSR2, lambda *_: state.update(on=False))
+    one = Hog(target)
+    getattr(one, limit)()
+    print("ready", flush=True)
+    while True:
+        begin = time.monotonic()
+        if state["on"]:
+            getattr(one, limit)()
+        time.sleep(max(0.0, 1 / HITS - (time.monotonic() - begin)))
+
+
+def p99_us(gemmctl: str, target: str) -> float:
+    command = [gemmctl, "bench", "--server", target, "--rate", str(RATE), "--duration", f"{TURN_S}s", "--json"]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return float(answer["latency_us"]["p99"])
+
+
+def measure(gemmctl: str, folder: pathlib.Path, limit: str) -> dict:
+    command = [sys.executable, __file__, "--hog", f"unix:{folder}/hog.sock", "--limit", limit]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n", limit
+        turns: dict[str, list[float]] = {"alone": [], "beside": []}
+        for _ in range(TURNS):
+            for name, number in (("alone", signal.SIGUSR2), ("beside", signal.SIGUSR1)):
+                process.send_signal(number)
+                time.sleep(0.2)
+                turns[name].append(p99_us(gemmctl, f"unix:{folder}/calm.sock"))
+        assert process.poll() is None, f"{limit}: the hog has ended"
+    finally:
+        process.kill()
+        process.wait()
+    alone, beside = (statistics.median(turns[name]) for name in ("alone", "beside"))
+    return {"limit": limit, "alone_p99_us": alone, "beside_p99_us": beside, "ratio": beside / alone, "turns": turns}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gemmd")
+    parser.add_argument("--gemmctl")
+    parser.add_argument("--json")
+    parser.add_argument("--only", choices=LIMITS, action="append")
+    parser.add_argument("--hog", help=argparse.SUPPRESS)
+    parser.add_argument("--limit", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.hog:
+        hog(options.hog, options.limit)
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "config").write_text(CONFIG.format(dir=folder), encoding="ascii")
+        ready = folder / "ready"
+        daemon = subprocess.Popen([options.gemmd, "--config", str(folder / "config"), "--ready-file", str(ready)])
+        try:
+            while not ready.exists():
+                assert daemon.poll() is None, "gemmd does not start"
+                time.sleep(0.05)
+            print(f"{'limit':<14}{'p99 alone':>12}{'beside':>12}{'ratio':>8}")
+            for limit in options.only or LIMITS:
+                row = measure(options.gemmctl, folder, limit)
+                rows.append(row)
+                print(f"{limit:<14}{row['alone_p99_us']:>9.0f} us{row['beside_p99_us']:>9.0f} us{row['ratio']:>8.2f}",
+                      flush=True)
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+    if options.json:
+        facts = {"cores": os.cpu_count(), "rate": RATE, "hits_a_second": HITS, "turns": TURNS, "limits": rows}
+        pathlib.Path(options.json).write_text(json.dumps(facts, indent=1) + "\n", encoding="ascii")
+    return 0 if all(row["ratio"] <= WANTED for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
