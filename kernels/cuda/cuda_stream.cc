@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/nvtx.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -54,7 +55,10 @@ void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings binding
   flight.bindings = std::move(bindings);
   flight.done = std::move(done);
   flight.launched = absl::Now();
-  flight.status = Start(flight);
+  {
+    const LaunchRange range(flight.code().serial(), flight.program->steps());
+    flight.status = Start(flight);
+  }
   // A program that failed takes its place in the queue: `done`s run in launch order.
   absl::MutexLock lock(&mutex_);
   queue_.push_back(std::move(flight));
