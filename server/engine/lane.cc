@@ -181,18 +181,21 @@ void Lane::Launch(std::shared_ptr<Job> job) {
   Job& launched = *job;
   if (timeline_.on()) launched.traced_as = timeline_.NextProgram();
   // The job may be gone when Launch returns.
-  TimelineEvent event = {.kind = TimelineEvent::Kind::kLaunch,
-                         .begin = begin,
-                         .device = device_,
-                         .tenant = launched.tenant->name(),
-                         .program = launched.traced_as};
+  const uint64_t traced_as = launched.traced_as;
+  const Tenant& tenant = *launched.tenant;
   stream_->Launch(launched.program, std::move(launched.bindings),
                   [this, job = std::move(job)](kernels::LaunchResult result) {
                     Complete(job, std::move(result));
                   });
-  event.duration = clock_.Now() - begin;
-  metrics_.Launched(absl::ToDoubleSeconds(event.duration));
-  if (event.program != 0) timeline_.Add(event);
+  const absl::Duration took = clock_.Now() - begin;
+  metrics_.Launched(absl::ToDoubleSeconds(took));
+  if (traced_as == 0) return;
+  timeline_.Add({.kind = TimelineEvent::Kind::kLaunch,
+                 .begin = begin,
+                 .duration = took,
+                 .device = device_,
+                 .tenant = tenant.name(),
+                 .program = traced_as});
 }
 
 void Lane::AddToTimeline(const Job& job, const JobResult& result) {
