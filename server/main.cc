@@ -34,7 +34,7 @@ constexpr char kUsage[] =
 
   --config FILE      the config, a textproto of gemmd.v1.ServerConfig
   --listen ADDRESS   one more listener of tenant "default": 127.0.0.1:8470, unix:/path, unix-abstract:name
-  --check            only check the config; exit 0 or 2
+  --check            only check the config and the files it names; exit 0 or 2
   --print-config     print the config with every default filled in
   --ready-file FILE  write the listeners' addresses there, one a line, once serving; the metrics address last, as
                      "metrics ADDRESS"
@@ -162,7 +162,12 @@ int Run(const Options& options) {
     return kBadConfig;
   }
   if (options.print_config) std::cout << PrintConfig(*config);
-  if (options.check || options.print_config) return kOk;
+  if (options.check) {
+    const absl::Status files = Server::CheckFiles(*config);
+    if (!files.ok()) std::cerr << "gemmd: " << options.config << ": " << files.message() << "\n";
+    return files.ok() ? kOk : kBadConfig;
+  }
+  if (options.print_config) return kOk;
   auto server = Server::Start(*config);
   if (!server.ok()) {
     std::cerr << "gemmd: " << server.status().message() << "\n";

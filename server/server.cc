@@ -19,6 +19,7 @@
 #include "server/engine/version.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
+#include "server/service/tls.h"
 
 namespace gemmd::server {
 namespace {
@@ -181,6 +182,18 @@ class Server::Impl {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
+
+absl::Status Server::CheckFiles(const Config& config) {
+  absl::Status status = Access::Check(config.auth, config.tenants);
+  for (size_t i = 0; i < config.listeners.size(); ++i) {
+    const auto& tls = config.listeners[i].tls;
+    if (!tls) continue;
+    const absl::Status files = CheckTlsFiles(*tls);
+    if (files.ok()) continue;
+    status.Update(absl::Status(files.code(), absl::StrCat("listeners[", i, "].", files.message())));
+  }
+  return status;
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   auto impl = std::make_unique<Impl>(config);

@@ -16,6 +16,9 @@ namespace gemmd::server {
 
 class Server {
  public:
+  // Whether the files that a config names, of tokens and of certificates, are right.
+  static absl::Status CheckFiles(const Config& config);
+
   // Builds the devices and starts every listener. On an error nothing is left listening.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
   ~Server();
