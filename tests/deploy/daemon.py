@@ -80,6 +80,22 @@ def write_secrets(folder: pathlib.Path) -> None:
     )
 
 
+@functools.cache
+def _checked(gemmd: str, text: str) -> tuple[str, object]:
+    """Most planted mistakes are not in the config: it is the same, again and again."""
+
+    def run(flag: str) -> subprocess.CompletedProcess:
+        argv = [gemmd, "--config", file.name, flag]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    with tempfile.NamedTemporaryFile("w", suffix=".textproto", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        if (checked := run("--check")).returncode != 0:
+            return checked.stderr.strip() or f"exit status {checked.returncode}", None
+        return "", parse_config(run("--print-config").stdout)
+
+
 @dataclasses.dataclass
 class Facts:
     gemmd: str
@@ -95,26 +111,7 @@ class Facts:
         """
         for path, here in moved.items():
             text = text.replace(f'"{path}/', f'"{here}/')
-        with tempfile.NamedTemporaryFile("w", suffix=".textproto", encoding="utf-8") as file:
-            file.write(on_cpu(text))
-            file.flush()
-            checked = subprocess.run(
-                [self.gemmd, "--config", file.name, "--check"],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            if checked.returncode != 0:
-                return checked.stderr.strip() or f"exit status {checked.returncode}", None
-            printed = subprocess.run(
-                [self.gemmd, "--config", file.name, "--print-config"],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-            )
-        return "", parse_config(printed.stdout)
+        return _checked(self.gemmd, on_cpu(text))
 
     def help_of(self, program: str, *command: str) -> str:
         binary = {"gemmd": self.gemmd, "gemmctl": self.gemmctl}[program]

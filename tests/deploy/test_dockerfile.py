@@ -123,41 +123,32 @@ def _runtime_packages() -> list[str]:
     ].split()
 
 
-def _dpkg(*arguments: str) -> str:
-    return subprocess.run(
-        ["dpkg-query", *arguments], capture_output=True, text=True, check=True
-    ).stdout
+def _output(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
-def _owner(library: str) -> str:
-    """The package of a library that the loader finds by this name."""
-    cache = subprocess.run(
-        ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True
-    ).stdout
-    path = re.search(rf"^\s*{re.escape(library)} \(libc6,x86-64.*\) => (\S+)$", cache, re.M)[1]
-    path = str(pathlib.Path(path).resolve())
-    for name in (
-        path,
-        path.removeprefix("/usr"),
-    ):  # /lib is a link to /usr/lib, and dpkg knows one of the names
-        found = subprocess.run(
-            ["dpkg-query", "-S", name], capture_output=True, text=True, check=False
-        )
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    raise AssertionError(f"no package has {path}")
+def _owners(libraries: set[str]) -> dict[str, str]:
+    """The package of each library that the loader finds by its name."""
+    cache = _output("/sbin/ldconfig", "-p")
+    paths = {}
+    for library in libraries:
+        found = re.search(rf"^\s*{re.escape(library)} \(libc6,x86-64.*\) => (\S+)$", cache, re.M)
+        assert found, f"the loader knows no {library}"
+        path = str(pathlib.Path(found[1]).resolve())
+        paths |= {path: library, path.removeprefix("/usr"): library}  # /lib is a link to /usr/lib
+    lines = _output("dpkg-query", "-S", *paths).splitlines()
+    return {paths[line.split(": ", 1)[1]]: line.split(":")[0] for line in lines}
 
 
 def _closure(packages: list[str]) -> set[str]:
+    lines = _output("dpkg-query", "-W", "-f=${Package}\t${Pre-Depends}, ${Depends}\n").splitlines()
+    needs = dict(line.split("\t", 1) for line in lines)
     found, wanted = set(), list(packages)
     while wanted:
         name = wanted.pop()
-        if name in found:
-            continue
-        found.add(name)
-        wanted += re.findall(
-            r"(?:^|, )([a-z0-9.+-]+)", _dpkg("-W", "-f=${Pre-Depends}, ${Depends}", name)
-        )
+        if name not in found:
+            found.add(name)
+            wanted += re.findall(r"(?:^|, )([a-z0-9.+-]+)", needs.get(name, ""))
     return found
 
 
@@ -167,13 +158,10 @@ def _closure(packages: list[str]) -> set[str]:
 )
 def test_the_image_installs_what_the_programs_load(facts):
     """No library is missing, and none is installed for nothing."""
-    needed = set()
-    for binary in (facts.gemmd, facts.gemmctl):
-        dump = subprocess.run(
-            ["objdump", "-p", binary], capture_output=True, text=True, check=True
-        ).stdout
-        needed |= set(re.findall(r"NEEDED\s+(\S+)", dump))
-    owners = {library: _owner(library) for library in needed}
+    dump = _output("objdump", "-p", facts.gemmd) + _output("objdump", "-p", facts.gemmctl)
+    needed = set(re.findall(r"NEEDED\s+(\S+)", dump))
+    owners = _owners(needed)
+    assert owners.keys() == needed
     listed = _runtime_packages()
     base = {"libc6", "libgcc-s1", "libstdc++6"}  # of every Debian image
     closure = _closure(listed) | base
