@@ -114,15 +114,13 @@ bool WriteReadyFile(const std::string& path, const Server& server) {
   return out.good() && std::rename(draft.c_str(), path.c_str()) == 0;
 }
 
+// What is wrong goes to the log: whoever sent the signal is not here to be told.
 void Reload(const Options& options, Server& server) {
-  auto next = Load(options);
-  if (!next.ok()) {
-    server.CountInvalidReload();
-    std::cerr << "gemmd: reload: " << next.status().message() << "; the old config stays\n";
-    return;
-  }
-  if (absl::Status reloaded = server.Reload(*next); !reloaded.ok()) {
-    std::cerr << "gemmd: reload: " << reloaded.message() << "\n";
+  const auto next = Load(options);
+  if (next.ok()) {
+    (void)server.Reload(*next);
+  } else {
+    server.NoteInvalidReload(next.status());
   }
 }
 

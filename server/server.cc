@@ -209,7 +209,10 @@ std::vector<std::string> Server::addresses() const {
 
 std::string Server::metrics_address() const { return impl_->MetricsAddress(); }
 absl::Status Server::Reload(const Config& next) { return impl_->Reload(next); }
-void Server::CountInvalidReload() { impl_->metrics_.ConfigReloads("invalid").Increment(); }
+void Server::NoteInvalidReload(const absl::Status& why) {
+  impl_->metrics_.ConfigReloads("invalid").Increment();
+  impl_->log_.Warning("reload_invalid", {{"message", std::string(why.message())}});
+}
 int Server::WatchDevices() { return impl_->WatchDevices(); }
 bool Server::Drain(absl::FunctionRef<bool()> interrupted) { return impl_->Drain(interrupted); }
 

@@ -29,7 +29,8 @@ class Server {
   // Takes what may change from `next`. FAILED_PRECONDITION names what may not, and then nothing has
   // changed.
   absl::Status Reload(const Config& next);
-  void CountInvalidReload();
+  // A config that could not even be read: the one in use stays.
+  void NoteInvalidReload(const absl::Status& why);
 
   // Looks for devices that have faulted: turns their health off, and logs. Returns how many still
   // serve. To be called every now and then until Drain, by the same thread.
