@@ -68,8 +68,10 @@ COPY --from=build-cpu /opt/gemmd /usr/local
 RUN gemmd --version && gemmctl version
 
 # Which GPUs a container gets is its runtime's business: NVIDIA_VISIBLE_DEVICES is not set here, since an image that says
-# "all" gets all of a node's GPUs without asking Kubernetes for one. `utility` is for the clocks and watts of ListDevices.
+# "all" gets all of a node's GPUs without asking Kubernetes for one. `utility` is for the clocks and watts of ListDevices. The
+# driver's cache of compiled kernels has nothing to keep, since ours come compiled, and no place on a read-only root.
 FROM runtime AS cuda
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV CUDA_CACHE_DISABLE=1
 COPY --from=build-cuda /opt/gemmd /usr/local
 RUN gemmd --version && gemmctl version
