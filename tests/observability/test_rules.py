@@ -7,7 +7,18 @@ import subprocess
 import pytest
 import yaml
 
-from repository import PROMETHEUS, RULE_TESTS, RULES, RUNBOOK, alerts, program, recorded, rules
+from repository import (
+    METRICS,
+    PROMETHEUS,
+    REPOSITORY,
+    RULE_TESTS,
+    RULES,
+    RUNBOOK,
+    alerts,
+    program,
+    recorded,
+    rules,
+)
 
 
 def promtool(*arguments, folder=PROMETHEUS):
@@ -104,3 +115,14 @@ def test_every_recorded_series_is_used():
 def test_every_recorded_series_that_is_used_is_recorded():
     used = {name for rule in rules() for name in re.findall(r"\bgemmd:[\w:]+", rule["expr"])}
     assert used == set(recorded())
+
+
+def test_the_scrape_config_of_the_documentation_is_valid(tmp_path):
+    text = METRICS.read_text(encoding="utf-8")
+    (config,) = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    (tmp_path / "prometheus.yml").write_text(
+        config.replace("deploy/", f"{REPOSITORY}/deploy/"), encoding="utf-8"
+    )
+    checked = promtool("check", "config", "prometheus.yml", folder=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert str(RULES) in checked.stdout + checked.stderr
