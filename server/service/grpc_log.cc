@@ -1,5 +1,6 @@
 #include "server/service/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
 #include <string>
@@ -17,10 +18,21 @@ namespace {
 ABSL_CONST_INIT absl::Mutex mutex(absl::kConstInit);
 Log* current ABSL_GUARDED_BY(mutex) = nullptr;
 
-void Write(gpr_log_func_args* args) {
-  std::string_view file(args->file);
+std::string Where(std::string_view file, int line) {
   file.remove_prefix(file.rfind('/') + 1);  // all of it when there is none: npos + 1 is 0
-  const std::string where = absl::StrCat(Text(file), ":", args->line);
+  return absl::StrCat(Text(file), ":", line);
+}
+
+// A string that is not UTF-8, sent by anybody: the call's own answer says it too.
+void WriteProtobuf(google::protobuf::LogLevel, const char* file, int line,
+                   const std::string& message) {
+  const std::string where = Where(file, line);
+  absl::ReaderMutexLock lock(&mutex);
+  if (current != nullptr) current->Debug("protobuf", {{"where", where}, {"message", message}});
+}
+
+void Write(gpr_log_func_args* args) {
+  const std::string where = Where(args->file, args->line);
   const std::string_view message(args->message);
   absl::ReaderMutexLock lock(&mutex);
   if (current == nullptr) return;
@@ -45,6 +57,7 @@ void SetCurrent(Log* log) {
 GrpcLog::GrpcLog(Log& log) {
   SetCurrent(&log);
   gpr_set_log_function(Write);
+  google::protobuf::SetLogHandler(WriteProtobuf);
 }
 
 GrpcLog::~GrpcLog() { SetCurrent(nullptr); }

@@ -1,5 +1,5 @@
-// What gRPC itself has to say goes into our log, escaped like everything else: on its own it would
-// write lines of another form to stderr, with whatever a peer sent in them.
+// What gRPC and protobuf have to say goes into our log, escaped like everything else: on their own
+// they would write lines of another form to stderr, with whatever a peer sent in them.
 
 #ifndef GEMMD_SERVER_SERVICE_GRPC_LOG_H_
 #define GEMMD_SERVER_SERVICE_GRPC_LOG_H_
