@@ -29,7 +29,7 @@ namespace gemmd::cli {
 class ChromeTrace {
  public:
   // Slices of one kind that overlap: as many have rows of their own, further ones are async.
-  static constexpr int kMostRows = 32;
+  static constexpr int kMostRows = 16;
 
   // Appends to `text`, which outlives it.
   explicit ChromeTrace(std::string& text);

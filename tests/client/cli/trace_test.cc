@@ -175,7 +175,7 @@ TEST(ChromeTraceTest, SlicesThatOverlapHaveRowsOfTheirOwnAndTheManyAreAsync) {
   std::set<std::string> rows;
   for (const json& slice : slices) rows.insert(RowOf(document, slice));
   EXPECT_EQ(rows.size(), static_cast<size_t>(ChromeTrace::kMostRows));
-  EXPECT_TRUE(rows.contains("cpu:0/queue red") && rows.contains("cpu:0/queue red 32"));
+  EXPECT_TRUE(rows.contains("cpu:0/queue red") && rows.contains("cpu:0/queue red 16"));
   ExpectNesting(document);
   const std::vector<json> begins = Phase(document, "b"), ends = Phase(document, "e");
   ASSERT_EQ(begins.size(), 5u);
