@@ -18,6 +18,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
 #include "server/config/load.h"
 #include "server/engine/token_file.h"
@@ -71,7 +72,7 @@ class Guarded {
         "devices { name: \"cpu:0\" threads: 1 memory_bytes: 16777216 }"));
     if (!config.ok()) Die(config.status().ToString());
     auto started = Server::Start(*config);
-    unlink(file.c_str());  // read at the start; that it is gone later changes nothing
+    unlink(file.c_str());  // was read at the start; that it is gone later changes nothing
     if (!started.ok()) Die(started.status().ToString());
     server_ = *std::move(started);
     stub_ = v1::DeviceService::NewStub(
@@ -113,8 +114,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   v1::ServerInfo info;
   grpc::Status status = Guarded::Get().Call(metadata, &info);
-  // The fuzzer stops all threads to look for leaks, for longer than keepalive waits for an answer.
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  // The fuzzer stops all threads to look for leaks, on a busy machine for longer than keepalive
+  // waits for an answer; the channel then needs a moment to see that its connection is gone.
+  for (int i = 0; i < 5 && status.error_code() == grpc::StatusCode::UNAVAILABLE; ++i) {
+    absl::SleepFor(absl::Milliseconds(50));
     status = Guarded::Get().Call(metadata, &info);
   }
   if (status.ok()) {
