@@ -72,6 +72,22 @@ TEST_F(QueueTest, AFailureStopsWhatFollowsUntilResume) {
   EXPECT_TRUE(queue.Close().ok());
 }
 
+// No call of its own fails, and yet its tenant was refused: who watches sees it.
+TEST_F(QueueTest, ARefusedBatchIsCountedByReasonAndTenant) {
+  client::Buffer x = MakeBuffer(session_, {1});
+  client::Queue queue = Must(session_.OpenQueue());
+  OpList ops;
+  for (int i = 0; i < 5000; ++i) ops.Add(Fill{x.tensor(), 1});  // limits.max_ops is 4096
+  EXPECT_EQ(client::ReasonOf(Must(queue.Submit(ops)).Wait().status()), "OPS_LIMIT");
+  EXPECT_EQ(Must(queue.Submit(OpList().Add(Fill{x.tensor(), 1}))).Wait().status().code(),
+            absl::StatusCode::kAborted);  // behind a refused one, and no refusal itself
+  const Samples samples = daemon_.Metrics();
+  EXPECT_EQ(Sum(samples, "gemmd_rejected_total", "reason=\"OPS_LIMIT\""), 1);
+  EXPECT_EQ(Sum(samples, "gemmd_rejected_total"), 1);
+  EXPECT_EQ(Sum(samples, "gemmd_tenant_rejected_total", "tenant=\"default\""), 1);
+  EXPECT_TRUE(queue.Close().ok());
+}
+
 TEST_F(QueueTest, ManyBatchesThroughASmallWindow) {
   client::Buffer x = MakeBuffer(session_, {1});
   client::Queue queue = Must(session_.OpenQueue());
