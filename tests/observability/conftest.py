@@ -52,7 +52,7 @@ def observed(gemmd, tmp_path_factory):
         # Rates need two scrapes of everything, refusals and reloads included.
         deadline = time.monotonic() + 60
         while not scraper.numbers(
-            "rate(gemmd_tenant_rejected_total[5s]) > 0"
+            "rate(gemmd_tenant_rejected_total[10s]) > 0"
             " and on (instance) count by (instance) (gemmd_transfer_bytes_total) > 4"
         ):
             assert not failed, failed

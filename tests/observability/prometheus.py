@@ -17,7 +17,7 @@ import yaml
 
 from repository import RULES, program
 
-SCRAPE_EVERY = "500ms"
+SCRAPE_EVERY = "1s"
 JOB = {"job": "gemmd", "namespace": "gemmd", "pod": "gemmd-0"}  # as the ServiceMonitor labels it
 
 
@@ -44,7 +44,7 @@ class Prometheus:
         """The answers that are numbers: a quantile of nothing is none."""
         return [value for _, value in self.ask(query) if not math.isnan(value)]
 
-    def wait_for(self, query: str, timeout_s: float = 30) -> list[float]:
+    def wait_for(self, query: str, timeout_s: float = 90) -> list[float]:
         """Asks until something answers; [] when nothing has by then."""
         deadline = time.monotonic() + timeout_s
         while not (found := self.numbers(query)) and time.monotonic() < deadline:
