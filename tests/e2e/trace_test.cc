@@ -175,8 +175,12 @@ TEST_F(TraceTest, AReaderThatGoesAwayLeavesNothing) {
 
 TEST_F(TraceTest, ADrainEndsTracesWhetherTheyAreReadOrNot) {
   TraceReader trace(wire_.channel(), absl::Minutes(10));
-  Wire other(daemon_.target());
-  TraceReader stuck(other.channel(), absl::Minutes(10), /*reads=*/false);
+  // This end takes in little for a reader that has not asked: a write stays under way over there.
+  grpc::ChannelArguments small_window;
+  small_window.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  TraceReader stuck(
+      grpc::CreateCustomChannel(daemon_.target(), grpc::InsecureChannelCredentials(), small_window),
+      absl::Minutes(10), /*reads=*/false);
   ASSERT_TRUE(trace.WaitBegun());
   ASSERT_TRUE(WaitUntil([&] { return daemon_.Metric("gemmd_streams", "method=\"Trace\"") == 2; }));
   OpList many;
