@@ -128,6 +128,7 @@ TEST_F(StreamTest, ReportsTimesForEveryOp) {
   });
   done.WaitForNotification();
   ASSERT_EQ(result.op_seconds.size(), 3u);
+  EXPECT_TRUE(result.ops_timed);
   float sum = 0;
   for (float seconds : result.op_seconds) {
     EXPECT_GT(seconds, 0);

@@ -278,6 +278,7 @@ TEST_F(BackendGpuTest, ReportsTimesForEveryOp) {
     const LaunchResult result = Run(*stream, program, {{memory->address()}, {}, {}});
     ASSERT_TRUE(result.status.ok()) << result.status;
     ASSERT_EQ(result.op_seconds.size(), 3u);
+    EXPECT_EQ(result.ops_timed, count > 16);
     double sum = 0;
     for (float seconds : result.op_seconds) {
       EXPECT_GT(seconds, 0);
