@@ -95,9 +95,8 @@ class Builder:
             s.base == base or any(i.flags.get("from") == base for i in s.instructions)
             for s in others
         ):
-            parent.root.rename(
-                image.root
-            )  # nobody else builds on it, and a copy of a gigabyte takes a while
+            # Nobody else builds on it, and a copy of a gigabyte takes a while.
+            parent.root.rename(image.root)
         else:
             subprocess.run(
                 ["cp", "-a", "--reflink=auto", str(parent.root), str(image.root)], check=True
@@ -138,6 +137,8 @@ class Builder:
         subprocess.run(container_argv(spec), check=True, timeout=3600)
 
     def _copy(self, image: Image, instruction: Instruction) -> None:
+        if instruction.flags.keys() - {"from"}:
+            raise ValueError(f"line {instruction.line}: flags of COPY that this does not know")
         *sources, target = instruction.words()
         origin = (
             self.built[instruction.flags["from"]].root
