@@ -19,8 +19,8 @@ apt-get -qq update
 apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null
 
 # The number is in the Dockerfile's USER, where it is what Kubernetes' runAsNonRoot can check, and in deploy/kubernetes.
-groupadd --system --gid 8470 gemmd
-useradd --system --uid 8470 --gid gemmd --home-dir /run/gemmd --no-create-home --shell /usr/sbin/nologin gemmd
+groupadd --gid 8470 gemmd
+useradd --uid 8470 --gid gemmd --home-dir /run/gemmd --no-create-home --shell /usr/sbin/nologin gemmd
 install -d -o gemmd -g gemmd -m 750 /run/gemmd
 
 # What says when this ran, or what differs from one run to the next, is no part of the image. Files out of packages keep
