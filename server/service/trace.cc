@@ -112,12 +112,13 @@ TraceStream* TraceStream::Start(Method& method, StreamRegistry& streams,
                                 const v1::TraceRequest& request) {
   std::shared_ptr<TraceStream> stream(new TraceStream(method, streams, context));
   stream->self_ = stream;
-  method.state().metrics().Streams(method.name()).Increment();
   streams.Add(stream);
   if (absl::Status begun = stream->Begin(request); !begun.ok()) {
     absl::MutexLock lock(&stream->mutex_);
     stream->End(std::move(begun), kPatience);
   }
+  // Counted once it records: whoever sees the count may rely on that.
+  method.state().metrics().Streams(method.name()).Increment();
   stream->Look();
   return stream.get();
 }
