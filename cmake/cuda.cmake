@@ -16,6 +16,10 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian 12's CMake does not know that nvcc has it
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+# Debian 12's CMake sets a property of this library whether the toolkit has it or not, and from CUDA 13 on none has.
+if(NOT TARGET CUDA::nvToolsExt)
+  add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+endif()
 find_package(CUDAToolkit REQUIRED)
 
 # gemmd_cuda_kernels(NAME SRCS a.cu ...)   device code and its launchers: raw CUDA, no Abseil
