@@ -13,5 +13,5 @@ foreach(file IN LISTS files)
   set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 300
                        ENVIRONMENT "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1;PYTHONDONTWRITEBYTECODE=1")
 endforeach()
-# A Debian is installed and gemmd compiled in it: minutes.
-set_tests_properties(deploy.image PROPERTIES LABELS "python,long,no_sanitizer" TIMEOUT 5400)
+# A Debian is installed and gemmd compiled in it, twice where there is a CUDA toolkit: minutes.
+set_tests_properties(deploy.image PROPERTIES LABELS "python,long,no_sanitizer" TIMEOUT 7200)

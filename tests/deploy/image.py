@@ -23,6 +23,7 @@ class Image:
     """A root file system, and what an engine would keep beside it."""
 
     root: pathlib.Path
+    stage: str = ""
     env: dict[str, str] = dataclasses.field(default_factory=lambda: {"PATH": PATH})
     arguments: dict[str, str] = dataclasses.field(default_factory=dict)
     uid: int = 0
@@ -60,20 +61,20 @@ class Builder:
         self.binds, self.env = binds, env
         self.built: dict[str, Image] = {}
 
-    def build(self, target: str) -> Image:
-        needed = self._needed(target)
+    def build(self, *targets: str) -> dict[str, Image]:
+        needed = self._needed(targets)
         for stage in needed:
             image = self._begin(stage, needed)
             for instruction in self.dockerfile.stages[stage].instructions:
                 self._apply(image, instruction)
             self.built[stage] = image
-        return self.built[target]
+        return {target: self.built[target] for target in targets}
 
-    def _needed(self, target: str) -> list[str]:
-        """The stages that the target is made of, in the file's order: others are not built."""
+    def _needed(self, targets: tuple[str, ...]) -> list[str]:
+        """The stages that the targets are made of, in the file's order: others are not built."""
         stages = self.dockerfile.stages
         found: set[str] = set()
-        wanted = [target]
+        wanted = list(targets)
         while wanted:
             name = wanted.pop()
             if name in stages and name not in found:
@@ -87,8 +88,9 @@ class Builder:
     def _begin(self, stage: str, needed: list[str]) -> Image:
         base = self.dockerfile.stages[stage].base
         parent = self.built.get(base) or Image(self.images[base])
+        root = self.work / stage
         image = dataclasses.replace(
-            parent, root=self.work / stage, env=dict(parent.env), arguments={}
+            parent, root=root, stage=stage, env=dict(parent.env), arguments={}
         )
         others = [self.dockerfile.stages[name] for name in needed if name != stage]
         if base in self.built and not any(

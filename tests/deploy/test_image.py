@@ -1,32 +1,33 @@
 """The image for real, without a container engine.
 
-The Dockerfile's CPU stages run in a fresh Debian 12, and the daemon in what comes out: as its
-user, with no capability, and nothing writable but what is mounted. Takes minutes, root, and the
-distribution's archive. GEMMD_IMAGE_KEEP names a folder to leave the image's tree in,
-GEMMD_IMAGE_ROOT such a folder, to test it again.
+The Dockerfile's stages run in a fresh Debian 12, and the daemon in what comes out: as its user,
+with no capability, and nothing writable but what is mounted. With a CUDA toolkit on this machine the
+image for GPUs is built as well. Takes minutes, root, and the distribution's archive.
+GEMMD_IMAGE_KEEP names a folder to leave the images' trees in, GEMMD_IMAGE_ROOT such a folder, to
+test them again.
 """
 
-import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
-from container import Spec, container_argv, exec_argv
+from container import Spec, container_argv
 from daemon import TOKEN, write_secrets
 from dockerfile import Dockerfile, health_command
+from engine import RUN_FOLDER, Container, ask_until, entry_point, of_image, started
 from image import Builder, Image, make_context
-from kustomize import REPOSITORY, overlay, the
+from kustomize import OVERLAYS, REPOSITORY, overlay, the
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for chroot and mounts")
+TOOLKIT = pathlib.Path("/usr/local/cuda-13.0")  # where the Dockerfile takes it from its image
+STAGES = ["cpu", "cuda"]
+MATMUL = ("gemmctl", "matmul", "A.npy", "B.npy", "-o", "D.npy", "--verify")
 
 
 @pytest.fixture(scope="module")
@@ -35,124 +36,46 @@ def dockerfile():
 
 
 @pytest.fixture(scope="module")
-def image(dockerfile, tmp_path_factory) -> Image:
+def images(dockerfile, tmp_path_factory) -> dict[str, Image]:
     if kept := os.environ.get("GEMMD_IMAGE_ROOT"):
-        return Image(pathlib.Path(kept))
+        folders = {stage: pathlib.Path(kept) / stage for stage in STAGES}
+        return {s: Image(folder, stage=s) for s, folder in folders.items() if folder.is_dir()}
     work = tmp_path_factory.mktemp("image")
-    debian = work / "debian"
+    debian, nvidia = work / "debian", work / "nvidia"
     assert shutil.which("debootstrap"), "scripts/packages.sh installs debootstrap"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", "bookworm", str(debian)], check=True, timeout=1800
-    )
-    binds = {}
-    if ccache := _ccache_folder():
-        binds["/root/.cache/ccache"] = ccache
+    argv = ["debootstrap", "--variant=minbase", "bookworm", str(debian)]
+    subprocess.run(argv, check=True, timeout=1800)
+    bases = {dockerfile.chain("cpu")[0].base: debian, dockerfile.stages["toolkit"].base: nvidia}
+    (nvidia / "usr/local").mkdir(parents=True)
+    (nvidia / "usr/local" / TOOLKIT.name).symlink_to(TOOLKIT)
+    cache = _ccache_folder()
+    binds = {"/root/.cache/ccache": cache} if cache else {}
+    env = {"JOBS": os.environ.get("JOBS", "2")}
     builder = Builder(
-        dockerfile,
-        make_context(REPOSITORY, work / "context"),
-        work,
-        {dockerfile.chain("cpu")[0].base: debian},
-        binds,
-        {"JOBS": os.environ.get("JOBS", "2")},
+        dockerfile, make_context(REPOSITORY, work / "context"), work, bases, binds, env
     )
-    built = builder.build("cpu")
+    built = builder.build(*(STAGES if TOOLKIT.is_dir() else ["cpu"]))
     if keep := os.environ.get("GEMMD_IMAGE_KEEP"):
-        subprocess.run(["cp", "-a", str(built.root), keep], check=True)
+        for stage, image in built.items():
+            shutil.rmtree(pathlib.Path(keep) / stage, ignore_errors=True)
+            subprocess.run(["cp", "-a", str(image.root), f"{keep}/{stage}"], check=True)
     return built
+
+
+@pytest.fixture(params=STAGES)
+def image(request, images) -> Image:
+    if request.param not in images:
+        pytest.skip(f"no toolkit at {TOOLKIT}")
+    return images[request.param]
 
 
 def _ccache_folder() -> str:
     """This machine's cache of compiled objects, where there is one: an hour becomes minutes."""
-    done = subprocess.run(
-        ["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=False
-    )
-    return (
-        done.stdout.strip() if done.returncode == 0 and os.path.isdir(done.stdout.strip()) else ""
-    )
-
-
-@dataclasses.dataclass
-class Container:
-    outer: subprocess.Popen
-    pid: int  # of gemmd, in this machine's numbers
-    log: pathlib.Path
-
-    def run(self, *argv: str, uid: int = 8470) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            exec_argv(self.pid, uid, list(argv)),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    def stop(self) -> int:
-        os.kill(self.pid, signal.SIGTERM)
-        return self.outer.wait(60)
-
-    def status(self) -> dict[str, str]:
-        lines = pathlib.Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
-        return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-
-
-@contextlib.contextmanager
-def started(spec: Spec, log: pathlib.Path):
-    """The container, once gemmd is the process in it."""
-    with log.open("w", encoding="utf-8") as out:
-        outer = subprocess.Popen(container_argv(spec), stdout=out, stderr=out)
-    try:
-        deadline, pid = time.monotonic() + 60, 0
-        while not pid:
-            assert outer.poll() is None and time.monotonic() < deadline, log.read_text(
-                encoding="utf-8"
-            )
-            children = (
-                pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
-                .read_text(encoding="ascii")
-                .split()
-            )
-            if (
-                children
-                and pathlib.Path(f"/proc/{children[0]}/comm").read_text(encoding="ascii")
-                == "gemmd\n"
-            ):
-                pid = int(children[0])
-            time.sleep(0.05)
-        yield Container(outer, pid, log)
-    finally:
-        outer.kill()
-        outer.wait(60)
-
-
-MATMUL = ("gemmctl", "matmul", "A.npy", "B.npy", "-o", "D.npy", "--verify")
-RUN_FOLDER = {"/run/gemmd": "uid=8470,gid=8470,mode=750"}
-
-
-def of_image(dockerfile: Dockerfile, image: Image, **changes) -> Spec:
-    uid, _, gid = dockerfile.last("cpu", "USER").value.partition(":")
-    argv = json.loads(dockerfile.last("cpu", "ENTRYPOINT").value) + json.loads(
-        dockerfile.last("cpu", "CMD").value
-    )
-    spec = Spec(
-        root=str(image.root),
-        argv=argv,
-        env=image.env,
-        uid=int(uid),
-        gid=int(gid),
-        read_only=True,
-        confined=True,
-        network=False,
-        workdir=dockerfile.last("cpu", "WORKDIR").value,
-        tmpfs=RUN_FOLDER,
-    )
-    return dataclasses.replace(spec, **changes)
-
-
-def ask_until(container: Container, argv: list[str]) -> subprocess.CompletedProcess:
-    deadline = time.monotonic() + 60
-    while (done := container.run(*argv)).returncode != 0 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return done
+    if not shutil.which("ccache"):
+        return ""
+    argv = ["ccache", "--get-config", "cache_dir"]
+    folder = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    return folder if os.path.isdir(folder) else ""
 
 
 def save_operands(container: Container) -> None:
@@ -180,7 +103,7 @@ def test_the_image_holds_the_programs_and_no_compiler(image):
 
 
 def test_the_daemon_serves_as_its_user_on_a_read_only_root(dockerfile, image, tmp_path):
-    health = health_command(dockerfile.last("cpu", "HEALTHCHECK"))
+    health = health_command(dockerfile.last(image.stage, "HEALTHCHECK"))
     with started(of_image(dockerfile, image), tmp_path / "log") as container:
         healthy = ask_until(container, health)
         assert (healthy.returncode, healthy.stdout) == (0, "serving\n"), healthy.stderr
@@ -236,7 +159,7 @@ def of_pod(dockerfile: Dockerfile, image: Image, folders: dict[str, pathlib.Path
     mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
     run = mounts.pop("run")
     user = template["securityContext"]
-    argv = json.loads(dockerfile.last("cpu", "ENTRYPOINT").value) + container["args"]
+    argv = entry_point(dockerfile, image) + container["args"]
     return of_image(
         dockerfile,
         image,
@@ -299,3 +222,19 @@ def test_the_pod_does_not_start_with_a_key_that_it_cannot_read(dockerfile, image
     )
     assert done.returncode in (1, 2)
     assert "tls.key" in done.stderr
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_image_of_an_overlay_takes_its_config(dockerfile, images, pod_folders, tmp_path, name):
+    """With the devices that only a build with CUDA knows."""
+    (container,) = the(overlay(name), "Deployment")["spec"]["template"]["spec"]["containers"]
+    stage = container["image"].rpartition("-")[2]
+    if stage not in images:
+        pytest.skip(f"no toolkit at {TOOLKIT}")
+    text = the(overlay(name), "ConfigMap")["data"]["gemmd.textproto"]
+    (pod_folders["config"] / "gemmd.textproto").write_text(text, encoding="utf-8")
+    spec = of_pod(dockerfile, images[stage], pod_folders)
+    spec = dataclasses.replace(spec, argv=[*spec.argv, "--check"])
+    argv = container_argv(spec)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
