@@ -1,8 +1,8 @@
 """The image for real, without a container engine.
 
 The Dockerfile's stages run in a fresh Debian 12, and the daemon in what comes out: as its user,
-with no capability, and nothing writable but what is mounted. With a CUDA toolkit on this machine the
-image for GPUs is built as well. Takes minutes, root, and the distribution's archive.
+with no capability, and nothing writable but what is mounted. With a CUDA toolkit on this machine
+the image for GPUs is built as well. Takes minutes, root, and the distribution's archive.
 GEMMD_IMAGE_KEEP names a folder to leave the images' trees in, GEMMD_IMAGE_ROOT such a folder, to
 test them again.
 """
