@@ -31,7 +31,7 @@ install_into() {
 
 sources=$(hash_of client/python proto)
 if ! installed build/venv "$sources"; then
-  install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # the last two: tests/observability
+  install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # of the tests: the last two
   echo "$sources" >build/venv/.installed
 fi
 [ "${1-}" = client ] && exit 0

@@ -26,6 +26,7 @@ from gemmd.errors import (
     OutOfRange,
     PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Unimplemented,
 )
@@ -33,12 +34,14 @@ from gemmd.linear import Linear
 from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
 from gemmd.plan import Plan
 from gemmd.queue import Queue
+from gemmd.replicas import Replicas
 from gemmd.report import OpReport, Report, Transfer
 from gemmd.result import Array, Result
 from gemmd.retry import Retry
 from gemmd.session import Session
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
+from gemmd.tls import Tls
 from gemmd.work import Prepared
 
 __version__ = "0.1.0"
@@ -47,8 +50,8 @@ __all__ = [
     "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
     "InvalidArgument", "Linear", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
-    "PermissionDenied", "Plan", "Prepared", "Queue", "Report", "ResourceExhausted", "Result",
-    "Retry", "Session", "SharedArray", "Tensor", "Transfer", "Unavailable", "Unimplemented",
-    "as_dtype", "bfloat16", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn",
-    "int8", "matmul", "quantize", "read", "write",
+    "PermissionDenied", "Plan", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
+    "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
+    "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "convert", "copy", "fill", "float16",
+    "float32", "float8_e4m3fn", "int8", "matmul", "quantize", "read", "write",
 ]  # fmt: skip

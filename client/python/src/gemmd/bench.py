@@ -96,10 +96,13 @@ def transfer_rates(client: gemmd.Client, nbytes: int) -> dict[str, float]:
     return rates
 
 
-async def asyncio_figures(target: str, count: int) -> dict[str, float]:
+async def asyncio_figures(target: str, count: int, security: dict[str, Any]) -> dict[str, float]:
     """Latency of one call, and calls and batches a second with many in flight."""
     array = np.random.default_rng(4).standard_normal((_EDGE, _EDGE), "f4")
-    async with gemmd.aio.Client(target) as client, client.session(label="bench") as session:
+    async with (
+        gemmd.aio.Client(target, **security) as client,
+        client.session(label="bench") as session,
+    ):
         a = await session.upload(array)
         d = await session.create_buffer(shape=array.shape, dtype="f32")
         step = session.prepare([gemmd.matmul(a, a, d)])
@@ -127,17 +130,40 @@ async def asyncio_figures(target: str, count: int) -> dict[str, float]:
     }
 
 
+def add_security_flags(parser: argparse.ArgumentParser) -> None:
+    """As gemmctl's."""
+    parser.add_argument("--tls", action="store_true", help="TLS, with this system's authorities")
+    parser.add_argument("--tls-ca", metavar="FILE", help="TLS, with the authorities in this file")
+    parser.add_argument("--tls-cert", metavar="FILE", help="this client's certificate")
+    parser.add_argument("--tls-key", metavar="FILE", help="its private key")
+    parser.add_argument("--tls-server-name", metavar="NAME", default="", help="instead of HOST")
+    parser.add_argument("--token-file", metavar="FILE", help="holds a bearer token")
+    parser.add_argument("--send-token-in-plaintext", action="store_true", help="beyond this host")
+
+
+def security_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of a Client."""
+    named = (options.tls_ca, options.tls_cert, options.tls_key, options.tls_server_name)
+    return {
+        "tls": gemmd.Tls(*named) if options.tls or any(named) else None,
+        "token_file": options.token_file,
+        "send_token_in_plaintext": options.send_token_in_plaintext,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gemmd.bench", description=__doc__)
     parser.add_argument("--server", required=True, help='"127.0.0.1:8470", "unix:/path"')
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--count", type=int, default=5000, help="calls a figure (default 5000)")
     parser.add_argument("--mib", type=int, default=64, help="size of a transfer (default 64)")
+    add_security_flags(parser)
     options = parser.parse_args(arguments)
     if options.count < _IN_FLIGHT or options.mib < 1:
         parser.error(f"--count is {_IN_FLIGHT} at least, --mib 1 at least")
+    security = security_of(options)
     try:
-        with gemmd.Client(options.server) as client:
+        with gemmd.Client(options.server, **security) as client:
             figures: dict[str, Any] = {
                 "server": client.info().version,
                 "grpcio": grpc.__version__,
@@ -147,8 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 figures |= latencies(session, options.count)
                 figures |= queue_rate(session, options.count)
             figures |= transfer_rates(client, options.mib << 20)
-        figures |= asyncio.run(asyncio_figures(options.server, options.count))
-    except gemmd.Error as error:
+        figures |= asyncio.run(asyncio_figures(options.server, options.count, security))
+    except (gemmd.Error, OSError, ValueError) as error:
         print(f"gemmd.bench: {error}", file=sys.stderr)
         return 1
     if options.json:

@@ -64,6 +64,14 @@ class AlreadyExists(Error):
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
+class Unauthenticated(Error, PermissionError):
+    """The server asks who calls, and what the call shows is nothing or not good: `reason` says
+    which.
+    """
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
 class PermissionDenied(Error, PermissionError):
     """The caller may not do this."""
 
@@ -123,7 +131,7 @@ _BY_CODE: dict[int, type[Error]] = {
     for kind in (
         Cancelled, InvalidArgument, DeadlineExceeded, NotFound, AlreadyExists, PermissionDenied,
         ResourceExhausted, FailedPrecondition, Aborted, OutOfRange, Unimplemented, Internal,
-        Unavailable, DataLoss,
+        Unavailable, DataLoss, Unauthenticated,
     )
 }  # fmt: skip
 

@@ -33,7 +33,9 @@ class Hold:
         self.draining = False
         self._stopped = threading.Event()
         request = pb.HoldRequest(session_id=session_id).SerializeToString()
-        self._stream: Any = transport.streams.unary_stream(methods.HOLD)(request)
+        self._stream: Any = transport.streams.unary_stream(methods.HOLD)(
+            request, metadata=transport.metadata()
+        )
         # Failing to hold is no reason to fail here: the next call meets the same trouble and tells.
         with contextlib.suppress(grpc.RpcError, StopIteration):
             next(self._stream)  # KIND_HELD: before it, a call could find the session not held yet

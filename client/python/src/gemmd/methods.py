@@ -30,9 +30,15 @@ SERVER_INFO = "/gemmd.v1.DeviceService/GetServerInfo"
 LIST_DEVICES = "/gemmd.v1.DeviceService/ListDevices"
 LIST_KERNELS = "/gemmd.v1.DeviceService/ListKernels"
 
+GET_LOG = "/gemmd.v1.AdminService/GetLog"
+SET_LOG = "/gemmd.v1.AdminService/SetLog"
+END_SESSION = "/gemmd.v1.AdminService/EndSession"
+
+HEALTH = "/grpc.health.v1.Health/Check"
+
 # Execute and RunPlan are safe because every one carries an op_id: the server runs it once and
 # answers twice.
 SAFE_TO_REPEAT = frozenset(
-    {EXECUTE, RUN_PLAN, EXPLAIN, GET_BUFFER, LIST_BUFFERS, KEEP_ALIVE, LIST_SESSIONS, LIST_PUBLISHED,
-     SERVER_INFO, LIST_DEVICES, LIST_KERNELS}
+    {EXECUTE, RUN_PLAN, EXPLAIN, GET_BUFFER, LIST_BUFFERS, KEEP_ALIVE, LIST_SESSIONS,
+     LIST_PUBLISHED, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, SET_LOG, HEALTH}
 )  # fmt: skip

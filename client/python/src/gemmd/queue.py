@@ -116,7 +116,9 @@ class Queue:
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
         self._outgoing.put(open_request(session_id, priority, report))
         requests: Iterator[bytes] = iter(self._outgoing.get, None)
-        self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(requests)
+        self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(
+            requests, metadata=transport.metadata()
+        )
         self._room = threading.Condition()
         self._window = Window()
         self._flying: deque[Pending] = deque()

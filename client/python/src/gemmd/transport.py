@@ -12,6 +12,8 @@ import grpc.experimental
 
 from gemmd import errors, methods
 from gemmd.retry import Retry, broken_connection
+from gemmd.security import Security
+from gemmd.token_file import Metadata
 from gemmd.unary import UnaryCall, unary_call
 
 _MAX_MESSAGE_BYTES = (
@@ -35,30 +37,53 @@ class Transport:
     On one connection, calls would wait behind the chunks of a transfer.
     """
 
-    def __init__(self, target: str, timeout_s: float | None, retry: Retry) -> None:
+    def __init__(
+        self, target: str, timeout_s: float | None, retry: Retry, security: Security | None = None
+    ) -> None:
         self.target = target
         self.timeout_s = timeout_s
         self.retry = retry
-        self.channel = grpc.insecure_channel(target, options=channel_options())
+        self.security = security or Security(target)
+        self.channel = self.security.channel(channel_options())
         self._streams: grpc.Channel | None = None
+        self._before: list[grpc.Channel] = []  # of earlier certificates: streams live on there
         self._opening = threading.Lock()
         self._calls: dict[str, UnaryCall] = {}
 
     @property
     def streams(self) -> grpc.Channel:
+        self._follow()
         with self._opening:
             if self._streams is None:
                 # Server streams are read by the thread that wants them, not by one of grpcio's.
                 single = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
-                options = [*channel_options(), single]
-                self._streams = grpc.insecure_channel(self.target, options=options)
+                self._streams = self.security.channel([*channel_options(), single])
             return self._streams
+
+    def _follow(self) -> None:
+        """New connections once the files of TLS are new."""
+        if self.security.tls is None:
+            return
+        with self._opening:
+            if not self.security.rotated():
+                return
+            self._before.append(self.channel)
+            if self._streams is not None:
+                self._before.append(self._streams)
+            self.channel, self._streams = self.security.channel(channel_options()), None
+            self._calls = {}
+
+    def metadata(self) -> Metadata | None:
+        """What goes with every call that is made without `method`."""
+        return self.security.metadata()
 
     def method(self, name: str) -> UnaryCall:
         """A unary call, bytes in and bytes out, tried once."""
+        self._follow()
         call = self._calls.get(name)
         if call is None:
-            call = self._calls[name] = unary_call(self.channel, name)
+            call = unary_call(self.channel, name, self.security.metadata)
+            self._calls[name] = call
         return call
 
     def call(self, name: str, request: bytes, timeout_s: float | None = None) -> bytes:
@@ -79,7 +104,7 @@ class Transport:
         attempts.
         """
         if name not in methods.SAFE_TO_REPEAT:
-            raise error
+            raise self.security.explained(error)
         for delay in self.retry.delays():
             if not broken_connection(error):
                 break
@@ -88,19 +113,21 @@ class Transport:
                 return self.method(name)(request, limit)
             except errors.Error as next_error:
                 error = next_error
-        raise error
+        raise self.security.explained(error)
 
     def send_stream(self, name: str, requests: Iterable[bytes]) -> bytes:
         """A client stream over the connection for streams. Not retried here: see transfer."""
         try:
-            answer: bytes = self.streams.stream_unary(name)(iter(requests))
+            answer: bytes = self.streams.stream_unary(name)(
+                iter(requests), metadata=self.metadata()
+            )
             return answer
         except grpc.RpcError as error:
             raise errors.from_rpc(error) from None
 
     def receive_stream(self, name: str, request: bytes) -> Iterator[bytes]:
         """A server stream over the connection for streams. Leaving the iterator cancels it."""
-        call = self.streams.unary_stream(name)(request)
+        call = self.streams.unary_stream(name)(request, metadata=self.metadata())
         try:
             yield from call
         except grpc.RpcError as error:
@@ -112,10 +139,18 @@ class Transport:
         try:
             grpc.channel_ready_future(self.channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
-            message = f"no connection to {self.target} within {timeout_s} s"
-            raise errors.Unavailable(message) from None
+            raise self._no_connection(timeout_s) from None
+
+    def _no_connection(self, timeout_s: float) -> errors.Error:
+        """With gRPC's reason, which only a call that needs the connection is told."""
+        message = f"no connection to {self.target} within {timeout_s} s"
+        try:
+            self.method(methods.HEALTH)(b"", 1.0)
+        except errors.Error as error:
+            message += f" ({self.security.explained(error).message})"
+        return errors.Unavailable(message)
 
     def close(self) -> None:
-        self.channel.close()
-        if self._streams is not None:
-            self._streams.close()
+        for channel in (self.channel, self._streams, *self._before):
+            if channel is not None:
+                channel.close()

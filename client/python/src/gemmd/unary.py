@@ -9,30 +9,37 @@ from typing import Any
 import grpc
 
 from gemmd import errors
+from gemmd.token_file import Metadata
 
 # (request, timeout_s or None) -> answer; raises gemmd.Error.
 UnaryCall = Callable[[bytes, float | None], bytes]
+# What goes with a call now.
+MetadataSource = Callable[[], Metadata | None]
 
 # The grpcio versions whose inner layer `_direct` was tested with; others are called as grpcio
 # documents it.
 _DIRECT_FROM, _DIRECT_BELOW = (1, 62), (1, 80)
 
 
-def unary_call(channel: grpc.Channel, name: str) -> UnaryCall:
+def nothing() -> None:
+    """No metadata."""
+
+
+def unary_call(channel: grpc.Channel, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
     """The call of one method over a channel. Thread-safe."""
     version = tuple(int(part) for part in grpc.__version__.split(".")[:2])
     if _DIRECT_FROM <= version < _DIRECT_BELOW:
-        return direct(channel, name)
-    return documented(channel, name)
+        return direct(channel, name, metadata)
+    return documented(channel, name, metadata)
 
 
-def documented(channel: grpc.Channel, name: str) -> UnaryCall:
+def documented(channel: grpc.Channel, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
     """By grpcio's public API."""
     inner = channel.unary_unary(name)
 
     def call(request: bytes, timeout_s: float | None) -> bytes:
         try:
-            answer: bytes = inner(request, timeout=timeout_s)
+            answer: bytes = inner(request, timeout=timeout_s, metadata=metadata())
             return answer
         except grpc.RpcError as error:
             raise errors.from_rpc(error) from None
@@ -40,7 +47,7 @@ def documented(channel: grpc.Channel, name: str) -> UnaryCall:
     return call
 
 
-def direct(channel: Any, name: str) -> UnaryCall:
+def direct(channel: Any, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
     """By the layer under grpcio's public API, which does the same six operations.
 
     Keeping what a call can be asked for later (metadata, futures, callbacks, latency plugins) is a
@@ -64,8 +71,8 @@ def direct(channel: Any, name: str) -> UnaryCall:
         deadline = None if timeout_s is None else time.time() + timeout_s
         message, status = receive_message(0), receive_status(0)
         operations = (
-            send_metadata(None, 0), send_message(request, 0), send_close(0), receive_metadata(0),
-            message, status,
+            send_metadata(metadata(), 0), send_message(request, 0), send_close(0),
+            receive_metadata(0), message, status,
         )  # fmt: skip
         started = start(
             defaults, method, None, deadline, None, None, ((operations, None),), context, *handle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 
 from gemmd import methods
+from gemmd.v1 import admin_service_pb2 as adm
 from gemmd.v1 import buffer_service_pb2 as buf
 from gemmd.v1 import compute_service_pb2 as comp
 from gemmd.v1 import device_service_pb2 as dev
@@ -24,8 +25,11 @@ class Router(grpc.GenericRpcHandler):
         self._fake = fake
         unary = {
             methods.OPEN_SESSION: (fake.open_session, ses.OpenSessionRequest),
-            methods.KEEP_ALIVE: (lambda _: ses.KeepAliveResponse(), ses.KeepAliveRequest),
-            methods.CLOSE_SESSION: (lambda _: ses.CloseSessionResponse(), ses.CloseSessionRequest),
+            methods.KEEP_ALIVE: (fake.keep_alive, ses.KeepAliveRequest),
+            methods.CLOSE_SESSION: (fake.close_session, ses.CloseSessionRequest),
+            methods.GET_LOG: (lambda _: fake.log, adm.GetLogRequest),
+            methods.SET_LOG: (fake.set_log, adm.SetLogRequest),
+            methods.END_SESSION: (fake.end_session, adm.EndSessionRequest),
             methods.SERVER_INFO: (fake.server_info, dev.GetServerInfoRequest),
             methods.LIST_DEVICES: (fake.devices, dev.ListDevicesRequest),
             methods.CREATE_BUFFER: (fake.create_buffer, buf.CreateBufferRequest),
@@ -55,6 +59,9 @@ class Router(grpc.GenericRpcHandler):
 
     def service(self, details):
         name = details.method
+        self._fake.metadata[name] = {key: value for key, value in details.invocation_metadata}
+        if name == methods.HEALTH:
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: self._fake.health)
         if name in self._unary:
             function, kind = self._unary[name]
 

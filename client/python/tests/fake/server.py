@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 
 from gemmd.share import SharedArray, map_descriptor
+from gemmd.v1 import admin_service_pb2 as adm
 from gemmd.v1 import buffer_service_pb2 as buf
 from gemmd.v1 import compute_service_pb2 as comp
 from gemmd.v1 import device_service_pb2 as dev
@@ -38,10 +39,15 @@ class Faults:
 
 
 class FakeServer:
-    def __init__(self, directory: str, share: bool = False) -> None:
+    def __init__(self, directory: str, share: bool = False, credentials=None) -> None:
+        """`credentials` make it listen on loopback with TLS, instead of on a Unix socket."""
         self.machine = Machine()
         self.faults = Faults()
         self.calls: list[tuple[str, object]] = []
+        self.metadata: dict[str, dict[str, str]] = {}  # by method, of the last call
+        self.health = b"\x08\x01"  # a HealthCheckResponse: serving
+        self.log = adm.LogSettings(level="info")
+        self.sessions: set[bytes] = set()
         self.published: dict[str, bytes] = {}
         self.plans: dict[bytes, list[pb.Op]] = {}
         self.replays: dict[bytes, comp.ExecuteResponse] = {}
@@ -55,8 +61,11 @@ class FakeServer:
         # Hold streams and queues keep a thread each.
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=24))
         self._server.add_generic_rpc_handlers((Router(self),))
-        self.target = f"unix:{directory}/{'sharing' if share else 'plain'}.sock"
-        self._server.add_insecure_port(self.target)
+        if credentials is not None:
+            self.target = f"127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
+        else:
+            self.target = f"unix:{directory}/{'sharing' if share else 'plain'}.sock"
+            self._server.add_insecure_port(self.target)
         self._server.start()
 
     def fail(self, method: str, code: str, message: str = "", reason: str = "", times: int = 1):
@@ -77,7 +86,29 @@ class FakeServer:
     def open_session(self, request: ses.OpenSessionRequest) -> ses.OpenSessionResponse:
         answer = ses.OpenSessionResponse(session_id=os.urandom(16), device="cpu:0", name="s-1")
         answer.ttl.CopyFrom(request.ttl)
+        self.sessions.add(answer.session_id)
         return answer
+
+    def keep_alive(self, request: ses.KeepAliveRequest) -> ses.KeepAliveResponse:
+        if request.session_id not in self.sessions:
+            raise Refused("NOT_FOUND", "the session has ended", "SESSION_GONE")
+        return ses.KeepAliveResponse()
+
+    def close_session(self, request: ses.CloseSessionRequest) -> ses.CloseSessionResponse:
+        self.sessions.discard(request.session_id)
+        return ses.CloseSessionResponse()
+
+    def set_log(self, request: adm.SetLogRequest) -> adm.LogSettings:
+        self.log.level = request.level or self.log.level
+        if request.HasField("sample_calls"):
+            self.log.sample_calls = request.sample_calls
+        return self.log
+
+    def end_session(self, request: adm.EndSessionRequest) -> adm.EndSessionResponse:
+        if request.name != "s-1":
+            raise Refused("NOT_FOUND", f"there is no session {request.name}", "SESSION_GONE")
+        self.sessions.clear()
+        return adm.EndSessionResponse()
 
     def server_info(self, _: dev.GetServerInfoRequest) -> dev.ServerInfo:
         self.stop_holding.wait(self.delay_s)

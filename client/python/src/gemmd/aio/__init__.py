@@ -15,7 +15,8 @@ from gemmd.aio.client import Client
 from gemmd.aio.linear import Linear
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
+from gemmd.aio.replicas import Replicas
 from gemmd.aio.session import Session
 from gemmd.aio.work import Prepared
 
-__all__ = ["Buffer", "Client", "Linear", "Plan", "Prepared", "Queue", "Session"]
+__all__ = ["Buffer", "Client", "Linear", "Plan", "Prepared", "Queue", "Replicas", "Session"]

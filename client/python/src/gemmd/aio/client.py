@@ -12,7 +12,10 @@ from gemmd.aio.session import Session
 from gemmd.aio.transport import Transport
 from gemmd.errors import FailedPrecondition
 from gemmd.retry import Retry
+from gemmd.security import Security
 from gemmd.session import SharedMemory
+from gemmd.tls import Path, Tls
+from gemmd.v1 import admin_service_pb2 as admin_pb
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
 from gemmd.v1 import device_service_pb2 as pb
@@ -23,9 +26,17 @@ class Client:
     """As `gemmd.Client`, for one event loop."""
 
     def __init__(
-        self, target: str, *, timeout_s: float | None = 60.0, retry: Retry | None = None
+        self,
+        target: str,
+        *,
+        timeout_s: float | None = 60.0,
+        retry: Retry | None = None,
+        tls: Tls | None = None,
+        token_file: Path | None = None,
+        send_token_in_plaintext: bool = False,
     ) -> None:
-        self.transport = Transport(target, timeout_s, retry or Retry())
+        security = Security(target, tls, token_file, send_token_in_plaintext)
+        self.transport = Transport(target, timeout_s, retry or Retry(), security)
         self._info: pb.ServerInfo | None = None
 
     def session(
@@ -77,7 +88,7 @@ class Client:
         return list(pb.ListKernelsResponse.FromString(answer).kernels)
 
     async def published(self) -> list[buffer_pb.Buffer]:
-        """What the tenant has published, by name. Ids are empty: ``session.find`` gives a handle."""
+        """What the tenant has published, by name. Ids are empty: ``session.find`` has handles."""
         found: list[buffer_pb.Buffer] = []
         request = buffer_pb.ListPublishedRequest()
         while True:
@@ -126,6 +137,32 @@ class Client:
         request = requests.explain(m, n, k, batch, dtype, quantize, device, options)
         answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())
         return compute_pb.ExplainResponse.FromString(answer)
+
+    async def health(self, service: str = "") -> str:
+        """Of the server, or of a device ("cpu:0"): "serving", "not serving", "unknown". NotFound
+        when there is no such device. Needs no credentials.
+        """
+        request = b"\x0a" + bytes([len(service)]) + service.encode() if service else b""
+        answer = await self.transport.call(methods.HEALTH, request)
+        return {b"\x08\x01": "serving", b"\x08\x02": "not serving"}.get(answer, "unknown")
+
+    async def log(
+        self, level: str | None = None, sample_calls: int | None = None
+    ) -> admin_pb.LogSettings:
+        """What the server logs; with arguments, after changing it. For observers and admins, a
+        change for admins: PermissionDenied.
+        """
+        if level is None and sample_calls is None:
+            answer = await self.transport.call(methods.GET_LOG, b"")
+        else:
+            change = admin_pb.SetLogRequest(level=level or "", sample_calls=sample_calls)
+            answer = await self.transport.call(methods.SET_LOG, change.SerializeToString())
+        return admin_pb.LogSettings.FromString(answer)
+
+    async def end_session(self, name: str) -> None:
+        """Ends a session of any tenant, by the name that `sessions` shows. For admins."""
+        request = admin_pb.EndSessionRequest(name=name).SerializeToString()
+        await self.transport.call(methods.END_SESSION, request)
 
     async def wait_ready(self, timeout_s: float = 10.0) -> Client:
         """Waits for a connection. Unavailable if there is none in time."""

@@ -23,7 +23,10 @@ class Hold:
     @classmethod
     async def open(cls, transport: Transport, session_id: bytes) -> Hold:
         request = pb.HoldRequest(session_id=session_id).SerializeToString()
-        hold = cls(transport.streams.unary_stream(methods.HOLD)(request))
+        stream = transport.streams.unary_stream(methods.HOLD)(
+            request, metadata=transport.metadata()
+        )
+        hold = cls(stream)
         try:
             await hold._stream.read()  # KIND_HELD, or the stream's failure
         except grpc.aio.AioRpcError:

@@ -18,6 +18,8 @@ from gemmd.queue import Batch, Pending, Window, open_request, outcome
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb
 
+_OPENINGS = 4  # tries at most
+
 
 class Queue:
     """As `gemmd.Queue`: `async with session.queue() as queue: future = await queue.submit(ops)`."""
@@ -40,12 +42,19 @@ class Queue:
     async def open(
         cls, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
     ) -> Queue:
-        stream = transport.streams.stream_stream(methods.QUEUE)()
-        try:
-            await stream.write(open_request(session_id, priority, report))
-            first = await stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+        for attempt in range(_OPENINGS):
+            stream = transport.streams.stream_stream(methods.QUEUE)(metadata=transport.metadata())
+            try:
+                await stream.write(open_request(session_id, priority, report))
+                first = await stream.read()
+            except grpc.aio.AioRpcError as rpc_error:
+                error = errors.from_rpc(rpc_error)
+                # grpc.aio's words for a stream that ended while it was written to: what the server
+                # said of it is lost, and a stream that was not opened may be opened again.
+                if error.message != "Internal error from Core" or attempt + 1 == _OPENINGS:
+                    raise error from None
+                continue
+            break
         if first is grpc.aio.EOF:
             raise await _why_ended(stream)
         return cls(stream, pb.QueueResponse.FromString(first).opened)

@@ -11,6 +11,8 @@ import grpc.aio
 
 from gemmd import errors, methods
 from gemmd.retry import Retry, broken_connection
+from gemmd.security import Security
+from gemmd.token_file import Metadata
 from gemmd.transport import channel_options
 
 
@@ -20,21 +22,34 @@ class Transport:
     Belongs to the event loop that used it first.
     """
 
-    def __init__(self, target: str, timeout_s: float | None, retry: Retry) -> None:
+    def __init__(
+        self, target: str, timeout_s: float | None, retry: Retry, security: Security | None = None
+    ) -> None:
         self.target = target
         self.timeout_s = timeout_s
         self.retry = retry
+        self.security = security or Security(target)
         self._channels: dict[str, Any] = {}
+        self._before: list[Any] = []  # channels of earlier certificates: streams live on there
         self._calls: dict[str, Any] = {}
 
     def _open(self, purpose: str) -> Any:
         # Not in __init__: grpc.aio binds a channel to the running loop, and a client may be made
         # before there is one.
+        if self.security.rotated():  # new connections once the files of TLS are new
+            self._before += self._channels.values()
+            self._channels, self._calls = {}, {}
         channel = self._channels.get(purpose)
         if channel is None:
-            channel = grpc.aio.insecure_channel(self.target, options=channel_options())
+            channel = self.security.channel(
+                channel_options(), grpc.aio.secure_channel, grpc.aio.insecure_channel
+            )
             self._channels[purpose] = channel
         return channel
+
+    def metadata(self) -> Metadata | None:
+        """What goes with every call."""
+        return self.security.metadata()
 
     @property
     def channel(self) -> Any:
@@ -46,9 +61,10 @@ class Transport:
 
     def method(self, name: str) -> Any:
         """The unary call as grpc.aio offers it: bytes in, bytes out."""
+        channel = self.channel  # asked first: it may forget the calls
         call = self._calls.get(name)
         if call is None:
-            call = self._calls[name] = self.channel.unary_unary(name)
+            call = self._calls[name] = channel.unary_unary(name)
         return call
 
     async def call(self, name: str, request: bytes, timeout_s: float | None = None) -> bytes:
@@ -62,19 +78,21 @@ class Transport:
         delays = self.retry.delays()
         while True:
             try:
-                answer: bytes = await self.method(name)(request, timeout=limit)
+                answer: bytes = await self.method(name)(
+                    request, timeout=limit, metadata=self.metadata()
+                )
                 return answer
             except grpc.aio.AioRpcError as rpc_error:
                 error = errors.from_rpc(rpc_error)
             safe = name in methods.SAFE_TO_REPEAT and broken_connection(error)
             delay = next(delays, None) if safe else None
             if delay is None:
-                raise error
+                raise self.security.explained(error)
             await asyncio.sleep(delay)
 
     async def send_stream(self, name: str, requests: Iterable[bytes]) -> bytes:
         """A client stream over the connection for streams. Not retried here: see transfer."""
-        call = self.streams.stream_unary(name)()
+        call = self.streams.stream_unary(name)(metadata=self.metadata())
         try:
             for request in requests:
                 await call.write(request)
@@ -96,7 +114,7 @@ class Transport:
 
     async def receive_stream(self, name: str, request: bytes) -> AsyncIterator[bytes]:
         """A server stream over the connection for streams. Leaving the iterator cancels it."""
-        call = self.streams.unary_stream(name)(request)
+        call = self.streams.unary_stream(name)(request, metadata=self.metadata())
         try:
             async for message in call:
                 yield message
@@ -109,11 +127,20 @@ class Transport:
         try:
             await asyncio.wait_for(self.channel.channel_ready(), timeout_s)
         except TimeoutError:
-            message = f"no connection to {self.target} within {timeout_s} s"
-            raise errors.Unavailable(message) from None
+            raise await self._no_connection(timeout_s) from None
+
+    async def _no_connection(self, timeout_s: float) -> errors.Error:
+        """With gRPC's reason, which only a call that needs the connection is told."""
+        message = f"no connection to {self.target} within {timeout_s} s"
+        try:
+            await self.method(methods.HEALTH)(b"", timeout=1.0)
+        except grpc.aio.AioRpcError as error:
+            message += f" ({self.security.explained(errors.from_rpc(error)).message})"
+        return errors.Unavailable(message)
 
     async def close(self) -> None:
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._before):
             await channel.close()
         self._channels.clear()
+        self._before.clear()
         self._calls.clear()

@@ -1,0 +1,215 @@
+"""Replicas, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from gemmd import elsewhere
+from gemmd.aio.client import Client
+from gemmd.aio.session import Session
+from gemmd.elsewhere import Lookup, Member, Seat, State
+from gemmd.errors import Error, Unavailable
+
+T = TypeVar("T")
+
+_CONNECT_S = 1.0
+_LONGEST_PAUSE_S = 1.0
+_LOOK_S = 0.25  # how late it is seen that a server drains, or that a seat's last call has ended
+
+
+class Replicas(Generic[State]):
+    """As `gemmd.Replicas`, for one event loop; `prepare` and `work` are awaited.
+
+    >>> async with gemmd.aio.Replicas(["gemm-0:8470", "gemm-1:8470"], make_layer) as layers:
+    ...     y = await layers.run(lambda session, layer: layer(x))
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[str],
+        prepare: Callable[[Session], Awaitable[State]],
+        *,
+        session: Mapping[str, Any] | None = None,
+        patience_s: float = 30.0,
+        max_losses: int = 3,
+        lookup: Lookup | None = None,
+        lookup_period_s: float = 5.0,
+        **client: Any,
+    ) -> None:
+        self._targets = list(targets)
+        if not self._targets:
+            raise ValueError("no targets: name a server at least")
+        for target in self._targets:
+            Client(target, **client)  # the options alone: nobody is called
+        self._prepare = prepare
+        self._session, self._client = dict(session or {}), client
+        self._patience_s, self._max_losses = patience_s, max_losses
+        self._lookup, self._lookup_period_s = lookup or elsewhere.addresses, lookup_period_s
+        self._changed = asyncio.Event()
+        self._members: list[Member[State]] = []
+        self._keepers: dict[Member[State], asyncio.Task[None]] = {}
+        self._follower: asyncio.Task[None] | None = None
+        self._turn = 0
+        self._trouble: OSError | None = None  # of the last look-up
+
+    async def open(self) -> Replicas[State]:
+        """Returns when the first server is prepared. Errors as `gemmd.Replicas`'s."""
+        self._follower = asyncio.create_task(self._follow())
+        deadline = time.monotonic() + self._patience_s
+        try:
+            while not any(member.usable() for member in self._members):
+                troubles = [member.trouble for member in self._members]
+                if troubles and all(map(elsewhere.is_final, troubles)):
+                    assert troubles[0] is not None
+                    raise troubles[0]
+                await self._wait(deadline, None)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def run(
+        self, work: Callable[[Session, State], Awaitable[T]], timeout_s: float | None = None
+    ) -> T:
+        """As `gemmd.Replicas.run`."""
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        losses, last = 0, None
+        while True:
+            self._turn += 1
+            seat = elsewhere.choose(self._members, self._turn)
+            if seat is None:
+                deadline = min(deadline, time.monotonic() + self._patience_s)
+                await self._wait(deadline, last)
+                continue
+            seat.in_flight += 1
+            try:
+                return await work(seat.session, seat.state)
+            except Error as error:
+                last = error
+                losses += elsewhere.is_loss(error)
+                if not elsewhere.means_elsewhere(error) or losses >= self._max_losses:
+                    raise
+                seat.gone = True
+            finally:
+                seat.in_flight -= 1
+                self._changed.set()
+            deadline = min(deadline, time.monotonic() + self._patience_s)
+
+    @property
+    def serving(self) -> int:
+        """How many servers are prepared and take work now."""
+        seats = [member.usable() for member in self._members]
+        return sum(seat is not None and not seat.session.draining for seat in seats)
+
+    async def close(self) -> None:
+        """Closes the sessions. `run` must have returned everywhere."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+        for member in self._keepers:
+            member.stopped = True
+        self._changed.set()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+
+    async def __aenter__(self) -> Replicas[State]:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _wait(self, deadline: float, last: Error | None) -> None:
+        """For something to change; Unavailable once the deadline has passed."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            why = elsewhere.why_none(self._members) or str(self._trouble)
+            raise Unavailable(f"no server takes work: {why}") from last
+        await self._sleep(min(left, _LONGEST_PAUSE_S))
+
+    async def _sleep(self, seconds: float) -> None:
+        """Or shorter, when something changes."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._look_up()
+            await asyncio.sleep(self._lookup_period_s if self._members else 0.2)
+
+    async def _look_up(self) -> None:
+        wanted: dict[str, str] = {}
+        unknown: set[str] = set()  # whose servers stay as they are
+        for target in self._targets:
+            try:
+                found = list(await asyncio.to_thread(self._lookup, target))
+            except OSError as error:
+                self._trouble, found = error, []
+            if not found:
+                unknown.add(target)
+            wanted.update({address: target for address in found})
+        stay: list[Member[State]] = []
+        for member in self._members:
+            if wanted.pop(member.address, None) or member.target in unknown:
+                stay.append(member)
+            else:
+                member.stopped = True
+        new = [Member[State](target, address) for address, target in wanted.items()]
+        self._members = stay + new
+        self._keepers = {one: task for one, task in self._keepers.items() if not task.done()}
+        for member in new:
+            self._keepers[member] = asyncio.create_task(self._keep(member))
+        self._changed.set()
+
+    async def _keep(self, member: Member[State]) -> None:
+        """A prepared session on one server, until that is wanted no more."""
+        pause = 0.02
+        while True:
+            for seat in member.idle():
+                await self._close(seat)
+            if member.stopped and member.seat is None and not member.left:
+                return
+            if not member.wanting():
+                pause = 0.02
+                await self._sleep(_LOOK_S)
+                continue
+            try:
+                seat = await self._prepared(member)
+            except Exception as error:
+                member.trouble = error
+                self._changed.set()
+                # Clients cut together do not come back together.
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                continue
+            if member.seat is not None:
+                member.left.append(member.seat)
+            member.seat, member.trouble = seat, None
+            self._changed.set()
+
+    async def _prepared(self, member: Member[State]) -> Seat[State]:
+        client = Client(member.address, **elsewhere.client_options(self._client, member.target))
+        try:
+            await client.wait_ready(_CONNECT_S)
+            if (health := await client.health()) != "serving":
+                raise Unavailable(f"it is {health}")
+            session = await client.session(**self._session)
+            try:
+                return Seat(client, session, await self._prepare(session))
+            except BaseException:
+                with contextlib.suppress(Error):
+                    await session.close()
+                raise
+        except BaseException:
+            await client.close()
+            raise
+
+    @staticmethod
+    async def _close(seat: Seat[State]) -> None:
+        with contextlib.suppress(Error):  # its server may be gone, and the session with it
+            await seat.session.close()
+        await seat.client.close()

@@ -1,0 +1,283 @@
+"""Replicas: several servers that can do the same work, as one that does not go away."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from gemmd import elsewhere
+from gemmd.client import Client
+from gemmd.elsewhere import Lookup, Member, Seat, State
+from gemmd.errors import Error, Unavailable
+from gemmd.session import Session
+
+T = TypeVar("T")
+
+_CONNECT_S = 1.0  # a thread that waits for a server can be told to stop between two of these
+_LONGEST_PAUSE_S = 1.0
+_LOOK_S = 0.25  # how late it is seen that a held session's server drains
+
+
+class Replicas(Generic[State]):
+    """Each server gets a session that `prepare` makes ready, calls go to one that is up, and a call
+    whose server leaves is made again on another. Thread-safe; a context manager.
+
+    >>> layers = gemmd.Replicas(["gemm-0:8470", "gemm-1:8470"], lambda s: gemmd.Linear(s, w))
+    >>> y = layers.run(lambda session, layer: layer(x))
+
+    What this asks for: the work must do the same on every server, so it brings what it needs or
+    finds it prepared; what earlier calls left in a server's buffers goes with that server.
+
+    Parameters
+    ----------
+    targets : iterable of str
+        As Client's. A name of DNS with several addresses is as many servers, and is looked up
+        again every `lookup_period_s`.
+    prepare : function of a Session
+        Makes what the work needs: buffers, uploads, plans, layers. Called on a thread of each
+        server's own whenever that is there anew, so possibly for two at once.
+    session : mapping, optional
+        Arguments of `client.session`.
+    patience_s : float
+        How long a call is tried again after it first found no server or had to leave one.
+    max_losses : int
+        In how many servers a call may lose its connection before it fails: work that brings
+        servers down must not go round them all.
+    lookup : function of a target, optional
+        The addresses behind it. Default: DNS, for what is a name.
+    **client
+        Arguments of `Client`: tls, token_file, timeout_s, ...
+
+    Raises
+    ------
+    Unavailable
+        No server could be prepared within `patience_s`.
+    Exception
+        What `prepare` raised on all of them, if waiting does not make it go away; what `Client`
+        raises.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[str],
+        prepare: Callable[[Session], State],
+        *,
+        session: Mapping[str, Any] | None = None,
+        patience_s: float = 30.0,
+        max_losses: int = 3,
+        lookup: Lookup | None = None,
+        lookup_period_s: float = 5.0,
+        **client: Any,
+    ) -> None:
+        self._targets = list(targets)
+        if not self._targets:
+            raise ValueError("no targets: name a server at least")
+        for target in self._targets:
+            Client(target, **client).close()  # the options alone: nobody is called
+        self._prepare = prepare
+        self._session, self._client = dict(session or {}), client
+        self._patience_s, self._max_losses = patience_s, max_losses
+        self._lookup, self._lookup_period_s = lookup or elsewhere.addresses, lookup_period_s
+        self._changed = threading.Condition()
+        self._members: list[Member[State]] = []
+        self._threads: list[threading.Thread] = []
+        self._turn = 0
+        self._trouble: OSError | None = None  # of the last look-up
+        self._stopped = False
+        self._start(self._follow)
+        try:
+            self._await_first()
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, work: Callable[[Session, State], T], timeout_s: float | None = None) -> T:
+        """`work(session, state)` on the least busy server; again on another one, or on the same one
+        restarted, for as long as the error means that its server is not there. Several threads may
+        work on one state at once.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            How long a server is looked for; the calls that the work makes have their own.
+
+        Raises
+        ------
+        Unavailable
+            No server takes it within `patience_s` or `timeout_s`.
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        losses, last = 0, None
+        while True:
+            seat, deadline = self._take(deadline, last)
+            try:
+                return work(seat.session, seat.state)
+            except Error as error:
+                last = error
+                losses += elsewhere.is_loss(error)
+                if not elsewhere.means_elsewhere(error) or losses >= self._max_losses:
+                    raise
+                seat.gone = True
+            finally:
+                with self._changed:
+                    seat.in_flight -= 1
+                    self._changed.notify_all()
+            deadline = min(deadline, time.monotonic() + self._patience_s)
+
+    @property
+    def serving(self) -> int:
+        """How many servers are prepared and take work now."""
+        with self._changed:
+            seats = [member.usable() for member in self._members]
+        return sum(seat is not None and not seat.session.draining for seat in seats)
+
+    def close(self) -> None:
+        """Closes the sessions. `run` must have returned everywhere."""
+        with self._changed:
+            self._stopped = True
+            for member in self._members:
+                member.stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Replicas[State]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, name="gemmd-replicas", daemon=True)
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+
+    def _take(self, deadline: float, last: Error | None) -> tuple[Seat[State], float]:
+        """A seat for one call, and by when the call gives up."""
+        with self._changed:
+            while True:
+                self._turn += 1
+                seat = elsewhere.choose(self._members, self._turn)
+                if seat is not None:
+                    seat.in_flight += 1
+                    return seat, deadline
+                deadline = min(deadline, time.monotonic() + self._patience_s)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._no_server() from last
+                self._changed.wait(left)
+
+    def _no_server(self) -> Unavailable:
+        why = elsewhere.why_none(self._members) or str(self._trouble)
+        return Unavailable(f"no server takes work: {why}")
+
+    def _await_first(self) -> None:
+        deadline = time.monotonic() + self._patience_s
+        with self._changed:
+            while not any(member.usable() for member in self._members):
+                troubles = [member.trouble for member in self._members]
+                if troubles and all(map(elsewhere.is_final, troubles)):
+                    assert troubles[0] is not None
+                    raise troubles[0]
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._no_server()
+                self._changed.wait(left)
+
+    def _follow(self) -> None:
+        """A thread's: keeps the members what the targets' names say."""
+        while True:
+            self._look_up()
+            pause = self._lookup_period_s if self._members else 0.2
+            with self._changed:
+                if self._changed.wait_for(lambda: self._stopped, pause):
+                    return
+
+    def _look_up(self) -> None:
+        wanted: dict[str, str] = {}
+        unknown: set[str] = set()  # whose servers stay as they are
+        for target in self._targets:
+            try:
+                found = list(self._lookup(target))
+            except OSError as error:
+                self._trouble, found = error, []
+            if not found:
+                unknown.add(target)
+            wanted.update({address: target for address in found})
+        with self._changed:
+            if self._stopped:
+                return
+            stay: list[Member[State]] = []
+            for member in self._members:
+                if wanted.pop(member.address, None) or member.target in unknown:
+                    stay.append(member)
+                else:
+                    member.stopped = True
+            new = [Member[State](target, address) for address, target in wanted.items()]
+            self._members = stay + new
+            for member in new:
+                self._start(self._keep, member)
+            self._changed.notify_all()
+
+    def _keep(self, member: Member[State]) -> None:
+        """A thread's: a prepared session on one server, until that is wanted no more."""
+        pause = 0.02
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: member.stopped or member.wanting() or member.left, _LOOK_S
+                )
+                idle, wanting = member.idle(), member.wanting()
+                if member.stopped and not (member.left or idle):
+                    return
+            for seat in idle:
+                self._close(seat)
+            if not wanting:
+                pause = 0.02
+                if member.left:
+                    time.sleep(pause)
+                continue
+            try:
+                seat = self._prepared(member)
+            except Exception as error:
+                member.trouble = error
+                with self._changed:
+                    self._changed.notify_all()
+                    # Clients cut together do not come back together.
+                    self._changed.wait_for(lambda: member.stopped, pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                continue
+            with self._changed:
+                if member.seat is not None:
+                    member.left.append(member.seat)
+                member.seat, member.trouble = seat, None
+                self._changed.notify_all()
+
+    def _prepared(self, member: Member[State]) -> Seat[State]:
+        client = Client(member.address, **elsewhere.client_options(self._client, member.target))
+        try:
+            client.wait_ready(_CONNECT_S)
+            # A server that is about to leave still takes sessions, but says here that it should
+            # get none.
+            if (health := client.health()) != "serving":
+                raise Unavailable(f"it is {health}")
+            session = client.session(**self._session)
+            try:
+                return Seat(client, session, self._prepare(session))
+            except BaseException:
+                with contextlib.suppress(Error):
+                    session.close()
+                raise
+        except BaseException:
+            client.close()
+            raise
+
+    @staticmethod
+    def _close(seat: Seat[State]) -> None:
+        with contextlib.suppress(Error):  # its server may be gone, and the session with it
+            seat.session.close()
+        seat.client.close()
