@@ -5,10 +5,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "server/engine/text.h"
 
 namespace gemmd::server {
@@ -17,6 +19,27 @@ namespace {
 // gRPC's threads outlive any server, so the log is looked up under a lock.
 ABSL_CONST_INIT absl::Mutex mutex(absl::kConstInit);
 Log* current ABSL_GUARDED_BY(mutex) = nullptr;
+
+// Anybody who can connect can make handshakes fail: what gRPC says of them must not fill the log.
+constexpr int kErrorsPerSecond = 20;
+ABSL_CONST_INIT absl::Mutex error_mutex(absl::kConstInit);
+int64_t error_second ABSL_GUARDED_BY(error_mutex) = 0;
+int errors ABSL_GUARDED_BY(error_mutex) = 0;        // in that second
+int64_t left_out ABSL_GUARDED_BY(error_mutex) = 0;  // since the last line
+
+// How many lines were left out before this one, or -1 if it is to be left out itself.
+int64_t TakeErrorLine() {
+  absl::MutexLock lock(&error_mutex);
+  const int64_t second = absl::ToUnixSeconds(absl::Now());
+  if (second != error_second) errors = 0;
+  error_second = second;
+  if (errors >= kErrorsPerSecond) {
+    ++left_out;
+    return -1;
+  }
+  ++errors;
+  return std::exchange(left_out, 0);
+}
 
 std::string Where(std::string_view file, int line) {
   file.remove_prefix(file.rfind('/') + 1);  // all of it when there is none: npos + 1 is 0
@@ -37,9 +60,13 @@ void Write(gpr_log_func_args* args) {
   absl::ReaderMutexLock lock(&mutex);
   if (current == nullptr) return;
   switch (args->severity) {
-    case GPR_LOG_SEVERITY_ERROR:
+    case GPR_LOG_SEVERITY_ERROR: {
       // Of a peer more often than of ours: a handshake that failed.
-      return current->Warning("grpc", {{"where", where}, {"message", message}});
+      const int64_t skipped = TakeErrorLine();
+      if (skipped < 0) return;
+      return current->Warning("grpc",
+                              {{"where", where}, {"message", message}, {"left_out", skipped}});
+    }
     case GPR_LOG_SEVERITY_INFO:
       return current->Info("grpc", {{"where", where}, {"message", message}});
     default:

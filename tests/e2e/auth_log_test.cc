@@ -150,6 +150,29 @@ TEST(AuthLogTest, BrokenHandshakesAreLinesOfTheLogOrNone) {
   ExpectNothingForged(secured.daemon().log());
 }
 
+TEST(AuthLogTest, HandshakesThatFailDoNotFillIt) {
+  Secured secured({.config = kJsonDebug});
+  constexpr int kHandshakes = 300;
+  const auto credentials = secured.RawTls();
+  for (int i = 0; i < kHandshakes; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    EXPECT_FALSE(
+        CallByName(grpc::CreateCustomChannel(secured.by_certificate(), credentials, arguments),
+                   "/gemmd.v1.DeviceService/GetServerInfo", "")
+            .status.ok());
+  }
+  std::map<std::string, int> by_second;
+  for (const json& line : Lines(secured.daemon().log())) {
+    if (line["event"] == "grpc") ++by_second[line["time"].get<std::string>().substr(0, 19)];
+  }
+  EXPECT_FALSE(by_second.empty());
+  int lines = 0;
+  for (const auto& [second, some] : by_second) lines += some;
+  // The first may have been counted in the second before.
+  EXPECT_LE(lines, 20 * (by_second.size() + 1));
+}
+
 TEST(AuthLogTest, RefusalsAndAdminCallsAreThere) {
   Secured secured({.config = "log { format: FORMAT_JSON level: LEVEL_WARNING }"});
   Client admin = Must(Client::Connect(secured.by_token(), secured.WithToken("admin")));
