@@ -64,6 +64,18 @@ class GemmctlTest : public testing::Test {
   Daemon daemon_;
 };
 
+TEST_F(GemmctlTest, TheFirstServerThatAnswersIsTaken) {
+  const std::string nobody = "unix:" + File("nobody.sock");
+  const auto info = [&](const std::string& servers) {
+    return RunToEnd({GEMMCTL_PATH, "info", "--json", "--timeout", "1s", "--server", servers});
+  };
+  EXPECT_EQ(info(daemon_.target() + "," + nobody).status, 0);
+  EXPECT_EQ(info(nobody + "," + daemon_.target()).status, 0);
+  const Finished none = info(nobody + "," + nobody);
+  EXPECT_EQ(none.status, 4);
+  EXPECT_THAT(none.err, HasSubstr("nobody.sock"));
+}
+
 TEST_F(GemmctlTest, TheWholeJob) {
   const json done = CtlJson({"matmul", File("A.npy"), File("B.npy"), "-o", File("D.npy"),
                              "--quantize", "fp8-block", "--verify"});

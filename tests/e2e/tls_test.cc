@@ -131,7 +131,7 @@ TEST_F(TlsTest, GemmctlSpeaksItToo) {
   const ClientOptions options = secured_.WithCertificate("batch");
   const auto ctl = [&](std::vector<std::string> args) {
     args.insert(args.begin(), GEMMCTL_PATH);
-    args.insert(args.end(), {"--server", secured_.by_certificate(), "--timeout", "2s"});
+    args.insert(args.end(), {"--server", secured_.by_certificate(), "--timeout", "1s"});
     return RunToEnd(args);
   };
   const std::vector<std::string> good = {"info",       "--json",
