@@ -98,7 +98,7 @@ def explain(tls: Tls | None, target: str, text: str) -> str:
         return "what listens there speaks no TLS; leave tls out, or use the listener that has it"
     if "CERTIFICATE_VERIFY_FAILED" in text:
         ca = "this system's authorities" if tls.ca is None else f"ca={os.fspath(tls.ca)}"
-        return f"the server's certificate is not one that {ca} vouches for, or its time is over"
+        return f"the server's certificate is not vouched for by {ca}, or its time is over"
     # By the version of grpcio.
     if "is not in peer certificate" in text or "Hostname Verification Check failed" in text:
         name = tls.server_name or target
