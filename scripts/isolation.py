@@ -159,6 +159,24 @@ def measure(gemmctl: str, folder: pathlib.Path, limit: str) -> dict:
     return {"limit": limit, "alone_p99_us": alone, "beside_p99_us": beside, "ratio": beside / alone, "turns": turns}
 
 
+@contextlib.contextmanager
+def serving(gemmd: str):
+    """A daemon of its own for each limit: what one hog leaves must not stand in the next one's way."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "config").write_text(CONFIG.format(dir=folder), encoding="ascii")
+        ready = folder / "ready"
+        daemon = subprocess.Popen([gemmd, "--config", str(folder / "config"), "--ready-file", str(ready)])
+        try:
+            while not ready.exists():
+                assert daemon.poll() is None, "gemmd does not start"
+                time.sleep(0.05)
+            yield folder
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gemmd")
@@ -171,24 +189,13 @@ def main() -> int:
     if options.hog:
         hog(options.hog, options.limit)
     rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        (folder / "config").write_text(CONFIG.format(dir=folder), encoding="ascii")
-        ready = folder / "ready"
-        daemon = subprocess.Popen([options.gemmd, "--config", str(folder / "config"), "--ready-file", str(ready)])
-        try:
-            while not ready.exists():
-                assert daemon.poll() is None, "gemmd does not start"
-                time.sleep(0.05)
-            print(f"{'limit':<14}{'p99 alone':>12}{'beside':>12}{'ratio':>8}")
-            for limit in options.only or LIMITS:
-                row = measure(options.gemmctl, folder, limit)
-                rows.append(row)
-                print(f"{limit:<14}{row['alone_p99_us']:>9.0f} us{row['beside_p99_us']:>9.0f} us{row['ratio']:>8.2f}",
-                      flush=True)
-        finally:
-            daemon.terminate()
-            daemon.wait(30)
+    print(f"{'limit':<14}{'p99 alone':>12}{'beside':>12}{'ratio':>8}")
+    for limit in options.only or LIMITS:
+        with serving(options.gemmd) as folder:
+            row = measure(options.gemmctl, folder, limit)
+        rows.append(row)
+        print(f"{limit:<14}{row['alone_p99_us']:>9.0f} us{row['beside_p99_us']:>9.0f} us{row['ratio']:>8.2f}",
+              flush=True)
     if options.json:
         facts = {"cores": os.cpu_count(), "rate": RATE, "hits_a_second": HITS, "turns": TURNS, "limits": rows}
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1) + "\n", encoding="ascii")
