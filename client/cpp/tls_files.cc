@@ -12,9 +12,14 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace gemmd::client {
 namespace {
+
+// The two files of a pair are replaced one after the other, or both between our reading of one and
+// of the other: a pair that does not match is given this long to.
+constexpr absl::Duration kRenewal = absl::Milliseconds(500);
 
 template <auto Free>
 struct Freed {
@@ -59,6 +64,16 @@ absl::StatusOr<Key> ReadKey(const std::string& file) {
       absl::StrCat("key_file=", file, " holds no PEM private key without a passphrase"));
 }
 
+absl::StatusOr<bool> KeyMatches(const TlsOptions& tls) {
+  const absl::StatusOr<Certificate> certificate = ReadCertificate("cert_file", tls.cert_file);
+  if (!certificate.ok()) return certificate.status();
+  const absl::StatusOr<Key> key = ReadKey(tls.key_file);
+  if (!key.ok()) return key.status();
+  const bool match = X509_check_private_key(certificate->get(), key->get()) == 1;
+  ERR_clear_error();
+  return match;
+}
+
 }  // namespace
 
 absl::Status CheckTlsFiles(const TlsOptions& tls) {
@@ -70,13 +85,14 @@ absl::Status CheckTlsFiles(const TlsOptions& tls) {
         "cert_file and key_file belong together: give both, or neither");
   }
   if (tls.cert_file.empty()) return absl::OkStatus();
-  const absl::StatusOr<Certificate> certificate = ReadCertificate("cert_file", tls.cert_file);
-  if (!certificate.ok()) return certificate.status();
-  const absl::StatusOr<Key> key = ReadKey(tls.key_file);
-  if (!key.ok()) return key.status();
-  const bool match = X509_check_private_key(certificate->get(), key->get()) == 1;
-  ERR_clear_error();
-  if (match) return absl::OkStatus();
+  const absl::Time end = absl::Now() + kRenewal;
+  for (;;) {
+    const absl::StatusOr<bool> match = KeyMatches(tls);
+    if (!match.ok()) return match.status();
+    if (*match) return absl::OkStatus();
+    if (absl::Now() >= end) break;
+    absl::SleepFor(kRenewal / 20);
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("key_file=", tls.key_file, " is not the key of ", "cert_file=", tls.cert_file));
 }

@@ -14,7 +14,8 @@
 namespace gemmd::client {
 
 // NOT_FOUND or PERMISSION_DENIED for a file that cannot be read, INVALID_ARGUMENT for one that is
-// not what it is given as, a certificate without its key, or a key of another certificate.
+// not what it is given as, a certificate without its key, or a key of another certificate (which a
+// renewal under way is given half a second to put right).
 absl::Status CheckTlsFiles(const TlsOptions& tls);
 
 // When the first certificate of the file ends; the same errors.

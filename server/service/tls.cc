@@ -12,9 +12,14 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace gemmd::server {
 namespace {
+
+// The two files of a pair are replaced one after the other, or both between our reading of one and
+// of the other: a pair that does not match is given this long to.
+constexpr absl::Duration kRenewal = absl::Milliseconds(500);
 
 template <auto Free>
 struct Deleter {
@@ -55,9 +60,7 @@ absl::StatusOr<Certificate> ReadCertificate(const char* field, const std::string
   return certificate;
 }
 
-}  // namespace
-
-absl::Status CheckTlsFiles(const TlsConfig& tls) {
+absl::StatusOr<bool> KeyMatches(const TlsConfig& tls) {
   auto certificate = ReadCertificate("certificate_file", tls.certificate_file);
   if (!certificate.ok()) return certificate.status();
   auto bio = Open("key_file", tls.key_file);
@@ -66,9 +69,22 @@ absl::Status CheckTlsFiles(const TlsConfig& tls) {
   if (key == nullptr) {
     return Wrong("key_file", tls.key_file, "has no PEM key without a password; give one");
   }
-  if (X509_check_private_key(certificate->get(), key.get()) != 1) {
-    return Wrong("key_file", tls.key_file,
-                 absl::StrCat("is not the key of ", tls.certificate_file, "; give its own"));
+  return X509_check_private_key(certificate->get(), key.get()) == 1;
+}
+
+}  // namespace
+
+absl::Status CheckTlsFiles(const TlsConfig& tls) {
+  const absl::Time end = absl::Now() + kRenewal;
+  for (;;) {
+    const absl::StatusOr<bool> match = KeyMatches(tls);
+    if (!match.ok()) return match.status();
+    if (*match) break;
+    if (absl::Now() >= end) {
+      return Wrong("key_file", tls.key_file,
+                   absl::StrCat("is not the key of ", tls.certificate_file, "; give its own"));
+    }
+    absl::SleepFor(kRenewal / 20);
   }
   if (tls.client_ca_file.empty()) return absl::OkStatus();
   return ReadCertificate("client_ca_file", tls.client_ca_file).status();

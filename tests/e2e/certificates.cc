@@ -139,4 +139,18 @@ void SecretFolder::Put(const std::map<std::string, std::string>& files) {
   Must(rename(link.c_str(), path_.c_str()) == 0, path_.c_str());
 }
 
+Renewals::Renewals(SecretFolder& folder, const Identity& one, const Identity& other)
+    : thread_([this, &folder, one, other] {
+        for (int i = 0; !stop_; ++i) {
+          const Identity& next = i % 2 == 0 ? other : one;
+          folder.Put({{"tls.crt", next.certificate}, {"tls.key", next.key}});
+          absl::SleepFor(absl::Milliseconds(1));
+        }
+      }) {}
+
+Renewals::~Renewals() {
+  stop_ = true;
+  thread_.join();
+}
+
 }  // namespace gemmd::e2e

@@ -11,9 +11,11 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -65,7 +67,7 @@ class Authority {
 std::string SerialOf(const std::string& certificate);
 
 // Files that change together, as Kubernetes mounts a secret: a link to a folder of them is replaced
-// at once, so that nobody sees a certificate beside another one's key.
+// at once. Who opens one file before that and one after still gets a certificate and another's key.
 class SecretFolder {
  public:
   explicit SecretFolder(std::string path) : path_(std::move(path)) {}
@@ -75,6 +77,17 @@ class SecretFolder {
  private:
   const std::string path_;
   int version_ = 0;
+};
+
+// Replaces a certificate and its key every millisecond, for as long as it lives.
+class Renewals {
+ public:
+  Renewals(SecretFolder& folder, const Identity& one, const Identity& other);
+  ~Renewals();
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
 };
 
 }  // namespace gemmd::e2e

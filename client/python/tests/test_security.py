@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -181,6 +182,30 @@ def test_files_are_looked_at_before_anything_is_sent(files, tls, kind, text):
             client("127.0.0.1:1", tls=gemmd.Tls(**paths))
         with pytest.raises(ValueError, match="TLS is for TCP"):
             client("unix:/tmp/x", tls=gemmd.Tls())
+
+
+def test_a_pair_in_the_middle_of_its_renewal_is_not_refused(files):
+    tls = gemmd.Tls(ca=files.ca, **files.client(files.ours))
+    pairs = [files.identity(files.ours, "client") for _ in range(2)]
+    stop = threading.Event()
+
+    def renew():
+        for key, certificate in itertools.cycle(pairs):
+            if stop.is_set():
+                return
+            files.put("client.crt", certificate)
+            files.put("client.key", key)
+            stop.wait(0.001)
+
+    renewals = threading.Thread(target=renew)
+    renewals.start()
+    try:
+        for _ in range(100):
+            tls.check(renewal_s=5)
+            tls.credentials()
+    finally:
+        stop.set()
+        renewals.join()
 
 
 def test_a_renewed_certificate_is_shown_on_new_connections(mutual, files):

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "client/cpp/tls_files.h"
 #include "gemmd/v1/device_service.pb.h"
 #include "tests/client/cpp/eventually.h"
 #include "tests/client/cpp/fake_daemon.h"
@@ -146,6 +147,15 @@ TEST_F(SecurityTest, FilesAreLookedAtBeforeAnythingIsSent) {
   }
   EXPECT_THAT(Client::Connect("unix:/tmp/x", {.tls = TlsOptions{}}).status().ToString(),
               HasSubstr("TLS is for TCP"));
+}
+
+TEST_F(SecurityTest, APairInTheMiddleOfItsRenewalIsNotRefused) {
+  const Identity one = ca_.Issue({.common_name = "c"}), two = ca_.Issue({.common_name = "c"});
+  SecretFolder folder(dir_.File("identity"));
+  folder.Put({{"tls.crt", one.certificate}, {"tls.key", one.key}});
+  const TlsOptions tls = {.cert_file = folder.File("tls.crt"), .key_file = folder.File("tls.key")};
+  const e2e::Renewals renewals(folder, one, two);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(CheckTlsFiles(tls), absl::OkStatus());
 }
 
 TEST_F(SecurityTest, NewConnectionsShowARenewedCertificate) {

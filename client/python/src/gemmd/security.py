@@ -14,6 +14,7 @@ from gemmd.tls import Path, Tls, explain
 from gemmd.token_file import Metadata, TokenFile
 
 _BETWEEN_LOOKS_S = 1.0
+_RENEWAL_S = 0.5
 
 
 class Security:
@@ -39,7 +40,7 @@ class Security:
                     f"TLS is for TCP, and {target} is a Unix socket: leave tls out, the kernel "
                     "guards it"
                 )
-            tls.check()
+            tls.check(_RENEWAL_S)
             self._stamps = tls.stamps()
         if token_file is not None:
             local = targets.stays_on_host(target)

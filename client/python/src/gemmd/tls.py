@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from dataclasses import dataclass
 
 import grpc
@@ -31,10 +32,21 @@ class Tls:
     key: Path | None = None
     server_name: str = ""
 
-    def check(self) -> None:
+    def check(self, renewal_s: float = 0.0) -> None:
         """OSError for a file that cannot be read, ValueError for one that is not what it is given
-        as: gRPC would tell neither, and no connection would ever stand.
+        as: gRPC would tell neither, and no connection would ever stand. A certificate and a key
+        that do not match may be in the middle of a renewal, and are given `renewal_s` to.
         """
+        end = time.monotonic() + renewal_s
+        while True:
+            try:
+                return self._look()
+            except ValueError as error:
+                if "KEY_VALUES_MISMATCH" not in str(error) or time.monotonic() >= end:
+                    raise
+            time.sleep(0.02)
+
+    def _look(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key belong together: give both, or neither")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -50,10 +62,12 @@ class Tls:
             )
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Of the files as they are now."""
-        return grpc.ssl_channel_credentials(
-            *(_read(path) for path in (self.ca, self.key, self.cert))
-        )
+        """Of the files as they are now, and of one moment: both of a pair, or neither."""
+        while True:
+            before = self.stamps()
+            texts = [_read(path) for path in (self.ca, self.key, self.cert)]
+            if self.stamps() == before:
+                return grpc.ssl_channel_credentials(*texts)
 
     def stamps(self) -> tuple[object, ...]:
         """What differs once a file was replaced."""
