@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +18,7 @@
 #include "server/config/load.h"
 #include "server/engine/version.h"
 #include "server/server.h"
+#include "server/signals.h"
 
 namespace gemmd::server {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 enum Exit { kOk = 0, kFailed = 1, kBadConfig = 2, kCutShort = 3, kNoDevice = 4 };
 
 // How late a device's fault is noticed: its health and, with the last one, the process's end.
-constexpr timespec kWatchEvery = {0, 50'000'000};
+constexpr absl::Duration kWatchEvery = absl::Milliseconds(50);
 
 constexpr char kUsage[] =
     R"(usage: gemmd --config FILE [--listen ADDRESS]...
@@ -147,11 +147,7 @@ int Run(const Options& options) {
   // that on.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   RaiseFileLimit();
-  // Before any thread exists, so that every thread leaves these to us.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const Signals signals;
   ::signal(SIGPIPE, SIG_IGN);
 
   auto config = Load(options);
@@ -177,14 +173,12 @@ int Run(const Options& options) {
   }
   bool no_device = false;
   for (int signal = 0; signal != SIGTERM && signal != SIGINT && !no_device;) {
-    signal = sigtimedwait(&signals, nullptr, &kWatchEvery);
-    if (signal < 0 && errno != EAGAIN && errno != EINTR) return kFailed;
+    signal = signals.Next(kWatchEvery);
     if (signal == SIGHUP) Reload(options, **server);
     no_device = (*server)->WatchDevices() == 0;
   }
   const bool answered = (*server)->Drain([&] {
-    const timespec now = {0, 0};
-    const int signal = sigtimedwait(&signals, nullptr, &now);
+    const int signal = signals.Next(absl::ZeroDuration());
     return signal == SIGTERM || signal == SIGINT;
   });
   server->reset();

@@ -109,14 +109,14 @@ class Server::Impl {
     absl::Status allowed = CheckReload(config_, next);
     if (allowed.ok()) allowed = Access::Check(next.auth, next.tenants);
     if (!allowed.ok()) {
-      metrics_.ConfigReloads("refused").Increment();
       log_.Warning("reload_refused", {{"message", std::string(allowed.message())}});
+      metrics_.ConfigReloads("refused").Increment();
       return allowed;
     }
     state_->Reconfigure(next);
     config_ = next;
-    metrics_.ConfigReloads("ok").Increment();
     log_.Info("reloaded", {});
+    metrics_.ConfigReloads("ok").Increment();
     return absl::OkStatus();
   }
 
@@ -210,8 +210,8 @@ std::vector<std::string> Server::addresses() const {
 std::string Server::metrics_address() const { return impl_->MetricsAddress(); }
 absl::Status Server::Reload(const Config& next) { return impl_->Reload(next); }
 void Server::NoteInvalidReload(const absl::Status& why) {
-  impl_->metrics_.ConfigReloads("invalid").Increment();
   impl_->log_.Warning("reload_invalid", {{"message", std::string(why.message())}});
+  impl_->metrics_.ConfigReloads("invalid").Increment();
 }
 int Server::WatchDevices() { return impl_->WatchDevices(); }
 bool Server::Drain(absl::FunctionRef<bool()> interrupted) { return impl_->Drain(interrupted); }

@@ -1,17 +1,23 @@
 #include "tests/e2e/daemon.h"
 
+#include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ostream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
 namespace gemmd::e2e {
-namespace {}  // namespace
+namespace {
 
+constexpr size_t kLogShown = 16384;  // characters
+
+}  // namespace
 std::string TestDevice() {
   const char* device = std::getenv("GEMMD_TEST_DEVICE");
   return device == nullptr ? "cpu:0" : device;
@@ -28,6 +34,15 @@ Daemon::Daemon(const DaemonOptions& options) : options_(options) {
   for (const auto& [name, text] : options_.files) WriteFile(dir_.File(name), Placed(text));
   WriteFile(dir_.File("gemmd.textproto"), ConfigText(options_.config));
   Start();
+}
+
+Daemon::~Daemon() {
+  if (!testing::Test::HasFailure()) return;
+  const std::optional<int> status = process_->Wait(absl::ZeroDuration());
+  const std::string text = log();
+  std::fprintf(stderr, "gemmd %s; the end of its log:\n%s\n",
+               status ? absl::StrCat("has ended with ", *status).c_str() : "still runs",
+               text.substr(text.size() - std::min(text.size(), kLogShown)).c_str());
 }
 
 void Daemon::Start() {

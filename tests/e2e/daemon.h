@@ -41,6 +41,8 @@ class Daemon {
  public:
   // Returns when it serves; ends the test program, with its log, if it does not within 30 s.
   explicit Daemon(const DaemonOptions& options = {});
+  // When the test has failed, says what became of the daemon and what it logged.
+  ~Daemon();
 
   // "unix:/tmp/gemmd.x/default.sock"
   std::string target(const std::string& tenant = "default") const;

@@ -1,6 +1,9 @@
 // The config file: refused at start, read again on SIGHUP.
 
+#include <signal.h>
 #include <unistd.h>
+
+#include <filesystem>
 
 #include "gemmd/v1/device_service.pb.h"
 #include "tests/e2e/fixture.h"
@@ -39,6 +42,24 @@ TEST_F(ReloadTest, WhatCannotChangeIsRefused) {
   EXPECT_TRUE(WaitUntil([&] { return Reloads("refused") == 1; }));
   EXPECT_THAT(daemon_.log(), HasSubstr("share"));
   EXPECT_EQ(MaxOps(), 4096);
+}
+
+// OpenBLAS starts a thread before main() can block signals in it.
+TEST_F(ReloadTest, WhicheverThreadTheSignalComesTo) {
+  const pid_t pid = daemon_.process().pid();
+  const uint64_t hup = uint64_t{1} << (SIGHUP - 1);
+  int taken = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    const std::string status = ReadFile(task.path().string() + "/status");
+    const size_t mask = status.find("SigBlk:");
+    ASSERT_NE(mask, std::string::npos) << status;
+    if (std::stoull(status.substr(mask + 7), nullptr, 16) & hup) continue;
+    ASSERT_EQ(tgkill(pid, std::stoi(task.path().filename()), SIGHUP), 0);
+    ++taken;
+    EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == taken; })) << status;
+  }
+  EXPECT_EQ(daemon_.Stop(), 0);
 }
 
 // Exit status 2, and the path of what is wrong.
