@@ -23,9 +23,9 @@ import time
 import urllib.request
 
 WANTED = 1.3
-TURNS = 5
+TURNS = 9
 TURN_S = 3
-RATE = 200  # requests a second of the one who is watched
+RATE = 400  # requests a second of the one who is watched
 HITS = 50  # a second, of the one who meets its limit
 
 CONFIG = """
@@ -33,11 +33,12 @@ listeners {{ address: "unix:{dir}/calm.sock" tenant: "calm" }}
 listeners {{ address: "unix:{dir}/hog.sock" tenant: "hog" }}
 tenants {{ name: "calm" }}
 tenants {{ name: "hog" limits {{
-  max_sessions: 8 max_buffers: 8 max_buffer_bytes: 67108864 max_plans: 4 max_streams: 6 max_queued_programs: 4
+  max_sessions: 8 max_buffers: 8 max_buffer_bytes: 67108864 max_plans: 4 max_streams: 6 max_queued_programs: 1
   max_ops: 16 max_inline_bytes: 65536 max_program_ms: 5 max_queued_device_ms: 1
-  window_batches: 4 max_upload_bytes_per_second: 8388608 }} }}
+  window_batches: 16 max_upload_bytes_per_second: 8388608 }} }}
 devices {{ name: "cpu:0" threads: 1 memory_bytes: 1073741824 }}
 metrics {{ address: "127.0.0.1:0" }}
+scheduler {{ lookahead_us: 100 }}
 log {{ level: LEVEL_ERROR }}
 """
 
@@ -100,10 +101,13 @@ class Hog:
         self.refused("PROGRAM_LIMIT", self.session.execute, [product])
 
     def queued(self) -> None:
-        """Programs and device time, whichever is met first: a burst of 16 through a queue."""
+        """Programs and device time, whichever is met first: a burst of 4 through a queue, each of some 100 us."""
         if not self.kept:
             self.kept.append(self.session.queue())
-        futures = [self.kept[0].submit([self.fill]) for _ in range(16)]
+            self.a = self.session.create_buffer(shape=(160, 160), dtype="f32")
+            self.d = self.session.create_buffer(shape=(160, 160), dtype="f32")
+        product = self.gemmd.matmul(self.a, self.a, self.d)
+        futures = [self.kept[0].submit([product]) for _ in range(4)]
         for future in futures:
             with contextlib.suppress(self.gemmd.Error):
                 future.result()
