@@ -32,6 +32,7 @@ struct DeviceInfo {
   std::array<double, kDTypes.size()> peak_flops = {};
   double memory_bytes_per_s = 0;  // 0 when unknown
   std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
+  int gpu_ordinal = -1;           // as the CUDA runtime counts; -1 for a CPU
   std::shared_ptr<const Sensors> sensors;  // shared by copies of this; null when it has none
 };
 
@@ -143,6 +144,11 @@ class Backend {
   // OK while the device serves. After a fatal error the fault (kernels/fault.h), for good, and so
   // is the status of everything that needs the device. Thread-safe, and does not ask the device.
   virtual absl::Status health() const = 0;
+  // OK when Copy ops that run here may read memory of `home`, another device of this process, by
+  // its address. Memory that `home` has imported is no part of that. UNIMPLEMENTED, with the
+  // remedy, when they cannot; this device's fault once it has one. Thread-safe; the first call for
+  // a `home` may take the driver milliseconds.
+  virtual absl::Status CanRead(const Backend& home) const = 0;
 
   // INVALID_ARGUMENT for size_bytes <= 0 and kDeviceImported, RESOURCE_EXHAUSTED when the device
   // has not enough, UNIMPLEMENTED for kDeviceShared on a device whose memory is the host's.

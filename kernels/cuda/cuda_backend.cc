@@ -19,6 +19,7 @@
 #ifdef GEMMD_FAULT_KERNEL
 #include "kernels/cuda/fault_member.h"
 #endif
+#include "kernels/cuda/peer_access.h"
 #include "kernels/cuda/self_test.h"
 #include "kernels/other_kernels.h"
 #include "kernels/program_cache.h"
@@ -37,6 +38,7 @@ class CudaBackend final : public Backend {
       : info_(std::move(info)),
         ordinal_(pool.device.ordinal),
         fence_(info_.name),
+        peers_(info_.name, ordinal_, fence_),
         pinned_(ordinal_, fence_),
         memory_(info_, ordinal_,
                 {.device_bytes = info_.memory_bytes,
@@ -62,6 +64,7 @@ class CudaBackend final : public Backend {
   const DeviceInfo& info() const override { return info_; }
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return fence_.status(); }
+  absl::Status CanRead(const Backend& home) const override { return peers_.Enable(home.info()); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
     return memory_.Allocate(size_bytes, kind);
@@ -88,6 +91,7 @@ class CudaBackend final : public Backend {
   std::optional<KernelSet> kernel_set_;  // set by the constructor, for good
   std::vector<KernelInfo> kernels_;      // never resized after it: kernel_set_ points at the names
   Fence fence_;
+  mutable PeerAccess peers_;  // thread-safe, and what it remembers is no state of the device
   PinnedPool pinned_;
   MemorySpace memory_;
   ProgramCache programs_{kMaxPrograms, kMaxProgramOps};

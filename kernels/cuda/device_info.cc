@@ -110,6 +110,7 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
   absl::StatusOr<std::string> uuid = GpuUuid(traits.ordinal);
   if (!uuid.ok()) return uuid.status();
   info.gpu_uuid = *std::move(uuid);
+  info.gpu_ordinal = traits.ordinal;
   // Where the driver's library is not at hand the GPU works as well and tells less.
   if (auto sensors = OpenNvml(info.gpu_uuid); sensors.ok()) info.sensors = *std::move(sensors);
   info.memory_bytes = memory_bytes;

@@ -35,6 +35,9 @@ class Chain {
   std::atomic<int64_t> failed_at_{INT64_MAX};
 };
 
+// Other devices whose memory a program's Copy ops read. They outlive every program.
+using Sources = std::vector<const kernels::Backend*>;
+
 struct JobResult {
   absl::Status status;
   kernels::LaunchResult launch;  // empty when it never ran
@@ -48,6 +51,7 @@ struct Job {
   std::shared_ptr<const kernels::Program> program;
   kernels::Bindings bindings;
   std::vector<BufferLease> leases;  // what `bindings` points into
+  Sources sources;                  // not launched once one of them has faulted
   SessionUse use;                   // keeps the session's end waiting
   Charge charge;                    // of the tenant's queued programs
   Charge time_charge;               // of the tenant's queued device time

@@ -22,6 +22,7 @@ struct Plan {
     int64_t reach =
         0;  // bytes of the buffer that the plan's views touch: a rebound one needs as many
     bool written = false;
+    bool foreign = false;  // on another device, and read by Copy ops alone: so may be what stands in
   };
   std::string label;
   Device* device = nullptr;

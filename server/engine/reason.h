@@ -38,6 +38,7 @@ inline constexpr std::string_view kEarlierBatch = "EARLIER_BATCH_FAILED";
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kDeviceFenced = "DEVICE_FENCED";
 inline constexpr std::string_view kNoKernel = "NO_KERNEL";
+inline constexpr std::string_view kOtherDevice = "OTHER_DEVICE";
 inline constexpr std::string_view kNotShared = "NOT_SHARED";
 inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";
 inline constexpr std::string_view kBadToken = "BAD_TOKEN";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/placement.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -57,20 +58,6 @@ std::vector<int64_t> Sizes(const Inputs& inputs) {
   return sizes;
 }
 
-absl::StatusOr<Device*> DeviceOf(const SlotTable& slots, Session& session) {
-  Device* device = session.options().device;
-  for (int i = 0; i < slots.size(); ++i) {
-    Device* home = &slots.slot(i).ref.buffer->device();
-    if (i == 0) device = home;
-    if (home != device) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("buffers lie on ", device->name(), " and on ", home->name(),
-                       "; a program runs on one device: keep its buffers on one"));
-    }
-  }
-  return device;
-}
-
 // What Copy ops carry between memory that clients map and the device's own: transfers, as uploads
 // are.
 void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases, RunRequest& run) {
@@ -88,6 +75,7 @@ void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases,
 
 struct Compiled {
   Device* device = nullptr;
+  Sources sources;
   std::shared_ptr<const kernels::Program> program;
   std::vector<int64_t> output_bytes;
 };
@@ -111,9 +99,10 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
       !valid.ok()) {
     return absl::IsFailedPrecondition(valid) ? WithReason(valid, reason::kReadOnly) : valid;
   }
-  auto device = DeviceOf(slots, session);
-  if (!device.ok()) return device.status();
-  compiled.device = *device;
+  auto placement = Place(ops, slots);
+  if (!placement.ok()) return placement.status();
+  compiled.device = placement->device;
+  compiled.sources = std::move(placement->sources);
   auto program = compiled.device->backend().Compile(ops);
   if (!program.ok()) return program.status();
   compiled.program = *std::move(program);
@@ -153,6 +142,7 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
   RunRequest request;
   request.use = std::move(use);
   request.device = compiled->device;
+  request.sources = std::move(compiled->sources);
   request.program = std::move(compiled->program);
   request.output_bytes = std::move(compiled->output_bytes);
   request.inputs = std::move(inputs);
@@ -178,7 +168,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   for (const auto& input : inputs) {
     plan->inputs.emplace_back(reinterpret_cast<const char*>(input.data()), input.size());
   }
-  for (int i = 0; i < slots.size(); ++i) plan->slots.push_back({.handle = slots.slot(i).handle});
+  for (int i = 0; i < slots.size(); ++i) {
+    const SlotTable::Slot& slot = slots.slot(i);
+    plan->slots.push_back(
+        {.handle = slot.handle, .foreign = &slot.ref.buffer->device() != plan->device});
+  }
   for (const Op& op : ops) {
     kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
       Plan::Slot& slot = plan->slots[tensor.slot];
@@ -232,6 +226,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     job->bindings.slots.push_back(lease->memory().address());
   }
   job->leases = std::move(request.leases);
+  job->sources = std::move(request.sources);
   job->tenant = &session.tenant();
   job->session_key = session.key();
   job->charge = *std::move(charge);

@@ -50,6 +50,7 @@ struct RunRequest {
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
   std::vector<BufferLease> leases;                  // by slot
+  Sources sources;                                  // other devices that Copy ops read
   std::vector<absl::Span<const std::byte>> inputs;  // valid until the answer
   std::vector<int64_t> output_bytes;
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
@@ -64,7 +65,7 @@ struct RunRequest {
 
 using Inputs = std::vector<absl::Span<const std::byte>>;
 
-// Checks the tenant's limits, every op, and that all buffers are on one device; then compiles.
+// Checks the tenant's limits, every op, and where the program runs (placement.h); then compiles.
 absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const kernels::Op> ops,
                                       const SlotTable& slots, Inputs inputs);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/placement.h"
 #include "server/engine/reason.h"
 #include "server/engine/run.h"
 
@@ -10,7 +11,7 @@ namespace {
 absl::Status CheckSlot(const Plan& plan, const Plan::Slot& slot, const BufferRef& ref,
                        const Handle& handle) {
   const Buffer& buffer = *ref.buffer;
-  if (&buffer.device() != plan.device) {
+  if (&buffer.device() != plan.device && !slot.foreign) {
     return absl::InvalidArgumentError(absl::StrCat(
         "buffer ", Redacted(handle), "... is on ", buffer.device().name(), ", the plan runs on ",
         plan.device->name(), "; copy it there or make a plan for its device"));
@@ -89,6 +90,10 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     auto ref = use->FindBuffer(handle);
     if (!ref.ok()) return ref.status();
     if (absl::Status fits = CheckSlot(*plan, slot, *ref, handle); !fits.ok()) return fits;
+    if (&ref->buffer->device() != plan->device) {
+      absl::Status readable = AddSource(*plan->device, *ref->buffer, request.sources);
+      if (!readable.ok()) return readable;
+    }
     request.leases.push_back(ref->buffer);
   }
   if (absl::Status distinct = CheckAliases(*plan, request.leases); !distinct.ok()) return distinct;

@@ -18,6 +18,30 @@ namespace {
 // How late an expired session may be ended.
 constexpr absl::Duration kReapEvery = absl::Milliseconds(50);
 
+// Of the serving devices with at least half of the most free memory that one has, the one with the
+// least device time queued; of equals the one with the most free. Room comes first: a session that
+// does not fit fails, one behind another waits. The first device when none serves.
+Device* ChooseDevice(const std::vector<std::unique_ptr<Device>>& devices) {
+  const auto free = [](Device& device) {
+    return std::max<int64_t>(0, device.backend().info().memory_bytes - device.used_bytes());
+  };
+  int64_t most = 0;
+  for (const auto& device : devices) {
+    if (!device->fenced()) most = std::max(most, free(*device));
+  }
+  Device* best = nullptr;
+  std::pair<double, int64_t> least;  // queued seconds, and the free memory with its sign turned
+  for (const auto& device : devices) {
+    const int64_t room = free(*device);
+    if (device->fenced() || room < most / 2) continue;
+    const std::pair<double, int64_t> cost(device->lane().stats().queued_seconds, -room);
+    if (best != nullptr && cost >= least) continue;
+    best = device.get();
+    least = cost;
+  }
+  return best != nullptr ? best : devices.front().get();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
@@ -90,16 +114,12 @@ ServerState::~ServerState() {
 }
 
 absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
-  Device* best = nullptr;
+  if (name.empty()) return ChooseDevice(devices_);
   std::string names;
   for (const auto& device : devices_) {
     if (device->name() == name) return device.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", device->name());
-    const auto free = [](Device& d) { return d.backend().info().memory_bytes - d.used_bytes(); };
-    const bool better = best == nullptr || best->fenced() || free(*device) > free(*best);
-    if (best == nullptr || (better && !device->fenced())) best = device.get();
   }
-  if (name.empty()) return best;
   return absl::NotFoundError(absl::StrCat("device \"", Text(name.substr(0, 64)),
                                           "\" does not exist here; there is ", names));
 }

@@ -59,7 +59,7 @@ class ServerState {
   // One thread at a time.
   bool NoteFaults();
   int serving_devices() const;
-  // By name; for "" the one with the most free memory of those that serve. NOT_FOUND lists what
+  // By name; for "" one that serves and has room, with the least work queued. NOT_FOUND lists what
   // there is.
   absl::StatusOr<Device*> FindDevice(std::string_view name) const;
 

@@ -112,6 +112,15 @@ class FakeDevice {
     absl::MutexLock lock(&mutex_);
     return health_;
   }
+  // From now on its programs cannot read other devices' memory, because of `why`.
+  void CannotRead(absl::Status why) {
+    absl::MutexLock lock(&mutex_);
+    can_read_ = std::move(why);
+  }
+  absl::Status can_read() const {
+    absl::MutexLock lock(&mutex_);
+    return can_read_;
+  }
   void CompleteAll() {
     while (CompleteOne()) {
     }
@@ -122,6 +131,7 @@ class FakeDevice {
   std::deque<Launched> launched_ ABSL_GUARDED_BY(mutex_);
   int total_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status health_ ABSL_GUARDED_BY(mutex_);
+  absl::Status can_read_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeBackend final : public kernels::Backend {
@@ -135,6 +145,7 @@ class FakeBackend final : public kernels::Backend {
   const kernels::DeviceInfo& info() const override { return info_; }
   absl::Span<const kernels::KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return device_.health(); }
+  absl::Status CanRead(const kernels::Backend&) const override { return device_.can_read(); }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
                                                             kernels::MemoryKind kind) override {
     if (size > info_.memory_bytes) return absl::ResourceExhaustedError("the device is full");

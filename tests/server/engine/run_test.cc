@@ -105,16 +105,6 @@ TEST_F(RunTest, ASessionThatEndsFreesWhatItsRunningProgramUsesAfterwards) {
   EXPECT_EQ(used_bytes(), 0);
 }
 
-TEST_F(RunTest, BuffersOnTwoDevicesAreRefusedWithTheRemedy) {
-  const Handle far = AddBuffer(*session_, 1024, 1);
-  SlotTable slots(*session_);
-  const int a = *slots.Resolve(a_), c = *slots.Resolve(far);
-  const std::vector<kernels::Op> ops = {kernels::CopyOp{F32(a, 8), F32(c, 8)}};
-  const auto refused = CompileRun(Use(), ops, slots, {}).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("fake:1"));
-}
-
 TEST_F(RunTest, WritingAPublishedBufferIsRefused) {
   ASSERT_TRUE(state_->published().Publish(*red_, "w", *session_->FindBuffer(b_)).ok());
   const auto refused = Copy().status();
