@@ -33,6 +33,7 @@ struct DeviceInfo {
   double memory_bytes_per_s = 0;  // 0 when unknown
   std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
   int gpu_ordinal = -1;           // as the CUDA runtime counts; -1 for a CPU
+  int numa_node = -1;             // of the host, that its threads are bound to; -1: none
   std::shared_ptr<const Sensors> sensors;  // shared by copies of this; null when it has none
 };
 

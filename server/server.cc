@@ -27,7 +27,8 @@ namespace {
 // How often a drain looks for a second signal.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config) {
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config,
+                                                              [[maybe_unused]] Log& log) {
   if (absl::StartsWith(config.name, "cpu:")) {
     return kernels::CreateCpuBackend({.name = config.name,
                                       .threads = config.threads,
@@ -38,12 +39,18 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
   absl::string_view number = config.name;
   int ordinal = 0;
   if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &ordinal)) {
-    return kernels::CreateCudaBackend({.name = config.name,
-                                       .ordinal = ordinal,
-                                       .memory_bytes = config.memory_bytes,
-                                       .disabled_kernels = config.disabled_kernels,
-                                       .tuning_table = config.tuning_table,
-                                       .self_test = config.self_test});
+    return kernels::CreateCudaBackend(
+        {.name = config.name,
+         .ordinal = ordinal,
+         .memory_bytes = config.memory_bytes,
+         .disabled_kernels = config.disabled_kernels,
+         .tuning_table = config.tuning_table,
+         .self_test = config.self_test,
+         .numa_binding = config.numa_binding,
+         .unbound = [&](const absl::Status& why) {
+           log.Warning("numa_unbound",
+                       {{"device", config.name}, {"message", std::string(why.message())}});
+         }});
   }
 #endif
   return absl::InvalidArgumentError(
@@ -64,7 +71,7 @@ class Server::Impl {
   absl::Status Start() {
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     for (const DeviceConfig& device : config_.devices) {
-      auto backend = MakeBackend(device);
+      auto backend = MakeBackend(device, log_);
       if (!backend.ok()) return backend.status();
       backends.push_back(*std::move(backend));
     }

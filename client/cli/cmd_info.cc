@@ -43,18 +43,18 @@ std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devi
       HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
   std::vector<std::vector<std::string>> rows = {
       {"device", "state", "memory", "used", "free", "buffers", "kernels", "queued", "programs",
-       "busy", "clock", "power", "temperature", "architecture", "model"}};
+       "busy", "clock", "power", "temperature", "node", "architecture", "model"}};
   for (const v1::Device& device : devices) {
     const int64_t free_bytes = std::max<int64_t>(device.memory_bytes() - device.used_bytes(), 0);
     const auto is_its = [&](const v1::Kernel& kernel) { return kernel.device() == device.name(); };
-    rows.push_back({device.name(), StateName(device),
-                    HumanBytes(static_cast<double>(device.memory_bytes())),
-                    HumanBytes(static_cast<double>(device.used_bytes())),
-                    HumanBytes(static_cast<double>(free_bytes)), absl::StrCat(device.buffers()),
-                    absl::StrCat(std::count_if(kernels.begin(), kernels.end(), is_its)),
-                    absl::StrCat(device.queued_programs()), absl::StrCat(device.programs()),
-                    HumanSeconds(device.busy_seconds()), ClockText(device), PowerText(device),
-                    TemperatureText(device), device.architecture(), device.model()});
+    rows.push_back(
+        {device.name(), StateName(device), HumanBytes(static_cast<double>(device.memory_bytes())),
+         HumanBytes(static_cast<double>(device.used_bytes())),
+         HumanBytes(static_cast<double>(free_bytes)), absl::StrCat(device.buffers()),
+         absl::StrCat(std::count_if(kernels.begin(), kernels.end(), is_its)),
+         absl::StrCat(device.queued_programs()), absl::StrCat(device.programs()),
+         HumanSeconds(device.busy_seconds()), ClockText(device), PowerText(device),
+         TemperatureText(device), NodeText(device), device.architecture(), device.model()});
   }
   return text + Table(rows);
 }
@@ -93,7 +93,8 @@ const Command kInfoCommand = {
     .summary = "show the server, its limits and its devices",
     .details =
         "Memory is what buffers may take. Clock, power and temperature are what a GPU's "
-        "driver says at that moment. 'gemmctl kernels' lists the kernels.",
+        "driver says at that moment. Node is the host's NUMA node that a GPU hangs on and that the "
+        "server's threads for it are bound to. 'gemmctl kernels' lists the kernels.",
     .run = RunInfo};
 
 }  // namespace gemmd::cli

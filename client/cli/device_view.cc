@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gemmd/v1/device_service.pb.h"
 
@@ -38,6 +39,7 @@ Json DeviceJson(const v1::Device& device) {
           {"model", device.model()},
           {"architecture", device.architecture()},
           {"gpu_uuid", device.gpu_uuid()},
+          {"numa_node", device.has_numa_node() ? Json(device.numa_node()) : Json()},
           {"state", StateName(device)},
           {"memory_bytes", device.memory_bytes()},
           {"used_bytes", device.used_bytes()},
@@ -67,6 +69,10 @@ std::string PowerText(const v1::Device& device) {
 std::string TemperatureText(const v1::Device& device) {
   if (device.sensors().temperature_celsius() <= 0) return "-";
   return absl::StrFormat("%.0f C", device.sensors().temperature_celsius());
+}
+
+std::string NodeText(const v1::Device& device) {
+  return device.has_numa_node() ? absl::StrCat(device.numa_node()) : "-";
 }
 
 }  // namespace gemmd::cli

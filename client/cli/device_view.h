@@ -15,13 +15,16 @@ namespace gemmd::cli {
 
 std::string StateName(const v1::Device& device);
 
-// With "sensors": null where the device has none.
+// With "sensors" null where the device has none, and "numa_node" where it is bound to none.
 Json DeviceJson(const v1::Device& device);
 
 // "1980 MHz", "312 of 700 W", "41 C"; "-" where the device does not tell.
 std::string ClockText(const v1::Device& device);
 std::string PowerText(const v1::Device& device);
 std::string TemperatureText(const v1::Device& device);
+
+// "1"; "-" where it is bound to none.
+std::string NodeText(const v1::Device& device);
 
 }  // namespace gemmd::cli
 

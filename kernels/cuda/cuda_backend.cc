@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_info.h"
+#include "kernels/cuda/host_node.h"
 #ifdef GEMMD_FAULT_KERNEL
 #include "kernels/cuda/fault_member.h"
 #endif
@@ -34,12 +35,12 @@ constexpr size_t kMaxProgramOps = 16384;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(DeviceInfo info, GemmPoolOptions pool)
+  CudaBackend(DeviceInfo info, HostNode node, GemmPoolOptions pool)
       : info_(std::move(info)),
         ordinal_(pool.device.ordinal),
         fence_(info_.name),
         peers_(info_.name, ordinal_, fence_),
-        pinned_(ordinal_, fence_),
+        pinned_(ordinal_, fence_, std::move(node)),
         memory_(info_, ordinal_,
                 {.device_bytes = info_.memory_bytes,
                  .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
@@ -159,6 +160,16 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
   return absl::OkStatus();
 }
 
+// None when it is off, or a thread cannot be bound there.
+HostNode NodeToBindTo(const CudaBackendOptions& options, const DeviceTraits& device) {
+  if (!options.numa_binding) return {};
+  HostNode node = FindHostNode(device);
+  const absl::Status bound = RunOnNode(node, [] {});
+  if (bound.ok()) return node;
+  if (options.unbound) options.unbound(bound);
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBackendOptions& options,
@@ -191,7 +202,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
     const absl::Status status = SelfTest(options.name, std::move(hooks.spoiled_kernels), pool);
     if (!status.ok()) return status;
   }
-  return std::make_unique<CudaBackend>(*std::move(info), std::move(pool));
+  HostNode node = NodeToBindTo(options, pool.device);
+  info->numa_node = node.node;
+  return std::make_unique<CudaBackend>(*std::move(info), std::move(node), std::move(pool));
 }
 
 }  // namespace cuda

@@ -7,6 +7,7 @@
 #ifndef GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
 #define GEMMD_KERNELS_CUDA_CUDA_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,12 @@ struct CudaBackendOptions {
   // Tries every enabled kernel first (self_test.h), which takes a fraction of a second. One that
   // fails is quarantined: KernelInfo tells, and it is never chosen.
   bool self_test = true;
+  // The backend's threads run on the NUMA node that the GPU hangs on, and pinned memory lies there.
+  // DeviceInfo::numa_node tells which.
+  bool numa_binding = true;
+  // Told before CreateCudaBackend returns when there is a node and threads cannot be bound to it:
+  // the backend works unbound.
+  std::function<void(const absl::Status&)> unbound;
 };
 
 // FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of

@@ -130,6 +130,7 @@ MemorySpace::MemorySpace(const DeviceInfo& info, int ordinal, MemoryLimits limit
                          PinnedPool& pinned, Fence& fence)
     : ordinal_(ordinal),
       ipc_{.name = info.name, .gpu_uuid = info.gpu_uuid, .ordinal = ordinal},
+      node_(pinned.node()),
       fence_(fence),
       device_budget_(info.name, limits.device_bytes),
       host_budget_(absl::StrCat("the host, for ", info.name), limits.host_bytes),
@@ -225,20 +226,21 @@ absl::StatusOr<std::unique_ptr<Memory>> MemorySpace::Register(
   if (!host.ok()) return host;
   std::byte* const mapped = (*host)->address();
   const int64_t size_bytes = (*host)->size_bytes();
-  absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
-  if (status.ok()) {
+  void* address = nullptr;
+  absl::Status status;
+  const absl::Status bound = RunOnNode(node_, [&] {
+    status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
+    if (!status.ok()) return;
     status = fence_.Check(cudaHostRegister(mapped, static_cast<size_t>(size_bytes),
                                            cudaHostRegisterMapped | cudaHostRegisterPortable),
                           absl::StrCat("pinning ", size_bytes, " bytes of shared memory"));
-  }
+    if (!status.ok()) return;
+    status = fence_.Check(cudaHostGetDevicePointer(&address, mapped, 0),
+                          "the device address of shared memory");
+    if (!status.ok()) cudaHostUnregister(mapped);
+  });
+  bound.IgnoreError();  // then it lies elsewhere, which is slower and as good
   if (!status.ok()) return status;
-  void* address = nullptr;
-  status = fence_.Check(cudaHostGetDevicePointer(&address, mapped, 0),
-                        "the device address of shared memory");
-  if (!status.ok()) {
-    cudaHostUnregister(mapped);
-    return status;
-  }
   return std::make_unique<Shared>(*this, *std::move(host), static_cast<std::byte*>(address));
 }
 

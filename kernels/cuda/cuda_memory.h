@@ -14,6 +14,7 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cuda/fence.h"
 #include "kernels/cuda/heap.h"
+#include "kernels/cuda/host_node.h"
 #include "kernels/cuda/ipc.h"
 #include "kernels/cuda/pinned.h"
 #include "kernels/cuda/staging.h"
@@ -49,11 +50,13 @@ class MemorySpace {
   absl::Status Clear(std::byte* address, int64_t bytes);
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePiece(int64_t size_bytes);
   absl::StatusOr<std::unique_ptr<Memory>> AllocateAlone(int64_t size_bytes);
-  // Pins host memory and tells its device address.
+  // Pins host memory and tells its device address. Pages that nobody has touched come to lie on the
+  // device's node.
   absl::StatusOr<std::unique_ptr<Memory>> Register(absl::StatusOr<std::unique_ptr<Memory>> host);
 
   const int ordinal_;
   const IpcDevice ipc_;
+  const HostNode& node_;  // of the pinned pool
   Fence& fence_;
   cpu::Budget device_budget_;
   cpu::Budget host_budget_;

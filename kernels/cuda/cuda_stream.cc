@@ -190,6 +190,8 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const GemmLaunches& gemms) {
 }
 
 void CudaStream::Harvest() {
+  // It copies out of pinned memory, which is there. Unbound it works as well.
+  BindToNode(pinned_.node()).IgnoreError();
   // Without a device nothing is ever queued, and this does not matter.
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   const auto ready = [this]()

@@ -43,8 +43,8 @@ class CudaStream final : public Stream {
   // Graph::Capture, or what a test puts in its place.
   using Capture = absl::StatusOr<std::unique_ptr<Graph>> (*)(cudaStream_t side, Graph::Queue queue);
 
-  // `pinned` and `fence` outlive the stream. When the device refuses a stream, every Launch fails
-  // with its status.
+  // `pinned` and `fence` outlive the stream; the stream's thread runs on the node of `pinned`. When
+  // the device refuses a stream, every Launch fails with its status.
   CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, Capture capture = Graph::Capture);
   ~CudaStream() override;
 

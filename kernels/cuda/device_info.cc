@@ -131,4 +131,13 @@ absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTrai
   return info;
 }
 
+HostNode FindHostNode(const DeviceTraits& traits) {
+  char bus_id[32] = "";  // "0000:1B:00.0"
+  if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), traits.ordinal) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  return FindHostNode(bus_id, UsableCpus());
+}
+
 }  // namespace gemmd::kernels::cuda

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/host_node.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -21,6 +22,9 @@ absl::StatusOr<DeviceTraits> FindDevice(const std::string& name, int ordinal);
 // the device's context when there is none yet.
 absl::StatusOr<DeviceInfo> DescribeGpu(const std::string& name, const DeviceTraits& traits,
                                        int64_t memory_bytes);
+
+// Where the device is near, of what the calling thread may use.
+HostNode FindHostNode(const DeviceTraits& traits);
 
 }  // namespace gemmd::kernels::cuda
 

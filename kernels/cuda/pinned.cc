@@ -37,15 +37,24 @@ absl::StatusOr<PinnedBlock> PinnedPool::Take(int64_t bytes) {
       return PinnedBlock(this, data, log2);
     }
   }
+  const absl::StatusOr<std::byte*> data = Pin(size_t{1} << log2);
+  if (!data.ok()) return data.status();
+  return PinnedBlock(this, *data, log2);
+}
+
+absl::StatusOr<std::byte*> PinnedPool::Pin(size_t bytes) {
   void* data = nullptr;
-  absl::Status status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
-  if (status.ok()) {
-    status = fence_.Check(
-        cudaHostAlloc(&data, size_t{1} << log2, cudaHostAllocPortable | cudaHostAllocMapped),
-        absl::StrCat("pinning ", int64_t{1} << log2, " bytes of host memory"));
-  }
+  absl::Status status;
+  // All of the memory is allocated in the call, by its thread.
+  const absl::Status bound = RunOnNode(node_, [&] {
+    status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
+    if (!status.ok()) return;
+    status = fence_.Check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                          absl::StrCat("pinning ", bytes, " bytes of host memory"));
+  });
+  bound.IgnoreError();  // then it lies elsewhere, which is slower and as good
   if (!status.ok()) return status;
-  return PinnedBlock(this, static_cast<std::byte*>(data), log2);
+  return static_cast<std::byte*>(data);
 }
 
 void PinnedPool::Give(std::byte* data, int log2) {

@@ -1,5 +1,7 @@
 // PinnedPool: host memory that the device copies to and from by itself, and that its kernels reach
 // at the same address. Blocks are used again, since pinning takes as long as copying megabytes.
+// Each device has a pool of its own, whose memory is the node's that the device hangs on, unless
+// that is full; so no two devices wait for one lock, and two of a node need not share.
 
 #ifndef GEMMD_KERNELS_CUDA_PINNED_H_
 #define GEMMD_KERNELS_CUDA_PINNED_H_
@@ -14,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/fence.h"
+#include "kernels/cuda/host_node.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -51,7 +54,9 @@ class PinnedPool {
   // What lies unused beyond this is unpinned.
   static constexpr int64_t kMaxIdleBytes = 256 << 20;
 
-  PinnedPool(int ordinal, Fence& fence) : ordinal_(ordinal), fence_(fence) {}
+  // `node` is the device's; without one its memory lies where the thread is that asks for it.
+  PinnedPool(int ordinal, Fence& fence, HostNode node = {})
+      : ordinal_(ordinal), fence_(fence), node_(std::move(node)) {}
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
@@ -60,15 +65,19 @@ class PinnedPool {
   // before. RESOURCE_EXHAUSTED when the machine will not pin so much.
   absl::StatusOr<PinnedBlock> Take(int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const HostNode& node() const { return node_; }
+
  private:
   friend class PinnedBlock;
   static constexpr int kMinLog2 = 16;
   static constexpr int kMaxLog2 = 40;
 
+  absl::StatusOr<std::byte*> Pin(size_t bytes);
   void Give(std::byte* data, int log2) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int ordinal_;
   Fence& fence_;
+  const HostNode node_;
   absl::Mutex mutex_;
   std::array<std::vector<std::byte*>, kMaxLog2 + 1> idle_ ABSL_GUARDED_BY(mutex_);  // by log2
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -80,6 +80,10 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
       fields.Fail(absl::StrCat(path, ".skip_self_test"),
                   absl::StrCat(Quoted(device.name()), " has no self-test; leave it out"));
     }
+    if (device.no_numa_binding() && !device.name().starts_with("cuda:")) {
+      fields.Fail(absl::StrCat(path, ".no_numa_binding"),
+                  absl::StrCat(Quoted(device.name()), " is never bound to a node; leave it out"));
+    }
     devices.push_back(
         {.name = device.name(),
          .memory_bytes = fields.IntOrUnset(absl::StrCat(path, ".memory_bytes"),
@@ -88,7 +92,8 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                                        device.threads(), {.max = kMaxThreads})),
          .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()},
          .tuning_table = device.tuning_table(),
-         .self_test = !device.skip_self_test()});
+         .self_test = !device.skip_self_test(),
+         .numa_binding = !device.no_numa_binding()});
   }
   if (devices.empty()) devices.emplace_back();
   return devices;

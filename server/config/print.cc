@@ -83,6 +83,7 @@ void FillLists(const Config& config, v1::ServerConfig* message) {
     for (const std::string& kernel : device.disabled_kernels) out->add_disabled_kernels(kernel);
     out->set_tuning_table(device.tuning_table);
     out->set_skip_self_test(!device.self_test);
+    out->set_no_numa_binding(!device.numa_binding);
   }
   for (const TenantConfig& tenant : config.tenants) {
     v1::Tenant* out = message->add_tenants();

@@ -96,6 +96,7 @@ struct DeviceConfig {
   std::vector<std::string> disabled_kernels;
   std::string tuning_table;  // a path; empty: the cost model chooses
   bool self_test = true;
+  bool numa_binding = true;
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 

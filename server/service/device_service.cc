@@ -76,6 +76,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       proto->set_programs(stats.completed);
       if (info.sensors != nullptr) SetSensors(info.sensors->Read(), *proto->mutable_sensors());
       proto->set_gpu_uuid(info.gpu_uuid);
+      if (info.numa_node >= 0) proto->set_numa_node(info.numa_node);
     }
     return absl::OkStatus();
   });

@@ -124,6 +124,7 @@ TEST_F(GemmctlTest, LooksAround) {
   EXPECT_GT(device["free_bytes"], 0);
   EXPECT_EQ(device["free_bytes"],
             device["memory_bytes"].get<int64_t>() - device["used_bytes"].get<int64_t>());
+  EXPECT_TRUE(device["numa_node"].is_null() || device["numa_node"] >= 0);
   EXPECT_TRUE(device["sensors"].is_null() || device["sensors"]["memory_total_bytes"] > 0);
   EXPECT_EQ(CtlJson({"health"})["serving"], true);
   EXPECT_EQ(CtlJson({"health", TestDevice()})["serving"], true);

@@ -39,6 +39,19 @@ TEST(DevicesTest, TheSelfTestIsAGpusAndCanBeLeftOut) {
                  {"\"cpu:0\"", "has no self-test"}}});
 }
 
+TEST(DevicesTest, BindingToANodeIsAGpusAndCanBeLeftOut) {
+  const auto config = ParseConfig(
+      WithListener(
+          "devices { name: \"cuda:0\" } devices { name: \"cuda:1\" no_numa_binding: true }"),
+      {}, {"cuda:0", "cuda:1"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->devices[0].numa_binding);
+  EXPECT_FALSE(config->devices[1].numa_binding);
+  ExpectErrors({{"devices { name: \"cpu:0\" no_numa_binding: true }",
+                 "devices[0].no_numa_binding",
+                 {"\"cpu:0\"", "leave it out"}}});
+}
+
 TEST(DevicesTest, OnlyDevicesOfTheBuildWithoutAList) {
   std::vector<std::string> wrong = {"",         "cpu",     "cpu:",  "cpu:00", "cpu:-1",
                                     "cpu:1000", "cuda:00", "CPU:0", "cuda:"};

@@ -72,5 +72,16 @@ TEST(PrintTest, EverythingSetRoundTrips) {
   )pb"));
 }
 
+TEST(PrintTest, WhatOnlyAGpuHasRoundTrips) {
+  const std::string text =
+      "devices { name: \"cuda:0\" tuning_table: \"t\" skip_self_test: true no_numa_binding: true }";
+  const auto config = ParseConfig(WithListener(text), {}, {"cuda:0"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto parsed = ParseConfig(PrintConfig(*config), {}, {"cuda:0"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ExpectSame(*parsed, *config);
+  EXPECT_FALSE(parsed->devices[0].numa_binding);
+}
+
 }  // namespace
 }  // namespace gemmd::server
