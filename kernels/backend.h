@@ -130,6 +130,11 @@ class Stream {
   // returns when the device is idle and the program is small enough that a thread hop would cost
   // more than the work (see StreamOptions::inline_below).
   virtual void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) = 0;
+  // The same, for a caller that has nothing to do until the answer is there: on an idle device a
+  // program estimated below StreamOptions::inline_below may be waited for, and `done` run, on its
+  // thread.
+  virtual void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings,
+                             Done done) = 0;
 };
 
 struct StreamOptions {

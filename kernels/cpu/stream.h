@@ -23,6 +23,11 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
+  // No different: what is small runs on the caller's thread anyway.
+  void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings,
+                     Done done) override {
+    Launch(std::move(program), std::move(bindings), std::move(done));
+  }
 
  private:
   struct Job {

@@ -82,8 +82,8 @@ class CudaBackend final : public Backend {
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return kernel_set_->matmul.Explain(problem);
   }
-  std::unique_ptr<Stream> CreateStream(const StreamOptions&) override {
-    return std::make_unique<CudaStream>(ordinal_, pinned_, fence_);
+  std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
+    return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
   }
 
  private:

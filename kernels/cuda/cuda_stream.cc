@@ -19,8 +19,14 @@ constexpr size_t kMostNodesOfAnOp = 4;  // quantize by tensor: clear, maximum, s
 
 }  // namespace
 
-CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, Capture capture)
-    : ordinal_(ordinal), pinned_(pinned), fence_(fence), capture_(capture), events_(fence) {
+CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, const StreamOptions& options,
+                       Capture capture)
+    : ordinal_(ordinal),
+      pinned_(pinned),
+      fence_(fence),
+      inline_below_seconds_(absl::ToDoubleSeconds(options.inline_below)),
+      capture_(capture),
+      events_(fence) {
   ready_ = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   for (cudaStream_t* stream : {&stream_, &side_}) {
     if (!ready_.ok()) break;
@@ -50,6 +56,41 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) {
+  GiveToHarvest(Take(std::move(program), std::move(bindings), std::move(done)));
+}
+
+// Spares the harvest thread's wake and whatever it costs to answer from there.
+void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings,
+                               Done done) {
+  const double estimate = program->estimated_seconds();
+  Flight flight = Take(std::move(program), std::move(bindings), std::move(done));
+  if (estimate >= inline_below_seconds_ || !flight.status.ok()) {
+    return GiveToHarvest(std::move(flight));
+  }
+  bool alone = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    alone = queue_.empty() && !finishing_;
+    if (alone) finishing_ = true;
+  }
+  const bool ended = alone && PollEvent(flight.events.back(), estimate) != cudaErrorNotReady;
+  if (ended) {
+    LaunchResult result = Finish(flight);
+    std::move(flight.done)(std::move(result));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (!ended) queue_.push_back(std::move(flight));
+  if (alone) finishing_ = false;
+}
+
+void CudaStream::GiveToHarvest(Flight flight) {
+  // A program that failed takes its place in the queue: `done`s run in launch order.
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back(std::move(flight));
+}
+
+CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bindings bindings,
+                                    Done done) {
   Flight flight;
   flight.program = std::move(program);
   flight.bindings = std::move(bindings);
@@ -59,9 +100,7 @@ void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings binding
     const LaunchRange range(flight.code().serial(), flight.program->steps());
     flight.status = Start(flight);
   }
-  // A program that failed takes its place in the queue: `done`s run in launch order.
-  absl::MutexLock lock(&mutex_);
-  queue_.push_back(std::move(flight));
+  return flight;
 }
 
 absl::Status CudaStream::Start(Flight& flight) {
@@ -194,8 +233,9 @@ void CudaStream::Harvest() {
   BindToNode(pinned_.node()).IgnoreError();
   // Without a device nothing is ever queued, and this does not matter.
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
-  const auto ready = [this]()
-                         ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !queue_.empty(); };
+  const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !finishing_ && (stop_ || !queue_.empty());
+  };
   for (;;) {
     Flight flight;
     {
@@ -204,21 +244,31 @@ void CudaStream::Harvest() {
       if (queue_.empty()) return;  // stopped, and everything launched is through
       flight = std::move(queue_.front());
       queue_.pop_front();
+      finishing_ = true;
     }
     LaunchResult result = Finish(flight);
     std::move(flight.done)(std::move(result));
+    absl::MutexLock lock(&mutex_);
+    finishing_ = false;
   }
 }
 
-cudaError_t CudaStream::AwaitEvent(cudaEvent_t event, double expected_seconds) {
-  if (expected_seconds >= kPolledSeconds) return cudaEventSynchronize(event);
+// Until it is past, for longer than it should take; cudaErrorNotReady when it is late.
+cudaError_t CudaStream::PollEvent(cudaEvent_t event, double expected_seconds) {
   const absl::Time late = absl::Now() + kPollAtLeast + absl::Seconds(2 * expected_seconds);
   cudaError_t code;
   while ((code = cudaEventQuery(event)) == cudaErrorNotReady && absl::Now() < late) {
     std::this_thread::yield();
   }
-  if (code != cudaErrorNotReady) return code;
-  cudaGetLastError();  // "not ready" is none
+  if (code == cudaErrorNotReady) cudaGetLastError();  // it is none
+  return code;
+}
+
+cudaError_t CudaStream::AwaitEvent(cudaEvent_t event, double expected_seconds) {
+  if (expected_seconds < kPolledSeconds) {
+    const cudaError_t code = PollEvent(event, expected_seconds);
+    if (code != cudaErrorNotReady) return code;
+  }
   return cudaEventSynchronize(event);
 }
 

@@ -45,10 +45,12 @@ class CudaStream final : public Stream {
 
   // `pinned` and `fence` outlive the stream; the stream's thread runs on the node of `pinned`. When
   // the device refuses a stream, every Launch fails with its status.
-  CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, Capture capture = Graph::Capture);
+  CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, const StreamOptions& options,
+             Capture capture = Graph::Capture);
   ~CudaStream() override;
 
   void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
+  void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
 
  private:
   // A program from its launch to its done.
@@ -69,6 +71,8 @@ class CudaStream final : public Stream {
   };
 
   // On the caller's thread.
+  Flight Take(std::shared_ptr<const Program> program, Bindings bindings, Done done);
+  void GiveToHarvest(Flight flight) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Start(Flight& flight);
   absl::Status TakeIo(Flight& flight);
   absl::Status TakeEvents(Flight& flight);
@@ -81,10 +85,11 @@ class CudaStream final : public Stream {
   absl::Status LaunchOps(Flight& flight, const GemmLaunches& gemms);
   absl::Status Record(Flight& flight, size_t event);
 
-  // On the harvest thread.
+  // On the harvest thread, or on a caller's that found nothing in flight.
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
+  static cudaError_t PollEvent(cudaEvent_t event, double expected_seconds);
   static cudaError_t AwaitEvent(cudaEvent_t event, double expected_seconds);
   absl::Status AwaitEnd(const Flight& flight);
   absl::Status ReadTimes(const Flight& flight, LaunchResult& result);
@@ -97,6 +102,7 @@ class CudaStream final : public Stream {
   // Where graphs are recorded: by themselves, since the harvest thread may wait for stream_ at any
   // time, which would spoil a recording there. Touched by Launch only.
   cudaStream_t side_ = nullptr;
+  const double inline_below_seconds_;
   const Capture capture_;
   EventPool events_;
   GraphCache graphs_;  // touched by Launch only
@@ -106,6 +112,8 @@ class CudaStream final : public Stream {
   int64_t scratch_bytes_ = 0;
   absl::Mutex mutex_;
   std::deque<Flight> queue_ ABSL_GUARDED_BY(mutex_);
+  // From when a program's end is first looked for until its done has returned: whose turn it is.
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

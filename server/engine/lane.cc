@@ -87,9 +87,9 @@ absl::Status Lane::Submit(std::shared_ptr<Job> job) {
       }
     }
     metrics_.Accepted();
-    queue_.Push(std::move(job));
+    queue_.Push(job);
   }
-  Pump(/*on_lane_thread=*/false);
+  Pump(/*on_lane_thread=*/false, job.get());
   return absl::OkStatus();
 }
 
@@ -124,7 +124,7 @@ std::shared_ptr<Job> Lane::TakeNext(
   return nullptr;
 }
 
-void Lane::Pump(bool on_lane_thread) {
+void Lane::Pump(bool on_lane_thread, const Job* own) {
   const absl::Time start = on_lane_thread ? absl::InfinitePast() : clock_.Now();
   std::vector<std::pair<std::shared_ptr<Job>, absl::Status>> dropped;
   mutex_.Lock();
@@ -136,10 +136,12 @@ void Lane::Pump(bool on_lane_thread) {
   while (true) {
     std::shared_ptr<Job> job = TakeNext(dropped);
     if (job == nullptr && dropped.empty()) break;
+    // Not while others wait to be launched: the device would idle.
+    const bool wait = job != nullptr && job.get() == own && own->caller_waits && queue_.empty();
     mutex_.Unlock();
     for (auto& [late, status] : dropped) AnswerUnlaunched(*late, std::move(status));
     dropped.clear();
-    if (job != nullptr) Launch(std::move(job));
+    if (job != nullptr) Launch(std::move(job), wait);
     const bool weary = !on_lane_thread && clock_.Now() - start > kBorrowedTime;
     mutex_.Lock();
     if (weary && !queue_.empty()) {
@@ -177,17 +179,18 @@ void Lane::AnswerUnlaunched(Job& job, absl::Status status) {
   Answer(job, {.status = std::move(status), .queue_seconds = absl::ToDoubleSeconds(waited)});
 }
 
-void Lane::Launch(std::shared_ptr<Job> job) {
+void Lane::Launch(std::shared_ptr<Job> job, bool wait) {
   const absl::Time begin = clock_.Now();
   Job& launched = *job;
   if (timeline_.on()) launched.traced_as = timeline_.NextProgram();
   // The job may be gone when Launch returns.
   const uint64_t traced_as = launched.traced_as;
   const Tenant& tenant = *launched.tenant;
-  stream_->Launch(launched.program, std::move(launched.bindings),
-                  [this, job = std::move(job)](kernels::LaunchResult result) {
-                    Complete(job, std::move(result));
-                  });
+  const auto launch = wait ? &kernels::Stream::LaunchAndWait : &kernels::Stream::Launch;
+  (stream_.get()->*launch)(launched.program, std::move(launched.bindings),
+                           [this, job = std::move(job)](kernels::LaunchResult result) {
+                             Complete(job, std::move(result));
+                           });
   const absl::Duration took = clock_.Now() - begin;
   metrics_.Launched(absl::ToDoubleSeconds(took));
   if (traced_as == 0) return;

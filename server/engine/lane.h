@@ -74,12 +74,13 @@ class Lane {
     std::array<double, 40> ratio_;
   };
 
-  void Pump(bool on_lane_thread) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `own` is the job that the caller has just submitted: the one that it may wait for.
+  void Pump(bool on_lane_thread, const Job* own = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
   // The next job to launch, or null when the look-ahead is full or nothing is queued. Jobs that are
   // not to run (late, or behind a failed one) are moved to `dropped`.
   std::shared_ptr<Job> TakeNext(std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Launch(std::shared_ptr<Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Launch(std::shared_ptr<Job> job, bool wait) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launch)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets go of what the job holds, answers, and only then lets its session end.

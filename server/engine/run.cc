@@ -235,6 +235,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->deadline = request.deadline;
   job->chain = std::move(request.chain);
   job->chain_position = request.chain_position;
+  job->caller_waits = request.caller_waits;
   job->use = std::move(request.use);
   // A refused job is never answered by the lane, so the answer must not be inside it then.
   auto answer = std::make_shared<decltype(finish)>(std::move(finish));

@@ -45,6 +45,9 @@ absl::Status ExecuteCall::Submit(const Request& request, Prepare prepare) {
   run->priority = *priority;
   run->deadline = call_.deadline();
   run->op_id = request.op_id;
+  // A reactor that is finished on another thread than its own costs gRPC a thread's wake, which is
+  // more than most programs take.
+  run->caller_waits = true;
   CountRun(call_.state(), *run);
   ticket_ = Run(*std::move(run), [this](std::shared_ptr<const Outcome> outcome, bool replayed) {
     Answer(std::move(outcome), replayed);

@@ -213,6 +213,39 @@ TEST_F(BackendGpuTest, NeverRunsOnTheCallersThread) {
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
+TEST_F(BackendGpuTest, WaitsOnTheCallersThreadWhenIdleAndTheProgramIsSmall) {
+  auto memory = Allocate(256 << 20);
+  auto stream = backend_->CreateStream({.inline_below = absl::Milliseconds(1)});
+  const Bindings bindings{{memory->address()}, {}, {}};
+  const auto small = Fill(16, 2);
+  Run(*stream, small, bindings);  // the kernel's first use loads it
+  const std::thread::id here = std::this_thread::get_id();
+  int waited_for = 0;
+  for (int i = 0; i < 100; ++i) {
+    absl::Notification done;
+    stream->LaunchAndWait(small, bindings, [&](LaunchResult result) {
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      waited_for += std::this_thread::get_id() == here;
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  EXPECT_GT(waited_for, 0);
+
+  // Not past what is in flight, nor when the program is large.
+  std::vector<int> order;
+  absl::Notification last;
+  const auto large = Fill(64 << 20, 1);
+  stream->Launch(large, bindings, [&](LaunchResult) { order.push_back(0); });
+  stream->LaunchAndWait(small, bindings, [&](LaunchResult) { order.push_back(1); });
+  stream->LaunchAndWait(large, bindings, [&](LaunchResult) {
+    order.push_back(2);
+    last.Notify();
+  });
+  last.WaitForNotification();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+}
+
 TEST_F(BackendGpuTest, CompletesOnceEachInLaunchOrder) {
   auto memory = Allocate(256 << 20);
   auto stream = backend_->CreateStream({});

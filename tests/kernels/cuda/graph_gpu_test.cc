@@ -148,7 +148,7 @@ class GraphGpuTest : public testing::Test {
 };
 
 TEST_F(GraphGpuTest, RunsAsAGraphFromTheSecondRunOn) {
-  CudaStream stream(0, pinned_, fence_);
+  CudaStream stream(0, pinned_, fence_, {});
   Buffers buffers(1);
   const auto program = InlineLayers();
   std::vector<LaunchWay> ways;
@@ -165,7 +165,7 @@ TEST_F(GraphGpuTest, RunsAsAGraphFromTheSecondRunOn) {
 }
 
 TEST_F(GraphGpuTest, EveryBindingHasAGraphOfItsOwn) {
-  CudaStream stream(0, pinned_, fence_);
+  CudaStream stream(0, pinned_, fence_, {});
   const auto program = InlineLayers();
   std::vector<Buffers> bindings;
   for (uint64_t i = 0; i < 3; ++i) bindings.emplace_back(i);
@@ -187,7 +187,7 @@ TEST_F(GraphGpuTest, ManyRunsInFlightKeepTheirInlineBytesApart) {
   std::vector<int> order;
   Buffers buffers(1);
   {
-    CudaStream stream(0, pinned_, fence_);
+    CudaStream stream(0, pinned_, fence_, {});
     for (int i = 0; i < kRuns; ++i) {
       data.emplace_back(i);
       expected.push_back(ByOps(stream, buffers, i));
@@ -261,7 +261,7 @@ TEST_F(GraphGpuTest, AFailedRecordingLeavesTheStreamUsable) {
 }
 
 TEST_F(GraphGpuTest, RunsOpByOpWhatCannotBeRecorded) {
-  CudaStream stream(0, pinned_, fence_, NoCapture);
+  CudaStream stream(0, pinned_, fence_, {}, NoCapture);
   Buffers buffers(1);
   const auto program = InlineLayers();
   std::vector<LaunchWay> ways;
@@ -276,7 +276,7 @@ TEST_F(GraphGpuTest, RunsOpByOpWhatCannotBeRecorded) {
 
 // 61 layers of four projections, each with its quantisation. Prints what the host pays.
 TEST_F(GraphGpuTest, APlanOf244MatmulsIsOneLaunch) {
-  CudaStream stream(0, pinned_, fence_);
+  CudaStream stream(0, pinned_, fence_, {});
   Buffers buffers(1);
   const auto program = Compile(Layers(244));
   for (int run = 0; run < 4; ++run) {

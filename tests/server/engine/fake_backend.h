@@ -63,6 +63,7 @@ class FakeDevice {
     std::shared_ptr<const kernels::Program> program;
     kernels::Bindings bindings;
     kernels::Stream::Done done;
+    bool waited_for = false;  // by LaunchAndWait
   };
 
   void Add(Launched launched) {
@@ -182,6 +183,10 @@ class FakeBackend final : public kernels::Backend {
     void Launch(std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings,
                 Done done) override {
       device_.Add({std::move(program), std::move(bindings), std::move(done)});
+    }
+    void LaunchAndWait(std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings,
+                       Done done) override {
+      device_.Add({std::move(program), std::move(bindings), std::move(done), /*waited_for=*/true});
     }
 
    private:

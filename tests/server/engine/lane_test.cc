@@ -64,6 +64,28 @@ TEST_F(LaneTest, LaunchesAtOnceAndAnswersWhenDone) {
   EXPECT_DOUBLE_EQ(lane_.stats().busy_seconds, 0.001);
 }
 
+TEST_F(LaneTest, WaitsForWhatItsCallerWaitsForAndNothingElseIsQueued) {
+  const auto submit = [&](bool caller_waits) {
+    auto job = Make(0.001, "x");
+    job->caller_waits = caller_waits;
+    EXPECT_TRUE(lane_.Submit(std::move(job)).ok());
+  };
+  submit(false);
+  FakeDevice::Launched first = device_.TakeOne();
+  EXPECT_FALSE(first.waited_for);
+  submit(true);
+  FakeDevice::Launched second = device_.TakeOne();
+  EXPECT_TRUE(second.waited_for);
+  // The look-ahead is full now: the next is launched by whoever completes one, who does not wait
+  // for it.
+  submit(true);
+  ASSERT_EQ(device_.pending(), 0);
+  std::move(first.done)({});
+  ASSERT_EQ(device_.pending(), 1);
+  EXPECT_FALSE(device_.TakeOne().waited_for);
+  std::move(second.done)({});
+}
+
 TEST_F(LaneTest, LooksAheadByEstimatedTimeAndNoFurther) {
   for (int i = 0; i < 10; ++i) Submit(0.001, "x");
   EXPECT_EQ(device_.pending(), 2);  // 2 ms of look-ahead
