@@ -137,10 +137,12 @@ class FakeDevice {
 
 class FakeBackend final : public kernels::Backend {
  public:
-  explicit FakeBackend(FakeDevice& device, std::string name = "fake:0", std::string gpu_uuid = "")
+  explicit FakeBackend(FakeDevice& device, std::string name = "fake:0", std::string gpu_uuid = "",
+                       int numa_node = -1)
       : device_(device) {
     info_.name = std::move(name);
     info_.gpu_uuid = std::move(gpu_uuid);
+    info_.numa_node = numa_node;
     info_.memory_bytes = int64_t{1} << 30;
   }
   const kernels::DeviceInfo& info() const override { return info_; }
