@@ -97,7 +97,7 @@ absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
   return run;
 }
 
-absl::Status QueueStream::Accept(v1::Batch* batch) {
+absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   const Limits& limits = call_.tenant().limits();
   if (batch->sequence() <= last_sequence_) {
     return absl::InvalidArgumentError(absl::StrCat("batch sequence ", batch->sequence(),
@@ -109,7 +109,7 @@ absl::Status QueueStream::Accept(v1::Batch* batch) {
   entry->inline_bytes = InlineBytes(*batch);
   {
     absl::MutexLock lock(&mutex_);
-    if (ending_) return absl::OkStatus();
+    if (ending_) return true;
     if (static_cast<int>(entries_.size()) >= limits.window_batches ||
         inline_bytes_ + entry->inline_bytes > limits.window_bytes) {
       return WithReason(
@@ -128,7 +128,7 @@ absl::Status QueueStream::Accept(v1::Batch* batch) {
   if (!run.ok()) {
     chain_->Fail(entry->sequence);
     Complete(entry, run.status(), nullptr);
-    return absl::OkStatus();
+    return true;
   }
   // Spans of inline data point into the batch: it moves to the entry, and the spans with it stay
   // good, because swapping messages swaps pointers.
@@ -139,27 +139,17 @@ absl::Status QueueStream::Accept(v1::Batch* batch) {
   run->chain = chain_;
   run->chain_position = entry->sequence;
   CountRun(call_.state(), *run);
-  RunTicket ticket =
-      Run(*std::move(run), [self = self_, entry](std::shared_ptr<const Outcome> outcome, bool) {
-        absl::Status status = outcome->result.status;
-        self->Complete(entry, std::move(status), std::move(outcome));
-      });
-  absl::MutexLock lock(&mutex_);
-  if (!entry->done) entry->ticket = std::move(ticket);
-  return absl::OkStatus();
-}
-
-void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
-                           std::shared_ptr<const Outcome> outcome) {
-  call_.state().CountRejection(call_.tenant(), status);
   {
     absl::MutexLock lock(&mutex_);
-    entry->done = true;
-    entry->status = std::move(status);
-    entry->outcome = std::move(outcome);
-    entry->ticket = RunTicket();
+    if (!in_flight_.Orders(*run)) {
+      waiting_ = std::make_unique<Waiting>(Waiting{entry, *std::move(run)});
+      return false;
+    }
+    in_flight_.Add(*run);
+    entry->in_flight = true;
   }
-  Advance();
+  Start(entry, *std::move(run));
+  return true;
 }
 
 bool QueueStream::Gather() {
@@ -225,16 +215,20 @@ void QueueStream::Advance() {
 void QueueStream::OnReadDone(bool ok) {
   if (!ok) return EndAfterAnswers(absl::OkStatus());
   absl::Status status;
+  bool read_on = true;
   if (session_ == nullptr) {
     status = request_.has_open()
                  ? Open(request_.open())
                  : absl::InvalidArgumentError("the first message is not `open`; send that first");
   } else if (request_.has_batch()) {
-    status = Accept(request_.mutable_batch());
+    const absl::StatusOr<bool> accepted = Accept(request_.mutable_batch());
+    status = accepted.status();
+    read_on = accepted.value_or(false);
   } else {
     status = absl::InvalidArgumentError("the message is not a batch; `open` comes once, first");
   }
   if (!status.ok()) return EndAfterAnswers(std::move(status));
+  if (!read_on) return;  // whoever gives the batch its turn may be reading by now
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
@@ -260,19 +254,6 @@ void QueueStream::EndAfterAnswers(absl::Status status) {
     }
   }
   Advance();
-}
-
-void QueueStream::CancelAll() {
-  std::vector<RunTicket> tickets;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& entry : entries_) {
-      if (!entry->done) tickets.push_back(entry->ticket);
-    }
-  }
-  const absl::Status status = WithReason(
-      absl::CancelledError("the stream was cut before the program started"), reason::kCancelled);
-  for (const RunTicket& ticket : tickets) ticket.Cancel(status);
 }
 
 void QueueStream::OnCancel() {

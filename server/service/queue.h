@@ -1,8 +1,10 @@
 // QueueStream: batches in, completions out, in order, many in flight.
 //
 // A batch is prepared on the thread that read it, and its job goes to the lane at once; jobs of one
-// stream share a session and priority, so the lane keeps their order. Completions wait here until
-// all before them are done. While a write is under way finished ones gather, so a slow reader gets
+// stream share a session and priority, so the lane keeps their order. Lanes of two devices know
+// nothing of each other: a batch that touches another device than what is under way waits for its
+// turn here, and nothing more is read meanwhile (queue_turns.cc). Completions wait here until all
+// before them are done. While a write is under way finished ones gather, so a slow reader gets
 // fewer, larger messages.
 
 #ifndef GEMMD_SERVER_SERVICE_QUEUE_H_
@@ -22,9 +24,28 @@
 
 namespace gemmd::server {
 
+// The batches of a stream that are under way: those that their device's lane keeps in order.
+class InFlight {
+ public:
+  // Whether `run` stays behind all of them: there are none, or they and it touch one device alone.
+  bool Orders(const RunRequest& run) const {
+    return batches_ == 0 || (run.sources.empty() && run.device == device_);
+  }
+  void Add(const RunRequest& run) {
+    ++batches_;
+    device_ = run.sources.empty() ? run.device : nullptr;
+  }
+  void Remove() { --batches_; }
+
+ private:
+  int64_t batches_ = 0;
+  const Device* device_ = nullptr;  // null when the one there is reads other devices
+};
+
 // Kept alive by gRPC (until OnDone), the registry, and each batch under way.
 class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>,
-                          public DrainableStream {
+                          public DrainableStream,
+                          public std::enable_shared_from_this<QueueStream> {
  public:
   static QueueStream* Start(Method& method, StreamRegistry& streams,
                             grpc::CallbackServerContext* context);
@@ -43,18 +64,31 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
     int64_t inline_bytes = 0;
     std::unique_ptr<v1::Batch> batch;  // keeps inline data alive; null when there is none
     RunTicket ticket;
+    bool in_flight = false;
     bool done = false;
     absl::Status status;
     std::shared_ptr<const Outcome> outcome;
+  };
+
+  // A batch that waits for its turn. There is one at most: nothing is read behind it.
+  struct Waiting {
+    std::shared_ptr<Entry> entry;
+    RunRequest run;
   };
 
   QueueStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
       : call_(method, context, Call::Kind::kStream), streams_(streams) {}
 
   absl::Status Open(const v1::QueueOpen& open);
-  // An error ends the stream; a batch that is merely wrong is completed with its error.
-  absl::Status Accept(v1::Batch* batch);
+  // An error ends the stream; a batch that is merely wrong is completed with its error. False when
+  // the batch waits for its turn, which then reads on.
+  absl::StatusOr<bool> Accept(v1::Batch* batch);
   absl::StatusOr<RunRequest> Prepare(const v1::Batch& batch);
+  void Start(const std::shared_ptr<Entry>& entry, RunRequest run) ABSL_LOCKS_EXCLUDED(mutex_);
+  // All before it are answered. Called by a callback that keeps this alive: gRPC may be through
+  // with it.
+  void TakeTurn(std::unique_ptr<Waiting> waiting) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drop(Waiting& waiting, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                 std::shared_ptr<const Outcome> outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes what is done, or finishes when everything is.
@@ -82,6 +116,8 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   absl::Mutex mutex_;
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // in the order received
   int64_t inline_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  InFlight in_flight_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

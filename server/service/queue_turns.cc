@@ -1,0 +1,93 @@
+// The part of QueueStream that gives batches to lanes, and keeps their order where no lane does.
+
+#include <utility>
+#include <vector>
+
+#include "server/engine/reason.h"
+#include "server/service/queue.h"
+
+namespace gemmd::server {
+namespace {
+
+absl::Status Cut() {
+  return WithReason(absl::CancelledError("the stream was cut before the program started"),
+                    reason::kCancelled);
+}
+
+}  // namespace
+
+void QueueStream::Start(const std::shared_ptr<Entry>& entry, RunRequest run) {
+  RunTicket ticket = Run(std::move(run), [self = shared_from_this(), entry](
+                                             std::shared_ptr<const Outcome> outcome, bool) {
+    absl::Status status = outcome->result.status;
+    self->Complete(entry, std::move(status), std::move(outcome));
+  });
+  absl::MutexLock lock(&mutex_);
+  if (!entry->done) entry->ticket = std::move(ticket);
+}
+
+void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
+                           std::shared_ptr<const Outcome> outcome) {
+  call_.state().CountRejection(call_.tenant(), status);
+  std::unique_ptr<Waiting> next;
+  {
+    absl::MutexLock lock(&mutex_);
+    entry->done = true;
+    entry->status = std::move(status);
+    entry->outcome = std::move(outcome);
+    entry->ticket = RunTicket();
+    if (std::exchange(entry->in_flight, false)) in_flight_.Remove();
+    if (waiting_ != nullptr && in_flight_.Orders(waiting_->run)) {
+      next = std::move(waiting_);
+      in_flight_.Add(next->run);
+      next->entry->in_flight = true;
+    }
+  }
+  Advance();
+  if (next != nullptr) TakeTurn(std::move(next));
+}
+
+void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
+  bool cut = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    cut = broken_;
+  }
+  // Batches in a lane's queue are answered when their session ends; this one was in none.
+  const bool ended = !session_->Use(call_.state().clock().Now()).ok();
+  if (cut) {
+    Drop(*waiting, Cut());
+  } else if (ended) {
+    Drop(*waiting,
+         WithReason(absl::CancelledError("the session ended before this program started; nothing "
+                                         "ran"),
+                    reason::kSessionGone));
+  } else {
+    Start(waiting->entry, std::move(waiting->run));
+  }
+  // With the lock held: once the stream is ending it may be finished, and gone for gRPC.
+  absl::MutexLock lock(&mutex_);
+  if (!ending_) StartRead(&request_);
+}
+
+void QueueStream::Drop(Waiting& waiting, absl::Status status) {
+  waiting.run.chain->Fail(waiting.run.chain_position);
+  waiting.run.leases.clear();
+  Complete(waiting.entry, std::move(status), nullptr);
+}
+
+void QueueStream::CancelAll() {
+  std::vector<RunTicket> tickets;
+  std::unique_ptr<Waiting> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& entry : entries_) {
+      if (!entry->done) tickets.push_back(entry->ticket);
+    }
+    waiting = std::move(waiting_);
+  }
+  for (const RunTicket& ticket : tickets) ticket.Cancel(Cut());
+  if (waiting != nullptr) Drop(*waiting, Cut());
+}
+
+}  // namespace gemmd::server
