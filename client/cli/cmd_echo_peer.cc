@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -19,6 +21,10 @@ constexpr Positional kPositionals[] = {
 // Prints where it listens, then answers a line "sgemm N REPEATS" with seconds or with what is
 // wrong, until its input ends.
 absl::Status RunEchoPeer(Invocation& call) {
+  // As gemmd has it: else the echo of a large message is mostly the kernel's page faults, and no
+  // floor.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
   absl::StatusOr<std::unique_ptr<EchoServer>> server = EchoServer::Start(call.args.Positional(0));
   if (!server.ok()) return WithExit(ExitCode::kInternal, server.status());
   std::cout << (*server)->target() << std::endl;

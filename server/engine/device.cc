@@ -44,9 +44,20 @@ prometheus::Gauge& Device::BytesGauge(kernels::MemoryKind kind) {
   return *bytes_gauges_[static_cast<size_t>(kind)];
 }
 
+bool Device::TakesMemory(kernels::MemoryKind kind) const {
+  switch (kind) {
+    case kernels::MemoryKind::kDeviceImported:
+      return false;
+    case kernels::MemoryKind::kHostShared:
+      return backend_->info().gpu_uuid.empty();
+    default:
+      return true;
+  }
+}
+
 void Device::AddBuffer(kernels::MemoryKind kind, int64_t bytes) {
   buffers_.fetch_add(1, std::memory_order_relaxed);
-  if (kind != kernels::MemoryKind::kDeviceImported) {
+  if (TakesMemory(kind)) {
     used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
   buffers_gauge_.Increment();
@@ -55,7 +66,7 @@ void Device::AddBuffer(kernels::MemoryKind kind, int64_t bytes) {
 
 void Device::RemoveBuffer(kernels::MemoryKind kind, int64_t bytes) {
   buffers_.fetch_sub(1, std::memory_order_relaxed);
-  if (kind != kernels::MemoryKind::kDeviceImported) {
+  if (TakesMemory(kind)) {
     used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
   buffers_gauge_.Decrement();

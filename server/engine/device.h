@@ -34,7 +34,8 @@ class Device {
   // As NoteFault found it: takes no work, for good. Thread-safe.
   bool fenced() const { return fenced_.load(std::memory_order_relaxed); }
 
-  // Kept by Buffer. Imported device memory is counted, but is none of what the device can give.
+  // Kept by Buffer. used_bytes() counts what was taken of the device's memory: not what a client
+  // brought along, nor, on a GPU, what clients share with the host.
   void AddBuffer(kernels::MemoryKind kind, int64_t bytes);
   void RemoveBuffer(kernels::MemoryKind kind, int64_t bytes);
   int64_t buffers() const { return buffers_.load(std::memory_order_relaxed); }
@@ -42,6 +43,7 @@ class Device {
 
  private:
   prometheus::Gauge& BytesGauge(kernels::MemoryKind kind);
+  bool TakesMemory(kernels::MemoryKind kind) const;
 
   std::unique_ptr<kernels::Backend> backend_;
   prometheus::Gauge& serving_gauge_;
