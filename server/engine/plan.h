@@ -22,7 +22,8 @@ struct Plan {
     int64_t reach =
         0;  // bytes of the buffer that the plan's views touch: a rebound one needs as many
     bool written = false;
-    bool foreign = false;  // on another device, and read by Copy ops alone: so may be what stands in
+    // On another device, where only Copy ops read it: so may be what takes its place.
+    bool foreign = false;
   };
   std::string label;
   Device* device = nullptr;

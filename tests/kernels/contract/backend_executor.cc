@@ -8,10 +8,24 @@
 namespace gemmd::kernels::contract {
 namespace {
 
+// By slot: whether Copy ops read it, and nothing else names it.
+std::vector<bool> OnlyCopiedFrom(absl::Span<const Op> ops, size_t slots) {
+  std::vector<bool> copied(slots, false);
+  std::vector<bool> other(slots, false);
+  for (const Op& op : ops) {
+    ForEachTensor(op, [&](const TensorRef& tensor, Access access) {
+      const bool source = std::holds_alternative<CopyOp>(op) && access == Access::kRead;
+      (source ? copied : other)[tensor.slot] = true;
+    });
+  }
+  for (size_t i = 0; i < slots; ++i) copied[i] = copied[i] && !other[i];
+  return copied;
+}
+
 class BackendExecutor final : public Executor {
  public:
-  explicit BackendExecutor(std::unique_ptr<Backend> backend)
-      : backend_(std::move(backend)), stream_(backend_->CreateStream({})) {}
+  BackendExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<Backend> far)
+      : backend_(std::move(backend)), far_(std::move(far)), stream_(backend_->CreateStream({})) {}
 
   absl::StatusOr<Outcome> Run(absl::Span<const Op> ops, absl::Span<const Bytes> slots,
                               absl::Span<const Bytes> inputs,
@@ -24,12 +38,16 @@ class BackendExecutor final : public Executor {
     if (!status.ok()) return status;
     auto program = backend_->Compile(ops);
     if (!program.ok()) return program.status();
+    if (far_ != nullptr) status = backend_->CanRead(*far_);
+    if (!status.ok()) return status;
+    const std::vector<bool> far = OnlyCopiedFrom(ops, slots.size());
 
     Outcome outcome;
     Bindings bindings;
     std::vector<std::unique_ptr<Memory>> memories;
     for (const Bytes& slot : slots) {
-      auto memory = backend_->Allocate(std::max<int64_t>(slot.size(), 1), MemoryKind::kDevice);
+      Backend& home = far_ != nullptr && far[memories.size()] ? *far_ : *backend_;
+      auto memory = home.Allocate(std::max<int64_t>(slot.size(), 1), MemoryKind::kDevice);
       if (!memory.ok()) return memory.status();
       status = (*memory)->CopyIn(0, slot);
       if (!status.ok()) return status;
@@ -60,13 +78,15 @@ class BackendExecutor final : public Executor {
 
  private:
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> far_;
   std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend) {
-  return std::make_unique<BackendExecutor>(std::move(backend));
+std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend,
+                                              std::unique_ptr<Backend> far) {
+  return std::make_unique<BackendExecutor>(std::move(backend), std::move(far));
 }
 
 }  // namespace gemmd::kernels::contract

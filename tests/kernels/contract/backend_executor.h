@@ -8,8 +8,10 @@
 
 namespace gemmd::kernels::contract {
 
-// Any Backend: allocates the slots, validates, compiles, launches on one stream, copies out.
-std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend);
+// Any Backend: allocates the slots, validates, compiles, launches on one stream, copies out. With
+// another one as `far`, slots that only Copy ops read lie there.
+std::unique_ptr<Executor> MakeBackendExecutor(std::unique_ptr<Backend> backend,
+                                              std::unique_ptr<Backend> far = nullptr);
 
 }  // namespace gemmd::kernels::contract
 

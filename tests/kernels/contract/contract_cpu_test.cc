@@ -20,7 +20,14 @@ INSTANTIATE_TEST_SUITE_P(
                             [] {
                               return Without({"cpu_blas", "cpu_dot"});
                             },
-                            30}),
+                            30},
+                    // Copy ops that read another device's memory.
+                    Subject{"two_devices",
+                            [] {
+                              return MakeBackendExecutor(*CreateCpuBackend({.name = "cpu:0"}),
+                                                         *CreateCpuBackend({.name = "cpu:1"}));
+                            },
+                            5}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/contract/backend_executor.h"
-#include "tests/kernels/cuda/device_buffer.h"
+#include "tests/kernels/cuda/two_gpus.h"
 
 namespace gemmd::kernels::contract {
 namespace {
@@ -18,12 +18,19 @@ std::unique_ptr<Executor> Without(std::vector<std::string> disabled_kernels) {
 // The suite's fixture cannot skip, so without a device there is nothing to instantiate it for.
 std::vector<Subject> Subjects() {
   if (!cuda::WhyNoDevice().empty()) return {};
-  return {{"cuda", [] { return Without({}); }},
-          {"any",
-           [] {
-             return Without({"sm90_fp8_tiled", "sm90_fp8_skinny"});
-           },
-           30}};
+  std::vector<Subject> subjects = {{"cuda", [] { return Without({}); }},
+                                   {"any",
+                                    [] {
+                                      return Without({"sm90_fp8_tiled", "sm90_fp8_skinny"});
+                                    },
+                                    30}};
+  // Copy ops that read another GPU's memory.
+  if (cuda::WhyNotTwoGpus().empty()) {
+    subjects.push_back({"two_devices",
+                        [] { return MakeBackendExecutor(cuda::BackendOf(0), cuda::BackendOf(1)); },
+                        5});
+  }
+  return subjects;
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ContractTest);
