@@ -84,8 +84,7 @@ std::vector<Figure> MeasureDevices(const Serving& serving) {
                    .what = "work done by two clients on two devices over that of one on one",
                    .wanted = 1.95};
   if (serving.other_device.empty()) {
-    return {Missing(figure, absl::NotFoundError(absl::StrCat(
-                                "the daemon has no second device like ", serving.device)))};
+    return {Missing(figure, NoSecondDevice(serving))};
   }
   if (absl::Status status = Measure(serving, figure); !status.ok()) {
     return {Missing(figure, status)};

@@ -28,6 +28,7 @@ struct ServingSizes {
       {0, 2112, 7168}, {0, 7168, 16384}, {0, 4096, 7168}, {0, 7168, 2048}};
 
   int64_t upload_bytes = 256 << 20;
+  int64_t device_copy_bytes = 1 << 30;
   double small_program_seconds = 20e-6;
   double large_program_seconds = 5e-3;
   int workers = 8;
@@ -48,6 +49,7 @@ inline ServingSizes QuickSizes() {
   sizes.plan_rows = 16;
   sizes.projections = {{0, 64, 256}, {0, 256, 128}, {0, 128, 256}, {0, 192, 128}};
   sizes.upload_bytes = 4 << 20;
+  sizes.device_copy_bytes = 4 << 20;
   sizes.large_program_seconds = 500e-6;
   sizes.workers = 3;
   sizes.rounds = 2;

@@ -1,6 +1,12 @@
 #include "client/cli/serving/suite.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace gemmd::cli {
+
+absl::Status NoSecondDevice(const Serving& serving) {
+  return absl::NotFoundError(absl::StrCat("the daemon has no second device like ", serving.device));
+}
 
 ResidentSpec Fp8Spec(const MatmulSize& size) {
   return {.m = size.m,
@@ -20,8 +26,8 @@ std::vector<Figure> MeasureServing(const Serving& serving,
   for (const Group& group :
        {Group{"one matmul by Execute", MeasureUnary}, Group{"matmuls by Queue", MeasureQueue},
         Group{"a plan of a whole decode step", MeasurePlan}, Group{"uploads", MeasureBulk},
-        Group{"two devices", MeasureDevices}, Group{"two tenants", MeasureTenants},
-        Group{"workers sharing a weight", MeasureWorkers}}) {
+        Group{"two devices", MeasureDevices}, Group{"a copy between them", MeasureDeviceCopy},
+        Group{"two tenants", MeasureTenants}, Group{"workers sharing a weight", MeasureWorkers}}) {
     announce(group.name);
     std::vector<Figure> some = group.measure(serving);
     all.insert(all.end(), std::make_move_iterator(some.begin()),

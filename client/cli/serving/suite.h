@@ -34,17 +34,21 @@ struct Serving {
   absl::Duration lookahead = absl::Milliseconds(2);  // scheduler.lookahead_us
 };
 
+// Why figures of two devices are missing.
+absl::Status NoSecondDevice(const Serving& serving);
+
 // A matmul in FP8 with block scales and a BF16 result.
 ResidentSpec Fp8Spec(const MatmulSize& size);
 
 // Each group is one file. What fails in it is a missing figure, not an error.
-std::vector<Figure> MeasureUnary(const Serving& serving);    // one matmul, resident and inline
-std::vector<Figure> MeasureQueue(const Serving& serving);    // busy share and message rate
-std::vector<Figure> MeasurePlan(const Serving& serving);     // a decode step against its kernels
-std::vector<Figure> MeasureBulk(const Serving& serving);     // uploads
-std::vector<Figure> MeasureDevices(const Serving& serving);  // two against one
-std::vector<Figure> MeasureTenants(const Serving& serving);  // equal shares, bounded waits
-std::vector<Figure> MeasureWorkers(const Serving& serving);  // one weight, many clients
+std::vector<Figure> MeasureUnary(const Serving& serving);       // one matmul, resident and inline
+std::vector<Figure> MeasureQueue(const Serving& serving);       // busy share and message rate
+std::vector<Figure> MeasurePlan(const Serving& serving);        // a decode step against its kernels
+std::vector<Figure> MeasureBulk(const Serving& serving);        // uploads
+std::vector<Figure> MeasureDevices(const Serving& serving);     // two against one
+std::vector<Figure> MeasureDeviceCopy(const Serving& serving);  // from one to another
+std::vector<Figure> MeasureTenants(const Serving& serving);     // equal shares, bounded waits
+std::vector<Figure> MeasureWorkers(const Serving& serving);     // one weight, many clients
 
 // All of them, in this order. `announce` is told what is being measured.
 std::vector<Figure> MeasureServing(const Serving& serving,
