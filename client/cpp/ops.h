@@ -59,7 +59,8 @@ struct Convert {
   Tensor dst;
 };
 
-// Same dtype and shape; strides may differ. Must not overlap.
+// Same dtype and shape; strides may differ. Must not overlap. The way between devices: a program
+// runs on the device that it writes, and reads other devices' buffers by Copy alone.
 struct Copy {
   Tensor src;
   Tensor dst;

@@ -31,8 +31,9 @@ struct PlanOptions {
   CallOptions call = {};
 };
 
-// Another buffer in the place of one the plan was made with, for one run. On the same device and at
-// least as large as the plan's views reach.
+// Another buffer in the place of one the plan was made with, for one run. At least as large as the
+// plan's views reach, and on the plan's device; in the place of one that only Copy reads and that
+// was on another device, on any that the plan's can read.
 struct Rebinding {
   Handle from;
   Handle to;

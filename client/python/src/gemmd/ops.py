@@ -192,7 +192,11 @@ def convert(src: TensorLike, dst: TensorLike) -> Op:
 
 
 def copy(src: TensorLike, dst: TensorLike) -> Op:
-    """dst = src, of the same dtype and shape; strides may differ. Must not overlap."""
+    """dst = src, of the same dtype and shape; strides may differ. Must not overlap.
+
+    The way between devices: a program runs on the device that it writes, and reads other devices'
+    buffers by `copy` alone.
+    """
     s, d = as_tensor(src), as_tensor(dst)
     return Op("copy", pb.Op(copy=pb.Copy(src=s.message, dst=d.message)), (s, d))
 
