@@ -47,7 +47,7 @@ struct SessionEvent {
 };
 
 struct SessionOptions {
-  std::string label = {};   // for people; at most 64 bytes of printable ASCII
+  std::string label = {};  // for people; at most 64 bytes of printable ASCII
   // "cpu:0"; empty: one with room and the least work queued. Programs run where they write.
   std::string device = {};
   // Time without a call after which the session ends, and how long it survives a cut Hold stream.
