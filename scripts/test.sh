@@ -29,7 +29,7 @@ run_cpu() {
 }
 
 # What only a build with CUDA has. Tests labelled gpu skip where there is none.
-cuda_tests=(cuda_select_test cuda_choice_test cuda_backend_test cuda_nvml_test cuda_nvtx_test cuda_gpu_test cuda_backend_gpu_test cublaslt_test config_test)
+cuda_tests=(cuda_select_test cuda_choice_test cuda_backend_test cuda_host_node_test cuda_nvml_test cuda_nvtx_test cuda_gpu_test cuda_backend_gpu_test cublaslt_test config_test)
 
 run_cuda() {
   if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
