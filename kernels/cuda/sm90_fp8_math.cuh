@@ -30,6 +30,8 @@ struct Math {
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
+  uint32_t zero;             // is 0, which ptxas cannot know
+  uint32_t loaded = 0;       // bits of the scales loaded from the oldest stage so far
   float (&result)[kResults];
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
@@ -44,7 +46,13 @@ struct Math {
 
   __device__ Math(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
                   float (&result)[kResults])
-      : smem(smem), place(place), group(warp / 4 % C.groups), lane(lane), result(result) {
+      : smem(smem),
+        place(place),
+        group(warp / 4 % C.groups),
+        lane(lane),
+        zero(
+            __shfl_sync(0xffffffff, blockIdx.z, 0)),  // by shuffle, else it is read again each time
+        result(result) {
     const int first_block = warp / 4 / C.groups * C.blocks_of_group();
     rows_units =
         (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
@@ -59,18 +67,24 @@ struct Math {
     ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
   }
 
-  // This warp has read everything of the oldest k block.
-  __device__ __forceinline__ void Release() {
+  // This warp has multiplied the oldest k block, and `scales` were the last that it loaded of it.
+  // An arrive waits for no load on its way to a register: where the shared-memory pipe is busy, the
+  // next scales would overwrite what the load has yet to read. So the barrier's address depends on
+  // what was loaded.
+  __device__ __forceinline__ void Release(const Scales& scales) {
+    loaded |= Bits(scales);
     if (!release.EndsStage()) {
       release.Advance();
       return;
     }
     __syncwarp();
+    const uint32_t empty = smem.Empty(release.stage) + (loaded & zero);
     if constexpr (C.multicast() == 1) {
-      if (lane == 0) ptx::MbarrierArrive(smem.Empty(release.stage));
+      if (lane == 0) ptx::MbarrierArrive(empty);
     } else if (lane < ClusterPlace<C>::kWriters) {
-      ptx::MbarrierArriveRemote(smem.Empty(release.stage), place.Writer(lane));
+      ptx::MbarrierArriveRemote(empty, place.Writer(lane));
     }
+    loaded = 0;
     release.Advance();
   }
 
@@ -110,6 +124,19 @@ struct Math {
       }
     }
     return scales;
+  }
+
+  // Something of every load instruction's result.
+  static __device__ __forceinline__ uint32_t Bits(const Scales& scales) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (const float2& a : scales.a) {
+      bits |= __float_as_uint(a.x);
+      if constexpr (!C.skinny()) bits |= __float_as_uint(a.y);  // else one load gives both
+    }
+#pragma unroll
+    for (const float b : scales.b) bits |= __float_as_uint(b);
+    return bits;
   }
 
   // result += accumulators * a_scale * b_scale.
@@ -174,7 +201,7 @@ struct Math {
         if constexpr (kScalesAhead) next = LoadScales<0>(issue);
       }
       Finish(accumulators);
-      Release();
+      Release(scales);
       Promote<kSubs - 1>(accumulators, scales);
       scales = next;
     }
@@ -194,7 +221,7 @@ struct Math {
     const Scales scales = LoadScales<0>(release);
     ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
-    Release();
+    Release(scales);
     Promote<0>(accumulators, scales);
   }
 

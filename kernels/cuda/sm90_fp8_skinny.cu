@@ -1,7 +1,7 @@
 // The small-m family: weights on WGMMA's 64-row side, the batch on its columns, k split over a
 // cluster so that every SM streams weights.
 
-#include "kernels/cuda/sm90_fp8_gemm.cuh"
+#include "kernels/cuda/sm90_fp8_family.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // The compute-bound family: A's rows on WGMMA's row side, two math warpgroups a CTA.
 
-#include "kernels/cuda/sm90_fp8_gemm.cuh"
+#include "kernels/cuda/sm90_fp8_family.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,0 +1,143 @@
+// How partial sums of one tile meet: those of a cluster's k parts (Exchange, StoreSum), and those
+// of a CTA's two k groups (Fold).
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_FP8_EXCHANGE_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_FP8_EXCHANGE_CUH_
+
+#include "kernels/cuda/gemm_family.h"
+#include "kernels/cuda/ptx/cluster.cuh"
+#include "kernels/cuda/ptx/mbarrier.cuh"
+#include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/sm90_fp8_epilogue.cuh"
+#include "kernels/cuda/sm90_fp8_tile.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// The i-th four of a thread's results, the two of each pair exchanged: how results travel between
+// threads. Four registers that are stored together are neighbours; in this order a result lies in a
+// register of the other parity than the accumulator that is added to it, and promotion has no
+// register bank conflicts.
+template <GemmConfig C>
+__device__ __forceinline__ float4 TravelChunkOf(const float (&result)[C.result_regs()], int i) {
+  return make_float4(result[4 * i + 1], result[4 * i], result[4 * i + 3], result[4 * i + 2]);
+}
+
+// What one CTA of a cluster adds up and stores: chunks [begin, end) of every sub-tile, a run of
+// `stride` bytes from each part.
+struct Share {
+  uint32_t from;  // the inbox
+  int stride = 0;
+  int begin = 0;
+  int end = 0;
+  int subs = 1;  // sub-tiles
+};
+
+// The cluster's k parts of one tile meet: every thread sends each CTA the chunks that it adds up,
+// out of registers, where the same thread there takes them from. Called once, after the last use of
+// the ring, which becomes the inbox. A CTA may leave as soon as its own share is stored: what it
+// sent is on its way, and nobody reads its memory.
+template <GemmConfig C>
+__device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                          const ClusterPlace<C>& place,
+                                          const float (&result)[C.result_regs()], int thread) {
+  constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
+  constexpr int kChunks = Epilogue<C>::kChunks;
+  const KSplit& split = launch.split;
+  Share share = {.from = smem.base,
+                 .begin = split.chunks[place.k_part],
+                 .end = split.chunks[place.k_part + 1],
+                 .subs = C.row_subs()};
+  share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
+  if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
+  ptx::ClusterArriveRelaxed();  // done with this CTA's ring
+  ptx::ClusterWait();
+#pragma unroll
+  for (int i = 0; i < C.result_regs() / 4; ++i) {
+    const int sub = i / kChunks;
+    const int chunk = i % kChunks;
+    const int owner = ((chunk + 1) * split.parts - 1) / kChunks;  // whose chunks these are
+    const int first = split.chunks[owner];
+    const int count = split.chunks[owner + 1] - first;
+    const uint32_t at = share.from + thread * 16 +
+                        ((place.k_part * C.row_subs() + sub) * count + chunk - first) * kUnit;
+    const float4 v = TravelChunkOf<C>(result, i);
+    if (owner == place.k_part) {
+      ptx::StoreShared4(at, v);
+    } else {
+      const int rank = owner * C.multicast() + place.rank % C.multicast();
+      ptx::StoreToRank4(ptx::MapToRank(at, rank), v, ptx::MapToRank(smem.Inbox(), rank));
+    }
+  }
+  if (share.begin < share.end) ptx::MbarrierWait(smem.Inbox(), 0);
+  return share;
+}
+
+// Always adds in the same order, so that the sum is the same in every run.
+template <GemmConfig C>
+__device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
+                                         int thread) {
+  constexpr int kUnit = C.store_threads() * 16;
+  using Out = Epilogue<C>;
+  const int step = out.general ? Out::kStepF32 : Out::kStep;
+#pragma unroll 1
+  for (int sub = 0; sub < share.subs; ++sub) {
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += step) {
+      const int last = min(first + step, share.end);
+      out.Sync();
+#pragma unroll 2
+      for (int chunk = first; chunk < last; ++chunk) {
+        uint32_t at = share.from + thread * 16 +
+                      (sub * (share.end - share.begin) + chunk - share.begin) * kUnit;
+        float4 sum = ptx::LoadShared4(at);
+#pragma unroll 4
+        for (int part = 1; part < parts; ++part) {
+          at += share.stride;
+          const float4 v = ptx::LoadShared4(at);
+          sum.x += v.x;
+          sum.y += v.y;
+          sum.z += v.z;
+          sum.w += v.w;
+        }
+        sum = make_float4(sum.y, sum.x, sum.w, sum.z);
+        out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
+      }
+      out.Sync();
+      out.general ? out.Finish(sub, first, last) : out.CopyOut(sub, first, last);
+    }
+  }
+}
+
+// The second k group's results join the first's: a thread of one leaves them where the thread of
+// the same place in the other finds them.
+template <GemmConfig C>
+struct Fold {
+  static constexpr int kFull = 5;  // named barriers
+  static constexpr int kFree = 6;
+  static constexpr int kThreads = C.math_threads();
+
+  static __device__ __forceinline__ void Give(uint32_t at, const float (&result)[C.result_regs()]) {
+    ptx::NamedBarrier(kFree, kThreads);
+#pragma unroll
+    for (int i = 0; i < C.result_regs() / 4; ++i) {
+      ptx::StoreShared4(at + i * C.store_threads() * 16, TravelChunkOf<C>(result, i));
+    }
+    ptx::NamedArrive(kFull, kThreads);
+  }
+  static __device__ __forceinline__ void Take(uint32_t at, float (&result)[C.result_regs()]) {
+    ptx::NamedBarrier(kFull, kThreads);
+#pragma unroll
+    for (int i = 0; i < C.result_regs() / 4; ++i) {
+      const float4 v = ptx::LoadShared4(at + i * C.store_threads() * 16);
+      result[4 * i + 1] += v.x;
+      result[4 * i] += v.y;
+      result[4 * i + 3] += v.z;
+      result[4 * i + 2] += v.w;
+    }
+  }
+  static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFree, kThreads); }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_FP8_EXCHANGE_CUH_
