@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/k_split.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/text.h"
 
@@ -98,15 +99,6 @@ TileGrid GridOf(int64_t row_tiles, int64_t col_tiles, int64_t batch, int raster)
   grid.raster_rows = MakeDivisor(raster);
   grid.last_rows = MakeDivisor(row_tiles % raster == 0 ? raster : row_tiles % raster);
   return grid;
-}
-
-KSplit SplitOf(int parts, int64_t stages, int cols) {
-  KSplit split;
-  split.parts = parts;
-  split.step = static_cast<int>(stages / parts);
-  split.extra = static_cast<int>(stages % parts);
-  for (int part = 0; part <= parts; ++part) split.chunks[part] = cols / 8 * part / parts;
-  return split;
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
@@ -235,7 +227,7 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   launch.tiles =
       GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
   launch.k_blocks = static_cast<int>(k_blocks);
-  launch.split = SplitOf(variant.split, CeilDiv(k_blocks, shape.k_blocks), shape.cols);
+  launch.split = SplitOf(shape, variant.split, CeilDiv(k_blocks, shape.k_blocks));
   // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
   launch.clusters =
       static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));

@@ -118,8 +118,9 @@ struct GemmConfig {
   }
   // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in FP32,
   // the receiver's share of the chunks of 8 columns.
+  constexpr int chunk_bytes() const { return rows * 8 * 4; }
   constexpr bool splits(int parts) const {
-    return parts * ((cols / 8 + parts - 1) / parts) * rows * 32 <= stages * stage_bytes();
+    return parts * ((cols / 8 + parts - 1) / parts) * chunk_bytes() <= stages * stage_bytes();
   }
 };
 

@@ -39,6 +39,10 @@ struct KSplit {
   int step = 0;
   int extra = 0;
   uint8_t chunks[kMaxClusterSize + 1] = {};
+  // Where in its ring part p takes in the others' sums: the stages from inbox[p] on, which it has
+  // read for the last time after inbox_free[p] of its stages (not above 0: it never needs them).
+  uint8_t inbox[kMaxClusterSize] = {};
+  int inbox_free[kMaxClusterSize] = {};
 };
 
 // A box of D that one warp hands to the copy engine: 16 rows of 128 bytes.

@@ -33,9 +33,10 @@ struct Share {
 };
 
 // The cluster's k parts of one tile meet: every thread sends each CTA the chunks that it adds up,
-// out of registers, where the same thread there takes them from. Called once, after the last use of
-// the ring, which becomes the inbox. A CTA may leave as soon as its own share is stored: what it
-// sent is on its way, and nobody reads its memory.
+// out of registers, where the same thread there takes them from. Called once, at the end. The
+// inboxes are stages of the ring; that they are free was told the cluster by Math, on the way. A
+// CTA may leave as soon as its own share is stored: what it sent is on its way, and nobody reads
+// its memory.
 template <GemmConfig C>
 __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place,
@@ -43,13 +44,12 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
   constexpr int kChunks = Epilogue<C>::kChunks;
   const KSplit& split = launch.split;
-  Share share = {.from = smem.base,
+  Share share = {.from = smem.Rows(split.inbox[place.k_part]),
                  .begin = split.chunks[place.k_part],
                  .end = split.chunks[place.k_part + 1],
                  .subs = C.row_subs()};
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
-  ptx::ClusterArriveRelaxed();  // done with this CTA's ring
   ptx::ClusterWait();
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {
@@ -58,7 +58,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
     const int owner = ((chunk + 1) * split.parts - 1) / kChunks;  // whose chunks these are
     const int first = split.chunks[owner];
     const int count = split.chunks[owner + 1] - first;
-    const uint32_t at = share.from + thread * 16 +
+    const uint32_t at = smem.Rows(split.inbox[owner]) + thread * 16 +
                         ((place.k_part * C.row_subs() + sub) * count + chunk - first) * kUnit;
     const float4 v = TravelChunkOf<C>(result, i);
     if (owner == place.k_part) {

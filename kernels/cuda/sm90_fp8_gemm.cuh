@@ -58,17 +58,15 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int steps = (range.end - range.begin) * C.blocks_of_group();
   float result[C.result_regs()];
-  Math<C> math(smem, place, warp, lane, result);
+  const int inbox_free = launch.split.parts > 1 ? launch.split.inbox_free[place.k_part] : kNever;
+  Math<C> math(smem, place, warp, lane, inbox_free, result);
   if constexpr (C.k_groups > 1) {
     if (!stores) {
       for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
         math.Run(steps);
         Fold<C>::Give(fold, result);
       }
-      if (launch.split.parts > 1) {  // the exchange's barrier is the whole cluster's
-        ptx::ClusterArriveRelaxed();
-        ptx::ClusterWait();
-      }
+      if (launch.split.parts > 1) ptx::ClusterWait();  // the exchange's is the whole cluster's
       return;
     }
     Fold<C>::Free();
@@ -106,8 +104,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
   if constexpr (C.stores_tile) ptx::TensorStoreWait();
-  // Peers may still arrive on this CTA's barriers.
-  if (C.multicast() > 1 && launch.split.parts == 1) {
+  if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
     ptx::ClusterArriveRelaxed();
     ptx::ClusterWait();
   }

@@ -5,12 +5,16 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_FP8_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_FP8_MATH_CUH_
 
+#include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
+
+// For Math's inbox_free: more stages than k has.
+inline constexpr int kNever = 0x7fffffff;
 
 template <GemmConfig C>
 struct Math {
@@ -32,6 +36,7 @@ struct Math {
   BlockPosition<C> release;  // the oldest one still in use
   uint32_t zero;             // is 0, which ptxas cannot know
   uint32_t loaded = 0;       // bits of the scales loaded from the oldest stage so far
+  int inbox_free;            // stages to read until the cluster may write to this CTA's inbox
   float (&result)[kResults];
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
@@ -45,13 +50,14 @@ struct Math {
   };
 
   __device__ Math(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
-                  float (&result)[kResults])
+                  int inbox_free, float (&result)[kResults])
       : smem(smem),
         place(place),
         group(warp / 4 % C.groups),
         lane(lane),
         zero(
             __shfl_sync(0xffffffff, blockIdx.z, 0)),  // by shuffle, else it is read again each time
+        inbox_free(inbox_free),
         result(result) {
     const int first_block = warp / 4 / C.groups * C.blocks_of_group();
     rows_units =
@@ -86,6 +92,7 @@ struct Math {
     }
     loaded = 0;
     release.Advance();
+    if (--inbox_free == 0) ptx::ClusterArriveRelaxed();
   }
 
   // Issues sub-tile `kSub` of the k block at `issue`.
@@ -165,6 +172,7 @@ struct Math {
   __device__ __forceinline__ void Run(int steps) {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
+    if (inbox_free <= 0) ptx::ClusterArriveRelaxed();
     if constexpr (!C.double_accumulators()) {
       RunSingle(steps);
     } else {
