@@ -10,6 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -36,22 +39,26 @@ absl::Status Wrong(const char* field, const std::string& file, const std::string
   return absl::InvalidArgumentError(absl::StrCat("tls.", field, ": ", file, ": ", what));
 }
 
-absl::StatusOr<Bio> Open(const char* field, const std::string& file) {
+absl::StatusOr<std::string> Read(const char* field, const std::string& file) {
   errno = 0;
-  Bio bio(BIO_new_file(file.c_str(), "r"));
-  if (bio == nullptr) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (!stream.is_open()) {
     return Wrong(field, file, absl::StrCat("cannot open: ", std::strerror(errno)));
   }
-  return bio;
+  return text;
+}
+
+Bio Over(const std::string& text) {
+  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
 // An encrypted key must not make OpenSSL ask at the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-absl::StatusOr<Certificate> ReadCertificate(const char* field, const std::string& file) {
-  auto bio = Open(field, file);
-  if (!bio.ok()) return bio.status();
-  Certificate certificate(PEM_read_bio_X509(bio->get(), nullptr, NoPassword, nullptr));
+absl::StatusOr<Certificate> ParseCertificate(const char* field, const std::string& file,
+                                             const std::string& text) {
+  Certificate certificate(PEM_read_bio_X509(Over(text).get(), nullptr, NoPassword, nullptr));
   if (certificate == nullptr) {
     return Wrong(field, file,
                  "has no PEM certificate; give one that begins with -----BEGIN "
@@ -60,12 +67,22 @@ absl::StatusOr<Certificate> ReadCertificate(const char* field, const std::string
   return certificate;
 }
 
+absl::StatusOr<Certificate> ReadCertificate(const char* field, const std::string& file) {
+  const auto text = Read(field, file);
+  if (!text.ok()) return text.status();
+  return ParseCertificate(field, file, *text);
+}
+
 absl::StatusOr<bool> KeyMatches(const TlsConfig& tls) {
-  auto certificate = ReadCertificate("certificate_file", tls.certificate_file);
+  // Both are read before either is parsed: the shorter the time between, the rarer a mixed pair.
+  const auto certificate_text = Read("certificate_file", tls.certificate_file);
+  const auto key_text = Read("key_file", tls.key_file);
+  if (!certificate_text.ok()) return certificate_text.status();
+  if (!key_text.ok()) return key_text.status();
+  const auto certificate =
+      ParseCertificate("certificate_file", tls.certificate_file, *certificate_text);
   if (!certificate.ok()) return certificate.status();
-  auto bio = Open("key_file", tls.key_file);
-  if (!bio.ok()) return bio.status();
-  const Key key(PEM_read_bio_PrivateKey(bio->get(), nullptr, NoPassword, nullptr));
+  const Key key(PEM_read_bio_PrivateKey(Over(*key_text).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr) {
     return Wrong("key_file", tls.key_file, "has no PEM key without a password; give one");
   }
@@ -84,7 +101,7 @@ absl::Status CheckTlsFiles(const TlsConfig& tls) {
       return Wrong("key_file", tls.key_file,
                    absl::StrCat("is not the key of ", tls.certificate_file, "; give its own"));
     }
-    absl::SleepFor(kRenewal / 20);
+    absl::SleepFor(kRenewal / 100);
   }
   if (tls.client_ca_file.empty()) return absl::OkStatus();
   return ReadCertificate("client_ca_file", tls.client_ca_file).status();

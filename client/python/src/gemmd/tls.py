@@ -44,7 +44,7 @@ class Tls:
             except ValueError as error:
                 if "KEY_VALUES_MISMATCH" not in str(error) or time.monotonic() >= end:
                     raise
-            time.sleep(0.02)
+            time.sleep(0.005)
 
     def _look(self) -> None:
         if (self.cert is None) != (self.key is None):
