@@ -23,8 +23,6 @@ import time
 import urllib.request
 
 WANTED = 1.3
-TURNS = 9
-TURN_S = 3
 RATE = 400  # requests a second of the one who is watched
 HITS = 50  # a second, of the one who meets its limit
 
@@ -140,8 +138,8 @@ def hog(target: str, limit: str) -> None:
         time.sleep(max(0.0, 1 / HITS - (time.monotonic() - begin)))
 
 
-def p99_us(gemmctl: str, target: str) -> float:
-    command = [gemmctl, "bench", "--server", target, "--rate", str(RATE), "--duration", f"{TURN_S}s", "--json"]
+def p99_us(gemmctl: str, target: str, turn_s: float) -> float:
+    command = [gemmctl, "bench", "--server", target, "--rate", str(RATE), "--duration", f"{turn_s:g}s", "--json"]
     answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return float(answer["latency_us"]["p99"])
 
@@ -155,7 +153,7 @@ def refusals(folder: pathlib.Path) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in mine)
 
 
-def measure(gemmctl: str, folder: pathlib.Path, limit: str) -> dict:
+def measure(gemmctl: str, folder: pathlib.Path, limit: str, turn_count: int, turn_s: float) -> dict:
     # At the lowest priority: the daemon serves it as before, and its own work, on the cores that everybody here shares, does
     # not count as the daemon's. That it still meets its limit as often is told by the refusals.
     command = ["nice", "-n", "19", sys.executable, __file__, "--hog", f"unix:{folder}/hog.sock", "--limit", limit]
@@ -164,12 +162,12 @@ def measure(gemmctl: str, folder: pathlib.Path, limit: str) -> dict:
         assert process.stdout is not None and process.stdout.readline() == "ready\n", limit
         turns: dict[str, list[float]] = {"alone": [], "beside": []}
         refused, beside_s = refusals(folder), 0.0
-        for _ in range(TURNS):
+        for _ in range(turn_count):
             for name, number in (("alone", signal.SIGUSR2), ("beside", signal.SIGUSR1)):
                 begin = time.monotonic()
                 process.send_signal(number)
                 time.sleep(0.2)
-                turns[name].append(p99_us(gemmctl, f"unix:{folder}/calm.sock"))
+                turns[name].append(p99_us(gemmctl, f"unix:{folder}/calm.sock", turn_s))
                 beside_s += time.monotonic() - begin if name == "beside" else 0
         assert process.poll() is None, f"{limit}: the hog has ended"
     finally:
@@ -205,6 +203,8 @@ def main() -> int:
     parser.add_argument("--gemmctl")
     parser.add_argument("--json")
     parser.add_argument("--only", choices=LIMITS, action="append")
+    parser.add_argument("--turns", type=int, default=9, help="alone and beside, of each limit")
+    parser.add_argument("--turn-s", type=float, default=3)
     parser.add_argument("--hog", help=argparse.SUPPRESS)
     parser.add_argument("--limit", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -214,13 +214,14 @@ def main() -> int:
     print(f"{'limit':<14}{'p99 alone':>12}{'beside':>12}{'ratio':>8}{'refusals/s':>12}")
     for limit in options.only or LIMITS:
         with serving(options.gemmd) as folder:
-            row = measure(options.gemmctl, folder, limit)
+            row = measure(options.gemmctl, folder, limit, options.turns, options.turn_s)
         rows.append(row)
         print(f"{limit:<14}{row['alone_p99_us']:>9.0f} us{row['beside_p99_us']:>9.0f} us{row['ratio']:>8.2f}"
               f"{row['refusals_a_second']:>12.1f}",
               flush=True)
     if options.json:
-        facts = {"cores": os.cpu_count(), "rate": RATE, "hits_a_second": HITS, "turns": TURNS, "limits": rows}
+        facts = {"cores": len(os.sched_getaffinity(0)), "rate": RATE, "hits_a_second": HITS, "turn_s": options.turn_s,
+                 "limits": rows}
         pathlib.Path(options.json).write_text(json.dumps(facts, indent=1) + "\n", encoding="ascii")
     return 0 if all(row["ratio"] <= WANTED for row in rows) else 1
 

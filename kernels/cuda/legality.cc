@@ -135,17 +135,6 @@ std::string ResultWhyNot(const MatmulProblem& problem) {
   return "";
 }
 
-// Rows of d at `alignment` bytes are stored element by element, which keeps the shared-memory pipe
-// busy for long. A kernel of one warpgroup a tile was seen to give wrong results behind such stores
-// (127x151674x128 on sm90_fp8_skinny_m16n64s9x2), wrong by about what another stage's scales would
-// make them. The suspicion: it reads a stage's scales right before it gives the stage back, and the
-// other kernels a whole chain earlier.
-std::string StoreWhyNot(const GemmConfig& config, int64_t alignment) {
-  if (!config.double_accumulators() || alignment % kTmaAlignment == 0) return "";
-  return StrCat("rows of d start at multiples of ", alignment,
-                " bytes only, and this kernel needs ", kTmaAlignment, "; pad ldd");
-}
-
 std::string AddressWhyNot(const char* name, const void* pointer, int64_t alignment) {
   if (pointer == nullptr) return StrCat(name, " is null; give its address");
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -202,19 +191,6 @@ std::string ResultWhyNot(const Fp8GemmArgs& args) {
   return AddressWhyNot("bias", args.bias, args.bias_is_f32 ? 4 : size);
 }
 
-// What the starts of all rows of d are multiples of, in bytes, as far as 16.
-int64_t RowAlignment(const Fp8GemmArgs& args) {
-  const int64_t size = args.out == OutType::kF32 ? 4 : 2;
-  int64_t alignment = kTmaAlignment;
-  const auto fit = [&alignment](int64_t bytes) {
-    while (bytes % alignment != 0) alignment /= 2;
-  };
-  fit(static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.d) % kTmaAlignment));
-  if (args.m > 1) fit(args.ldd % kTmaAlignment * size);
-  if (args.batch > 1) fit(args.d_batch % kTmaAlignment * size);
-  return alignment;
-}
-
 }  // namespace
 
 std::string WhyNot(const DeviceTraits& device) {
@@ -229,7 +205,6 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   if (why.empty()) why = OperandWhyNot("a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
   if (why.empty()) why = OperandWhyNot("b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
   if (why.empty()) why = ResultWhyNot(p);
-  if (why.empty()) why = StoreWhyNot(variant.shape(), p.d.alignment_bytes);
   if (why.empty()) why = ConfigWhyNot(variant, p.batch, p.m, p.n, p.k);
   return why;
 }
@@ -249,7 +224,6 @@ std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
   if (why.empty()) why = BatchStrideWhyNot("b_scales", g.batch, g.b_scales_batch, 4, 4);
   if (why.empty()) why = ScalesWhyNot(g);
   if (why.empty()) why = ResultWhyNot(g);
-  if (why.empty()) why = StoreWhyNot(variant.shape(), RowAlignment(g));
   if (why.empty()) why = ConfigWhyNot(variant, g.batch, g.m, g.n, g.k);
   return why;
 }

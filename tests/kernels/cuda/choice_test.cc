@@ -57,33 +57,6 @@ TEST(ChoiceTest, EveryMemberServesAPlainProblem) {
   }
 }
 
-// Rows of D that start anywhere are stored slowly, which kernels of one warpgroup a tile do not
-// bear.
-TEST(ChoiceTest, OneWarpgroupATileNeedsAlignedRowsOfD) {
-  MatmulProblem problem = Fp8Problem(127, 151674, 128);
-  problem.d.alignment_bytes = 4;
-  int refused = 0;
-  for (const GemmVariant& variant : AllVariants()) {
-    const std::string why = WhyNot(variant, problem);
-    if (variant.shape().double_accumulators()) {
-      EXPECT_NE(why.find("rows of d start at multiples of 4 bytes"), std::string::npos)
-          << Name(variant) << ": " << why;
-      ++refused;
-    }
-  }
-  EXPECT_GT(refused, 0);
-  const std::vector<RankedVariant> ranked = Untuned().Rank(problem);
-  ASSERT_FALSE(ranked.empty());
-  EXPECT_FALSE(ranked[0].variant.shape().double_accumulators()) << Name(ranked[0].variant);
-
-  problem.d.alignment_bytes = 16;
-  problem.n = 151680;
-  problem.d.leading_stride = 151680;
-  for (const GemmVariant& variant : AllVariants()) {
-    EXPECT_EQ(WhyNot(variant, problem).find("rows of d"), std::string::npos) << Name(variant);
-  }
-}
-
 TEST(ChoiceTest, Dense44StaysNearTheRoofline) {
   const GemmSelector selector = Untuned();
   std::printf("%zu kernels\n%6s %6s %6s %8s %8s  %s\n", AllVariants().size(), "m", "n", "k",
