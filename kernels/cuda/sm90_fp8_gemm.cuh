@@ -58,7 +58,9 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int steps = (range.end - range.begin) * C.blocks_of_group();
   float result[C.result_regs()];
-  const int inbox_free = launch.split.parts > 1 ? launch.split.inbox_free[place.k_part] : kNever;
+  const int inbox_free = launch.split.parts == 1
+                             ? kNever
+                             : max(0, launch.split.inbox_free[place.k_part]) * C.blocks_of_group();
   Math<C> math(smem, place, warp, lane, inbox_free, result);
   if constexpr (C.k_groups > 1) {
     if (!stores) {

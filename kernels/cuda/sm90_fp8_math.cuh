@@ -13,7 +13,7 @@
 
 namespace gemmd::kernels::cuda {
 
-// For Math's inbox_free: more stages than k has.
+// For Math's inbox_free: more blocks than k has.
 inline constexpr int kNever = 0x7fffffff;
 
 template <GemmConfig C>
@@ -36,7 +36,7 @@ struct Math {
   BlockPosition<C> release;  // the oldest one still in use
   uint32_t zero;             // is 0, which ptxas cannot know
   uint32_t loaded = 0;       // bits of the scales loaded from the oldest stage so far
-  int inbox_free;            // stages to read until the cluster may write to this CTA's inbox
+  int inbox_free;            // blocks to read until the cluster may write to this CTA's inbox
   float (&result)[kResults];
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
@@ -73,12 +73,11 @@ struct Math {
     ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
   }
 
-  // This warp has multiplied the oldest k block, and `scales` were the last that it loaded of it.
-  // An arrive waits for no load on its way to a register: where the shared-memory pipe is busy, the
-  // next scales would overwrite what the load has yet to read. So the barrier's address depends on
-  // what was loaded.
-  __device__ __forceinline__ void Release(const Scales& scales) {
-    loaded |= Bits(scales);
+  // This warp has multiplied the oldest k block and Held its scales. An arrive waits for no load on
+  // its way to a register: where the shared-memory pipe is busy, the next scales would overwrite
+  // what the load has yet to read. So the barrier's address depends on what was loaded.
+  __device__ __forceinline__ void Hold(const Scales& scales) { loaded |= Bits(scales); }
+  __device__ __forceinline__ void Release() {
     if (!release.EndsStage()) {
       release.Advance();
       return;
@@ -92,7 +91,6 @@ struct Math {
     }
     loaded = 0;
     release.Advance();
-    if (--inbox_free == 0) ptx::ClusterArriveRelaxed();
   }
 
   // Issues sub-tile `kSub` of the k block at `issue`.
@@ -172,7 +170,6 @@ struct Math {
   __device__ __forceinline__ void Run(int steps) {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
-    if (inbox_free <= 0) ptx::ClusterArriveRelaxed();
     if constexpr (!C.double_accumulators()) {
       RunSingle(steps);
     } else {
@@ -191,27 +188,37 @@ struct Math {
     WaitFull();
     Scales scales;
     if constexpr (kScalesAhead) scales = LoadScales<0>(issue);
-    for (int i = 0; i < steps; ++i) {
-      const BlockPosition<C> at = issue;
-      Multiply<0>(accumulators);
-      if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
-      if constexpr (kSubs == 2) {
-        const Scales next = LoadScales<1>(at);
+    int i = 0;
+    int end = min(inbox_free, steps);
+#pragma unroll 1
+    for (;;) {
+      for (; i < end; ++i) {
+        const BlockPosition<C> at = issue;
+        Multiply<0>(accumulators);
+        if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
+        Hold(scales);
+        if constexpr (kSubs == 2) {
+          const Scales next = LoadScales<1>(at);
+          Finish(accumulators);
+          Promote<0>(accumulators, scales);
+          Multiply<1>(accumulators);
+          scales = next;
+          Hold(scales);
+        }
+        issue.Advance();
+        Scales next = scales;
+        if (i + 1 < steps) {
+          WaitFull();
+          if constexpr (kScalesAhead) next = LoadScales<0>(issue);
+        }
         Finish(accumulators);
-        Promote<0>(accumulators, scales);
-        Multiply<1>(accumulators);
+        Release();
+        Promote<kSubs - 1>(accumulators, scales);
         scales = next;
       }
-      issue.Advance();
-      Scales next = scales;
-      if (i + 1 < steps) {
-        WaitFull();
-        if constexpr (kScalesAhead) next = LoadScales<0>(issue);
-      }
-      Finish(accumulators);
-      Release(scales);
-      Promote<kSubs - 1>(accumulators, scales);
-      scales = next;
+      if (i == inbox_free) ptx::ClusterArriveRelaxed();
+      if (i == steps) return;
+      end = steps;
     }
   }
   __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
@@ -227,9 +234,10 @@ struct Math {
   template <int kPending>
   __device__ __forceinline__ void Retire(float (&accumulators)[kAccumulators]) {
     const Scales scales = LoadScales<0>(release);
+    Hold(scales);
     ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
-    Release(scales);
+    Release();
     Promote<0>(accumulators, scales);
   }
 
@@ -237,12 +245,23 @@ struct Math {
   __device__ __forceinline__ void RunAlternating(int steps) {
     float even[kAccumulators], odd[kAccumulators];
     Issue(even);
+    const int last = steps - 2;
     int i = 0;
-    for (; i + 2 < steps; i += 2) {
-      Issue(odd);
-      Retire<1>(even);
-      Issue(even);
-      Retire<1>(odd);
+    int end = min(inbox_free, last);
+#pragma unroll 1
+    for (;;) {
+      for (; i < end; i += 2) {
+        Issue(odd);
+        Retire<1>(even);
+        Issue(even);
+        Retire<1>(odd);
+      }
+      if (i >= inbox_free) {
+        ptx::ClusterArriveRelaxed();
+        inbox_free = kNever;
+      }
+      if (end == last) break;
+      end = last;
     }
     if (i + 1 < steps) {
       Issue(odd);
@@ -251,6 +270,7 @@ struct Math {
     } else {
       Retire<0>(even);
     }
+    if (inbox_free != kNever) ptx::ClusterArriveRelaxed();
   }
 };
 
