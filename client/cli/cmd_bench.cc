@@ -112,6 +112,11 @@ constexpr Flag kFlags[] = {
      .value = "PATH",
      .fallback = "python3",
      .help = "suite floor: the interpreter that has the package gemmd"},
+    {.name = "only",
+     .kind = ValueKind::kText,
+     .value = "TEXT",
+     .help = "suite serving: the measurements whose names contain it; the names are what it tells "
+             "on its way"},
     {.name = "quick", .help = "suite serving: in seconds, on any device; the figures mean nothing"},
     {.name = "small",
      .kind = ValueKind::kText,

@@ -119,12 +119,18 @@ absl::Status RunServingSuite(Invocation& call) {
                            .share_socket = place->share_socket,
                            .small_target = call.args.Text("small"),
                            .large_target = call.args.Text("large"),
+                           .only = call.args.Text("only"),
                            .lookahead = call.args.Duration("lookahead")};
   const absl::Time start = absl::Now();
   const std::vector<Figure> figures = MeasureServing(serving, [&](const std::string& what) {
     call.out.Note(absl::StrCat("measuring ", what, " (", absl::ToInt64Seconds(absl::Now() - start),
                                " s so far) ..."));
   });
+  if (figures.empty()) {
+    return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(absl::StrCat(
+                                          "--only ", serving.only, ": no measurement has it in "
+                                          "its name; leave it out to see them all")));
+  }
   return Finish(call, Document("serving", target, *place, call.args.On("quick"), figures), figures);
 }
 

@@ -1,5 +1,6 @@
 #include "client/cli/serving/suite.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace gemmd::cli {
@@ -28,6 +29,7 @@ std::vector<Figure> MeasureServing(const Serving& serving,
         Group{"a plan of a whole decode step", MeasurePlan}, Group{"uploads", MeasureBulk},
         Group{"two devices", MeasureDevices}, Group{"a copy between them", MeasureDeviceCopy},
         Group{"two tenants", MeasureTenants}, Group{"workers sharing a weight", MeasureWorkers}}) {
+    if (!absl::StrContains(group.name, serving.only)) continue;
     announce(group.name);
     std::vector<Figure> some = group.measure(serving);
     all.insert(all.end(), std::make_move_iterator(some.begin()),

@@ -31,6 +31,7 @@ struct Serving {
   // Listeners of two tenants of equal weight; empty: not given.
   std::string small_target;
   std::string large_target;
+  std::string only;  // measures the groups whose names contain it
   absl::Duration lookahead = absl::Milliseconds(2);  // scheduler.lookahead_us
 };
 
@@ -50,7 +51,7 @@ std::vector<Figure> MeasureDeviceCopy(const Serving& serving);  // from one to a
 std::vector<Figure> MeasureTenants(const Serving& serving);     // equal shares, bounded waits
 std::vector<Figure> MeasureWorkers(const Serving& serving);     // one weight, many clients
 
-// All of them, in this order. `announce` is told what is being measured.
+// All of them that `only` lets through, in this order. `announce` is told what is being measured.
 std::vector<Figure> MeasureServing(const Serving& serving,
                                    const std::function<void(const std::string&)>& announce);
 
