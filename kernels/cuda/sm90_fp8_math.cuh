@@ -35,7 +35,7 @@ struct Math {
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
   uint32_t zero;             // is 0, which ptxas cannot know
-  uint32_t loaded = 0;       // bits of the scales loaded from the oldest stage so far
+  uint32_t loaded = 0;       // bits of the last scales loaded from the oldest stage so far
   int inbox_free;            // blocks to read until the cluster may write to this CTA's inbox
   float (&result)[kResults];
 
@@ -76,7 +76,10 @@ struct Math {
   // This warp has multiplied the oldest k block and Held its scales. An arrive waits for no load on
   // its way to a register: where the shared-memory pipe is busy, the next scales would overwrite
   // what the load has yet to read. So the barrier's address depends on what was loaded.
-  __device__ __forceinline__ void Hold(const Scales& scales) { loaded |= Bits(scales); }
+  // Loads return in order, and the last of B's is the last one.
+  __device__ __forceinline__ void Hold(const Scales& scales) {
+    loaded |= __float_as_uint(scales.b[kRuns - 1]);
+  }
   __device__ __forceinline__ void Release() {
     if (!release.EndsStage()) {
       release.Advance();
@@ -117,9 +120,9 @@ struct Math {
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
     const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
-      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
 #pragma unroll
       for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
+      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
     } else {
       scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
@@ -129,19 +132,6 @@ struct Math {
       }
     }
     return scales;
-  }
-
-  // Something of every load instruction's result.
-  static __device__ __forceinline__ uint32_t Bits(const Scales& scales) {
-    uint32_t bits = 0;
-#pragma unroll
-    for (const float2& a : scales.a) {
-      bits |= __float_as_uint(a.x);
-      if constexpr (!C.skinny()) bits |= __float_as_uint(a.y);  // else one load gives both
-    }
-#pragma unroll
-    for (const float b : scales.b) bits |= __float_as_uint(b);
-    return bits;
   }
 
   // result += accumulators * a_scale * b_scale.
