@@ -135,6 +135,9 @@ class Stream {
   // thread.
   virtual void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings,
                              Done done) = 0;
+  // Whether a launch costs the host so much that a backlog is better launched by a thread that does
+  // nothing else.
+  virtual bool prefers_one_launcher() const { return false; }
 };
 
 struct StreamOptions {

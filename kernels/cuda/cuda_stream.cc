@@ -73,7 +73,7 @@ void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings 
     alone = queue_.empty() && !finishing_;
     if (alone) finishing_ = true;
   }
-  const bool ended = alone && PollEvent(flight.events.back(), estimate) != cudaErrorNotReady;
+  const bool ended = alone && PollEvent(flight.events.back().get(), estimate) != cudaErrorNotReady;
   if (ended) {
     LaunchResult result = Finish(flight);
     std::move(flight.done)(std::move(result));
@@ -100,6 +100,9 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
     const LaunchRange range(flight.code().serial(), flight.program->steps());
     flight.status = Start(flight);
   }
+  // Of a launch that failed halfway no end is recorded.
+  last_end_ = flight.status.ok() ? flight.events.back() : EventRef();
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
 
@@ -202,16 +205,19 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
 absl::Status CudaStream::TakeEvents(Flight& flight) {
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
+  flight.follows = last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
+  if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
-    const absl::StatusOr<cudaEvent_t> event = events_.Take();
+    absl::StatusOr<EventRef> event = events_.Take();
     if (!event.ok()) return event.status();
-    flight.events.push_back(*event);
+    flight.events.push_back(*std::move(event));
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaStream::Record(Flight& flight, size_t event) {
-  return fence_.Check(cudaEventRecord(flight.events[event], stream_), "recording an event");
+  if (event == 0 && flight.follows) return absl::OkStatus();
+  return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
 }
 
 absl::Status CudaStream::LaunchOps(Flight& flight, const GemmLaunches& gemms) {
@@ -274,9 +280,9 @@ cudaError_t CudaStream::AwaitEvent(cudaEvent_t event, double expected_seconds) {
 
 absl::Status CudaStream::AwaitEnd(const Flight& flight) {
   // Of a launch that failed halfway, what was queued still runs, and no event marks its end.
-  const cudaError_t code =
-      flight.status.ok() ? AwaitEvent(flight.events.back(), flight.program->estimated_seconds())
-                         : cudaStreamSynchronize(stream_);
+  const cudaError_t code = flight.status.ok() ? AwaitEvent(flight.events.back().get(),
+                                                           flight.program->estimated_seconds())
+                                              : cudaStreamSynchronize(stream_);
   if (code == cudaSuccess) return absl::OkStatus();
   const absl::Status status = fence_.Check(code, "running a program");
   return fence_.Raise(status);  // whatever it is, what ran before can no longer be told
@@ -286,7 +292,7 @@ absl::Status CudaStream::ReadTimes(const Flight& flight, LaunchResult& result) {
   const auto between = [&](size_t first, size_t last, double& seconds) {
     float milliseconds = 0;
     const cudaError_t code =
-        cudaEventElapsedTime(&milliseconds, flight.events[first], flight.events[last]);
+        cudaEventElapsedTime(&milliseconds, flight.events[first].get(), flight.events[last].get());
     seconds = milliseconds * 1e-3;
     return fence_.Check(code, "reading a program's time");
   };
@@ -330,7 +336,7 @@ LaunchResult CudaStream::Finish(Flight& flight) {
 }
 
 void CudaStream::Release(Flight& flight) {
-  for (cudaEvent_t event : flight.events) events_.Give(event);
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
   flight.events.clear();
   flight.io = PinnedBlock();
   if (flight.graph == nullptr) return;

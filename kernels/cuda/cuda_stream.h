@@ -13,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -36,8 +37,10 @@ namespace gemmd::kernels::cuda {
 // everything behind it with the fence's status. What cannot be recorded is launched op by op, then
 // and later; LaunchResult::way tells.
 //
-// Times are the device's, by events. Ops of a program that is not timed() share its time in
-// proportion to their estimates. `started` is the moment the end was seen less the device's time.
+// Times are the device's, by events. A program that is launched behind several others counts
+// from the last one's end, which spares the host an event. Ops of a program that is not timed()
+// share its time in proportion to their estimates. `started` is the moment the end was seen less
+// the device's time.
 class CudaStream final : public Stream {
  public:
   // Graph::Capture, or what a test puts in its place.
@@ -51,6 +54,7 @@ class CudaStream final : public Stream {
 
   void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
   void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
+  bool prefers_one_launcher() const override { return true; }
 
  private:
   // A program from its launch to its done.
@@ -64,7 +68,8 @@ class CudaStream final : public Stream {
     LaunchWay way = LaunchWay::kOps;
     std::shared_ptr<CachedGraph> graph;  // that it runs as; null when op by op
     PinnedBlock io;                      // unless it is the graph's
-    std::vector<cudaEvent_t> events;     // the start, the ends of ops if timed, the end
+    std::vector<EventRef> events;        // the start, the ends of ops if timed, the end
+    bool follows = false;                // the start is the end of the program before it
 
     const CudaProgram& code() const { return static_cast<const CudaProgram&>(*program); }
     std::byte* io_data() const { return graph != nullptr ? graph->io.data() : io.data(); }
@@ -105,6 +110,8 @@ class CudaStream final : public Stream {
   const double inline_below_seconds_;
   const Capture capture_;
   EventPool events_;
+  EventRef last_end_;  // of what was launched last; touched by Launch only
+  std::atomic<int> in_flight_ = 0;
   GraphCache graphs_;  // touched by Launch only
   // Written by one program after the other, in stream order; replaced in stream order too, so that
   // what is in flight keeps its own. Touched by Launch only.

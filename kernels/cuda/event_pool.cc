@@ -6,20 +6,24 @@ EventPool::~EventPool() {
   for (cudaEvent_t event : free_) cudaEventDestroy(event);
 }
 
-absl::StatusOr<cudaEvent_t> EventPool::Take() {
+EventRef EventPool::Out(cudaEvent_t event) {
+  return EventRef(event, [this](cudaEvent_t done) { Give(done); });
+}
+
+absl::StatusOr<EventRef> EventPool::Take() {
   {
     absl::MutexLock lock(&mutex_);
     if (!free_.empty()) {
       const cudaEvent_t event = free_.back();
       free_.pop_back();
-      return event;
+      return Out(event);
     }
   }
   cudaEvent_t event = nullptr;
   const absl::Status status =
       fence_.Check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "making an event");
   if (!status.ok()) return status;
-  return event;
+  return Out(event);
 }
 
 void EventPool::Give(cudaEvent_t event) {

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -13,6 +14,9 @@
 #include "kernels/cuda/fence.h"
 
 namespace gemmd::kernels::cuda {
+
+// Goes back to its pool with the last copy.
+using EventRef = std::shared_ptr<CUevent_st>;
 
 // Thread-safe. Owns the events, those that are out too until they come back; all are back when it
 // is destroyed.
@@ -24,12 +28,13 @@ class EventPool {
   EventPool& operator=(const EventPool&) = delete;
 
   // An event that keeps time, of the current device. A host thread that synchronises with it
-  // sleeps.
-  absl::StatusOr<cudaEvent_t> Take() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What was recorded has happened, or does not matter any more.
-  void Give(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // sleeps. When it goes back, what was recorded has happened, or does not matter any more.
+  absl::StatusOr<EventRef> Take() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  EventRef Out(cudaEvent_t event);
+  void Give(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
+
   Fence& fence_;
   absl::Mutex mutex_;
   std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);

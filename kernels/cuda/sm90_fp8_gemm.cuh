@@ -153,7 +153,6 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
       ptx::ClusterArriveRelaxed();
       ptx::ClusterWait();
     }
-    ptx::GridDependencyWait();
     Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
   } else {

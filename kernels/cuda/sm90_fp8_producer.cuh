@@ -4,6 +4,7 @@
 #define GEMMD_KERNELS_CUDA_SM90_FP8_PRODUCER_CUH_
 
 #include "kernels/cuda/ptx/copy.cuh"
+#include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
@@ -17,69 +18,114 @@ inline constexpr int kBScales = C.b_scale_count() * C.k_blocks;
 template <GemmConfig C>
 inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
-// Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
-// have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
-// where the end of k may fall into a block.
+// Fills stages of one tile. The maps have the dimensions [batch, k blocks, rows, 128], or
+// [batch, 1, rows, k] for one k block a stage, where the end of k may fall into a block.
 template <GemmConfig C>
-__device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                          const ClusterPlace<C>& place, const Tile& tile, int stage,
-                                          int block) {
-  // Weights pass once through a skinny kernel; what is small is read by every CTA.
-  constexpr uint64_t kRowPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
-  constexpr uint64_t kColPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
-  const uint32_t full = smem.Full(stage);
-  const int batch_b = launch.args.b_batch == 0 ? 0 : tile.batch;
-  const int row_batch = C.skinny() ? batch_b : tile.batch;
-  const int col_batch = C.skinny() ? tile.batch : batch_b;
-  const int x = C.k_blocks == 1 ? block * kBlockK : 0;
-  const int z = C.k_blocks == 1 ? 0 : block;
+struct StageFill {
+  const GemmLaunch& launch;
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
+  Tile tile;
+  const float* b_scales;  // this lane's, of k block 0
 
-  ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
-  if constexpr (C.share_rows == 1) {
-    ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage), x, tile.row0, z, row_batch,
-                    kRowPolicy);
-  } else {
-    constexpr int kSlice = C.rows / C.share_rows;
-    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + place.col * kSlice * kBlockK,
-                             x, tile.row0 + place.col * kSlice, z, row_batch, place.RowPeers(),
-                             kRowPolicy);
+  __device__ StageFill(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                       const ClusterPlace<C>& place, const Tile& tile, int lane)
+      : launch(launch), smem(smem), place(place), tile(tile) {
+    const Fp8GemmArgs& args = launch.args;
+    const int n = (C.skinny() ? tile.row0 : tile.col0) + lane % C.b_scale_count() * C.b_scale_run();
+    const int row = min(n, static_cast<int>(args.n) - 1) / 128;
+    b_scales = args.b_scales + tile.batch * args.b_scales_batch + row * args.b_scales_ld;
   }
-  if constexpr (C.share_cols == 1) {
-    ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage), x, tile.col0, z, col_batch,
-                    kColPolicy);
-  } else {
-    constexpr int kSlice = C.cols / C.share_cols;
-    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + place.row * kSlice * kBlockK,
-                             x, tile.col0 + place.row * kSlice, z, col_batch, place.ColPeers(),
-                             kColPolicy);
+
+  // B and its scales of the k blocks from `block` on, and what the stage is to be full of. By the
+  // whole warp.
+  __device__ __forceinline__ void Weights(int stage, int block, int lane) const {
+    if (ptx::ElectOne()) {
+      ptx::MbarrierArriveExpectTx(smem.Full(stage),
+                                  C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
+      C.skinny() ? Rows(stage, block) : Cols(stage, block);
+    }
+    if (lane < kBScales<C>) {
+      // Behind the last block values and A's scales are zeros; any of B's scales will do.
+      const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
+      ptx::CpAsync4(smem.BScales(stage) + lane * 4, b_scales + b_block);
+      ptx::CpAsyncMbarrierArrive(smem.Full(stage));
+    }
   }
-  ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), C.skinny() ? tile.col0 : tile.row0,
-                  0, block, tile.batch, ptx::kEvictLast);
-}
+  // A and its scales. By the whole warp.
+  __device__ __forceinline__ void Activations(int stage, int block) const {
+    if (ptx::ElectOne()) {
+      C.skinny() ? Cols(stage, block) : Rows(stage, block);
+      ptx::TensorLoad(&launch.scale_map, smem.Full(stage), smem.AScales(stage),
+                      C.skinny() ? tile.col0 : tile.row0, 0, block, tile.batch, ptx::kEvictLast);
+    }
+  }
+
+ private:
+  // Weights pass once through a skinny kernel; what is small is read by every CTA.
+  static constexpr uint64_t kRowPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
+  static constexpr uint64_t kColPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
+
+  __device__ int BatchOfB() const { return launch.args.b_batch == 0 ? 0 : tile.batch; }
+  static __device__ int InRow(int block) { return C.k_blocks == 1 ? block * kBlockK : 0; }
+  static __device__ int InMap(int block) { return C.k_blocks == 1 ? 0 : block; }
+
+  __device__ __forceinline__ void Rows(int stage, int block) const {
+    const int batch = C.skinny() ? BatchOfB() : tile.batch;
+    if constexpr (C.share_rows == 1) {
+      ptx::TensorLoad(&launch.row_map, smem.Full(stage), smem.Rows(stage), InRow(block), tile.row0,
+                      InMap(block), batch, kRowPolicy);
+    } else {
+      constexpr int kSlice = C.rows / C.share_rows;
+      ptx::TensorLoadMulticast(&launch.row_map, smem.Full(stage),
+                               smem.Rows(stage) + place.col * kSlice * kBlockK, InRow(block),
+                               tile.row0 + place.col * kSlice, InMap(block), batch,
+                               place.RowPeers(), kRowPolicy);
+    }
+  }
+  __device__ __forceinline__ void Cols(int stage, int block) const {
+    const int batch = C.skinny() ? tile.batch : BatchOfB();
+    if constexpr (C.share_cols == 1) {
+      ptx::TensorLoad(&launch.col_map, smem.Full(stage), smem.Cols(stage), InRow(block), tile.col0,
+                      InMap(block), batch, kColPolicy);
+    } else {
+      constexpr int kSlice = C.cols / C.share_cols;
+      ptx::TensorLoadMulticast(&launch.col_map, smem.Full(stage),
+                               smem.Cols(stage) + place.row * kSlice * kBlockK, InRow(block),
+                               tile.col0 + place.row * kSlice, InMap(block), batch,
+                               place.ColPeers(), kColPolicy);
+    }
+  }
+};
 
 template <GemmConfig C>
 __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster, int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
-  const Fp8GemmArgs& args = launch.args;
   RingPosition<C.stages> at;
+  // Weights that no kernel before this one writes need not wait for it: the ring is full of them
+  // when the activations are there.
+  int early = 0;
+  if (launch.weights_stand) {
+    const StageFill<C> fill(launch, smem, place, TileAt<C>(launch.tiles, cluster, place), lane);
+    early = min(C.stages, range.end - range.begin);
+#pragma unroll 1
+    for (int i = 0; i < early; ++i) {
+      fill.Weights(i, (range.begin + i) * C.k_blocks, lane);
+      __syncwarp();
+    }
+  }
+  ptx::GridDependencyWait();
   for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
-    const Tile tile = TileAt<C>(launch.tiles, index, place);
-    const int n = (C.skinny() ? tile.row0 : tile.col0) + lane % C.b_scale_count() * C.b_scale_run();
-    const int row = min(n, static_cast<int>(args.n) - 1) / 128;
-    const float* b_scales =
-        args.b_scales + tile.batch * args.b_scales_batch + row * args.b_scales_ld;
+    const StageFill<C> fill(launch, smem, place, TileAt<C>(launch.tiles, index, place), lane);
 #pragma unroll 1
     for (int step = range.begin; step < range.end; ++step) {
       const int block = step * C.k_blocks;
-      ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-      if (ptx::ElectOne()) LoadStage<C>(launch, smem, place, tile, at.stage, block);
-      if (lane < kBScales<C>) {
-        // Behind the last block values and A's scales are zeros; any of B's scales will do.
-        const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
-        ptx::CpAsync4(smem.BScales(at.stage) + lane * 4, b_scales + b_block);
-        ptx::CpAsyncMbarrierArrive(smem.Full(at.stage));
+      if (--early < 0) {
+        ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+        fill.Weights(at.stage, block, lane);
       }
+      fill.Activations(at.stage, block);
       __syncwarp();
       at.Advance();
     }

@@ -1,7 +1,6 @@
 #include "server/engine/lane.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,26 +11,14 @@ namespace {
 
 // How long a submitter pumps for others before the lane's thread takes over.
 constexpr absl::Duration kBorrowedTime = absl::Microseconds(200);
-// How much one completion moves the estimate's correction.
-constexpr double kFeedbackGain = 0.1;
+// Programs launched from which on those behind them can bear the wake of the lane's thread.
+constexpr size_t kBacklog = 4;
+// How long the lane's thread stays awake for the next program: about what waking it costs.
+constexpr absl::Duration kLinger = absl::Microseconds(50);
+// A thread's sleep is late by about as much.
+constexpr absl::Duration kShortestNap = absl::Microseconds(100);
 
 }  // namespace
-
-int Lane::Feedback::Bucket(double seconds) {
-  // 2^-30 s is about 1 ns: bucket 0.
-  const int bucket = std::ilogb(std::max(seconds, 1e-9)) + 30;
-  return std::clamp(bucket, 0, 39);
-}
-
-double Lane::Feedback::Corrected(double estimate) const {
-  return estimate * ratio_[Bucket(estimate)];
-}
-
-void Lane::Feedback::Observe(double estimate, double actual) {
-  if (!(estimate > 0) || !(actual >= 0)) return;
-  double& ratio = ratio_[Bucket(estimate)];
-  ratio += kFeedbackGain * (std::clamp(actual / estimate, 0.01, 100.0) - ratio);
-}
 
 Lane::Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
            Metrics& metrics, Timeline& timeline)
@@ -42,6 +29,7 @@ Lane::Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock
       lookahead_(config.lookahead),
       queue_(config.aging),
       stream_(backend.CreateStream({.inline_below = config.inline_below})),
+      one_launcher_(stream_->prefers_one_launcher()),
       thread_([this] { Run(); }) {}
 
 void Lane::Stop() {
@@ -50,6 +38,7 @@ void Lane::Stop() {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
     stopping_ = true;
+    called_.store(true, std::memory_order_relaxed);
     // Nothing new is launched from here on; a submitter that is pumping finds the queue empty.
     while (std::shared_ptr<Job> job = queue_.Pop(clock_.Now())) {
       job->state = Job::State::kAnswered;
@@ -75,7 +64,7 @@ absl::Status Lane::Submit(std::shared_ptr<Job> job) {
     job->estimate = feedback_.Corrected(job->program->estimated_seconds());
     if (job->deadline != absl::InfiniteFuture()) {
       const double left = absl::ToDoubleSeconds(job->deadline - now);
-      const double wait = launched_seconds_ + queue_.WaitSeconds(*job->tenant);
+      const double wait = launched_.SecondsLeft(now) + queue_.WaitSeconds(*job->tenant);
       if (wait + job->estimate > left) {
         return WithReason(
             absl::DeadlineExceededError(absl::StrCat(
@@ -88,6 +77,7 @@ absl::Status Lane::Submit(std::shared_ptr<Job> job) {
     }
     metrics_.Accepted();
     queue_.Push(job);
+    if (LeaveToLauncher(job.get())) return absl::OkStatus();
   }
   Pump(/*on_lane_thread=*/false, job.get());
   return absl::OkStatus();
@@ -98,7 +88,8 @@ std::shared_ptr<Job> Lane::TakeNext(
   const absl::Time now = clock_.Now();
   while (!queue_.empty()) {
     // One program is always let through, however long; a second only while the first leaves room.
-    if (launched_ > 0 && absl::Seconds(launched_seconds_) >= lookahead_) return nullptr;
+    if (!launched_.empty() && absl::Seconds(launched_.SecondsLeft(now)) >= lookahead_)
+      return nullptr;
     std::shared_ptr<Job> job = queue_.Pop(now);
     absl::Status drop;
     if (job->deadline <= now) {
@@ -112,8 +103,7 @@ std::shared_ptr<Job> Lane::TakeNext(
     for (const kernels::Backend* source : job->sources) drop.Update(source->health());
     if (drop.ok()) {
       job->state = Job::State::kLaunched;
-      ++launched_;
-      launched_seconds_ += job->estimate;
+      launched_.Launched(job->estimate, now);
       return job;
     }
     job->state = Job::State::kAnswered;
@@ -146,12 +136,15 @@ void Lane::Pump(bool on_lane_thread, const Job* own) {
     mutex_.Lock();
     if (weary && !queue_.empty()) {
       handed_over_ = true;
+      called_.store(true, std::memory_order_relaxed);
       break;
     }
   }
   // In one critical section with the last look at the queue: who submits after it pumps for itself.
   if (on_lane_thread) handed_over_ = false;
+  if (!handed_over_) called_.store(stopping_, std::memory_order_relaxed);
   pumping_ = false;
+  next_look_ = NextLook(clock_.Now());
   UpdateGauges();
   mutex_.Unlock();
 }
@@ -238,10 +231,10 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
   result.queue_seconds =
       std::max(0.0, absl::ToDoubleSeconds(result.launch.started - job->accepted));
   if (!result.status.ok() && job->chain != nullptr) job->chain->Fail(job->chain_position);
+  bool left = false;
   {
     absl::MutexLock lock(&mutex_);
-    --launched_;
-    launched_seconds_ = launched_ == 0 ? 0 : launched_seconds_ - job->estimate;
+    launched_.Ended(clock_.Now());
     busy_seconds_ += result.launch.device_seconds;
     ++completed_;
     if (result.status.ok()) {
@@ -249,10 +242,11 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
     }
     queue_.Correct(*job->tenant, job->session_key, result.launch.device_seconds - job->estimate);
     job->state = Job::State::kAnswered;
+    left = LeaveToLauncher(nullptr);
   }
   metrics_.Completed(*job, result);
   // The device may go on before the answer is written.
-  Pump(/*on_lane_thread=*/false);
+  if (!left) Pump(/*on_lane_thread=*/false);
   if (timeline_.on()) AddToTimeline(*job, result);
   Answer(*job, std::move(result));
 }
@@ -279,25 +273,60 @@ void Lane::CancelSession(uint64_t session_key, const absl::Status& status) {
   for (auto& job : removed) AnswerUnlaunched(*job, status);
 }
 
-void Lane::Run() {
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(
-          +[](Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane->mutex_) {
-            return lane->stopping_ || lane->handed_over_;
-          },
-          this));
-      if (stopping_) return;
-    }
-    Pump(/*on_lane_thread=*/true);
+bool Lane::LeaveToLauncher(const Job* own) {
+  if (!one_launcher_ || queue_.empty()) return false;
+  if (launched_.empty() && own != nullptr && own->caller_waits) return false;
+  if (!lingering_ && launched_.size() < kBacklog) return false;
+  handed_over_ = true;
+  called_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+absl::Time Lane::NextLook(absl::Time now) const {
+  if (queue_.empty() || launched_.empty()) return absl::InfiniteFuture();
+  const absl::Duration room = absl::Seconds(launched_.SecondsLeft(now)) - lookahead_;
+  const absl::Time look = now + std::max(room, kShortestNap);
+  // Whoever sees a program's end pumps anyway.
+  return look < launched_.EndOfFirst() ? look : absl::InfiniteFuture();
+}
+
+bool Lane::Await() {
+  absl::MutexLock lock(&mutex_);
+  for (;;) {
+    const absl::Time now = clock_.Now();
+    if (stopping_) return false;
+    if (handed_over_ || next_look_ <= now) break;
+    const absl::Time planned = next_look_;
+    const auto called = [this, planned]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || handed_over_ || next_look_ < planned;
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&called), planned - now);
   }
+  next_look_ = absl::InfiniteFuture();  // whoever pumps decides anew
+  lingering_ = true;
+  return true;
+}
+
+void Lane::Run() {
+  while (Await()) {
+    Pump(/*on_lane_thread=*/true);
+    Linger();
+  }
+}
+
+void Lane::Linger() {
+  if (one_launcher_) {
+    const absl::Time end = absl::Now() + kLinger;
+    while (!called_.load(std::memory_order_relaxed) && absl::Now() < end) std::this_thread::yield();
+  }
+  absl::MutexLock lock(&mutex_);
+  lingering_ = handed_over_;
 }
 
 void Lane::UpdateGauges() {
   metrics_.SetQueue(
       {queue_.size(Priority::kHigh), queue_.size(Priority::kNormal), queue_.size(Priority::kLow)},
-      queue_.queued_seconds() + launched_seconds_);
+      queue_.queued_seconds() + launched_.estimated_seconds());
 }
 
 void Lane::Reconfigure(const SchedulerConfig& config) {
@@ -309,8 +338,8 @@ void Lane::Reconfigure(const SchedulerConfig& config) {
 LaneStats Lane::stats() const {
   absl::MutexLock lock(&mutex_);
   return {.queued = queue_.size(),
-          .launched = launched_,
-          .queued_seconds = queue_.queued_seconds() + launched_seconds_,
+          .launched = static_cast<int64_t>(launched_.size()),
+          .queued_seconds = queue_.queued_seconds() + launched_.estimated_seconds(),
           .busy_seconds = busy_seconds_,
           .completed = completed_};
 }

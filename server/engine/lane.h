@@ -4,12 +4,13 @@
 //
 // There is no hop to a lane thread on the way in: whoever submits also pumps. One thread pumps at a
 // time; another that finds it pumping leaves its job and goes. A submitter pumps for a bounded time
-// and then hands over to the lane's thread.
+// and then hands over to the lane's thread; where launches are dear and there is a backlog, at
+// once, and that thread then stays awake for a while.
 
 #ifndef GEMMD_SERVER_ENGINE_LANE_H_
 #define GEMMD_SERVER_ENGINE_LANE_H_
 
-#include <array>
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -21,9 +22,11 @@
 #include "kernels/backend.h"
 #include "server/engine/clock.h"
 #include "server/engine/config.h"
+#include "server/engine/estimate_feedback.h"
 #include "server/engine/fair_queue.h"
 #include "server/engine/job.h"
 #include "server/engine/lane_metrics.h"
+#include "server/engine/launched_work.h"
 #include "server/engine/metrics.h"
 #include "server/engine/timeline.h"
 
@@ -61,19 +64,6 @@ class Lane {
   LaneStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Ratio of true to estimated time, tracked apart for each power of two of the estimate, because
-  // kernels' fixed costs make small programs err differently from large ones.
-  class Feedback {
-   public:
-    Feedback() { ratio_.fill(1.0); }
-    double Corrected(double estimate) const;
-    void Observe(double estimate, double actual);
-
-   private:
-    static int Bucket(double seconds);
-    std::array<double, 40> ratio_;
-  };
-
   // `own` is the job that the caller has just submitted: the one that it may wait for.
   void Pump(bool on_lane_thread, const Job* own = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
   // The next job to launch, or null when the look-ahead is full or nothing is queued. Jobs that are
@@ -81,6 +71,10 @@ class Lane {
   std::shared_ptr<Job> TakeNext(std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Launch(std::shared_ptr<Job> job, bool wait) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether what is queued is now the lane's thread's to launch.
+  bool LeaveToLauncher(const Job* own) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When what is launched leaves room for more, if that is well before the next program ends.
+  absl::Time NextLook(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launch)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets go of what the job holds, answers, and only then lets its session end.
@@ -89,7 +83,9 @@ class Lane {
   void AnswerUnlaunched(Job& job, absl::Status status);
   // The wait, the run and the ops of a program, for whoever watches.
   void AddToTimeline(const Job& job, const JobResult& result);
-  void Run();  // the lane's thread
+  void Run();     // the lane's thread
+  void Linger();  // it does, in case more is left to it
+  bool Await();   // until there is something to do for it; false: to end
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
@@ -99,15 +95,18 @@ class Lane {
   mutable absl::Mutex mutex_;
   absl::Duration lookahead_ ABSL_GUARDED_BY(mutex_);
   FairQueue queue_ ABSL_GUARDED_BY(mutex_);
-  Feedback feedback_ ABSL_GUARDED_BY(mutex_);
-  double launched_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t launched_ ABSL_GUARDED_BY(mutex_) = 0;
+  EstimateFeedback feedback_ ABSL_GUARDED_BY(mutex_);
+  LaunchedWork launched_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the lane's thread
   double busy_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;  // the lane's thread is to pump
+  bool lingering_ ABSL_GUARDED_BY(mutex_) = false;    // the lane's thread is awake
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> called_ = false;  // as handed_over_ or stopping_, for the thread that lingers
   std::unique_ptr<kernels::Stream> stream_;
+  const bool one_launcher_;  // as stream_ prefers
   std::thread thread_;
 };
 

@@ -127,9 +127,10 @@ absl::Status RunServingSuite(Invocation& call) {
                                " s so far) ..."));
   });
   if (figures.empty()) {
-    return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(absl::StrCat(
-                                          "--only ", serving.only, ": no measurement has it in "
-                                          "its name; leave it out to see them all")));
+    return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(
+                                          absl::StrCat("--only ", serving.only,
+                                                       ": no measurement has it in "
+                                                       "its name; leave it out to see them all")));
   }
   return Finish(call, Document("serving", target, *place, call.args.On("quick"), figures), figures);
 }

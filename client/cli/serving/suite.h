@@ -31,7 +31,7 @@ struct Serving {
   // Listeners of two tenants of equal weight; empty: not given.
   std::string small_target;
   std::string large_target;
-  std::string only;  // measures the groups whose names contain it
+  std::string only;                                  // measures the groups whose names contain it
   absl::Duration lookahead = absl::Milliseconds(2);  // scheduler.lookahead_us
 };
 

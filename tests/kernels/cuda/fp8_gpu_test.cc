@@ -137,5 +137,35 @@ TEST_F(Fp8GpuTest, RunsChainsInOrder) {
   EXPECT_TRUE(all.slots == by_hand.slots());
 }
 
+// Weights are read before the op in front has ended, unless it writes them.
+TEST_F(Fp8GpuTest, WaitsForWeightsThatTheOpBeforeWrites) {
+  Scene scene;
+  constexpr int64_t kM = 64, kN = 4096, kK = 2048;
+  std::vector<MatmulOp> fresh;  // each with weights of its own
+  for (int i = 0; i < 4; ++i) fresh.push_back(MakeMatmul(scene, Shape(kM, kN, kK)));
+  MatmulOp again = fresh[0];  // all of their weights through one buffer
+  again.a.scales->strides = MakeDims({1, kM});
+  again.b.values = scene.Poisoned(DType::kE4M3, MakeDims({kN, kK}));
+  again.b.scales = scene.Poisoned(DType::kF32, fresh[0].b.scales->shape);
+  std::vector<Op> ops;
+  for (MatmulOp& op : fresh) {
+    op.a = again.a;
+    op.alpha = again.alpha;
+    again.d = scene.Poisoned(DType::kBF16, op.d.shape);
+    const CopyOp values{op.b.values, again.b.values}, scales{*op.b.scales, *again.b.scales};
+    ops.insert(ops.end(), {Op(op), Op(scales), Op(values), Op(again)});
+    again.d = scene.Poisoned(DType::kBF16, op.d.shape);
+    ops.insert(ops.end(), {Op(values), Op(scales), Op(again)});
+  }
+  const contract::Outcome outcome = scene.Run(*executor_, ops);
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    const auto& own = std::get<MatmulOp>(ops[7 * i]);
+    for (size_t later : {7 * i + 3, 7 * i + 6}) {
+      const auto& through = std::get<MatmulOp>(ops[later]);
+      EXPECT_TRUE(outcome.slots[own.d.slot] == outcome.slots[through.d.slot]) << "op " << later;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gemmd::kernels::cuda

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,15 +60,20 @@ class FakeProgram final : public kernels::Program {
 // What the stream was given and has not been told to complete. Outlives its backend.
 class FakeDevice {
  public:
+  explicit FakeDevice(bool one_launcher = false) : one_launcher(one_launcher) {}
+  const bool one_launcher;  // Stream::prefers_one_launcher
+
   struct Launched {
     std::shared_ptr<const kernels::Program> program;
     kernels::Bindings bindings;
     kernels::Stream::Done done;
     bool waited_for = false;  // by LaunchAndWait
+    std::thread::id launcher = {};
   };
 
   void Add(Launched launched) {
     absl::MutexLock lock(&mutex_);
+    launched.launcher = std::this_thread::get_id();
     launched_.push_back(std::move(launched));
     ++total_;
   }
@@ -190,6 +196,7 @@ class FakeBackend final : public kernels::Backend {
                        Done done) override {
       device_.Add({std::move(program), std::move(bindings), std::move(done), /*waited_for=*/true});
     }
+    bool prefers_one_launcher() const override { return device_.one_launcher; }
 
    private:
     FakeDevice& device_;

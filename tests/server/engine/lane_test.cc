@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/engine/reason.h"
@@ -20,6 +21,8 @@ using ::testing::IsEmpty;
 
 class LaneTest : public ::testing::Test {
  protected:
+  explicit LaneTest(bool one_launcher = false) : device_(one_launcher) {}
+
   std::shared_ptr<Job> Make(double seconds, const std::string& name) {
     auto job = std::make_shared<Job>();
     job->program = std::make_shared<FakeProgram>(seconds);
@@ -36,6 +39,12 @@ class LaneTest : public ::testing::Test {
     auto job = Make(seconds, name);
     EXPECT_TRUE(lane_.Submit(job).ok());
     return job;
+  }
+  // What the lane's thread does comes in its own time.
+  bool ComesToLaunch(int programs) {
+    const absl::Time end = absl::Now() + absl::Seconds(30);
+    while (device_.pending() < programs && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    return device_.pending() == programs;
   }
   std::vector<std::string> answered() {
     absl::MutexLock lock(&mutex_);
@@ -102,6 +111,23 @@ TEST_F(LaneTest, LetsOneProgramThroughHoweverLong) {
   EXPECT_EQ(device_.pending(), 1);
   device_.CompleteOne();
   EXPECT_THAT(answered(), ElementsAre("long:OK", "short:OK"));
+}
+
+TEST_F(LaneTest, LaunchesTheNextWhenTheRunningOneLeavesRoom) {
+  Submit(0.005, "a");
+  Submit(0.005, "b");
+  EXPECT_EQ(device_.pending(), 1);
+  clock_.Advance(absl::Milliseconds(4));  // 1 ms is left, 2 ms may be
+  EXPECT_TRUE(ComesToLaunch(2));
+  Submit(0.001, "c");                      // 6 ms are left
+  clock_.Advance(absl::Milliseconds(90));  // "a" is late; "b" has not begun
+  EXPECT_EQ(lane_.stats().queued, 1);
+  device_.CompleteOne();
+  EXPECT_EQ(device_.pending(), 1);
+  clock_.Advance(absl::Milliseconds(4));
+  EXPECT_TRUE(ComesToLaunch(2));
+  device_.CompleteAll();
+  EXPECT_THAT(answered(), ElementsAre("a:OK", "b:OK", "c:OK"));
 }
 
 TEST_F(LaneTest, EstimatesFollowWhatProgramsReallyTook) {
@@ -204,6 +230,59 @@ TEST_F(LaneTest, ManyThreadsSubmittingAndOneCompletingLoseNothing) {
   EXPECT_EQ(lane_.stats().queued, 0);
   EXPECT_EQ(lane_.stats().launched, 0);
   EXPECT_EQ(lane_.stats().queued_seconds, 0.0);
+}
+
+// Where launches are dear.
+class OneLauncherTest : public LaneTest {
+ protected:
+  OneLauncherTest() : LaneTest(/*one_launcher=*/true) {}
+};
+
+TEST_F(OneLauncherTest, SubmittersLaunchUntilThereIsABacklog) {
+  for (int i = 0; i < 10; ++i) Submit(0.0001, std::to_string(i));
+  ASSERT_TRUE(ComesToLaunch(10));
+  int here = 0;
+  for (int i = 0; i < 10; ++i) {
+    FakeDevice::Launched next = device_.TakeOne();
+    const bool launched_here = next.launcher == std::this_thread::get_id();
+    EXPECT_TRUE(launched_here || i >= 4);
+    here += launched_here ? 1 : 0;
+    std::move(next.done)({});
+    EXPECT_EQ(answered().back(), std::to_string(i) + ":OK");
+  }
+  EXPECT_EQ(here, 4);
+}
+
+TEST_F(OneLauncherTest, AnIdleDeviceIsLaunchedOnAndWaitedForByTheCaller) {
+  auto job = Make(0.0001, "x");
+  job->caller_waits = true;
+  ASSERT_TRUE(lane_.Submit(std::move(job)).ok());
+  FakeDevice::Launched next = device_.TakeOne();
+  EXPECT_TRUE(next.waited_for);
+  EXPECT_EQ(next.launcher, std::this_thread::get_id());
+  std::move(next.done)({});
+}
+
+TEST_F(OneLauncherTest, ManyThreadsLoseNothingAndStopAnswersTheRest) {
+  constexpr int kThreads = 4, kEach = 500;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        auto job = Make(0.0001, "x");
+        job->caller_waits = t % 2 == 0;
+        EXPECT_TRUE(lane_.Submit(std::move(job)).ok());
+      }
+    });
+  }
+  while (lane_.stats().completed < kThreads * kEach / 2) {
+    if (!device_.CompleteOne()) std::this_thread::yield();
+  }
+  for (auto& thread : threads) thread.join();
+  lane_.Stop();
+  EXPECT_EQ(answered().size(), kThreads * kEach);
+  EXPECT_EQ(lane_.stats().queued, 0);
+  EXPECT_EQ(lane_.stats().launched, 0);
 }
 
 }  // namespace
