@@ -61,8 +61,8 @@ class MatmulJob {
   // An operand on the server, before and after quantisation.
   struct ServerOperand {
     client::Buffer source;
-    client::Buffer values;  // empty unless quantised
-    client::Buffer scales;  // of client::ScalesRoom
+    client::Buffer values;    // empty unless quantised
+    client::Buffer scales;    // of client::ScalesRoom
     client::Operand operand;  // what the matmul takes
   };
   absl::StatusOr<client::Buffer> UploadMatrix(const files::Matrix& matrix, const std::string& name);
