@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/progress.h"
 #include "client/cli/transfers.h"
+#include "client/cpp/scales.h"
 
 namespace gemmd::cli {
 namespace {
@@ -11,31 +12,6 @@ using client::Buffer;
 using client::DType;
 using client::ScaleGranularity;
 using client::Tensor;
-
-// Scales of [rows, k] or [batch, rows, k] values, with the same leading batch.
-std::vector<int64_t> ScaleShape(const Tensor& values, ScaleGranularity granularity) {
-  const absl::Span<const int64_t> shape = values.shape();
-  const int64_t rows = shape[shape.size() - 2];
-  const int64_t blocks = (shape.back() + 127) / 128;
-  std::vector<int64_t> scales(shape.begin(), shape.end() - 2);
-  switch (granularity) {
-    case ScaleGranularity::kNone:
-      break;
-    case ScaleGranularity::kPerTensor:
-      scales.push_back(1);
-      break;
-    case ScaleGranularity::kPerRow:
-      scales.push_back(rows);
-      break;
-    case ScaleGranularity::kBlock1x128:
-      scales.insert(scales.end(), {rows, blocks});
-      break;
-    case ScaleGranularity::kBlock128x128:
-      scales.insert(scales.end(), {(rows + 127) / 128, blocks});
-      break;
-  }
-  return scales;
-}
 
 const std::byte* Bytes(const std::vector<char>& data) {
   return reinterpret_cast<const std::byte*>(data.data());
@@ -88,15 +64,16 @@ absl::Status MatmulJob::Quantize(ServerOperand& operand, const Tensor& view,
   absl::StatusOr<Buffer> values =
       session_.CreateBuffer({.dtype = settings_.quantize.dtype, .shape = shape});
   if (!values.ok()) return values.status();
-  absl::StatusOr<Buffer> scales =
-      session_.CreateBuffer({.dtype = DType::kF32, .shape = ScaleShape(view, granularity)});
+  absl::StatusOr<Buffer> scales = session_.CreateBuffer(
+      {.dtype = DType::kF32, .shape = client::ScalesRoom(shape, granularity)});
   if (!scales.ok()) return scales.status();
   operand.values = *std::move(values);
   operand.scales = *std::move(scales);
-  operand.operand = client::Operand(operand.values.tensor(), granularity, operand.scales.tensor());
+  operand.operand = client::Operand(operand.values.tensor(), granularity,
+                                    client::ScalesIn(operand.scales.tensor(), shape, granularity));
   ops.Add(client::Quantize{.src = view,
-                           .dst = operand.values.tensor(),
-                           .scales = operand.scales.tensor(),
+                           .dst = operand.operand.values,
+                           .scales = operand.operand.scales,
                            .granularity = granularity});
   return absl::OkStatus();
 }
@@ -167,6 +144,16 @@ absl::StatusOr<std::vector<char>> MatmulJob::Fetch(const Buffer& buffer, const s
   return data;
 }
 
+absl::StatusOr<Buffer> MatmulJob::Dense(const Tensor& tensor) {
+  absl::StatusOr<Buffer> dense = session_.CreateBuffer(
+      {.dtype = tensor.dtype(), .shape = {tensor.shape().begin(), tensor.shape().end()}});
+  if (!dense.ok()) return dense;
+  client::OpList ops;
+  ops.Add(client::Copy{.src = tensor, .dst = dense->tensor()});
+  if (absl::Status status = session_.Execute(ops).status(); !status.ok()) return status;
+  return dense;
+}
+
 absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
   VerifyProblem problem = {.batch = shape_.batch,
                            .m = shape_.m,
@@ -212,8 +199,9 @@ absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
     if (side.granularity == ScaleGranularity::kNone) continue;
     absl::StatusOr<const std::byte*> values = fetch(side.server->values, side.name);
     if (!values.ok()) return values.status();
-    absl::StatusOr<const std::byte*> scales =
-        fetch(side.server->scales, absl::StrCat(side.name, "'s scales"));
+    absl::StatusOr<Buffer> dense = Dense(side.server->operand.scales);
+    if (!dense.ok()) return dense.status();
+    absl::StatusOr<const std::byte*> scales = fetch(*dense, absl::StrCat(side.name, "'s scales"));
     if (!scales.ok()) return scales.status();
     side.host->dtype = ToFile(settings_.quantize.dtype);
     side.host->values = *values;

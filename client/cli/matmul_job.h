@@ -61,8 +61,8 @@ class MatmulJob {
   // An operand on the server, before and after quantisation.
   struct ServerOperand {
     client::Buffer source;
-    client::Buffer values;  // empty unless quantised
-    client::Buffer scales;
+    client::Buffer values;    // empty unless quantised
+    client::Buffer scales;    // of client::ScalesRoom
     client::Operand operand;  // what the matmul takes
   };
   absl::StatusOr<client::Buffer> UploadMatrix(const files::Matrix& matrix, const std::string& name);
@@ -74,6 +74,8 @@ class MatmulJob {
   absl::StatusOr<client::Tensor> Converted(const client::Buffer& buffer, client::DType dtype,
                                            std::optional<client::Buffer>& converted,
                                            client::OpList& ops);
+  // A copy on the server, row-major without gaps.
+  absl::StatusOr<client::Buffer> Dense(const client::Tensor& tensor);
   absl::StatusOr<std::vector<char>> Fetch(const client::Buffer& buffer, const std::string& name);
 
   client::Session& session_;

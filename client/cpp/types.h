@@ -35,7 +35,7 @@ enum class ScaleGranularity : int {
   kNone = 0,
   kPerTensor = 1,     // scales [1]
   kPerRow = 2,        // scales [rows]
-  kBlock1x128 = 3,    // scales [rows, ceil(k/128)]
+  kBlock1x128 = 3,    // scales [rows, ceil(k/128)]; see scales.h for the layout that is fastest
   kBlock128x128 = 4,  // scales [ceil(rows/128), ceil(k/128)]
 };
 

@@ -3,6 +3,8 @@
 #include <random>
 #include <vector>
 
+#include "client/cpp/scales.h"
+
 namespace gemmd::cli {
 
 using client::Buffer;
@@ -34,21 +36,17 @@ absl::StatusOr<Buffer> RandomMatrix(client::Session& session, DType dtype, int64
 
 absl::StatusOr<Buffer> QuantizeInPlace(client::Session& session, DType dtype,
                                        ScaleGranularity granularity, Buffer& matrix) {
-  const int64_t rows = matrix.shape()[0], k = matrix.shape()[1];
-  const int64_t blocks = (k + 127) / 128;
-  std::vector<int64_t> scale_shape = {1};
-  if (granularity == ScaleGranularity::kPerRow) scale_shape = {rows};
-  if (granularity == ScaleGranularity::kBlock1x128) scale_shape = {rows, blocks};
-  if (granularity == ScaleGranularity::kBlock128x128) scale_shape = {(rows + 127) / 128, blocks};
-  absl::StatusOr<Buffer> values = session.CreateBuffer({.dtype = dtype, .shape = {rows, k}});
+  const std::vector<int64_t> shape(matrix.shape().begin(), matrix.shape().end());
+  absl::StatusOr<Buffer> values = session.CreateBuffer({.dtype = dtype, .shape = shape});
   if (!values.ok()) return values;
   absl::StatusOr<Buffer> scales =
-      session.CreateBuffer({.dtype = DType::kF32, .shape = scale_shape});
+      session.CreateBuffer({.dtype = DType::kF32, .shape = client::ScalesRoom(shape, granularity)});
   if (!scales.ok()) return scales;
+  const client::Operand quantized = OperandOf(*values, granularity, *scales);
   client::OpList ops;
   ops.Add(client::Quantize{.src = matrix.tensor(),
-                           .dst = values->tensor(),
-                           .scales = scales->tensor(),
+                           .dst = quantized.values,
+                           .scales = quantized.scales,
                            .granularity = granularity});
   absl::StatusOr<client::Result> done = session.Execute(ops);
   if (!done.ok()) return done.status();
@@ -56,15 +54,12 @@ absl::StatusOr<Buffer> QuantizeInPlace(client::Session& session, DType dtype,
   return scales;
 }
 
-namespace {
-
 client::Operand OperandOf(const Buffer& values, ScaleGranularity granularity,
                           const Buffer& scales) {
   if (granularity == ScaleGranularity::kNone) return client::Operand(values.tensor());
-  return client::Operand(values.tensor(), granularity, scales.tensor());
+  return client::Operand(values.tensor(), granularity,
+                         client::ScalesIn(scales.tensor(), values.shape(), granularity));
 }
-
-}  // namespace
 
 client::OpList ResidentMatmul::Repeated(int64_t count) const {
   client::OpList list;

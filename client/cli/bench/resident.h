@@ -25,14 +25,20 @@ struct ResidentSpec {
 absl::StatusOr<client::Buffer> RandomMatrix(client::Session& session, client::DType dtype,
                                             int64_t rows, int64_t k, int seed);
 
-// Puts `matrix` quantised in its own place and returns the scales.
+// Puts `matrix` quantised in its own place and returns the scales' buffer, of ScalesRoom.
 absl::StatusOr<client::Buffer> QuantizeInPlace(client::Session& session, client::DType dtype,
                                                client::ScaleGranularity granularity,
                                                client::Buffer& matrix);
 
+// What QuantizeInPlace made, as a matmul takes it. With kNone `scales` is not looked at.
+client::Operand OperandOf(const client::Buffer& values, client::ScaleGranularity granularity,
+                          const client::Buffer& scales);
+
 // Move-only. Must go before its session.
 struct ResidentMatmul {
-  client::Buffer a, b, a_scales, b_scales, d;
+  client::Buffer a, b;
+  client::Buffer a_scales, b_scales;  // the scales as they lie, of ScalesRoom; op has the tensors
+  client::Buffer d;
   client::Matmul op;
   client::OpList ops;  // op alone
   double flops = 0;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/bench/resident.h"
+#include "client/cpp/scales.h"
 
 namespace gemmd::cli {
 namespace {
@@ -70,14 +71,16 @@ class Builder {
 
   absl::Status AddProjection(int index) {
     const MatmulSize size = sizes_.projections[index];
-    const int64_t blocks = (size.k + 127) / 128;
+    const std::vector<int64_t> shape = {sizes_.plan_rows, size.k};
     Projection projection = {.size = size};
     absl::StatusOr<Tensor> input = InputOf(index);
     if (!input.ok()) return input.status();
-    absl::StatusOr<Tensor> values = NewTensor(DType::kE4M3, {sizes_.plan_rows, size.k});
+    absl::StatusOr<Tensor> values = NewTensor(DType::kE4M3, shape);
     if (!values.ok()) return values.status();
-    absl::StatusOr<Tensor> scales = NewTensor(DType::kF32, {sizes_.plan_rows, blocks});
+    absl::StatusOr<Tensor> scales =
+        NewTensor(DType::kF32, client::ScalesRoom(shape, ScaleGranularity::kBlock1x128));
     if (!scales.ok()) return scales.status();
+    *scales = client::ScalesIn(*scales, shape, ScaleGranularity::kBlock1x128);
     absl::StatusOr<Tensor> output = NewTensor(DType::kBF16, {sizes_.plan_rows, size.n});
     if (!output.ok()) return output.status();
     projection.quantize = {*input, *values, *scales, ScaleGranularity::kBlock1x128};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/scales.h"
 
 namespace gemmd::cli {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using client::Buffer;
 using client::DType;
 using client::ScaleGranularity;
+using client::Tensor;
 
 absl::Status Differs(absl::string_view what, size_t bytes) {
   return absl::DataLossError(absl::StrCat(what, " of ", bytes, " bytes gave back others"));
@@ -96,22 +98,26 @@ absl::StatusOr<int64_t> SoakWorker::Quantized() {
   const int64_t m = Pick(1, 130), n = Pick(1, 4) * 64, k = Pick(1, 4) * 128;
   absl::StatusOr<Buffer> a = New(DType::kBF16, {m, k}), b = New(DType::kBF16, {n, k});
   absl::StatusOr<Buffer> qa = New(DType::kE4M3, {m, k}), qb = New(DType::kE4M3, {n, k});
-  absl::StatusOr<Buffer> sa = New(DType::kF32, {m, k / 128});
-  absl::StatusOr<Buffer> sb = New(DType::kF32, {(n + 127) / 128, k / 128});
+  constexpr ScaleGranularity kRows = ScaleGranularity::kBlock1x128;
+  constexpr ScaleGranularity kTiles = ScaleGranularity::kBlock128x128;
+  // A's scales lie as the client library lays them out, or row-major, as other callers may.
+  const bool padded = Pick(0, 1) == 0;
+  absl::StatusOr<Buffer> sa = New(
+      DType::kF32, padded ? client::ScalesRoom({m, k}, kRows) : client::ScalesShape({m, k}, kRows));
+  absl::StatusOr<Buffer> sb = New(DType::kF32, client::ScalesRoom({n, k}, kTiles));
   absl::StatusOr<Buffer> d = New(DType::kBF16, {m, n});
   for (const auto* buffer : {&a, &b, &qa, &qb, &sa, &sb, &d}) {
     if (!buffer->ok()) return buffer->status();
   }
+  const Tensor a_scales = padded ? client::ScalesIn(sa->tensor(), {m, k}, kRows) : sa->tensor();
   client::OpList ops;
   ops.Add(client::Fill{a->tensor(), 0.5})
       .Add(client::Fill{b->tensor(), 0.25})
-      .Add(client::Quantize{a->tensor(), qa->tensor(), sa->tensor(), ScaleGranularity::kBlock1x128})
-      .Add(client::Quantize{b->tensor(), qb->tensor(), sb->tensor(),
-                            ScaleGranularity::kBlock128x128})
-      .Add(client::Matmul{
-          .a = client::Operand(qa->tensor(), ScaleGranularity::kBlock1x128, sa->tensor()),
-          .b = client::Operand(qb->tensor(), ScaleGranularity::kBlock128x128, sb->tensor()),
-          .d = d->tensor()});
+      .Add(client::Quantize{a->tensor(), qa->tensor(), a_scales, kRows})
+      .Add(client::Quantize{b->tensor(), qb->tensor(), sb->tensor(), kTiles})
+      .Add(client::Matmul{.a = client::Operand(qa->tensor(), kRows, a_scales),
+                          .b = client::Operand(qb->tensor(), kTiles, sb->tensor()),
+                          .d = d->tensor()});
   absl::Status status = session_->Execute(ops).status();
   if (!status.ok()) return status;
   return ops.size();

@@ -63,6 +63,7 @@ absl::StatusOr<InlineMatmul> MakeInline(const ResidentMatmul& resident) {
         buffer->Download(absl::MakeSpan(bytes->data(), bytes->size()));
     if (!moved.ok()) return moved.status();
   }
+  // The scales go as the bytes of their buffer, whose layout op.a.scales is a view of.
   made.ops.Add(client::Write{resident.a.tensor(), made.values})
       .Add(client::Write{resident.a_scales.tensor(), made.scales})
       .Add(resident.op)

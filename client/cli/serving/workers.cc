@@ -88,10 +88,9 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Serving& serving,
       worker->session.CreateBuffer({.dtype = client::DType::kBF16, .shape = {size.m, size.n}});
   if (!result.ok()) return result.status();
   worker->session.FlushDeletions();  // of what the activations were quantised from
-  worker->ops.Add(client::Matmul{
-      .a = client::Operand(activations->tensor(), mode.a, activation_scales->tensor()),
-      .b = client::Operand(weight->tensor(), mode.b, scales->tensor()),
-      .d = result->tensor()});
+  worker->ops.Add(client::Matmul{.a = OperandOf(*activations, mode.a, *activation_scales),
+                                 .b = OperandOf(*weight, mode.b, *scales),
+                                 .d = result->tensor()});
   worker->weight = *std::move(weight);
   worker->weight_scales = *std::move(scales);
   worker->activations = *std::move(activations);

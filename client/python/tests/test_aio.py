@@ -179,7 +179,9 @@ async def test_plans_publishing_and_listing_have_the_same_nouns(fake):
             assert len(await session.buffers()) == 2
         await session.keep_alive()
         operand = await session.operand((130, 130), gemmd.Granularity.BLOCK_128X128)
-        assert operand.scales.shape == (2, 2)
+        assert (operand.scales.shape, operand.scales.is_dense) == ((2, 2), True)
+        operand = await session.operand((130, 300), gemmd.Granularity.BLOCK_1X128)
+        assert (operand.scales.shape, operand.scales.strides) == ((130, 3), (1, 132))
         assert [device.name for device in await client.devices()] == ["cpu:0"]
         assert (await client.explain(1, 2, 3)).problem == "1x2x3 dtype 1"
 

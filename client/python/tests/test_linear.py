@@ -177,8 +177,22 @@ def test_pieces_do_not_overlap_and_are_aligned():
     for m in (1, 7, 64, 129):
         one = step(m)
         assert one.d_at >= m * 384 * 2 and one.io_bytes >= one.d_at + m * 256 * 2
-        assert one.scales_at >= m * 384 and one.scratch_bytes >= one.scales_at + m * 3 * 4
+        assert one.scales_at >= m * 384
+        assert one.scratch_bytes >= one.scales_at + (m + 3) // 4 * 4 * 3 * 4  # padded columns
         assert {one.d_at % 256, one.scales_at % 256, weights.scales_at % 256} == {0}
+
+
+@pytest.mark.parametrize("m", [1, 6, 64])
+def test_scales_of_activations_lie_along_the_rows_where_gpus_read_them(server, session, random, m):
+    w, x = random.standard_normal((40, 300), "f4"), random.standard_normal((m, 300), "f4")
+    with gemmd.Linear(session, w) as layer:
+        assert 0.005 < relative_error(layer(x), x @ w.T.astype(np.float64)) < 0.06
+    plan = next(request for name, request in server.calls if name == methods.CREATE_PLAN)
+    written = next(op.quantize for op in plan.ops if op.HasField("quantize")).scales
+    read = next(op.matmul for op in plan.ops if op.HasField("matmul")).a.scales
+    assert written == read
+    assert (list(read.shape), list(read.strides)) == ([m, 3], [1, (m + 3) // 4 * 4])
+    assert read.offset_bytes % 16 == 0
 
 
 def test_plans_long_unused_are_given_up_but_none_in_use():

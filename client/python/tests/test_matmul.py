@@ -36,6 +36,20 @@ def test_quantised_products_are_near(session, random, quantize):
     assert 1e-3 < error < 0.06
 
 
+@pytest.mark.parametrize("shape", [(6, 300), (3, 6, 300)], ids=str)
+def test_scales_of_a_lie_along_the_rows_where_gpus_read_them(fake, session, random, shape):
+    a, b = random.standard_normal(shape, "f4"), random.standard_normal((300, 40), "f4")
+    got = session.matmul(a, b, quantize="fp8-block")
+    assert 1e-3 < relative_error(got, a.astype(np.float64) @ b) < 0.06
+    program = next(request.ops for name, request in fake.calls if name == methods.EXECUTE)
+    scales = next(op.matmul for op in program if op.HasField("matmul")).a.scales
+    assert list(scales.strides) == [24, 1, 8][3 - len(shape) :]
+    assert scales.offset_bytes % 16 == 0
+    assert scales.buffer_id and scales in [
+        op.quantize.scales for op in program if op.HasField("quantize")
+    ]
+
+
 def test_resident_weights_and_quantised_operands_are_used_where_they_lie(session, random):
     a, w = random.standard_normal((9, 130), "f4"), random.standard_normal((140, 130), "f4")
     weights = session.upload(w)

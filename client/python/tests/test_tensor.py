@@ -102,3 +102,35 @@ def test_scales_cover_partial_blocks(granularity, expected):
 
 def test_strides_of_a_row_major_array_count_elements():
     assert row_major((2, 3, 4)) == (12, 4, 1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 62, 130])
+@pytest.mark.parametrize("batch", [(), (1,), (5,)], ids=str)
+def test_scales_of_1x128_lie_along_the_rows_in_padded_columns(rows, batch):
+    blocks, shape = Granularity.BLOCK_1X128, (*batch, rows, 300)
+    room = Tensor(ID, "f32", blocks.scales_room(shape), offset_bytes=256)
+    scales = blocks.scales_in(room, shape)
+    assert scales.shape == blocks.scales_shape(shape)
+    assert scales.offset_bytes == 256
+    assert scales.strides[-2] == 1
+    assert scales.strides[-1] == -(-rows // 4) * 4
+    assert all(stride % 4 == 0 for stride in scales.strides[:-2])
+    memory = np.zeros(64 + room.size, "f4")  # no place serves two scales
+    numpy_twin(scales, memory)[...] = np.arange(1, scales.size + 1).reshape(scales.shape)
+    assert np.count_nonzero(memory) == scales.size
+
+
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_ROW", "BLOCK_128X128"])
+def test_other_scales_lie_row_major(kind):
+    granularity = Granularity[kind]
+    assert granularity.scales_room((129, 257)) == granularity.scales_shape((129, 257))
+    room = Tensor(ID, "f32", granularity.scales_room((129, 257)))
+    scales = granularity.scales_in(room, (129, 257))
+    assert scales.is_dense and scales.shape == granularity.scales_shape((129, 257))
+
+
+def test_a_room_that_does_not_fit_the_scales_is_refused():
+    with pytest.raises(ValueError, match="do not make shape"):
+        Granularity.BLOCK_1X128.scales_in(Tensor(ID, "f32", (130, 3)), (130, 300))
+    with pytest.raises(ValueError, match="leave gaps"):
+        Granularity.BLOCK_1X128.scales_in(Tensor(ID, "f32", (132, 3)).T, (130, 300))

@@ -53,6 +53,29 @@ TEST(GemmOpTest, TakesMMajorScalesOfAAsTheyAre) {
   EXPECT_TRUE(CopiesOf(op).a);
 }
 
+// [k blocks, m rounded up to 4], seen as [m, k blocks]: what our clients make, for any m.
+TEST(GemmOpTest, TakesScalesOfAInPaddedColumnsForAnyM) {
+  for (const int64_t m : {1, 2, 3, 4, 62, 130}) {
+    for (const int64_t batch : {1, 5}) {
+      const int64_t ld = (m + 3) / 4 * 4;
+      MatmulOp op = Op();
+      op.a.values = Dense(0, DType::kE4M3, MakeDims({batch, m, 512}));
+      op.a.scales =
+          TensorRef{1, 256, DType::kF32, MakeDims({batch, m, 4}), MakeDims({4 * ld, 1, ld})};
+      op.d = Dense(4, DType::kBF16, MakeDims({batch, m, 300}));
+      const ScaleCopies copies = CopiesOf(op);
+      EXPECT_FALSE(copies.a) << m;
+      EXPECT_EQ(copies.scratch_bytes, 0) << m;
+      const AnyGemmArgs any = ArgsOf(op, Slots());
+      EXPECT_FALSE(CopyOfA(any, copies, nullptr).has_value()) << m;
+      const Fp8GemmArgs args = Fp8ArgsOf(any, copies, nullptr);
+      EXPECT_EQ(args.a_scales, any.a.scales.data) << m;
+      EXPECT_EQ(args.a_scales_ld, ld) << m;
+      EXPECT_EQ(WhyNot(AllVariants()[0], args), "") << m;
+    }
+  }
+}
+
 TEST(GemmOpTest, CopiesScalesOfBThatAreNotDenseAlongK) {
   MatmulOp op = Op();
   op.b.scales->strides = MakeDims({1, 3});

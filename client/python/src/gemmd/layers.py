@@ -147,7 +147,14 @@ class Step:
     def scratch_bytes(self) -> int:
         if not self.weights.quantized:
             return _padded(self.x_bytes)
-        return self.scales_at + _padded(4 * self.m * -(-self.weights.k // 128))
+        room = Granularity.BLOCK_1X128.scales_room((self.m, self.weights.k))
+        return self.scales_at + _padded(4 * math.prod(room))
+
+    def quantized_x(self, scratch: Handle) -> Operand:
+        kind, shape = Granularity.BLOCK_1X128, (self.m, self.weights.k)
+        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=self.scales_at)
+        values = scratch.tensor(shape, dtypes.float8_e4m3fn)
+        return Operand(values, kind.scales_in(room, shape), kind)
 
     def x_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.weights.k), self.in_dtype)
@@ -162,11 +169,7 @@ class Step:
         if self.way == "inline":
             program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
         if self.weights.quantized:
-            a = Operand(
-                scratch.tensor((m, k), dtypes.float8_e4m3fn),
-                scratch.tensor((m, -(-k // 128)), "f32", offset_bytes=self.scales_at),
-                Granularity.BLOCK_1X128,
-            )
+            a = self.quantized_x(scratch)
             program.append(ops.quantize(x, a))
         elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
             a = Operand(scratch.tensor((m, k), self.in_dtype))

@@ -152,7 +152,9 @@ class Job:
         preset = QUANTIZED[self.options.quantize]
         granularity = preset[1] if scales_at == 1 else preset[2]
         values = self._take(shape, preset[0])
-        scales = self._take(granularity.scales_shape(shape), dtypes.float32)
+        room = self._take(granularity.scales_room(shape), dtypes.float32)
+        scales = granularity.scales_in(room, shape)
+        self._pieces.append(scales)
         return Operand(values, scales, granularity)
 
 

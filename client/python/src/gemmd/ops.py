@@ -20,6 +20,8 @@ _OPS_FIELD = (
     2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three
 )
 
+_SCALES_PADDING = 4  # floats: 16 bytes, which device kernels want strides to be multiples of
+
 
 class Granularity(enum.IntEnum):
     """How many elements share one float32 scale; value = stored * scale. Rows are m of A or n of B;
@@ -45,6 +47,41 @@ class Granularity(enum.IntEnum):
             raise ValueError("granularity NONE has no scales")
         return (*batch, *shapes[self])
 
+    def scales_room(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the float32 memory to make for the scales of a matrix [rows, k] or [batch, rows,
+        k] that the server quantises: [ceil(k/128), rows rounded up to 4] for BLOCK_1X128, a batch
+        in front; `scales_shape` for the others.
+        """
+        found = self.scales_shape(shape)
+        if self is not Granularity.BLOCK_1X128:
+            return found
+        *batch, rows, blocks = found
+        return (*batch, blocks, -(-rows // _SCALES_PADDING) * _SCALES_PADDING)
+
+    def scales_in(self, room: Tensor, shape: Sequence[int]) -> Tensor:
+        """The scales in `room`, a dense tensor of as many elements as `scales_room(shape)`.
+
+        Those of BLOCK_1X128 lie column after column, with strides (1, rows rounded up to 4): the
+        FP8 kernels of a GPU read a's scales so, and in any other layout a kernel copies them first,
+        for every matmul. `quantize` writes through any strides, so the better layout costs nothing.
+        To be taken without a copy the room must start at a multiple of 16 bytes, as buffers do.
+
+        Returns
+        -------
+        Tensor
+            Of shape `scales_shape(shape)`.
+
+        Raises
+        ------
+        ValueError
+            The room is not dense or has another size.
+        """
+        scales = room.reshape(*self.scales_room(shape))
+        if self is not Granularity.BLOCK_1X128:
+            return scales
+        batch = [slice(None)] * (scales.ndim - 2)
+        return scales.T[(*batch, slice(shape[-2]))]
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -55,7 +92,8 @@ class Operand:
     values : Tensor
         [rows, k] or [batch, rows, k].
     scales : Tensor or None
-        float32, of shape `granularity.scales_shape(values.shape)`.
+        float32, of shape `granularity.scales_shape(values.shape)`; any strides, see
+        `granularity.scales_in` for the fastest.
     granularity : Granularity
     """
 

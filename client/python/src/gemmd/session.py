@@ -177,13 +177,14 @@ class Session(Work):
         label: str = "",
     ) -> Operand:
         """Room for a quantised matrix [rows, k] (or a batch) and its scales: the destination of
-        `ops.quantize`.
+        `ops.quantize`. Scales of BLOCK_1X128 are a strided view of their buffer, in the layout that
+        `Granularity.scales_in` tells of.
         """
         values = self.create_buffer(shape=shape, dtype=dtype, label=label)
-        scales = self.create_buffer(
-            shape=granularity.scales_shape(shape), dtype=dtypes.float32, label=label
+        room = self.create_buffer(
+            shape=granularity.scales_room(shape), dtype=dtypes.float32, label=label
         )
-        return Operand(values.tensor(), scales.tensor(), granularity)
+        return Operand(values.tensor(), granularity.scales_in(room.tensor(), shape), granularity)
 
     def buffers(self) -> list[Buffer]:
         """The session's buffers, oldest first."""

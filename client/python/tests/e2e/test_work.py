@@ -64,6 +64,36 @@ def test_quantising_on_the_device_gives_the_scales_that_the_contract_says(sessio
     assert (distance <= np.abs(x) / 16 * 1.001 + spread * 2**-10 * 1.001).all()
 
 
+@pytest.mark.parametrize("shape", [(1, 300), (130, 300), (3, 5, 300)], ids=str)
+def test_the_layout_of_scales_changes_no_bit_of_them_nor_of_the_product(session, random, shape):
+    blocks = gemmd.Granularity.BLOCK_1X128
+    x, w = random.standard_normal(shape, "f4"), random.standard_normal((40, 300), "f4")
+    source = session.upload(x)
+    weights = session.operand(w.shape, gemmd.Granularity.BLOCK_128X128)
+    session.execute([gemmd.quantize(session.upload(w), weights)])
+    columns = session.operand(shape, blocks)
+    dense = session.create_buffer(shape=blocks.scales_shape(shape), dtype="f32")
+    rows = gemmd.Operand(columns.values, dense.tensor(), blocks)
+    assert columns.scales.strides[-2:] == (1, -(-shape[-2] // 4) * 4)
+    d = session.create_buffer(shape=(*shape[:-1], 40), dtype="f32")
+    scales, products = [], []
+    for a in (columns, rows):
+        result = session.execute(
+            [
+                gemmd.fill(a.scales, -1),
+                gemmd.quantize(source, a),
+                gemmd.matmul(a, weights, d),
+                gemmd.read(a.scales),
+                gemmd.read(d),
+            ]
+        )
+        scales.append(result.outputs[0])
+        products.append(result.outputs[1])
+    np.testing.assert_array_equal(scales[0], scales[1])
+    np.testing.assert_array_equal(products[0], products[1])
+    assert 1e-3 < relative_error(products[0], x.astype(np.float64) @ w.T) < 0.06
+
+
 def test_views_of_resident_matrices_multiply(session, random):
     x = random.standard_normal((40, 64), "f4")
     resident = session.upload(x)
