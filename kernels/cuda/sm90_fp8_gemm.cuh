@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     }
     if (lane < C.stages) {
       ptx::MbarrierInit(smem.Full(lane), kFullArrivals<C>);
-      ptx::MbarrierInit(smem.Empty(lane), C.math_threads() / 32 * ClusterPlace<C>::kWriters);
+      ptx::MbarrierInit(smem.Empty(lane),
+                        C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
     }
     if (lane == 31) ptx::MbarrierInit(smem.Inbox(), 1);
     ptx::FenceMbarrierInit();

@@ -88,9 +88,13 @@ struct Math {
     __syncwarp();
     const uint32_t empty = smem.Empty(release.stage) + (loaded & zero);
     if constexpr (C.multicast() == 1) {
-      if (lane == 0) ptx::MbarrierArrive(empty);
-    } else if (lane < ClusterPlace<C>::kWriters) {
-      ptx::MbarrierArriveRemote(empty, place.Writer(lane));
+      if (lane < kReleasingLanes) ptx::MbarrierArrive(empty);
+    } else if constexpr (kReleasingLanes == 1) {
+      if (lane < ClusterPlace<C>::kWriters) ptx::MbarrierArriveRemote(empty, place.Writer(lane));
+    } else {
+      for (int i = 0; i < ClusterPlace<C>::kWriters; ++i) {
+        ptx::MbarrierArriveRemote(empty, place.Writer(i));
+      }
     }
     loaded = 0;
     release.Advance();

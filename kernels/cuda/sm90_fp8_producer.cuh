@@ -37,14 +37,13 @@ struct StageFill {
     b_scales = args.b_scales + tile.batch * args.b_scales_batch + row * args.b_scales_ld;
   }
 
-  // B and its scales of the k blocks from `block` on, and what the stage is to be full of. By the
-  // whole warp.
-  __device__ __forceinline__ void Weights(int stage, int block, int lane) const {
-    if (ptx::ElectOne()) {
-      ptx::MbarrierArriveExpectTx(smem.Full(stage),
-                                  C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
-      C.skinny() ? Rows(stage, block) : Cols(stage, block);
-    }
+  // B's values of the k blocks from `block` on, and what the stage is to be full of. By one thread.
+  __device__ __forceinline__ void Weights(int stage, int block) const {
+    ptx::MbarrierArriveExpectTx(smem.Full(stage), C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
+    C.skinny() ? Rows(stage, block) : Cols(stage, block);
+  }
+  // B's scales. By the whole warp.
+  __device__ __forceinline__ void WeightScales(int stage, int block, int lane) const {
     if (lane < kBScales<C>) {
       // Behind the last block values and A's scales are zeros; any of B's scales will do.
       const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
@@ -52,13 +51,11 @@ struct StageFill {
       ptx::CpAsyncMbarrierArrive(smem.Full(stage));
     }
   }
-  // A and its scales. By the whole warp.
+  // A and its scales. By one thread.
   __device__ __forceinline__ void Activations(int stage, int block) const {
-    if (ptx::ElectOne()) {
-      C.skinny() ? Cols(stage, block) : Rows(stage, block);
-      ptx::TensorLoad(&launch.scale_map, smem.Full(stage), smem.AScales(stage),
-                      C.skinny() ? tile.col0 : tile.row0, 0, block, tile.batch, ptx::kEvictLast);
-    }
+    C.skinny() ? Cols(stage, block) : Rows(stage, block);
+    ptx::TensorLoad(&launch.scale_map, smem.Full(stage), smem.AScales(stage),
+                    C.skinny() ? tile.col0 : tile.row0, 0, block, tile.batch, ptx::kEvictLast);
   }
 
  private:
@@ -111,7 +108,9 @@ __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayo
     early = min(C.stages, range.end - range.begin);
 #pragma unroll 1
     for (int i = 0; i < early; ++i) {
-      fill.Weights(i, (range.begin + i) * C.k_blocks, lane);
+      const int block = (range.begin + i) * C.k_blocks;
+      if (ptx::ElectOne()) fill.Weights(i, block);
+      fill.WeightScales(i, block, lane);
       __syncwarp();
     }
   }
@@ -121,11 +120,13 @@ __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayo
 #pragma unroll 1
     for (int step = range.begin; step < range.end; ++step) {
       const int block = step * C.k_blocks;
-      if (--early < 0) {
-        ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-        fill.Weights(at.stage, block, lane);
+      const bool fresh = --early < 0;
+      if (fresh) ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+      if (ptx::ElectOne()) {
+        if (fresh) fill.Weights(at.stage, block);
+        fill.Activations(at.stage, block);
       }
-      fill.Activations(at.stage, block);
+      if (fresh) fill.WeightScales(at.stage, block, lane);
       __syncwarp();
       at.Advance();
     }

@@ -79,6 +79,15 @@ __device__ __forceinline__ Tile TileAt(const TileGrid& grid, int index,
   return tile;
 }
 
+// Whether a warp gives a stage back by one lane, behind a __syncwarp, or by every lane.
+// compute-sanitizer's racecheck does not take the one for the others and reports their reads of B's
+// scales; with GEMMD_RACECHECK it has nothing to report.
+#ifdef GEMMD_RACECHECK
+inline constexpr int kReleasingLanes = 32;
+#else
+inline constexpr int kReleasingLanes = 1;
+#endif
+
 // This CTA's part of the stages that k takes.
 struct KRange {
   int begin;
