@@ -4,6 +4,7 @@
 #
 #   scripts/serving.sh DIST OUT [DEVICE]     DIST: the tree; OUT: a folder for results; DEVICE: cuda:0
 #   scripts/serving.sh DIST OUT cpu:0 quick  the same on any machine, smaller
+#   GEMMD_OTHER_DEVICE=cuda:1 scripts/serving.sh DIST OUT      and what two devices do together
 #
 # Leaves in OUT: serving.json, soak.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
 # fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
@@ -50,7 +51,7 @@ listeners { address: "unix:$dir/large.sock" tenant: "large" }
 tenants { name: "default" }
 tenants { name: "small" }
 tenants { name: "large" }
-devices { name: "$device" $1 }
+$(for name in "$device" ${GEMMD_OTHER_DEVICE:-}; do echo "devices { name: \"$name\" $1 }"; done)
 metrics { address: "127.0.0.1:0" }
 drain { notice_ms: 100 limit_ms: 20000 }
 CONFIG
