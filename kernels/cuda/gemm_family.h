@@ -57,12 +57,14 @@ struct GemmLaunch {
   CUtensorMap store_map;  // D, [batch, 1, m, n], if stores_by_copy
   Fp8GemmArgs args;
   TileGrid tiles;
-  KSplit split;
+  // What the producer wants first lies in as few lines as can be: cold, each takes half a
+  // microsecond.
   int k_blocks = 1;             // of 128
   int clusters = 1;             // clusters in the grid; grid = clusters * multicast * split.parts
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
   bool weights_stand = false;   // and that kernel writes nothing of B nor of its scales
+  KSplit split;
 };
 
 // One .cu: its configs, and the launch of the i-th. Every config's kernel was given its shared

@@ -99,37 +99,32 @@ template <GemmConfig C>
 __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster, int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
+  const int steps = range.end - range.begin;
   RingPosition<C.stages> at;
   // Weights that no kernel before this one writes need not wait for it: the ring is full of them
-  // when the activations are there.
-  int early = 0;
-  if (launch.weights_stand) {
-    const StageFill<C> fill(launch, smem, place, TileAt<C>(launch.tiles, cluster, place), lane);
-    early = min(C.stages, range.end - range.begin);
-#pragma unroll 1
-    for (int i = 0; i < early; ++i) {
-      const int block = (range.begin + i) * C.k_blocks;
-      if (ptx::ElectOne()) fill.Weights(i, block);
-      fill.WeightScales(i, block, lane);
-      __syncwarp();
-    }
-  }
-  ptx::GridDependencyWait();
+  // when the activations are there. Rounds below 0 fetch them, by the code of the others: more of
+  // it would take a kernel that starts cold longer than they spare.
+  int ahead = launch.weights_stand ? min(C.stages, steps) : 0;
   for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
     const StageFill<C> fill(launch, smem, place, TileAt<C>(launch.tiles, index, place), lane);
 #pragma unroll 1
-    for (int step = range.begin; step < range.end; ++step) {
-      const int block = step * C.k_blocks;
-      const bool fresh = --early < 0;
-      if (fresh) ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-      if (ptx::ElectOne()) {
-        if (fresh) fill.Weights(at.stage, block);
-        fill.Activations(at.stage, block);
+    for (int i = -ahead; i < steps; ++i) {
+      if (i == 0 && index == cluster) {
+        ptx::GridDependencyWait();
+        at = {};
       }
-      if (fresh) fill.WeightScales(at.stage, block, lane);
+      const bool weights = i < 0 || i >= ahead;
+      const int block = (range.begin + (i < 0 ? i + ahead : i)) * C.k_blocks;
+      if (weights) ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+      if (ptx::ElectOne()) {
+        if (weights) fill.Weights(at.stage, block);
+        if (i >= 0) fill.Activations(at.stage, block);
+      }
+      if (weights) fill.WeightScales(at.stage, block, lane);
       __syncwarp();
       at.Advance();
     }
+    ahead = 0;
   }
 }
 
