@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
@@ -109,7 +110,6 @@ bool Relay::FinishGrain(int64_t at, int64_t bytes) {
   return true;
 }
 
-// Bytes are copied as I8, the type without an alignment.
 void Relay::Send(int64_t piece) {
   const int64_t at = piece * kWindowBytes;
   if (at >= size_) return;
@@ -119,8 +119,13 @@ void Relay::Send(int64_t piece) {
     ++copies_;
   }
   const int64_t bytes = BytesOf(piece);
-  Tensor from(ends_.staging, DType::kI8, {bytes}, at % kStagingBytes);
-  Tensor to(ends_.buffer.id, DType::kI8, {bytes}, ends_.offset_bytes + at);
+  const int64_t offset = ends_.offset_bytes + at;
+  // A Copy moves bits whatever the type. A wide one has fewer elements; I8 needs no alignment.
+  const bool wide = offset % 4 == 0 && bytes % 4 == 0;
+  const DType dtype = wide ? DType::kF32 : DType::kI8;
+  const std::vector<int64_t> shape = {wide ? bytes / 4 : bytes};
+  Tensor from(ends_.staging, dtype, shape, at % kStagingBytes);
+  Tensor to(ends_.buffer.id, dtype, shape, offset);
   if (source_ == nullptr) std::swap(from, to);
   OpList ops;
   ops.Add(client::Copy{from, to});
