@@ -36,8 +36,8 @@ void StreamCopy(void* target, const void* source, size_t bytes) {
   const auto* from = static_cast<const char*>(source);
 #if defined(__SSE2__)
   constexpr size_t kLine = 64;
-  constexpr size_t kLeast = 4096;
-  constexpr size_t kAhead = 1024;  // the hardware starts anew at each page; this asks across
+  constexpr size_t kLeast = 256 << 10;  // less may still be in cache when it is read
+  constexpr size_t kAhead = 1024;       // the hardware starts anew at each page; this asks across
   if (bytes >= kLeast) {
     const size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
     std::memcpy(to, from, head);

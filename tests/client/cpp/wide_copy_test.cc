@@ -36,10 +36,10 @@ TEST(WideCopyTest, CopiesAllAndNothingElse) {
 }
 
 TEST(WideCopyTest, StreamedBytesArriveWhereverTheyBegin) {
-  std::vector<char> source(3 * 4096);
+  constexpr size_t kLong = 256 << 10;
+  std::vector<char> source(kLong + 4096);
   for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 131 >> 3);
-  for (size_t bytes :
-       {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, size_t{4097}, size_t{8191}}) {
+  for (size_t bytes : {size_t{0}, size_t{1}, kLong - 1, kLong, kLong + 1, kLong + 191}) {
     for (size_t from : {size_t{0}, size_t{1}, size_t{63}}) {
       for (size_t to : {size_t{0}, size_t{1}, size_t{64}}) {
         std::vector<char> target(to + bytes + 1, '?');
