@@ -68,7 +68,12 @@ class Memory {
   virtual std::byte* address() const = 0;
   // Host copies, ordered with nothing: the caller makes sure no program in flight races with them.
   // OUT_OF_RANGE outside the allocation. Thread-safe for disjoint ranges.
-  virtual absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) = 0;
+  // Gather copies its sources one behind the other: many small ones cost a device one transfer.
+  using Sources = absl::Span<const absl::Span<const std::byte>>;
+  virtual absl::Status Gather(int64_t offset_bytes, Sources sources) = 0;
+  absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) {
+    return Gather(offset_bytes, Sources(&source, 1));
+  }
   virtual absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const = 0;
   // The descriptor behind a kHostShared allocation, owned by this object; -1 for the others.
   virtual int shared_fd() const = 0;

@@ -23,6 +23,9 @@ absl::string_view Name(TransferPath path);
 
 struct TransferOptions {
   int64_t chunk_bytes = 1 << 20;  // of one gRPC message; 4 KiB to 3 MiB
+  // Threads that copy to and from shared memory or take checksums, the calling one included; none
+  // outlives the transfer. 0: half of the machine's cores, 8 at most.
+  int copy_threads = 0;
   // Called on the calling thread after each chunk, with the bytes done so far of `total`. After a
   // resume `done` may fall back to what the server has committed.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;

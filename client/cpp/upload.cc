@@ -12,7 +12,7 @@
 #include "client/cpp/backoff.h"
 #include "client/cpp/buffer_state.h"
 #include "client/cpp/call.h"
-#include "client/cpp/crc32c.h"
+#include "client/cpp/checksums.h"
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/grpc_transfer.h"
 #include "client/cpp/raw_call.h"
@@ -160,6 +160,7 @@ class Upload {
   void SendChunks(grpc::ClientWriter<grpc::ByteBuffer>& stream, Loan& loan) {
     int64_t at = done_;
     const auto size = static_cast<int64_t>(data_.size());
+    Checksums checksums(data_.substr(at), options_.chunk_bytes, options_.copy_threads);
     while (at < size) {
       const absl::string_view chunk = data_.substr(at, options_.chunk_bytes);
       std::string head;
@@ -169,7 +170,7 @@ class Upload {
         wire::AppendBytes(head, v1::UploadRequest::kBufferIdFieldNumber, buffer_.id.bytes());
       }
       wire::AppendInt(head, v1::UploadRequest::kOffsetBytesFieldNumber, offset_bytes_ + at);
-      wire::AppendFixed32(head, v1::UploadRequest::kCrc32CFieldNumber, Crc32c(chunk));
+      wire::AppendFixed32(head, v1::UploadRequest::kCrc32CFieldNumber, checksums.Next());
       wire::AppendLength(head, v1::UploadRequest::kDataFieldNumber, chunk.size());
       const grpc::Slice slices[] = {grpc::Slice(head), loan.Lend(chunk)};
       at += static_cast<int64_t>(chunk.size());

@@ -1,19 +1,33 @@
 // Copies between a caller's memory and shared memory, by several threads when they are long: one
-// core moves 6 to 12 GB/s, a fraction of what a server's memory and PCIe do.
+// core moves 5 to 15 GB/s, a fraction of what a server's memory and PCIe do.
 
 #ifndef GEMMD_CLIENT_CPP_WIDE_COPY_H_
 #define GEMMD_CLIENT_CPP_WIDE_COPY_H_
 
 #include <cstddef>
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
 
 namespace gemmd::client {
 
-// Threads that WideCopy takes at most, itself included: half of the machine's cores, no more
-// than 4.
-int WideCopyThreads();
+// What one thread copies at a time.
+inline constexpr int64_t kCopyGrainBytes = 512 << 10;
 
-// As memcpy. Each thread gets a megabyte at least, so short copies stay on the caller's.
-void WideCopy(void* target, const void* source, size_t bytes, int threads = WideCopyThreads());
+// Threads that copy `bytes` together, the caller's included: as many of `most` as get two grains
+// each, and one at least. 0 for `most` stands for half of the machine's cores, no more than 8.
+int CopyThreads(int64_t bytes, int most = 0);
+
+// Runs `helper` on threads - 1 new threads, or as many as are to be had, and `caller` on this one;
+// back when all are. None outlives the call, so a process may fork between two.
+void RunWide(int threads, absl::FunctionRef<void()> helper, absl::FunctionRef<void()> caller);
+
+// As memcpy, but a long target is written past the cache, where the CPU can: a plain copy reads
+// each line of it first. Others may be told of the bytes as soon as it is back.
+void StreamCopy(void* target, const void* source, size_t bytes);
+
+// The same by CopyThreads(bytes, threads).
+void WideCopy(void* target, const void* source, size_t bytes, int threads = 0);
 
 }  // namespace gemmd::client
 

@@ -57,13 +57,19 @@ class CpuMemory final : public Memory {
         "host memory has no CUDA IPC handle; share it by its memfd, as host shared memory");
   }
 
-  absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) override {
-    if (absl::Status status = CheckRange(offset_bytes, source.size()); !status.ok()) return status;
-    if (source.empty()) return absl::OkStatus();
-    if (size_bytes_ >= kStreamedBytes) {
-      StreamCopy(address_ + offset_bytes, source.data(), source.size());
-    } else {
-      std::memcpy(address_ + offset_bytes, source.data(), source.size());
+  absl::Status Gather(int64_t offset_bytes, Sources sources) override {
+    size_t bytes = 0;
+    for (const auto& source : sources) bytes += source.size();
+    if (absl::Status status = CheckRange(offset_bytes, bytes); !status.ok()) return status;
+    std::byte* to = address_ + offset_bytes;
+    for (const auto& source : sources) {
+      if (source.empty()) continue;
+      if (size_bytes_ >= kStreamedBytes) {
+        StreamCopy(to, source.data(), source.size());
+      } else {
+        std::memcpy(to, source.data(), source.size());
+      }
+      to += source.size();
     }
     return absl::OkStatus();
   }

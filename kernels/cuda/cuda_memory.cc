@@ -24,9 +24,11 @@ class MemorySpace::Device : public Memory {
   std::byte* address() const override { return address_; }
   int shared_fd() const override { return -1; }
 
-  absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) override {
-    if (absl::Status status = CheckRange(offset_bytes, source.size()); !status.ok()) return status;
-    return space_.staging_.CopyIn(address_ + offset_bytes, source);
+  absl::Status Gather(int64_t offset_bytes, Sources sources) override {
+    size_t bytes = 0;
+    for (const auto& source : sources) bytes += source.size();
+    if (absl::Status status = CheckRange(offset_bytes, bytes); !status.ok()) return status;
+    return space_.staging_.CopyIn(address_ + offset_bytes, sources);
   }
   absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const override {
     if (absl::Status status = CheckRange(offset_bytes, target.size()); !status.ok()) return status;
@@ -112,8 +114,8 @@ class MemorySpace::Shared final : public Memory {
   MemoryKind kind() const override { return MemoryKind::kHostShared; }
   std::byte* address() const override { return address_; }
   int shared_fd() const override { return host_->shared_fd(); }
-  absl::Status CopyIn(int64_t offset_bytes, absl::Span<const std::byte> source) override {
-    return host_->CopyIn(offset_bytes, source);
+  absl::Status Gather(int64_t offset_bytes, Sources sources) override {
+    return host_->Gather(offset_bytes, sources);
   }
   absl::Status CopyOut(int64_t offset_bytes, absl::Span<std::byte> target) const override {
     return host_->CopyOut(offset_bytes, target);

@@ -91,11 +91,24 @@ absl::Status Staging::Run(int64_t size_bytes, cudaStream_t stream, Start start, 
   return status;
 }
 
-absl::Status Staging::CopyIn(std::byte* device, absl::Span<const std::byte> source) {
+absl::Status Staging::CopyIn(std::byte* device, Memory::Sources sources) {
+  int64_t size_bytes = 0;
+  for (const auto& source : sources) size_bytes += static_cast<int64_t>(source.size());
+  size_t source = 0;  // pieces come in order: what of the sources is not in a slot yet
+  size_t at = 0;
   return Run(
-      static_cast<int64_t>(source.size()), in_,
+      size_bytes, in_,
       [&](const Piece& piece) {
-        cpu::StreamCopy(piece.slot->block.data(), source.data() + piece.offset, piece.bytes);
+        const auto bytes = static_cast<size_t>(piece.bytes);
+        for (size_t filled = 0; filled < bytes;) {
+          const size_t part = std::min(bytes - filled, sources[source].size() - at);
+          cpu::StreamCopy(piece.slot->block.data() + filled, sources[source].data() + at, part);
+          filled += part;
+          at += part;
+          if (at < sources[source].size()) continue;
+          ++source;
+          at = 0;
+        }
         return cudaMemcpyAsync(device + piece.offset, piece.slot->block.data(), piece.bytes,
                                cudaMemcpyHostToDevice, in_);
       },

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/fence.h"
 #include "kernels/cuda/pinned.h"
 
@@ -35,8 +36,10 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Both return when the bytes have arrived. Ordered with nothing else on the device.
-  absl::Status CopyIn(std::byte* device, absl::Span<const std::byte> source);
+  // Both return when the bytes have arrived. Ordered with nothing else on the device. Sources lie
+  // one behind the other in a slot and travel at once: each wait for the device costs 10 to 20 us,
+  // as much as copying a megabyte to it does.
+  absl::Status CopyIn(std::byte* device, Memory::Sources sources);
   absl::Status CopyOut(const std::byte* device, absl::Span<std::byte> target);
 
  private:

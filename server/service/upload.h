@@ -1,4 +1,4 @@
-// UploadStream: chunks from the wire into a buffer, each checked as it is copied.
+// UploadStream: chunks from the wire into a buffer, each checked, then copied.
 
 #ifndef GEMMD_SERVER_SERVICE_UPLOAD_H_
 #define GEMMD_SERVER_SERVICE_UPLOAD_H_

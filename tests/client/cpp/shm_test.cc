@@ -7,7 +7,9 @@
 
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "client/cpp/client.h"
@@ -102,6 +104,41 @@ TEST_F(ShmTest, LargeDeviceTransfersAreStagedAndCopied) {
   EXPECT_EQ(daemon_.Calls("Upload") + daemon_.Calls("Download"), 0);
 }
 
+// Longer than all windows together, so that each is used again while others are under way.
+TEST_F(ShmTest, ThreadsShareATransferAndTheCallersOneReports) {
+  const std::string bytes = RandomBytes(static_cast<size_t>(70 * kMiB + 5));
+  const auto size = static_cast<int64_t>(bytes.size());
+  Buffer buffer = *session_.CreateBuffer({.size_bytes = size});
+  const std::thread::id caller = std::this_thread::get_id();
+  int64_t seen = 0;
+  TransferOptions options = {.copy_threads = 4, .route = TransferOptions::Route::kShm};
+  options.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_GE(done, seen);
+    EXPECT_EQ(total, size);
+    seen = done;
+  };
+  ASSERT_TRUE(buffer.Upload(bytes, 0, options).ok());
+  EXPECT_EQ(seen, size);
+  EXPECT_TRUE(daemon_.Bytes(buffer.id().bytes()) == bytes);
+  seen = 0;
+  std::string back(bytes.size(), '?');
+  ASSERT_TRUE(buffer.Download(absl::MakeSpan(back.data(), back.size()), 0, options).ok());
+  EXPECT_EQ(seen, size);
+  EXPECT_TRUE(back == bytes);
+}
+
+TEST_F(ShmTest, ProgressThatThrowsEndsTheTransferAndLeavesTheStagingUsable) {
+  const std::string bytes = RandomBytes(static_cast<size_t>(40 * kMiB));
+  Buffer buffer = *session_.CreateBuffer({.size_bytes = 40 * kMiB});
+  TransferOptions options = {.copy_threads = 3, .route = TransferOptions::Route::kShm};
+  options.progress = [](int64_t, int64_t) { throw std::runtime_error("enough"); };
+  EXPECT_THROW(buffer.Upload(bytes, 0, options).status().IgnoreError(), std::runtime_error);
+  options.progress = nullptr;
+  ASSERT_TRUE(buffer.Upload(bytes, 0, options).ok());
+  EXPECT_TRUE(daemon_.Bytes(buffer.id().bytes()) == bytes);
+}
+
 TEST_F(ShmTest, SmallDeviceTransfersGoByGrpc) {
   Buffer buffer = *session_.CreateBuffer({.size_bytes = kMiB - 1});
   EXPECT_EQ(buffer.Upload(RandomBytes(kMiB - 1))->path, TransferPath::kGrpc);
@@ -126,6 +163,19 @@ TEST_F(ShmTest, CopyThatFailsIsTheTransfersError) {
   daemon_.Fail("Execute", Signed(absl::UnavailableError("fenced"), "DEVICE_FENCED"));
   const TransferOptions options = {.route = TransferOptions::Route::kShm};
   EXPECT_EQ(ReasonOf(buffer.Upload(RandomBytes(2 * kMiB), 0, options).status()), "DEVICE_FENCED");
+}
+
+TEST_F(ShmTest, CopyThatFailsHalfwayEndsTheOtherThreadsToo) {
+  std::string bytes = RandomBytes(static_cast<size_t>(70 * kMiB));
+  Buffer buffer = *session_.CreateBuffer({.size_bytes = 70 * kMiB});
+  const TransferOptions options = {.copy_threads = 4, .route = TransferOptions::Route::kShm};
+  const auto fenced = Signed(absl::UnavailableError("fenced"), "DEVICE_FENCED");
+  daemon_.Fail("Execute", fenced);
+  EXPECT_EQ(ReasonOf(buffer.Upload(bytes, 0, options).status()), "DEVICE_FENCED");
+  daemon_.Fail("Execute", fenced);
+  EXPECT_EQ(
+      ReasonOf(buffer.Download(absl::MakeSpan(bytes.data(), bytes.size()), 0, options).status()),
+      "DEVICE_FENCED");
 }
 
 TEST_F(ShmTest, ImportedMemoryIsTheBuffers) {

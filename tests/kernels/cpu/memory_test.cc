@@ -79,6 +79,23 @@ TEST_P(MemoryTest, CopiesInAndOut) {
   EXPECT_EQ(target[301], std::byte{7});
 }
 
+TEST_P(MemoryTest, GathersSourcesOneBehindTheOther) {
+  // Both sides of the size from which copies go past the cache.
+  for (int64_t size : {int64_t{100}, int64_t{8} << 20}) {
+    auto memory = AllocateMemory(budget_, size, GetParam());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    const std::vector<std::byte> a(3, std::byte{1}), none, b(90, std::byte{2});
+    const absl::Span<const std::byte> sources[] = {a, none, b};
+    ASSERT_TRUE((*memory)->Gather(7, sources).ok());
+    const std::byte* at = (*memory)->address();
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_EQ(static_cast<int>(at[i]), i < 7 ? 0 : i < 10 ? 1 : 2) << i;
+    }
+    EXPECT_EQ((*memory)->Gather(size - 92, sources).code(), StatusCode::kOutOfRange);
+    EXPECT_TRUE((*memory)->Gather(size, {}).ok());
+  }
+}
+
 TEST_P(MemoryTest, RefusesCopiesOutsideTheAllocation) {
   auto memory = AllocateMemory(budget_, 1000, GetParam());
   ASSERT_TRUE(memory.ok());

@@ -121,6 +121,27 @@ TEST_F(BackendGpuTest, CopiesInAndOutAtAnyOffset) {
   }
 }
 
+TEST_F(BackendGpuTest, GathersSourcesOneBehindTheOther) {
+  // Slots and sources end at different places; some sources are empty, one is longer than a slot.
+  const std::vector<std::byte> bytes = RandomBytes((int64_t{9} << 20) + 1, 2);
+  std::vector<absl::Span<const std::byte>> sources;
+  size_t at = 0;
+  for (size_t size : {size_t{1}, size_t{0}, size_t{65536}, size_t{5} << 20, bytes.size()}) {
+    sources.push_back(absl::MakeConstSpan(bytes).subspan(at, size));  // up to the end at most
+    at += sources.back().size();
+  }
+  sources.emplace_back();
+  ASSERT_EQ(at, bytes.size());
+  for (MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kHostShared}) {
+    auto memory = Allocate(static_cast<int64_t>(bytes.size()) + 3, kind);
+    ASSERT_TRUE(memory->Gather(3, sources).ok());
+    const std::vector<std::byte> all = Contents(*memory);
+    EXPECT_EQ(all[2], std::byte{0});
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), all.begin() + 3));
+    EXPECT_EQ(memory->Gather(4, sources).code(), StatusCode::kOutOfRange);
+  }
+}
+
 TEST_F(BackendGpuTest, CopiesFromManyThreadsAtOnce) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 12; ++t) {  // more than there are slots

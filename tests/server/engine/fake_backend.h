@@ -22,7 +22,7 @@ class FakeMemory final : public kernels::Memory {
   int64_t size_bytes() const override { return static_cast<int64_t>(bytes_.size()); }
   kernels::MemoryKind kind() const override { return kind_; }
   std::byte* address() const override { return const_cast<std::byte*>(bytes_.data()); }
-  absl::Status CopyIn(int64_t, absl::Span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Status Gather(int64_t, Sources) override { return absl::OkStatus(); }
   absl::Status CopyOut(int64_t, absl::Span<std::byte>) const override { return absl::OkStatus(); }
   int shared_fd() const override { return -1; }
   absl::StatusOr<kernels::DeviceHandle> Share() const override {
