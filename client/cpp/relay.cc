@@ -1,6 +1,7 @@
 #include "client/cpp/relay.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -94,9 +95,9 @@ int64_t Relay::TakeGrain() {
 void Relay::CopyGrain(int64_t at, int64_t bytes) {
   char* window = ends_.windows + at % kStagingBytes;
   if (source_ != nullptr) {
-    StreamCopy(window, source_ + at, static_cast<size_t>(bytes));
+    std::memcpy(window, source_ + at, static_cast<size_t>(bytes));
   } else {
-    StreamCopy(target_ + at, window, static_cast<size_t>(bytes));
+    std::memcpy(target_ + at, window, static_cast<size_t>(bytes));
   }
 }
 

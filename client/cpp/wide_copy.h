@@ -22,11 +22,7 @@ int CopyThreads(int64_t bytes, int most = 0);
 // back when all are. None outlives the call, so a process may fork between two.
 void RunWide(int threads, absl::FunctionRef<void()> helper, absl::FunctionRef<void()> caller);
 
-// As memcpy, but a long target is written past the cache, where the CPU can: a plain copy reads
-// each line of it first. Others may be told of the bytes as soon as it is back.
-void StreamCopy(void* target, const void* source, size_t bytes);
-
-// The same by CopyThreads(bytes, threads).
+// memcpy, by CopyThreads(bytes, threads).
 void WideCopy(void* target, const void* source, size_t bytes, int threads = 0);
 
 }  // namespace gemmd::client

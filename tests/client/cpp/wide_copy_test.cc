@@ -35,23 +35,6 @@ TEST(WideCopyTest, CopiesAllAndNothingElse) {
   }
 }
 
-TEST(WideCopyTest, StreamedBytesArriveWhereverTheyBegin) {
-  constexpr size_t kLong = 256 << 10;
-  std::vector<char> source(kLong + 4096);
-  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 131 >> 3);
-  for (size_t bytes : {size_t{0}, size_t{1}, kLong - 1, kLong, kLong + 1, kLong + 191}) {
-    for (size_t from : {size_t{0}, size_t{1}, size_t{63}}) {
-      for (size_t to : {size_t{0}, size_t{1}, size_t{64}}) {
-        std::vector<char> target(to + bytes + 1, '?');
-        StreamCopy(target.data() + to, source.data() + from, bytes);
-        EXPECT_TRUE(std::equal(target.begin() + to, target.end() - 1, source.begin() + from))
-            << bytes << " bytes from " << from << " to " << to;
-        EXPECT_EQ(target.back(), '?');
-      }
-    }
-  }
-}
-
 TEST(WideCopyTest, TakesAThreadAtLeastAndEightUnlessMoreAreAllowed) {
   constexpr int64_t kLong = int64_t{1} << 40;
   EXPECT_GE(CopyThreads(kLong), 1);
