@@ -32,11 +32,23 @@ struct Share {
   int subs = 1;  // sub-tiles
 };
 
+// The producer warp's part: as soon as the math warps have read the inbox's stages for the last
+// time, which is before the last products, the other parts may send.
+template <GemmConfig C>
+__device__ __forceinline__ void TellInboxFree(const KSplit& split, const SmemLayout<C>& smem,
+                                              const ClusterPlace<C>& place, int lane) {
+  const int last = split.inbox_free[place.k_part] - 1;
+  if (last >= 0) ptx::MbarrierWait(smem.Empty(last % C.stages), last / C.stages & 1);
+  if constexpr (C.multicast() == 1) ptx::ClusterWait();  // the others' barriers are made
+  if (lane < split.parts) {
+    ptx::MbarrierArriveRemote(smem.Outbox(), lane * C.multicast() + place.rank % C.multicast());
+  }
+}
+
 // The cluster's k parts of one tile meet: every thread sends each CTA the chunks that it adds up,
 // out of registers, where the same thread there takes them from. Called once, at the end. The
-// inboxes are stages of the ring; that they are free was told the cluster by Math, on the way. A
-// CTA may leave as soon as its own share is stored: what it sent is on its way, and nobody reads
-// its memory.
+// inboxes are stages of the ring. A CTA may leave as soon as its own share is stored: what it sent
+// is on its way, and nobody reads its memory.
 template <GemmConfig C>
 __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place,
@@ -50,7 +62,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
                  .subs = C.row_subs()};
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
-  ptx::ClusterWait();
+  ptx::MbarrierWait(smem.Outbox(), 0);
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {
     const int sub = i / kChunks;

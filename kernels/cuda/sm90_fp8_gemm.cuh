@@ -58,17 +58,13 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int steps = (range.end - range.begin) * C.blocks_of_group();
   float result[C.result_regs()];
-  const int inbox_free = launch.split.parts == 1
-                             ? kNever
-                             : max(0, launch.split.inbox_free[place.k_part]) * C.blocks_of_group();
-  Math<C> math(smem, place, warp, lane, inbox_free, result);
+  Math<C> math(smem, place, warp, lane, result);
   if constexpr (C.k_groups > 1) {
     if (!stores) {
       for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
         math.Run(steps);
         Fold<C>::Give(fold, result);
       }
-      if (launch.split.parts > 1) ptx::ClusterWait();  // the exchange's is the whole cluster's
       return;
     }
     Fold<C>::Free();
@@ -146,24 +142,24 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
       ptx::MbarrierInit(smem.Empty(lane),
                         C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
     }
-    if (lane == 31) ptx::MbarrierInit(smem.Inbox(), 1);
+    if (lane == 31) {
+      ptx::MbarrierInit(smem.Inbox(), 1);
+      ptx::MbarrierInit(smem.Outbox(), launch.split.parts);
+    }
     ptx::FenceMbarrierInit();
     __syncwarp();
     ptx::NamedArrive(kReady, C.math_threads() + 32);
-    if constexpr (C.multicast() > 1) {
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
+    if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
+    if constexpr (C.multicast() > 1) ptx::ClusterWait();
     Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
+    if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {
     TouchParameters(launch, warp);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     ptx::NamedBarrier(kReady, C.math_threads() + 32);
-    if constexpr (C.multicast() > 1) {
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
+    if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
+    if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();
     Consume<C>(launch, smem, place, ptx::ClusterId());
   }

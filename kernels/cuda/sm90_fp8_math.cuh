@@ -5,16 +5,12 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_FP8_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_FP8_MATH_CUH_
 
-#include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
-
-// For Math's inbox_free: more blocks than k has.
-inline constexpr int kNever = 0x7fffffff;
 
 template <GemmConfig C>
 struct Math {
@@ -34,9 +30,7 @@ struct Math {
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
-  uint32_t zero;             // is 0, which ptxas cannot know
-  uint32_t loaded = 0;       // bits of the last scales loaded from the oldest stage so far
-  int inbox_free;            // blocks to read until the cluster may write to this CTA's inbox
+  uint32_t zero;             // is 0, which ptxas cannot know; by shuffle, else it is read each time
   float (&result)[kResults];
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
@@ -50,14 +44,12 @@ struct Math {
   };
 
   __device__ Math(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
-                  int inbox_free, float (&result)[kResults])
+                  float (&result)[kResults])
       : smem(smem),
         place(place),
         group(warp / 4 % C.groups),
         lane(lane),
-        zero(
-            __shfl_sync(0xffffffff, blockIdx.z, 0)),  // by shuffle, else it is read again each time
-        inbox_free(inbox_free),
+        zero(__shfl_sync(0xffffffff, blockIdx.z, 0)),
         result(result) {
     const int first_block = warp / 4 / C.groups * C.blocks_of_group();
     rows_units =
@@ -73,20 +65,15 @@ struct Math {
     ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
   }
 
-  // This warp has multiplied the oldest k block and Held its scales. An arrive waits for no load on
-  // its way to a register: where the shared-memory pipe is busy, the next scales would overwrite
-  // what the load has yet to read. So the barrier's address depends on what was loaded.
-  // Loads return in order, and the last of B's is the last one.
-  __device__ __forceinline__ void Hold(const Scales& scales) {
-    loaded |= __float_as_uint(scales.b[kRuns - 1]);
-  }
-  __device__ __forceinline__ void Release() {
+  // This warp has read everything of the oldest k block, once `after` is there: the barrier's
+  // address depends on it, though it is 0.
+  __device__ __forceinline__ void Release(uint32_t after = 0) {
     if (!release.EndsStage()) {
       release.Advance();
       return;
     }
     __syncwarp();
-    const uint32_t empty = smem.Empty(release.stage) + (loaded & zero);
+    const uint32_t empty = smem.Empty(release.stage) + after;
     if constexpr (C.multicast() == 1) {
       if (lane < kReleasingLanes) ptx::MbarrierArrive(empty);
     } else if constexpr (kReleasingLanes == 1) {
@@ -96,7 +83,6 @@ struct Math {
         ptx::MbarrierArriveRemote(empty, place.Writer(i));
       }
     }
-    loaded = 0;
     release.Advance();
   }
 
@@ -124,9 +110,9 @@ struct Math {
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
     const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
+      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
 #pragma unroll
       for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
-      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
     } else {
       scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
@@ -182,37 +168,27 @@ struct Math {
     WaitFull();
     Scales scales;
     if constexpr (kScalesAhead) scales = LoadScales<0>(issue);
-    int i = 0;
-    int end = min(inbox_free, steps);
-#pragma unroll 1
-    for (;;) {
-      for (; i < end; ++i) {
-        const BlockPosition<C> at = issue;
-        Multiply<0>(accumulators);
-        if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
-        Hold(scales);
-        if constexpr (kSubs == 2) {
-          const Scales next = LoadScales<1>(at);
-          Finish(accumulators);
-          Promote<0>(accumulators, scales);
-          Multiply<1>(accumulators);
-          scales = next;
-          Hold(scales);
-        }
-        issue.Advance();
-        Scales next = scales;
-        if (i + 1 < steps) {
-          WaitFull();
-          if constexpr (kScalesAhead) next = LoadScales<0>(issue);
-        }
+    for (int i = 0; i < steps; ++i) {
+      const BlockPosition<C> at = issue;
+      Multiply<0>(accumulators);
+      if constexpr (!kScalesAhead) scales = LoadScales<0>(at);
+      if constexpr (kSubs == 2) {
+        const Scales next = LoadScales<1>(at);
         Finish(accumulators);
-        Release();
-        Promote<kSubs - 1>(accumulators, scales);
+        Promote<0>(accumulators, scales);
+        Multiply<1>(accumulators);
         scales = next;
       }
-      if (i == inbox_free) ptx::ClusterArriveRelaxed();
-      if (i == steps) return;
-      end = steps;
+      issue.Advance();
+      Scales next = scales;
+      if (i + 1 < steps) {
+        WaitFull();
+        if constexpr (kScalesAhead) next = LoadScales<0>(issue);
+      }
+      Finish(accumulators);
+      Release();
+      Promote<kSubs - 1>(accumulators, scales);
+      scales = next;
     }
   }
   __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
@@ -228,10 +204,13 @@ struct Math {
   template <int kPending>
   __device__ __forceinline__ void Retire(float (&accumulators)[kAccumulators]) {
     const Scales scales = LoadScales<0>(release);
-    Hold(scales);
+    // An arrive waits for no load on its way to a register. Where the shared-memory pipe is busy
+    // with stores, and but one chain lies between, the next scales would overwrite what the load
+    // has yet to read. Loads return in order, so the last stands for all.
+    const uint32_t loaded = __float_as_uint(scales.a[C.skinny() ? kChunks - 1 : 0].y) & zero;
     ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
-    Release();
+    Release(loaded);
     Promote<0>(accumulators, scales);
   }
 
@@ -239,23 +218,12 @@ struct Math {
   __device__ __forceinline__ void RunAlternating(int steps) {
     float even[kAccumulators], odd[kAccumulators];
     Issue(even);
-    const int last = steps - 2;
     int i = 0;
-    int end = min(inbox_free, last);
-#pragma unroll 1
-    for (;;) {
-      for (; i < end; i += 2) {
-        Issue(odd);
-        Retire<1>(even);
-        Issue(even);
-        Retire<1>(odd);
-      }
-      if (i >= inbox_free) {
-        ptx::ClusterArriveRelaxed();
-        inbox_free = kNever;
-      }
-      if (end == last) break;
-      end = last;
+    for (; i + 2 < steps; i += 2) {
+      Issue(odd);
+      Retire<1>(even);
+      Issue(even);
+      Retire<1>(odd);
     }
     if (i + 1 < steps) {
       Issue(odd);
@@ -264,7 +232,6 @@ struct Math {
     } else {
       Retire<0>(even);
     }
-    if (inbox_free != kNever) ptx::ClusterArriveRelaxed();
   }
 };
 

@@ -145,6 +145,8 @@ struct SmemLayout {
   __device__ uint32_t Empty(int stage) const { return base + kBarriers + stage * 16 + 8; }
   // Completes when every part of a split tile has come in.
   __device__ uint32_t Inbox() const { return base + kBarriers + C.stages * 16; }
+  // Completes when every part's inbox is free.
+  __device__ uint32_t Outbox() const { return Inbox() + 8; }
 };
 
 }  // namespace gemmd::kernels::cuda
