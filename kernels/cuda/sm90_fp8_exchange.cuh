@@ -62,6 +62,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
                  .subs = C.row_subs()};
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
+  if constexpr (C.multicast() == 1) ptx::ClusterWait();  // long over
   ptx::MbarrierWait(smem.Outbox(), 0);
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {

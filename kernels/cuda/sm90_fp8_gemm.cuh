@@ -65,6 +65,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Run(steps);
         Fold<C>::Give(fold, result);
       }
+      if (C.multicast() == 1 && launch.split.parts > 1) ptx::ClusterWait();  // as every thread does
       return;
     }
     Fold<C>::Free();
