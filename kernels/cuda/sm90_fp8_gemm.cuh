@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     ptx::NamedArrive(kReady, C.math_threads() + 32);
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
+    ptx::GridDependencyWait();
     Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
