@@ -30,7 +30,7 @@ absl::Status Fence::Raise(const absl::Status& cause) {
   if (status_.ok()) {
     const std::string message =
         absl::StrCat("device ", device_, " is fenced after a fatal error (", cause.message(),
-                     "); its work fails until the process restarts, other devices serve on");
+                     "); its work fails until the process restarts; use another device");
     status_ = DeviceFault(message);
     raised_.store(true, std::memory_order_release);
   }
