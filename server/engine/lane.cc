@@ -88,8 +88,9 @@ std::shared_ptr<Job> Lane::TakeNext(
   const absl::Time now = clock_.Now();
   while (!queue_.empty()) {
     // One program is always let through, however long; a second only while the first leaves room.
-    if (!launched_.empty() && absl::Seconds(launched_.SecondsLeft(now)) >= lookahead_)
+    if (!launched_.empty() && absl::Seconds(launched_.SecondsLeft(now)) >= lookahead_) {
       return nullptr;
+    }
     std::shared_ptr<Job> job = queue_.Pop(now);
     absl::Status drop;
     if (job->deadline <= now) {
