@@ -39,10 +39,12 @@ constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 192, 5),                        // large, few waves
     Tiled(256, 128, 4),                        // 512 x 7168 x 16384, 4096 x 4096 x 7168
     SharingA(Tiled(256, 128, 4), 2),           // 4096 x 7168 x 16384
+    Tiled(256, 112, 4),                        // 512 x 7168 x 2048 and 16384: 128 tiles
     Tiled(192, 96, 5),                         // 4096 x 576 x 7168: 132 tiles
     SharingA(Tiled(192, 128, 4), 2),           // 8192 x 8192 x 8192
     Storing(Tiled(128, 128, 5)),               // 512 x 32768 x 512
-    Storing(Tiled(128, 192, 4)),               // 4096 x 24576 x 1536
+    Storing(Tiled(128, 192, 4)),               // 512 x 24576 x 1536
+    SharingA(Storing(Tiled(128, 192, 4)), 2),  // 4096 x 24576 x 1536
     Storing(Tiled(256, 128, 3)),               // 4096 x 7168 x 2048
     SharingA(Storing(Tiled(256, 128, 3)), 2),  // large
     Storing(Tiled(192, 128, 4)),               // 4096 x 32768 x 512

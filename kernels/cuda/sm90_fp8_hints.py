@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Compiles the FP8 kernels and sets the scheduling hints of their promotion.
+
+    sm90_fp8_hints.py COMMAND...       runs a compiler command, then rewrites the object that its -o names
+    sm90_fp8_hints.py --show OBJECT    prints a line for each kernel of an object: its code, FFMAs, those with a cached scale
+
+Promotion is runs of FFMAs: result += product * scale. Each reads three registers, and the tensor core of the same quarter
+of the SM reads its accumulators through the same ports. Of ptxas' FFMAs every second one takes the scale from the operand
+cache (.reuse); at the others the warp yields, which empties that cache. Here the tiled family's runs are divided into
+groups: within one the scale stays cached and the warp goes on; at its end the warp yields, so that the next WGMMA of
+another warp waits for no more than a group. kernels/README.md has what that brings.
+
+An instruction of sm_90 has 128 bits. From bit 105 on they are hints: 4 of clocks to stall, 1 that is 0 to yield, 3 and 3
+of barriers to set, 6 of barriers to wait for, 4 of operands to cache. What is cached stands in for that operand of the
+warp's next instruction, whatever register that names, so only a next FFMA by the same scale makes it right.
+"""
+
+import re
+import struct
+import subprocess
+import sys
+
+CUDA_MACHINE = 190  # e_machine of an ELF file with device code
+FFMA = 0x7223  # d = a * b + c, all in registers, without a predicate
+NO_BARRIER = 7
+CACHE_B = 2
+GAP = 5  # instructions of other kinds that a run may have between two FFMAs
+
+
+class Instruction:
+    def __init__(self, code, at):
+        self.at = at
+        self.low, self.high = struct.unpack_from("<QQ", code, at)
+
+    def field(self, shift, bits):
+        return self.high >> shift & ((1 << bits) - 1)
+
+    def promotes(self):
+        """Adds to its own target, sets no barrier, and need not stall for what follows."""
+        return (self.low & 0xFFFF == FFMA and self.high & 0xFF == self.low >> 16 & 0xFF and self.field(8, 33) == 0
+                and self.field(46, 6) == NO_BARRIER << 3 | NO_BARRIER and self.field(41, 4) <= 2)
+
+    def scale(self):
+        return self.low >> 32 & 0xFF
+
+    def set_hints(self, yields, cached):
+        self.high &= ~(0x1F << 41 | 0xF << 58)
+        self.high |= 1 << 41 | (not yields) << 45 | (CACHE_B if cached else 0) << 58
+
+
+def kernels(image):
+    """Name, offset and size of the code of each FP8 kernel in the device files that the object holds."""
+    for found in re.finditer(rb"\x7fELF\x02", image):
+        elf = found.start()
+        if struct.unpack_from("<H", image, elf + 18)[0] != CUDA_MACHINE:
+            continue
+        table = elf + struct.unpack_from("<Q", image, elf + 40)[0]
+        entry_size, count, names = struct.unpack_from("<HHH", image, elf + 58)
+        sections = [struct.unpack_from("<IIQQQQ", image, table + i * entry_size) for i in range(count)]
+        strings = elf + sections[names][4]
+        for name_at, _, _, _, offset, size in sections:
+            name = image[strings + name_at:image.index(b"\0", strings + name_at)].decode()
+            kernel = re.fullmatch(r"\.text\.\w*7Fp8GemmILm(\d+)ELb[01]E\w*", name)
+            if kernel:
+                yield int(kernel.group(1)), elf + offset, size
+
+
+def group_of(code):
+    """How many FFMAs a group has, by the kernel's config as GemmConfig's Encode() writes it; 0: ptxas' hints stay."""
+    skinny, rows = code >> 53 & 1, code >> 9 & 0x1FF
+    if skinny:
+        return 0  # a scale for each pair of columns: nothing to cache
+    return 6 if rows > 128 else 4
+
+
+def set_hints(image, at, size, group):
+    code = [Instruction(image, at + i) for i in range(0, size, 16)]
+    place, last = 0, -GAP
+    for i in (i for i, instruction in enumerate(code) if instruction.promotes()):
+        place = place + 1 if i - last <= GAP else 1
+        last = i
+        yields = place % group == 0
+        code[i].set_hints(yields, not yields and same_scale_follows(code, i))
+        struct.pack_into("<Q", image, code[i].at + 8, code[i].high)
+
+
+def same_scale_follows(code, i):
+    return i + 1 < len(code) and code[i + 1].promotes() and code[i + 1].scale() == code[i].scale()
+
+
+def show(image):
+    for kernel, at, size in kernels(image):
+        promoting = [x for x in (Instruction(image, at + i) for i in range(0, size, 16)) if x.promotes()]
+        print(f"{kernel:#x}: {len(promoting)} FFMAs promote, {sum(x.field(58, 4) == CACHE_B for x in promoting)} cached")
+
+
+def rewrite(path):
+    with open(path, "rb") as file:
+        image = bytearray(file.read())
+    found = list(kernels(image))
+    if not found:
+        sys.exit(f"sm90_fp8_hints.py: {path} holds no FP8 kernel that can be read; is it compiled with --no-compress?")
+    for kernel, at, size in found:
+        if group_of(kernel):
+            set_hints(image, at, size, group_of(kernel))
+    with open(path, "wb") as file:
+        file.write(image)
+
+
+def main(arguments):
+    if not arguments:
+        sys.exit(__doc__)
+    if arguments[0] == "--show":
+        with open(arguments[1], "rb") as file:
+            show(bytearray(file.read()))
+        return
+    done = subprocess.run(arguments)
+    if done.returncode:
+        sys.exit(done.returncode)
+    if "-o" in arguments:
+        target = arguments[arguments.index("-o") + 1]
+        if target.endswith(".o"):
+            rewrite(target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
