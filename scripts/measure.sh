@@ -16,7 +16,7 @@ step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 keep() { "$@" || { echo "measure.sh: exit $? of: $*"; status=1; }; }
 
 step "tune"
-keep timeout 135 "$bin/gemm_bench" --tune --out "$out/table.json" --no-peers --repeats 6 --budget-s 120 \
+keep timeout 135 "$bin/gemm_bench" --tune --out "$out/table.json" --no-peers --repeats 24 --budget-s 120 \
   --json "$out/tune.json" >"$out/tune.log" 2>&1
 step "measure, chosen by the table"
 keep timeout 95 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 20 --bitwise 20 --budget-s 80 \

@@ -10,7 +10,6 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/legality.h"
 #include "kernels/cuda/op_cost.h"
-#include "kernels/cuda/weights_stand.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -251,9 +250,6 @@ absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::MakeLaunches(
     absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
     if (!launch.ok()) return Annotate(launch.status(), i, task.op);
     launch->programmatic = task.overlap || task.copies.a || task.copies.b;
-    // Right before it runs the copy of A's scales, if there is one, else the op before.
-    launch->weights_stand = launch->programmatic && !task.copies.b &&
-                            (task.copies.a || WeightsStand(tasks_[i - 1].op, op, slots));
     launches->push_back(*launch);
   }
   return launches;

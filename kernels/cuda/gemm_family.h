@@ -63,7 +63,6 @@ struct GemmLaunch {
   int clusters = 1;             // clusters in the grid; grid = clusters * multicast * split.parts
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
-  bool weights_stand = false;   // and that kernel writes nothing of B nor of its scales
   KSplit split;
 };
 

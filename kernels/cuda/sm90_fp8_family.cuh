@@ -14,16 +14,11 @@ namespace gemmd::kernels::cuda {
 template <GemmConfig C>
 struct Entry {
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Fp8Gemm<Encode(C), false>;
-  static constexpr auto* kEarlyKernel = Fp8Gemm<Encode(C), true>;
+  static constexpr auto* kKernel = Fp8Gemm<Encode(C)>;
 
   static cudaError_t Prepare() {
-    for (auto* kernel : {kKernel, kEarlyKernel}) {
-      const cudaError_t code = cudaFuncSetAttribute(
-          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C.smem_bytes());
-      if (code != cudaSuccess) return code;
-    }
-    return cudaSuccess;
+    return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                C.smem_bytes());
   }
   static cudaLaunchConfig_t Config(int ctas, int cluster_size, cudaLaunchAttribute* cluster) {
     cluster->id = cudaLaunchAttributeClusterDimension;
@@ -48,7 +43,7 @@ struct Entry {
       attributes[1].val.programmaticStreamSerializationAllowed = 1;
       config.numAttrs = 2;
     }
-    return cudaLaunchKernelEx(&config, launch.weights_stand ? kEarlyKernel : kKernel, launch);
+    return cudaLaunchKernelEx(&config, kKernel, launch);
   }
   static cudaError_t MaxClusters(int cluster_size, int* clusters) {
     cudaLaunchAttribute attribute;

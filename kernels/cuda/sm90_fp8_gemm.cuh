@@ -118,9 +118,7 @@ __device__ __forceinline__ void TouchParameters(const GemmLaunch& launch, int wa
   asm volatile("" ::"r"(words[min(kFirst + warp * 16, kWords - 1)]));
 }
 
-// Two kernels a config: one that asks for its weights before the kernel in front has ended, and one
-// without that code, which a cold start would have to fetch or jump over.
-template <uint64_t kCode, bool kEarly>
+template <uint64_t kCode>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Fp8Gemm(const __grid_constant__ GemmLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
@@ -154,7 +152,8 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     ptx::NamedArrive(kReady, C.math_threads() + 32);
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
-    Produce<C, kEarly>(launch, smem, place, ptx::ClusterId(), lane);
+    ptx::GridDependencyWait();
+    Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {

@@ -15,8 +15,8 @@ namespace {
 using cuda::CublasLtKind;
 using cuda::ToStatus;
 
-constexpr int kQuickRepeats = 3;     // of a sweep's first pass, and of choosing the floor's grid
-constexpr size_t kKeptVariants = 6;  // of a sweep, timed in earnest
+constexpr int kQuickRepeats = 5;     // of a sweep's first pass, and of choosing the floor's grid
+constexpr size_t kKeptVariants = 8;  // of a sweep, timed in earnest
 
 absl::Status Prefixed(const absl::Status& status, std::string_view what) {
   if (status.ok()) return status;

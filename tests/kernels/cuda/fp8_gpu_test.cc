@@ -137,7 +137,7 @@ TEST_F(Fp8GpuTest, RunsChainsInOrder) {
   EXPECT_TRUE(all.slots == by_hand.slots());
 }
 
-// Weights are read before the op in front has ended, unless it writes them.
+// Kernels start under each other's ends, but read no weights before they are written.
 TEST_F(Fp8GpuTest, WaitsForWeightsThatTheOpBeforeWrites) {
   Scene scene;
   constexpr int64_t kM = 64, kN = 4096, kK = 2048;
