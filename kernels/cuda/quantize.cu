@@ -11,8 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-template <ElementType kType>
-constexpr int kLinesOfBlock = kQuantBlock * ElementBytes(kType) / 128;  // a row of it, in L2 lines
 
 // 1x128. Eight lanes own a block, 16 elements each, so a warp takes four rows at once, twice: eight
 // rows of one k block, whose m-major scales are 32 neighbouring bytes.
@@ -20,26 +18,6 @@ constexpr int kLanesPerBlock = 8;
 constexpr int kBlocksAtOnce = 32 / kLanesPerBlock;
 constexpr int kTurns = 2;
 constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
-
-// The CTAs that start first find the instruction cache empty. They ask for their rows, go through
-// the whole computation once as if the matrix had none, which brings its code, and only then load.
-constexpr int kFirstCtas = 132 * 4;
-
-__device__ __forceinline__ bool StartsFirst() {
-  return blockIdx.y * gridDim.x + blockIdx.x < kFirstCtas && blockIdx.z == 0;
-}
-
-// Line `i` of the rows from `row0` on of k block `k_block`, into L2.
-template <ElementType kType>
-__device__ __forceinline__ void PrefetchLine(const QuantizeArgs& args, int64_t row0,
-                                             int64_t k_block, int i) {
-  constexpr int kLines = kLinesOfBlock<kType>;
-  const int64_t row = row0 + i / kLines;
-  const int64_t k = k_block * kQuantBlock + i % kLines * (kQuantBlock / kLines);
-  if (row >= args.rows || k >= args.k) return;
-  const int64_t at = (row * args.src_row + k) * ElementBytes(kType);
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(args.src) + at));
-}
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 template <ElementType kType, bool kI8>
@@ -60,14 +38,8 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
   const int64_t first =
       (static_cast<int64_t>(blockIdx.y) * row_warps + (warp >> k_warps_log2)) * kRowsPerWarp;
   const int64_t step = static_cast<int64_t>(gridDim.y) * row_warps * kRowsPerWarp;
-  int64_t rows = args.rows;
-  if (StartsFirst()) {
-    const int lane = threadIdx.x % 32;
-    if (lane < kRowsPerWarp * kLinesOfBlock<kType>) PrefetchLine<kType>(args, first, k_block, lane);
-    rows = 0;
-  }
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
-    for (int64_t row0 = first; row0 < args.rows;) {
+    for (int64_t row0 = first; row0 < args.rows; row0 += step) {
       C chunks[kTurns][kLoads];
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
@@ -77,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
         for (int i = 0; i < kLoads; ++i) {
           const int offset = i * kLanesPerBlock * C::kElements;
           chunks[turn][i] =
-              LoadChunk<kType>(args.src, at + offset, row < rows && k0 + offset < args.k);
+              LoadChunk<kType>(args.src, at + offset, row < args.rows && k0 + offset < args.k);
         }
       }
 #pragma unroll
@@ -89,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
         const float scale = ScaleOf<kI8>(amax);
         const Divisor divisor = MakeDivisor(scale);
         const int64_t row = row0 + turn * kBlocksAtOnce + slot;
-        if (row >= rows) continue;
+        if (row >= args.rows) continue;
         if (part == 0) {
           args.scales[batch * args.scales_batch + row * args.scales_row + k_block * args.scales_k] =
               scale;
@@ -104,11 +76,6 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
           chunks[turn][i].template Encode<kI8>(divisor, codes);
           StoreCodes(target + offset, codes);
         }
-      }
-      if (rows == 0) {
-        rows = args.rows;
-      } else {
-        row0 += step;
       }
     }
   }
@@ -131,15 +98,8 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
   const int64_t k_block = blockIdx.x;
   const int64_t k0 = k_block * kQuantBlock + lane % kLanesPerRow * C::kElements;
   const int64_t row_blocks = CeilDiv(args.rows, kQuantBlock);
-  int64_t rows = args.rows;
-  if (StartsFirst()) {
-    for (int i = threadIdx.x; i < kQuantBlock * kLinesOfBlock<kType>; i += kThreads) {
-      PrefetchLine<kType>(args, blockIdx.y * int64_t{kQuantBlock}, k_block, i);
-    }
-    rows = 0;
-  }
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
-    for (int64_t row_block = blockIdx.y; row_block < row_blocks;) {
+    for (int64_t row_block = blockIdx.y; row_block < row_blocks; row_block += gridDim.y) {
       const int64_t row0 = row_block * kQuantBlock + row_in_block;
       const int64_t at = batch * args.src_batch + row0 * args.src_row + k0;
       C chunks[kLoads];
@@ -147,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
       for (int i = 0; i < kLoads; ++i) {
         const int offset = i * kRowsAtOnce;
         chunks[i] = LoadChunk<kType>(args.src, at + offset * args.src_row,
-                                     row0 + offset < rows && k0 < args.k);
+                                     row0 + offset < args.rows && k0 < args.k);
       }
       float amax = 0.0f;
 #pragma unroll
@@ -159,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
       __syncthreads();  // and has been read, before the next block's overwrites it
       const float scale = ScaleOf<kI8>(amax);
       const Divisor divisor = MakeDivisor(scale);
-      if (threadIdx.x == 0 && rows > 0) {
+      if (threadIdx.x == 0) {
         args.scales[batch * args.scales_batch + row_block * args.scales_row +
                     k_block * args.scales_k] = scale;
       }
@@ -168,15 +128,10 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int offset = i * kRowsAtOnce;
-        if (row0 + offset >= rows || k0 >= args.k) continue;
+        if (row0 + offset >= args.rows || k0 >= args.k) continue;
         uint32_t codes[C::kCodeWords];
         chunks[i].template Encode<kI8>(divisor, codes);
         StoreCodes(target + offset * args.dst_row, codes);
-      }
-      if (rows == 0) {
-        rows = args.rows;
-      } else {
-        row_block += gridDim.y;
       }
     }
   }
