@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kPairs = 10;
+constexpr int64_t kPairs = 10;
 constexpr int64_t kBytes = 1024;  // of each buffer
 
 // Copies from_[i] to to_[i]: slots 2i and 2i + 1.
