@@ -108,6 +108,7 @@ void CudaProgram::AddNeeds(Task& task) {
   });
   const TensorRef* moved = Moved(task.op);
   if (moved == nullptr) return;
+  moves_.push_back(tasks_.size() - 1);
   task.io_bytes = NumElements(moved->shape).value_or(0) * SizeBytes(moved->dtype);
   task.io_offset = io_bytes_;
   task.by_engine = task.io_bytes >= kEngineBytes && IsDense(*moved);
@@ -168,7 +169,9 @@ absl::Status CudaProgram::CheckBindings(const Bindings& bindings) const {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " ", index, " must be bound to ", bytes, " bytes; rebind it"));
   };
-  for (const Task& task : tasks_) {
+  // Of hundreds of ops, looking at all takes as long as launching their graph.
+  for (const size_t index : moves_) {
+    const Task& task = tasks_[index];
     absl::Status status;
     if (const auto* write = std::get_if<WriteOp>(&task.op)) {
       status = check(bindings.inputs, write->input, task.io_bytes, "input");
@@ -181,7 +184,8 @@ absl::Status CudaProgram::CheckBindings(const Bindings& bindings) const {
 }
 
 void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
-  for (const Task& task : tasks_) {
+  for (const size_t index : moves_) {
+    const Task& task = tasks_[index];
     const auto* write = std::get_if<WriteOp>(&task.op);
     if (write == nullptr || task.io_bytes == 0) continue;
     std::memcpy(io + task.io_offset, bindings.inputs[write->input].data(), task.io_bytes);
@@ -189,7 +193,8 @@ void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
 }
 
 void CudaProgram::CopyOutputs(const std::byte* io, const Bindings& bindings) const {
-  for (const Task& task : tasks_) {
+  for (const size_t index : moves_) {
+    const Task& task = tasks_[index];
     const auto* read = std::get_if<ReadOp>(&task.op);
     if (read == nullptr || task.io_bytes == 0) continue;
     std::memcpy(bindings.outputs[read->output].data(), io + task.io_offset, task.io_bytes);

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/end_forecast.h"
 #include "kernels/cuda/gemm_op.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/op_args.h"
@@ -79,6 +80,8 @@ class CudaProgram final : public Program {
   uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
+  // Of its runs, by whoever waits for them.
+  EndForecast& forecast() const { return forecast_; }
 
   // INVALID_ARGUMENT when the bindings do not have what the ops name: a caller's bug, but memory
   // must not pay for it.
@@ -128,6 +131,7 @@ class CudaProgram final : public Program {
   const uint64_t serial_ = NextSerial();
   DeviceTraits device_;
   std::vector<Task> tasks_;
+  std::vector<size_t> moves_;  // those that are Writes or Reads
   std::vector<Step> steps_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
@@ -135,6 +139,7 @@ class CudaProgram final : public Program {
   int64_t scratch_bytes_ = 0;
   int64_t io_bytes_ = 0;
   size_t slots_needed_ = 0;
+  mutable EndForecast forecast_;
   mutable absl::Mutex mutex_;
   mutable absl::flat_hash_map<Key, std::shared_ptr<const GemmLaunches>> remembered_
       ABSL_GUARDED_BY(mutex_);  // shared: forgotten while a launch reads it

@@ -14,6 +14,12 @@ namespace {
 // program that is expected within kPolledSeconds is looked for, and slept for only when it is late.
 constexpr double kPolledSeconds = 500e-6;
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
+
+// For longer than it should take.
+absl::Duration PollTime(double expected_seconds) {
+  return kPollAtLeast + absl::Seconds(2 * expected_seconds);
+}
+
 constexpr int64_t kMinScratchBytes = 1 << 20;
 constexpr size_t kMostNodesOfAnOp = 4;  // quantize by tensor: clear, maximum, scales, values
 
@@ -73,7 +79,8 @@ void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings 
     alone = queue_.empty() && !finishing_;
     if (alone) finishing_ = true;
   }
-  const bool ended = alone && PollEvent(flight.events.back().get(), estimate) != cudaErrorNotReady;
+  const bool ended =
+      alone && PollEvent(flight.events.back().get(), PollTime(estimate)) != cudaErrorNotReady;
   if (ended) {
     LaunchResult result = Finish(flight);
     std::move(flight.done)(std::move(result));
@@ -100,6 +107,7 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
     const LaunchRange range(flight.code().serial(), flight.program->steps());
     flight.status = Start(flight);
   }
+  flight.launch_ended = absl::Now();
   // Of a launch that failed halfway no end is recorded.
   last_end_ = flight.status.ok() ? flight.events.back() : EventRef();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
@@ -259,9 +267,9 @@ void CudaStream::Harvest() {
   }
 }
 
-// Until it is past, for longer than it should take; cudaErrorNotReady when it is late.
-cudaError_t CudaStream::PollEvent(cudaEvent_t event, double expected_seconds) {
-  const absl::Time late = absl::Now() + kPollAtLeast + absl::Seconds(2 * expected_seconds);
+// Until it is past; cudaErrorNotReady when that takes longer than `most`.
+cudaError_t CudaStream::PollEvent(cudaEvent_t event, absl::Duration most) {
+  const absl::Time late = absl::Now() + most;
   cudaError_t code;
   while ((code = cudaEventQuery(event)) == cudaErrorNotReady && absl::Now() < late) {
     std::this_thread::yield();
@@ -270,19 +278,33 @@ cudaError_t CudaStream::PollEvent(cudaEvent_t event, double expected_seconds) {
   return code;
 }
 
-cudaError_t CudaStream::AwaitEvent(cudaEvent_t event, double expected_seconds) {
-  if (expected_seconds < kPolledSeconds) {
-    const cudaError_t code = PollEvent(event, expected_seconds);
-    if (code != cudaErrorNotReady) return code;
+absl::Duration CudaStream::Passed(const Flight& flight, absl::Time now) const {
+  return now - std::max(flight.launch_ended, last_seen_);
+}
+
+cudaError_t CudaStream::AwaitEvent(const Flight& flight) {
+  const cudaEvent_t event = flight.events.back().get();
+  const double estimate = flight.program->estimated_seconds();
+  const bool brief = estimate < kPolledSeconds;
+  cudaError_t code = PollEvent(event, brief ? PollTime(estimate) : absl::ZeroDuration());
+  if (code != cudaErrorNotReady) return code;
+  if (brief || !flight.steady()) return cudaEventSynchronize(event);
+  EndForecast& forecast = flight.code().forecast();
+  // With more behind it the device goes on, and the answer may be late by a wake.
+  const auto last = [this] { return in_flight_.load(std::memory_order_relaxed) <= 1; };
+  if (last()) {
+    const EndWait wait = WaitFor(forecast.usual(), Passed(flight, absl::Now()));
+    if (wait.sleep > absl::ZeroDuration()) absl::SleepFor(wait.sleep);
+    if (wait.look > absl::ZeroDuration() && last()) code = PollEvent(event, wait.look);
   }
-  return cudaEventSynchronize(event);
+  if (code == cudaErrorNotReady) code = cudaEventSynchronize(event);
+  if (code == cudaSuccess) forecast.Observe(Passed(flight, absl::Now()));
+  return code;
 }
 
 absl::Status CudaStream::AwaitEnd(const Flight& flight) {
   // Of a launch that failed halfway, what was queued still runs, and no event marks its end.
-  const cudaError_t code = flight.status.ok() ? AwaitEvent(flight.events.back().get(),
-                                                           flight.program->estimated_seconds())
-                                              : cudaStreamSynchronize(stream_);
+  const cudaError_t code = flight.status.ok() ? AwaitEvent(flight) : cudaStreamSynchronize(stream_);
   if (code == cudaSuccess) return absl::OkStatus();
   const absl::Status status = fence_.Check(code, "running a program");
   return fence_.Raise(status);  // whatever it is, what ran before can no longer be told
@@ -302,14 +324,13 @@ absl::Status CudaStream::ReadTimes(const Flight& flight, LaunchResult& result) {
   const bool timed = flight.code().timed();
   result.ops_timed = timed || steps.size() == 1;
   const double estimate = flight.program->estimated_seconds();
+  const double of_estimate = result.device_seconds / (estimate > 0 ? estimate : steps.size());
   for (size_t i = 0; i < steps.size() && status.ok(); ++i) {
     double seconds = 0;
     if (timed) {
       status = between(i, i + 1, seconds);
     } else {
-      const double share =
-          estimate > 0 ? steps[i].choice.estimated_seconds / estimate : 1.0 / steps.size();
-      seconds = result.device_seconds * share;
+      seconds = of_estimate * (estimate > 0 ? steps[i].choice.estimated_seconds : 1);
     }
     result.op_seconds.push_back(static_cast<float>(seconds));
   }
@@ -325,6 +346,7 @@ LaunchResult CudaStream::Finish(Flight& flight) {
     const absl::Status ended = AwaitEnd(flight);
     const absl::Time seen = absl::Now();
     if (result.status.ok()) result.status = ended;
+    last_seen_ = seen;
     if (result.status.ok()) result.status = ReadTimes(flight, result);
     if (result.status.ok()) {
       result.started = std::max(flight.launched, seen - absl::Seconds(result.device_seconds));

@@ -63,6 +63,7 @@ class CudaStream final : public Stream {
     Bindings bindings;
     Done done;
     absl::Time launched;
+    absl::Time launch_ended;
     absl::Status status;  // of the launch
     bool queued = false;  // something of it may be on the device
     LaunchWay way = LaunchWay::kOps;
@@ -72,6 +73,9 @@ class CudaStream final : public Stream {
     bool follows = false;                // the start is the end of the program before it
 
     const CudaProgram& code() const { return static_cast<const CudaProgram&>(*program); }
+    // Whether it takes about as long as the run before it: one that is still to become a graph, or
+    // that could not, goes as fast as the host launches.
+    bool steady() const { return way == LaunchWay::kGraph || !code().capturable(); }
     std::byte* io_data() const { return graph != nullptr ? graph->io.data() : io.data(); }
   };
 
@@ -94,8 +98,9 @@ class CudaStream final : public Stream {
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
-  static cudaError_t PollEvent(cudaEvent_t event, double expected_seconds);
-  static cudaError_t AwaitEvent(cudaEvent_t event, double expected_seconds);
+  static cudaError_t PollEvent(cudaEvent_t event, absl::Duration most);
+  cudaError_t AwaitEvent(const Flight& flight);
+  absl::Duration Passed(const Flight& flight, absl::Time now) const;  // since it could begin
   absl::Status AwaitEnd(const Flight& flight);
   absl::Status ReadTimes(const Flight& flight, LaunchResult& result);
 
@@ -112,7 +117,8 @@ class CudaStream final : public Stream {
   EventPool events_;
   EventRef last_end_;  // of what was launched last; touched by Launch only
   std::atomic<int> in_flight_ = 0;
-  GraphCache graphs_;  // touched by Launch only
+  absl::Time last_seen_;  // the end before; touched by whose turn it is to finish
+  GraphCache graphs_;     // touched by Launch only
   // Written by one program after the other, in stream order; replaced in stream order too, so that
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;

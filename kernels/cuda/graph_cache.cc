@@ -4,11 +4,17 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/string_view.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-uint64_t HashOf(const GraphKey& key) { return absl::HashOf(key.program, key.addresses); }
+// Of the addresses' bytes, which takes a fifth of hashing one address after the other.
+uint64_t HashOf(const GraphKey& key) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(key.addresses.data()),
+                                key.addresses.size() * sizeof(key.addresses[0]));
+  return absl::HashOf(key.program, bytes);
+}
 
 }  // namespace
 

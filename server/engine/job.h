@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
-#include "server/engine/buffer.h"
+#include "server/engine/bound_buffers.h"
 #include "server/engine/session_use.h"
 #include "server/engine/tenant.h"
 
@@ -50,11 +50,11 @@ struct Job {
 
   std::shared_ptr<const kernels::Program> program;
   kernels::Bindings bindings;
-  std::vector<BufferLease> leases;  // what `bindings` points into
-  Sources sources;                  // not launched once one of them has faulted
-  SessionUse use;                   // keeps the session's end waiting
-  Charge charge;                    // of the tenant's queued programs
-  Charge time_charge;               // of the tenant's queued device time
+  std::shared_ptr<const BoundBuffers> buffers;  // what `bindings` points into
+  Sources sources;                              // not launched once one of them has faulted
+  SessionUse use;                               // keeps the session's end waiting
+  Charge charge;                                // of the tenant's queued programs
+  Charge time_charge;                           // of the tenant's queued device time
   Tenant* tenant = nullptr;
   uint64_t session_key = 0;  // dense, never reused; what fairness within a tenant is counted by
   Priority priority = Priority::kNormal;

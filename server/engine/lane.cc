@@ -152,7 +152,7 @@ void Lane::Pump(bool on_lane_thread, const Job* own) {
 
 void Lane::Answer(Job& job, JobResult result) {
   Job::Done done = std::move(job.done);
-  job.leases.clear();
+  job.buffers.reset();
   job.charge.Release();
   job.time_charge.Release();
   std::move(done)(std::move(result));

@@ -2,15 +2,39 @@
 
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
+#include "server/engine/time_counts.h"
 
 namespace gemmd::server {
 namespace {
 
 // In LaunchWay's order.
 constexpr std::array<const char*, kernels::kLaunchWays> kWays = {"ops", "graph", "capture_failed"};
+
+// What a program's steps of one op, kernel, dtype and reason come to.
+struct KindSum {
+  const kernels::Program::Step* first;
+  int64_t steps = 0;
+  double flops = 0;
+  TimeCounts times;
+};
+
+// Names are compared by their addresses: they belong to the backend and never move.
+bool SameKind(const kernels::Program::Step& a, const kernels::Program::Step& b) {
+  return a.choice.kernel.data() == b.choice.kernel.data() && a.op.data() == b.op.data() &&
+         a.dtype == b.dtype && a.choice.reason == b.choice.reason;
+}
+
+KindSum& SumOf(absl::InlinedVector<KindSum, 8>& kinds, const kernels::Program::Step& step) {
+  for (KindSum& kind : kinds) {
+    if (SameKind(*kind.first, step)) return kind;
+  }
+  return kinds.emplace_back(KindSum{.first = &step});
+}
 
 }  // namespace
 
@@ -58,15 +82,22 @@ void LaneMetrics::Completed(const Job& job, const JobResult& result) {
   auto& tenant = tenants_[job.tenant];
   if (tenant == nullptr) tenant = &metrics_.TenantDeviceSeconds(job.tenant->name());
   tenant->Increment(result.launch.device_seconds);
+  const bool ok = result.status.ok();
+  const absl::Span<const float> seconds = ok ? result.launch.op_seconds : absl::Span<const float>();
+  // Hundreds of steps are mostly a handful of kinds, in turns.
+  absl::InlinedVector<KindSum, 8> kinds;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const StepCounters& counters = Of(steps[i]);
-    (result.status.ok() ? counters.ok : counters.failed)->Increment();
-    if (counters.fallback != nullptr) counters.fallback->Increment();
-    if (!result.status.ok()) continue;
-    if (steps[i].flops > 0) counters.flops->Increment(steps[i].flops);
-    if (i < result.launch.op_seconds.size()) {
-      counters.seconds->Observe(result.launch.op_seconds[i]);
-    }
+    KindSum& kind = SumOf(kinds, steps[i]);
+    ++kind.steps;
+    kind.flops += steps[i].flops;
+    if (i < seconds.size()) kind.times.Add(seconds[i]);
+  }
+  for (const KindSum& kind : kinds) {
+    const StepCounters& counters = Of(*kind.first);
+    (ok ? counters.ok : counters.failed)->Increment(kind.steps);
+    if (counters.fallback != nullptr) counters.fallback->Increment(kind.steps);
+    if (ok && kind.flops > 0) counters.flops->Increment(kind.flops);
+    kind.times.AddTo(*counters.seconds);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "prometheus/registry.h"
 #include "server/engine/exposition.h"
 #include "server/engine/reason.h"
+#include "server/engine/time_counts.h"
 
 namespace gemmd::server {
 namespace {
@@ -31,11 +32,6 @@ std::vector<double> PowersOfTwo(double first, int count) {
     bounds.push_back(bound);
   }
   return bounds;
-}
-
-const std::vector<double>& TimeBuckets() {  // 5 us to 5.2 s
-  static const std::vector<double>& buckets = *new std::vector<double>(PowersOfTwo(5e-6, 21));
-  return buckets;
 }
 
 const std::vector<double>& TransferBuckets() {  // 100 us to 13 s

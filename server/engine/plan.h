@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "kernels/backend.h"
 #include "server/engine/buffer.h"
 #include "server/engine/handle.h"
@@ -29,8 +30,9 @@ struct Plan {
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
   std::vector<Slot> slots;
-  std::vector<std::string> inputs;    // default data of the Write ops
-  std::vector<int64_t> output_bytes;  // of the Read ops
+  absl::flat_hash_map<Handle, int> slot_of;  // by the handle of each
+  std::vector<std::string> inputs;           // default data of the Write ops
+  std::vector<int64_t> output_bytes;         // of the Read ops
   Charge charge;
 };
 

@@ -146,9 +146,11 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
   request.program = std::move(compiled->program);
   request.output_bytes = std::move(compiled->output_bytes);
   request.inputs = std::move(inputs);
-  request.leases.reserve(slots.size());
-  for (int i = 0; i < slots.size(); ++i) request.leases.push_back(slots.slot(i).ref.buffer);
-  CountShared(ops, request.leases, request);
+  auto buffers = std::make_shared<BoundBuffers>();
+  buffers->Reserve(slots.size());
+  for (int i = 0; i < slots.size(); ++i) buffers->Add(slots.slot(i).ref.buffer);
+  CountShared(ops, buffers->leases, request);
+  request.buffers = std::move(buffers);
   return request;
 }
 
@@ -172,6 +174,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
     const SlotTable::Slot& slot = slots.slot(i);
     plan->slots.push_back(
         {.handle = slot.handle, .foreign = &slot.ref.buffer->device() != plan->device});
+    plan->slot_of.emplace(slot.handle, i);
   }
   for (const Op& op : ops) {
     kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
@@ -221,11 +224,8 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     job->bindings.outputs.push_back(
         absl::MakeSpan(reinterpret_cast<std::byte*>(output.data()), output.size()));
   }
-  job->bindings.slots.reserve(request.leases.size());
-  for (const BufferLease& lease : request.leases) {
-    job->bindings.slots.push_back(lease->memory().address());
-  }
-  job->leases = std::move(request.leases);
+  job->bindings.slots = request.buffers->addresses;
+  job->buffers = std::move(request.buffers);
   job->sources = std::move(request.sources);
   job->tenant = &session.tenant();
   job->session_key = session.key();

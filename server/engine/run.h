@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 #include "kernels/op.h"
 #include "server/engine/device.h"
+#include "server/engine/recent_bindings.h"
 #include "server/engine/session.h"
 
 namespace gemmd::server {
@@ -49,7 +50,7 @@ struct RunRequest {
   SessionUse use;
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
-  std::vector<BufferLease> leases;                  // by slot
+  std::shared_ptr<const BoundBuffers> buffers;
   Sources sources;                                  // other devices that Copy ops read
   std::vector<absl::Span<const std::byte>> inputs;  // valid until the answer
   std::vector<int64_t> output_bytes;
@@ -76,10 +77,6 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session,
                                                         const SlotTable& slots,
                                                         const Inputs& inputs, std::string label);
 
-struct Rebinding {
-  Handle from;
-  Handle to;
-};
 // A run of a plan: its buffers, or those put in their place, checked for device, size, writability
 // and aliasing. Inputs empty: the defaults; `plan` keeps them alive.
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,

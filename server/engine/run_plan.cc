@@ -1,5 +1,10 @@
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "server/engine/placement.h"
 #include "server/engine/reason.h"
@@ -32,19 +37,76 @@ absl::Status CheckSlot(const Plan& plan, const Plan::Slot& slot, const BufferRef
   return absl::OkStatus();
 }
 
-// Two slots on one buffer would let an op read what it writes: refused when either is written.
+// Two slots on one buffer would let an op read what it writes: refused when either is written. Of
+// several such pairs the one with the first slot is named.
 absl::Status CheckAliases(const Plan& plan, absl::Span<const BufferLease> leases) {
+  absl::flat_hash_map<const Buffer*, size_t> first_of;
+  first_of.reserve(leases.size());
+  std::optional<std::pair<size_t, size_t>> alias;
   for (size_t i = 0; i < leases.size(); ++i) {
-    for (size_t j = i + 1; j < leases.size(); ++j) {
-      if (leases[i] == leases[j] && (plan.slots[i].written || plan.slots[j].written)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("one buffer stands in the place of buffers ",
-                         Redacted(plan.slots[i].handle), "... and ", Redacted(plan.slots[j].handle),
-                         "..., and the plan writes one of them; bind different buffers"));
-      }
-    }
+    const auto [it, fresh] = first_of.try_emplace(leases[i].get(), i);
+    if (fresh || !(plan.slots[it->second].written || plan.slots[i].written)) continue;
+    if (!alias || it->second < alias->first) alias = {it->second, i};
   }
-  return absl::OkStatus();
+  if (!alias) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "one buffer stands in the place of buffers ", Redacted(plan.slots[alias->first].handle),
+      "... and ", Redacted(plan.slots[alias->second].handle),
+      "..., and the plan writes one of them; bind different buffers"));
+}
+
+// By slot, the handle of the buffer to run on: the plan's own or the first that is to replace it.
+absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
+                                                     absl::Span<const Rebinding> rebind) {
+  std::vector<const Handle*> handles;
+  handles.reserve(plan.slots.size());
+  for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
+  for (const Rebinding& change : rebind) {
+    const auto slot = plan.slot_of.find(change.from);
+    if (slot == plan.slot_of.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rebind: buffer ", Redacted(change.from), "... is not one of the plan's"));
+    }
+    const Handle*& handle = handles[slot->second];
+    if (handle == &plan.slots[slot->second].handle) handle = &change.to;
+  }
+  return handles;
+}
+
+// Looks every buffer up and checks it.
+absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
+    Session& session, const std::shared_ptr<const Plan>& plan, absl::Span<const Rebinding> rebind,
+    Sources& sources) {
+  auto handles = HandlesOf(*plan, rebind);
+  if (!handles.ok()) return handles.status();
+  const Session::FoundBuffers found = session.FindBuffers(*handles);
+  auto buffers = std::make_shared<BoundBuffers>();
+  buffers->Reserve(plan->slots.size());
+  for (size_t i = 0; i < found.refs.size(); ++i) {
+    const Plan::Slot& slot = plan->slots[i];
+    const BufferRef& ref = found.refs[i];
+    if (absl::Status fits = CheckSlot(*plan, slot, ref, *(*handles)[i]); !fits.ok()) return fits;
+    if (&ref.buffer->device() != plan->device) {
+      absl::Status readable = AddSource(*plan->device, *ref.buffer, sources);
+      if (!readable.ok()) return readable;
+    }
+    if (slot.written) buffers->written.push_back(ref.buffer.get());
+    buffers->Add(ref.buffer);
+  }
+  if (!found.status.ok()) return found.status;
+  if (absl::Status distinct = CheckAliases(*plan, buffers->leases); !distinct.ok()) return distinct;
+  // Whether another device's memory can be read is asked each time: it may be fenced since.
+  if (plan->slots.size() >= RecentBindings::kFewestSlots && sources.empty()) {
+    session.RememberBinding(
+        {.plan = plan, .rebind = {rebind.begin(), rebind.end()}, .buffers = buffers}, found);
+  }
+  return buffers;
+}
+
+// All that may have changed since what is remembered was checked.
+bool StillWritable(const BoundBuffers& buffers) {
+  return std::none_of(buffers.written.begin(), buffers.written.end(),
+                      [](const Buffer* buffer) { return buffer->published(); });
 }
 
 absl::StatusOr<Inputs> BindInputs(const Plan& plan, Inputs inputs) {
@@ -74,29 +136,15 @@ absl::StatusOr<Inputs> BindInputs(const Plan& plan, Inputs inputs) {
 
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
                                     absl::Span<const Rebinding> rebind, Inputs inputs) {
-  for (const Rebinding& change : rebind) {
-    const bool known = std::any_of(plan->slots.begin(), plan->slots.end(),
-                                   [&](const auto& slot) { return slot.handle == change.from; });
-    if (!known) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rebind: buffer ", Redacted(change.from), "... is not one of the plan's"));
-    }
-  }
   RunRequest request;
-  for (const Plan::Slot& slot : plan->slots) {
-    const auto change = std::find_if(rebind.begin(), rebind.end(),
-                                     [&](const auto& r) { return r.from == slot.handle; });
-    const Handle& handle = change == rebind.end() ? slot.handle : change->to;
-    auto ref = use->FindBuffer(handle);
-    if (!ref.ok()) return ref.status();
-    if (absl::Status fits = CheckSlot(*plan, slot, *ref, handle); !fits.ok()) return fits;
-    if (&ref->buffer->device() != plan->device) {
-      absl::Status readable = AddSource(*plan->device, *ref->buffer, request.sources);
-      if (!readable.ok()) return readable;
-    }
-    request.leases.push_back(ref->buffer);
+  if (plan->slots.size() >= RecentBindings::kFewestSlots) {
+    request.buffers = use->FindBinding(plan, rebind);
   }
-  if (absl::Status distinct = CheckAliases(*plan, request.leases); !distinct.ok()) return distinct;
+  if (request.buffers == nullptr || !StillWritable(*request.buffers)) {
+    auto buffers = BindBuffers(*use, plan, rebind, request.sources);
+    if (!buffers.ok()) return buffers.status();
+    request.buffers = *std::move(buffers);
+  }
   auto bound = BindInputs(*plan, std::move(inputs));
   if (!bound.ok()) return bound.status();
   request.inputs = *std::move(bound);

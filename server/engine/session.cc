@@ -134,22 +134,45 @@ absl::StatusOr<BufferRef> Session::FindBuffer(const Handle& handle) const {
   return it->second.ref;
 }
 
+Session::FoundBuffers Session::FindBuffers(absl::Span<const Handle* const> handles) {
+  FoundBuffers found;
+  found.refs.reserve(handles.size());
+  absl::MutexLock lock(&mutex_);
+  found.deletions = deletions_;
+  for (const Handle* handle : handles) {
+    auto it = buffers_.find(*handle);
+    if (it == buffers_.end()) {
+      found.status = NoBuffer(*handle);
+      break;
+    }
+    it->second.bound = true;
+    found.refs.push_back(it->second.ref);
+  }
+  return found;
+}
+
 absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
                                                std::shared_ptr<void> until_unmapped) {
   std::vector<BufferRef> freed;  // destroyed after the lock is let go
+  RecentBindings::Forgotten forgotten;
   int64_t bytes = 0;
   {
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < handles.size(); ++i) {
       if (!buffers_.contains(handles[i])) return NoBuffer(handles[i]);
     }
+    bool bound = false;
     for (const Handle& handle : handles) {
       auto it = buffers_.find(handle);
       if (it == buffers_.end()) continue;  // named twice
+      bound |= it->second.bound;
       freed.push_back(std::move(it->second.ref));
       buffers_.erase(it);
     }
+    ++deletions_;
+    if (bound) forgotten = recent_.ForgetBuffers(handles);
   }
+  forgotten.clear();  // before what else keeps the buffers is counted
   for (BufferRef& ref : freed) {
     if (ref.buffer.use_count() == 1) bytes += ref.buffer->spec().size_bytes;
     if (ref.buffer->spec().kind == kernels::MemoryKind::kDeviceImported) {
@@ -193,12 +216,27 @@ absl::StatusOr<std::shared_ptr<const Plan>> Session::FindPlan(const Handle& hand
 
 absl::Status Session::DeletePlan(const Handle& handle) {
   std::shared_ptr<const Plan> plan;  // destroyed after the lock is let go
+  RecentBindings::Forgotten forgotten;
   absl::MutexLock lock(&mutex_);
   auto it = plans_.find(handle);
   if (it == plans_.end()) return NoPlan(handle);
   plan = std::move(it->second);
   plans_.erase(it);
+  ++deletions_;
+  forgotten = recent_.ForgetPlan(plan);
   return absl::OkStatus();
+}
+
+std::shared_ptr<const BoundBuffers> Session::FindBinding(const std::shared_ptr<const Plan>& plan,
+                                                         absl::Span<const Rebinding> rebind) {
+  absl::MutexLock lock(&mutex_);
+  return recent_.Find(plan, rebind);
+}
+
+void Session::RememberBinding(RecentBindings::Entry entry, const FoundBuffers& found) {
+  RecentBindings::Forgotten forgotten;  // destroyed after the lock is let go
+  absl::MutexLock lock(&mutex_);
+  if (deletions_ == found.deletions) forgotten = recent_.Add(std::move(entry));
 }
 
 void Session::ProgramAccepted() {
@@ -256,13 +294,16 @@ void Session::FreeAll() {
   decltype(buffers_) buffers;
   decltype(plans_) plans;
   decltype(freed_) freed;
+  RecentBindings::Forgotten forgotten;
   {
     absl::MutexLock lock(&mutex_);
+    forgotten = recent_.ForgetAll();
     buffers.swap(buffers_);
     plans.swap(plans_);
     freed.swap(freed_);
     charge_.Release();
   }
+  forgotten.clear();  // before what else keeps the buffers is counted
   Freed total;
   for (auto& [handle, entry] : buffers) {
     if (entry.ref.buffer.use_count() == 1) {

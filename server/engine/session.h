@@ -20,6 +20,7 @@
 #include "server/engine/buffer.h"
 #include "server/engine/handle.h"
 #include "server/engine/plan.h"
+#include "server/engine/recent_bindings.h"
 #include "server/engine/replay.h"
 #include "server/engine/session_use.h"
 #include "server/engine/tenant.h"
@@ -71,6 +72,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // A found buffer's handle counts as a buffer of the tenant: handles too must be bounded.
   absl::StatusOr<Handle> AddBuffer(BufferRef ref) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<BufferRef> FindBuffer(const Handle& handle) const ABSL_LOCKS_EXCLUDED(mutex_);
+  struct FoundBuffers {
+    std::vector<BufferRef> refs;  // in order, up to the first that is not there
+    absl::Status status;          // NOT_FOUND then
+    int64_t deletions = 0;        // for RememberBinding
+  };
+  FoundBuffers FindBuffers(absl::Span<const Handle* const> handles) ABSL_LOCKS_EXCLUDED(mutex_);
   // All or none. Returns the bytes that no other handle keeps. Imported device memory keeps
   // `until_unmapped` for as long as it is mapped here: its owner must not free it before.
   absl::StatusOr<int64_t> DeleteBuffers(absl::Span<const Handle> handles,
@@ -86,6 +93,15 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<std::shared_ptr<const Plan>> FindPlan(const Handle& handle) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status DeletePlan(const Handle& handle) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What the plan was bound to by these changes before, if the session still has all of it under
+  // the same handles; else null.
+  std::shared_ptr<const BoundBuffers> FindBinding(const std::shared_ptr<const Plan>& plan,
+                                                  absl::Span<const Rebinding> rebind)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of buffers that FindBuffers gave; nothing happens if one may have been deleted since.
+  void RememberBinding(RecentBindings::Entry entry, const FoundBuffers& found)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Programs accepted and not yet answered, and the device time that answered ones took.
   void ProgramAccepted() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -121,7 +137,8 @@ class Session : public std::enable_shared_from_this<Session> {
   struct BufferEntry {
     BufferRef ref;
     uint64_t order = 0;
-    Charge charge;  // of a found buffer's handle
+    Charge charge;       // of a found buffer's handle
+    bool bound = false;  // a plan was bound to it: it may stand in recent_
   };
 
   const uint64_t key_;
@@ -144,6 +161,8 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t next_order_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<Handle, BufferEntry> buffers_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Handle, std::shared_ptr<const Plan>> plans_ ABSL_GUARDED_BY(mutex_);
+  RecentBindings recent_ ABSL_GUARDED_BY(mutex_);
+  int64_t deletions_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that took buffers or plans away
   int64_t queued_programs_ ABSL_GUARDED_BY(mutex_) = 0;
   double device_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::AnyInvocable<void(Freed) &&> freed_ ABSL_GUARDED_BY(mutex_);

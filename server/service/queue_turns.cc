@@ -72,7 +72,7 @@ void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
 
 void QueueStream::Drop(Waiting& waiting, absl::Status status) {
   waiting.run.chain->Fail(waiting.run.chain_position);
-  waiting.run.leases.clear();
+  waiting.run.buffers.reset();
   Complete(waiting.entry, std::move(status), nullptr);
 }
 

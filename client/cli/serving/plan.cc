@@ -39,6 +39,7 @@ absl::StatusOr<std::vector<KindTime>> TimeKinds(const Serving& serving, const De
 struct PlanTimes {
   Latencies wall;    // of one run and its answer
   Latencies device;  // of those runs
+  Latencies queued;  // from the daemon's taking one of them to the device's start
   double queued_wall = 0;
   std::optional<double> cpu_seconds;  // the daemon's, for one queued run
   std::optional<double> single_cpu_seconds;
@@ -68,6 +69,7 @@ absl::StatusOr<PlanTimes> TimePlan(const Serving& serving, const DecodeStep& ste
     if (!result.ok()) return result.status();
     times.wall.Add(absl::ToDoubleSeconds(absl::Now() - start));
     times.device.Add(result->report().device_seconds());
+    times.queued.Add(result->report().queue_seconds());
   }
   absl::StatusOr<double> after = cpu();
   if (before.ok() && after.ok()) times.single_cpu_seconds = (*after - *before) / runs;
@@ -142,6 +144,7 @@ std::vector<Figure> MeasurePlan(const Serving& serving) {
   single.seen = times->wall.Percentile(50) / kernels;
   single.detail = {{"wall_p50_us", times->wall.Percentile(50) * 1e6},
                    {"wall_p99_us", times->wall.Percentile(99) * 1e6},
+                   {"queued_p50_us", times->queued.Percentile(50) * 1e6},
                    {"device_p50_us", times->device.Percentile(50) * 1e6}};
   if (times->cpu_seconds.has_value()) {
     cpu.seen = *times->cpu_seconds * 1e3;

@@ -274,6 +274,27 @@ TEST_F(GraphGpuTest, RunsOpByOpWhatCannotBeRecorded) {
                                 LaunchWay::kOps));
 }
 
+// Long enough to be slept for until shortly before its end, which its first run as a graph told.
+TEST_F(GraphGpuTest, TheEndOfALongProgramIsForecastByTheRunsBefore) {
+  constexpr int64_t kValues = int64_t{16} << 20;
+  DeviceBuffer memory(kValues * 4);
+  const TensorRef tensor = Dense(0, DType::kF32, MakeDims({kValues}));
+  std::vector<Op> ops;
+  for (int i = 0; i < 64; ++i) ops.push_back(FillOp{tensor, static_cast<double>(i)});
+  const auto program = Compile(ops);
+  const auto& code = static_cast<const CudaProgram&>(*program);
+  EXPECT_GT(program->estimated_seconds(), 500e-6);
+  EXPECT_TRUE(code.capturable());
+  CudaStream stream(0, pinned_, fence_, {});
+  std::vector<std::byte*> slots = {memory.data()};
+  EXPECT_EQ(Run(stream, program, {slots, {}, {}}).way, LaunchWay::kOps);
+  EXPECT_EQ(code.forecast().usual(), absl::ZeroDuration());
+  for (int run = 0; run < 4; ++run) {
+    EXPECT_EQ(Run(stream, program, {slots, {}, {}}).way, LaunchWay::kGraph);
+    EXPECT_GT(code.forecast().usual(), absl::ZeroDuration());
+  }
+}
+
 // 61 layers of four projections, each with its quantisation. Prints what the host pays.
 TEST_F(GraphGpuTest, APlanOf244MatmulsIsOneLaunch) {
   CudaStream stream(0, pinned_, fence_, {});

@@ -171,7 +171,7 @@ TEST_F(RunTest, APlanRunsOnOtherBuffers) {
   const std::vector<Rebinding> rebind = {{b_, c}};
   auto run = BindPlan(Use(), *plan, rebind, {});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(run->leases[1], session_->FindBuffer(c)->buffer);
+  EXPECT_EQ(run->buffers->leases[1], session_->FindBuffer(c)->buffer);
   server::Run(*std::move(run), Done());
   device_.CompleteAll();
   EXPECT_EQ(answers_, 1);
