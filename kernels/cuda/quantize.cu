@@ -21,7 +21,7 @@ constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 4 : 5)
+__global__ void __launch_bounds__(kThreads, kType == ElementType::kBF16 && !kI8 ? 5 : 4)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
