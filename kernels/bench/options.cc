@@ -31,7 +31,8 @@ What to run
   --shapes MxNxK,...           instead of a suite
   --count N, --seed N          of the random suite; default 300 and 1. The seed also makes the data
 Which kernels
-  --tuning FILE                a tuning table; without one, the cost model chooses
+  --tuning FILE[,FILE]         a tuning table, or the mean of several; without one, the cost model chooses. With --tune,
+                               tables of earlier runs, whose times enter the mean that is written
   --no-table                   the cost model chooses, whatever --tuning says
   --kernel NAME                this one, for every shape
   --only TEXT[,TEXT]           the pool is the kernels whose names contain one of these
@@ -120,7 +121,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       Text("--kernel", o.kernel),
       List("--only", o.only),
       List("--skip", o.skip),
-      Text("--tuning", o.tuning),
+      List("--tuning", o.tuning),
       Switch("--no-table", o.no_table),
       Integer("--repeats", o.repeats, 1, 1000),
       Integer("--bitwise", o.bitwise, 0, 10000),

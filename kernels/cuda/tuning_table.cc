@@ -221,6 +221,34 @@ std::string TuningTable::Serialize(std::string_view gpu_model, std::string_view 
   return text;
 }
 
+TuningTable TuningTable::Mean(absl::Span<const TuningTable> tables) {
+  struct Times {
+    double sum = 0;
+    int count = 0;
+  };
+  absl::btree_map<TuningKey, absl::btree_map<std::string, Times>> all;
+  absl::btree_map<TuningKey, int> counts;
+  for (const TuningTable& table : tables) {
+    for (const auto& [key, kernels] : table.entries_) {
+      ++counts[key];
+      for (const TunedKernel& kernel : kernels) {
+        Times& times = all[key][kernel.kernel];
+        times.sum += kernel.seconds;
+        ++times.count;
+      }
+    }
+  }
+  TuningTable mean;
+  for (const auto& [key, kernels] : all) {
+    std::vector<TunedKernel> common;
+    for (const auto& [name, times] : kernels) {
+      if (times.count == counts[key]) common.push_back({name, times.sum / times.count});
+    }
+    mean.Set(key, std::move(common));
+  }
+  return mean;
+}
+
 void TuningTable::Set(const TuningKey& key, std::vector<TunedKernel> kernels) {
   if (kernels.empty()) {
     entries_.erase(key);

@@ -47,6 +47,10 @@ class TuningTable {
   std::string Serialize(std::string_view gpu_model, std::string_view driver,
                         std::string_view date) const;
 
+  // Of each shape the kernels that all tables with that shape have, by the mean of their times: a
+  // kernel's time differs by some percent from process to process, with the memory it was given.
+  static TuningTable Mean(absl::Span<const TuningTable> tables);
+
   // Replaces the entry; `kernels` in any order. None removes it.
   void Set(const TuningKey& key, std::vector<TunedKernel> kernels);
   // The entry of exactly this key, else of the nearest m with the same n, k and output (TurboMind's

@@ -75,11 +75,12 @@ void AddToTable(const ShapeResult& result, cuda::TuningTable& table) {
   if (!kernels.empty()) table.Set({s.m, s.n, s.k, DType::kBF16}, std::move(kernels));
 }
 
-// Writes what there is so far.
+// Writes what there is so far: of --tune the mean of `tables`, the last of which it fills.
 absl::Status Save(const Options& options, const Machine& machine, const RunResult& run,
-                  const cuda::TuningTable& table) {
+                  const std::vector<cuda::TuningTable>& tables) {
   if (options.tune) {
-    const std::string text = table.Serialize(machine.traits.model, machine.driver, run.date);
+    const std::string text = cuda::TuningTable::Mean(tables).Serialize(machine.traits.model,
+                                                                       machine.driver, run.date);
     if (absl::Status status = WriteText(options.out, text); !status.ok()) return status;
   }
   if (options.json.empty()) return absl::OkStatus();
@@ -101,15 +102,18 @@ RunResult DescribeRun(const Options& options, const Machine& machine) {
 
 int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine& machine) {
   const absl::Time start = absl::Now();
-  cuda::TuningTable table;
-  if (!options.tuning.empty() && !options.no_table) {
-    absl::StatusOr<cuda::TuningTable> loaded =
-        cuda::TuningTable::Load(options.tuning, machine.traits.model);
-    if (!loaded.ok()) return Complain(loaded.status(), kUsage);
-    table = *std::move(loaded);
+  std::vector<cuda::TuningTable> tables;
+  if (!options.no_table) {
+    for (const std::string& path : options.tuning) {
+      absl::StatusOr<cuda::TuningTable> loaded =
+          cuda::TuningTable::Load(path, machine.traits.model);
+      if (!loaded.ok()) return Complain(loaded.status(), kUsage);
+      tables.push_back(*std::move(loaded));
+    }
   }
   const std::vector<cuda::GemmVariant> pool = PoolOf(options);
-  const cuda::GemmSelector chooser(machine.traits, pool, table);
+  const cuda::GemmSelector chooser(machine.traits, pool, cuda::TuningTable::Mean(tables));
+  tables.emplace_back();
   const cuda::GemmSelector model(machine.traits, pool, {});
   ShapeRunner runner(machine, options, {chooser, model});
   RunResult run = DescribeRun(options, machine);
@@ -131,12 +135,12 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
       result = runner.Run(shape);
       good &= result.outcome != Outcome::kWrong && result.outcome != Outcome::kFailed;
     }
-    AddToTable(result, table);
+    AddToTable(result, tables.back());
     run.shapes.push_back(std::move(result));
     const Summary so_far = Summarize(run);
     Print(TableRow(run.shapes.back(), so_far.best_tensorwise_tflops,
                    options.sweep ? kListedVariants : 0));
-    if (absl::Status status = Save(options, machine, run, table); !status.ok()) {
+    if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
       return Complain(status, kUsage);
     }
   }

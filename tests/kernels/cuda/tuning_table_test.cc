@@ -78,6 +78,24 @@ TEST(TuningTableTest, SetReplacesAndRemoves) {
   EXPECT_EQ(table.size(), 2);
 }
 
+TEST(TuningTableTest, MeanOrdersByAllTables) {
+  const TuningKey both = {64, 4096, 7168, DType::kBF16};
+  const TuningKey one = {128, 4096, 7168, DType::kBF16};
+  TuningTable first, second;
+  first.Set(both, {{"steady", 11e-6}, {"lucky", 10e-6}, {"missing", 9e-6}});
+  second.Set(both, {{"steady", 12e-6}, {"lucky", 15e-6}});
+  second.Set(one, {{"steady", 14e-6}});
+  const TuningTable mean = TuningTable::Mean({first, second});
+  ASSERT_EQ(mean.size(), 2);
+  const auto kernels = mean.Find(both).kernels;
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].kernel, "steady");
+  EXPECT_DOUBLE_EQ(kernels[0].seconds, 11.5e-6);
+  EXPECT_EQ(kernels[1].kernel, "lucky");
+  ASSERT_EQ(mean.Find(one).kernels.size(), 1u);
+  EXPECT_EQ(TuningTable::Mean({}).size(), 0);
+}
+
 TEST(TuningTableTest, RefusesAnotherGpu) {
   const absl::Status status = TuningTable::Parse(SampleText(), "NVIDIA H100 PCIe").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
