@@ -30,6 +30,7 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
                            std::shared_ptr<const Outcome> outcome) {
   call_.state().CountRejection(call_.tenant(), status);
   std::unique_ptr<Waiting> next;
+  Step step = Step::kNone;
   {
     absl::MutexLock lock(&mutex_);
     entry->done = true;
@@ -42,8 +43,9 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
       in_flight_.Add(next->run);
       next->entry->in_flight = true;
     }
+    step = NextStep();
   }
-  Advance();
+  Do(step);
   if (next != nullptr) TakeTurn(std::move(next));
 }
 
@@ -65,9 +67,8 @@ void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
   } else {
     Start(waiting->entry, std::move(waiting->run));
   }
-  // With the lock held: once the stream is ending it may be finished, and gone for gRPC.
-  absl::MutexLock lock(&mutex_);
-  if (!ending_) StartRead(&request_);
+  FreePlace(Thread::kAny);
+  AcceptAll(Thread::kAny);
 }
 
 void QueueStream::Drop(Waiting& waiting, absl::Status status) {
