@@ -78,6 +78,7 @@ class CudaStream final : public Stream {
   // On the caller's thread.
   Flight Take(std::shared_ptr<const Program> program, Bindings bindings, Done done);
   void GiveToHarvest(Flight flight) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Queue(Flight flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Start(Flight& flight);
   absl::Status TakeIo(Flight& flight);
   absl::Status TakeEvents(Flight& flight);
@@ -94,7 +95,9 @@ class CudaStream final : public Stream {
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
-  static cudaError_t PollEvent(cudaEvent_t event, double expected_seconds);
+  void Linger(int64_t taken) const;  // in case more than `taken` programs come
+  static absl::Duration Late(double expected_seconds);  // longer than so long a program takes
+  static cudaError_t PollEvent(cudaEvent_t event, absl::Duration longest);
   static cudaError_t AwaitEvent(cudaEvent_t event, double expected_seconds);
   absl::Status AwaitEnd(const Flight& flight);
   absl::Status ReadTimes(const Flight& flight, LaunchResult& result);
@@ -119,6 +122,7 @@ class CudaStream final : public Stream {
   int64_t scratch_bytes_ = 0;
   absl::Mutex mutex_;
   std::deque<Flight> queue_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int64_t> given_ = 0;  // to queue_, since the beginning
   // From when a program's end is first looked for until its done has returned: whose turn it is.
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

@@ -125,7 +125,7 @@ void QueueStream::FillMessage() {
 }
 
 QueueStream::Step QueueStream::NextStep() {
-  if (writing_ || finished_) return Step::kNone;
+  if (writing_ || finished_ || held_ > 0) return Step::kNone;
   if (!broken_ && Gather()) {
     writing_ = true;
     return Step::kWrite;

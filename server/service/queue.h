@@ -148,6 +148,7 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;   // nothing comes any more
   bool accepting_ ABSL_GUARDED_BY(mutex_) = false;  // some thread accepts, or a batch waits
+  int held_ ABSL_GUARDED_BY(mutex_) = 0;  // completions that the next one takes along
   bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
