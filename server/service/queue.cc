@@ -27,12 +27,7 @@ QueueStream* QueueStream::Start(Method& method, StreamRegistry& streams,
     stream->EndAfterAnswers(stream->call_.admission());
     return stream.get();
   }
-  v1::QueueRequest* first = nullptr;
-  {
-    absl::MutexLock lock(&stream->mutex_);
-    first = stream->NextRead();
-  }
-  if (first != nullptr) stream->StartRead(first);
+  stream->Drive();
   return stream.get();
 }
 
@@ -68,13 +63,11 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
     if (!ticket.ok()) return ticket.status();
     hold_ticket_ = *ticket;
   }
-  Step step = Step::kNone;
   {
     absl::MutexLock lock(&mutex_);
     opened_pending_ = true;
-    step = NextStep();
   }
-  Do(step);
+  Drive();
   return absl::OkStatus();
 }
 
@@ -125,7 +118,12 @@ void QueueStream::FillMessage() {
 }
 
 QueueStream::Step QueueStream::NextStep() {
-  if (writing_ || finished_ || held_ > 0) return Step::kNone;
+  if (finished_) return Step::kNone;
+  if (!reading_ && !read_all_ && !ending_ && !inbox_.full()) {
+    reading_ = true;
+    return Step::kRead;
+  }
+  if (writing_ || held_ > 0) return Step::kNone;
   if (!broken_ && Gather()) {
     writing_ = true;
     return Step::kWrite;
@@ -135,43 +133,45 @@ QueueStream::Step QueueStream::NextStep() {
   return Step::kFinish;
 }
 
-// The stream outlives this: it is not finished while writing_, and Finish is the last there is.
-void QueueStream::Do(Step step) {
-  if (step == Step::kWrite) {
-    FillMessage();
-    StartWrite(&message_);
-  } else if (step == Step::kFinish) {
-    absl::Status status;
-    {
-      absl::MutexLock lock(&mutex_);
-      status = status_;
+// Its caller keeps this alive, and gRPC keeps the stream until this has finished it.
+void QueueStream::Drive() {
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(driving_, true)) return;
+  for (Step step = NextStep(); step != Step::kNone; step = NextStep()) {
+    v1::QueueRequest* const next = inbox_.next();
+    const absl::Status status = status_;
+    mutex_.Unlock();
+    if (step == Step::kRead) {
+      StartRead(next);
+    } else if (step == Step::kWrite) {
+      FillMessage();
+      StartWrite(&message_);
+    } else {
+      Finish(call_.Finish(status));
     }
-    Finish(call_.Finish(status));
+    mutex_.Lock();
   }
+  driving_ = false;
 }
 
 void QueueStream::OnWriteDone(bool ok) {
-  Step step = Step::kNone;
   {
     absl::MutexLock lock(&mutex_);
     writing_ = false;
     broken_ |= !ok;
-    step = NextStep();
   }
-  Do(step);
+  Drive();
 }
 
 void QueueStream::EndAfterAnswers(absl::Status status) {
-  Step step = Step::kNone;
   {
     absl::MutexLock lock(&mutex_);
     if (!ending_) {
       ending_ = true;
       status_ = std::move(status);
     }
-    step = NextStep();
   }
-  Do(step);
+  Drive();
 }
 
 void QueueStream::OnCancel() {

@@ -1,8 +1,8 @@
 // QueueStream: batches in, completions out, in order, many in flight.
 //
-// Three things overlap, each done by one thread at a time, whichever comes by: reading, which is a
-// few messages ahead (queue_inbox.h); accepting what was read, in order (queue_accept.cc); writing
-// completions (queue.cc). An accepted batch's job goes to the lane at once; jobs of one stream share
+// Two things overlap, each done by one thread at a time, whichever comes by: calling gRPC, to read a
+// few messages ahead (queue_inbox.h) and to write completions (queue.cc); and accepting what was
+// read, in order (queue_accept.cc). An accepted batch's job goes to the lane at once; jobs of one stream share
 // a session and priority, so the lane keeps their order. Lanes of two devices know nothing of each
 // other: a batch that touches another device than what is under way waits for its turn here, and
 // nothing behind it is accepted meanwhile (queue_turns.cc). Completions wait here until all before
@@ -95,14 +95,13 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   // the batch waits for its turn, which then goes on with what is behind it.
   absl::StatusOr<bool> Accept(v1::Batch* batch);
   absl::StatusOr<RunRequest> Prepare(const v1::Batch& batch);
-  // gRPC keeps the stream until its reactions return, and knows nothing of other threads.
-  enum class Thread { kReaction, kAny };
-  // Accepts what was read, until nothing more is there or something ends or delays it.
-  void AcceptAll(Thread thread) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Accepts what was read, until nothing more is there or something ends or delays it. Not while
+  // another thread does.
+  void AcceptAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same for the thread whose turn it is.
+  void AcceptOn() ABSL_LOCKS_EXCLUDED(mutex_);
   // The first message in the inbox is accepted.
-  void FreePlace(Thread thread) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Where to read to, if a read is to be started now.
-  v1::QueueRequest* NextRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreePlace() ABSL_LOCKS_EXCLUDED(mutex_);
   void Start(const std::shared_ptr<Entry>& entry, RunRequest run) ABSL_LOCKS_EXCLUDED(mutex_);
   // All before it are answered. Called by a callback that keeps this alive: gRPC may be through
   // with it.
@@ -110,11 +109,13 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   void Drop(Waiting& waiting, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                 std::shared_ptr<const Outcome> outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is to be done with gRPC now that something has changed; whoever is told does it, without
-  // the lock.
-  enum class Step { kNone, kWrite, kFinish };
+  // Reads, writes or finishes, as far as there is reason to. One thread at a time: gRPC passes the
+  // work of two that call it at once for one connection to a third, which has to wake first. Whoever
+  // finds another thread here leaves its wish to that one.
+  void Drive() ABSL_LOCKS_EXCLUDED(mutex_);
+  enum class Step { kNone, kRead, kWrite, kFinish };
+  // What to do next. Whoever is told does it, without the lock.
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Do(Step step) ABSL_LOCKS_EXCLUDED(mutex_);
   // Moves finished entries from the front to sending_. True if there is something to write.
   bool Gather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes message_ of them.
@@ -142,8 +143,8 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   int64_t inline_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   InFlight in_flight_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Places change hands under the lock: a message is the reader's until it is read, then the
-  // accepting thread's.
+  // Places change hands under the lock: a message is gRPC's until it is read, then the accepting
+  // thread's.
   QueueInbox inbox_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;   // nothing comes any more
@@ -154,8 +155,9 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool driving_ ABSL_GUARDED_BY(mutex_) = false;  // some thread is in Drive, and looks again
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // The writer's, who is whoever set writing_, until the write is over.
+  // From NextStep to the end of the write the driving thread's, then gRPC's.
   std::vector<std::shared_ptr<Entry>> sending_;
   bool sending_opened_ = false;
   v1::QueueResponse message_;

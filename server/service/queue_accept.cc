@@ -22,27 +22,17 @@ int64_t InlineBytes(const v1::Batch& batch) {
 
 }  // namespace
 
-v1::QueueRequest* QueueStream::NextRead() {
-  if (reading_ || read_all_ || ending_ || inbox_.full()) return nullptr;
-  reading_ = true;
-  return inbox_.next();
-}
-
-// The next read comes first: its message arrives while this one is accepted, by another thread if
+// The next read comes first: its message arrives while this one is accepted, on another thread if
 // one is free.
 void QueueStream::OnReadDone(bool ok) {
-  v1::QueueRequest* next = nullptr;
-  bool accept = false;
   {
     absl::MutexLock lock(&mutex_);
     reading_ = false;
     read_all_ |= !ok;
     if (ok) inbox_.Push();
-    next = NextRead();
-    accept = !std::exchange(accepting_, true);
   }
-  if (next != nullptr) StartRead(next);
-  if (accept) AcceptAll(Thread::kReaction);
+  Drive();
+  AcceptAll();
 }
 
 absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
@@ -127,7 +117,15 @@ absl::StatusOr<bool> QueueStream::Take(v1::QueueRequest& message) {
   return absl::InvalidArgumentError("the message is not a batch; `open` comes once, first");
 }
 
-void QueueStream::AcceptAll(Thread thread) {
+void QueueStream::AcceptAll() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(accepting_, true)) return;
+  }
+  AcceptOn();
+}
+
+void QueueStream::AcceptOn() {
   for (;;) {
     v1::QueueRequest* message = nullptr;
     {
@@ -144,20 +142,18 @@ void QueueStream::AcceptAll(Thread thread) {
     const absl::StatusOr<bool> taken = Take(*message);
     if (!taken.ok()) return EndAfterAnswers(taken.status());
     if (!*taken) return;  // whoever gives the batch its turn may be accepting by now
-    FreePlace(thread);
+    FreePlace();
   }
 }
 
-void QueueStream::FreePlace(Thread thread) {
-  v1::QueueRequest* next = nullptr;
+void QueueStream::FreePlace() {
+  bool was_full = false;
   {
     absl::MutexLock lock(&mutex_);
+    was_full = inbox_.full();
     inbox_.Pop();
-    next = NextRead();
-    // Once the stream is ending it may be finished, and gone for gRPC, unless gRPC waits for us.
-    if (thread == Thread::kAny && next != nullptr) StartRead(std::exchange(next, nullptr));
   }
-  if (next != nullptr) StartRead(next);
+  if (was_full) Drive();  // else the next message is being read
 }
 
 }  // namespace gemmd::server

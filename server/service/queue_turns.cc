@@ -34,7 +34,6 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
   call_.state().CountRejection(call_.tenant(), status);
   const bool held = outcome != nullptr && outcome->result.more_of_chain;
   std::unique_ptr<Waiting> next;
-  Step step = Step::kNone;
   {
     absl::MutexLock lock(&mutex_);
     entry->done = true;
@@ -48,9 +47,8 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
       next->entry->in_flight = true;
     }
     held_ = held && held_ < kMostHeld ? held_ + 1 : 0;
-    step = NextStep();
   }
-  Do(step);
+  Drive();
   if (next != nullptr) TakeTurn(std::move(next));
 }
 
@@ -72,8 +70,8 @@ void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
   } else {
     Start(waiting->entry, std::move(waiting->run));
   }
-  FreePlace(Thread::kAny);
-  AcceptAll(Thread::kAny);
+  FreePlace();
+  AcceptOn();
 }
 
 void QueueStream::Drop(Waiting& waiting, absl::Status status) {
