@@ -95,7 +95,7 @@ class CudaStream final : public Stream {
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
-  void Linger(int64_t taken) const;  // in case more than `taken` programs come
+  void Linger(int64_t taken) const;                     // in case more than `taken` programs come
   static absl::Duration Late(double expected_seconds);  // longer than so long a program takes
   static cudaError_t PollEvent(cudaEvent_t event, absl::Duration longest);
   static cudaError_t AwaitEvent(cudaEvent_t event, double expected_seconds);

@@ -1,13 +1,13 @@
 // QueueStream: batches in, completions out, in order, many in flight.
 //
-// Two things overlap, each done by one thread at a time, whichever comes by: calling gRPC, to read a
-// few messages ahead (queue_inbox.h) and to write completions (queue.cc); and accepting what was
-// read, in order (queue_accept.cc). An accepted batch's job goes to the lane at once; jobs of one stream share
-// a session and priority, so the lane keeps their order. Lanes of two devices know nothing of each
-// other: a batch that touches another device than what is under way waits for its turn here, and
-// nothing behind it is accepted meanwhile (queue_turns.cc). Completions wait here until all before
-// them are done. While a write is under way finished ones gather, so a slow reader gets fewer,
-// larger messages.
+// Two things overlap, each done by one thread at a time, whichever comes by: calling gRPC, to read
+// a few messages ahead (queue_inbox.h) and to write completions (queue.cc); and accepting what was
+// read, in order (queue_accept.cc). An accepted batch's job goes to the lane at once; jobs of one
+// stream share a session and priority, so the lane keeps their order. Lanes of two devices know
+// nothing of each other: a batch that touches another device than what is under way waits for its
+// turn here, and nothing behind it is accepted meanwhile (queue_turns.cc). Completions wait here
+// until all before them are done. While a write is under way finished ones gather, so a slow reader
+// gets fewer, larger messages.
 //
 // The lock is held for bookkeeping alone: a call to gRPC takes longer than all the rest of a small
 // batch, and whoever met the lock during one would go to sleep.
@@ -110,8 +110,8 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   void Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                 std::shared_ptr<const Outcome> outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads, writes or finishes, as far as there is reason to. One thread at a time: gRPC passes the
-  // work of two that call it at once for one connection to a third, which has to wake first. Whoever
-  // finds another thread here leaves its wish to that one.
+  // work of two that call it at once for one connection to a third, which has to wake first.
+  // Whoever finds another thread here leaves its wish to that one.
   void Drive() ABSL_LOCKS_EXCLUDED(mutex_);
   enum class Step { kNone, kRead, kWrite, kFinish };
   // What to do next. Whoever is told does it, without the lock.
@@ -149,7 +149,7 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;   // nothing comes any more
   bool accepting_ ABSL_GUARDED_BY(mutex_) = false;  // some thread accepts, or a batch waits
-  int held_ ABSL_GUARDED_BY(mutex_) = 0;  // completions that the next one takes along
+  int held_ ABSL_GUARDED_BY(mutex_) = 0;            // completions that the next one takes along
   bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -210,7 +210,7 @@ TEST_F(QueueStreamTest, ReadingAheadDoesNotWidenTheWindow) {
 TEST_F(QueueStreamTest, AStreamCutInABurstLeavesNothing) {
   constexpr int kCutBehind = 100;
   OpenStream();
-  std::atomic<bool> over = false;
+  std::atomic<bool> over = false, cut = false;
   std::thread device([&] {
     while (!over) {
       if (!device_.CompleteOne()) std::this_thread::yield();
@@ -218,13 +218,13 @@ TEST_F(QueueStreamTest, AStreamCutInABurstLeavesNothing) {
   });
   std::atomic<int64_t> answered = 0;
   std::thread writer([&] {
-    for (int64_t i = 1; i - answered <= kWindow || ComesTrue([&] { return i - answered < kWindow; });
-         ++i) {
-      if (!Send(i)) return;
+    for (int64_t i = 1; Send(i); ++i) {
+      while (!cut && i - answered >= kWindow) std::this_thread::yield();
     }
   });
   while (answered < kCutBehind) answered += static_cast<int64_t>(ReadMessage().size());
   context_.TryCancel();
+  cut = true;
   for (std::vector<int64_t> some = ReadMessage(); !some.empty(); some = ReadMessage()) {
     answered += static_cast<int64_t>(some.size());
   }
