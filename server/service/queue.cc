@@ -14,6 +14,7 @@ namespace {
 // limit.
 constexpr size_t kMostCompletions = 256;
 constexpr int64_t kMostOutputBytes = 1 << 20;
+constexpr int kStepsInTurn = 2;  // a write, and the read that a thread left meanwhile
 
 }  // namespace
 
@@ -133,11 +134,17 @@ QueueStream::Step QueueStream::NextStep() {
   return Step::kFinish;
 }
 
-// Its caller keeps this alive, and gRPC keeps the stream until this has finished it.
+// While a thread accepts, which comes by again, nobody stays for long: a device's harvest thread
+// has other streams' programs to report. Its caller keeps this alive, and gRPC keeps the stream
+// until this has finished it.
 void QueueStream::Drive() {
   absl::MutexLock lock(&mutex_);
   if (std::exchange(driving_, true)) return;
-  for (Step step = NextStep(); step != Step::kNone; step = NextStep()) {
+  int left = kStepsInTurn;
+  while (left > 0 || accepting_threads_ == 0) {
+    const Step step = NextStep();
+    if (step == Step::kNone) break;
+    --left;
     v1::QueueRequest* const next = inbox_.next();
     const absl::Status status = status_;
     mutex_.Unlock();

@@ -100,6 +100,7 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   void AcceptAll() ABSL_LOCKS_EXCLUDED(mutex_);
   // The same for the thread whose turn it is.
   void AcceptOn() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AcceptInbox() ABSL_LOCKS_EXCLUDED(mutex_);
   // The first message in the inbox is accepted.
   void FreePlace() ABSL_LOCKS_EXCLUDED(mutex_);
   void Start(const std::shared_ptr<Entry>& entry, RunRequest run) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -150,6 +151,9 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;   // nothing comes any more
   bool accepting_ ABSL_GUARDED_BY(mutex_) = false;  // some thread accepts, or a batch waits
   int held_ ABSL_GUARDED_BY(mutex_) = 0;            // completions that the next one takes along
+  // In AcceptOn, and in Drive before they leave it: two when one leaves a batch that has its turn
+  // with the other.
+  int accepting_threads_ ABSL_GUARDED_BY(mutex_) = 0;
   bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -126,6 +126,19 @@ void QueueStream::AcceptAll() {
 }
 
 void QueueStream::AcceptOn() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++accepting_threads_;
+  }
+  AcceptInbox();
+  {
+    absl::MutexLock lock(&mutex_);
+    --accepting_threads_;
+  }
+  Drive();  // what was left to this thread
+}
+
+void QueueStream::AcceptInbox() {
   for (;;) {
     v1::QueueRequest* message = nullptr;
     {
@@ -147,13 +160,11 @@ void QueueStream::AcceptOn() {
 }
 
 void QueueStream::FreePlace() {
-  bool was_full = false;
   {
     absl::MutexLock lock(&mutex_);
-    was_full = inbox_.full();
     inbox_.Pop();
   }
-  if (was_full) Drive();  // else the next message is being read
+  Drive();
 }
 
 }  // namespace gemmd::server
