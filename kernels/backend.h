@@ -123,6 +123,8 @@ struct LaunchResult {
   // Whether those were measured, each op from the end of the one before it; else they are shares of
   // device_seconds by the estimates.
   bool ops_timed = false;
+  // The next program launched has ended too: its `done` runs as soon as this one has returned.
+  bool more = false;
 };
 
 // An ordered queue on a device. Thread-compatible: one caller at a time (the lane).

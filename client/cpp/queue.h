@@ -75,7 +75,8 @@ class Queue {
   Queue(Queue&&) noexcept;
   Queue& operator=(Queue&&) noexcept;
 
-  // Sends a batch. Blocks while the server's window of batches or bytes is full. Fails with the
+  // Sends a batch. Blocks while the server's window of batches or bytes is full, and once it
+  // blocks, until an eighth of a window of batches is free (or the timeout is over). Fails with the
   // stream's status once that has broken, and INVALID_ARGUMENT (nothing sent) for invalid ops or
   // one batch with more inline data than the window holds.
   absl::StatusOr<Ticket> Submit(const OpList& ops, const SubmitOptions& options = {});

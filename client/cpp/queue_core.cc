@@ -18,6 +18,10 @@
 namespace gemmd::client {
 namespace {
 
+// A submitter that waits is woken when one part in so many of the window is free: waking it takes
+// as long as a small batch, and what it then sends goes to the socket at once.
+constexpr int kShareToWake = 8;
+
 absl::StatusOr<Result> OutcomeOf(v1::Completion& completion) {
   if (completion.code() != 0) {
     absl::Status status(static_cast<absl::StatusCode>(completion.code()), completion.message());
@@ -86,7 +90,9 @@ absl::Status QueueCore::Start(const QueueOptions& options) {
   held_ = true;
   StartRead(&response_);
   StartCall();
-  Send(ToByteBuffer(request.SerializeAsString()));
+  outbox_.push_back(ToByteBuffer(request.SerializeAsString()));
+  const grpc::WriteOptions write = TakeNext();
+  StartWrite(&write_, write);
   const absl::Time deadline = absl::Now() + options.open_timeout;
   while (!is_open_ && !broken_) {
     if (!room_.WaitWithDeadline(&mu_, deadline) || is_open_ || broken_) continue;
@@ -121,6 +127,11 @@ bool QueueCore::Fits(int64_t inline_bytes) const {
           (inline_bytes == 0 || inline_bytes_ + inline_bytes <= opened_.window_bytes()));
 }
 
+bool QueueCore::HasRoom() const {
+  const int window = opened_.window_batches();
+  return inline_bytes_ > 0 || static_cast<int>(in_flight_.size()) <= window - window / kShareToWake;
+}
+
 absl::Status QueueCore::Submit(absl::string_view body, const SubmitOptions& options,
                                std::shared_ptr<Ticket::Slot> slot) {
   if (slot->inline_bytes > opened_.window_bytes()) {
@@ -131,7 +142,7 @@ absl::Status QueueCore::Submit(absl::string_view body, const SubmitOptions& opti
   const absl::Time deadline = options.timeout > absl::ZeroDuration() ? absl::Now() + options.timeout
                                                                      : absl::InfiniteFuture();
   const grpc::Slice copied(body.data(), body.size());  // before the lock: it may be megabytes
-  absl::MutexLock lock(&mu_);
+  absl::ReleasableMutexLock lock(&mu_);
   for (;;) {
     if (closing_) return absl::FailedPreconditionError("the queue is closed");
     if (broken_) return Broken();
@@ -146,36 +157,42 @@ absl::Status QueueCore::Submit(absl::string_view body, const SubmitOptions& opti
   }
   slot->sequence = next_sequence_++;
   inline_bytes_ += slot->inline_bytes;
-  Send(EncodeBatch(slot->sequence, options.resume, copied));
+  outbox_.push_back(EncodeBatch(slot->sequence, options.resume, copied));
   in_flight_.push_back(std::move(slot));
+  if (writing_) return absl::OkStatus();  // the completion of that write sends it
+  const grpc::WriteOptions write = TakeNext();
+  // Close lets go of its hold as soon as it has the lock; the stream must outlive this write's
+  // start.
+  AddHold();
+  lock.Release();
+  StartWrite(&write_, write);
+  RemoveHold();
   return absl::OkStatus();
 }
 
-void QueueCore::Send(grpc::ByteBuffer message) {
-  outbox_.push_back(std::move(message));
-  if (!writing_) SendNext();
-}
-
-void QueueCore::SendNext() {
-  writing_ = !outbox_.empty();
-  if (!writing_) return;
+grpc::WriteOptions QueueCore::TakeNext() {
+  writing_ = true;
   write_.Swap(&outbox_.front());
   outbox_.pop_front();
   grpc::WriteOptions options;
   // More is behind it: lets gRPC put both into one write to the socket.
   if (!outbox_.empty()) options.set_buffer_hint();
-  StartWrite(&write_, options);
+  return options;
 }
 
 void QueueCore::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mu_);
-  if (ok && !broken_) {
-    SendNext();
-    if (!writing_ && closing_) StartWritesDone();
-    return;
+  grpc::WriteOptions options;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!ok || broken_) outbox_.clear();
+    if (outbox_.empty()) {
+      writing_ = false;
+      if (closing_ && ok && !broken_) StartWritesDone();
+      return;
+    }
+    options = TakeNext();
   }
-  writing_ = false;
-  outbox_.clear();
+  StartWrite(&write_, options);
 }
 
 void QueueCore::OnReadDone(bool ok) {
@@ -219,7 +236,7 @@ bool QueueCore::Take(v1::Completions& completions) {
     slots[i]->Complete(OutcomeOf(*completions.mutable_items(static_cast<int>(i))));
   }
   absl::MutexLock lock(&mu_);
-  if (waiting_ > 0) room_.SignalAll();
+  if (waiting_ > 0 && (HasRoom() || !protocol_.ok())) room_.SignalAll();
   return protocol_.ok();
 }
 

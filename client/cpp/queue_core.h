@@ -66,8 +66,11 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   // Why nothing more can be sent; waits for the stream's last word if it has just broken.
   absl::Status Broken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Fits(int64_t inline_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Send(grpc::ByteBuffer message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether a submitter that waits should look again.
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes the first message of outbox_ write_, for the caller to write: without the lock, which
+  // completions and submitters would otherwise sleep for.
+  grpc::WriteOptions TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No more writes from outside: lets OnDone come once the operations under way are over.
   void Unhold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes the completed batches off the front. False if they are not the oldest ones, in order.
@@ -91,7 +94,7 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   absl::Status protocol_ ABSL_GUARDED_BY(mu_);  // what the server got wrong, if it did
   int64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t inline_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in flight
-  grpc::ByteBuffer write_ ABSL_GUARDED_BY(mu_);    // under way
+  grpc::ByteBuffer write_;                         // under way: whoever set writing_ touches it
   std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<Ticket::Slot>> in_flight_ ABSL_GUARDED_BY(mu_);  // oldest first
 };

@@ -82,6 +82,7 @@ class CudaStream final : public Stream {
   // On the caller's thread.
   Flight Take(std::shared_ptr<const Program> program, Bindings bindings, Done done);
   void GiveToHarvest(Flight flight) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Queue(Flight flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Start(Flight& flight);
   absl::Status TakeIo(Flight& flight);
   absl::Status TakeEvents(Flight& flight);
@@ -98,6 +99,7 @@ class CudaStream final : public Stream {
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
+  void Linger(int64_t taken) const;  // in case more than `taken` programs come
   static cudaError_t PollEvent(cudaEvent_t event, absl::Duration most);
   cudaError_t AwaitEvent(const Flight& flight);
   absl::Duration Passed(const Flight& flight, absl::Time now) const;  // since it could begin
@@ -125,6 +127,7 @@ class CudaStream final : public Stream {
   int64_t scratch_bytes_ = 0;
   absl::Mutex mutex_;
   std::deque<Flight> queue_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int64_t> given_ = 0;  // to queue_, since the beginning
   // From when a program's end is first looked for until its done has returned: whose turn it is.
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

@@ -42,6 +42,7 @@ struct JobResult {
   absl::Status status;
   kernels::LaunchResult launch;  // empty when it never ran
   double queue_seconds = 0;      // accepted to started
+  bool more_of_chain = false;    // the next program of its chain has ended and is answered next
 };
 
 // Shared by the lane and by whoever may want to cancel it; hence shared_ptr.

@@ -105,6 +105,7 @@ std::shared_ptr<Job> Lane::TakeNext(
     if (drop.ok()) {
       job->state = Job::State::kLaunched;
       launched_.Launched(job->estimate, now);
+      launched_chains_.push_back(job->chain.get());
       return job;
     }
     job->state = Job::State::kAnswered;
@@ -236,6 +237,10 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
   {
     absl::MutexLock lock(&mutex_);
     launched_.Ended(clock_.Now());
+    launched_chains_.pop_front();
+    result.more_of_chain = result.launch.more && job->chain != nullptr &&
+                           !launched_chains_.empty() &&
+                           launched_chains_.front() == job->chain.get();
     busy_seconds_ += result.launch.device_seconds;
     ++completed_;
     if (result.status.ok()) {

@@ -11,6 +11,7 @@
 #define GEMMD_SERVER_ENGINE_LANE_H_
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -97,6 +98,7 @@ class Lane {
   FairQueue queue_ ABSL_GUARDED_BY(mutex_);
   EstimateFeedback feedback_ ABSL_GUARDED_BY(mutex_);
   LaunchedWork launched_ ABSL_GUARDED_BY(mutex_);
+  std::deque<const Chain*> launched_chains_ ABSL_GUARDED_BY(mutex_);  // whose they are; or null
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the lane's thread
   double busy_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;

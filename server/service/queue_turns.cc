@@ -9,6 +9,9 @@
 namespace gemmd::server {
 namespace {
 
+// Completions that wait for the next one, whose program has ended, too.
+constexpr int kMostHeld = 8;
+
 absl::Status Cut() {
   return WithReason(absl::CancelledError("the stream was cut before the program started"),
                     reason::kCancelled);
@@ -29,6 +32,7 @@ void QueueStream::Start(const std::shared_ptr<Entry>& entry, RunRequest run) {
 void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                            std::shared_ptr<const Outcome> outcome) {
   call_.state().CountRejection(call_.tenant(), status);
+  const bool held = outcome != nullptr && outcome->result.more_of_chain;
   std::unique_ptr<Waiting> next;
   {
     absl::MutexLock lock(&mutex_);
@@ -42,8 +46,9 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
       in_flight_.Add(next->run);
       next->entry->in_flight = true;
     }
+    held_ = held && held_ < kMostHeld ? held_ + 1 : 0;
   }
-  Advance();
+  Drive();
   if (next != nullptr) TakeTurn(std::move(next));
 }
 
@@ -65,9 +70,8 @@ void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
   } else {
     Start(waiting->entry, std::move(waiting->run));
   }
-  // With the lock held: once the stream is ending it may be finished, and gone for gRPC.
-  absl::MutexLock lock(&mutex_);
-  if (!ending_) StartRead(&request_);
+  FreePlace();
+  AcceptOn();
 }
 
 void QueueStream::Drop(Waiting& waiting, absl::Status status) {

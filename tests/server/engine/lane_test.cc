@@ -233,6 +233,23 @@ TEST_F(LaneTest, ManyThreadsSubmittingAndOneCompletingLoseNothing) {
   EXPECT_EQ(lane_.stats().queued_seconds, 0.0);
 }
 
+TEST_F(LaneTest, TellsAChainWhetherItsNextProgramIsAnsweredNext) {
+  const auto ours = std::make_shared<Chain>();
+  const auto theirs = std::make_shared<Chain>();
+  std::vector<bool> told;
+  for (const auto& chain : {ours, ours, theirs, std::shared_ptr<Chain>(), ours, ours}) {
+    auto job = Make(0.0001, "x");
+    job->chain = chain;
+    job->done = [&](JobResult result) { told.push_back(result.more_of_chain); };
+    ASSERT_TRUE(lane_.Submit(std::move(job)).ok());
+  }
+  ASSERT_EQ(device_.pending(), 6);
+  for (const bool more : {true, true, true, true, false, true}) {
+    std::move(device_.TakeOne().done)({.more = more});
+  }
+  EXPECT_THAT(told, ElementsAre(true, false, false, false, false, false));
+}
+
 // Where launches are dear.
 class OneLauncherTest : public LaneTest {
  protected:

@@ -1,0 +1,170 @@
+// The part of QueueStream that reads ahead, and accepts what was read.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/reason.h"
+#include "server/service/queue.h"
+
+namespace gemmd::server {
+namespace {
+
+int64_t InlineBytes(const v1::Batch& batch) {
+  int64_t bytes = 0;
+  for (const v1::Op& op : batch.ops()) {
+    if (op.has_write()) bytes += static_cast<int64_t>(op.write().data().size());
+  }
+  for (const std::string& input : batch.plan().inputs()) {
+    bytes += static_cast<int64_t>(input.size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// The next read comes first: its message arrives while this one is accepted, on another thread if
+// one is free.
+void QueueStream::OnReadDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    read_all_ |= !ok;
+    if (ok) inbox_.Push();
+  }
+  Drive();
+  AcceptAll();
+}
+
+absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
+  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
+  auto use = session_->Use(call_.state().clock().Now());
+  if (!use.ok()) return use.status();
+  if (batch.has_plan() && batch.ops_size() > 0) {
+    return absl::InvalidArgumentError("the batch has both ops and a plan; give one of them");
+  }
+  auto run = batch.has_plan() ? PreparePlan(*std::move(use), batch.plan())
+                              : PrepareOps(*std::move(use), batch.ops());
+  if (!run.ok()) return run.status();
+  run->priority = priority_;
+  run->deadline = deadline_;
+  return run;
+}
+
+absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
+  const Limits& limits = call_.tenant().limits();
+  if (batch->sequence() <= last_sequence_) {
+    return absl::InvalidArgumentError(absl::StrCat("batch sequence ", batch->sequence(),
+                                                   " is not above the last one, ", last_sequence_));
+  }
+  last_sequence_ = batch->sequence();
+  auto entry = std::make_shared<Entry>();
+  entry->sequence = batch->sequence();
+  entry->inline_bytes = InlineBytes(*batch);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ending_) return true;
+    if (static_cast<int>(entries_.size()) >= limits.window_batches ||
+        inline_bytes_ + entry->inline_bytes > limits.window_bytes) {
+      return WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "batch ", entry->sequence, " comes with ", entries_.size(), " batches and ",
+              inline_bytes_, " inline bytes in flight; the window is ", limits.window_batches,
+              " batches and ", limits.window_bytes, " bytes; wait for completions")),
+          reason::kWindow);
+    }
+    entries_.push_back(entry);
+    inline_bytes_ += entry->inline_bytes;
+  }
+  if (batch->resume()) chain_ = std::make_shared<Chain>();
+  absl::Status chained = chain_->Check(entry->sequence);
+  absl::StatusOr<RunRequest> run = chained.ok() ? Prepare(*batch) : chained;
+  if (!run.ok()) {
+    chain_->Fail(entry->sequence);
+    Complete(entry, run.status(), nullptr);
+    return true;
+  }
+  // Spans of inline data point into the batch: it moves to the entry, and the spans with it stay
+  // good, because swapping messages swaps pointers.
+  if (entry->inline_bytes > 0) {
+    entry->batch = std::make_unique<v1::Batch>();
+    entry->batch->Swap(batch);
+  }
+  run->chain = chain_;
+  run->chain_position = entry->sequence;
+  CountRun(call_.state(), *run);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!in_flight_.Orders(*run)) {
+      waiting_ = std::make_unique<Waiting>(Waiting{entry, *std::move(run)});
+      return false;
+    }
+    in_flight_.Add(*run);
+    entry->in_flight = true;
+  }
+  Start(entry, *std::move(run));
+  return true;
+}
+
+absl::StatusOr<bool> QueueStream::Take(v1::QueueRequest& message) {
+  if (session_ == nullptr) {
+    const absl::Status opened =
+        message.has_open()
+            ? Open(message.open())
+            : absl::InvalidArgumentError("the first message is not `open`; send that first");
+    return opened.ok() ? absl::StatusOr<bool>(true) : opened;
+  }
+  if (message.has_batch()) return Accept(message.mutable_batch());
+  return absl::InvalidArgumentError("the message is not a batch; `open` comes once, first");
+}
+
+void QueueStream::AcceptAll() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(accepting_, true)) return;
+  }
+  AcceptOn();
+}
+
+void QueueStream::AcceptOn() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++accepting_threads_;
+  }
+  AcceptInbox();
+  {
+    absl::MutexLock lock(&mutex_);
+    --accepting_threads_;
+  }
+  Drive();  // what was left to this thread
+}
+
+void QueueStream::AcceptInbox() {
+  for (;;) {
+    v1::QueueRequest* message = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ending_) return;
+      if (!inbox_.empty()) {
+        message = &inbox_.front();
+      } else if (!read_all_) {
+        accepting_ = false;
+        return;
+      }
+    }
+    if (message == nullptr) return EndAfterAnswers(absl::OkStatus());
+    const absl::StatusOr<bool> taken = Take(*message);
+    if (!taken.ok()) return EndAfterAnswers(taken.status());
+    if (!*taken) return;  // whoever gives the batch its turn may be accepting by now
+    FreePlace();
+  }
+}
+
+void QueueStream::FreePlace() {
+  {
+    absl::MutexLock lock(&mutex_);
+    inbox_.Pop();
+  }
+  Drive();
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,35 @@
+// QueueInbox: messages of a Queue stream that were read and are not yet accepted.
+
+#ifndef GEMMD_SERVER_SERVICE_QUEUE_INBOX_H_
+#define GEMMD_SERVER_SERVICE_QUEUE_INBOX_H_
+
+#include <array>
+#include <cstddef>
+
+#include "gemmd/v1/compute_service.pb.h"
+
+namespace gemmd::server {
+
+// A ring of messages that are used again, memory and all. Not thread-safe, but one thread may fill
+// next() and another one look at front() meanwhile.
+class QueueInbox {
+ public:
+  // A batch is accepted while those behind it are read. Few: what is read ahead is in no window.
+  static constexpr size_t kPlaces = 4;
+
+  bool empty() const { return read_ == taken_; }
+  bool full() const { return read_ - taken_ == kPlaces; }
+  // Where the next message is read to, unless full.
+  v1::QueueRequest* next() { return &places_[read_ % kPlaces]; }
+  void Push() { ++read_; }  // it has been read
+  v1::QueueRequest& front() { return places_[taken_ % kPlaces]; }
+  void Pop() { ++taken_; }
+
+ private:
+  std::array<v1::QueueRequest, kPlaces> places_;
+  size_t read_ = 0, taken_ = 0;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_QUEUE_INBOX_H_

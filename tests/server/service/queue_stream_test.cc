@@ -1,0 +1,243 @@
+// A Queue stream on a device that the test completes: what is read ahead, what completions wait
+// for, and what is left behind.
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gemmd/v1/compute_service.grpc.pb.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/service/listener.h"
+#include "tests/server/engine/fake_backend.h"
+#include "tests/server/engine/fake_clock.h"
+
+namespace gemmd::server {
+namespace {
+
+using ::testing::ElementsAre;
+
+bool ComesTrue(absl::FunctionRef<bool()> condition) {
+  const absl::Time end = absl::Now() + absl::Seconds(30);
+  while (!condition() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  return condition();
+}
+
+class QueueStreamTest : public ::testing::Test {
+ protected:
+  static constexpr int kWindow = 64;
+
+  static void SetUpTestSuite() { EnableListenerPlugins(); }
+
+  QueueStreamTest() {
+    Config config;
+    config.tenants = {{.name = "red", .limits = {.window_batches = kWindow}}};
+    config.share.disabled = true;
+    config.scheduler.lookahead = absl::Seconds(1);
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<FakeBackend>(device_));
+    state_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "test");
+    const std::string address = absl::StrCat("unix-abstract:gemmd-queue-", getpid());
+    listener_ = *Listener::Start({.address = address, .tenant = "red"}, *state_, live_, streams_);
+    stub_ = v1::ComputeService::NewStub(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    SessionStore::OpenOptions options;
+    options.device = state_->devices()[0].get();
+    session_ = *state_->sessions().Open(*state_->tenants().Find("red"), options);
+    BufferSpec spec{.size_bytes = 1024};
+    auto buffer =
+        *Buffer::Create(session_->tenant(), *state_->devices()[0], std::move(spec), clock_.Now());
+    buffer_ = ToBytes(*session_->AddBuffer({.buffer = std::move(buffer)}));
+  }
+
+  void OpenStream() {
+    stream_ = stub_->Queue(&context_);
+    v1::QueueRequest request;
+    request.mutable_open()->set_session_id(ToBytes(session_->handle()));
+    ASSERT_TRUE(stream_->Write(request));
+    v1::QueueResponse response;
+    ASSERT_TRUE(stream_->Read(&response));
+    ASSERT_TRUE(response.has_opened());
+  }
+  bool Send(int64_t sequence) {
+    v1::QueueRequest request;
+    request.mutable_batch()->set_sequence(sequence);
+    v1::Tensor* dst = request.mutable_batch()->add_ops()->mutable_fill()->mutable_dst();
+    dst->set_buffer_id(buffer_);
+    dst->set_dtype(v1::DTYPE_F32);
+    dst->add_shape(4);
+    return stream_->Write(request);
+  }
+  // The sequences of the next message's completions; empty when there is none any more.
+  std::vector<int64_t> ReadMessage() {
+    v1::QueueResponse response;
+    std::vector<int64_t> sequences;
+    if (!stream_->Read(&response)) return sequences;
+    for (const v1::Completion& item : response.completions().items()) {
+      EXPECT_EQ(item.code(), 0) << item.message();
+      sequences.push_back(item.sequence());
+    }
+    return sequences;
+  }
+  void Complete(bool more) { std::move(device_.TakeOne().done)({.more = more}); }
+  bool Launches(int programs) {
+    return ComesTrue([&] { return device_.total() >= programs; }) && device_.total() == programs;
+  }
+
+  FakeDevice device_;
+  FakeClock clock_;
+  Log log_{LogConfig{.level = LogLevel::kError}};
+  Metrics metrics_{"test"};
+  LiveCalls live_;
+  StreamRegistry streams_;
+  std::unique_ptr<ServerState> state_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<v1::ComputeService::Stub> stub_;
+  std::shared_ptr<Session> session_;
+  std::string buffer_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::QueueRequest, v1::QueueResponse>> stream_;
+};
+
+TEST_F(QueueStreamTest, CompletionsWaitForTheOneThatHasEndedToo) {
+  OpenStream();
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(Send(i));
+  ASSERT_TRUE(Launches(3));
+  Complete(/*more=*/true);
+  Complete(/*more=*/true);
+  Complete(/*more=*/false);
+  EXPECT_THAT(ReadMessage(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(QueueStreamTest, NotManyCompletionsWait) {
+  OpenStream();
+  for (int i = 1; i <= 20; ++i) ASSERT_TRUE(Send(i));
+  ASSERT_TRUE(Launches(20));
+  for (int i = 0; i < 19; ++i) Complete(/*more=*/true);
+  std::vector<int64_t> first = ReadMessage();
+  EXPECT_LT(first.size(), 19);
+  EXPECT_EQ(first.front(), 1);
+  Complete(/*more=*/false);
+  size_t received = first.size();
+  while (received < 20) received += ReadMessage().size();
+  EXPECT_EQ(received, 20);
+}
+
+TEST_F(QueueStreamTest, NothingWaitsForAnotherStreamsBatch) {
+  OpenStream();
+  grpc::ClientContext other_context;
+  auto other = stub_->Queue(&other_context);
+  std::swap(stream_, other);
+  v1::QueueRequest open;
+  open.mutable_open()->set_session_id(ToBytes(session_->handle()));
+  ASSERT_TRUE(stream_->Write(open));
+  v1::QueueResponse opened;
+  ASSERT_TRUE(stream_->Read(&opened));
+  std::swap(stream_, other);
+  ASSERT_TRUE(Send(1));
+  ASSERT_TRUE(Launches(1));
+  std::swap(stream_, other);
+  ASSERT_TRUE(Send(7));
+  ASSERT_TRUE(Launches(2));
+  std::swap(stream_, other);
+  Complete(/*more=*/true);  // and the next is the other's
+  EXPECT_THAT(ReadMessage(), ElementsAre(1));
+  Complete(/*more=*/false);
+  std::swap(stream_, other);
+  EXPECT_THAT(ReadMessage(), ElementsAre(7));
+  other_context.TryCancel();
+}
+
+TEST_F(QueueStreamTest, ABurstIsAnsweredInOrder) {
+  constexpr int64_t kBatches = 2000;
+  OpenStream();
+  std::atomic<bool> over = false;
+  std::thread device([&] {
+    for (uint32_t turn = 0; !over;) {
+      if (device_.pending() > 1) {
+        Complete(/*more=*/++turn % 3 != 0);
+      } else if (!device_.CompleteOne()) {
+        std::this_thread::yield();
+      }
+    }
+  });
+  std::atomic<int64_t> answered = 0;
+  std::thread writer([&] {
+    for (int64_t i = 1; i <= kBatches; ++i) {
+      while (i - answered > kWindow) std::this_thread::yield();
+      if (!Send(i)) return;
+    }
+    stream_->WritesDone();
+  });
+  std::vector<int64_t> all;
+  for (std::vector<int64_t> some = ReadMessage(); !some.empty(); some = ReadMessage()) {
+    all.insert(all.end(), some.begin(), some.end());
+    answered = static_cast<int64_t>(all.size());
+  }
+  answered = kBatches;
+  writer.join();
+  over = true;
+  device.join();
+  std::vector<int64_t> expected(kBatches);
+  std::iota(expected.begin(), expected.end(), 1);
+  EXPECT_EQ(all, expected);
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(QueueStreamTest, ReadingAheadDoesNotWidenTheWindow) {
+  OpenStream();
+  for (int i = 1; i <= kWindow + 3; ++i) Send(i);
+  ASSERT_TRUE(Launches(kWindow));
+  device_.CompleteAll();
+  size_t received = 0;
+  for (std::vector<int64_t> some = ReadMessage(); !some.empty(); some = ReadMessage()) {
+    received += some.size();
+  }
+  EXPECT_EQ(received, kWindow);
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(device_.total(), kWindow);
+}
+
+TEST_F(QueueStreamTest, AStreamCutInABurstLeavesNothing) {
+  constexpr int kCutBehind = 100;
+  OpenStream();
+  std::atomic<bool> over = false, cut = false;
+  std::thread device([&] {
+    while (!over) {
+      if (!device_.CompleteOne()) std::this_thread::yield();
+    }
+  });
+  std::atomic<int64_t> answered = 0;
+  std::thread writer([&] {
+    for (int64_t i = 1; Send(i); ++i) {
+      while (!cut && i - answered >= kWindow) std::this_thread::yield();
+    }
+  });
+  while (answered < kCutBehind) answered += static_cast<int64_t>(ReadMessage().size());
+  context_.TryCancel();
+  cut = true;
+  for (std::vector<int64_t> some = ReadMessage(); !some.empty(); some = ReadMessage()) {
+    answered += static_cast<int64_t>(some.size());
+  }
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  writer.join();
+  EXPECT_TRUE(streams_.AwaitNone(absl::Now() + absl::Seconds(30)));
+  // A session ends when nothing of it is under way any more.
+  std::atomic<bool> freed = false;
+  session_->End([&](Session::Freed) { freed = true; });
+  EXPECT_TRUE(ComesTrue([&] { return freed.load(); }));
+  over = true;
+  device.join();
+}
+
+}  // namespace
+}  // namespace gemmd::server
