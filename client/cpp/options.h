@@ -62,9 +62,6 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // For calls that give none. Zero: no deadline.
   absl::Duration default_timeout = absl::ZeroDuration();
-  // Execute and Plan::Run look for their answer so long before the calling thread sleeps: a sleeping
-  // one wakes tens of microseconds late. It takes a core meanwhile. Zero: sleeps at once.
-  absl::Duration busy_poll = absl::Microseconds(500);
   RetryOptions retry;
   std::optional<TlsOptions> tls = std::nullopt;  // none: plaintext. Not for Unix sockets.
   // A file that holds a bearer token and nothing else, read again within a second when it changes;

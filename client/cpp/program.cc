@@ -13,7 +13,6 @@
 #include "client/cpp/backoff.h"
 #include "client/cpp/call.h"
 #include "client/cpp/grpc_status.h"
-#include "client/cpp/polled_call.h"
 #include "client/cpp/raw_call.h"
 #include "client/cpp/session_core.h"
 #include "client/cpp/wire.h"
@@ -148,12 +147,10 @@ Program RunPlanProgram(const SessionCore& session, const Handle& plan, const Pla
 absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
                            const CallOptions& options) {
   auto response = std::make_unique<v1::ExecuteResponse>();
-  const ClientCore& client = session.client();
-  const std::shared_ptr<grpc::Channel>& channel = session.connection().channel();
+  grpc::Channel& channel = *session.connection().channel();
   const absl::Status status =
-      Call(client, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return PolledUnary(channel, program.method, context, program.request, *response,
-                           client.options().busy_poll);
+      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return RawUnary(channel, program.method, context, program.request, *response);
       });
   if (!status.ok()) return status;
   return Result(std::move(response));
