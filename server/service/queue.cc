@@ -14,6 +14,8 @@ namespace {
 // limit.
 constexpr size_t kMostCompletions = 256;
 constexpr int64_t kMostOutputBytes = 1 << 20;
+// Completions that wait until a small batch is accepted, to be written by the thread that accepts.
+constexpr int kMostLeft = 4;
 constexpr int kStepsInTurn = 2;  // a write, and the read that a thread left meanwhile
 
 }  // namespace
@@ -80,6 +82,7 @@ bool QueueStream::Gather() {
          output_bytes < kMostOutputBytes) {
     const Entry& entry = *entries_.front();
     inline_bytes_ -= entry.inline_bytes;
+    --done_;
     if (entry.status.ok()) {
       for (const std::string& output : entry.outcome->outputs) {
         output_bytes += static_cast<int64_t>(output.size());
@@ -118,6 +121,10 @@ void QueueStream::FillMessage() {
   sending_.clear();
 }
 
+bool QueueStream::LeaveToAccepting() const {
+  return accepting_threads_ > 0 && accepts_few_ops_ && done_ < kMostLeft;
+}
+
 QueueStream::Step QueueStream::NextStep() {
   if (finished_) return Step::kNone;
   if (!reading_ && !read_all_ && !ending_ && !inbox_.full()) {
@@ -125,6 +132,7 @@ QueueStream::Step QueueStream::NextStep() {
     return Step::kRead;
   }
   if (writing_ || held_ > 0) return Step::kNone;
+  if (!broken_ && !opened_pending_ && LeaveToAccepting()) return Step::kNone;
   if (!broken_ && Gather()) {
     writing_ = true;
     return Step::kWrite;

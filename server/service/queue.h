@@ -119,6 +119,8 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves finished entries from the front to sending_. True if there is something to write.
   bool Gather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether what could be written now is better left to the thread that accepts.
+  bool LeaveToAccepting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes message_ of them.
   void FillMessage();
   // No more batches; finishes with `status` once those accepted are answered.
@@ -154,7 +156,9 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   // In AcceptOn, and in Drive before they leave it: two when one leaves a batch that has its turn
   // with the other.
   int accepting_threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
+  bool accepts_few_ops_ ABSL_GUARDED_BY(mutex_) = false;  // which takes microseconds
+  int done_ ABSL_GUARDED_BY(mutex_) = 0;                  // entries_ that are
+  bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;   // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more

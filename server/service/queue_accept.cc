@@ -9,6 +9,8 @@
 namespace gemmd::server {
 namespace {
 
+constexpr int kFewOps = 4;
+
 int64_t InlineBytes(const v1::Batch& batch) {
   int64_t bytes = 0;
   for (const v1::Op& op : batch.ops()) {
@@ -146,6 +148,7 @@ void QueueStream::AcceptInbox() {
       if (ending_) return;
       if (!inbox_.empty()) {
         message = &inbox_.front();
+        accepts_few_ops_ = message->batch().ops_size() <= kFewOps;
       } else if (!read_all_) {
         accepting_ = false;
         return;
@@ -163,6 +166,7 @@ void QueueStream::FreePlace() {
   {
     absl::MutexLock lock(&mutex_);
     inbox_.Pop();
+    accepts_few_ops_ = !inbox_.empty() && inbox_.front().batch().ops_size() <= kFewOps;
   }
   Drive();
 }

@@ -37,6 +37,7 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
   {
     absl::MutexLock lock(&mutex_);
     entry->done = true;
+    ++done_;
     entry->status = std::move(status);
     entry->outcome = std::move(outcome);
     entry->ticket = RunTicket();
