@@ -64,9 +64,9 @@ bool Supervisor::all_serve() const {
 }
 
 std::optional<int> Supervisor::exit_status() const {
-  const bool all_ended =
-      std::all_of(children_.begin(), children_.end(),
-                  [](const Child& child) { return child.state == State::kWaiting; });
+  const bool all_ended = std::all_of(children_.begin(), children_.end(), [](const Child& child) {
+    return child.state == State::kWaiting;
+  });
   if (!stopping_ || !all_ended) return std::nullopt;
   return failed_.value_or(worst_);
 }

@@ -2,8 +2,8 @@
 // ends. Values in, decisions out; device_processes.h acts on them.
 //
 // A child that ends although nobody stopped the whole is started again: a second later, and each
-// time twice as late, up to 30 s, until it has served for a minute. One that ends before it has ever
-// served ends the whole: its config is wrong, or its device is not there.
+// time twice as late, up to 30 s, until it has served for a minute. One that ends before it has
+// ever served ends the whole: its config is wrong, or its device is not there.
 
 #ifndef GEMMD_SERVER_SUPERVISOR_H_
 #define GEMMD_SERVER_SUPERVISOR_H_
@@ -48,8 +48,8 @@ class Supervisor {
   struct Child {
     State state = State::kWaiting;
     bool has_served = false;
-    absl::Time due = absl::InfinitePast();     // while it waits
-    absl::Time since = absl::InfiniteFuture();  // while it serves
+    absl::Time due = absl::InfinitePast();        // while it waits
+    absl::Time since = absl::InfiniteFuture();    // while it serves
     absl::Duration delay = absl::ZeroDuration();  // the last one
   };
 

@@ -99,6 +99,7 @@ absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
     if (!config.ok()) return config.status();
     configs.push_back(*std::move(config));
   }
+  if (absl::Status apart = CheckApart(*sources, devices); !apart.ok()) return apart;
   return configs;
 }
 

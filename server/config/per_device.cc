@@ -58,9 +58,9 @@ void ShiftPort(const std::string& path, const Turn& turn, std::string& address, 
   int port = 0;
   if (digits == 0 || !absl::SimpleAtoi(address.substr(digits), &port) || port <= 0) return;
   if (port > kMaxPort - turn.index) {
-    return fields.Fail(path, absl::StrCat("port ", port, " and ", turn.index, " more for ",
-                                          turn.device, " is above ", kMaxPort,
-                                          "; give a lower one, or 0 for any free port"));
+    return fields.Fail(
+        path, absl::StrCat("port ", port, " and ", turn.index, " more for ", turn.device,
+                           " is above ", kMaxPort, "; give a lower one, or 0 for any free port"));
   }
   address = absl::StrCat(address.substr(0, digits), port + turn.index);
 }
@@ -80,28 +80,6 @@ ConfigSource ForDevice(ConfigSource source, const Turn& turn, Fields& fields) {
     }
   });
   return source;
-}
-
-// One device's metrics may be where another one's clients are: ports that stand side by side.
-absl::Status CheckApart(absl::Span<ConfigSource> sources, absl::Span<const std::string> devices) {
-  struct Owner {
-    size_t process;
-    std::string path;
-  };
-  Fields fields;
-  absl::flat_hash_map<std::string, Owner> owners;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    ForEachPlace(sources[i], [&](const std::string& path, bool file, std::string& value) {
-      if (!file && HasFreePort(value)) return;
-      const std::string place = IsUnixPath(value) ? value.substr(kUnixPath.size()) : value;
-      const auto [owner, is_new] = owners.try_emplace(place, Owner{i, path});
-      if (is_new || owner->second.process == i) return;
-      fields.Fail(path, absl::StrCat(Quoted(value), " of ", devices[i], " is ", owner->second.path,
-                                     " of ", devices[owner->second.process], ", too; put ports ",
-                                     sources.size(), " or more apart, one for each device"));
-    });
-  }
-  return fields.status();
 }
 
 }  // namespace
@@ -127,9 +105,10 @@ absl::Status CheckOneProcess(const ConfigSource& source) {
   ConfigSource copy = source;
   ForEachPlace(copy, [&](const std::string& path, bool, std::string& value) {
     if (!HasDevicePlace(value)) return;
-    fields.Fail(path, absl::StrCat(Quoted(value), " has {device}, which is for a process a device; "
-                                                  "start with --supervise or --device NAME, or "
-                                                  "write a name there"));
+    fields.Fail(path, absl::StrCat(Quoted(value),
+                                   " has {device}, which is for a process a device; "
+                                   "start with --supervise or --device NAME, or "
+                                   "write a name there"));
   });
   return fields.status();
 }
@@ -143,8 +122,29 @@ absl::StatusOr<std::vector<ConfigSource>> SplitByDevice(const ConfigSource& sour
     sources.push_back(ForDevice(source, turn, fields));
   }
   if (!fields.status().ok()) return fields.status();
-  if (absl::Status apart = CheckApart(absl::MakeSpan(sources), devices); !apart.ok()) return apart;
   return sources;
+}
+
+absl::Status CheckApart(std::vector<ConfigSource> sources, absl::Span<const std::string> devices) {
+  struct Owner {
+    size_t process;
+    std::string path;
+  };
+  Fields fields;
+  absl::flat_hash_map<std::string, Owner> owners;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    ForEachPlace(sources[i], [&](const std::string& path, bool file, std::string& value) {
+      if (!file && HasFreePort(value)) return;
+      const std::string place = IsUnixPath(value) ? value.substr(kUnixPath.size()) : value;
+      const auto [owner, is_new] = owners.try_emplace(place, Owner{i, path});
+      if (is_new || owner->second.process == i) return;
+      fields.Fail(path, absl::StrCat(Quoted(value), " of ", devices[i], " is ", owner->second.path,
+                                     " of ", devices[owner->second.process],
+                                     ", too; give another path, or ports that are ", sources.size(),
+                                     " or more apart, one for each device"));
+    });
+  }
+  return fields.status();
 }
 
 }  // namespace gemmd::server

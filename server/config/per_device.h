@@ -34,10 +34,14 @@ std::string WithDeviceName(std::string_view text, std::string_view device);
 absl::Status CheckOneProcess(const ConfigSource& source);
 
 // A source for each of `devices`, with the addresses of its process and no other device; `devices`
-// are the names that source.message lists. INVALID_ARGUMENT when two processes would be at one
-// place.
+// are the names that source.message lists. INVALID_ARGUMENT when an address cannot be each one's
+// own.
 absl::StatusOr<std::vector<ConfigSource>> SplitByDevice(const ConfigSource& source,
                                                         absl::Span<const std::string> devices);
+
+// INVALID_ARGUMENT when a field of one device's process is where another field of another one's is:
+// metrics on the port after that of clients, for instance. `sources` are SplitByDevice's.
+absl::Status CheckApart(std::vector<ConfigSource> sources, absl::Span<const std::string> devices);
 
 }  // namespace gemmd::server
 
