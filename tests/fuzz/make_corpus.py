@@ -134,6 +134,8 @@ log { format: FORMAT_JSON level: LEVEL_DEBUG sample_calls: 100 }
         "ttls": "session { min_ttl_ms: 5000 max_ttl_ms: 10 }", "off": "share { disabled: true }",
         "device": 'devices { name: "cpu:1" threads: -3 }', "extension": "[x.y]: 1",
         "numa": 'devices { name: "cuda:0" no_numa_binding: true }',
+        "per_device": 'listeners { address: "unix:/run/{device}.sock" } metrics { address: "127.0.0.1:8480" } '
+                      'devices { name: "cpu:0" } devices { name: "cpu:1" }',
         "any": 'limits { [type.googleapis.com/gemmd.v1.LimitsConfig] { max_ops: 2 } }',
     }.items():
         write("fuzz_config", name, listener + text)
