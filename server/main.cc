@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config/load.h"
 #include "server/device_processes.h"
@@ -86,7 +87,8 @@ void KeepFreedMemory() {
 }
 
 int Complain(const absl::Status& status, int exit_status) {
-  std::cerr << "gemmd: " << status.message() << "\n";
+  // In one piece: processes that start at once write to the same place.
+  std::cerr << absl::StrCat("gemmd: ", status.message(), "\n");
   return exit_status;
 }
 
