@@ -1,124 +1,69 @@
-// gemmd: reads the config, starts the server, and turns signals into what the server does.
+// gemmd: reads the config, starts the server, or a process with one for each device, and turns
+// signals into what it does.
 
-#include <getopt.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config/load.h"
+#include "server/device_processes.h"
+#include "server/engine/access.h"
+#include "server/engine/log.h"
 #include "server/engine/version.h"
+#include "server/exit_status.h"
+#include "server/options.h"
+#include "server/ready_file.h"
 #include "server/server.h"
 #include "server/signals.h"
 
 namespace gemmd::server {
 namespace {
 
-// Exit statuses; kUsage tells what each means.
-enum Exit { kOk = 0, kFailed = 1, kBadConfig = 2, kCutShort = 3, kNoDevice = 4 };
-
-// How late a device's fault is noticed: its health and, with the last one, the process's end.
+// How late a device's fault is noticed: its health and, with the last one, the process's end; and
+// the end of a device's process.
 constexpr absl::Duration kWatchEvery = absl::Milliseconds(50);
 
-constexpr char kUsage[] =
-    R"(usage: gemmd --config FILE [--listen ADDRESS]...
-
-  --config FILE      the config, a textproto of gemmd.v1.ServerConfig
-  --listen ADDRESS   one more listener of tenant "default": 127.0.0.1:8470, unix:/path, unix-abstract:name
-  --check            only check the config and the files it names; exit 0 or 2
-  --print-config     print the config with every default filled in
-  --ready-file FILE  write the listeners' addresses there, one a line, once serving; the metrics address last, as
-                     "metrics ADDRESS"
-  --version, --help
-
-SIGTERM or SIGINT drains: health turns off, the notice passes, accepted work is answered. A second one stops at once.
-SIGHUP reads the config again. Exit status: 0 drained, 1 could not start or run, 2 the config is wrong, 3 stopped before
-all accepted work was answered, 4 drained because every device has faulted: start it again.
-)";
-
-struct Options {
-  std::string config;
-  std::vector<std::string> listen;
-  bool check = false;
-  bool print_config = false;
-  std::string ready_file;
-};
-
-// Exits on --help, --version and misuse.
-Options ParseOptions(int argc, char** argv) {
-  static const option kOptions[] = {{"config", required_argument, nullptr, 'c'},
-                                    {"listen", required_argument, nullptr, 'l'},
-                                    {"check", no_argument, nullptr, 'k'},
-                                    {"print-config", no_argument, nullptr, 'p'},
-                                    {"ready-file", required_argument, nullptr, 'r'},
-                                    {"version", no_argument, nullptr, 'v'},
-                                    {"help", no_argument, nullptr, 'h'},
-                                    {nullptr, 0, nullptr, 0}};
-  Options options;
-  for (int c; (c = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
-    switch (c) {
-      case 'c':
-        options.config = optarg;
-        break;
-      case 'l':
-        options.listen.push_back(optarg);
-        break;
-      case 'k':
-        options.check = true;
-        break;
-      case 'p':
-        options.print_config = true;
-        break;
-      case 'r':
-        options.ready_file = optarg;
-        break;
-      case 'v':
-        std::cout << "gemmd " << kVersion << "\n";
-        std::exit(kOk);
-      case 'h':
-        std::cout << kUsage;
-        std::exit(kOk);
-      default:
-        std::cerr << kUsage;
-        std::exit(kBadConfig);
-    }
+// The configs to serve: one, or with --supervise one for each device's process.
+absl::StatusOr<std::vector<Config>> Load(const Options& options) {
+  if (!options.supervise && options.device.empty()) {
+    auto config = options.config.empty() ? ParseConfig("", options.listen)
+                                         : LoadConfig(options.config, options.listen);
+    if (!config.ok()) return config.status();
+    return std::vector<Config>{*std::move(config)};
   }
-  if (optind < argc || (options.config.empty() && options.listen.empty())) {
-    std::cerr << kUsage;
-    std::exit(kBadConfig);
-  }
-  return options;
+  auto configs = options.config.empty() ? ParseConfigPerDevice("", options.listen)
+                                        : LoadConfigPerDevice(options.config, options.listen);
+  if (!configs.ok() || options.supervise) return configs;
+  auto config = PickDevice(*configs, options.device);
+  if (!config.ok()) return config.status();
+  config->log.process = options.device;
+  return std::vector<Config>{*std::move(config)};
 }
 
-absl::StatusOr<Config> Load(const Options& options) {
-  if (options.config.empty()) return ParseConfig("", options.listen);
-  return LoadConfig(options.config, options.listen);
-}
+bool StopsUs(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-// Whole or not at all: a reader never sees half a list.
-bool WriteReadyFile(const std::string& path, const Server& server) {
-  const std::string draft = absl::StrCat(path, ".", getpid());
-  std::ofstream out(draft);
-  for (const std::string& address : server.addresses()) out << address << "\n";
-  if (!server.metrics_address().empty()) out << "metrics " << server.metrics_address() << "\n";
-  out.close();
-  return out.good() && std::rename(draft.c_str(), path.c_str()) == 0;
+absl::Status TellReady(const Options& options, const Server& server) {
+  const std::string text = ReadyText(server.addresses(), server.metrics_address());
+  absl::Status told;
+  if (!options.ready_file.empty()) told = WriteReadyFile(options.ready_file, text);
+  if (options.ready_fd >= 0) told.Update(WriteReadyFd(options.ready_fd, text));
+  return told;
 }
 
 // What is wrong goes to the log: whoever sent the signal is not here to be told.
 void Reload(const Options& options, Server& server) {
   const auto next = Load(options);
   if (next.ok()) {
-    (void)server.Reload(*next);
+    (void)server.Reload(next->front());
   } else {
     server.NoteInvalidReload(next.status());
   }
@@ -141,49 +86,98 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
-int Run(const Options& options) {
-  KeepFreedMemory();
-  // The distribution's Abseil looks for lock cycles at every Lock, gRPC's own included; tests keep
-  // that on.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  RaiseFileLimit();
-  const Signals signals;
-  ::signal(SIGPIPE, SIG_IGN);
+int Complain(const absl::Status& status, int exit_status) {
+  // In one piece: processes that start at once write to the same place.
+  std::cerr << absl::StrCat("gemmd: ", status.message(), "\n");
+  return exit_status;
+}
 
-  auto config = Load(options);
-  if (!config.ok()) {
-    std::cerr << "gemmd: " << config.status().message() << "\n";
-    return kBadConfig;
-  }
-  if (options.print_config) std::cout << PrintConfig(*config);
-  if (options.check) {
-    const absl::Status files = Server::CheckFiles(*config);
-    if (!files.ok()) std::cerr << "gemmd: " << options.config << ": " << files.message() << "\n";
-    return files.ok() ? kOk : kBadConfig;
-  }
-  if (options.print_config) return kOk;
-  auto server = Server::Start(*config);
+int Serve(const Options& options, const Config& config, const Signals& signals) {
+  KeepFreedMemory();
+  auto server = Server::Start(config);
   if (!server.ok()) {
-    std::cerr << "gemmd: " << server.status().message() << "\n";
-    return absl::IsInvalidArgument(server.status()) ? kBadConfig : kFailed;
+    return Complain(server.status(),
+                    absl::IsInvalidArgument(server.status()) ? kBadConfig : kFailed);
   }
-  if (!options.ready_file.empty() && !WriteReadyFile(options.ready_file, **server)) {
-    std::cerr << "gemmd: cannot write " << options.ready_file << "\n";
-    return kFailed;
-  }
+  if (absl::Status told = TellReady(options, **server); !told.ok()) return Complain(told, kFailed);
   bool no_device = false;
-  for (int signal = 0; signal != SIGTERM && signal != SIGINT && !no_device;) {
+  for (int signal = 0; !StopsUs(signal) && !no_device;) {
     signal = signals.Next(kWatchEvery);
     if (signal == SIGHUP) Reload(options, **server);
     no_device = (*server)->WatchDevices() == 0;
   }
-  const bool answered = (*server)->Drain([&] {
-    const int signal = signals.Next(absl::ZeroDuration());
-    return signal == SIGTERM || signal == SIGINT;
-  });
+  const bool answered =
+      (*server)->Drain([&] { return StopsUs(signals.Next(absl::ZeroDuration())); });
   server->reset();
   if (no_device) return kNoDevice;
   return answered ? kOk : kCutShort;
+}
+
+// Whether the processes may be told to read the config again. What is wrong goes to the log.
+bool MayReload(const Options& options, std::vector<Config>& configs, Log& log) {
+  const auto next = Load(options);
+  if (!next.ok()) {
+    log.Warning("reload_invalid", {{"message", std::string(next.status().message())}});
+    return false;
+  }
+  absl::Status allowed = CheckReload(configs, *next);
+  if (allowed.ok()) allowed = Access::Check(next->front().auth, next->front().tenants);
+  if (!allowed.ok()) {
+    log.Warning("reload_refused", {{"message", std::string(allowed.message())}});
+    return false;
+  }
+  configs = *next;
+  log.Configure(configs.front().log);
+  log.Info("reloaded", {});
+  return true;
+}
+
+int Supervise(const Options& options, std::vector<Config> configs, const Signals& signals) {
+  Log log(configs.front().log);
+  std::vector<DeviceProcesses::Device> devices;
+  for (const Config& config : configs) {
+    const std::string& name = config.devices.front().name;
+    devices.push_back({.name = name, .command = DeviceCommand(options, name)});
+  }
+  log.Info("supervising", {{"version", kVersion}, {"devices", devices.size()}});
+  DeviceProcesses processes(std::move(devices), options.ready_file, log);
+  while (true) {
+    if (const std::optional<int> status = processes.Watch()) return *status;
+    const int signal = signals.Next(kWatchEvery);
+    if (signal == SIGHUP && !MayReload(options, configs, log)) continue;
+    if (signal != 0) processes.Signal(signal);
+  }
+}
+
+// --print-config and --check.
+int Show(const Options& options, const std::vector<Config>& configs) {
+  for (const Config& config : configs) {
+    if (!options.print_config) break;
+    if (options.supervise) std::cout << "# the process of " << config.devices.front().name << "\n";
+    std::cout << PrintConfig(config);
+  }
+  if (!options.check) return kOk;
+  // The processes of one config read the same files.
+  const absl::Status files = Server::CheckFiles(configs.front());
+  if (!files.ok()) std::cerr << "gemmd: " << options.config << ": " << files.message() << "\n";
+  return files.ok() ? kOk : kBadConfig;
+}
+
+int Run(const Options& options) {
+  // The distribution's Abseil looks for lock cycles at every Lock, gRPC's own included; tests keep
+  // that on.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // Else a supervised process, run as /proc/self/exe, would be called "exe".
+  prctl(PR_SET_NAME, "gemmd");
+  RaiseFileLimit();
+  const Signals signals;
+  ::signal(SIGPIPE, SIG_IGN);
+
+  auto configs = Load(options);
+  if (!configs.ok()) return Complain(configs.status(), kBadConfig);
+  if (options.check || options.print_config) return Show(options, *configs);
+  if (options.supervise) return Supervise(options, *std::move(configs), signals);
+  return Serve(options, configs->front(), signals);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Fence: whether a device still serves. After a sticky CUDA error nothing more runs on it in this
-// process, so whoever sees one raises the fence, and everybody else fails at once with its status
-// instead of finding out call by call.
+// process, nor on the process's other GPUs, which find out at their next call. Whoever sees one
+// raises the fence, and everybody else fails at once with its status instead of finding out call by
+// call.
 
 #ifndef GEMMD_KERNELS_CUDA_FENCE_H_
 #define GEMMD_KERNELS_CUDA_FENCE_H_

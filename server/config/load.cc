@@ -6,10 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gemmd/v1/config.pb.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "server/config/convert.h"
+#include "server/config/per_device.h"
 
 namespace gemmd::server {
 namespace {
@@ -60,6 +62,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
+absl::Status InFile(const std::string& path, const absl::Status& error) {
+  return absl::Status(error.code(), absl::StrCat(path, ": ", error.message()));
+}
+
 }  // namespace
 
 absl::StatusOr<Config> ParseConfig(std::string_view textproto,
@@ -67,7 +73,45 @@ absl::StatusOr<Config> ParseConfig(std::string_view textproto,
                                    absl::Span<const std::string> known_devices) {
   absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
   if (!message.ok()) return message.status();
+  const absl::Status one_process =
+      CheckOneProcess({*message, {extra_listeners.begin(), extra_listeners.end()}});
+  if (!one_process.ok()) return one_process;
   return ConvertConfig(*message, extra_listeners, known_devices);
+}
+
+absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
+    std::string_view textproto, absl::Span<const std::string> extra_listeners) {
+  absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
+  if (!message.ok()) return message.status();
+  // Of the whole file: split up, a device's path would be another, and one listed twice unseen.
+  Fields fields;
+  std::vector<std::string> devices;
+  for (const DeviceConfig& device : ConvertDevices(*message, {}, fields)) {
+    devices.push_back(device.name);
+  }
+  if (!fields.status().ok()) return fields.status();
+  const auto sources = SplitByDevice(
+      {*std::move(message), {extra_listeners.begin(), extra_listeners.end()}}, devices);
+  if (!sources.ok()) return sources.status();
+  std::vector<Config> configs;
+  for (const ConfigSource& source : *sources) {
+    absl::StatusOr<Config> config = ConvertConfig(source.message, source.listen, {});
+    if (!config.ok()) return config.status();
+    configs.push_back(*std::move(config));
+  }
+  if (absl::Status apart = CheckApart(*sources, devices); !apart.ok()) return apart;
+  return configs;
+}
+
+absl::StatusOr<Config> PickDevice(absl::Span<const Config> per_device, std::string_view device) {
+  std::vector<std::string> names;
+  for (const Config& config : per_device) {
+    if (config.devices.front().name == device) return config;
+    names.push_back(config.devices.front().name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--device: ", Quoted(device),
+                                                 " is not a device of the config; give ",
+                                                 absl::StrJoin(names, " or ")));
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path,
@@ -77,7 +121,16 @@ absl::StatusOr<Config> LoadConfig(const std::string& path,
   if (!text.ok()) return text.status();
   absl::StatusOr<Config> config = ParseConfig(*text, extra_listeners, known_devices);
   if (config.ok()) return config;
-  return absl::Status(config.status().code(), absl::StrCat(path, ": ", config.status().message()));
+  return InFile(path, config.status());
+}
+
+absl::StatusOr<std::vector<Config>> LoadConfigPerDevice(
+    const std::string& path, absl::Span<const std::string> extra_listeners) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<std::vector<Config>> configs = ParseConfigPerDevice(*text, extra_listeners);
+  if (configs.ok()) return configs;
+  return InFile(path, configs.status());
 }
 
 }  // namespace gemmd::server

@@ -28,10 +28,23 @@ absl::StatusOr<Config> LoadConfig(const std::string& path,
                                   absl::Span<const std::string> extra_listeners = {},
                                   absl::Span<const std::string> known_devices = {});
 
+// A Config for each of the file's devices, in its order, for a process of its own each: with that
+// device alone, and addresses that differ (per_device.h). The two functions above refuse {device};
+// these want it in Unix addresses when there are several devices.
+absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
+    std::string_view textproto, absl::Span<const std::string> extra_listeners = {});
+absl::StatusOr<std::vector<Config>> LoadConfigPerDevice(
+    const std::string& path, absl::Span<const std::string> extra_listeners = {});
+
+// That of the process which serves `device`; INVALID_ARGUMENT names those there are.
+absl::StatusOr<Config> PickDevice(absl::Span<const Config> per_device, std::string_view device);
+
 // OK when `next` differs from `current` only in what may change while running; else
 // FAILED_PRECONDITION naming the first path that may not: "devices: cannot change while running;
 // restart gemmd".
 absl::Status CheckReload(const Config& current, const Config& next);
+// The same for configs by device.
+absl::Status CheckReload(absl::Span<const Config> current, absl::Span<const Config> next);
 
 // The config as textproto with every default filled in: what `gemmd --print-config` shows. Parsing
 // it gives the same Config. Fields whose effective value is 0 or empty are left out, as in proto3.

@@ -28,4 +28,12 @@ absl::Status CheckReload(const Config& current, const Config& next) {
   return absl::OkStatus();
 }
 
+absl::Status CheckReload(absl::Span<const Config> current, absl::Span<const Config> next) {
+  if (current.size() != next.size()) return CannotChange("devices");
+  for (size_t i = 0; i < current.size(); ++i) {
+    if (absl::Status status = CheckReload(current[i], next[i]); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace gemmd::server

@@ -134,6 +134,7 @@ struct LogConfig {
   LogFormat format = LogFormat::kText;
   LogLevel level = LogLevel::kInfo;
   int sample_calls = 0;  // 0: successful calls are not logged at INFO
+  std::string process;   // says so in every line; empty: nothing, there is one process
   friend bool operator==(const LogConfig&, const LogConfig&) = default;
 };
 

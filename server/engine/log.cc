@@ -108,6 +108,7 @@ Log::Log(const LogConfig& config, Sink sink)
     : level_(config.level),
       format_(config.format),
       sample_calls_(config.sample_calls),
+      process_(config.process),
       to_stderr_(sink == nullptr),
       sink_(std::move(sink)) {}
 
@@ -131,6 +132,7 @@ void Log::Write(LogLevel level, std::string_view event, Fields fields) {
   if (!enabled(level)) return;
   const bool json = format_.load(std::memory_order_relaxed) == LogFormat::kJson;
   std::string line = Head(json, level, event);
+  if (!process_.empty()) AppendField(json, {"process", process_}, line);
   std::string text;
   bool truncated = false;
   for (const LogField& field : fields) {

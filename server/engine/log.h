@@ -1,7 +1,8 @@
 // Structured logs: one event a line on stderr, as text or JSON. Values are escaped, so nothing a
 // client sends can forge a line; events and keys are literals of ours. A value is cut after 512
 // bytes ("..." follows). Fields beyond a line of 4096 bytes (PIPE_BUF, up to which a write to a
-// pipe is atomic) are left out, and truncated=true says so.
+// pipe is atomic) are left out, and truncated=true says so. Where several processes write one log,
+// process= tells which.
 //
 //   log.Info("session_opened", {{"session", name}, {"ttl_ms", absl::ToInt64Milliseconds(ttl)}});
 
@@ -44,7 +45,7 @@ class Log {
   using Sink = absl::AnyInvocable<void(std::string_view line)>;
   explicit Log(const LogConfig& config, Sink sink = nullptr);
 
-  // At run time: a reload's, and an admin's.
+  // At run time: a reload's, and an admin's. `process` stays what it was.
   void Configure(const LogConfig& config);
   void Set(LogLevel level, int sample_calls);
   LogLevel level() const { return level_.load(std::memory_order_relaxed); }
@@ -67,6 +68,7 @@ class Log {
   std::atomic<LogFormat> format_;
   std::atomic<int> sample_calls_;
   std::atomic<uint64_t> calls_{0};
+  const std::string process_;
   const bool to_stderr_;
   absl::Mutex sink_mutex_;
   Sink sink_ ABSL_GUARDED_BY(sink_mutex_);

@@ -1,5 +1,6 @@
 // The config file. Any text: no crash, and an error has a message. A text that is accepted prints
-// to one that is accepted again and means the same.
+// to one that is accepted again and means the same. So does each config of a text that is accepted
+// for a process a device.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,16 +9,35 @@
 
 #include "server/config/load.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using gemmd::server::Config;
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const absl::StatusOr<Config> config = gemmd::server::ParseConfig(text);
-  if (!config.ok()) {
-    if (config.status().message().empty()) __builtin_trap();
-    return 0;
-  }
-  const std::string printed = gemmd::server::PrintConfig(*config);
+namespace {
+
+using gemmd::server::Config;
+
+void CheckPrinted(const Config& config) {
+  const std::string printed = gemmd::server::PrintConfig(config);
   const absl::StatusOr<Config> again = gemmd::server::ParseConfig(printed);
   if (!again.ok() || gemmd::server::PrintConfig(*again) != printed) __builtin_trap();
+}
+
+void CheckError(const absl::Status& error) {
+  if (error.message().empty()) __builtin_trap();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const absl::StatusOr<Config> config = gemmd::server::ParseConfig(text);
+  if (config.ok()) {
+    CheckPrinted(*config);
+  } else {
+    CheckError(config.status());
+  }
+  const auto configs = gemmd::server::ParseConfigPerDevice(text);
+  if (!configs.ok()) {
+    CheckError(configs.status());
+    return 0;
+  }
+  for (const Config& one : *configs) CheckPrinted(one);
   return 0;
 }

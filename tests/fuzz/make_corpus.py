@@ -123,6 +123,8 @@ log { format: FORMAT_JSON level: LEVEL_DEBUG sample_calls: 100 }
     write("fuzz_config", "full", full)
     write("fuzz_config", "least", listener)
     write("fuzz_config", "empty", "")
+    write("fuzz_config", "per_device", 'listeners { address: "unix:/run/{device}.sock" } metrics { address: "127.0.0.1:8480" } '
+                                       'devices { name: "cpu:0" } devices { name: "cpu:1" }')
     write("fuzz_config", "comment", "# nothing\n" + listener)
     for name, text in {
         "unknown_field": "colour: 3", "syntax": "limits {", "binary": "\x00\x01limits",

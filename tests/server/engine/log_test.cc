@@ -49,6 +49,18 @@ TEST_F(LogTest, TextLineHasTimeLevelEventAndFields) {
                                       "session=\"s-1\" ttl_ms=30000 ratio=0.5 ok=true\n"));
 }
 
+TEST_F(LogTest, OneOfSeveralProcessesSaysWhich) {
+  const auto keep = [this](std::string_view line) { lines_.emplace_back(line); };
+  Log text({.process = "cuda:1"}, keep);
+  text.Info("serving", {{"devices", 1}});
+  EXPECT_THAT(lines_.back(), EndsWith(" INFO serving process=\"cuda:1\" devices=1\n"));
+  Log json({.format = LogFormat::kJson, .process = "cuda:1"}, keep);
+  json.Configure({});
+  json.Configure({.format = LogFormat::kJson});
+  json.Info("serving", {});
+  EXPECT_THAT(lines_.back(), EndsWith("\"event\":\"serving\",\"process\":\"cuda:1\"}\n"));
+}
+
 TEST_F(LogTest, JsonLineIsOneObject) {
   Open(LogFormat::kJson)
       .Warning("slow", {{"session", "s-1"}, {"ttl_ms", -3}, {"ratio", 1e300}, {"ok", false}});

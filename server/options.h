@@ -1,0 +1,32 @@
+// gemmd's command line.
+
+#ifndef GEMMD_SERVER_OPTIONS_H_
+#define GEMMD_SERVER_OPTIONS_H_
+
+#include <string>
+#include <vector>
+
+namespace gemmd::server {
+
+struct Options {
+  std::string program;  // argv[0]
+  std::string config;
+  std::vector<std::string> listen;
+  std::string device;  // serve this one alone; empty: all of the config's
+  bool supervise = false;
+  bool check = false;
+  bool print_config = false;
+  std::string ready_file;
+  int ready_fd = -1;
+};
+
+// Exits on --help, --version and misuse.
+Options ParseOptions(int argc, char** argv);
+
+// The command line of the process that serves `device` alone, for a supervisor with `options`; it
+// lacks --ready-fd.
+std::vector<std::string> DeviceCommand(const Options& options, const std::string& device);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_OPTIONS_H_

@@ -1,0 +1,24 @@
+// Telling whoever started gemmd that it serves, and where.
+
+#ifndef GEMMD_SERVER_READY_FILE_H_
+#define GEMMD_SERVER_READY_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace gemmd::server {
+
+// One address a line; the metrics address last, as "metrics ADDRESS", unless it is empty.
+std::string ReadyText(absl::Span<const std::string> addresses, const std::string& metrics_address);
+
+// Whole or not at all: a reader never sees half a list. INTERNAL when it cannot be written.
+absl::Status WriteReadyFile(const std::string& path, const std::string& text);
+
+// Writes and closes. INTERNAL when nobody reads.
+absl::Status WriteReadyFd(int fd, const std::string& text);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_READY_FILE_H_
