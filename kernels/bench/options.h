@@ -25,11 +25,11 @@ struct Options {
   uint64_t seed = 1;
 
   // Which kernels.
-  std::string kernel;             // forced; empty lets the selector choose
-  std::vector<std::string> only;  // the pool is the names that contain one of these
-  std::vector<std::string> skip;  // less the names that contain one of these
+  std::string kernel;               // forced; empty lets the selector choose
+  std::vector<std::string> only;    // the pool is the names that contain one of these
+  std::vector<std::string> skip;    // less the names that contain one of these
   std::vector<std::string> tuning;  // tables, of which the mean; none: the model chooses
-  bool no_table = false;          // the model chooses, whatever --tuning says
+  bool no_table = false;            // the model chooses, whatever --tuning says
 
   // How.
   int repeats = 20;

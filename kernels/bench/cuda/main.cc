@@ -79,8 +79,8 @@ void AddToTable(const ShapeResult& result, cuda::TuningTable& table) {
 absl::Status Save(const Options& options, const Machine& machine, const RunResult& run,
                   const std::vector<cuda::TuningTable>& tables) {
   if (options.tune) {
-    const std::string text = cuda::TuningTable::Mean(tables).Serialize(machine.traits.model,
-                                                                       machine.driver, run.date);
+    const std::string text =
+        cuda::TuningTable::Mean(tables).Serialize(machine.traits.model, machine.driver, run.date);
     if (absl::Status status = WriteText(options.out, text); !status.ok()) return status;
   }
   if (options.json.empty()) return absl::OkStatus();
