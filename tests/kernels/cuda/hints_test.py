@@ -1,0 +1,64 @@
+"""What sm90_fp8_hints.py made of the compiled kernels: hints_test.py SCRIPT OBJECT...
+
+A cached operand stands in for that operand of the next instruction, whatever that is: one hint too many is a wrong
+result, and one too few only slow.
+"""
+
+import importlib.util
+import sys
+import unittest
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("hints", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class HintsTest(unittest.TestCase):
+    def each_kernel(self):
+        for path in OBJECTS:
+            with open(path, "rb") as file:
+                image = bytearray(file.read())
+            for name, at, size in HINTS.kernels(image):
+                yield name, [HINTS.Instruction(image, at + i) for i in range(0, size, 16)]
+
+    def test_finds_kernels_in_every_object(self):
+        for path in OBJECTS:
+            with open(path, "rb") as file:
+                self.assertGreater(len(list(HINTS.kernels(bytearray(file.read())))), 5, path)
+
+    def test_a_cached_scale_is_the_next_instructions_scale(self):
+        for name, code in self.each_kernel():
+            if not HINTS.group_of(name):
+                continue  # ptxas' own hints
+            for i, instruction in enumerate(code):
+                if instruction.promotes() and instruction.field(58, 4):
+                    self.assertTrue(HINTS.same_scale_follows(code, i), f"{name:#x}, instruction {i}")
+
+    def test_runs_of_a_tiled_kernel_mostly_find_their_scale_cached(self):
+        for name, code in self.each_kernel():
+            promoting = [x for x in code if x.promotes()]
+            self.assertGreater(len(promoting), 15, f"{name:#x}")
+            if HINTS.group_of(name):
+                cached = sum(x.field(58, 4) == HINTS.CACHE_B for x in promoting)
+                self.assertGreater(cached, len(promoting) / 2, f"{name:#x}")
+
+    def test_a_group_ends_with_a_yield(self):
+        for name, code in self.each_kernel():
+            longest = HINTS.group_of(name)
+            since = 0
+            for instruction in code:
+                if not longest or not instruction.promotes():
+                    since = 0
+                    continue
+                since += 1
+                self.assertLessEqual(since, longest, f"{name:#x}")
+                if instruction.field(45, 1) == 0:
+                    since = 0
+
+
+if __name__ == "__main__":
+    HINTS, OBJECTS = load(sys.argv[1]), sys.argv[2:]
+    unittest.main(argv=sys.argv[:1])
