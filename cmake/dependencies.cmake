@@ -24,6 +24,10 @@ else()
   set(GEMMD_HAVE_CUDA ${GEMMD_CUDA})
 endif()
 
+# Checks of the sources, and what the CUDA kernels are compiled through.
+if(GEMMD_TESTS OR GEMMD_HAVE_CUDA)
+  find_program(GEMMD_PYTHON3 NAMES /usr/bin/python3 python3 REQUIRED)
+endif()
 if(GEMMD_TESTS)
   find_package(GTest CONFIG REQUIRED)
   include(GoogleTest)

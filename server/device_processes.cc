@@ -82,8 +82,9 @@ void DeviceProcesses::NoteEnd(size_t index, const ChildEnd& end) {
 void DeviceProcesses::WriteReady() {
   if (ready_file_.empty() || supervisor_.stopping() || !supervisor_.all_serve()) return;
   std::string text;
-  for (const Slot& slot : slots_)
+  for (const Slot& slot : slots_) {
     absl::StrAppend(&text, "device ", slot.device.name, "\n", slot.ready);
+  }
   const absl::Status written = WriteReadyFile(ready_file_, text);
   if (written.ok()) {
     ready_written_ = true;

@@ -16,10 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/engine/share_record.h"
-#include "server/service/listener.h"
-#include "tests/server/engine/fake_backend.h"
-#include "tests/server/engine/fake_clock.h"
 #include "tests/server/engine/share_client.h"
+#include "tests/server/service/served_device.h"
 
 namespace gemmd::server {
 namespace {
@@ -29,15 +27,10 @@ using ::testing::HasSubstr;
 
 constexpr char kHere[] = "GPU-fake";
 
-class BufferSharingTest : public ::testing::Test {
+class BufferSharingTest : public ServedDevice {
  protected:
   // One device a UUID; "" is none of a GPU.
   explicit BufferSharingTest(std::vector<std::string> uuids = {"GPU-other", kHere}) {
-    static const bool enabled = [] {
-      EnableListenerPlugins();
-      return true;
-    }();
-    EXPECT_TRUE(enabled);
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     for (const std::string& uuid : uuids) {
       backends.push_back(
@@ -45,19 +38,7 @@ class BufferSharingTest : public ::testing::Test {
     }
     Config config;
     config.tenants = {{.name = "red"}};
-    state_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "instance");
-    static int count = 0;
-    const std::string address =
-        absl::StrCat("unix-abstract:gemmd-sharing-", getpid(), "-", count++);
-    auto listener =
-        Listener::Start({.address = address, .tenant = "red"}, *state_, live_, streams_);
-    EXPECT_TRUE(listener.ok()) << listener.status();
-    listener_ = *std::move(listener);
-    auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-    buffers_ = v1::BufferService::NewStub(channel);
-    SessionStore::OpenOptions options;
-    options.device = state_->devices()[0].get();
-    session_ = *state_->sessions().Open(*state_->tenants().Find("red"), options);
+    buffers_ = v1::BufferService::NewStub(Serve(config, std::move(backends)));
   }
   ~BufferSharingTest() override {
     session_.reset();
@@ -107,16 +88,7 @@ class BufferSharingTest : public ::testing::Test {
     return Import(record.SerializeAsString(), made, size_bytes);
   }
 
-  FakeDevice device_;
-  FakeClock clock_;
-  Log log_{LogConfig{.level = LogLevel::kError}};
-  Metrics metrics_{"test"};
-  LiveCalls live_;
-  StreamRegistry streams_;
-  std::unique_ptr<ServerState> state_;
-  std::unique_ptr<Listener> listener_;
   std::unique_ptr<v1::BufferService::Stub> buffers_;
-  std::shared_ptr<Session> session_;
 };
 
 TEST_F(BufferSharingTest, AnExportCrossesTheShareSocketAlone) {

@@ -18,9 +18,7 @@
 #include "gemmd/v1/compute_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/listener.h"
-#include "tests/server/engine/fake_backend.h"
-#include "tests/server/engine/fake_clock.h"
+#include "tests/server/service/served_device.h"
 
 namespace gemmd::server {
 namespace {
@@ -33,11 +31,9 @@ bool ComesTrue(absl::FunctionRef<bool()> condition) {
   return condition();
 }
 
-class QueueStreamTest : public ::testing::Test {
+class QueueStreamTest : public ServedDevice {
  protected:
   static constexpr int kWindow = 64;
-
-  static void SetUpTestSuite() { EnableListenerPlugins(); }
 
   QueueStreamTest() {
     Config config;
@@ -46,14 +42,7 @@ class QueueStreamTest : public ::testing::Test {
     config.scheduler.lookahead = absl::Seconds(1);
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     backends.push_back(std::make_unique<FakeBackend>(device_));
-    state_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "test");
-    const std::string address = absl::StrCat("unix-abstract:gemmd-queue-", getpid());
-    listener_ = *Listener::Start({.address = address, .tenant = "red"}, *state_, live_, streams_);
-    stub_ = v1::ComputeService::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-    SessionStore::OpenOptions options;
-    options.device = state_->devices()[0].get();
-    session_ = *state_->sessions().Open(*state_->tenants().Find("red"), options);
+    stub_ = v1::ComputeService::NewStub(Serve(config, std::move(backends)));
     BufferSpec spec{.size_bytes = 1024};
     auto buffer =
         *Buffer::Create(session_->tenant(), *state_->devices()[0], std::move(spec), clock_.Now());
@@ -94,16 +83,7 @@ class QueueStreamTest : public ::testing::Test {
     return ComesTrue([&] { return device_.total() >= programs; }) && device_.total() == programs;
   }
 
-  FakeDevice device_;
-  FakeClock clock_;
-  Log log_{LogConfig{.level = LogLevel::kError}};
-  Metrics metrics_{"test"};
-  LiveCalls live_;
-  StreamRegistry streams_;
-  std::unique_ptr<ServerState> state_;
-  std::unique_ptr<Listener> listener_;
   std::unique_ptr<v1::ComputeService::Stub> stub_;
-  std::shared_ptr<Session> session_;
   std::string buffer_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::QueueRequest, v1::QueueResponse>> stream_;
