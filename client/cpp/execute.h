@@ -16,8 +16,9 @@ namespace gemmd::client {
 struct ExecuteOptions {
   Priority priority = Priority::kNormal;
   ReportLevel report = ReportLevel::kFull;
-  // Up to 32 bytes that make a second try return the first one's result. Empty: 16 random bytes,
-  // drawn for each call and kept across its retries.
+  // Up to 32 bytes that make a second try return the first one's result; with another program they
+  // are INVALID_ARGUMENT, OP_ID_REUSED. Empty: 16 random bytes, drawn for each call and kept across
+  // its retries.
   std::string op_id = {};
   CallOptions call = {};
 };

@@ -19,6 +19,7 @@ inline constexpr std::string_view kPlanGone = "PLAN_GONE";
 inline constexpr std::string_view kNameUnknown = "NAME_UNKNOWN";
 inline constexpr std::string_view kNameTaken = "NAME_TAKEN";
 inline constexpr std::string_view kReadOnly = "READ_ONLY";
+inline constexpr std::string_view kOpIdReused = "OP_ID_REUSED";
 inline constexpr std::string_view kUploadBusy = "UPLOAD_BUSY";
 inline constexpr std::string_view kChecksum = "CHECKSUM";
 inline constexpr std::string_view kSessionLimit = "SESSION_LIMIT";

@@ -5,6 +5,7 @@
 #ifndef GEMMD_SERVER_ENGINE_REPLAY_H_
 #define GEMMD_SERVER_ENGINE_REPLAY_H_
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -27,6 +28,14 @@ struct Outcome {
   JobResult result;
   std::vector<std::string> outputs;  // one per Read op
 };
+
+// A client's name for one run, and what is to run: a name that comes back with another program is
+// a mistake, not a retry.
+struct OpId {
+  std::string id;               // empty: the run is not remembered
+  uint64_t program_digest = 0;  // equal for equal requests
+};
+
 using OutcomeDone = absl::AnyInvocable<void(std::shared_ptr<const Outcome>, bool replayed) &&>;
 
 // Thread-safe.
@@ -36,14 +45,15 @@ class ReplayCache {
   static constexpr int64_t kMaxBytes = 16 << 20;
 
   // True when the caller is to run the program and then call Finish. Otherwise `done` has been or
-  // will be called with the first one's outcome.
-  bool Begin(const std::string& op_id, OutcomeDone& done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // will be called with the first one's outcome, or refused when the first one ran another program.
+  bool Begin(const OpId& op_id, OutcomeDone& done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Answers whoever waits for the same id. `max_entries` bounds what is remembered from here on.
-  void Finish(const std::string& op_id, std::shared_ptr<const Outcome> outcome, int max_entries)
+  void Finish(const OpId& op_id, std::shared_ptr<const Outcome> outcome, int max_entries)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Entry {
+    uint64_t program_digest = 0;
     std::shared_ptr<const Outcome> outcome;  // null while it runs
     std::vector<OutcomeDone> waiting;
   };

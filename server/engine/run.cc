@@ -192,14 +192,14 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   outcome->program = request.program;
   outcome->device = request.device->name();
   Session& session = *request.use;
-  const std::string op_id = std::move(request.op_id);
-  if (!op_id.empty() && !session.replays().Begin(op_id, done)) return {};
+  const OpId op_id = std::move(request.op_id);
+  if (!op_id.id.empty() && !session.replays().Begin(op_id, done)) return {};
 
   session.ProgramAccepted();
   auto finish = [op_id, &session,
                  done = std::move(done)](std::shared_ptr<Outcome> outcome) mutable {
     session.ProgramAnswered(outcome->result.launch.device_seconds);
-    if (!op_id.empty()) {
+    if (!op_id.id.empty()) {
       session.replays().Finish(op_id, outcome, session.tenant().limits().idempotency_entries);
     }
     std::move(done)(std::move(outcome), /*replayed=*/false);

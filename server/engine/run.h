@@ -60,8 +60,8 @@ struct RunRequest {
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<Chain> chain;
   int64_t chain_position = 0;
-  bool caller_waits = false;         // the thread that runs it has nothing else to do meanwhile
-  std::string op_id;                 // empty: not remembered
+  bool caller_waits = false;  // the thread that runs it has nothing else to do meanwhile
+  OpId op_id;
   std::shared_ptr<const Plan> plan;  // null for one-off programs; keeps default inputs alive
 };
 

@@ -26,7 +26,7 @@ grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* c
                                                   v1::ExecuteResponse* response) {
   return ExecuteCall::Start(
       execute_, context,
-      {request->session_id(), request->priority(), request->report(), request->op_id()},
+      {request->session_id(), request->priority(), request->report(), OpIdOf(*request)},
       [&](SessionUse use) { return PrepareOps(std::move(use), request->ops()); }, response);
 }
 
@@ -65,7 +65,7 @@ grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* c
                                                   v1::ExecuteResponse* response) {
   return ExecuteCall::Start(
       run_plan_, context,
-      {request->session_id(), request->priority(), request->report(), request->op_id()},
+      {request->session_id(), request->priority(), request->report(), OpIdOf(*request)},
       [&](SessionUse use) { return PreparePlan(std::move(use), request->run()); }, response);
 }
 

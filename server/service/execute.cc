@@ -15,10 +15,10 @@ absl::Status Cancelled() {
 }  // namespace
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServerContext* context,
-                                             const Request& request, Prepare prepare,
+                                             Request request, Prepare prepare,
                                              v1::ExecuteResponse* response) {
   std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, request.report, response));
-  absl::Status status = call->Submit(request, prepare);
+  absl::Status status = call->Submit(std::move(request), prepare);
   {
     absl::MutexLock lock(&call->mutex_);
     if (status.ok() && !call->answered_) {
@@ -32,10 +32,10 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServe
   return reactor;
 }
 
-absl::Status ExecuteCall::Submit(const Request& request, Prepare prepare) {
+absl::Status ExecuteCall::Submit(Request request, Prepare prepare) {
   if (!call_.admission().ok()) return call_.admission();
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
-  if (absl::Status id = CheckOpId(request.op_id); !id.ok()) return id;
+  if (!request.op_id.ok()) return request.op_id.status();
   auto priority = Convert(request.priority);
   if (!priority.ok()) return priority.status();
   auto use = call_.state().sessions().Use(call_.tenant(), request.session_id);
@@ -44,7 +44,7 @@ absl::Status ExecuteCall::Submit(const Request& request, Prepare prepare) {
   if (!run.ok()) return run.status();
   run->priority = *priority;
   run->deadline = call_.deadline();
-  run->op_id = request.op_id;
+  run->op_id = *std::move(request.op_id);
   // A reactor that is finished on another thread than its own costs gRPC a thread's wake, which is
   // more than most programs take.
   run->caller_waits = true;

@@ -22,7 +22,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
     const std::string& session_id;
     v1::Priority priority;
     v1::ReportLevel report;
-    const std::string& op_id;
+    absl::StatusOr<OpId> op_id;
   };
   using Prepare = absl::FunctionRef<absl::StatusOr<RunRequest>(SessionUse)>;
 
@@ -31,7 +31,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   // executor thread when it is done, a third of a tiny call's time. Anything else is answered by an
   // ExecuteCall, from wherever the program ends.
   static grpc::ServerUnaryReactor* Start(Method& method, grpc::CallbackServerContext* context,
-                                         const Request& request, Prepare prepare,
+                                         Request request, Prepare prepare,
                                          v1::ExecuteResponse* response);
 
   void OnCancel() override;
@@ -42,7 +42,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
               v1::ExecuteResponse* response)
       : call_(method, context), report_(report), response_(response) {}
 
-  absl::Status Submit(const Request& request, Prepare prepare);
+  absl::Status Submit(Request request, Prepare prepare);
   void Answer(std::shared_ptr<const Outcome> outcome, bool replayed);
 
   Call call_;

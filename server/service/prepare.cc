@@ -3,11 +3,35 @@
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "server/engine/label.h"
 
 namespace gemmd::server {
+namespace {
+
+// `Parts` is a range of messages. Their bytes are compared by digest, and only within a session: by
+// accident two programs never agree, and on purpose a client deceives only itself.
+template <typename Parts>
+absl::StatusOr<OpId> MakeOpId(const std::string& id, const Parts& parts) {
+  constexpr size_t kMost = 32;
+  if (id.size() > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("op_id has ", id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
+  }
+  OpId op_id{.id = id};
+  if (id.empty()) return op_id;
+  std::string bytes;
+  for (const auto& part : parts) {
+    bytes.clear();
+    part.AppendToString(&bytes);
+    op_id.program_digest = absl::HashOf(op_id.program_digest, bytes);
+  }
+  return op_id;
+}
+
+}  // namespace
 
 absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops) {
   SlotTable slots(*use);
@@ -63,11 +87,12 @@ void CountRun(ServerState& state, const RunRequest& run) {
   count("out", "shm", run.shared_out_bytes);
 }
 
-absl::Status CheckOpId(const std::string& op_id) {
-  constexpr size_t kMost = 32;
-  if (op_id.size() <= kMost) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("op_id has ", op_id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
+absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request) {
+  return MakeOpId(request.op_id(), request.ops());
+}
+
+absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request) {
+  return MakeOpId(request.op_id(), absl::MakeConstSpan(&request.run(), 1));
 }
 
 }  // namespace gemmd::server

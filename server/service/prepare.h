@@ -17,8 +17,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
 // Counts a run that was accepted: inline bytes in and out, and plans.
 void CountRun(ServerState& state, const RunRequest& run);
 
-// INVALID_ARGUMENT for an op_id over 32 bytes.
-absl::Status CheckOpId(const std::string& op_id);
+// The op_id of a request and a digest of what it asks to run: its ops, or its plan with rebindings
+// and inputs. Priority and report may differ between tries. INVALID_ARGUMENT over 32 bytes.
+absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request);
+absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request);
 
 }  // namespace gemmd::server
 

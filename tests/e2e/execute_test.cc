@@ -54,6 +54,19 @@ TEST_F(ExecuteTest, ARetryWithTheSameIdRunsOnce) {
   EXPECT_THAT(FloatsOf(Must(session_.Execute(doubling, {.op_id = "step-2"}))), ElementsAre(4.0f));
 }
 
+TEST_F(ExecuteTest, AnIdNamesOneProgramAndItsRetries) {
+  client::Buffer x = MakeBuffer(session_, {1});
+  Must(session_.Execute(OpList().Add(Fill{x.tensor(), 1}), {.op_id = "same"}));
+  const auto other = session_.Execute(OpList().Add(Fill{x.tensor(), 2}), {.op_id = "same"});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client::ReasonOf(other.status()), "OP_ID_REUSED");
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(OpList().Add(Read{x.tensor()})))), ElementsAre(1.0f));
+  // How urgent it is and what is reported of it may change from try to try.
+  EXPECT_TRUE(Must(session_.Execute(OpList().Add(Fill{x.tensor(), 1}),
+                                    {.report = client::ReportLevel::kNone, .op_id = "same"}))
+                  .replayed());
+}
+
 TEST_F(ExecuteTest, AnIdIsTheSessionsOwn) {
   client::Session other = Must(client_.OpenSession());
   client::Buffer x = MakeBuffer(session_, {1});

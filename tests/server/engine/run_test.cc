@@ -114,7 +114,7 @@ TEST_F(RunTest, WritingAPublishedBufferIsRefused) {
 
 TEST_F(RunTest, ARetryWithTheSameOpIdIsAnsweredFromTheFirst) {
   auto first = Copy(), second = Copy(), third = Copy();
-  first->op_id = second->op_id = third->op_id = "id";
+  first->op_id = second->op_id = third->op_id = {"id"};
   server::Run(*std::move(first), Done());
   server::Run(*std::move(second), Done());  // while the first is under way
   EXPECT_EQ(device_.total(), 1);
@@ -126,9 +126,24 @@ TEST_F(RunTest, ARetryWithTheSameOpIdIsAnsweredFromTheFirst) {
   EXPECT_EQ(device_.total(), 1);
 }
 
+TEST_F(RunTest, AnOpIdThatComesWithAnotherProgramIsRefused) {
+  auto first = Copy(), during = Copy(), after = Copy();
+  first->op_id = {"id", 1};
+  during->op_id = after->op_id = {"id", 2};
+  server::Run(*std::move(first), Done());
+  server::Run(*std::move(during), Done());
+  EXPECT_EQ(ReasonOf(status_), "OP_ID_REUSED");
+  device_.CompleteAll();
+  EXPECT_TRUE(status_.ok());  // the first one's
+  server::Run(*std::move(after), Done());
+  EXPECT_EQ(status_.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(answers_, 3);
+  EXPECT_EQ(device_.total(), 1);
+}
+
 TEST_F(RunTest, AFailedRunMayBeTriedAgainUnderItsOpId) {
   auto first = Copy(), second = Copy();
-  first->op_id = second->op_id = "id";
+  first->op_id = second->op_id = {"id"};
   server::Run(*std::move(first), Done());
   device_.CompleteOne(0.1, absl::InternalError("fault"));
   EXPECT_EQ(status_.code(), absl::StatusCode::kInternal);
@@ -143,7 +158,7 @@ TEST_F(RunTest, ARetryWhoseFirstCallWasCancelledIsToldToTryAgain) {
   server::Run(*Copy(), Done());  // keeps the device busy
   for (int i = 0; i < 2; ++i) server::Run(*Copy(), Done());
   auto first = Copy(), retry = Copy();
-  first->op_id = retry->op_id = "id";
+  first->op_id = retry->op_id = {"id"};
   const RunTicket ticket = server::Run(*std::move(first), Done());
   absl::Status retried;
   server::Run(*std::move(retry), [&](std::shared_ptr<const Outcome> outcome, bool) {
