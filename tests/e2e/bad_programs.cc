@@ -182,6 +182,26 @@ std::vector<BadInput> BadPrograms() {
          v1::ExecuteResponse response;
          return p.wire.compute().Execute(&context, request, &response);
        }},
+      {"OpIdOfARunWithOtherInputs",
+       kInvalid,
+       {"op_id", "fresh"},
+       [](auto& p) {
+         grpc::Status status;
+         RunPlan(p, {WriteOp(View(p.a, {4, 4}), std::string(64, 'x'))}, [&](v1::PlanRun& run) {
+           v1::RunPlanRequest request;
+           request.set_session_id(p.session);
+           *request.mutable_run() = run;
+           request.set_op_id("once");
+           for (const char data : {'x', 'y'}) {
+             *request.mutable_run()->mutable_inputs()->Add() = std::string(64, data);
+             grpc::ClientContext context;
+             v1::ExecuteResponse response;
+             status = p.wire.compute().RunPlan(&context, request, &response);
+             request.mutable_run()->clear_inputs();
+           }
+         });
+         return status;
+       }},
       {"UnknownPlan",
        StatusCode::NOT_FOUND,
        {"plan"},
