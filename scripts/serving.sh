@@ -7,7 +7,8 @@
 #   GEMMD_OTHER_DEVICE=cuda:1 scripts/serving.sh DIST OUT      and what two devices do together
 #
 # Leaves in OUT: serving.json, soak.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
-# fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
+# fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out. GEMMD_PYTHON is an interpreter
+# with the package gemmd, for the workers in Python; without it their figure is missing.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$(cd "$1/bin" && pwd)
@@ -99,7 +100,7 @@ grep -iE 'verif|relative error|serving.sh:' "$out/smoke.log"
 
 step "figures"
 limit=150 keep ctl bench --suite serving ${quick:+--quick} --device "$device" --small "unix:$dir/small.sock" \
-  --large "unix:$dir/large.sock" --out "$out/serving.json" >"$out/serving.txt"
+  --large "unix:$dir/large.sock" --python "${GEMMD_PYTHON:-python3}" --out "$out/serving.json" >"$out/serving.txt"
 step "mixed ops"
 ops=200000
 [ -n "$quick" ] && ops=2000

@@ -111,7 +111,7 @@ constexpr Flag kFlags[] = {
      .kind = ValueKind::kFile,
      .value = "PATH",
      .fallback = "python3",
-     .help = "suite floor: the interpreter that has the package gemmd"},
+     .help = "suites floor and serving: the interpreter that has the package gemmd"},
     {.name = "only",
      .kind = ValueKind::kText,
      .value = "TEXT",
@@ -163,8 +163,7 @@ absl::Status RunFloor(Invocation& call) {
                        .echo = echo,
                        .peer = **peer,
                        .target = target,
-                       .python = call.args.Text("python"),
-                       .security = SecurityFlags(call.args)};
+                       .python = {call.args.Text("python"), SecurityFlags(call.args)}};
   absl::StatusOr<std::vector<Ratio>> ratios = MeasureFloor(floor, [&](const std::string& what) {
     call.out.Note(absl::StrCat("measuring ", what, " ..."));
   });

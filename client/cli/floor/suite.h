@@ -11,6 +11,7 @@
 #include "client/cli/floor/echo_client.h"
 #include "client/cli/floor/peer_process.h"
 #include "client/cli/floor/ratio.h"
+#include "client/cli/run_python.h"
 #include "client/cpp/client.h"
 
 namespace gemmd::cli {
@@ -21,9 +22,8 @@ struct Floor {
   client::Session& session;
   EchoClient& echo;
   PeerProcess& peer;
-  std::string target;                 // the daemon's
-  std::string python;                 // an interpreter
-  std::vector<std::string> security;  // flags of TLS and token for its client
+  std::string target;  // the daemon's
+  PythonClient python;
 };
 
 // Each group is one file. A failure to set up is an error; a failing measurement a missing ratio.

@@ -119,6 +119,7 @@ absl::Status RunServingSuite(Invocation& call) {
                            .share_socket = place->share_socket,
                            .small_target = call.args.Text("small"),
                            .large_target = call.args.Text("large"),
+                           .python = {call.args.Text("python"), SecurityFlags(call.args)},
                            .only = call.args.Text("only"),
                            .lookahead = call.args.Duration("lookahead")};
   const absl::Time start = absl::Now();

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/cli/bench/resident.h"
 #include "client/cli/floor/echo_client.h"
+#include "client/cli/run_python.h"
 #include "client/cli/serving/figure.h"
 #include "client/cli/serving/sizes.h"
 #include "client/cpp/client.h"
@@ -31,6 +32,7 @@ struct Serving {
   // Listeners of two tenants of equal weight; empty: not given.
   std::string small_target;
   std::string large_target;
+  PythonClient python;
   std::string only;                                  // measures the groups whose names contain it
   absl::Duration lookahead = absl::Milliseconds(2);  // scheduler.lookahead_us
 };

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/load/generator.h"
@@ -118,34 +120,19 @@ absl::StatusOr<double> OneClientRate(const Serving& serving, Worker& worker) {
   const int64_t after = (*pump)->count().batches;
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   if (absl::Status status = (*pump)->status(); !status.ok()) return status;
+  if (after == before) return absl::InternalError("one client completed nothing");
   return static_cast<double>(after - before) / seconds;
 }
 
-absl::Status Measure(const Serving& serving, Figure& rate, Figure& copies) {
-  absl::StatusOr<std::unique_ptr<Published>> published = Published::Make(serving);
-  if (!published.ok()) return published.status();
-  serving.session.FlushDeletions();
-  absl::StatusOr<int64_t> before = UsedBytes(serving);
-  if (!before.ok()) return before.status();
-  std::vector<std::unique_ptr<Worker>> workers;
-  int64_t own_bytes = 0;
-  for (int i = 0; i < serving.sizes.workers; ++i) {
-    absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(serving, **published);
-    if (!worker.ok()) return worker.status();
-    own_bytes += (*worker)->own_bytes();
-    workers.push_back(*std::move(worker));
-  }
-  absl::StatusOr<int64_t> after = UsedBytes(serving);
-  if (!after.ok()) return after.status();
-  copies.seen = 1 + static_cast<double>(*after - *before - own_bytes) /
-                        static_cast<double>((*published)->bytes());
-  copies.detail = {{"weight_bytes", (*published)->bytes()},
-                   {"used_bytes_grew_by", *after - *before},
-                   {"workers_own_bytes", own_bytes}};
+double CopiesOf(const Published& weight, int64_t grew_by, int64_t own_bytes) {
+  return 1 + static_cast<double>(grew_by - own_bytes) / static_cast<double>(weight.bytes());
+}
 
+// Clients of this process, each with one Execute at a time.
+absl::Status MeasureClients(const Serving& serving, std::vector<std::unique_ptr<Worker>>& workers,
+                            Figure& rate) {
   absl::StatusOr<double> one = OneClientRate(serving, *workers[0]);
   if (!one.ok()) return one.status();
-  if (*one <= 0) return absl::InternalError("one client completed nothing");
   const auto request = [&](int i) { return workers[i]->session.Execute(workers[i]->ops).status(); };
   const int count = serving.sizes.workers;
   RunLoad({.concurrency = count, .duration = serving.sizes.warm_up}, request);
@@ -161,23 +148,78 @@ absl::Status Measure(const Serving& serving, Figure& rate, Figure& copies) {
   return absl::OkStatus();
 }
 
+// Processes of the Python client. Returns how many copies of the weight they made.
+absl::StatusOr<double> MeasurePython(const Serving& serving, const Published& weight, Worker& one,
+                                     Figure& rate) {
+  absl::StatusOr<double> reference = OneClientRate(serving, one);
+  if (!reference.ok()) return reference.status();
+  absl::StatusOr<Json> seen = RunPythonModule(
+      serving.python, "gemmd.bench_workers",
+      {"--server", serving.target, "--device", serving.device, "--values", weight.values(),
+       "--scales", weight.scales(), "--rows", absl::StrCat(serving.sizes.unary.m), "--workers",
+       absl::StrCat(serving.sizes.workers), "--seconds",
+       absl::StrCat(absl::ToDoubleSeconds(serving.sizes.duration))});
+  if (!seen.ok()) return seen.status();
+  rate.seen = seen->value("queue_per_second", 0.0) / *reference;
+  rate.detail = *seen;
+  rate.detail["one_client_queue_per_second"] = *reference;
+  return CopiesOf(weight, seen->value("used_bytes_grew_by", int64_t{0}),
+                  seen->value("workers_own_bytes", int64_t{0}));
+}
+
+absl::Status Measure(const Serving& serving, Figure& clients, Figure& python, Figure& copies) {
+  absl::StatusOr<std::unique_ptr<Published>> published = Published::Make(serving);
+  if (!published.ok()) return published.status();
+  serving.session.FlushDeletions();
+  absl::StatusOr<int64_t> before = UsedBytes(serving);
+  if (!before.ok()) return before.status();
+  std::vector<std::unique_ptr<Worker>> workers;
+  int64_t own_bytes = 0;
+  for (int i = 0; i < serving.sizes.workers; ++i) {
+    absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(serving, **published);
+    if (!worker.ok()) return worker.status();
+    own_bytes += (*worker)->own_bytes();
+    workers.push_back(*std::move(worker));
+  }
+  absl::StatusOr<int64_t> after = UsedBytes(serving);
+  if (!after.ok()) return after.status();
+  copies.seen = CopiesOf(**published, *after - *before, own_bytes);
+  copies.detail = {{"weight_bytes", (*published)->bytes()},
+                   {"used_bytes_grew_by", *after - *before},
+                   {"workers_own_bytes", own_bytes}};
+  if (absl::Status status = MeasureClients(serving, workers, clients); !status.ok()) return status;
+  absl::StatusOr<double> of_python = MeasurePython(serving, **published, *workers[0], python);
+  if (!of_python.ok()) {
+    python = Missing(python, of_python.status());
+    return absl::OkStatus();
+  }
+  copies.seen = std::max(*copies.seen, *of_python);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<Figure> MeasureWorkers(const Serving& serving) {
-  Figure rate = {.key = "workers_over_one_client",
-                 .what = absl::StrCat("requests a second of ", serving.sizes.workers,
-                                      " clients by Execute, all on one weight, over one client's "
-                                      "Queue"),
-                 .wanted = 0.9};
+  const int count = serving.sizes.workers;
+  Figure clients = {.key = "workers_over_one_client",
+                    .what = absl::StrCat("requests a second of ", count,
+                                         " clients by Execute, all on one weight, over one "
+                                         "client's Queue"),
+                    .wanted = 0.9};
+  Figure python = {.key = "python_workers_over_one_client",
+                   .what = absl::StrCat("the same of ", count,
+                                        " Python processes by Queue, over one C++ client's Queue"),
+                   .wanted = 0.9};
   Figure copies = {.key = "weight_copies",
                    .what = "copies of that weight in device memory",
                    .wanted = 1.01,
                    .at_most = true};
-  if (absl::Status status = Measure(serving, rate, copies); !status.ok()) {
-    rate = Missing(rate, status);
-    if (!copies.seen.has_value()) copies = Missing(copies, status);
+  if (absl::Status status = Measure(serving, clients, python, copies); !status.ok()) {
+    for (Figure* figure : {&clients, &python, &copies}) {
+      if (!figure->seen.has_value()) *figure = Missing(*figure, status);
+    }
   }
-  return {rate, copies};
+  return {clients, python, copies};
 }
 
 }  // namespace gemmd::cli

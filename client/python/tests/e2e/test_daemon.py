@@ -180,3 +180,36 @@ def test_the_bench_prints_its_figures(address):
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["execute_tiny_p50_us"] > 0 and figures["upload_grpc_gb_per_s"] > 0
+
+
+def test_the_bench_of_workers_counts_every_way_and_one_copy_of_the_weight(client, address):
+    device = client.devices()[0].name
+    with client.session(device=device) as session:
+        weight = session.operand((64, 256), gemmd.Granularity.BLOCK_128X128)
+        source = session.upload(np.ones((64, 256), "f4"))
+        session.execute([gemmd.quantize(source, weight)])
+        named = [f"bench/{time.time_ns()}/{part}" for part in ("values", "scales")]
+        for tensor, name in zip((weight.values, weight.scales), named, strict=True):
+            tensor.owner.publish(name)
+        done = subprocess.run(
+            [sys.executable, "-m", "gemmd.bench_workers", "--server", address, "--device", device,
+             "--values", named[0], "--scales", named[1], "--rows", "16", "--workers", "2",
+             "--seconds", "0.2"],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        for name in named:
+            session.unpublish(name)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["workers"] == 2
+    assert figures["queue_per_second"] > 0 and figures["execute_per_second"] > 0
+    assert figures["used_bytes_grew_by"] == figures["workers_own_bytes"] > 0
+
+
+def test_the_bench_of_workers_says_why_it_cannot(client, address):
+    done = subprocess.run(
+        [sys.executable, "-m", "gemmd.bench_workers", "--server", address, "--device", "cpu:0",
+         "--values", "not/there", "--scales", "not/there"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1 and "NotFound" in done.stderr and "a worker ended" in done.stderr
