@@ -75,6 +75,12 @@ class Window:
             return True
         return self._batches < self.batches and self._bytes + inline_bytes <= self.nbytes
 
+    def is_worth_waking_for(self) -> bool:
+        """Whether a thread that waits for room may as well go on waiting: a wake costs more than a
+        batch, and the device still has three quarters of the window to do.
+        """
+        return self._batches <= self.batches - self.batches // 4
+
     def take(self, inline_bytes: int) -> None:
         self._batches += 1
         self._bytes += inline_bytes
@@ -206,7 +212,8 @@ class Queue:
                 pending = self._flying.popleft()
                 self._window.give(pending.batch.inline_bytes)
                 done.append((pending, item))
-            self._room.notify_all()
+            if self._window.is_worth_waking_for():
+                self._room.notify_all()
         # Outside the lock: a future's callback may submit again.
         for pending, item in done:
             result = outcome(item, pending.batch)
