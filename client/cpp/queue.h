@@ -30,6 +30,9 @@ struct QueueOptions {
   ReportLevel report = ReportLevel::kFull;
   // Ties the session to this stream: it ends `grace` after the stream is cut.
   bool hold_session = false;
+  // Batches that are submitted while the last message is on its way go into the next one together,
+  // where the server takes that. False: each goes in a message of its own.
+  bool gather = true;
   absl::Duration open_timeout = absl::Seconds(30);  // for the server's first word
   std::string traceparent = {};
 };

@@ -34,16 +34,15 @@ absl::StatusOr<Result> OutcomeOf(v1::Completion& completion) {
   return Result(std::move(response));
 }
 
-// QueueRequest{batch{sequence, resume, body}}: a small head, and the body in a slice of its own.
-grpc::ByteBuffer EncodeBatch(int64_t sequence, bool resume, const grpc::Slice& body) {
-  std::string batch;
-  wire::AppendInt(batch, v1::Batch::kSequenceFieldNumber, sequence);
-  wire::AppendInt(batch, v1::Batch::kResumeFieldNumber, resume);
+// What goes into one message with others: copying so much costs less than a message.
+constexpr size_t kMostGatheredBytes = 64 << 10;
+
+// A Batch up to its body.
+std::string HeadOf(int64_t sequence, bool resume) {
   std::string head;
-  wire::AppendLength(head, v1::QueueRequest::kBatchFieldNumber, batch.size() + body.size());
-  head += batch;
-  const grpc::Slice slices[] = {grpc::Slice(head), body};
-  return grpc::ByteBuffer(slices, 2);
+  wire::AppendInt(head, v1::Batch::kSequenceFieldNumber, sequence);
+  wire::AppendInt(head, v1::Batch::kResumeFieldNumber, resume);
+  return head;
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Open(std::shared_ptr<Sessi
   Backoff backoff(session->client().options().retry);
   const absl::Time deadline = session->client().DeadlineOf(CallOptions());
   for (;;) {
-    auto core = std::unique_ptr<QueueCore>(new QueueCore(session));
+    auto core = std::unique_ptr<QueueCore>(new QueueCore(session, options.gather));
     const absl::Status status = core->Start(options);
     if (status.ok()) return core;
     if (!MayRetry(status, Again::kUnsentOnly)) return status;
@@ -90,9 +89,9 @@ absl::Status QueueCore::Start(const QueueOptions& options) {
   held_ = true;
   StartRead(&response_);
   StartCall();
-  outbox_.push_back(ToByteBuffer(request.SerializeAsString()));
-  const grpc::WriteOptions write = TakeNext();
-  StartWrite(&write_, write);
+  writing_ = true;
+  write_ = ToByteBuffer(request.SerializeAsString());
+  StartWrite(&write_);
   const absl::Time deadline = absl::Now() + options.open_timeout;
   while (!is_open_ && !broken_) {
     if (!room_.WaitWithDeadline(&mu_, deadline) || is_open_ || broken_) continue;
@@ -157,7 +156,7 @@ absl::Status QueueCore::Submit(absl::string_view body, const SubmitOptions& opti
   }
   slot->sequence = next_sequence_++;
   inline_bytes_ += slot->inline_bytes;
-  outbox_.push_back(EncodeBatch(slot->sequence, options.resume, copied));
+  outbox_.push_back({HeadOf(slot->sequence, options.resume), copied});
   in_flight_.push_back(std::move(slot));
   if (writing_) return absl::OkStatus();  // the completion of that write sends it
   const grpc::WriteOptions write = TakeNext();
@@ -170,10 +169,42 @@ absl::Status QueueCore::Submit(absl::string_view body, const SubmitOptions& opti
   return absl::OkStatus();
 }
 
+int QueueCore::Gathered() const {
+  const int most = gather_ ? opened_.max_batches_per_message() : 1;
+  int count = 1;
+  size_t bytes = outbox_.front().size();
+  while (count < most && count < static_cast<int>(outbox_.size())) {
+    bytes += outbox_[count].size();
+    if (bytes > kMostGatheredBytes) break;
+    ++count;
+  }
+  return count;
+}
+
 grpc::WriteOptions QueueCore::TakeNext() {
   writing_ = true;
-  write_.Swap(&outbox_.front());
-  outbox_.pop_front();
+  std::string message;
+  if (const int count = Gathered(); count == 1) {
+    // The body stays in a slice of its own: it may be megabytes.
+    const Unsent& batch = outbox_.front();
+    wire::AppendLength(message, v1::QueueRequest::kBatchFieldNumber, batch.size());
+    message += batch.head;
+    const grpc::Slice slices[] = {grpc::Slice(message), batch.body};
+    write_ = grpc::ByteBuffer(slices, 2);
+    outbox_.pop_front();
+  } else {
+    std::string items;
+    for (int i = 0; i < count; ++i) {
+      const Unsent& batch = outbox_.front();
+      wire::AppendLength(items, v1::Batches::kItemsFieldNumber, batch.size());
+      items += batch.head;
+      items.append(reinterpret_cast<const char*>(batch.body.begin()), batch.body.size());
+      outbox_.pop_front();
+    }
+    wire::AppendLength(message, v1::QueueRequest::kBatchesFieldNumber, items.size());
+    message += items;
+    write_ = ToByteBuffer(message);
+  }
   grpc::WriteOptions options;
   // More is behind it: lets gRPC put both into one write to the socket.
   if (!outbox_.empty()) options.set_buffer_hint();

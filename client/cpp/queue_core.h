@@ -60,7 +60,15 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   void OnDone(const grpc::Status& status) override;
 
  private:
-  explicit QueueCore(std::shared_ptr<SessionCore> session) : session_(std::move(session)) {}
+  // A batch that waits for its message.
+  struct Unsent {
+    std::string head;  // sequence and resume, encoded
+    grpc::Slice body;  // ops or plan, encoded
+    size_t size() const { return head.size() + body.size(); }
+  };
+
+  QueueCore(std::shared_ptr<SessionCore> session, bool gather)
+      : session_(std::move(session)), gather_(gather) {}
 
   absl::Status Start(const QueueOptions& options);
   // Why nothing more can be sent; waits for the stream's last word if it has just broken.
@@ -68,8 +76,10 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   bool Fits(int64_t inline_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a submitter that waits should look again.
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes the first message of outbox_ write_, for the caller to write: without the lock, which
-  // completions and submitters would otherwise sleep for.
+  // How many batches the next message takes: the oldest one, and those behind it if all are small.
+  int Gathered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes a message of the front of outbox_ write_, for the caller to write: without the lock,
+  // which completions and submitters would otherwise sleep for.
   grpc::WriteOptions TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No more writes from outside: lets OnDone come once the operations under way are over.
   void Unhold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -77,6 +87,7 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   bool Take(v1::Completions& completions);
 
   const std::shared_ptr<SessionCore> session_;  // owns the connection; shared with the Session
+  const bool gather_;
   grpc::ClientContext context_;
   v1::QueueResponse response_;  // the reader's
   v1::QueueOpened opened_;      // constant once open
@@ -95,7 +106,7 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   int64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t inline_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in flight
   grpc::ByteBuffer write_;                         // under way: whoever set writing_ touches it
-  std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mu_);
+  std::deque<Unsent> outbox_ ABSL_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<Ticket::Slot>> in_flight_ ABSL_GUARDED_BY(mu_);  // oldest first
 };
 

@@ -101,6 +101,7 @@ void QueueStream::FillMessage() {
     v1::QueueOpened* opened = message_.mutable_opened();
     opened->set_window_batches(limits.window_batches);
     opened->set_window_bytes(limits.window_bytes);
+    opened->set_max_batches_per_message(limits.window_batches);
     opened->set_device(session_->options().device->name());
     return;
   }

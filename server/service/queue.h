@@ -90,7 +90,7 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
 
   // What the thread that accepts does; it is one at a time.
   absl::Status Open(const v1::QueueOpen& open);
-  absl::StatusOr<bool> Take(v1::QueueRequest& message);
+  absl::StatusOr<bool> Take(v1::QueueRequest& message, int item);
   // An error ends the stream; a batch that is merely wrong is completed with its error. False when
   // the batch waits for its turn, which then goes on with what is behind it.
   absl::StatusOr<bool> Accept(v1::Batch* batch);
@@ -101,8 +101,10 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   // The same for the thread whose turn it is.
   void AcceptOn() ABSL_LOCKS_EXCLUDED(mutex_);
   void AcceptInbox() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The first message in the inbox is accepted.
-  void FreePlace() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Goes on behind the opening or the batch that was just accepted.
+  void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether what is accepted next takes microseconds.
+  bool FewOpsNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(const std::shared_ptr<Entry>& entry, RunRequest run) ABSL_LOCKS_EXCLUDED(mutex_);
   // All before it are answered. Called by a callback that keeps this alive: gRPC may be through
   // with it.
@@ -149,6 +151,7 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   // Places change hands under the lock: a message is gRPC's until it is read, then the accepting
   // thread's.
   QueueInbox inbox_ ABSL_GUARDED_BY(mutex_);
+  int item_ ABSL_GUARDED_BY(mutex_) = 0;  // the batch of inbox_.front() that is accepted next
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;   // nothing comes any more
   bool accepting_ ABSL_GUARDED_BY(mutex_) = false;  // some thread accepts, or a batch waits
@@ -156,9 +159,9 @@ class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::Q
   // In AcceptOn, and in Drive before they leave it: two when one leaves a batch that has its turn
   // with the other.
   int accepting_threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool accepts_few_ops_ ABSL_GUARDED_BY(mutex_) = false;  // which takes microseconds
-  int done_ ABSL_GUARDED_BY(mutex_) = 0;                  // entries_ that are
-  bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;   // QueueOpened is to be written first
+  bool accepts_few_ops_ ABSL_GUARDED_BY(mutex_) = false;
+  int done_ ABSL_GUARDED_BY(mutex_) = 0;                 // entries_ that are
+  bool opened_pending_ ABSL_GUARDED_BY(mutex_) = false;  // QueueOpened is to be written first
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more

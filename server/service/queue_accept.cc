@@ -107,7 +107,7 @@ absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   return true;
 }
 
-absl::StatusOr<bool> QueueStream::Take(v1::QueueRequest& message) {
+absl::StatusOr<bool> QueueStream::Take(v1::QueueRequest& message, int item) {
   if (session_ == nullptr) {
     const absl::Status opened =
         message.has_open()
@@ -115,8 +115,10 @@ absl::StatusOr<bool> QueueStream::Take(v1::QueueRequest& message) {
             : absl::InvalidArgumentError("the first message is not `open`; send that first");
     return opened.ok() ? absl::StatusOr<bool>(true) : opened;
   }
-  if (message.has_batch()) return Accept(message.mutable_batch());
-  return absl::InvalidArgumentError("the message is not a batch; `open` comes once, first");
+  if (v1::Batch* batch = BatchAt(message, item)) return Accept(batch);
+  return absl::InvalidArgumentError(message.has_batches()
+                                        ? "`batches` holds no batch; give 1 at least"
+                                        : "the message is not a batch; `open` comes once, first");
 }
 
 void QueueStream::AcceptAll() {
@@ -143,30 +145,41 @@ void QueueStream::AcceptOn() {
 void QueueStream::AcceptInbox() {
   for (;;) {
     v1::QueueRequest* message = nullptr;
+    int item = 0;
     {
       absl::MutexLock lock(&mutex_);
       if (ending_) return;
       if (!inbox_.empty()) {
         message = &inbox_.front();
-        accepts_few_ops_ = message->batch().ops_size() <= kFewOps;
+        item = item_;
+        accepts_few_ops_ = FewOpsNext();
       } else if (!read_all_) {
         accepting_ = false;
         return;
       }
     }
     if (message == nullptr) return EndAfterAnswers(absl::OkStatus());
-    const absl::StatusOr<bool> taken = Take(*message);
+    const absl::StatusOr<bool> taken = Take(*message, item);
     if (!taken.ok()) return EndAfterAnswers(taken.status());
     if (!*taken) return;  // whoever gives the batch its turn may be accepting by now
-    FreePlace();
+    Advance();
   }
 }
 
-void QueueStream::FreePlace() {
+bool QueueStream::FewOpsNext() {
+  if (inbox_.empty()) return false;
+  const v1::Batch* batch = BatchAt(inbox_.front(), item_);
+  return batch == nullptr || batch->ops_size() <= kFewOps;
+}
+
+void QueueStream::Advance() {
   {
     absl::MutexLock lock(&mutex_);
-    inbox_.Pop();
-    accepts_few_ops_ = !inbox_.empty() && inbox_.front().batch().ops_size() <= kFewOps;
+    if (BatchAt(inbox_.front(), ++item_) == nullptr) {
+      inbox_.Pop();
+      item_ = 0;
+    }
+    accepts_few_ops_ = FewOpsNext();
   }
   Drive();
 }

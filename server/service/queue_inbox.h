@@ -10,6 +10,13 @@
 
 namespace gemmd::server {
 
+// The batch at `index` of a message; null when it has none there.
+inline v1::Batch* BatchAt(v1::QueueRequest& message, int index) {
+  if (message.has_batch()) return index == 0 ? message.mutable_batch() : nullptr;
+  if (index >= message.batches().items_size()) return nullptr;
+  return message.mutable_batches()->mutable_items(index);
+}
+
 // A ring of messages that are used again, memory and all. Not thread-safe, but one thread may fill
 // next() and another one look at front() meanwhile.
 class QueueInbox {

@@ -71,7 +71,7 @@ void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {
   } else {
     Start(waiting->entry, std::move(waiting->run));
   }
-  FreePlace();
+  Advance();
   AcceptOn();
 }
 

@@ -61,6 +61,24 @@ std::vector<BadInput> BadQueues() {
        [](Prepared& p) {
          return Send(p, {Open(p.session), v1::QueueRequest()});
        }},
+      {"BatchesOfNone",
+       kInvalid,
+       {"batches", "1 at least"},
+       [](Prepared& p) {
+         v1::QueueRequest none;
+         none.mutable_batches();
+         return Send(p, {Open(p.session), none});
+       }},
+      {"ABadOneAmongBatches",
+       kInvalid,
+       {"sequence", "5"},
+       [](Prepared& p) {
+         v1::QueueRequest both;
+         for (int i = 0; i < 2; ++i) {
+           *both.mutable_batches()->add_items() = Batch(5, {Good(p)}).batch();
+         }
+         return Send(p, {Open(p.session), both});
+       }},
       {"OpenOnADeadSession",
        StatusCode::NOT_FOUND,
        {"session"},

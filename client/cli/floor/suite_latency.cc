@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureLatencies(const Floor& floor) {
                                  .target = 1.4,
                                  .at_most = true},
                                 kRounds, execute, echo));
-  absl::StatusOr<client::Queue> queue = floor.session.OpenQueue();
+  absl::StatusOr<client::Queue> queue = floor.session.OpenQueue({.gather = false});
   if (!queue.ok()) return queue.status();
   const int depth = queue->window_batches();
   ratios.push_back(MeasureRatio(

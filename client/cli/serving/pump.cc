@@ -7,9 +7,10 @@
 
 namespace gemmd::cli {
 
-absl::StatusOr<std::unique_ptr<Pump>> Pump::Start(client::Session& session, client::OpList ops) {
+absl::StatusOr<std::unique_ptr<Pump>> Pump::Start(client::Session& session, client::OpList ops,
+                                                  bool gather) {
   absl::StatusOr<client::Queue> queue =
-      session.OpenQueue({.report = client::ReportLevel::kSummary});
+      session.OpenQueue({.report = client::ReportLevel::kSummary, .gather = gather});
   if (!queue.ok()) return queue.status();
   auto pump = absl::WrapUnique(new Pump(std::move(ops)));
   pump->queue_ = *std::move(queue);

@@ -17,7 +17,9 @@ namespace gemmd::cli {
 // Submits `ops` again and again while the server's window has room. Must go before its session.
 class Pump {
  public:
-  static absl::StatusOr<std::unique_ptr<Pump>> Start(client::Session& session, client::OpList ops);
+  // `gather`: as QueueOptions.
+  static absl::StatusOr<std::unique_ptr<Pump>> Start(client::Session& session, client::OpList ops,
+                                                     bool gather = true);
   ~Pump();  // stops, without waiting for what is in flight
 
   struct Count {

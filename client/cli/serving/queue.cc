@@ -51,9 +51,10 @@ absl::Status MeasureBusy(const Serving& serving, const client::OpList& ops, Figu
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> MessageRate(const Serving& serving, const client::OpList& ops,
-                                   absl::Duration duration) {
-  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(serving.session, ops);
+// Batches a second.
+absl::StatusOr<double> BatchRate(const Serving& serving, const client::OpList& ops, bool gather,
+                                 absl::Duration duration) {
+  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(serving.session, ops, gather);
   if (!pump.ok()) return pump.status();
   absl::SleepFor(duration / 4);
   const int64_t before = (*pump)->count().batches;
@@ -63,6 +64,22 @@ absl::StatusOr<double> MessageRate(const Serving& serving, const client::OpList&
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   if (absl::Status status = (*pump)->status(); !status.ok()) return status;
   return static_cast<double>(after - before) / seconds;
+}
+
+Figure RateOverEcho(const Serving& serving, const client::OpList& ops, int depth, bool gather,
+                    Figure figure) {
+  const absl::Duration turn = serving.sizes.duration / 4;
+  const Ratio ratio = MeasureRatio(
+      {.key = figure.key, .target = figure.wanted}, serving.sizes.rounds,
+      [&] { return BatchRate(serving, ops, gather, turn); },
+      [&] { return serving.echo.StreamRate(kMessageBytes, depth, turn); });
+  if (!ratio.measured()) return Missing(figure, absl::InternalError(ratio.missing));
+  figure.seen = ratio.value();
+  figure.detail = {{"batches_per_second", Median(ratio.ours)},
+                   {"echo_messages_per_second", Median(ratio.theirs)},
+                   {"spread", Spread(ratio.ours)},
+                   {"depth", depth}};
+  return figure;
 }
 
 }  // namespace
@@ -77,29 +94,25 @@ std::vector<Figure> MeasureQueue(const Serving& serving) {
   Figure rate = {.key = "queue_rate_over_echo_stream",
                  .what = "messages of one matmul a second, over the echo stream's of that depth",
                  .wanted = 0.8};
+  Figure gathered = {.key = "queue_gathered_over_echo_stream",
+                     .what =
+                         "the same where the client gathers what waits for its last write: "
+                         "batches, over the echo's messages",
+                     .wanted = 0.8};
   absl::StatusOr<ResidentMatmul> resident = MakeResident(serving.session, Fp8Spec(size));
-  if (!resident.ok()) {
-    return {Missing(busy, resident.status()), Missing(rate, resident.status())};
+  absl::StatusOr<client::Queue> queue = serving.session.OpenQueue();
+  for (const absl::Status& status : {resident.status(), queue.status()}) {
+    if (!status.ok()) {
+      return {Missing(busy, status), Missing(rate, status), Missing(gathered, status)};
+    }
   }
+  const int depth = queue->window_batches();
   const client::OpList many = resident->Repeated(serving.sizes.queued_ops);
   if (absl::Status status = MeasureBusy(serving, many, busy); !status.ok()) {
     busy = Missing(busy, status);
   }
-  absl::StatusOr<client::Queue> queue = serving.session.OpenQueue();
-  if (!queue.ok()) return {busy, Missing(rate, queue.status())};
-  const int depth = queue->window_batches();
-  const absl::Duration turn = serving.sizes.duration / 4;
-  const Ratio ratio = MeasureRatio(
-      {.key = "queue_rate_over_echo_stream", .target = rate.wanted}, serving.sizes.rounds,
-      [&] { return MessageRate(serving, resident->ops, turn); },
-      [&] { return serving.echo.StreamRate(kMessageBytes, depth, turn); });
-  if (!ratio.measured()) return {busy, Missing(rate, absl::InternalError(ratio.missing))};
-  rate.seen = ratio.value();
-  rate.detail = {{"messages_per_second", Median(ratio.ours)},
-                 {"echo_messages_per_second", Median(ratio.theirs)},
-                 {"spread", Spread(ratio.ours)},
-                 {"depth", depth}};
-  return {busy, rate};
+  return {busy, RateOverEcho(serving, resident->ops, depth, /*gather=*/false, rate),
+          RateOverEcho(serving, resident->ops, depth, /*gather=*/true, gathered)};
 }
 
 }  // namespace gemmd::cli

@@ -136,6 +136,16 @@ async def test_a_queue_keeps_order_and_stops_after_a_failure(fake):
 
 
 @in_loop
+async def test_batches_submitted_at_once_share_messages(fake):
+    async with connect(fake) as client, client.session() as session:
+        t = await session.create_buffer(shape=(1,), dtype="f32")
+        async with session.queue() as queue:
+            futures = [await queue.submit([gemmd.fill(t, 1)]) for _ in range(4)]
+        assert [len(await future) for future in futures] == [0] * 4
+    assert fake.queue_messages == [3, 1]
+
+
+@in_loop
 async def test_a_queues_stream_that_dies_fails_what_is_in_flight(fake):
     def explode(ops, inputs=()):
         raise RuntimeError("the fake's queue dies")

@@ -1,9 +1,11 @@
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
 
 import gemmd
+from gemmd.queue import gather
 
 from .fake.machine import Refused
 
@@ -29,6 +31,26 @@ def test_batches_run_in_the_order_submitted_beyond_the_window(session, adder):
         futures = [queue.submit(adder) for _ in range(50)]
     assert [future.result()[0].item() for future in futures] == list(range(1, 51))
     assert futures[0].result().report.kernel == "fake_matmul"
+
+
+def test_no_message_has_more_batches_than_the_server_takes(fake, session, adder):
+    for most, seen in ((3, {1, 2, 3}), (0, {1})):
+        fake.batches_per_message, fake.queue_messages = most, []
+        with session.queue() as queue:
+            for _ in range(100):
+                queue.submit(adder)
+        assert sum(fake.queue_messages) == 100 and set(fake.queue_messages) <= seen
+
+
+def test_small_batches_are_gathered_and_large_ones_go_alone():
+    small, large = b"s" * 100, b"l" * 70_000  # as if encoded
+    waiting = deque([small, small, small, small, large, small, small, large])
+    counts = []
+    while waiting:
+        # Field 2 is one batch, field 3 several.
+        message = gather(waiting, 3)
+        counts.append(1 if message[0] >> 3 == 2 else message.count(small))
+    assert counts == [3, 1, 1, 2, 1]
 
 
 def test_leaving_the_block_waits_for_everything(session, adder):

@@ -28,11 +28,17 @@ class Stream {
     v1::QueueResponse opened;
     opened.mutable_opened()->set_window_batches(state_.options.window_batches);
     opened.mutable_opened()->set_window_bytes(state_.options.window_bytes);
+    opened.mutable_opened()->set_max_batches_per_message(state_.options.batches_per_message);
     opened.mutable_opened()->set_device("cpu:0");
     stream_->Write(opened);
     std::thread sender([this] { SendCompletions(); });
     bool cut = false;
-    while (!cut && stream_->Read(&request)) cut = !Take(request.batch());
+    while (!cut && MayRead() && stream_->Read(&request)) {
+      if (request.has_batch()) cut = !Take(request.batch());
+      for (const v1::Batch& batch : request.batches().items()) cut = cut || !Take(batch);
+      absl::MutexLock lock(&state_.mu);
+      state_.queue_messages.push_back(request.has_batch() ? 1 : request.batches().items_size());
+    }
     {
       absl::MutexLock lock(&state_.mu);
       over_ = true;
@@ -43,6 +49,14 @@ class Stream {
   }
 
  private:
+  bool MayRead() {
+    absl::MutexLock lock(&state_.mu);
+    while (state_.hold_queue_reads && !state_.stopping && !context_->IsCancelled()) {
+      state_.mu.AwaitWithTimeout(absl::Condition(&state_.stopping), absl::Milliseconds(1));
+    }
+    return true;
+  }
+
   bool Take(const v1::Batch& batch) {
     absl::MutexLock lock(&state_.mu);
     if (batch.sequence() == state_.cut_queue_at) return false;

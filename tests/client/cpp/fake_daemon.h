@@ -28,8 +28,9 @@ class FakeDaemon {
   struct Options {
     int window_batches = 4;
     int64_t window_bytes = 1 << 20;
-    bool share = false;     // serve a share socket
-    bool loopback = false;  // "127.0.0.1:<free port>" instead of an abstract Unix socket
+    int batches_per_message = 0;  // of a queue; 0: as before there were such messages
+    bool share = false;           // serve a share socket
+    bool loopback = false;        // "127.0.0.1:<free port>" instead of an abstract Unix socket
     absl::Duration ttl = absl::Seconds(30);
     std::string name = "";  // of its abstract Unix socket, to come back under it; one of its own
     std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // of a loopback one; plaintext
@@ -76,6 +77,10 @@ class FakeDaemon {
   void ReleaseCompletions(int per_message = 1);
   int BatchesHeld() const;
   int MostBatchesInFlight() const;
+  // Of a queue opened meanwhile nothing more is read.
+  void HoldQueueReads();
+  void ReleaseQueueReads();
+  std::vector<int> QueueMessages() const;  // how many batches came in each
   void FailBatch(int64_t sequence, absl::Status status);
   void CutQueueAt(int64_t sequence);  // the stream ends when this batch arrives
   void MisorderCompletions();         // the next two completions change places

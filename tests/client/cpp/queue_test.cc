@@ -57,6 +57,48 @@ TEST_F(QueueTest, ResultsComeBackToTheirTickets) {
   EXPECT_TRUE(queue_.Close().ok());
 }
 
+// Of a daemon that reads nothing while one large batch and three small ones are submitted: the
+// small ones wait for the write of the large one.
+std::vector<int> MessagesOf(const FakeDaemon::Options& served, const QueueOptions& options) {
+  FakeDaemon daemon(served);
+  Client client = ConnectTo(daemon);
+  Session session = *client.OpenSession({.liveness = SessionOptions::Liveness::kNone});
+  Buffer buffer = *session.CreateBuffer({.size_bytes = 1 << 20});
+  daemon.HoldQueueReads();
+  Queue queue = *session.OpenQueue(options);
+  std::vector<Ticket> tickets;
+  for (const std::string& text :
+       {std::string(1000000, 'x'), std::string("a"), std::string("b"), std::string("c")}) {
+    const Tensor tensor = buffer.View(DType::kI8, {static_cast<int64_t>(text.size())});
+    tickets.push_back(*queue.Submit(OpList().Add(Write{tensor, text}).Add(Read{tensor})));
+  }
+  daemon.ReleaseQueueReads();
+  EXPECT_EQ(tickets[0].Wait()->output(0).size(), 1000000);
+  EXPECT_EQ(tickets[1].Wait()->output(0), "a");
+  EXPECT_EQ(tickets[2].Wait()->output(0), "b");
+  EXPECT_EQ(tickets[3].Wait()->output(0), "c");
+  EXPECT_TRUE(queue.Close().ok());
+  return daemon.QueueMessages();
+}
+
+TEST(QueueGatheringTest, WhatComesDuringAWriteGoesInOneMessage) {
+  EXPECT_THAT(MessagesOf({.window_batches = 8, .batches_per_message = 8}, {}), ElementsAre(1, 3));
+}
+
+TEST(QueueGatheringTest, NoMoreThanTheServerTakes) {
+  EXPECT_THAT(MessagesOf({.window_batches = 8, .batches_per_message = 2}, {}),
+              ElementsAre(1, 2, 1));
+}
+
+TEST(QueueGatheringTest, AServerThatTakesOneGetsOne) {
+  EXPECT_THAT(MessagesOf({.window_batches = 8}, {}), ElementsAre(1, 1, 1, 1));
+}
+
+TEST(QueueGatheringTest, NothingIsGatheredWhenItIsNotWanted) {
+  EXPECT_THAT(MessagesOf({.window_batches = 8, .batches_per_message = 8}, {.gather = false}),
+              ElementsAre(1, 1, 1, 1));
+}
+
 TEST_F(QueueTest, SubmitWaitsWhileTheWindowIsFull) {
   daemon_.HoldCompletions();
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue_.Submit(Echo("x")).ok());

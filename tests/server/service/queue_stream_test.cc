@@ -58,13 +58,22 @@ class QueueStreamTest : public ServedDevice {
     ASSERT_TRUE(stream_->Read(&response));
     ASSERT_TRUE(response.has_opened());
   }
-  bool Send(int64_t sequence) {
-    v1::QueueRequest request;
-    request.mutable_batch()->set_sequence(sequence);
-    v1::Tensor* dst = request.mutable_batch()->add_ops()->mutable_fill()->mutable_dst();
+  void FillBatch(int64_t sequence, v1::Batch* batch) {
+    batch->set_sequence(sequence);
+    v1::Tensor* dst = batch->add_ops()->mutable_fill()->mutable_dst();
     dst->set_buffer_id(buffer_);
     dst->set_dtype(v1::DTYPE_F32);
     dst->add_shape(4);
+  }
+  bool Send(int64_t sequence) {
+    v1::QueueRequest request;
+    FillBatch(sequence, request.mutable_batch());
+    return stream_->Write(request);
+  }
+  // In one message.
+  bool Send(int64_t first, int64_t last) {
+    v1::QueueRequest request;
+    for (int64_t i = first; i <= last; ++i) FillBatch(i, request.mutable_batches()->add_items());
     return stream_->Write(request);
   }
   // The sequences of the next message's completions; empty when there is none any more.
@@ -97,6 +106,36 @@ TEST_F(QueueStreamTest, CompletionsWaitForTheOneThatHasEndedToo) {
   Complete(/*more=*/true);
   Complete(/*more=*/false);
   EXPECT_THAT(ReadMessage(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(QueueStreamTest, BatchesOfOneMessageRunInOrderAmongOthers) {
+  OpenStream();
+  ASSERT_TRUE(Send(1));
+  ASSERT_TRUE(Send(2, 6));
+  ASSERT_TRUE(Send(7));
+  ASSERT_TRUE(Send(8, 9));
+  ASSERT_TRUE(Launches(9));
+  for (int i = 1; i <= 9; ++i) Complete(/*more=*/i < 9);
+  std::vector<int64_t> sequences;
+  while (sequences.size() < 9) {
+    const std::vector<int64_t> some = ReadMessage();
+    ASSERT_FALSE(some.empty());
+    sequences.insert(sequences.end(), some.begin(), some.end());
+  }
+  EXPECT_THAT(sequences, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+TEST_F(QueueStreamTest, AMessageBeyondTheWindowEndsTheStreamBehindWhatFits) {
+  OpenStream();
+  ASSERT_TRUE(Send(1, kWindow + 1));
+  ASSERT_TRUE(Launches(kWindow));
+  device_.CompleteAll();
+  size_t completed = 0;
+  for (std::vector<int64_t> some = ReadMessage(); !some.empty(); some = ReadMessage()) {
+    completed += some.size();
+  }
+  EXPECT_EQ(completed, kWindow);
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(QueueStreamTest, NotManyCompletionsWait) {

@@ -57,8 +57,25 @@ class Batch:
         body = wire.field(3, run.SerializeToString()) + wire.integer(4, resume)
         return cls(body, plan.reads, sum(len(data) for data in run.inputs))
 
-    def request(self, sequence: int) -> bytes:
-        return wire.field(2, wire.integer(1, sequence) + self.body)
+    def encoded(self, sequence: int) -> bytes:
+        return wire.integer(1, sequence) + self.body
+
+
+_GATHERED_BYTES = 64 << 10  # in one message with others: beyond it a copy costs more than a message
+
+
+def gather(waiting: deque[bytes], most: int) -> bytes:
+    """Takes the oldest of `waiting`, encoded batches, and up to `most` in all if they are small;
+    one message of them. A message costs several times what a small batch does.
+    """
+    taken = [waiting.popleft()]
+    size = len(taken[0])
+    while waiting and len(taken) < most and size + len(waiting[0]) <= _GATHERED_BYTES:
+        taken.append(waiting.popleft())
+        size += len(taken[-1])
+    if len(taken) == 1:
+        return wire.field(2, taken[0])
+    return wire.field(3, b"".join([wire.field(1, batch) for batch in taken]))
 
 
 class Window:
@@ -120,10 +137,10 @@ class Queue:
         self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
     ) -> None:
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
-        self._outgoing.put(open_request(session_id, priority, report))
-        requests: Iterator[bytes] = iter(self._outgoing.get, None)
+        self._gathers = 1  # batches in a message at most
         self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(
-            requests, metadata=transport.metadata()
+            self._messages(open_request(session_id, priority, report)),
+            metadata=transport.metadata(),
         )
         self._room = threading.Condition()
         self._window = Window()
@@ -138,6 +155,7 @@ class Queue:
             raise errors.from_rpc(error) from None
         self._window.batches = self.window_batches = opened.window_batches
         self._window.nbytes = opened.window_bytes
+        self._gathers = opened.max_batches_per_message
         self.device = opened.device
         self._reader = threading.Thread(target=self._read, name="gemmd-queue", daemon=True)
         self._reader.start()
@@ -177,7 +195,7 @@ class Queue:
             self._window.take(batch.inline_bytes)
             self._sequence += 1
             self._flying.append(Pending(self._sequence, batch, future))
-            self._outgoing.put(batch.request(self._sequence))
+            self._outgoing.put(batch.encoded(self._sequence))
         return future
 
     def close(self) -> None:
@@ -188,6 +206,21 @@ class Queue:
                 self._outgoing.put(None)
                 self._room.notify_all()
         self._reader.join()
+
+    def _messages(self, opening: bytes) -> Iterator[bytes]:
+        """What gRPC sends: it asks for the next message when the last one is on its way."""
+        yield opening
+        waiting: deque[bytes] = deque()
+        ended = False
+        while waiting or not ended:
+            while not ended and not (waiting and self._outgoing.empty()):
+                batch = self._outgoing.get()
+                if batch is None:
+                    ended = True
+                else:
+                    waiting.append(batch)
+            if waiting:
+                yield gather(waiting, self._gathers)
 
     def _read(self) -> None:
         end: errors.Error = errors.Unavailable("the server ended the queue's stream")

@@ -51,6 +51,8 @@ class FakeServer:
         self.published: dict[str, bytes] = {}
         self.plans: dict[bytes, list[pb.Op]] = {}
         self.replays: dict[bytes, comp.ExecuteResponse] = {}
+        self.batches_per_message = 3  # of a queue; 0: as before there were such messages
+        self.queue_messages: list[int] = []  # how many batches came in each
         self.runs = 0
         self.delay_s = 0.0  # before GetServerInfo answers, cut short when the fake closes
         self.shared: dict[bytes, SharedArray] = {}
@@ -306,21 +308,29 @@ class FakeServer:
         failed = False
         for request in requests:
             if request.WhichOneof("kind") == "open":
-                opened = comp.QueueOpened(window_batches=4, window_bytes=1 << 20, device="cpu:0")
+                opened = comp.QueueOpened(
+                    window_batches=4, window_bytes=1 << 20, device="cpu:0",
+                    max_batches_per_message=self.batches_per_message,
+                )  # fmt: skip
                 yield comp.QueueResponse(opened=opened)
                 continue
-            batch = request.batch
-            item = comp.Completion(sequence=batch.sequence)
-            failed = failed and not batch.resume
-            try:
-                if failed:
-                    raise Refused("ABORTED", "a batch before it failed", "EARLIER_FAILURE")
-                ops = self.planned(batch.plan) if batch.HasField("plan") else batch.ops
-                report, outputs = self.run_ops(ops, batch.plan.inputs)
-                item.report.CopyFrom(report)
-                item.outputs.extend(outputs)
-            except Refused as refused:
-                failed = True
-                item.code = grpc.StatusCode[refused.code].value[0]
-                item.message, item.reason = refused.message, refused.reason
-            yield comp.QueueResponse(completions=comp.Completions(items=[item]))
+            batches = [request.batch] if request.HasField("batch") else request.batches.items
+            self.queue_messages.append(len(batches))
+            for batch in batches:
+                item = self.completed(batch, failed and not batch.resume)
+                failed = item.code != 0
+                yield comp.QueueResponse(completions=comp.Completions(items=[item]))
+
+    def completed(self, batch, failed) -> comp.Completion:
+        item = comp.Completion(sequence=batch.sequence)
+        try:
+            if failed:
+                raise Refused("ABORTED", "a batch before it failed", "EARLIER_FAILURE")
+            ops = self.planned(batch.plan) if batch.HasField("plan") else batch.ops
+            report, outputs = self.run_ops(ops, batch.plan.inputs)
+            item.report.CopyFrom(report)
+            item.outputs.extend(outputs)
+        except Refused as refused:
+            item.code = grpc.StatusCode[refused.code].value[0]
+            item.message, item.reason = refused.message, refused.reason
+        return item

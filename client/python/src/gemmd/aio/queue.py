@@ -14,7 +14,7 @@ from gemmd.aio.transport import Transport
 from gemmd.ops import Op
 from gemmd.plan import PlanHandle
 from gemmd.programs import Priority, Rebind, ReportLevel
-from gemmd.queue import Batch, Pending, Window, open_request, outcome
+from gemmd.queue import Batch, Pending, Window, gather, open_request, outcome
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb
 
@@ -31,12 +31,16 @@ class Queue:
         self._window.nbytes = opened.window_bytes
         self.device = opened.device
         self._flying: deque[Pending] = deque()
-        self._sending = asyncio.Lock()  # keeps sequence order on the wire
+        self._submitting = asyncio.Lock()  # those who wait for room go in the order they came
+        self._gathers = opened.max_batches_per_message  # in a message at most
+        self._unsent: deque[bytes] = deque()
+        self._more = asyncio.Event()  # to send, or the end
         self._room = asyncio.Event()
         self._sequence = 0
         self._end: errors.Error | None = None
         self._closed = False
         self._reader = asyncio.create_task(self._read())
+        self._writer = asyncio.create_task(self._write())
 
     @classmethod
     async def open(
@@ -70,7 +74,7 @@ class Queue:
             batch = Batch.of_plan(ops, rebind, inputs, resume)
         else:
             batch = Batch.of(ops, resume)
-        async with self._sending:
+        async with self._submitting:
             while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
                 self._room.clear()
                 await self._room.wait()
@@ -82,20 +86,33 @@ class Queue:
             self._sequence += 1
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             self._flying.append(Pending(self._sequence, batch, future))
-            try:
-                await self._stream.write(batch.request(self._sequence))
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await self._reader  # sets the future to what ended the stream
+            self._unsent.append(batch.encoded(self._sequence))
+            self._more.set()
         return future
 
     async def close(self) -> None:
         """Sends no more, and waits until all that was submitted has completed."""
         self._closed = True
         self._room.set()
-        async with self._sending:
-            if self._end is None:
-                await self._stream.done_writing()
+        async with self._submitting:  # whoever was before has sent, or was told
+            self._more.set()
+        await self._writer
         await self._reader
+
+    async def _write(self) -> None:
+        """Batches that are submitted during a write go into the next message together."""
+        try:
+            while self._end is None:
+                if self._unsent:
+                    await self._stream.write(gather(self._unsent, self._gathers))
+                elif self._closed:
+                    await self._stream.done_writing()
+                    return
+                else:
+                    self._more.clear()
+                    await self._more.wait()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader sets the futures to what ended the stream
 
     async def _read(self) -> None:
         end: errors.Error | None = None
@@ -124,6 +141,7 @@ class Queue:
     def _finish(self, end: errors.Error) -> None:
         self._end = end
         self._room.set()
+        self._more.set()
         while self._flying:
             future = self._flying.popleft().future
             if not future.done():
