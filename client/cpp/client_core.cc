@@ -19,11 +19,15 @@ namespace gemmd::client {
 namespace {
 
 // gRPC 1.51 shuts down with its last object, and then waits up to 10 s for a poller that a large
-// write has started: a tool would hang at its end. And when the last channel dies inside a
-// callback, the callback queue joins the very thread it is on and aborts. References that are never
-// given back prevent both: one on gRPC, and one on the callback queue, held by a call that was made
-// once on a channel of its own.
-struct KeptGrpc {
+// write has started: a tool would hang at its end. A reference that is never given back prevents
+// it.
+void KeepGrpc() {
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+}
+
+// A call that was made once on a channel of its own.
+struct KeptCallbackQueue {
   std::shared_ptr<grpc::Channel> channel =
       grpc::CreateChannel("unix-abstract:gemmd-none", grpc::InsecureChannelCredentials());
   grpc::GenericStub stub{channel};
@@ -33,16 +37,19 @@ struct KeptGrpc {
   grpc::ByteBuffer response;
 };
 
-void KeepGrpc() {
-  static const KeptGrpc* const kept = [] {
-    grpc_init();
-    auto* made = new KeptGrpc;
+}  // namespace
+
+void KeepCallbackQueue() {
+  static const KeptCallbackQueue* const kept = [] {
+    auto* made = new KeptCallbackQueue;
     made->stub.UnaryCall(&made->context, "/gemmd/none", grpc::StubOptions(), &made->request,
                          &made->response, [](grpc::Status) {});
     return made;
   }();
   (void)kept;
 }
+
+namespace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(
     const std::string& target, const ClientOptions& options,

@@ -92,6 +92,13 @@ class ClientCore {
   absl::StatusOr<std::string> share_ ABSL_GUARDED_BY(share_mu_);
 };
 
+// To be called before gRPC's callback API is used. When the last channel dies inside a callback,
+// gRPC 1.51's callback queue joins the very thread it is on and aborts; a reference on it that is
+// never given back prevents that. Not for clients that only make blocking calls: the queue's
+// threads poll every connection of the process, so that each answer would wake one of them first,
+// and that one the caller.
+void KeepCallbackQueue();
+
 }  // namespace gemmd::client
 
 #endif  // GEMMD_CLIENT_CPP_CLIENT_CORE_H_

@@ -3,6 +3,8 @@
 #ifndef GEMMD_CLIENT_CPP_KEEPER_H_
 #define GEMMD_CLIENT_CPP_KEEPER_H_
 
+#include <grpcpp/completion_queue.h>
+
 #include <functional>
 #include <memory>
 #include <thread>
@@ -36,6 +38,8 @@ class Keeper {
   // One stream, from its opening to its end.
   absl::Status HoldOnce();
   void KeepAlive();
+  // As Await, but looks now and then instead of waiting.
+  bool LookFor(grpc::CompletionQueue& queue);
   // False once stopped.
   bool Pause(absl::Duration pause);
   bool Stopped() const;

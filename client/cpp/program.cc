@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/backoff.h"
 #include "client/cpp/call.h"
+#include "client/cpp/client_core.h"
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/raw_call.h"
 #include "client/cpp/session_core.h"
@@ -158,6 +159,7 @@ absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
 
 void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
               ExecuteCallback done) {
+  KeepCallbackQueue();
   auto* run = new AsyncRun(std::move(session), std::move(program), options, std::move(done));
   run->Start();
 }

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/backoff.h"
 #include "client/cpp/call.h"
+#include "client/cpp/client_core.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/raw_call.h"
@@ -59,6 +60,7 @@ void Ticket::Slot::Complete(absl::StatusOr<Result> outcome) {
 
 absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Open(std::shared_ptr<SessionCore> session,
                                                            const QueueOptions& options) {
+  KeepCallbackQueue();
   Backoff backoff(session->client().options().retry);
   const absl::Time deadline = session->client().DeadlineOf(CallOptions());
   for (;;) {

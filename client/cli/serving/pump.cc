@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/time/clock.h"
 #include "gemmd/v1/types.pb.h"
 
 namespace gemmd::cli {
@@ -51,6 +52,21 @@ Pump::Count Pump::count() const {
 absl::Status Pump::status() const {
   absl::MutexLock lock(&mu_);
   return status_;
+}
+
+absl::StatusOr<double> PumpedRate(client::Session& session, const client::OpList& ops, bool gather,
+                                  absl::Duration warm_up, absl::Duration duration) {
+  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(session, ops, gather);
+  if (!pump.ok()) return pump.status();
+  absl::SleepFor(warm_up);
+  const int64_t before = (*pump)->count().batches;
+  const absl::Time start = absl::Now();
+  absl::SleepFor(duration);
+  const int64_t after = (*pump)->count().batches;
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
+  if (after == before) return absl::InternalError("no batch completed");
+  return static_cast<double>(after - before) / seconds;
 }
 
 }  // namespace gemmd::cli

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/cpp/session.h"
 
 namespace gemmd::cli {
@@ -42,6 +43,10 @@ class Pump {
   client::Queue queue_;  // its callbacks use what is above
   std::thread thread_;
 };
+
+// Batches of `ops` that complete a second, in `duration` after `warm_up`. An error when none does.
+absl::StatusOr<double> PumpedRate(client::Session& session, const client::OpList& ops, bool gather,
+                                  absl::Duration warm_up, absl::Duration duration);
 
 }  // namespace gemmd::cli
 

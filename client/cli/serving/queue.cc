@@ -51,27 +51,12 @@ absl::Status MeasureBusy(const Serving& serving, const client::OpList& ops, Figu
   return absl::OkStatus();
 }
 
-// Batches a second.
-absl::StatusOr<double> BatchRate(const Serving& serving, const client::OpList& ops, bool gather,
-                                 absl::Duration duration) {
-  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(serving.session, ops, gather);
-  if (!pump.ok()) return pump.status();
-  absl::SleepFor(duration / 4);
-  const int64_t before = (*pump)->count().batches;
-  const absl::Time start = absl::Now();
-  absl::SleepFor(duration);
-  const int64_t after = (*pump)->count().batches;
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
-  return static_cast<double>(after - before) / seconds;
-}
-
 Figure RateOverEcho(const Serving& serving, const client::OpList& ops, int depth, bool gather,
                     Figure figure) {
   const absl::Duration turn = serving.sizes.duration / 4;
   const Ratio ratio = MeasureRatio(
       {.key = figure.key, .target = figure.wanted}, serving.sizes.rounds,
-      [&] { return BatchRate(serving, ops, gather, turn); },
+      [&] { return PumpedRate(serving.session, ops, gather, turn / 4, turn); },
       [&] { return serving.echo.StreamRate(kMessageBytes, depth, turn); });
   if (!ratio.measured()) return Missing(figure, absl::InternalError(ratio.missing));
   figure.seen = ratio.value();

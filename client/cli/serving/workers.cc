@@ -111,17 +111,8 @@ absl::StatusOr<int64_t> UsedBytes(const Serving& serving) {
 }
 
 absl::StatusOr<double> OneClientRate(const Serving& serving, Worker& worker) {
-  absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(worker.session, worker.ops);
-  if (!pump.ok()) return pump.status();
-  absl::SleepFor(serving.sizes.warm_up);
-  const int64_t before = (*pump)->count().batches;
-  const absl::Time start = absl::Now();
-  absl::SleepFor(serving.sizes.duration);
-  const int64_t after = (*pump)->count().batches;
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  if (absl::Status status = (*pump)->status(); !status.ok()) return status;
-  if (after == before) return absl::InternalError("one client completed nothing");
-  return static_cast<double>(after - before) / seconds;
+  return PumpedRate(worker.session, worker.ops, /*gather=*/true, serving.sizes.warm_up,
+                    serving.sizes.duration);
 }
 
 double CopiesOf(const Published& weight, int64_t grew_by, int64_t own_bytes) {
