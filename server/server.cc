@@ -17,6 +17,7 @@
 #include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
+#include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
 #include "server/service/tls.h"
@@ -69,6 +70,7 @@ class Server::Impl {
         process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())) {}
 
   absl::Status Start() {
+    if (absl::Status awake = SetProcessorWake(config_); !awake.ok()) return awake;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     for (const DeviceConfig& device : config_.devices) {
       auto backend = MakeBackend(device, log_);
@@ -115,6 +117,9 @@ class Server::Impl {
   absl::Status Reload(const Config& next) {
     absl::Status allowed = CheckReload(config_, next);
     if (allowed.ok()) allowed = Access::Check(next.auth, next.tenants);
+    if (allowed.ok() && next.scheduler.processor_wake != config_.scheduler.processor_wake) {
+      allowed = SetProcessorWake(next);
+    }
     if (!allowed.ok()) {
       log_.Warning("reload_refused", {{"message", std::string(allowed.message())}});
       metrics_.ConfigReloads("refused").Increment();
@@ -127,7 +132,32 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
+  absl::Status SetProcessorWake(const Config& config) {
+    std::unique_ptr<ProcessorWake> next;
+    if (config.scheduler.processor_wake.has_value()) {
+      auto made = ProcessorWake::Create(*config.scheduler.processor_wake);
+      if (!made.ok()) return made.status();
+      next = *std::move(made);
+    }
+    processor_wake_ = std::move(next);
+    return absl::OkStatus();
+  }
+
+  void WatchProcessors() {
+    if (processor_wake_ != nullptr) {
+      int64_t done = 0, under_way = 0;
+      for (const auto& device : state_->devices()) {
+        const LaneStats stats = device->lane().stats();
+        done += stats.completed;
+        under_way += stats.queued + stats.launched;
+      }
+      processor_wake_->Watch(done, under_way, clock_.Now());
+    }
+    metrics_.ProcessorWakeHeld().Set(processor_wake_ != nullptr && processor_wake_->held());
+  }
+
   int WatchDevices() {
+    WatchProcessors();
     for (const auto& listener : listeners_) listener->Watch();
     if (state_->NoteFaults()) {
       for (const auto& listener : listeners_) listener->SetServing(true);
@@ -175,6 +205,7 @@ class Server::Impl {
 
   Config config_;
   const std::string instance_id_;
+  std::unique_ptr<ProcessorWake> processor_wake_;  // null: as the system is set
   SystemClock clock_;
   Log log_;
   GrpcLog grpc_log_{log_};

@@ -36,6 +36,11 @@ SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fie
       .inline_below = absl::Microseconds(
           fields.Int("scheduler.inline_below_us", message.inline_below_us(), {0, 1000},
                      absl::ToInt64Microseconds(defaults.inline_below))),
+      .processor_wake =
+          message.has_processor_wake_us()
+              ? std::optional(absl::Microseconds(fields.Int(
+                    "scheduler.processor_wake_us", message.processor_wake_us(), {0, 1000000}, 0)))
+              : std::nullopt,
   };
 }
 

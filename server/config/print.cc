@@ -118,6 +118,10 @@ void FillSettings(const Config& config, v1::ServerConfig* message) {
   scheduler->set_lookahead_us(absl::ToInt64Microseconds(config.scheduler.lookahead));
   scheduler->set_aging_ms(absl::ToInt64Milliseconds(config.scheduler.aging));
   scheduler->set_inline_below_us(absl::ToInt64Microseconds(config.scheduler.inline_below));
+  if (config.scheduler.processor_wake.has_value()) {
+    scheduler->set_processor_wake_us(
+        static_cast<int32_t>(absl::ToInt64Microseconds(*config.scheduler.processor_wake)));
+  }
   v1::DrainConfig* drain = message->mutable_drain();
   drain->set_notice_ms(absl::ToInt64Milliseconds(config.drain.notice));
   drain->set_limit_ms(absl::ToInt64Milliseconds(config.drain.limit));

@@ -112,6 +112,7 @@ struct SchedulerConfig {
   absl::Duration lookahead = absl::Milliseconds(2);
   absl::Duration aging = absl::Milliseconds(100);
   absl::Duration inline_below = absl::Microseconds(50);
+  std::optional<absl::Duration> processor_wake;  // none: as the system is set
   friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
 };
 

@@ -151,6 +151,9 @@ struct Metrics::Families {
                                              "Seconds of device time used, by tenant.")};
   Counters tenant_rejected{NewCounters(r, "gemmd_tenant_rejected_total",
                                        "Calls and programs refused, by tenant and reason.")};
+  Gauges processor_wake_held{
+      NewGauges(r, "gemmd_processor_wake_held",
+                "1 while scheduler.processor_wake_us bounds the machine's processors.")};
   Gauges draining{NewGauges(r, "gemmd_draining", "1 from the signal that begins a drain.")};
 };
 
@@ -166,6 +169,7 @@ Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families
   for (const char* result : {"ok", "invalid", "refused"}) ConfigReloads(result);
   for (const char* dir : {"in", "out"}) TransferSeconds(dir);
   Draining();
+  ProcessorWakeHeld();
   KernelFallback("no_better_kernel");
   for (std::string_view reason :
        {reason::kSessionLimit, reason::kBufferLimit, reason::kBufferBytesLimit, reason::kPlanLimit,
@@ -275,6 +279,7 @@ Counter& Metrics::TokenFileLoads(std::string_view result) {
 Gauge& Metrics::CertificateExpiry(std::string_view listener) {
   return families_->certificate_expiry.Get({{"listener", Str(listener)}});
 }
+Gauge& Metrics::ProcessorWakeHeld() { return families_->processor_wake_held.Get({}); }
 Counter& Metrics::ConfigReloads(std::string_view result) {
   return families_->config_reloads.Get({{"result", Str(result)}});
 }

@@ -72,6 +72,7 @@ class Metrics {
   prometheus::Gauge& Kernels(std::string_view device, std::string_view state);
   prometheus::Gauge& DeviceState(std::string_view device,
                                  std::string_view state);        // 1 for the current state
+  prometheus::Gauge& ProcessorWakeHeld();                        // gemmd_processor_wake_held
   prometheus::Counter& ConfigReloads(std::string_view result);   // ok, invalid, refused
   prometheus::Counter& AuthRefusals(std::string_view reason);    // gemmd_auth_refusals_total
   prometheus::Gauge& Tokens();                                   // gemmd_tokens: in the token file

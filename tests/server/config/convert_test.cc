@@ -37,12 +37,19 @@ TEST(ConvertTest, SchedulerNumbersHaveBounds) {
       {"scheduler { aging_ms: 60001 }", "scheduler.aging_ms", {"60001 is above 60000"}},
       {"scheduler { inline_below_us: -1 }", "scheduler.inline_below_us", {"-1 is below 0"}},
       {"scheduler { inline_below_us: 1001 }", "scheduler.inline_below_us", {"above 1000"}},
+      {"scheduler { processor_wake_us: -1 }", "scheduler.processor_wake_us", {"-1 is below 0"}},
+      {"scheduler { processor_wake_us: 1000001 }",
+       "scheduler.processor_wake_us",
+       {"above 1000000"}},
   });
   const Config config =
       ConfigOf("scheduler { lookahead_us: 10 aging_ms: 60000 inline_below_us: 1000 }");
   EXPECT_EQ(config.scheduler.lookahead, absl::Microseconds(10));
   EXPECT_EQ(config.scheduler.aging, absl::Minutes(1));
   EXPECT_EQ(config.scheduler.inline_below, absl::Milliseconds(1));
+  EXPECT_EQ(config.scheduler.processor_wake, std::nullopt);
+  EXPECT_EQ(ConfigOf("scheduler { processor_wake_us: 0 }").scheduler.processor_wake,
+            absl::ZeroDuration());
 }
 
 TEST(ConvertTest, DrainNumbersHaveBounds) {
