@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include <fstream>
-#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -38,8 +38,9 @@ using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 absl::StatusOr<std::string> Read(const char* field, const std::string& file) {
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (stream.is_open()) return text;
+  std::ostringstream text;  // which keeps to itself what reading a directory throws
+  text << stream.rdbuf();
+  if (stream.is_open() && (text.good() || errno == 0)) return text.str();
   const std::string why = absl::StrCat("cannot read ", field, "=", file, ": ", strerror(errno));
   return errno == ENOENT ? absl::NotFoundError(why) : absl::PermissionDeniedError(why);
 }

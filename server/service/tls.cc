@@ -11,7 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -42,11 +42,10 @@ absl::Status Wrong(const char* field, const std::string& file, const std::string
 absl::StatusOr<std::string> Read(const char* field, const std::string& file) {
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream.is_open()) {
-    return Wrong(field, file, absl::StrCat("cannot open: ", std::strerror(errno)));
-  }
-  return text;
+  std::ostringstream text;  // which keeps to itself what reading a directory throws
+  text << stream.rdbuf();
+  if (stream.is_open() && (text.good() || errno == 0)) return text.str();
+  return Wrong(field, file, absl::StrCat("cannot read: ", std::strerror(errno)));
 }
 
 Bio Over(const std::string& text) {

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -133,7 +134,11 @@ std::string FindProgram(const std::string& built) {
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  // By way of a stream, which keeps to itself what an iterator throws: a process may end while its
+  // file in /proc is read.
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
 void WriteFile(const std::string& path, const std::string& text) {

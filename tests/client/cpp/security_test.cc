@@ -133,6 +133,7 @@ TEST_F(SecurityTest, FilesAreLookedAtBeforeAnythingIsSent) {
   };
   const Row rows[] = {
       {{.ca_file = dir_.File("absent")}, absl::StatusCode::kNotFound, "ca_file="},
+      {{.ca_file = dir_.path()}, absl::StatusCode::kPermissionDenied, "Is a directory"},
       {{.ca_file = key}, absl::StatusCode::kInvalidArgument, "holds no PEM certificate"},
       {{.cert_file = crt}, absl::StatusCode::kInvalidArgument, "belong together"},
       {{.cert_file = crt, .key_file = crt}, absl::StatusCode::kInvalidArgument, "private key"},

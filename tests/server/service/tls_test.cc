@@ -31,6 +31,13 @@ TEST_F(TlsFilesTest, APairInTheMiddleOfItsRenewalIsNotRefused) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(CheckTlsFiles(config_), absl::OkStatus());
 }
 
+TEST_F(TlsFilesTest, AFolderInAFilesPlaceIsRefused) {
+  const absl::Status refused =
+      CheckTlsFiles({.certificate_file = dir_.path(), .key_file = config_.key_file});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("Is a directory"));
+}
+
 TEST_F(TlsFilesTest, AKeyThatStaysAnothersIsRefused) {
   folder_.Put({{"tls.crt", one_.certificate}, {"tls.key", two_.key}});
   const absl::Status refused = CheckTlsFiles(config_);
