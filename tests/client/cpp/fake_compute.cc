@@ -33,7 +33,7 @@ class Stream {
     stream_->Write(opened);
     std::thread sender([this] { SendCompletions(); });
     bool cut = false;
-    while (!cut && MayRead() && stream_->Read(&request)) {
+    while (!cut && stream_->Read(&request)) {
       if (request.has_batch()) cut = !Take(request.batch());
       for (const v1::Batch& batch : request.batches().items()) cut = cut || !Take(batch);
       absl::MutexLock lock(&state_.mu);
@@ -49,14 +49,6 @@ class Stream {
   }
 
  private:
-  bool MayRead() {
-    absl::MutexLock lock(&state_.mu);
-    while (state_.hold_queue_reads && !state_.stopping && !context_->IsCancelled()) {
-      state_.mu.AwaitWithTimeout(absl::Condition(&state_.stopping), absl::Milliseconds(1));
-    }
-    return true;
-  }
-
   bool Take(const v1::Batch& batch) {
     absl::MutexLock lock(&state_.mu);
     if (batch.sequence() == state_.cut_queue_at) return false;

@@ -218,16 +218,6 @@ int FakeDaemon::MostBatchesInFlight() const {
   return state_->most_in_flight;
 }
 
-void FakeDaemon::HoldQueueReads() {
-  absl::MutexLock lock(&state_->mu);
-  state_->hold_queue_reads = true;
-}
-
-void FakeDaemon::ReleaseQueueReads() {
-  absl::MutexLock lock(&state_->mu);
-  state_->hold_queue_reads = false;
-}
-
 std::vector<int> FakeDaemon::QueueMessages() const {
   absl::MutexLock lock(&state_->mu);
   return state_->queue_messages;

@@ -77,10 +77,7 @@ class FakeDaemon {
   void ReleaseCompletions(int per_message = 1);
   int BatchesHeld() const;
   int MostBatchesInFlight() const;
-  // Of a queue opened meanwhile nothing more is read.
-  void HoldQueueReads();
-  void ReleaseQueueReads();
-  std::vector<int> QueueMessages() const;  // how many batches came in each
+  std::vector<int> QueueMessages() const;  // of queues: how many batches came in each
   void FailBatch(int64_t sequence, absl::Status status);
   void CutQueueAt(int64_t sequence);  // the stream ends when this batch arrives
   void MisorderCompletions();         // the next two completions change places

@@ -74,7 +74,6 @@ struct FakeState {
   int completions_per_message ABSL_GUARDED_BY(mu) = 1;
   int batches_held ABSL_GUARDED_BY(mu) = 0;
   int most_in_flight ABSL_GUARDED_BY(mu) = 0;
-  bool hold_queue_reads ABSL_GUARDED_BY(mu) = false;
   std::vector<int> queue_messages ABSL_GUARDED_BY(mu);  // the batches of each
   std::map<int64_t, absl::Status> batch_failures ABSL_GUARDED_BY(mu);
   int64_t cut_queue_at ABSL_GUARDED_BY(mu) = -1;
