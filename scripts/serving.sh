@@ -7,9 +7,9 @@
 #   GEMMD_OTHER_DEVICE=cuda:1 scripts/serving.sh DIST OUT      and what two devices do together
 #
 # Leaves in OUT: serving.json, soak.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
-# fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out. Where
-# that may be, the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 lets them sleep. GEMMD_PYTHON is an interpreter
-# with the package gemmd, for the workers in Python; without it their figure is missing.
+# fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
+# Where it may, the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 lets them sleep.
+# GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$(cd "$1/bin" && pwd)

@@ -93,8 +93,8 @@ class Window:
         return self._batches < self.batches and self._bytes + inline_bytes <= self.nbytes
 
     def is_worth_waking_for(self) -> bool:
-        """Whether a thread that waits for room may as well go on waiting: a wake costs more than a
-        batch, and the device still has three quarters of the window to do.
+        """Whether to wake a thread that waits for room: not before a quarter of the window is free,
+        since a wake costs more than a batch, and the device has the rest to do meanwhile.
         """
         return self._batches <= self.batches - self.batches // 4
 
