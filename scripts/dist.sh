@@ -49,6 +49,8 @@ for program in "${programs[@]}"; do
   done < <(ldd "$program" | grep '=>')
   cp "$program" "$out/bin/"
 done
+preload=$build/server/grpc_threads/libgemmd_grpc_threads.so
+if [ -f "$preload" ]; then cp "$preload" "$out/lib/"; fi
 strip --strip-all "$out"/bin/*
 if [ -n "$(ls "$out/lib")" ]; then
   chmod u+w "$out"/lib/*

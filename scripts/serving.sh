@@ -8,7 +8,8 @@
 #
 # Leaves in OUT: serving.json, soak.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
 # fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
-# Where it may, the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 lets them sleep.
+# Daemon and clients poll their connections for 200 us before they sleep (scheduler.busy_poll_us, GEMMD_BUSY_POLL_US), and where
+# it may the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 does neither.
 # GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,6 +21,9 @@ quick=${4:-}
 dir=$(mktemp -d)
 daemon=
 status=0
+if [ "${GEMMD_SLEEP:-0}" = 0 ]; then export GEMMD_BUSY_POLL_US=${GEMMD_BUSY_POLL_US:-200}; fi
+# For the workers in Python; gemmctl has it linked in.
+preload=$bin/../lib/libgemmd_grpc_threads.so
 
 finish() {
   code=$?
@@ -33,7 +37,9 @@ trap 'exit 130' INT TERM
 
 step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 keep() { "$@" || { echo "serving.sh: exit $? of: $(basename "$1") ${*:2}" >&2; status=1; }; }
-ctl() { timeout "${limit:-30}" "$bin/gemmctl" "$@" --server "unix:$dir/gemmd.sock"; }
+ctl() {
+  timeout "${limit:-30}" env ${GEMMD_BUSY_POLL_US:+LD_PRELOAD="$preload"} "$bin/gemmctl" "$@" --server "unix:$dir/gemmd.sock"
+}
 
 # A float32 .npy of random finite values: bytes of 0x3c to 0x3f and 0xbc to 0xbf alone make magnitudes of 2^-7 to 2,
 # wherever in a number they stand.
@@ -55,7 +61,10 @@ tenants { name: "small" }
 tenants { name: "large" }
 $(for name in "$device" ${GEMMD_OTHER_DEVICE:-}; do echo "devices { name: \"$name\" $1 }"; done)
 metrics { address: "127.0.0.1:0" }
-$([ -w /dev/cpu_dma_latency ] && [ "${GEMMD_SLEEP:-0}" = 0 ] && echo "scheduler { processor_wake_us: 0 }")
+scheduler {
+  busy_poll_us: ${GEMMD_BUSY_POLL_US:-0}
+  $([ -w /dev/cpu_dma_latency ] && [ "${GEMMD_SLEEP:-0}" = 0 ] && echo "processor_wake_us: 0")
+}
 drain { notice_ms: 100 limit_ms: 20000 }
 CONFIG
 }

@@ -17,6 +17,8 @@
 #include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
+#include "server/grpc_threads/grpc_threads.h"
+#include "server/grpc_threads/metrics.h"
 #include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
@@ -67,9 +69,11 @@ class Server::Impl {
         instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
         log_(config.log),
         metrics_(kVersion),
-        process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())) {}
+        process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())),
+        busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())) {}
 
   absl::Status Start() {
+    SetBusyPoll(config_);
     if (absl::Status awake = SetProcessorWake(config_); !awake.ok()) return awake;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     for (const DeviceConfig& device : config_.devices) {
@@ -125,6 +129,7 @@ class Server::Impl {
       metrics_.ConfigReloads("refused").Increment();
       return allowed;
     }
+    SetBusyPoll(next);
     state_->Reconfigure(next);
     config_ = next;
     log_.Info("reloaded", {});
@@ -141,6 +146,10 @@ class Server::Impl {
     }
     processor_wake_ = std::move(next);
     return absl::OkStatus();
+  }
+
+  static void SetBusyPoll(const Config& config) {
+    grpc_threads::BusyPoll(absl::ToInt64Microseconds(config.scheduler.busy_poll));
   }
 
   void WatchProcessors() {
@@ -211,6 +220,7 @@ class Server::Impl {
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
   std::unique_ptr<SourceRegistration> process_metrics_;
+  std::unique_ptr<SourceRegistration> busy_poll_metrics_;
   std::unique_ptr<ServerState> state_;
   LiveCalls live_;
   StreamRegistry streams_;

@@ -41,6 +41,9 @@ SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fie
               ? std::optional(absl::Microseconds(fields.Int(
                     "scheduler.processor_wake_us", message.processor_wake_us(), {0, 1000000}, 0)))
               : std::nullopt,
+      .busy_poll =
+          absl::Microseconds(fields.Int("scheduler.busy_poll_us", message.busy_poll_us(),
+                                        {0, 10000}, absl::ToInt64Microseconds(defaults.busy_poll))),
   };
 }
 

@@ -122,6 +122,8 @@ void FillSettings(const Config& config, v1::ServerConfig* message) {
     scheduler->set_processor_wake_us(
         static_cast<int32_t>(absl::ToInt64Microseconds(*config.scheduler.processor_wake)));
   }
+  scheduler->set_busy_poll_us(
+      static_cast<int32_t>(absl::ToInt64Microseconds(config.scheduler.busy_poll)));
   v1::DrainConfig* drain = message->mutable_drain();
   drain->set_notice_ms(absl::ToInt64Milliseconds(config.drain.notice));
   drain->set_limit_ms(absl::ToInt64Milliseconds(config.drain.limit));

@@ -113,6 +113,7 @@ struct SchedulerConfig {
   absl::Duration aging = absl::Milliseconds(100);
   absl::Duration inline_below = absl::Microseconds(50);
   std::optional<absl::Duration> processor_wake;  // none: as the system is set
+  absl::Duration busy_poll = absl::ZeroDuration();
   friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
 };
 

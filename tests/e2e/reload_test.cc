@@ -27,6 +27,29 @@ TEST_F(ReloadTest, AValidFileTakesEffect) {
   EXPECT_EQ(MaxOps(), 17);
 }
 
+TEST_F(ReloadTest, ConnectionsArePolledFromNowOnAndNoLonger) {
+  const auto call = [&] {
+    for (int i = 0; i < 20; ++i) Must(client_.GetServerInfo());
+  };
+  const auto looked = [&] { return daemon_.Metric("gemmd_busy_poll_seconds_total"); };
+  call();
+  EXPECT_EQ(looked(), 0);
+  daemon_.Reload("scheduler { busy_poll_us: 10000 }");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == 1; }));
+  EXPECT_TRUE(WaitUntil([&] {
+    call();
+    return daemon_.Metric("gemmd_busy_poll_found_total") >= 10;
+  }));
+  EXPECT_GT(looked(), 0);
+  daemon_.Reload("scheduler {}");
+  EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == 2; }));
+  call();  // whoever looks now does so for the last time
+  absl::SleepFor(absl::Milliseconds(20));
+  const double seconds = looked();
+  call();
+  EXPECT_EQ(looked(), seconds);
+}
+
 TEST_F(ReloadTest, AnInvalidFileChangesNothing) {
   daemon_.Reload("limits { max_ops: -17 } log { level: LEVEL_DEBUG }");
   EXPECT_TRUE(WaitUntil([&] { return Reloads("invalid") == 1; }));
@@ -60,6 +83,19 @@ TEST_F(ReloadTest, WhicheverThreadTheSignalComesTo) {
     EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == taken; })) << status;
   }
   EXPECT_EQ(daemon_.Stop(), 0);
+}
+
+TEST(ConfigTest, GrpcRunsAsManyThreadsAsTheEnvironmentSays) {
+  const auto threads = [](const char* wanted) {
+    setenv("GEMMD_GRPC_THREADS", wanted, 1);
+    Daemon daemon;
+    unsetenv("GEMMD_GRPC_THREADS");
+    Must(ConnectTo(daemon).GetServerInfo());
+    return daemon.Metric("process_threads");
+  };
+  const double few = threads("2");
+  EXPECT_GT(few, 0);
+  EXPECT_GE(threads("9"), few + 7);
 }
 
 // Exit status 2, and the path of what is wrong.

@@ -1,9 +1,11 @@
 #include "client/cli/serving/run.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/args/exit_code.h"
@@ -58,6 +60,13 @@ absl::StatusOr<Place> FindPlace(client::Client& client, const std::string& name)
   return place;
 }
 
+// 0 when it is unset or no number.
+int64_t EnvironmentNumber(const char* name) {
+  const char* const text = std::getenv(name);
+  int64_t value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : 0;
+}
+
 Json Document(const char* suite, const std::string& target, const Place& place, bool quick,
               const std::vector<Figure>& figures) {
   Json document = {
@@ -67,6 +76,7 @@ Json Document(const char* suite, const std::string& target, const Place& place, 
       {"version", place.version},
       {"quick", quick},
       {"cores", std::thread::hardware_concurrency()},
+      {"busy_poll_us", EnvironmentNumber("GEMMD_BUSY_POLL_US")},
       {"device", DeviceJson(place.device)},
       {"short", 0},
       {"figures", Json::object()}};

@@ -64,7 +64,13 @@ TEST(PrintTest, EverythingSetRoundTrips) {
     }
     limits { max_message_bytes: 70000 max_buffer_bytes: 99 }
     session { default_ttl_ms: 20 min_ttl_ms: 10 max_ttl_ms: 30 default_grace_ms: 40 }
-    scheduler { lookahead_us: 11 aging_ms: 12 inline_below_us: 13 processor_wake_us: 0 }
+    scheduler {
+      lookahead_us: 11
+      aging_ms: 12
+      inline_below_us: 13
+      processor_wake_us: 0
+      busy_poll_us: 14
+    }
     drain { notice_ms: 14 limit_ms: 15 }
     share { disabled: true socket_path: "/tmp/s" }
     metrics { address: "127.0.0.1:1" }

@@ -1,0 +1,17 @@
+#ifndef GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
+#define GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+namespace gemmd::grpc_threads {
+
+inline int64_t FromEnvironment(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::max<int64_t>(std::atoll(text), 0);
+}
+
+}  // namespace gemmd::grpc_threads
+
+#endif  // GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_

@@ -1,0 +1,43 @@
+// How many threads gRPC runs, and how long one looks for the next bytes before it sleeps. gRPC has
+// no setting for either.
+//
+// Its threads take turns at the sockets: each call wakes the one that has slept longest. With half
+// a machine's processors of them that is a processor that has slept long, too, and takes 30 us and
+// more to come back on many virtual machines; a few threads stay warm. And a thread that looks
+// again for a while needs not be woken at all.
+//
+// So this stands in front of two functions of the C library, sysconf for gRPC's question how many
+// processors there are, and epoll_wait. A program that has it linked in has it, and so has any
+// process with libgemmd_grpc_threads.so in LD_PRELOAD, Python's workers for one. Unless told it
+// hands every call on. gRPC is known by its shared libraries' names (libgpr, cygrpc); one that is
+// linked statically keeps its number of threads.
+
+#ifndef GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_
+#define GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_
+
+#include <cstdint>
+
+// gRPC asks how many processors there are when it is loaded, before main: a number of threads is
+// the environment's or, where that is unset and gRPC would run more, what a program defines here. 2
+// to 16; 0: gRPC's own, half of the machine's processors within the same bounds.
+extern "C" const int gemmd_default_grpc_threads;
+
+namespace gemmd::grpc_threads {
+
+// Unset or no number is 0.
+inline constexpr char kThreadsVariable[] = "GEMMD_GRPC_THREADS";
+inline constexpr char kBusyPollVariable[] = "GEMMD_BUSY_POLL_US";  // at a process' start
+
+// For how long after the last event a thread looks for the next one; 0: not at all. Any thread, any
+// time; a thread that sleeps already does so until its next event.
+void BusyPoll(int64_t microseconds);
+
+struct Polled {
+  double seconds = 0;  // spent looking, since the process began
+  int64_t found = 0;   // times that something came meanwhile: a wake saved each
+};
+Polled BusyPolled();
+
+}  // namespace gemmd::grpc_threads
+
+#endif  // GEMMD_SERVER_GRPC_THREADS_GRPC_THREADS_H_

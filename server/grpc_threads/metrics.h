@@ -1,0 +1,20 @@
+// gemmd_busy_poll_seconds_total and gemmd_busy_poll_found_total, read at each scrape.
+
+#ifndef GEMMD_SERVER_GRPC_THREADS_METRICS_H_
+#define GEMMD_SERVER_GRPC_THREADS_METRICS_H_
+
+#include <vector>
+
+#include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
+
+namespace gemmd::grpc_threads {
+
+class Metrics : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
+
+}  // namespace gemmd::grpc_threads
+
+#endif  // GEMMD_SERVER_GRPC_THREADS_METRICS_H_
