@@ -20,10 +20,14 @@
 #include "server/engine/log.h"
 #include "server/engine/version.h"
 #include "server/exit_status.h"
+#include "server/grpc_threads/grpc_threads.h"
 #include "server/options.h"
 #include "server/ready_file.h"
 #include "server/server.h"
 #include "server/signals.h"
+
+// Few stay warm, and while one is in a long call the others answer.
+const int gemmd_default_grpc_threads = 3;
 
 namespace gemmd::server {
 namespace {
