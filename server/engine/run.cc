@@ -217,12 +217,9 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   auto job = std::make_shared<Job>();
   job->program = std::move(request.program);
   job->bindings.inputs = std::move(request.inputs);
-  outcome->outputs.resize(request.output_bytes.size());
-  for (size_t i = 0; i < request.output_bytes.size(); ++i) {
-    std::string& output = outcome->outputs[i];
-    output.resize(request.output_bytes[i]);
-    job->bindings.outputs.push_back(
-        absl::MakeSpan(reinterpret_cast<std::byte*>(output.data()), output.size()));
+  outcome->outputs.reserve(request.output_bytes.size());
+  for (const int64_t bytes : request.output_bytes) {
+    job->bindings.outputs.push_back(outcome->outputs.emplace_back(bytes).span());
   }
   job->bindings.slots = request.buffers->addresses;
   job->buffers = std::move(request.buffers);

@@ -16,18 +16,18 @@ ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
       create_plan_(context, "CreatePlan"),
       run_plan_(context, "RunPlan"),
       delete_plan_(context, "DeletePlan"),
-      explain_(context, "Explain") {
-  SetMessageAllocatorFor_Execute(&execute_messages_);
-  SetMessageAllocatorFor_RunPlan(&run_plan_messages_);
-}
+      explain_(context, "Explain") {}
 
 grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
-                                                  const v1::ExecuteRequest* request,
-                                                  v1::ExecuteResponse* response) {
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  auto parsed = execute_requests_.Parse(*request);
+  if (!parsed.ok()) return Unary(execute_, context, [&](Call&) { return parsed.status(); });
+  const v1::ExecuteRequest& message = **parsed;
   return ExecuteCall::Start(
       execute_, context,
-      {request->session_id(), request->priority(), request->report(), OpIdOf(*request)},
-      [&](SessionUse use) { return PrepareOps(std::move(use), request->ops()); }, response);
+      {*parsed, message.session_id(), message.priority(), message.report(), OpIdOf(message)},
+      [&](SessionUse use) { return PrepareOps(std::move(use), message.ops()); }, response);
 }
 
 grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* ComputeService::Queue(
@@ -61,12 +61,15 @@ grpc::ServerUnaryReactor* ComputeService::CreatePlan(grpc::CallbackServerContext
 }
 
 grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
-                                                  const v1::RunPlanRequest* request,
-                                                  v1::ExecuteResponse* response) {
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  auto parsed = run_plan_requests_.Parse(*request);
+  if (!parsed.ok()) return Unary(run_plan_, context, [&](Call&) { return parsed.status(); });
+  const v1::RunPlanRequest& message = **parsed;
   return ExecuteCall::Start(
       run_plan_, context,
-      {request->session_id(), request->priority(), request->report(), OpIdOf(*request)},
-      [&](SessionUse use) { return PreparePlan(std::move(use), request->run()); }, response);
+      {*parsed, message.session_id(), message.priority(), message.report(), OpIdOf(message)},
+      [&](SessionUse use) { return PreparePlan(std::move(use), message.run()); }, response);
 }
 
 grpc::ServerUnaryReactor* ComputeService::DeletePlan(grpc::CallbackServerContext* context,

@@ -4,27 +4,35 @@
 #define GEMMD_SERVER_SERVICE_COMPUTE_SERVICE_H_
 
 #include "gemmd/v1/compute_service.grpc.pb.h"
-#include "server/service/arena_messages.h"
 #include "server/service/call.h"
+#include "server/service/request_pool.h"
 #include "server/service/streams.h"
 
 namespace gemmd::server {
 
-class ComputeService final : public v1::ComputeService::CallbackService {
+// The two that carry matrices, if small ones, as raw callbacks: their replies are made by hand
+// (reply.h).
+using ComputeServiceBase = v1::ComputeService::WithRawCallbackMethod_Execute<
+    v1::ComputeService::WithRawCallbackMethod_RunPlan<v1::ComputeService::WithCallbackMethod_Queue<
+        v1::ComputeService::WithCallbackMethod_CreatePlan<
+            v1::ComputeService::WithCallbackMethod_DeletePlan<
+                v1::ComputeService::WithCallbackMethod_Explain<v1::ComputeService::Service>>>>>>;
+
+class ComputeService final : public ComputeServiceBase {
  public:
   ComputeService(ServiceContext& context, StreamRegistry& streams);
 
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const v1::ExecuteRequest* request,
-                                    v1::ExecuteResponse* response) override;
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* Queue(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* CreatePlan(grpc::CallbackServerContext* context,
                                        const v1::CreatePlanRequest* request,
                                        v1::Plan* response) override;
   grpc::ServerUnaryReactor* RunPlan(grpc::CallbackServerContext* context,
-                                    const v1::RunPlanRequest* request,
-                                    v1::ExecuteResponse* response) override;
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* DeletePlan(grpc::CallbackServerContext* context,
                                        const v1::DeletePlanRequest* request,
                                        v1::DeletePlanResponse* response) override;
@@ -34,8 +42,8 @@ class ComputeService final : public v1::ComputeService::CallbackService {
 
  private:
   StreamRegistry& streams_;
-  ArenaMessages<v1::ExecuteRequest, v1::ExecuteResponse> execute_messages_;
-  ArenaMessages<v1::RunPlanRequest, v1::ExecuteResponse> run_plan_messages_;
+  RequestPool<v1::ExecuteRequest> execute_requests_;
+  RequestPool<v1::RunPlanRequest> run_plan_requests_;
   Method execute_, queue_, create_plan_, run_plan_, delete_plan_, explain_;
 };
 

@@ -230,17 +230,10 @@ void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport
   }
 }
 
-void FillResponse(std::shared_ptr<const Outcome> outcome, v1::ReportLevel level,
-                  v1::ProgramReport* report,
-                  google::protobuf::RepeatedPtrField<std::string>* outputs) {
-  if (level != v1::REPORT_LEVEL_NONE) FillReport(*outcome, level, report);
-  if (outcome.use_count() == 1) {
-    // The replay cache does not have it, so nobody can read it after this.
-    for (std::string& output : const_cast<Outcome&>(*outcome).outputs) {
-      outputs->Add(std::move(output));
-    }
-  } else {
-    for (const std::string& output : outcome->outputs) outputs->Add(std::string(output));
+void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion) {
+  if (level != v1::REPORT_LEVEL_NONE) FillReport(outcome, level, completion.mutable_report());
+  for (const Output& output : outcome.outputs) {
+    completion.add_outputs(output.data(), output.size());
   }
 }
 

@@ -51,10 +51,8 @@ google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
 void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport* report);
-// Report and outputs. Outputs are moved when nobody else holds the outcome.
-void FillResponse(std::shared_ptr<const Outcome> outcome, v1::ReportLevel level,
-                  v1::ProgramReport* report,
-                  google::protobuf::RepeatedPtrField<std::string>* outputs);
+// Report and outputs.
+void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion);
 
 }  // namespace gemmd::server
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/engine/reason.h"
+#include "server/service/reply.h"
 
 namespace gemmd::server {
 namespace {
@@ -16,8 +17,8 @@ absl::Status Cancelled() {
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServerContext* context,
                                              Request request, Prepare prepare,
-                                             v1::ExecuteResponse* response) {
-  std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, request.report, response));
+                                             grpc::ByteBuffer* response) {
+  std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, request, response));
   absl::Status status = call->Submit(std::move(request), prepare);
   {
     absl::MutexLock lock(&call->mutex_);
@@ -57,12 +58,8 @@ absl::Status ExecuteCall::Submit(Request request, Prepare prepare) {
 
 void ExecuteCall::Answer(std::shared_ptr<const Outcome> outcome, bool replayed) {
   const absl::Status status = outcome->result.status;
-  if (status.ok()) {
-    response_->set_replayed(replayed);
-    FillResponse(std::move(outcome), report_,
-                 report_ == v1::REPORT_LEVEL_NONE ? nullptr : response_->mutable_report(),
-                 response_->mutable_outputs());
-  }
+  if (status.ok()) *response_ = MakeReply(outcome, replayed, report_);
+  outcome.reset();
   {
     absl::MutexLock lock(&mutex_);
     if (!bound_) {

@@ -3,6 +3,7 @@
 #ifndef GEMMD_SERVER_SERVICE_EXECUTE_H_
 #define GEMMD_SERVER_SERVICE_EXECUTE_H_
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
@@ -19,6 +20,7 @@ namespace gemmd::server {
 class ExecuteCall final : public grpc::ServerUnaryReactor {
  public:
   struct Request {
+    std::shared_ptr<const void> message;  // what session_id and inputs point into
     const std::string& session_id;
     v1::Priority priority;
     v1::ReportLevel report;
@@ -32,22 +34,26 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   // ExecuteCall, from wherever the program ends.
   static grpc::ServerUnaryReactor* Start(Method& method, grpc::CallbackServerContext* context,
                                          Request request, Prepare prepare,
-                                         v1::ExecuteResponse* response);
+                                         grpc::ByteBuffer* response);
 
   void OnCancel() override;
   void OnDone() override { delete this; }
 
  private:
-  ExecuteCall(Method& method, grpc::CallbackServerContext* context, v1::ReportLevel report,
-              v1::ExecuteResponse* response)
-      : call_(method, context), report_(report), response_(response) {}
+  ExecuteCall(Method& method, grpc::CallbackServerContext* context, const Request& request,
+              grpc::ByteBuffer* response)
+      : call_(method, context),
+        message_(request.message),
+        report_(request.report),
+        response_(response) {}
 
   absl::Status Submit(Request request, Prepare prepare);
   void Answer(std::shared_ptr<const Outcome> outcome, bool replayed);
 
   Call call_;
+  const std::shared_ptr<const void> message_;
   const v1::ReportLevel report_;
-  v1::ExecuteResponse* const response_;
+  grpc::ByteBuffer* const response_;
   RunTicket ticket_;  // set before Start returns, and so before OnCancel
   absl::Mutex mutex_;
   bool bound_ ABSL_GUARDED_BY(mutex_) = false;     // gRPC has this reactor, and its Finish answers

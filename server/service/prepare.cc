@@ -1,5 +1,6 @@
 #include "server/service/prepare.h"
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,50 @@
 namespace gemmd::server {
 namespace {
 
-// `Parts` is a range of messages. Their bytes are compared by digest, and only within a session: by
-// accident two programs never agree, and on purpose a client deceives only itself.
+// What a request is to run, as a number: requests are compared by it, and only within a session. By
+// accident two of them never agree, and on purpose a client deceives only itself.
+class Digest {
+ public:
+  void Add(const google::protobuf::MessageLite& message) {
+    bytes_.clear();
+    message.AppendToString(&bytes_);
+    AddBytes(bytes_);
+  }
+  // Its length, both ends and samples of the rest: going through all of a matrix takes as long as
+  // copying it.
+  void AddData(std::string_view data) {
+    if (data.size() <= 2 * kEnd) return AddBytes(data);
+    value_ = absl::HashOf(value_, data.size(), data.substr(0, kEnd));
+    for (size_t i = 1; i < kSamples; ++i) {
+      AddBytes(data.substr(data.size() / kSamples * i, kSample));
+    }
+    AddBytes(data.substr(data.size() - kEnd));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  static constexpr size_t kEnd = 1024;
+  static constexpr size_t kSamples = 64;
+  static constexpr size_t kSample = 32;
+
+  void AddBytes(std::string_view bytes) { value_ = absl::HashOf(value_, bytes); }
+
+  uint64_t value_ = 0;
+  std::string bytes_;
+};
+
+void AddTo(Digest& digest, const v1::Op& op) {
+  if (!op.has_write()) return digest.Add(op);
+  digest.Add(op.write().dst());
+  digest.AddData(op.write().data());
+}
+
+void AddTo(Digest& digest, const v1::PlanRun& run) {
+  digest.AddData(run.plan_id());
+  for (const v1::Rebinding& change : run.rebind()) digest.Add(change);
+  for (const std::string& input : run.inputs()) digest.AddData(input);
+}
+
 template <typename Parts>
 absl::StatusOr<OpId> MakeOpId(const std::string& id, const Parts& parts) {
   constexpr size_t kMost = 32;
@@ -22,12 +65,9 @@ absl::StatusOr<OpId> MakeOpId(const std::string& id, const Parts& parts) {
   }
   OpId op_id{.id = id};
   if (id.empty()) return op_id;
-  std::string bytes;
-  for (const auto& part : parts) {
-    bytes.clear();
-    part.AppendToString(&bytes);
-    op_id.program_digest = absl::HashOf(op_id.program_digest, bytes);
-  }
+  Digest digest;
+  for (const auto& part : parts) AddTo(digest, part);
+  op_id.program_digest = digest.value();
   return op_id;
 }
 

@@ -84,7 +84,7 @@ bool QueueStream::Gather() {
     inline_bytes_ -= entry.inline_bytes;
     --done_;
     if (entry.status.ok()) {
-      for (const std::string& output : entry.outcome->outputs) {
+      for (const Output& output : entry.outcome->outputs) {
         output_bytes += static_cast<int64_t>(output.size());
       }
     }
@@ -110,9 +110,8 @@ void QueueStream::FillMessage() {
     v1::Completion* item = completions->add_items();
     item->set_sequence(entry->sequence);
     if (entry->status.ok()) {
-      FillResponse(std::move(entry->outcome), report_,
-                   report_ == v1::REPORT_LEVEL_NONE ? nullptr : item->mutable_report(),
-                   item->mutable_outputs());
+      FillCompletion(*entry->outcome, report_, *item);
+      entry->outcome.reset();
     } else {
       item->set_code(static_cast<int>(entry->status.code()));
       item->set_message(std::string(entry->status.message()));

@@ -18,9 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/engine/server_state.h"
-#include "server/service/arena_messages.h"
 #include "server/service/convert.h"
 #include "server/service/prepare.h"
+#include "server/service/reply.h"
 #include "tests/server/engine/fake_backend.h"
 
 namespace gemmd::server {
@@ -103,14 +103,8 @@ class Bench {
     CountRun(*state_, *run);
     server::Run(*std::move(run), [&](std::shared_ptr<const Outcome> outcome, bool) {
       took("3 complete");
-      auto* messages = replies_.AllocateMessages();
-      v1::ExecuteResponse* response = messages->response();
-      FillResponse(std::move(outcome), level, response->mutable_report(),
-                   response->mutable_outputs());
-      took("4 fill");
-      response_ = response->SerializeAsString();
-      took("5 serialise");
-      messages->Release();
+      response_ = MakeReply(outcome, false, level);
+      took("4 reply");
     });
     took("2 submit");
     FakeDevice::Launched launched = device_.TakeOne();
@@ -121,7 +115,7 @@ class Bench {
     Disturb();
     begin = absl::Now();
     std::move(launched.done)(std::move(result));
-    took("6 let go");
+    took("5 let go");
   }
 
   void Report(const char* what) {
@@ -158,8 +152,7 @@ class Bench {
   Tenant* tenant_ = nullptr;
   std::shared_ptr<Session> session_;
   v1::PlanRun request_;
-  ArenaMessages<v1::RunPlanRequest, v1::ExecuteResponse> replies_;
-  std::string response_;
+  grpc::ByteBuffer response_;
   int slots_ = 0;
   bool cold_ = false;
   std::vector<char> others_ = std::vector<char>(kCacheBytes);

@@ -1,0 +1,78 @@
+// RequestPool: requests, parsed into reused blocks of memory. A request for one matmul is some
+// fifteen small protobuf objects; on an arena they cost no malloc and no free, about 2 us of a tiny
+// call.
+
+#ifndef GEMMD_SERVER_SERVICE_REQUEST_POOL_H_
+#define GEMMD_SERVER_SERVICE_REQUEST_POOL_H_
+
+#include <google/protobuf/arena.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace gemmd::server {
+
+// Must outlive what it gave. Thread-safe.
+template <typename Request>
+class RequestPool {
+ public:
+  // Empties `bytes`, which is gRPC's and would else be kept until the call is over.
+  // INVALID_ARGUMENT for bytes that are not a Request.
+  absl::StatusOr<std::shared_ptr<const Request>> Parse(const grpc::ByteBuffer& bytes) {
+    std::unique_ptr<Block> block = Take();
+    auto* request = google::protobuf::Arena::CreateMessage<Request>(&block->arena);
+    const bool parsed = grpc::SerializationTraits<Request>::Deserialize(
+                            const_cast<grpc::ByteBuffer*>(&bytes), request)
+                            .ok();
+    std::shared_ptr<const Request> kept(
+        request, [this, held = block.release()](const Request*) { Return(held); });
+    if (parsed) return kept;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message is not a ", Request::descriptor()->name(),
+                     ": build it from gemmd's proto files with a protobuf library"));
+  }
+
+ private:
+  static constexpr int kBlockBytes = 8 << 10;  // one matmul with its report takes about 3 KiB
+  static constexpr int kMostIdle = 64;
+
+  struct Block {
+    Block() : arena(memory, sizeof(memory)) {}
+    alignas(16) char memory[kBlockBytes];
+    google::protobuf::Arena arena;
+  };
+
+  std::unique_ptr<Block> Take() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Block> block = std::move(idle_.back());
+        idle_.pop_back();
+        return block;
+      }
+    }
+    return std::make_unique<Block>();
+  }
+
+  void Return(Block* held) {
+    std::unique_ptr<Block> block(held);
+    block->arena.Reset();  // keeps its memory, frees what a large message added
+    absl::MutexLock lock(&mutex_);
+    if (idle_.size() < kMostIdle) idle_.push_back(std::move(block));
+  }
+
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Block>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_REQUEST_POOL_H_
