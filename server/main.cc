@@ -27,7 +27,7 @@
 #include "server/signals.h"
 
 // Few stay warm, and while one is in a long call the others answer.
-const int gemmd_default_grpc_threads = 3;
+int gemmd_default_grpc_threads = 3;
 
 namespace gemmd::server {
 namespace {

@@ -14,8 +14,9 @@
 #include "client/cli/commands.h"
 
 // One caller at a time: few of gRPC's threads stay warm (server/grpc_threads/grpc_threads.h).
-extern "C" const int gemmd_default_grpc_threads;
-const int gemmd_default_grpc_threads = 2;
+extern "C" {
+int gemmd_default_grpc_threads = 2;
+}
 
 namespace gemmd::cli {
 namespace {

@@ -20,13 +20,16 @@
 // gRPC asks how many processors there are when it is loaded, before main: a number of threads is
 // the environment's or, where that is unset and gRPC would run more, what a program defines here. 2
 // to 16; 0: gRPC's own, half of the machine's processors within the same bounds.
-extern "C" const int gemmd_default_grpc_threads;
+extern "C" int gemmd_default_grpc_threads;
 
 namespace gemmd::grpc_threads {
 
 // Unset or no number is 0.
 inline constexpr char kThreadsVariable[] = "GEMMD_GRPC_THREADS";
 inline constexpr char kBusyPollVariable[] = "GEMMD_BUSY_POLL_US";  // at a process' start
+
+// What gRPC is told on a machine with so many: it runs half as many threads.
+long ProcessorsForGrpc(long processors);
 
 // For how long after the last event a thread looks for the next one; 0: not at all. Any thread, any
 // time; a thread that sleeps already does so until its next event.

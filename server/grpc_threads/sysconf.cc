@@ -8,22 +8,13 @@
 #include "server/grpc_threads/environment.h"
 #include "server/grpc_threads/grpc_threads.h"
 
-extern "C" __attribute__((weak)) const int gemmd_default_grpc_threads = 0;
+// Not const, whose value the compiler would take from here.
+__attribute__((weak)) int gemmd_default_grpc_threads = 0;
 
 namespace gemmd::grpc_threads {
 namespace {
 
 constexpr int64_t kMostThreads = 16;
-
-// gRPC runs half as many threads as it is told of processors.
-long ProcessorsForGrpc(long processors) {
-  if (std::getenv(kThreadsVariable) != nullptr) {
-    const int64_t threads = std::min(FromEnvironment(kThreadsVariable), kMostThreads);
-    return threads > 0 ? 2 * threads : processors;
-  }
-  const int threads = gemmd_default_grpc_threads;
-  return threads > 0 ? std::min<long>(processors, 2 * threads) : processors;
-}
 
 // Whether the code at `address` is gRPC's.
 bool IsGrpc(const void* address) {
@@ -35,6 +26,16 @@ bool IsGrpc(const void* address) {
 }
 
 }  // namespace
+
+long ProcessorsForGrpc(long processors) {
+  if (std::getenv(kThreadsVariable) != nullptr) {
+    const int64_t threads = std::min(FromEnvironment(kThreadsVariable), kMostThreads);
+    return threads > 0 ? 2 * threads : processors;
+  }
+  const int threads = gemmd_default_grpc_threads;
+  return threads > 0 ? std::min<long>(processors, 2 * threads) : processors;
+}
+
 }  // namespace gemmd::grpc_threads
 
 extern "C" __attribute__((visibility("default"))) long sysconf(int name) noexcept {

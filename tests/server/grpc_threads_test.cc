@@ -4,11 +4,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+
+int gemmd_default_grpc_threads = 5;
 
 namespace gemmd::grpc_threads {
 namespace {
@@ -98,6 +101,32 @@ TEST_F(BusyPollTest, ATimeoutEndsLookingAndSleepAndIsNeverEarly) {
   const Polled before = BusyPolled();
   EXPECT_EQ(Wait(0), 0);
   EXPECT_EQ(BusyPolled().seconds, before.seconds) << "a caller that looks by itself";
+}
+
+TEST(ProcessorsForGrpcTest, AProgramsOwnNumberIsAtMostWhatGrpcWouldRun) {
+  EXPECT_EQ(ProcessorsForGrpc(64), 10);
+  EXPECT_EQ(ProcessorsForGrpc(4), 4);
+}
+
+TEST(ProcessorsForGrpcTest, TheEnvironmentDecides) {
+  const auto told = [](const char* threads) {
+    setenv(kThreadsVariable, threads, 1);
+    const long processors = ProcessorsForGrpc(8);
+    unsetenv(kThreadsVariable);
+    return processors;
+  };
+  EXPECT_EQ(told("9"), 18);
+  EXPECT_EQ(told("99"), 32) << "gRPC runs 16 at most";
+  EXPECT_EQ(told("0"), 8) << "as gRPC likes";
+  EXPECT_EQ(told("two"), 8);
+}
+
+TEST(SysconfTest, OthersHearTheTruth) {
+  const long processors = sysconf(_SC_NPROCESSORS_CONF);
+  setenv(kThreadsVariable, "16", 1);
+  EXPECT_EQ(sysconf(_SC_NPROCESSORS_CONF), processors);
+  unsetenv(kThreadsVariable);
+  EXPECT_GT(sysconf(_SC_PAGESIZE), 0);
 }
 
 }  // namespace
