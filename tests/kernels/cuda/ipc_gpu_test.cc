@@ -89,7 +89,7 @@ class Peer {
  public:
   Peer() {
     signal(SIGPIPE, SIG_IGN);        // a peer that failed is told by the read
-    unsetenv("GTEST_TOTAL_SHARDS");  // the peer's one test belongs to no other shard
+    for (const char* shard : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) unsetenv(shard);
     int to[2], from[2];
     EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
     EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
