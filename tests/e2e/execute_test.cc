@@ -1,5 +1,8 @@
 // Execute as a remote caller sees it: one round trip, replays, priorities, transfers that resume.
 
+#include <grpcpp/create_channel.h>
+
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <memory>
@@ -7,6 +10,7 @@
 
 #include "gemmd/v1/types.pb.h"
 #include "tests/e2e/fixture.h"
+#include "tests/e2e/generic_call.h"
 #include "tests/e2e/wire.h"
 
 namespace gemmd::e2e {
@@ -18,6 +22,7 @@ using client::OpList;
 using client::Read;
 using client::Write;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class ExecuteTest : public E2eTest {};
 
@@ -33,6 +38,40 @@ TEST_F(ExecuteTest, AStepIsOneRoundTrip) {
       .a = x.tensor(), .b = w.tensor(), .d = y.tensor(), .activation = client::Activation::kRelu});
   ops.Add(Read{y.tensor()});
   EXPECT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(321.0f, 0.0f));
+}
+
+TEST_F(ExecuteTest, BytesThatAreNoRequestAreRefused) {
+  const auto channel = grpc::CreateChannel(daemon_.target(), grpc::InsecureChannelCredentials());
+  for (const char* method : {"Execute", "RunPlan"}) {
+    const Answered answered =
+        CallByName(channel, absl::StrCat("/gemmd.v1.ComputeService/", method), "\xff\xff\xff");
+    EXPECT_EQ(answered.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(answered.status.error_message(), HasSubstr(absl::StrCat(method, "Request")));
+  }
+}
+
+// More than a digest looks at, and more than a message's block holds.
+TEST_F(ExecuteTest, LongDataComesBackAndIsToldApart) {
+  constexpr int64_t kBytes = 1 << 20;
+  client::Buffer buffer = MakeBuffer(session_, {kBytes}, client::DType::kI8);
+  std::mt19937 random(5);
+  std::string data(kBytes, '\0');
+  for (char& byte : data) byte = static_cast<char>(random());
+  const auto run = [&](const std::string& bytes) {
+    OpList ops;
+    ops.Add(Write{buffer.tensor(), bytes}).Add(Read{buffer.tensor()}).Add(Read{buffer.tensor()});
+    return session_.Execute(ops, {.op_id = "long"});
+  };
+  for (const bool replayed : {false, true}) {
+    const client::Result result = Must(run(data));
+    EXPECT_EQ(result.replayed(), replayed);
+    for (int output : {0, 1}) {
+      const absl::Span<const int8_t> bytes = result.Output<int8_t>(output);
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), data.begin(), data.end()));
+    }
+  }
+  std::string other(data.rbegin(), data.rend());
+  EXPECT_EQ(client::ReasonOf(run(other).status()), "OP_ID_REUSED");
 }
 
 TEST_F(ExecuteTest, ARetryWithTheSameIdRunsOnce) {

@@ -88,7 +88,7 @@ TEST(IpcPeer, DISABLED_Plays) {
 class Peer {
  public:
   Peer() {
-    signal(SIGPIPE, SIG_IGN);        // a peer that failed is told by the read
+    signal(SIGPIPE, SIG_IGN);  // a peer that failed is told by the read
     for (const char* shard : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) unsetenv(shard);
     int to[2], from[2];
     EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
