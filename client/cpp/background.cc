@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,85 +39,92 @@ void Reaper::DropBuffer(const Handle& id) { Drop(buffers_, id); }
 void Reaper::DropPlan(const Handle& id) { Drop(plans_, id); }
 
 void Reaper::Drop(std::vector<Handle>& list, const Handle& id) {
-  std::shared_ptr<Job> job;
+  absl::Status started;
   {
     absl::MutexLock lock(&mu_);
     if (stopped_) return;
     list.push_back(id);
-    if (!busy_) job = Take();
+    if (thread_.joinable()) return;
+    try {
+      thread_ = std::thread([this] { Work(); });
+    } catch (
+        const std::system_error& error) {  // it goes with the session, or the next drop's thread
+      started = absl::ResourceExhaustedError(absl::StrCat("no thread to be had: ", error.what()));
+    }
   }
-  if (job) Send(std::move(job));
+  if (!started.ok()) errors_->Add("delete what was dropped", started);
 }
+
+bool Reaper::Waiting() const { return !buffers_.empty() || !singles_.empty() || !plans_.empty(); }
 
 bool Reaper::Idle() const {
   absl::MutexLock lock(&mu_);
-  return !busy_;
+  return Done();
 }
 
 void Reaper::Flush() {
   absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(
-      +[](bool* busy) { return !*busy; }, &busy_));
+  const auto done = [this]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mu_) { return Done() || !thread_.joinable(); };
+  mu_.Await(absl::Condition(&done));
 }
 
 void Reaper::Stop() {
+  std::thread ended;
   {
     absl::MutexLock lock(&mu_);
     stopped_ = true;
     buffers_.clear();
     plans_.clear();
     singles_.clear();
+    ended = std::move(thread_);
   }
-  Flush();
+  if (ended.joinable()) ended.join();
 }
 
-std::shared_ptr<Reaper::Job> Reaper::Take() {
-  auto job = std::make_shared<Job>();
+void Reaper::Work() {
+  const auto wanted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return Waiting() || stopped_; };
+  while (true) {
+    Job job;
+    {
+      absl::MutexLock lock(&mu_);
+      busy_ = false;
+      mu_.Await(absl::Condition(&wanted));
+      if (stopped_) return;
+      Take(job);
+      busy_ = true;
+    }
+    if (absl::Status status = Send(job); !status.ok()) Failed(job, status);
+  }
+}
+
+void Reaper::Take(Job& job) {
   if (!buffers_.empty()) {
     const size_t count = std::min(buffers_.size(), kMostBuffers);
-    job->ids.assign(buffers_.end() - count, buffers_.end());
+    job.ids.assign(buffers_.end() - count, buffers_.end());
     buffers_.resize(buffers_.size() - count);
   } else if (!singles_.empty()) {
-    job->single = singles_.front();
-    job->ids.push_back(singles_.front().id);
+    job.single = singles_.front();
+    job.ids.push_back(singles_.front().id);
     singles_.pop_front();
-  } else if (!plans_.empty()) {
-    job->plan.set_session_id(std::string(session_.bytes()));
-    job->plan.set_plan_id(std::string(plans_.back().bytes()));
-    plans_.pop_back();
   } else {
-    busy_ = false;
-    return nullptr;
+    job.plan.set_session_id(std::string(session_.bytes()));
+    job.plan.set_plan_id(std::string(plans_.back().bytes()));
+    plans_.pop_back();
   }
-  busy_ = true;
-  return job;
 }
 
-void Reaper::Send(std::shared_ptr<Job> job) {
-  Prepare(*client_, job->context, CallOptions(), absl::Now() + kPatience);
-  Job& call = *job;
-  auto done = [self = shared_from_this(), job = std::move(job)](const grpc::Status& status) {
-    self->Done(*job, FromGrpc(status, job->context));
-  };
-  if (call.ids.empty()) {
-    connection_.compute.async()->DeletePlan(&call.context, &call.plan, &call.plan_response,
-                                            std::move(done));
-    return;
+absl::Status Reaper::Send(Job& job) {
+  Prepare(*client_, job.context, CallOptions(), absl::Now() + kPatience);
+  if (job.ids.empty()) {
+    return FromGrpc(connection_.compute.DeletePlan(&job.context, job.plan, &job.plan_response),
+                    job.context);
   }
-  call.buffers.set_session_id(std::string(session_.bytes()));
-  for (const Handle& id : call.ids) call.buffers.add_buffer_ids(std::string(id.bytes()));
-  connection_.buffers.async()->DeleteBuffers(&call.context, &call.buffers, &call.buffers_response,
-                                             std::move(done));
-}
-
-void Reaper::Done(const Job& job, const absl::Status& status) {
-  if (!status.ok()) Failed(job, status);
-  std::shared_ptr<Job> next;
-  {
-    absl::MutexLock lock(&mu_);
-    next = Take();
-  }
-  if (next) Send(std::move(next));
+  job.buffers.set_session_id(std::string(session_.bytes()));
+  for (const Handle& id : job.ids) job.buffers.add_buffer_ids(std::string(id.bytes()));
+  return FromGrpc(
+      connection_.buffers.DeleteBuffers(&job.context, job.buffers, &job.buffers_response),
+      job.context);
 }
 
 void Reaper::Failed(const Job& job, const absl::Status& status) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -35,12 +36,13 @@ class BackgroundErrors {
 };
 
 // Deletes in batches: one call is under way at a time, and what is dropped meanwhile goes with the
-// next. Thread-safe. Held by shared_ptr because a call under way outlives the session that began
-// it.
-class Reaper : public std::enable_shared_from_this<Reaper> {
+// next. Thread-safe. The calls are a thread's of its own, from the first drop on, and not gRPC's
+// callbacks: their queue's threads poll every connection of the process (KeepCallbackQueue).
+class Reaper {
  public:
   Reaper(std::shared_ptr<ClientCore> client, Connection& connection, const Handle& session,
          std::shared_ptr<BackgroundErrors> errors);
+  ~Reaper() { Stop(); }
 
   void DropBuffer(const Handle& id);
   void DropPlan(const Handle& id);
@@ -60,10 +62,11 @@ class Reaper : public std::enable_shared_from_this<Reaper> {
   };
 
   void Drop(std::vector<Handle>& list, const Handle& id);
-  // The next call, or none: then nothing is under way.
-  std::shared_ptr<Job> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Send(std::shared_ptr<Job> job);
-  void Done(const Job& job, const absl::Status& status);
+  bool Waiting() const ABSL_SHARED_LOCKS_REQUIRED(mu_);  // something is to be deleted
+  bool Done() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !busy_ && !Waiting(); }
+  void Work();
+  void Take(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // what waits
+  absl::Status Send(Job& job);
   void Failed(const Job& job, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<ClientCore> client_;  // shared with every session; owns connection_
@@ -77,6 +80,7 @@ class Reaper : public std::enable_shared_from_this<Reaper> {
   std::vector<Handle> buffers_ ABSL_GUARDED_BY(mu_);
   std::vector<Handle> plans_ ABSL_GUARDED_BY(mu_);
   std::deque<Single> singles_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace gemmd::client

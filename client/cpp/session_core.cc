@@ -11,7 +11,7 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
       connection_(client_->Next()),
       facts_(std::move(facts)),
       errors_(std::make_shared<BackgroundErrors>(client_)),
-      reaper_(std::make_shared<Reaper>(client_, connection_, facts_.id, errors_)) {}
+      reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)) {}
 
 void SessionCore::End() {
   keeper_.reset();

@@ -69,7 +69,7 @@ class SessionCore {
   Connection& connection_;                    // client_'s
   SessionFacts facts_;
   const std::shared_ptr<BackgroundErrors> errors_;  // shared with the reaper's calls under way
-  const std::shared_ptr<Reaper> reaper_;
+  const std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Keeper> keeper_;
 
   absl::Mutex mu_;
