@@ -43,6 +43,8 @@ LAYERS = [
           CUDA + "|" + GRPC, "the file's schema is protobuf, its meaning is not gRPC"),
     Layer("service", r"server/service/.*", r"server/(service|engine)/.*|kernels/[^/]*|gemmd/v1/.*",
           CUDA, "the wire side does not know which backend runs"),
+    Layer("gRPC's threads", r"server/grpc_threads/.*", r"server/(grpc_threads/.*|engine/exposition\.h)",
+          r"absl/|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "gemmctl has it linked in, and any process may preload it"),
     Layer("daemon", r"server/[^/]*", r"server/.*|kernels/(?!cuda/.*\.cuh$).*|gemmd/v1/.*", CUDA,
           "main and Server compose; CUDA stays behind the kernels library"),
     Layer("C++ client", r"client/cpp/.*", r"client/cpp/.*|gemmd/v1/.*", CUDA + "|prometheus/",
