@@ -47,8 +47,8 @@ void Reaper::Drop(std::vector<Handle>& list, const Handle& id) {
     if (thread_.joinable()) return;
     try {
       thread_ = std::thread([this] { Work(); });
-    } catch (
-        const std::system_error& error) {  // it goes with the session, or the next drop's thread
+    } catch (const std::system_error& error) {
+      // The list goes with the next drop's thread, or with the session.
       started = absl::ResourceExhaustedError(absl::StrCat("no thread to be had: ", error.what()));
     }
   }

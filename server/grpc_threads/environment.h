@@ -1,3 +1,5 @@
+// A setting that comes as a number in the environment.
+
 #ifndef GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
 #define GEMMD_SERVER_GRPC_THREADS_ENVIRONMENT_H_
 
@@ -7,6 +9,7 @@
 
 namespace gemmd::grpc_threads {
 
+// 0 when it is unset, negative or no number.
 inline int64_t FromEnvironment(const char* variable) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? 0 : std::max<int64_t>(std::atoll(text), 0);
