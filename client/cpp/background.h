@@ -37,7 +37,8 @@ class BackgroundErrors {
 
 // Deletes in batches: one call is under way at a time, and what is dropped meanwhile goes with the
 // next. Thread-safe. The calls are a thread's of its own, from the first drop on, and not gRPC's
-// callbacks: their queue's threads poll every connection of the process (KeepCallbackQueue).
+// callbacks: their queue's threads poll every connection of the process, and it aborts when it ends
+// inside one of them (KeepCallbackQueue).
 class Reaper {
  public:
   Reaper(std::shared_ptr<ClientCore> client, Connection& connection, const Handle& session,

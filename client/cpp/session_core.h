@@ -68,7 +68,7 @@ class SessionCore {
   const std::shared_ptr<ClientCore> client_;  // shared with the client and other sessions
   Connection& connection_;                    // client_'s
   SessionFacts facts_;
-  const std::shared_ptr<BackgroundErrors> errors_;  // shared with the reaper's calls under way
+  const std::shared_ptr<BackgroundErrors> errors_;  // shared with the reaper
   const std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Keeper> keeper_;
 
