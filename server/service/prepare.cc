@@ -12,9 +12,9 @@
 namespace gemmd::server {
 namespace {
 
-// What a request is to run, as a number: requests are compared by it, and only within a session. Two
-// that are not the same agree when their long data differs in a few places alone, which the client
-// that gave them one op_id is told of in docs/api.md.
+// What a request is to run, as a number: requests are compared by it, and only within a session.
+// Two that are not the same agree when their long data differs in a few places alone, which the
+// client that gave them one op_id is told of in docs/api.md.
 class Digest {
  public:
   void Add(const google::protobuf::MessageLite& message) {
