@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace gemmd::server {
+namespace {
+
+// Seconds of device time: little beside the look-ahead, and enough that eight clients with programs
+// of 16 us do not fall back to a message each. At 100 us and 200 they did, now and then.
+constexpr double kTurn = 500e-6;
+
+}  // namespace
 
 bool FairQueue::SessionQueue::empty() const {
   return std::all_of(jobs.begin(), jobs.end(), [](const auto& queue) { return queue.empty(); });
@@ -45,16 +52,22 @@ int64_t FairQueue::EffectivePriority(const Job& job, absl::Time now) const {
   return static_cast<int>(job.priority) - steps;
 }
 
+double FairQueue::Place(const TenantQueue& tenant, const SessionQueue& session, const Job& job) {
+  if (session.key != tenant.turn) return session.virtual_time;
+  return session.virtual_time - std::max(kTurn - job.estimate, 0.0);
+}
+
 FairQueue::Choice FairQueue::Choose(TenantQueue& tenant, absl::Time now) const {
   Choice best;
   for (SessionQueue* session : tenant.active) {
     for (int priority = 0; priority < kPriorities; ++priority) {
       if (session->jobs[priority].empty()) continue;
-      const int64_t effective = EffectivePriority(*session->jobs[priority].front(), now);
-      const bool better =
-          best.session == nullptr || effective < best.effective ||
-          (effective == best.effective && session->virtual_time < best.session->virtual_time);
-      if (better) best = {session, priority, effective};
+      const Job& job = *session->jobs[priority].front();
+      const int64_t effective = EffectivePriority(job, now);
+      const double place = Place(tenant, *session, job);
+      const bool better = best.session == nullptr || effective < best.effective ||
+                          (effective == best.effective && place < best.place);
+      if (better) best = {session, priority, effective, place};
     }
   }
   return best;
@@ -73,6 +86,7 @@ std::shared_ptr<Job> FairQueue::Pop(absl::Time now) {
   queue.pop_front();
   clock_ = next->virtual_time;
   next->session_clock = std::max(next->session_clock, choice.session->virtual_time);
+  next->turn = choice.session->key;
   next->virtual_time += job->estimate / next->tenant->weight();
   choice.session->virtual_time += job->estimate;
   Forget(*next, *job);

@@ -7,6 +7,10 @@
 // the largest program, and it takes corrections: a job is charged its estimate when it is taken and
 // the difference when its true time is known.
 //
+// A session's small programs go several at a time: it keeps its turn while the next one leaves it
+// within kTurn of device time of the others. Their ends then come together and are answered
+// together; one program of each session in turn would be one message for each.
+//
 // Within a tenant a higher priority goes first; waiting raises a job's priority by one class each
 // `aging`. Priority never buys one tenant time of another. Jobs of one session and priority leave
 // in the order they came.
@@ -59,6 +63,7 @@ class FairQueue {
     const Tenant* tenant = nullptr;
     double virtual_time = 0;
     double session_clock = 0;  // the virtual time of the session served last
+    uint64_t turn = 0;         // that session
     double queued_seconds = 0;
     int64_t size = 0;
     absl::flat_hash_map<uint64_t, std::unique_ptr<SessionQueue>> sessions;
@@ -68,10 +73,13 @@ class FairQueue {
     SessionQueue* session = nullptr;
     int priority = 0;
     int64_t effective = 0;
+    double place = 0;
   };
 
   TenantQueue& QueueOf(const Tenant& tenant);
   Choice Choose(TenantQueue& tenant, absl::Time now) const;
+  // The session's virtual time, less what is left of its turn once `job` has run.
+  static double Place(const TenantQueue& tenant, const SessionQueue& session, const Job& job);
   int64_t EffectivePriority(const Job& job, absl::Time now) const;
   void Forget(TenantQueue& tenant, const Job& job);
   static void Deactivate(TenantQueue& tenant, SessionQueue* session);

@@ -88,6 +88,35 @@ TEST_F(FairQueueTest, SessionsOfATenantShareItsTime) {
   EXPECT_NEAR(served[1] / served[2], 1.0, 0.05);
 }
 
+TEST_F(FairQueueTest, SmallProgramsOfASessionGoTogetherAndStillShareTime) {
+  for (int i = 0; i < 1000; ++i) {
+    for (uint64_t session : {1, 2, 3}) Push(red_, session, 20e-6);
+  }
+  std::map<uint64_t, int> served;
+  uint64_t last = 0;
+  int turns = 0;
+  for (int i = 0; i < 1500; ++i) {
+    const uint64_t session = queue_.Pop(kStart)->session_key;
+    turns += session != last;
+    last = session;
+    ++served[session];
+  }
+  EXPECT_LE(turns, 1500 / 20);
+  for (const auto& [session, count] : served) EXPECT_NEAR(count, 500, 30) << session;
+}
+
+TEST_F(FairQueueTest, LargeProgramsOfSessionsAlternate) {
+  for (int i = 0; i < 10; ++i) {
+    for (uint64_t session : {1, 2}) Push(red_, session, 0.001);
+  }
+  uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t session = queue_.Pop(kStart)->session_key;
+    EXPECT_NE(session, last);
+    last = session;
+  }
+}
+
 TEST_F(FairQueueTest, TimeNotUsedIsNotSavedUp) {
   for (int i = 0; i < 100; ++i) Push(red_, 1, 0.010);
   for (int i = 0; i < 50; ++i) queue_.Pop(kStart);
