@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/placement.h"
+#include "server/engine/program_limits.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -23,32 +24,6 @@ std::vector<int64_t> OutputBytes(absl::Span<const Op> ops) {
     }
   }
   return bytes;
-}
-
-absl::Status CheckLimits(const Tenant& tenant, size_t ops, absl::Span<const int64_t> in,
-                         absl::Span<const int64_t> out) {
-  const Limits& limits = tenant.limits();
-  if (ops == 0) return absl::InvalidArgumentError("the op list is empty; give at least one op");
-  if (ops > static_cast<size_t>(limits.max_ops)) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrCat("the program has ", ops, " ops, limit ",
-                                                  limits.max_ops, "; send it in parts")),
-        reason::kOpsLimit);
-  }
-  for (const auto& [sizes, what, remedy] :
-       {std::tuple(in, "Write", "Upload"), std::tuple(out, "Read", "Download")}) {
-    int64_t total = 0;
-    for (int64_t bytes : sizes) {
-      if (bytes < 0 || bytes > limits.max_inline_bytes - total) {
-        return WithReason(absl::ResourceExhaustedError(
-                              absl::StrCat(what, " ops carry more than ", limits.max_inline_bytes,
-                                           " bytes, the limit of inline data; use ", remedy)),
-                          reason::kInlineLimit);
-      }
-      total += bytes;
-    }
-  }
-  return absl::OkStatus();
 }
 
 std::vector<int64_t> Sizes(const Inputs& inputs) {
@@ -85,7 +60,7 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   Compiled compiled{.output_bytes = OutputBytes(ops)};
   const std::vector<int64_t> input_bytes = Sizes(inputs);
   if (absl::Status limits =
-          CheckLimits(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
+          CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
       !limits.ok()) {
     return limits;
   }
@@ -106,16 +81,29 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   auto program = compiled.device->backend().Compile(ops);
   if (!program.ok()) return program.status();
   compiled.program = *std::move(program);
-  const absl::Duration needs = absl::Seconds(compiled.program->estimated_seconds());
-  const absl::Duration limit = session.tenant().limits().max_program_time;
-  if (needs > limit) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                          "the program needs about ", absl::FormatDuration(needs), " of ",
-                          compiled.device->name(), ", limit ", absl::FormatDuration(limit),
-                          " a program; send it in parts")),
-                      reason::kProgramLimit);
+  if (absl::Status time = CheckTime(session.tenant(), compiled.device->name(),
+                                    compiled.program->estimated_seconds());
+      !time.ok()) {
+    return time;
   }
   return compiled;
+}
+
+// What the plan's ops do to each slot: `plan` has its device.
+void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
+  for (int i = 0; i < slots.size(); ++i) {
+    const SlotTable::Slot& slot = slots.slot(i);
+    plan.slots.push_back(
+        {.handle = slot.handle, .foreign = &slot.ref.buffer->device() != plan.device});
+    plan.slot_of.emplace(slot.handle, i);
+  }
+  for (const Op& op : ops) {
+    kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
+      Plan::Slot& slot = plan.slots[tensor.slot];
+      slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
+      slot.written |= access == kernels::Access::kWrite;
+    });
+  }
 }
 
 }  // namespace
@@ -170,19 +158,19 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   for (const auto& input : inputs) {
     plan->inputs.emplace_back(reinterpret_cast<const char*>(input.data()), input.size());
   }
-  for (int i = 0; i < slots.size(); ++i) {
-    const SlotTable::Slot& slot = slots.slot(i);
-    plan->slots.push_back(
-        {.handle = slot.handle, .foreign = &slot.ref.buffer->device() != plan->device});
-    plan->slot_of.emplace(slot.handle, i);
-  }
-  for (const Op& op : ops) {
-    kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
-      Plan::Slot& slot = plan->slots[tensor.slot];
-      slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
-      slot.written |= access == kernels::Access::kWrite;
-    });
-  }
+  AddSlots(ops, slots, *plan);
+  return plan;
+}
+
+std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
+                                   const SlotTable& slots) {
+  if (!run.inputs.empty() || !run.sources.empty()) return nullptr;
+  if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
+  auto plan = std::make_shared<Plan>();
+  plan->device = run.device;
+  plan->program = run.program;
+  plan->output_bytes = run.output_bytes;
+  AddSlots(ops, slots, *plan);
   return plan;
 }
 
@@ -236,7 +224,8 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->use = std::move(request.use);
   // A refused job is never answered by the lane, so the answer must not be inside it then.
   auto answer = std::make_shared<decltype(finish)>(std::move(finish));
-  job->done = [answer, outcome, plan = std::move(request.plan)](JobResult result) mutable {
+  job->done = [answer, outcome, plan = std::move(request.plan),
+               message = std::move(request.message)](JobResult result) mutable {
     outcome->result = std::move(result);
     (*answer)(std::move(outcome));
   };

@@ -62,7 +62,8 @@ struct RunRequest {
   int64_t chain_position = 0;
   bool caller_waits = false;  // the thread that runs it has nothing else to do meanwhile
   OpId op_id;
-  std::shared_ptr<const Plan> plan;  // null for one-off programs; keeps default inputs alive
+  std::shared_ptr<const Plan> plan;     // null for one-off programs; keeps default inputs alive
+  std::shared_ptr<const void> message;  // keeps other inputs alive; null when others do
 };
 
 using Inputs = std::vector<absl::Span<const std::byte>>;
@@ -81,6 +82,15 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session,
 // and aliasing. Inputs empty: the defaults; `plan` keeps them alive.
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
                                     absl::Span<const Rebinding> rebind, Inputs inputs);
+
+// A run that CompileRun prepared, as a plan to run again: its own buffers and no others. Null when
+// its runs are not all alike: it has inline data, or reads another device, or moves shared memory.
+std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const kernels::Op> ops,
+                                   const SlotTable& slots);
+
+// A run of such a plan. What may have changed since is checked again: the buffers, the tenant's
+// limits. `use` is taken when it is OK.
+absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan);
 
 // A way to cancel a run that has not started. Empty when there is nothing to cancel any more.
 struct RunTicket {

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "server/engine/placement.h"
+#include "server/engine/program_limits.h"
 #include "server/engine/reason.h"
 #include "server/engine/run.h"
 
@@ -73,27 +74,37 @@ absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
   return handles;
 }
 
-// Looks every buffer up and checks it.
-absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
-    Session& session, const std::shared_ptr<const Plan>& plan, absl::Span<const Rebinding> rebind,
-    Sources& sources) {
-  auto handles = HandlesOf(*plan, rebind);
-  if (!handles.ok()) return handles.status();
-  const Session::FoundBuffers found = session.FindBuffers(*handles);
+// Looks every buffer up and checks it, in the plan's slots.
+absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
+                                                   absl::Span<const Handle* const> handles,
+                                                   const Session::FoundBuffers& found,
+                                                   Sources& sources) {
   auto buffers = std::make_shared<BoundBuffers>();
-  buffers->Reserve(plan->slots.size());
+  buffers->Reserve(plan.slots.size());
   for (size_t i = 0; i < found.refs.size(); ++i) {
-    const Plan::Slot& slot = plan->slots[i];
+    const Plan::Slot& slot = plan.slots[i];
     const BufferRef& ref = found.refs[i];
-    if (absl::Status fits = CheckSlot(*plan, slot, ref, *(*handles)[i]); !fits.ok()) return fits;
-    if (&ref.buffer->device() != plan->device) {
-      absl::Status readable = AddSource(*plan->device, *ref.buffer, sources);
+    if (absl::Status fits = CheckSlot(plan, slot, ref, *handles[i]); !fits.ok()) return fits;
+    if (&ref.buffer->device() != plan.device) {
+      absl::Status readable = AddSource(*plan.device, *ref.buffer, sources);
       if (!readable.ok()) return readable;
     }
     if (slot.written) buffers->written.push_back(ref.buffer.get());
     buffers->Add(ref.buffer);
   }
   if (!found.status.ok()) return found.status;
+  return buffers;
+}
+
+absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
+    Session& session, const std::shared_ptr<const Plan>& plan, absl::Span<const Rebinding> rebind,
+    Sources& sources) {
+  auto handles = HandlesOf(*plan, rebind);
+  if (!handles.ok()) return handles.status();
+  const Session::FoundBuffers found = session.FindBuffers(*handles);
+  auto bound = Bind(*plan, *handles, found, sources);
+  if (!bound.ok()) return bound.status();
+  std::shared_ptr<const BoundBuffers> buffers = *std::move(bound);
   if (absl::Status distinct = CheckAliases(*plan, buffers->leases); !distinct.ok()) return distinct;
   // Whether another device's memory can be read is asked each time: it may be fenced since.
   if (plan->slots.size() >= RecentBindings::kFewestSlots && sources.empty()) {
@@ -152,6 +163,25 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
   request.program = plan->program;
   request.output_bytes = plan->output_bytes;
   request.plan = std::move(plan);
+  request.use = std::move(use);
+  return request;
+}
+
+// No two slots have one buffer: they were told apart by it when the plan was made.
+absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan) {
+  const Tenant& tenant = use->tenant();
+  absl::Status within = CheckSize(tenant, plan.program->steps().size(), {}, plan.output_bytes);
+  within.Update(CheckTime(tenant, plan.device->name(), plan.program->estimated_seconds()));
+  if (!within.ok()) return within;
+  absl::InlinedVector<const Handle*, 8> handles;
+  for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
+  RunRequest request;
+  auto buffers = Bind(plan, handles, use->FindBuffers(handles), request.sources);
+  if (!buffers.ok()) return buffers.status();
+  request.buffers = *std::move(buffers);
+  request.device = plan.device;
+  request.program = plan.program;
+  request.output_bytes = plan.output_bytes;
   request.use = std::move(use);
   return request;
 }

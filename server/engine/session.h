@@ -21,6 +21,7 @@
 #include "server/engine/handle.h"
 #include "server/engine/plan.h"
 #include "server/engine/recent_bindings.h"
+#include "server/engine/recent_programs.h"
 #include "server/engine/replay.h"
 #include "server/engine/session_use.h"
 #include "server/engine/tenant.h"
@@ -55,6 +56,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Tenant& tenant() const { return tenant_; }
   const SessionOptions& options() const { return options_; }
   ReplayCache& replays() { return replays_; }
+  RecentPrograms& programs() { return programs_; }
 
   // Claims the session for a call and moves its expiry. NOT_FOUND once it has ended.
   absl::StatusOr<SessionUse> Use(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -148,6 +150,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const SessionOptions options_;
   const absl::Time created_;
   ReplayCache replays_;
+  RecentPrograms programs_;
 
   mutable absl::Mutex mutex_;
   Charge charge_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,16 @@
 #include "server/service/queue.h"
 
 namespace gemmd::server {
+namespace {
+
+// `message` is what the run's inputs point into.
+absl::StatusOr<RunRequest> Keeping(std::shared_ptr<const void> message,
+                                   absl::StatusOr<RunRequest> run) {
+  if (run.ok()) run->message = std::move(message);
+  return run;
+}
+
+}  // namespace
 
 ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
     : streams_(streams),
@@ -21,13 +31,22 @@ ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
 grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
+  const grpc::Slice bytes = SmallRequest(*request);
+  const auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+  if (view) {
+    return ExecuteCall::Start(
+        execute_, context, {view->session_id, view->priority, view->report, OpIdOf(*view)},
+        [&](SessionUse use) { return PrepareView(std::move(use), *view, execute_requests_); },
+        response);
+  }
   auto parsed = execute_requests_.Parse(*request);
   if (!parsed.ok()) return Unary(execute_, context, [&](Call&) { return parsed.status(); });
   const v1::ExecuteRequest& message = **parsed;
   return ExecuteCall::Start(
       execute_, context,
-      {*parsed, message.session_id(), message.priority(), message.report(), OpIdOf(message)},
-      [&](SessionUse use) { return PrepareOps(std::move(use), message.ops()); }, response);
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message)},
+      [&](SessionUse use) { return Keeping(*parsed, PrepareOps(std::move(use), message.ops())); },
+      response);
 }
 
 grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* ComputeService::Queue(
@@ -68,8 +87,9 @@ grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* c
   const v1::RunPlanRequest& message = **parsed;
   return ExecuteCall::Start(
       run_plan_, context,
-      {*parsed, message.session_id(), message.priority(), message.report(), OpIdOf(message)},
-      [&](SessionUse use) { return PreparePlan(std::move(use), message.run()); }, response);
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message)},
+      [&](SessionUse use) { return Keeping(*parsed, PreparePlan(std::move(use), message.run())); },
+      response);
 }
 
 grpc::ServerUnaryReactor* ComputeService::DeletePlan(grpc::CallbackServerContext* context,

@@ -7,7 +7,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -20,8 +20,7 @@ namespace gemmd::server {
 class ExecuteCall final : public grpc::ServerUnaryReactor {
  public:
   struct Request {
-    std::shared_ptr<const void> message;  // what session_id and inputs point into
-    const std::string& session_id;
+    std::string_view session_id;
     v1::Priority priority;
     v1::ReportLevel report;
     absl::StatusOr<OpId> op_id;
@@ -42,16 +41,12 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
  private:
   ExecuteCall(Method& method, grpc::CallbackServerContext* context, const Request& request,
               grpc::ByteBuffer* response)
-      : call_(method, context),
-        message_(request.message),
-        report_(request.report),
-        response_(response) {}
+      : call_(method, context), report_(request.report), response_(response) {}
 
   absl::Status Submit(Request request, Prepare prepare);
   void Answer(std::shared_ptr<const Outcome> outcome, bool replayed);
 
   Call call_;
-  const std::shared_ptr<const void> message_;
   const v1::ReportLevel report_;
   grpc::ByteBuffer* const response_;
   RunTicket ticket_;  // set before Start returns, and so before OnCancel

@@ -57,13 +57,16 @@ void AddTo(Digest& digest, const v1::PlanRun& run) {
   for (const std::string& input : run.inputs()) digest.AddData(input);
 }
 
+absl::Status CheckOpId(std::string_view id) {
+  constexpr size_t kMost = 32;
+  if (id.size() <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("op_id has ", id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
+}
+
 template <typename Parts>
 absl::StatusOr<OpId> MakeOpId(const std::string& id, const Parts& parts) {
-  constexpr size_t kMost = 32;
-  if (id.size() > kMost) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("op_id has ", id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
-  }
+  if (absl::Status fits = CheckOpId(id); !fits.ok()) return fits;
   OpId op_id{.id = id};
   if (id.empty()) return op_id;
   Digest digest;
@@ -79,6 +82,27 @@ absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops) {
   auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots);
   if (!converted.ok()) return converted.status();
   return CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
+}
+
+absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
+                                       RequestPool<v1::ExecuteRequest>& pool) {
+  RecentPrograms& programs = use->programs();
+  if (const auto plan = programs.Find(view.ops)) {
+    auto run = RunAgain(use, *plan);
+    if (run.ok()) return run;  // else the way below says what is wrong, and where
+  }
+  auto message = pool.Parse(view.ops);
+  if (!message.ok()) return message.status();
+  SlotTable slots(*use);
+  auto converted = ConvertOps((*message)->ops(), use->tenant().limits().max_ops, slots);
+  if (!converted.ok()) return converted.status();
+  auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
+  if (!run.ok()) return run.status();
+  if (programs.ComeAgain(view.ops)) {
+    if (auto plan = PlanOf(*run, converted->ops, slots)) programs.Keep(view.ops, std::move(plan));
+  }
+  run->message = *std::move(message);
+  return run;
 }
 
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run) {
@@ -130,6 +154,13 @@ void CountRun(ServerState& state, const RunRequest& run) {
 
 absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request) {
   return MakeOpId(request.op_id(), request.ops());
+}
+
+// Another number than for the same ops in a message that is no ExecuteView. A try that is repeated
+// is the same bytes.
+absl::StatusOr<OpId> OpIdOf(const ExecuteView& view) {
+  if (absl::Status fits = CheckOpId(view.op_id); !fits.ok()) return fits;
+  return OpId{.id = std::string(view.op_id), .program_digest = absl::HashOf(view.ops)};
 }
 
 absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request) {

@@ -7,11 +7,16 @@
 #include "absl/status/statusor.h"
 #include "server/engine/server_state.h"
 #include "server/service/convert.h"
+#include "server/service/execute_view.h"
+#include "server/service/request_pool.h"
 
 namespace gemmd::server {
 
 absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops);
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run);
+// Ops as bytes, which are read only when the session has not sent them lately.
+absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
+                                       RequestPool<v1::ExecuteRequest>& pool);
 absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
                                                            const v1::CreatePlanRequest& request);
 // Counts a run that was accepted: inline bytes in and out, and plans.
@@ -20,6 +25,7 @@ void CountRun(ServerState& state, const RunRequest& run);
 // The op_id of a request and a digest of what it asks to run: its ops, or its plan with rebindings
 // and inputs. Priority and report may differ between tries. INVALID_ARGUMENT over 32 bytes.
 absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request);
+absl::StatusOr<OpId> OpIdOf(const ExecuteView& view);
 absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request);
 
 }  // namespace gemmd::server

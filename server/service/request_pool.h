@@ -10,6 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,20 +25,19 @@ namespace gemmd::server {
 template <typename Request>
 class RequestPool {
  public:
-  // Empties `bytes`, which is gRPC's and would else be kept until the call is over.
-  // INVALID_ARGUMENT for bytes that are not a Request.
+  // INVALID_ARGUMENT for bytes that are not a Request. A ByteBuffer is emptied: it is gRPC's and
+  // would else be kept until the call is over.
   absl::StatusOr<std::shared_ptr<const Request>> Parse(const grpc::ByteBuffer& bytes) {
-    std::unique_ptr<Block> block = Take();
-    auto* request = google::protobuf::Arena::CreateMessage<Request>(&block->arena);
-    const bool parsed = grpc::SerializationTraits<Request>::Deserialize(
-                            const_cast<grpc::ByteBuffer*>(&bytes), request)
-                            .ok();
-    std::shared_ptr<const Request> kept(
-        request, [this, held = block.release()](const Request*) { Return(held); });
-    if (parsed) return kept;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the message is not a ", Request::descriptor()->name(),
-                     ": build it from gemmd's proto files with a protobuf library"));
+    return ParseBy([&bytes](Request& request) {
+      return grpc::SerializationTraits<Request>::Deserialize(const_cast<grpc::ByteBuffer*>(&bytes),
+                                                             &request)
+          .ok();
+    });
+  }
+  absl::StatusOr<std::shared_ptr<const Request>> Parse(std::string_view bytes) {
+    return ParseBy([bytes](Request& request) {
+      return request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+    });
   }
 
  private:
@@ -49,6 +49,19 @@ class RequestPool {
     alignas(16) char memory[kBlockBytes];
     google::protobuf::Arena arena;
   };
+
+  template <typename Parser>
+  absl::StatusOr<std::shared_ptr<const Request>> ParseBy(Parser parser) {
+    std::unique_ptr<Block> block = Take();
+    auto* request = google::protobuf::Arena::CreateMessage<Request>(&block->arena);
+    const bool parsed = parser(*request);
+    std::shared_ptr<const Request> kept(
+        request, [this, held = block.release()](const Request*) { Return(held); });
+    if (parsed) return kept;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message is not a ", Request::descriptor()->name(),
+                     ": build it from gemmd's proto files with a protobuf library"));
+  }
 
   std::unique_ptr<Block> Take() {
     {

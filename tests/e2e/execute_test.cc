@@ -115,6 +115,54 @@ TEST_F(ExecuteTest, AnIdIsTheSessionsOwn) {
       Must(other.Execute(OpList().Add(Fill{y.tensor(), 1}), {.op_id = "same"})).replayed());
 }
 
+// The server keeps ops that come again; what they find may have changed since.
+TEST_F(ExecuteTest, TheSameOpsAgainSeeWhatIsThereNow) {
+  client::Buffer x = MakeBuffer(session_, {1, 1});
+  client::Buffer two = MakeBuffer(session_, {1, 1});
+  client::Buffer y = MakeBuffer(session_, {1, 1});
+  Must(session_.Execute(OpList().Add(Fill{two.tensor(), 2})));
+  OpList ops;
+  ops.Add(Matmul{.a = x.tensor(), .b = two.tensor(), .d = y.tensor()}).Add(Read{y.tensor()});
+  for (float value : {1, 2, 3, 4}) {
+    Must(session_.Execute(OpList().Add(Fill{x.tensor(), value})));
+    EXPECT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(2 * value));
+  }
+  OpList filling;
+  filling.Add(Fill{x.tensor(), 7});
+  for (int i = 0; i < 4; ++i) Must(session_.Execute(filling));
+  ASSERT_TRUE(session_.Publish(x, "execute-test/x").ok());
+  EXPECT_EQ(client::ReasonOf(session_.Execute(filling).status()), "READ_ONLY");
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(14.0f));
+  ASSERT_TRUE(session_.Unpublish("execute-test/x").ok());
+  ASSERT_TRUE(two.Delete().ok());
+  const absl::Status gone = session_.Execute(ops).status();
+  EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(gone.message(), HasSubstr("ops[0].matmul.b"));
+}
+
+TEST_F(ExecuteTest, OpsThatComeAgainKeepNoMemory) {
+  client::Buffer x = MakeBuffer(session_, {1 << 20});
+  const auto used = [&] { return Must(client_.ListDevices())[0].used_bytes(); };
+  const int64_t before = used();
+  OpList ops;
+  ops.Add(Fill{x.tensor(), 1});
+  for (int i = 0; i < 4; ++i) Must(session_.Execute(ops));
+  ASSERT_TRUE(x.Delete().ok());
+  EXPECT_EQ(used(), before - (4 << 20));
+}
+
+TEST_F(ExecuteTest, MoreProgramsThanAreKeptStayRight) {
+  std::vector<client::Buffer> buffers;
+  for (int i = 0; i < 200; ++i) buffers.push_back(MakeBuffer(session_, {1}));
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 200; ++i) {
+      OpList ops;
+      ops.Add(Fill{buffers[i].tensor(), static_cast<double>(i)}).Add(Read{buffers[i].tensor()});
+      ASSERT_THAT(FloatsOf(Must(session_.Execute(ops))), ElementsAre(static_cast<float>(i)));
+    }
+  }
+}
+
 TEST_F(ExecuteTest, AFreshBufferIsZero) {
   {
     client::Buffer dirty = MakeBuffer(session_, {1024});
