@@ -11,8 +11,10 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 // A sleeping thread wakes tens of microseconds late, as long as a small program takes: the end of a
-// program that is expected within kPolledSeconds is looked for, and slept for only when it is late.
+// program that is expected within kPolledSeconds is looked for, all the time until it is late and
+// now and then from there on.
 constexpr double kPolledSeconds = 500e-6;
+constexpr absl::Duration kLateLook = absl::Microseconds(100);
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // With so many programs behind it the device does not wait for what one's end brings: its `done`
 // waits this long for the next one's end, so that both are answered together.
@@ -66,6 +68,8 @@ CudaStream::~CudaStream() {
     fence_.Check(cudaStreamDestroy(stream), "ending a stream").IgnoreError();
   }
 }
+
+bool CudaStream::Flight::brief() const { return program->estimated_seconds() < kPolledSeconds; }
 
 void CudaStream::Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) {
   GiveToHarvest(Take(std::move(program), std::move(bindings), std::move(done)));
@@ -227,7 +231,9 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   flight.follows = last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
-    absl::StatusOr<EventRef> event = events_.Take();
+    const bool last = flight.events.size() + 1 == count;
+    absl::StatusOr<EventRef> event =
+        events_.Take(last && !flight.brief() ? Awaited::kAsleep : Awaited::kByAsking);
     if (!event.ok()) return event.status();
     flight.events.push_back(*std::move(event));
   }
@@ -309,10 +315,13 @@ absl::Duration CudaStream::Passed(const Flight& flight, absl::Time now) const {
 cudaError_t CudaStream::AwaitEvent(const Flight& flight) {
   const cudaEvent_t event = flight.events.back().get();
   const double estimate = flight.program->estimated_seconds();
-  const bool brief = estimate < kPolledSeconds;
-  cudaError_t code = PollEvent(event, brief ? PollTime(estimate) : absl::ZeroDuration());
+  cudaError_t code = PollEvent(event, flight.brief() ? PollTime(estimate) : absl::ZeroDuration());
+  while (flight.brief() && code == cudaErrorNotReady) {  // late
+    absl::SleepFor(kLateLook);
+    code = PollEvent(event, absl::ZeroDuration());
+  }
   if (code != cudaErrorNotReady) return code;
-  if (brief || !flight.steady()) return cudaEventSynchronize(event);
+  if (!flight.steady()) return cudaEventSynchronize(event);
   EndForecast& forecast = flight.code().forecast();
   // With more behind it the device goes on, and the answer may be late by a wake.
   const auto last = [this] { return in_flight_.load(std::memory_order_relaxed) <= 1; };

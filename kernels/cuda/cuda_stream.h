@@ -76,6 +76,7 @@ class CudaStream final : public Stream {
     // Whether it takes about as long as the run before it: one that is still to become a graph, or
     // that could not, goes as fast as the host launches.
     bool steady() const { return way == LaunchWay::kGraph || !code().capturable(); }
+    bool brief() const;  // its end is looked for, and not slept for
     std::byte* io_data() const { return graph != nullptr ? graph->io.data() : io.data(); }
   };
 

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,11 @@
 #include "kernels/cuda/fence.h"
 
 namespace gemmd::kernels::cuda {
+
+// How a host thread learns of an event: by asking, or asleep in cudaEventSynchronize. Each record of
+// one that may be slept for interrupts a processor when it is reached, whether anybody sleeps or
+// not; synchronising with the other kind spins.
+enum class Awaited { kByAsking, kAsleep };
 
 // Goes back to its pool with the last copy.
 using EventRef = std::shared_ptr<CUevent_st>;
@@ -27,17 +33,20 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // An event that keeps time, of the current device. A host thread that synchronises with it
-  // sleeps. When it goes back, what was recorded has happened, or does not matter any more.
-  absl::StatusOr<EventRef> Take() ABSL_LOCKS_EXCLUDED(mutex_);
+  // An event that keeps time, of the current device. When it goes back, what was recorded has
+  // happened, or does not matter any more.
+  absl::StatusOr<EventRef> Take(Awaited awaited) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  EventRef Out(cudaEvent_t event);
-  void Give(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
+  EventRef Out(cudaEvent_t event, Awaited awaited);
+  void Give(cudaEvent_t event, Awaited awaited) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<cudaEvent_t>& FreeOnes(Awaited awaited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return free_[static_cast<int>(awaited)];
+  }
 
   Fence& fence_;
   absl::Mutex mutex_;
-  std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
+  std::array<std::vector<cudaEvent_t>, 2> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gemmd::kernels::cuda
