@@ -6,11 +6,12 @@
 #   scripts/serving.sh DIST OUT cpu:0 quick  the same on any machine, smaller
 #   GEMMD_OTHER_DEVICE=cuda:1 scripts/serving.sh DIST OUT      and what two devices do together
 #
-# Leaves in OUT: serving.json, soak.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
+# Leaves in OUT: serving.json, soak.json, import.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
 # fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
 # Daemon and clients poll their connections for 200 us before they sleep (scheduler.busy_poll_us, GEMMD_BUSY_POLL_US), and where
 # it may the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 does neither.
-# GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing.
+# GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing. If it
+# has torch too, tensors are handed over by CUDA IPC (import.json).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$(cd "$1/bin" && pwd)
@@ -112,6 +113,12 @@ grep -iE 'verif|relative error|serving.sh:' "$out/smoke.log"
 step "figures"
 limit=150 keep ctl bench --suite serving ${quick:+--quick} --device "$device" --small "unix:$dir/small.sock" \
   --large "unix:$dir/large.sock" --python "${GEMMD_PYTHON:-python3}" --out "$out/serving.json" >"$out/serving.txt"
+metrics=$(sed -n 's/^metrics //p' "$dir/ready")
+if "${GEMMD_PYTHON:-python3}" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/null; then
+  step "tensors handed over by CUDA IPC"
+  keep "$GEMMD_PYTHON" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
+    --metrics "http://$metrics/metrics" | tee "$out/import.json"
+fi
 step "mixed ops"
 ops=200000
 [ -n "$quick" ] && ops=2000
@@ -122,7 +129,7 @@ code=$?
 cat "$out/soak.txt"
 step "the daemon after that"
 keep ctl info
-keep ctl top --once --interval 500ms --metrics "$(sed -n 's/^metrics //p' "$dir/ready")"
+keep ctl top --once --interval 500ms --metrics "$metrics"
 
 step "end-to-end tests on $device"
 run_e2e() {

@@ -16,8 +16,8 @@
 
 namespace gemmd::kernels::cuda {
 
-// How a host thread learns of an event: by asking, or asleep in cudaEventSynchronize. Each record of
-// one that may be slept for interrupts a processor when it is reached, whether anybody sleeps or
+// How a host thread learns of an event: by asking, or asleep in cudaEventSynchronize. Each record
+// of one that may be slept for interrupts a processor when it is reached, whether anybody sleeps or
 // not; synchronising with the other kind spins.
 enum class Awaited { kByAsking, kAsleep };
 
