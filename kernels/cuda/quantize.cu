@@ -20,8 +20,61 @@ constexpr int kTurns = 2;
 constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
+// The largest magnitudes of the blocks that a warp's groups of lanes hold, one of each turn.
+template <ElementType kType, bool kI8, int kLoads>
+__device__ __forceinline__ void LargestOf(const Chunk<kType> (&chunks)[kTurns][kLoads],
+                                          float (&amax)[kTurns]) {
+  if constexpr (kI8 || !Chunk<kType>::kNarrow) {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      amax[turn] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) amax[turn] = chunks[turn][i].template AddTo<kI8>(amax[turn]);
+      amax[turn] = MaxOverLanes<kLanesPerBlock>(amax[turn]);
+    }
+  } else {  // both turns travel between lanes as one word
+    static_assert(kTurns == 2);
+    uint32_t pairs[kTurns] = {};
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) pairs[turn] = chunks[turn][i].AddPairsTo(pairs[turn]);
+    }
+    uint32_t both = MaxNaNx2<kType>(__byte_perm(pairs[0], pairs[1], 0x5410),
+                                    __byte_perm(pairs[0], pairs[1], 0x7632));
+#pragma unroll
+    for (int step = kLanesPerBlock / 2; step > 0; step /= 2) {
+      both = MaxNaNx2<kType>(both, __shfl_xor_sync(0xffffffffu, both, step));
+    }
+    amax[0] = ToF32(kType, both & 0xffffu);
+    amax[1] = ToF32(kType, both >> 16);
+  }
+}
+
+// What the blocks are divided by. A scale takes as long as some elements: half of a block's lanes
+// find the first turn's, the other half the second's.
+template <bool kI8>
+__device__ __forceinline__ void DivisorsOf(const float (&amax)[kTurns], int part,
+                                           float (&scales)[kTurns], Divisor (&divisors)[kTurns]) {
+  static_assert(kTurns == 2);
+  constexpr int kHalf = kLanesPerBlock / 2;
+  const bool second = part >= kHalf;
+  const float scale = ScaleOf<kI8>(second ? amax[1] : amax[0]);
+  const Divisor divisor = MakeDivisor(scale);
+  const float other_scale = __shfl_xor_sync(0xffffffffu, scale, kHalf);
+  const float other_reciprocal = __shfl_xor_sync(0xffffffffu, divisor.negative_reciprocal, kHalf);
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const bool own = second == (turn == 1);
+    scales[turn] = own ? scale : other_scale;
+    divisors[turn] = Lifted(scales[turn], own ? divisor.negative_reciprocal : other_reciprocal);
+  }
+}
+
 template <ElementType kType, bool kI8>
-__global__ void __launch_bounds__(kThreads, kType == ElementType::kBF16 && !kI8 ? 5 : 4)
+__global__ void __launch_bounds__(kThreads, kI8                           ? 3
+                                            : kType == ElementType::kBF16 ? 5
+                                                                          : 4)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
@@ -52,19 +105,17 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kBF16 && !kI8 
               LoadChunk<kType>(args.src, at + offset, row < args.rows && k0 + offset < args.k);
         }
       }
+      float amax[kTurns], scales[kTurns];
+      Divisor divisors[kTurns];
+      LargestOf<kType, kI8>(chunks, amax);
+      DivisorsOf<kI8>(amax, part, scales, divisors);
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
-        float amax = 0.0f;
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) amax = chunks[turn][i].template AddTo<kI8>(amax);
-        amax = MaxOverLanes<kLanesPerBlock>(amax);
-        const float scale = ScaleOf<kI8>(amax);
-        const Divisor divisor = MakeDivisor(scale);
         const int64_t row = row0 + turn * kBlocksAtOnce + slot;
         if (row >= args.rows) continue;
         if (part == 0) {
           args.scales[batch * args.scales_batch + row * args.scales_row + k_block * args.scales_k] =
-              scale;
+              scales[turn];
         }
         uint8_t* target =
             static_cast<uint8_t*>(args.dst) + batch * args.dst_batch + row * args.dst_row + k0;
@@ -73,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kBF16 && !kI8 
           const int offset = i * kLanesPerBlock * C::kElements;
           if (k0 + offset >= args.k) continue;
           uint32_t codes[C::kCodeWords];
-          chunks[turn][i].template Encode<kI8>(divisor, codes);
+          chunks[turn][i].template Encode<kI8>(divisors[turn], codes);
           StoreCodes(target + offset, codes);
         }
       }

@@ -20,6 +20,8 @@ struct Chunk {
     return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
   }
 
+  static constexpr bool kNarrow = kType != ElementType::kF32;
+
   // Finite numbers and infinities exactly; a NaN as some NaN.
   __device__ __forceinline__ void Expand(float (&x)[kElements]) const {
 #pragma unroll
@@ -41,6 +43,15 @@ struct Chunk {
   __device__ __forceinline__ float Exact(int i) const {
     if constexpr (kType == ElementType::kF32) return __uint_as_float(Word(i));
     return ToF32(kType, Word(i / 2) >> (i % 2 * 16));
+  }
+
+  // Largest magnitudes of two elements at a time, as they are stored: of those of even and of odd
+  // index. NaN where one is.
+  __device__ __forceinline__ uint32_t AddPairsTo(uint32_t largest) const {
+    static_assert(kNarrow);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest = MaxNaNx2<kType>(largest, Word(i) & 0x7fff7fffu);
+    return largest;
   }
 
   template <bool kI8>
@@ -72,10 +83,13 @@ struct Chunk {
           codes[i] |= F32ToI8(quotient) << (8 * j);
         }
       } else {
-        const uint32_t low = ptx::E4m3x2FromF32(DivideLifted(part[0], d), DivideLifted(part[1], d));
-        const uint32_t high =
-            ptx::E4m3x2FromF32(DivideLifted(part[2], d), DivideLifted(part[3], d));
-        codes[i] = low | high << 16;
+        float quotient[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          quotient[j] = kNarrow ? DivideNarrowLifted(part[j], d) : DivideLifted(part[j], d);
+        }
+        codes[i] = ptx::E4m3x2FromF32(quotient[0], quotient[1]) |
+                   ptx::E4m3x2FromF32(quotient[2], quotient[3]) << 16;
       }
     }
     if constexpr (!kI8) {

@@ -21,6 +21,19 @@ __device__ __forceinline__ float AddMagnitude(float amax, float x) {
   return ptx::MaxNaN(amax, magnitude);
 }
 
+// The larger of both halves of two words, 16-bit floats; NaN where one is.
+template <ElementType kType>
+__device__ __forceinline__ uint32_t MaxNaNx2(uint32_t a, uint32_t b) {
+  static_assert(kType == ElementType::kBF16 || kType == ElementType::kF16);
+  uint32_t max;
+  if constexpr (kType == ElementType::kBF16) {
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+  } else {
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
+  }
+  return max;
+}
+
 // The largest magnitude of a whole group of lanes; `kLanes` a power of two up to 32. Every lane of
 // the warp takes part.
 template <int kLanes>
@@ -44,10 +57,16 @@ struct Divisor {
 
 inline constexpr float kLift = 0x1p64f;
 
-__device__ __forceinline__ Divisor MakeDivisor(float scale) {
+// `negative_reciprocal` is that of the scale after it was multiplied.
+__device__ __forceinline__ Divisor Lifted(float scale, float negative_reciprocal) {
   const bool lift = scale < 0x1p-60f;
-  const float divisor = lift ? scale * kLift : scale;
-  return {divisor, -__frcp_rn(divisor), lift};
+  return {lift ? scale * kLift : scale, negative_reciprocal, lift};
+}
+
+__device__ __forceinline__ Divisor MakeDivisor(float scale) {
+  Divisor divisor = Lifted(scale, 0.0f);
+  divisor.negative_reciprocal = -__frcp_rn(divisor.scale);
+  return divisor;
 }
 
 // x has been multiplied by kLift if the divisor says so. Finite x at most about 448 scales, where
@@ -56,6 +75,13 @@ __device__ __forceinline__ float DivideLifted(float x, const Divisor& d) {
   const float guess = x * -d.negative_reciprocal;
   const float closer = __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
   return __fmaf_rn(__fmaf_rn(closer, d.scale, -x), d.negative_reciprocal, closer);
+}
+
+// With one correction, for E4M3 and an x and a largest magnitude of at most 11 significant bits, as
+// BF16's and FP16's: the same codes, by trying all pairs of them (the contract suite does, too).
+__device__ __forceinline__ float DivideNarrowLifted(float x, const Divisor& d) {
+  const float guess = x * -d.negative_reciprocal;
+  return __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
 }
 
 __device__ __forceinline__ float Divide(float x, const Divisor& d) {

@@ -82,6 +82,32 @@ TEST_P(ContractTest, QuantizesByTheLargestMagnitudeOfEachBlock) {
   }
 }
 
+// Kernels divide by way of a reciprocal, and correct it no more often than 16-bit elements need:
+// all pairs of BF16's mantissas, element and largest magnitude, and some of FP16's.
+TEST_P(ContractTest, DividesSixteenBitElementsExactly) {
+  struct Mantissas {
+    DType dtype;
+    int count, step, exponents;  // step between the largest magnitudes; exponents below theirs
+  };
+  for (const Mantissas& of : {Mantissas{DType::kBF16, 128, 1, 22}, {DType::kF16, 1024, 41, 13}}) {
+    const int64_t rows = (of.count + of.step - 1) / of.step;
+    const int64_t k = static_cast<int64_t>(of.exponents) * of.count;
+    Scene scene;
+    SCOPED_TRACE(Name(of.dtype));
+    const QuantizeOp op = MakeQuantize(scene, of.dtype, DType::kE4M3, MakeDims({rows, k}),
+                                       ScaleGranularity::kBlock1x128);
+    for (int64_t row = 0; row < rows; ++row) {
+      const double largest = 1 + static_cast<double>(row * of.step) / of.count;
+      for (int64_t i = 0; i < k; ++i) {
+        const double x = std::ldexp(1 + static_cast<double>(i % of.count) / of.count,
+                                    static_cast<int>(-(i / of.count)));
+        scene.Set(op.src, {row, i}, i % kScaleBlock == 0 ? largest : x <= largest ? x : -largest);
+      }
+    }
+    Check(scene, executor(), op);
+  }
+}
+
 TEST_P(ContractTest, QuantizesBetweenAnyPlacements) {
   Scene seed_scene;
   for (Placement src : kPlacements) {
@@ -152,29 +178,36 @@ TEST_P(ContractTest, KeepsNaNAndInfinityWithinTheirBlock) {
   constexpr double kBad[] = {std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity(),
                              -std::numeric_limits<double>::infinity()};
-  for (DType to : kTargets) {
-    for (ScaleGranularity granularity : kGranularities) {
-      for (double bad : kBad) {
-        Scene scene;
-        SCOPED_TRACE(testing::Message() << Name(to) << Name(granularity) << bad);
-        const Dims shape = MakeDims({140, 300});
-        const QuantizeOp op = MakeQuantize(scene, DType::kF32, to, shape, granularity);
-        scene.Set(op.src, {0, 0}, 0.5);  // a finite number beside it
-        scene.Set(op.src, {0, 5}, bad);
-        const Outcome outcome = scene.Run(executor(), Op(op));
-        const std::vector<double> dst = Values(outcome, op.dst);
-        const std::vector<double> scales = Values(outcome, op.scales);
-        for (size_t i = 0; i < scales.size(); ++i) {
-          EXPECT_EQ(std::isnan(scales[i]), to == DType::kE4M3 && i == 0) << i;
-          EXPECT_FALSE(std::isinf(scales[i])) << i;
-        }
-        for (int64_t i = 0; i < 140 * 300; ++i) {
-          const bool same_block = ScaleIndex(shape, granularity, i / 300, i % 300) == 0;
-          ASSERT_EQ(std::isnan(dst[i]), to == DType::kE4M3 && same_block) << i;
-        }
-        if (to == DType::kI8) {
-          EXPECT_EQ(dst[5], std::isnan(bad) ? 0 : std::copysign(127, bad));
-          EXPECT_GT(dst[0], 0);  // its block still has a scale of its own
+  struct Source {
+    DType dtype;
+    int64_t k;
+  };
+  for (const Source& from : {Source{DType::kF32, 300}, {DType::kBF16, 304}, {DType::kF16, 304}}) {
+    for (DType to : kTargets) {
+      for (ScaleGranularity granularity : kGranularities) {
+        for (double bad : kBad) {
+          Scene scene;
+          SCOPED_TRACE(testing::Message()
+                       << Name(from.dtype) << Name(to) << Name(granularity) << bad);
+          const Dims shape = MakeDims({140, from.k});
+          const QuantizeOp op = MakeQuantize(scene, from.dtype, to, shape, granularity);
+          scene.Set(op.src, {0, 0}, 0.5);  // a finite number beside it
+          scene.Set(op.src, {0, 5}, bad);
+          const Outcome outcome = scene.Run(executor(), Op(op));
+          const std::vector<double> dst = Values(outcome, op.dst);
+          const std::vector<double> scales = Values(outcome, op.scales);
+          for (size_t i = 0; i < scales.size(); ++i) {
+            EXPECT_EQ(std::isnan(scales[i]), to == DType::kE4M3 && i == 0) << i;
+            EXPECT_FALSE(std::isinf(scales[i])) << i;
+          }
+          for (int64_t i = 0; i < 140 * from.k; ++i) {
+            const bool same_block = ScaleIndex(shape, granularity, i / from.k, i % from.k) == 0;
+            ASSERT_EQ(std::isnan(dst[i]), to == DType::kE4M3 && same_block) << i;
+          }
+          if (to == DType::kI8) {
+            EXPECT_EQ(dst[5], std::isnan(bad) ? 0 : std::copysign(127, bad));
+            EXPECT_GT(dst[0], 0);  // its block still has a scale of its own
+          }
         }
       }
     }
