@@ -45,7 +45,8 @@ TEST(ExecuteViewTest, FieldsMayComeInAnyOrder) {
   const ExecuteRequest request = TwoOps();
   ExecuteRequest head = request;
   head.clear_ops();
-  const auto view = ExecuteView::Of(head.SerializeAsString() + OpsOf(request));
+  const std::string bytes = head.SerializeAsString() + OpsOf(request);
+  const auto view = ExecuteView::Of(bytes);
   ASSERT_TRUE(view.has_value());
   EXPECT_EQ(view->ops, OpsOf(request));
   EXPECT_EQ(view->op_id, "step-1");
@@ -54,7 +55,8 @@ TEST(ExecuteViewTest, FieldsMayComeInAnyOrder) {
 TEST(ExecuteViewTest, WhatIsLeftOutHasItsDefault) {
   ExecuteRequest request;
   request.add_ops()->mutable_fill();
-  const auto view = ExecuteView::Of(request.SerializeAsString());
+  const std::string bytes = request.SerializeAsString();
+  const auto view = ExecuteView::Of(bytes);
   ASSERT_TRUE(view.has_value());
   EXPECT_EQ(view->session_id, "");
   EXPECT_EQ(view->priority, v1::PRIORITY_NORMAL);
