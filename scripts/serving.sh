@@ -114,10 +114,12 @@ step "figures"
 limit=150 keep ctl bench --suite serving ${quick:+--quick} --device "$device" --small "unix:$dir/small.sock" \
   --large "unix:$dir/large.sock" --python "${GEMMD_PYTHON:-python3}" --out "$out/serving.json" >"$out/serving.txt"
 metrics=$(sed -n 's/^metrics //p' "$dir/ready")
-if "${GEMMD_PYTHON:-python3}" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/null; then
+python=${GEMMD_PYTHON:-python3}
+if "$python" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/null; then
   step "tensors handed over by CUDA IPC"
-  keep "$GEMMD_PYTHON" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
-    --metrics "http://$metrics/metrics" | tee "$out/import.json"
+  keep "$python" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
+    --metrics "http://$metrics/metrics" >"$out/import.json"
+  cat "$out/import.json"
 fi
 step "mixed ops"
 ops=200000
