@@ -70,15 +70,12 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   return slot.clusters;
 }
 
-// For x < 2^31: x / value = high32(x * magic) >> shift, exactly (Granlund and Montgomery, 1994,
-// with magic rounded up: its error, below 2^-31 of x, never reaches the next multiple).
+// For x < 2^30: x / value = high32(2 x * magic) >> shift, exactly (Granlund and Montgomery, 1994,
+// with magic rounded up: its error, below 2^-30 of x, never reaches the next multiple).
 Divisor MakeDivisor(int64_t value) {
   Divisor by = {.value = static_cast<uint32_t>(value)};
-  if (value <= 1) return by;
-  int bits = 1;
-  while ((int64_t{1} << bits) < value) ++bits;
-  by.magic = static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + value - 1) / value);
-  by.shift = bits - 1;
+  while ((int64_t{2} << by.shift) <= value) ++by.shift;
+  by.magic = static_cast<uint32_t>(((uint64_t{1} << (31 + by.shift)) + value - 1) / value);
   return by;
 }
 

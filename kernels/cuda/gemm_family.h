@@ -14,10 +14,10 @@
 
 namespace gemmd::kernels::cuda {
 
-// Division of numbers below 2^31 by a fixed one, without the instructions for it.
+// Division of numbers below 2^30 by a fixed one, without a branch or the instructions for it.
 struct Divisor {
   uint32_t value = 1;
-  uint32_t magic = 0;
+  uint32_t magic = 0x80000000;
   uint32_t shift = 0;
 };
 

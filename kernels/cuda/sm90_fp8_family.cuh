@@ -37,11 +37,12 @@ struct Entry {
     cudaLaunchAttribute attributes[2];
     const int cluster_size = C.multicast() * launch.split.parts;
     cudaLaunchConfig_t config = Config(launch.clusters * cluster_size, cluster_size, attributes);
+    if (cluster_size == 1 && C.ctas_per_sm == 1) config.numAttrs = 0;
     config.stream = stream;
     if (launch.programmatic) {
-      attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attributes[1].val.programmaticStreamSerializationAllowed = 1;
-      config.numAttrs = 2;
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
     }
     return cudaLaunchKernelEx(&config, kKernel, launch);
   }

@@ -47,6 +47,10 @@ constexpr bool Check() {
   return true;
 }
 
+// Whether a tile's store is so short that going through it takes no longer than the first tiles.
+template <GemmConfig C>
+inline constexpr bool kRehearses = C.result_regs() <= 32;
+
 template <GemmConfig C>
 __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster) {
@@ -73,8 +77,9 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   Epilogue<C> out(launch, smem, warp, lane);
   // The first round multiplies nothing and stores outside D: it brings the store's code into the
   // instruction cache while the first tiles are on their way.
-  int rehearsal = 1;
-  asm volatile("" : "+r"(rehearsal));  // else the compiler makes the first round a copy of its own
+  int rehearsal = kRehearses<C>;
+  if constexpr (kRehearses<C>)
+    asm volatile("" : "+r"(rehearsal));  // else it becomes a copy of the loop
   for (int index = cluster; index < launch.tiles.count;) {
     if (rehearsal) {
       out.tile = {kBeyond, kBeyond, 0};
@@ -127,29 +132,13 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
-  constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
-  if (__builtin_expect(warp >= kProducerWarp, 1)) {  // its code first: it starts first
+  if (warp == kProducerWarp) Start<C>(launch, smem, place, ptx::ClusterId());
+  __syncthreads();
+  if (warp >= kProducerWarp) {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersDown<C.producer_registers()>();
     if (warp > kProducerWarp) return;
     const int lane = threadIdx.x % 32;
-    if (lane == 0) {
-      ptx::PrefetchTensorMap(&launch.row_map);
-      ptx::PrefetchTensorMap(&launch.col_map);
-      ptx::PrefetchTensorMap(&launch.scale_map);
-    }
-    if (lane < C.stages) {
-      ptx::MbarrierInit(smem.Full(lane), kFullArrivals<C>);
-      ptx::MbarrierInit(smem.Empty(lane),
-                        C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
-    }
-    if (lane == 31) {
-      ptx::MbarrierInit(smem.Inbox(), 1);
-      ptx::MbarrierInit(smem.Outbox(), launch.split.parts);
-    }
-    ptx::FenceMbarrierInit();
-    __syncwarp();
-    ptx::NamedArrive(kReady, C.math_threads() + 32);
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();
@@ -159,7 +148,6 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   } else {
     TouchParameters(launch, warp);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
-    ptx::NamedBarrier(kReady, C.math_threads() + 32);
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();

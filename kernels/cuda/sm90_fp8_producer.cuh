@@ -57,32 +57,95 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
                   0, block, tile.batch, ptx::kEvictLast);
 }
 
+// B's scales of the k blocks from `block` on, a lane for each. Every lane's, as a tile begins.
+template <GemmConfig C>
+struct BScaleLoads {
+  const float* row;  // this lane's row of scales
+
+  __device__ BScaleLoads(const Fp8GemmArgs& args, const Tile& tile, int lane) {
+    const int n = (C.skinny() ? tile.row0 : tile.col0) + lane % C.b_scale_count() * C.b_scale_run();
+    const int scale_row = min(n, static_cast<int>(args.n) - 1) / 128;
+    row = args.b_scales + tile.batch * args.b_scales_batch + scale_row * args.b_scales_ld;
+  }
+  __device__ __forceinline__ void Load(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                       int lane, int stage, int block) const {
+    if (lane >= kBScales<C>) return;
+    // Behind the last block values and A's scales are zeros; any of B's scales will do.
+    const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
+    ptx::CpAsync4(smem.BScales(stage) + lane * 4, row + b_block);
+    ptx::CpAsyncMbarrierArrive(smem.Full(stage));
+  }
+};
+
+// How many stages Start asks for. Not the ring full: what comes first would come later for it. None
+// if other CTAs write into this one's ring: they have to wait for each other's barriers.
+template <GemmConfig C>
+__device__ __forceinline__ int StagesAtStart(const KRange& range) {
+  return C.multicast() == 1 ? min(2, range.end - range.begin) : 0;
+}
+
+// The ring's barriers and its first stages, by one lane of the producer warp. This stands in front
+// of everything else in the kernel's code: cold, instructions come line by line, and what follows
+// has time to come while the first copies are on their way.
+template <GemmConfig C>
+__device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                      const ClusterPlace<C>& place, int cluster) {
+  if (!ptx::ElectOne()) return;
+  ptx::PrefetchTensorMap(&launch.row_map);
+  ptx::PrefetchTensorMap(&launch.col_map);
+  ptx::PrefetchTensorMap(&launch.scale_map);
+#pragma unroll
+  for (int stage = 0; stage < C.stages; ++stage) {
+    ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
+  }
+  if constexpr (C.multicast() == 1) {
+    ptx::FenceMbarrierInit();
+    ptx::GridDependencyWait();
+    const Tile tile = TileAt<C>(launch.tiles, cluster, place);
+    const KRange range = KRange::Of(launch.split, place.k_part);
+    const int stages = StagesAtStart<C>(range);
+#pragma unroll 1
+    for (int stage = 0; stage < stages; ++stage) {
+      LoadStage<C>(launch, smem, place, tile, stage, (range.begin + stage) * C.k_blocks);
+    }
+  }
+#pragma unroll
+  for (int stage = 0; stage < C.stages; ++stage) {
+    ptx::MbarrierInit(smem.Empty(stage),
+                      C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
+  }
+  ptx::MbarrierInit(smem.Inbox(), 1);
+  ptx::MbarrierInit(smem.Outbox(), launch.split.parts);
+  ptx::FenceMbarrierInit();
+}
+
+// Everything else: B's scales of the stages that Start asked for, and all of the others.
 template <GemmConfig C>
 __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster, int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
-  const Fp8GemmArgs& args = launch.args;
-  RingPosition<C.stages> at;
+  const int started = StagesAtStart<C>(range);
+  if constexpr (C.multicast() == 1) {
+    const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
+    b_scales.Load(launch, smem, lane, 0, range.begin * C.k_blocks);
+    if (started > 1) b_scales.Load(launch, smem, lane, 1, (range.begin + 1) * C.k_blocks);
+  }
+  RingPosition<C.stages> at = {.stage = started};
+  if (started == C.stages) at = {.stage = 0, .parity = 1};
+  int begin = range.begin + started;
   for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
     const Tile tile = TileAt<C>(launch.tiles, index, place);
-    const int n = (C.skinny() ? tile.row0 : tile.col0) + lane % C.b_scale_count() * C.b_scale_run();
-    const int row = min(n, static_cast<int>(args.n) - 1) / 128;
-    const float* b_scales =
-        args.b_scales + tile.batch * args.b_scales_batch + row * args.b_scales_ld;
+    const BScaleLoads<C> b_scales(launch.args, tile, lane);
 #pragma unroll 1
-    for (int step = range.begin; step < range.end; ++step) {
+    for (int step = begin; step < range.end; ++step) {
       const int block = step * C.k_blocks;
       ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
       if (ptx::ElectOne()) LoadStage<C>(launch, smem, place, tile, at.stage, block);
-      if (lane < kBScales<C>) {
-        // Behind the last block values and A's scales are zeros; any of B's scales will do.
-        const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
-        ptx::CpAsync4(smem.BScales(at.stage) + lane * 4, b_scales + b_block);
-        ptx::CpAsyncMbarrierArrive(smem.Full(at.stage));
-      }
+      b_scales.Load(launch, smem, lane, at.stage, block);
       __syncwarp();
       at.Advance();
     }
+    begin = range.begin;
   }
 }
 

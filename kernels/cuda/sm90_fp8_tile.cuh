@@ -57,7 +57,7 @@ struct Tile {
 };
 
 __device__ __forceinline__ int Divide(int x, const Divisor& by) {
-  return by.value == 1 ? x : static_cast<int>(__umulhi(x, by.magic) >> by.shift);
+  return static_cast<int>(__umulhi(2 * x, by.magic) >> by.shift);
 }
 
 // Clusters take cluster-tiles in bands of `raster` along the rows, so that the CTAs at work at one
@@ -72,8 +72,9 @@ __device__ __forceinline__ Tile TileAt(const TileGrid& grid, int index,
   const int in_band = inside - band * static_cast<int>(grid.per_band.value);
   const int band_row = band * grid.raster;
   const bool last = band_row + grid.raster > grid.row_tiles;
-  const int col = last ? Divide(in_band, grid.last_rows) : Divide(in_band, grid.raster_rows);
-  const int rows = static_cast<int>(last ? grid.last_rows.value : grid.raster_rows.value);
+  const Divisor& rows_of_band = last ? grid.last_rows : grid.raster_rows;
+  const int col = Divide(in_band, rows_of_band);
+  const int rows = static_cast<int>(rows_of_band.value);
   tile.row0 = ((band_row + in_band - col * rows) * C.share_cols + place.row) * C.rows;
   tile.col0 = (col * C.share_rows + place.col) * C.cols;
   return tile;
