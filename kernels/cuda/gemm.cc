@@ -221,6 +221,7 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
   const int64_t tiles = row_tiles * col_tiles * args.batch;
   launch.args = args;
+  launch.one_b = args.b_batch == 0;
   launch.tiles =
       GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
   launch.k_blocks = static_cast<int>(k_blocks);

@@ -114,15 +114,6 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   }
 }
 
-// Warp w asks for the w-th 64 bytes of the parameters behind the maps: cold, they come one after
-// the other, and the producer needs all of them before it starts its first copy.
-__device__ __forceinline__ void TouchParameters(const GemmLaunch& launch, int warp) {
-  constexpr int kFirst = offsetof(GemmLaunch, args) / 4;
-  constexpr int kWords = sizeof(GemmLaunch) / 4;
-  const uint32_t* words = reinterpret_cast<const uint32_t*>(&launch);
-  asm volatile("" ::"r"(words[min(kFirst + warp * 16, kWords - 1)]));
-}
-
 template <uint64_t kCode>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Fp8Gemm(const __grid_constant__ GemmLaunch launch) {
@@ -132,9 +123,16 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
+  constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
-  if (warp == kProducerWarp) Start<C>(launch, smem, place, ptx::ClusterId());
-  __syncthreads();
+  if (warp == kProducerWarp) {
+    Start<C>(launch, smem, place, ptx::ClusterId());
+    __syncwarp();
+    ptx::NamedArrive(kReady, C.math_threads() + 32);
+    if constexpr (C.ctas_per_sm == 1) {
+      StartScales<C>(launch, smem, place, ptx::ClusterId(), threadIdx.x % 32);
+    }
+  }
   if (warp >= kProducerWarp) {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersDown<C.producer_registers()>();
     if (warp > kProducerWarp) return;
@@ -142,11 +140,12 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();
+    if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, ptx::ClusterId(), lane);
     Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {
-    TouchParameters(launch, warp);
+    ptx::NamedBarrier(kReady, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();

@@ -28,7 +28,7 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   constexpr uint64_t kRowPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
   constexpr uint64_t kColPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
   const uint32_t full = smem.Full(stage);
-  const int batch_b = launch.args.b_batch == 0 ? 0 : tile.batch;
+  const int batch_b = launch.one_b ? 0 : tile.batch;
   const int row_batch = C.skinny() ? batch_b : tile.batch;
   const int col_batch = C.skinny() ? tile.batch : batch_b;
   const int x = C.k_blocks == 1 ? block * kBlockK : 0;
@@ -119,17 +119,26 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   ptx::FenceMbarrierInit();
 }
 
-// Everything else: B's scales of the stages that Start asked for, and all of the others.
+// B's scales of the stages that Start asked for, by the whole warp.
+template <GemmConfig C>
+__device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                            const ClusterPlace<C>& place, int cluster, int lane) {
+  if constexpr (C.multicast() > 1) return;
+  ptx::GridDependencyWait();
+  const KRange range = KRange::Of(launch.split, place.k_part);
+  const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
+  b_scales.Load(launch, smem, lane, 0, range.begin * C.k_blocks);
+  if (StagesAtStart<C>(range) > 1) {
+    b_scales.Load(launch, smem, lane, 1, (range.begin + 1) * C.k_blocks);
+  }
+}
+
+// All other stages.
 template <GemmConfig C>
 __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster, int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int started = StagesAtStart<C>(range);
-  if constexpr (C.multicast() == 1) {
-    const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
-    b_scales.Load(launch, smem, lane, 0, range.begin * C.k_blocks);
-    if (started > 1) b_scales.Load(launch, smem, lane, 1, (range.begin + 1) * C.k_blocks);
-  }
   RingPosition<C.stages> at = {.stage = started};
   if (started == C.stages) at = {.stage = 0, .parity = 1};
   int begin = range.begin + started;
