@@ -78,8 +78,8 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   // The first round multiplies nothing and stores outside D: it brings the store's code into the
   // instruction cache while the first tiles are on their way.
   int rehearsal = kRehearses<C>;
-  if constexpr (kRehearses<C>)
-    asm volatile("" : "+r"(rehearsal));  // else it becomes a copy of the loop
+  // Else the compiler makes the first round a copy of its own.
+  if constexpr (kRehearses<C>) asm volatile("" : "+r"(rehearsal));
   for (int index = cluster; index < launch.tiles.count;) {
     if (rehearsal) {
       out.tile = {kBeyond, kBeyond, 0};
@@ -125,11 +125,12 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   constexpr int kProducerWarp = C.math_threads() / 32;
   constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
+  // Math warps go on only behind this: their code comes from memory by the same way.
   if (warp == kProducerWarp) {
     Start<C>(launch, smem, place, ptx::ClusterId());
     __syncwarp();
     ptx::NamedArrive(kReady, C.math_threads() + 32);
-    if constexpr (C.ctas_per_sm == 1) {
+    if constexpr (C.ctas_per_sm == 1) {  // of two, each would hold up the other's start
       StartScales<C>(launch, smem, place, ptx::ClusterId(), threadIdx.x % 32);
     }
   }

@@ -79,9 +79,10 @@ struct BScaleLoads {
 
 // How many stages Start asks for. Not the ring full: what comes first would come later for it. None
 // if other CTAs write into this one's ring: they have to wait for each other's barriers.
+constexpr int kStagesAtStart = 2;
 template <GemmConfig C>
 __device__ __forceinline__ int StagesAtStart(const KRange& range) {
-  return C.multicast() == 1 ? min(2, range.end - range.begin) : 0;
+  return C.multicast() == 1 ? min(kStagesAtStart, range.end - range.begin) : 0;
 }
 
 // The ring's barriers and its first stages, by one lane of the producer warp. This stands in front
@@ -127,6 +128,8 @@ __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const Smem
   ptx::GridDependencyWait();
   const KRange range = KRange::Of(launch.split, place.k_part);
   const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
+  // Not a loop: beside one, ptxas keeps the descriptors of 128 x 64 out of uniform registers.
+  static_assert(kStagesAtStart == 2);
   b_scales.Load(launch, smem, lane, 0, range.begin * C.k_blocks);
   if (StagesAtStart<C>(range) > 1) {
     b_scales.Load(launch, smem, lane, 1, (range.begin + 1) * C.k_blocks);
