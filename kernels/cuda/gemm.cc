@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/k_split.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/tile_grid.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -70,32 +71,11 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   return slot.clusters;
 }
 
-// For x < 2^30: x / value = high32(2 x * magic) >> shift, exactly (Granlund and Montgomery, 1994,
-// with magic rounded up: its error, below 2^-30 of x, never reaches the next multiple).
-Divisor MakeDivisor(int64_t value) {
-  Divisor by = {.value = static_cast<uint32_t>(value)};
-  while ((int64_t{2} << by.shift) <= value) ++by.shift;
-  by.magic = static_cast<uint32_t>(((uint64_t{1} << (31 + by.shift)) + value - 1) / value);
-  return by;
-}
-
 // Bands as wide as keep about a square of tiles at work at one time.
 int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int clusters) {
   const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
   if (col_tiles * wanted <= clusters) return static_cast<int>(row_tiles);
   return static_cast<int>(std::min(row_tiles, wanted));
-}
-
-TileGrid GridOf(int64_t row_tiles, int64_t col_tiles, int64_t batch, int raster) {
-  TileGrid grid;
-  grid.row_tiles = static_cast<int>(row_tiles);
-  grid.count = static_cast<int>(row_tiles * col_tiles * batch);
-  grid.raster = raster;
-  grid.per_batch = MakeDivisor(row_tiles * col_tiles);
-  grid.per_band = MakeDivisor(raster * col_tiles);
-  grid.raster_rows = MakeDivisor(raster);
-  grid.last_rows = MakeDivisor(row_tiles % raster == 0 ? raster : row_tiles % raster);
-  return grid;
 }
 
 // Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.

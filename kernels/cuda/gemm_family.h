@@ -11,26 +11,9 @@
 
 #include "kernels/cuda/gemm_args.h"
 #include "kernels/cuda/gemm_config.h"
+#include "kernels/cuda/tile_grid.h"
 
 namespace gemmd::kernels::cuda {
-
-// Division of numbers below 2^30 by a fixed one, without a branch or the instructions for it.
-struct Divisor {
-  uint32_t value = 1;
-  uint32_t magic = 0x80000000;
-  uint32_t shift = 0;
-};
-
-// How a launch's tiles are laid out and ordered; computed once on the host.
-struct TileGrid {
-  int row_tiles = 1;  // cluster-tiles along the row side
-  int count = 1;      // cluster-tiles in all
-  int raster = 1;     // cluster-tiles in a band along the row side
-  Divisor per_batch;
-  Divisor per_band;
-  Divisor raster_rows;  // rows of a band
-  Divisor last_rows;    // rows of the last one
-};
 
 // CTAs of a cluster that divide k among them: part p takes stages [p * step + min(p, extra), ...),
 // and adds up chunks [chunks[p], chunks[p + 1]) of the tile.
