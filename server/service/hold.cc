@@ -113,7 +113,9 @@ void HoldStream::OnWriteDone(bool ok) {
   Continue();
 }
 
-void HoldStream::OnCancel() { End(absl::CancelledError("the stream was cut")); }
+// Letting go is how a Hold ends. What it means, that a session was closed or a client is gone, is
+// said and counted with the session's end.
+void HoldStream::OnCancel() { End(absl::OkStatus()); }
 
 void HoldStream::DrainNotice(absl::Time deadline) {
   v1::HoldEvent event;

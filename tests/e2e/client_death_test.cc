@@ -43,6 +43,21 @@ TEST_F(ClientDeathTest, BytesBuffersAndSessionsComeBack) {
   EXPECT_TRUE(session.GetBuffer(kept.id()).ok());
 }
 
+TEST_F(ClientDeathTest, ASessionThatIsClosedIsNoFailedCall) {
+  Daemon daemon;
+  client::Client client = ConnectTo(daemon);
+  for (int i = 0; i < 5; ++i) {
+    client::Session session = Must(client.OpenSession());
+    ASSERT_TRUE(WaitUntil([&] { return HoldingsOf(daemon).streams == 1; }));
+    ASSERT_TRUE(session.Close().ok());
+    ASSERT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }));
+  }
+  EXPECT_TRUE(WaitUntil(
+      [&] { return daemon.Metric("gemmd_requests_total", "code=\"OK\",method=\"Hold\"") == 5; }));
+  EXPECT_THAT(daemon.process().err(), testing::HasSubstr("session_ended"));
+  EXPECT_THAT(daemon.process().err(), testing::Not(testing::HasSubstr("call_failed")));
+}
+
 TEST_F(ClientDeathTest, TenInARowLeaveNoDescriptor) {
   Daemon daemon({.config = "session { default_grace_ms: 100 }"});
   ProcessUse first;
