@@ -19,11 +19,19 @@ DeviceProcesses::DeviceProcesses(std::vector<Device> devices, std::string ready_
 std::optional<int> DeviceProcesses::Watch() {
   for (const size_t index : supervisor_.TakeDue(absl::Now())) Start(index);
   for (size_t i = 0; i < slots_.size(); ++i) Look(i);
+  if (hurried_) PassOn(SIGTERM);
   return supervisor_.exit_status();
 }
 
 void DeviceProcesses::Signal(int number) {
-  if (number == SIGTERM || number == SIGINT) supervisor_.Stop();
+  if (number == SIGTERM || number == SIGINT) {
+    hurried_ = supervisor_.stopping();
+    supervisor_.Stop();
+  }
+  PassOn(number);
+}
+
+void DeviceProcesses::PassOn(int number) {
   for (const Slot& slot : slots_) {
     if (slot.process) slot.process->Signal(number);
   }
@@ -76,7 +84,7 @@ void DeviceProcesses::NoteEnd(size_t index, const ChildEnd& end) {
     fields.emplace_back("restart_in_ms", absl::ToInt64Milliseconds(delay));
   }
   log_.Write(was_stopping ? LogLevel::kInfo : LogLevel::kError, "child_ended", fields);
-  if (!was_stopping && supervisor_.stopping()) Signal(SIGTERM);
+  if (!was_stopping && supervisor_.stopping()) PassOn(SIGTERM);
 }
 
 void DeviceProcesses::WriteReady() {
@@ -93,7 +101,7 @@ void DeviceProcesses::WriteReady() {
   log_.Error("ready_file_not_written", {{"message", std::string(written.message())}});
   if (ready_written_) return;
   supervisor_.Fail(kFailed);
-  Signal(SIGTERM);
+  PassOn(SIGTERM);
 }
 
 }  // namespace gemmd::server

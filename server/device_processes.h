@@ -28,7 +28,8 @@ class DeviceProcesses {
   // Starts what is due and takes note of what serves or has ended. To be called every now and then,
   // until it gives the exit status: then none is left.
   std::optional<int> Watch();
-  // Passes a signal on. After SIGTERM and SIGINT none is started again.
+  // Passes a signal on. After SIGTERM and SIGINT none is started again; a second one ends them
+  // without delay.
   void Signal(int number);
 
  private:
@@ -37,6 +38,7 @@ class DeviceProcesses {
     std::optional<ChildProcess> process;
     std::string ready;  // what it last said of its addresses
   };
+  void PassOn(int number);
   void Start(size_t index);
   void Look(size_t index);
   void NoteReady(size_t index, std::string text);
@@ -47,6 +49,9 @@ class DeviceProcesses {
   Log& log_;
   const std::string ready_file_;
   bool ready_written_ = false;
+  // Told twice to stop. A process that has yet to take its first signal would take both for one, so
+  // it is told again until it has ended.
+  bool hurried_ = false;
   std::vector<Slot> slots_;
   Supervisor supervisor_;
 };

@@ -148,6 +148,20 @@ TEST(SuperviseSignalTest, ASecondOneForces) {
   EXPECT_TRUE(gemmd.process().Wait(absl::Seconds(20)).has_value());
 }
 
+TEST(SuperviseSignalTest, ASecondOneForcesEvenThoseThatHaveYetToTakeTheFirst) {
+  Supervised gemmd(kDevices, "drain { notice_ms: 60000 limit_ms: 600000 }");
+  const pid_t late = gemmd.pid("cpu:0");
+  ASSERT_GT(late, 0);
+  client::Client client = Must(client::Client::Connect(gemmd.target("cpu:1")));
+  kill(late, SIGSTOP);
+  gemmd.process().Signal(SIGTERM);
+  EXPECT_TRUE(WaitUntil([&] { return Must(client.GetServerInfo()).draining(); }));
+  gemmd.process().Signal(SIGTERM);
+  EXPECT_TRUE(WaitUntil([&] { return gemmd.pid("cpu:1") == 0; }));
+  kill(late, SIGCONT);
+  EXPECT_TRUE(gemmd.process().Wait(absl::Seconds(20)).has_value());
+}
+
 class PerDeviceStartTest : public testing::Test {
  protected:
   Finished Run(const std::string& config, const std::vector<std::string>& more) {
