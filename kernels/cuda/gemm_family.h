@@ -42,7 +42,7 @@ struct GemmLaunch {
   TileGrid tiles;
   // What the producer wants first lies in as few lines as can be: cold, each takes half a
   // microsecond.
-  bool one_b = false;           // B and its scales are the same for every batch
+  bool one_b = false;           // every batch multiplies one B: args.b_batch is 0
   int k_blocks = 1;             // of 128
   int clusters = 1;             // clusters in the grid; grid = clusters * multicast * split.parts
   bool stores_by_copy = false;  // D's tiles leave by the copy engine

@@ -1,7 +1,6 @@
 """What the compiled FP8 kernels must keep: compiled_kernels_test.py SCRIPT OBJECT...
 
-SCRIPT is sm90_fp8_hints.py. A cached operand stands in for that operand of the next instruction, whatever that is: one hint too many is a wrong
-result, and one too few only slow.
+SCRIPT is sm90_fp8_hints.py.
 """
 
 import importlib.util
@@ -50,6 +49,10 @@ class StartTest(unittest.TestCase):
 
 
 class HintsTest(unittest.TestCase):
+    """A cached operand stands in for that operand of the next instruction, whatever that is: one hint too many is a wrong
+    result, and one too few only slow.
+    """
+
     def test_finds_kernels_in_every_object(self):
         for path in OBJECTS:
             with open(path, "rb") as file:
