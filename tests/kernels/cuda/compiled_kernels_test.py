@@ -74,6 +74,22 @@ class HintsTest(unittest.TestCase):
                 cached = sum(x.field(58, 4) == HINTS.CACHE_B for x in promoting)
                 self.assertGreater(cached, len(promoting) / 2, f"{name:#x}")
 
+    def test_a_scale_is_read_when_it_is_there(self):
+        """Hints shorten stalls, and ptxas counts on these where a scale's FMUL is close to the FFMA that reads it."""
+        fmul, latency = 0x220, 4  # low 12 bits; clocks
+        for name, code in each_kernel():
+            made = {}  # register: when its FMUL was issued
+            clock = 0
+            for i, instruction in enumerate(code):
+                target = instruction.low >> 16 & 0xFF
+                if instruction.promotes() and instruction.scale() in made:
+                    since = clock - made[instruction.scale()]
+                    self.assertGreaterEqual(since, latency, f"{name:#x}, instruction {i}")
+                made.pop(target, None)
+                if instruction.low & 0xFFF == fmul:
+                    made[target] = clock
+                clock += max(instruction.field(41, 4), 1)
+
     def test_a_group_ends_with_a_yield(self):
         for name, code in each_kernel():
             longest = HINTS.group_of(name)
