@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
+#include "kernels/host_bytes.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
 #include "kernels/sensors.h"
@@ -101,9 +102,9 @@ class Program {
 
 // Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
 struct Bindings {
-  std::vector<std::byte*> slots;                    // by TensorRef::slot
-  std::vector<absl::Span<const std::byte>> inputs;  // by WriteOp::input
-  std::vector<absl::Span<std::byte>> outputs;       // by ReadOp::output
+  std::vector<std::byte*> slots;               // by TensorRef::slot
+  std::vector<HostBytes> inputs;               // by WriteOp::input
+  std::vector<absl::Span<std::byte>> outputs;  // by ReadOp::output
 };
 
 // How a program reached the device.

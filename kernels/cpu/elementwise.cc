@@ -88,9 +88,16 @@ void RunFill(const FillOp& op, const RunContext& context) {
 }
 
 void RunWrite(const WriteOp& op, const RunContext& context) {
-  CopyAll(op.dst.shape, SizeBytes(op.dst.dtype), context.bindings.inputs[op.input].data(),
-          RowMajorStrides(op.dst.shape), Address(op.dst, context.bindings), op.dst.strides,
-          context);
+  const HostBytes& input = context.bindings.inputs[op.input];
+  if (input.runs().empty()) return;
+  const Dims dense = RowMajorStrides(op.dst.shape);
+  std::byte* dst = Address(op.dst, context.bindings);
+  if (input.runs().size() > 1 && op.dst.strides == dense) return input.CopyTo(dst);
+  std::vector<std::byte> gathered(input.runs().size() > 1 ? input.size() : 0);
+  if (!gathered.empty()) input.CopyTo(gathered.data());
+  CopyAll(op.dst.shape, SizeBytes(op.dst.dtype),
+          gathered.empty() ? input.runs().front().data() : gathered.data(), dense, dst,
+          op.dst.strides, context);
 }
 
 void RunRead(const ReadOp& op, const RunContext& context) {

@@ -188,7 +188,7 @@ void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
     const Task& task = tasks_[index];
     const auto* write = std::get_if<WriteOp>(&task.op);
     if (write == nullptr || task.io_bytes == 0) continue;
-    std::memcpy(io + task.io_offset, bindings.inputs[write->input].data(), task.io_bytes);
+    bindings.inputs[write->input].CopyTo(io + task.io_offset);
   }
 }
 

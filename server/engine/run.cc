@@ -26,13 +26,6 @@ std::vector<int64_t> OutputBytes(absl::Span<const Op> ops) {
   return bytes;
 }
 
-std::vector<int64_t> Sizes(const Inputs& inputs) {
-  std::vector<int64_t> sizes;
-  sizes.reserve(inputs.size());
-  for (const auto& input : inputs) sizes.push_back(static_cast<int64_t>(input.size()));
-  return sizes;
-}
-
 // What Copy ops carry between memory that clients map and the device's own: transfers, as uploads
 // are.
 void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases, RunRequest& run) {
@@ -58,7 +51,7 @@ struct Compiled {
 absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, const SlotTable& slots,
                                  const Inputs& inputs) {
   Compiled compiled{.output_bytes = OutputBytes(ops)};
-  const std::vector<int64_t> input_bytes = Sizes(inputs);
+  const std::vector<int64_t> input_bytes = SizesOf(inputs);
   if (absl::Status limits =
           CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
       !limits.ok()) {
@@ -108,6 +101,13 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
 
 }  // namespace
 
+std::vector<int64_t> SizesOf(const Inputs& inputs) {
+  std::vector<int64_t> sizes;
+  sizes.reserve(inputs.size());
+  for (const auto& input : inputs) sizes.push_back(static_cast<int64_t>(input.size()));
+  return sizes;
+}
+
 absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
   for (int i = 0; i < size(); ++i) {
     if (slots_[i].handle == handle) return i;
@@ -156,7 +156,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
   for (const auto& input : inputs) {
-    plan->inputs.emplace_back(reinterpret_cast<const char*>(input.data()), input.size());
+    input.CopyTo(reinterpret_cast<std::byte*>(
+        plan->inputs.emplace_back(input.size(), '\0').data()));
   }
   AddSlots(ops, slots, *plan);
   return plan;
@@ -164,7 +165,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
 
 std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
                                    const SlotTable& slots) {
-  if (!run.inputs.empty() || !run.sources.empty()) return nullptr;
+  if (!run.sources.empty()) return nullptr;
   if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;

@@ -45,6 +45,9 @@ class SlotTable {
   absl::InlinedVector<Slot, 8> slots_;
 };
 
+using Inputs = std::vector<kernels::HostBytes>;  // data of the Write ops, in order
+std::vector<int64_t> SizesOf(const Inputs& inputs);  // in bytes
+
 // Everything a job needs but who answers it.
 struct RunRequest {
   SessionUse use;
@@ -52,7 +55,7 @@ struct RunRequest {
   std::shared_ptr<const kernels::Program> program;
   std::shared_ptr<const BoundBuffers> buffers;
   Sources sources;                                  // other devices that Copy ops read
-  std::vector<absl::Span<const std::byte>> inputs;  // valid until the answer
+  Inputs inputs;                                    // what they point at is valid until the answer
   std::vector<int64_t> output_bytes;
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
   int64_t shared_out_bytes = 0;  // and the other way
@@ -65,8 +68,6 @@ struct RunRequest {
   std::shared_ptr<const Plan> plan;     // null for one-off programs; keeps default inputs alive
   std::shared_ptr<const void> message;  // keeps other inputs alive; null when others do
 };
-
-using Inputs = std::vector<absl::Span<const std::byte>>;
 
 // Checks the tenant's limits, every op, and where the program runs (placement.h); then compiles.
 absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const kernels::Op> ops,
@@ -83,14 +84,16 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session,
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
                                     absl::Span<const Rebinding> rebind, Inputs inputs);
 
-// A run that CompileRun prepared, as a plan to run again: its own buffers and no others. Null when
-// its runs are not all alike: it has inline data, or reads another device, or moves shared memory.
+// A run that CompileRun prepared, as a plan to run again: its own buffers and no others, with no
+// default inputs. Null when its runs are not all alike: it reads another device, or moves shared
+// memory.
 std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const kernels::Op> ops,
                                    const SlotTable& slots);
 
-// A run of such a plan. What may have changed since is checked again: the buffers, the tenant's
-// limits. `use` is taken when it is OK.
-absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan);
+// A run of such a plan, with as many bytes of each input as it was made with. What may have changed
+// since is checked again: the buffers, the tenant's limits. `use` and `inputs` are taken when it is
+// OK.
+absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& inputs);
 
 // A way to cancel a run that has not started. Empty when there is nothing to cancel any more.
 struct RunTicket {

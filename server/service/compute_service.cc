@@ -10,10 +10,18 @@
 namespace gemmd::server {
 namespace {
 
-// `message` is what the run's inputs point into.
-absl::StatusOr<RunRequest> Keeping(std::shared_ptr<const void> message,
+template <typename Request>
+absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
+                                                     const grpc::ByteBuffer& request,
+                                                     const InlineData* taken) {
+  return taken != nullptr ? pool.Parse(taken->rest) : pool.Parse(request);
+}
+
+// `message` is what the run's inputs point into, unless they were taken out of it.
+template <typename Request>
+absl::StatusOr<RunRequest> Keeping(const std::shared_ptr<const Request>& message,
                                    absl::StatusOr<RunRequest> run) {
-  if (run.ok()) run->message = std::move(message);
+  if (run.ok() && run->message == nullptr) run->message = message;
   return run;
 }
 
@@ -32,20 +40,28 @@ grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
   const grpc::Slice bytes = SmallRequest(*request);
-  const auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+  auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+  std::shared_ptr<InlineData> taken;
+  if (!view) {
+    taken = TakeExecuteData(const_cast<grpc::ByteBuffer&>(*request));
+    if (taken != nullptr) view = ExecuteView::Of(taken->rest, ExecuteView::Data::kTakenOut);
+  }
   if (view) {
     return ExecuteCall::Start(
-        execute_, context, {view->session_id, view->priority, view->report, OpIdOf(*view)},
-        [&](SessionUse use) { return PrepareView(std::move(use), *view, execute_requests_); },
+        execute_, context,
+        {view->session_id, view->priority, view->report, OpIdOf(*view, taken.get())},
+        [&](SessionUse use) { return PrepareView(std::move(use), *view, taken, execute_requests_); },
         response);
   }
-  auto parsed = execute_requests_.Parse(*request);
+  const auto parsed = Parse(execute_requests_, *request, taken.get());
   if (!parsed.ok()) return Unary(execute_, context, [&](Call&) { return parsed.status(); });
   const v1::ExecuteRequest& message = **parsed;
   return ExecuteCall::Start(
       execute_, context,
-      {message.session_id(), message.priority(), message.report(), OpIdOf(message)},
-      [&](SessionUse use) { return Keeping(*parsed, PrepareOps(std::move(use), message.ops())); },
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, PrepareOps(std::move(use), message.ops(), taken));
+      },
       response);
 }
 
@@ -82,13 +98,20 @@ grpc::ServerUnaryReactor* ComputeService::CreatePlan(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
-  auto parsed = run_plan_requests_.Parse(*request);
+  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
+  std::shared_ptr<InlineData> taken;
+  if (request->Length() >= kMayHaveData) {
+    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(*request));
+  }
+  const auto parsed = Parse(run_plan_requests_, *request, taken.get());
   if (!parsed.ok()) return Unary(run_plan_, context, [&](Call&) { return parsed.status(); });
   const v1::RunPlanRequest& message = **parsed;
   return ExecuteCall::Start(
       run_plan_, context,
-      {message.session_id(), message.priority(), message.report(), OpIdOf(message)},
-      [&](SessionUse use) { return Keeping(*parsed, PreparePlan(std::move(use), message.run())); },
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, PreparePlan(std::move(use), message.run(), taken));
+      },
       response);
 }
 

@@ -20,15 +20,16 @@ namespace gemmd::server {
 
 struct ConvertedOps {
   std::vector<kernels::Op> ops;
-  Inputs inputs;    // of Write ops; point into the request
+  Inputs inputs;    // of Write ops; point into the request, or are `data`
   int outputs = 0;  // Read ops
 };
 
 using OpList = google::protobuf::RepeatedPtrField<v1::Op>;
 
 // Resolves every buffer through `slots`. `max_ops` is checked here, before anything is allocated
-// for them.
-absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots);
+// for them. `data`, one for each Write op, when it was taken out of them (inline_data.h).
+absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots,
+                                        const Inputs* data = nullptr);
 
 absl::StatusOr<Handle> ConvertHandle(std::string_view bytes, std::string_view field);
 absl::StatusOr<Priority> Convert(v1::Priority priority);

@@ -14,8 +14,8 @@ using kernels::TensorRef;
 // Converts one op's tensors; the field path is only built when something is wrong.
 class OpConverter {
  public:
-  OpConverter(SlotTable& slots, int index, ConvertedOps& out)
-      : slots_(slots), index_(index), out_(out) {}
+  OpConverter(SlotTable& slots, int index, const Inputs* data, ConvertedOps& out)
+      : slots_(slots), index_(index), data_(data), out_(out) {}
 
   absl::Status Add(const v1::Op& op) {
     switch (op.kind_case()) {
@@ -182,9 +182,16 @@ class OpConverter {
 
   absl::Status Add(const v1::Write& write) {
     auto& op = Emplace<kernels::WriteOp>();
-    op.input = static_cast<int>(out_.inputs.size());
-    out_.inputs.push_back(absl::MakeConstSpan(
-        reinterpret_cast<const std::byte*>(write.data().data()), write.data().size()));
+    const size_t input = out_.inputs.size();
+    op.input = static_cast<int>(input);
+    if (data_ == nullptr) {
+      out_.inputs.push_back(absl::MakeConstSpan(
+          reinterpret_cast<const std::byte*>(write.data().data()), write.data().size()));
+    } else if (input < data_->size()) {
+      out_.inputs.push_back((*data_)[input]);
+    } else {
+      return Error("write", "data is missing; give the tensor's bytes");
+    }
     return FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst);
   }
 
@@ -196,12 +203,14 @@ class OpConverter {
 
   SlotTable& slots_;
   const int index_;
+  const Inputs* const data_;
   ConvertedOps& out_;
 };
 
 }  // namespace
 
-absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots) {
+absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots,
+                                        const Inputs* data) {
   if (ops.size() > max_ops) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrCat("the program has ", ops.size(), " ops, limit ",
@@ -211,7 +220,7 @@ absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTabl
   ConvertedOps converted;
   converted.ops.reserve(ops.size());
   for (int i = 0; i < ops.size(); ++i) {
-    if (absl::Status added = OpConverter(slots, i, converted).Add(ops[i]); !added.ok()) {
+    if (absl::Status added = OpConverter(slots, i, data, converted).Add(ops[i]); !added.ok()) {
       return added;
     }
   }

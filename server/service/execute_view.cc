@@ -26,8 +26,10 @@ std::optional<std::string_view> TakeBytes(std::string_view bytes, CodedInputStre
 }
 
 // An empty op is none that is known; protobuf says so.
-bool MayRunAgain(std::string_view op) {
-  return !op.empty() && static_cast<uint8_t>(op.front()) != Tag(v1::Op::kWriteFieldNumber, kBytes);
+bool MayRunAgain(std::string_view op, ExecuteView::Data data) {
+  if (op.empty()) return false;
+  return data == ExecuteView::Data::kTakenOut ||
+         static_cast<uint8_t>(op.front()) != Tag(v1::Op::kWriteFieldNumber, kBytes);
 }
 
 template <typename Enum>
@@ -40,7 +42,7 @@ bool TakeEnum(CodedInputStream& in, Enum& value) {
 
 }  // namespace
 
-std::optional<ExecuteView> ExecuteView::Of(std::string_view bytes) {
+std::optional<ExecuteView> ExecuteView::Of(std::string_view bytes, Data data) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
   ExecuteView view;
@@ -56,7 +58,7 @@ std::optional<ExecuteView> ExecuteView::Of(std::string_view bytes) {
     switch (tag) {
       case Tag(ExecuteRequest::kOpsFieldNumber, kBytes): {
         const auto op = TakeBytes(bytes, in);
-        if (!op || !MayRunAgain(*op) || !(first || begin == ops_end)) return std::nullopt;
+        if (!op || !MayRunAgain(*op, data) || !(first || begin == ops_end)) return std::nullopt;
         ops_end = static_cast<size_t>(in.CurrentPosition());
         const size_t ops_begin =
             first ? begin : static_cast<size_t>(view.ops.data() - bytes.data());

@@ -20,10 +20,11 @@ struct ExecuteView {
   v1::ReportLevel report = v1::REPORT_LEVEL_FULL;
   std::string_view op_id;
 
-  // Nothing when the bytes are no such request, or one that protobuf had better read: with a Write
-  // op, with a field twice or between the ops, with one that is not known here. Points into
-  // `bytes`.
-  static std::optional<ExecuteView> Of(std::string_view bytes);
+  // Nothing when the bytes are no such request, or one that protobuf had better read: with a field
+  // twice or between the ops, with one that is not known here; with a Write op, unless its data
+  // is taken out (inline_data.h). Points into `bytes`.
+  enum class Data { kInside, kTakenOut };
+  static std::optional<ExecuteView> Of(std::string_view bytes, Data data = Data::kInside);
 };
 
 // The bytes of a small request in one piece; an empty slice for a large one.

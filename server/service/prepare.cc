@@ -1,9 +1,12 @@
 #include "server/service/prepare.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
@@ -11,6 +14,36 @@
 
 namespace gemmd::server {
 namespace {
+
+kernels::HostBytes BytesOf(std::string_view data) {
+  return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(data.data()), data.size());
+}
+
+// Ranges of bytes that lie in several runs, asked for in order.
+class RangeReader {
+ public:
+  explicit RangeReader(const kernels::HostBytes& bytes) : runs_(bytes.runs()) {}
+
+  // The next `size` bytes from `offset` of all, which is not before the last range's.
+  std::string_view Read(size_t offset, size_t size, char* target) {
+    while (offset >= before_ + runs_.front().size()) {
+      before_ += runs_.front().size();
+      runs_.remove_prefix(1);
+    }
+    size_t at = offset - before_;
+    size_t read = 0;
+    for (size_t run = 0; read < size; ++run, at = 0) {
+      const size_t part = std::min(size - read, runs_[run].size() - at);
+      std::memcpy(target + read, runs_[run].data() + at, part);
+      read += part;
+    }
+    return {target, size};
+  }
+
+ private:
+  absl::Span<const kernels::HostBytes::Run> runs_;
+  size_t before_ = 0;  // bytes of runs that are left behind
+};
 
 // What a request is to run, as a number: requests are compared by it, and only within a session.
 // Two that are not the same agree when their long data differs in a few places alone, which the
@@ -22,15 +55,21 @@ class Digest {
     message.AppendToString(&bytes_);
     AddBytes(bytes_);
   }
-  // Its length, both ends and samples of the rest: going through all of a matrix takes as long as
-  // copying it.
-  void AddData(std::string_view data) {
-    if (data.size() <= 2 * kEnd) return AddBytes(data);
-    value_ = absl::HashOf(value_, data.size(), data.substr(0, kEnd));
+  void AddBytes(std::string_view bytes) { value_ = absl::HashOf(value_, bytes); }
+  // Its length, both ends and samples of the rest, however it lies: going through all of a matrix
+  // takes as long as copying it.
+  void AddData(const kernels::HostBytes& data) {
+    value_ = absl::HashOf(value_, data.size());
+    if (data.size() == 0) return;
+    char part[2 * kEnd];
+    RangeReader reader(data);
+    if (data.size() <= sizeof(part)) return AddBytes(reader.Read(0, data.size(), part));
+    AddBytes(reader.Read(0, kEnd, part));
+    const size_t last = data.size() - kEnd;
     for (size_t i = 1; i < kSamples; ++i) {
-      AddBytes(data.substr(data.size() / kSamples * i, kSample));
+      AddBytes(reader.Read(std::min(data.size() / kSamples * i, last), kSample, part));
     }
-    AddBytes(data.substr(data.size() - kEnd));
+    AddBytes(reader.Read(last, kEnd, part));
   }
   uint64_t value() const { return value_; }
 
@@ -39,8 +78,6 @@ class Digest {
   static constexpr size_t kSamples = 64;
   static constexpr size_t kSample = 32;
 
-  void AddBytes(std::string_view bytes) { value_ = absl::HashOf(value_, bytes); }
-
   uint64_t value_ = 0;
   std::string bytes_;
 };
@@ -48,13 +85,13 @@ class Digest {
 void AddTo(Digest& digest, const v1::Op& op) {
   if (!op.has_write()) return digest.Add(op);
   digest.Add(op.write().dst());
-  digest.AddData(op.write().data());
+  digest.AddData(BytesOf(op.write().data()));
 }
 
 void AddTo(Digest& digest, const v1::PlanRun& run) {
-  digest.AddData(run.plan_id());
+  digest.AddBytes(run.plan_id());
   for (const v1::Rebinding& change : run.rebind()) digest.Add(change);
-  for (const std::string& input : run.inputs()) digest.AddData(input);
+  for (const std::string& input : run.inputs()) digest.AddData(BytesOf(input));
 }
 
 absl::Status CheckOpId(std::string_view id) {
@@ -64,48 +101,63 @@ absl::Status CheckOpId(std::string_view id) {
       absl::StrCat("op_id has ", id.size(), " bytes, limit ", kMost, "; 16 random bytes do"));
 }
 
-template <typename Parts>
-absl::StatusOr<OpId> MakeOpId(const std::string& id, const Parts& parts) {
+// `add` adds what the request is to run, but for its data that was taken out.
+absl::StatusOr<OpId> MakeOpId(std::string_view id, const InlineData* taken,
+                              absl::FunctionRef<void(Digest&)> add) {
   if (absl::Status fits = CheckOpId(id); !fits.ok()) return fits;
-  OpId op_id{.id = id};
+  OpId op_id{.id = std::string(id)};
   if (id.empty()) return op_id;
   Digest digest;
-  for (const auto& part : parts) AddTo(digest, part);
+  add(digest);
+  if (taken != nullptr) {
+    for (const kernels::HostBytes& data : taken->data) digest.AddData(data);
+  }
   op_id.program_digest = digest.value();
   return op_id;
 }
 
 }  // namespace
 
-absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops) {
+absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
+                                      std::shared_ptr<InlineData> taken) {
   SlotTable slots(*use);
-  auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots);
+  auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots,
+                              taken != nullptr ? &taken->data : nullptr);
   if (!converted.ok()) return converted.status();
-  return CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
+  auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
+  if (run.ok()) run->message = std::move(taken);
+  return run;
 }
 
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
+                                       std::shared_ptr<InlineData> taken,
                                        RequestPool<v1::ExecuteRequest>& pool) {
   RecentPrograms& programs = use->programs();
   if (const auto plan = programs.Find(view.ops)) {
-    auto run = RunAgain(use, *plan);
-    if (run.ok()) return run;  // else the way below says what is wrong, and where
+    Inputs none;
+    auto run = RunAgain(use, *plan, taken != nullptr ? taken->data : none);
+    if (run.ok()) {
+      run->message = std::move(taken);
+      return run;
+    }  // else the way below says what is wrong, and where
   }
-  auto message = pool.Parse(view.ops);
+  const auto message = pool.Parse(view.ops);
   if (!message.ok()) return message.status();
   SlotTable slots(*use);
-  auto converted = ConvertOps((*message)->ops(), use->tenant().limits().max_ops, slots);
+  auto converted = ConvertOps((*message)->ops(), use->tenant().limits().max_ops, slots,
+                              taken != nullptr ? &taken->data : nullptr);
   if (!converted.ok()) return converted.status();
   auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
   if (!run.ok()) return run.status();
   if (programs.ComeAgain(view.ops)) {
     if (auto plan = PlanOf(*run, converted->ops, slots)) programs.Keep(view.ops, std::move(plan));
   }
-  run->message = *std::move(message);
+  run->message = std::move(taken);
   return run;
 }
 
-absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run) {
+absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
+                                       std::shared_ptr<InlineData> taken) {
   auto handle = ConvertHandle(run.plan_id(), "plan_id");
   if (!handle.ok()) return handle.status();
   auto plan = use->FindPlan(*handle);
@@ -120,12 +172,15 @@ absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run) {
     rebind.push_back({*from, *to});
   }
   Inputs inputs;
-  inputs.reserve(run.inputs_size());
-  for (const std::string& input : run.inputs()) {
-    inputs.push_back(
-        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(input.data()), input.size()));
+  if (taken != nullptr) {
+    inputs = std::move(taken->data);
+  } else {
+    inputs.reserve(run.inputs_size());
+    for (const std::string& input : run.inputs()) inputs.push_back(BytesOf(input));
   }
-  return BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs));
+  auto bound = BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs));
+  if (bound.ok()) bound->message = std::move(taken);
+  return bound;
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
@@ -152,19 +207,20 @@ void CountRun(ServerState& state, const RunRequest& run) {
   count("out", "shm", run.shared_out_bytes);
 }
 
-absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request) {
-  return MakeOpId(request.op_id(), request.ops());
+absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request, const InlineData* taken) {
+  return MakeOpId(request.op_id(), taken, [&](Digest& digest) {
+    for (const v1::Op& op : request.ops()) AddTo(digest, op);
+  });
 }
 
 // Another number than for the same ops in a message that is no ExecuteView. A try that is repeated
 // is the same bytes.
-absl::StatusOr<OpId> OpIdOf(const ExecuteView& view) {
-  if (absl::Status fits = CheckOpId(view.op_id); !fits.ok()) return fits;
-  return OpId{.id = std::string(view.op_id), .program_digest = absl::HashOf(view.ops)};
+absl::StatusOr<OpId> OpIdOf(const ExecuteView& view, const InlineData* taken) {
+  return MakeOpId(view.op_id, taken, [&](Digest& digest) { digest.AddBytes(view.ops); });
 }
 
-absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request) {
-  return MakeOpId(request.op_id(), absl::MakeConstSpan(&request.run(), 1));
+absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request, const InlineData* taken) {
+  return MakeOpId(request.op_id(), taken, [&](Digest& digest) { AddTo(digest, request.run()); });
 }
 
 }  // namespace gemmd::server

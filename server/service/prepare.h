@@ -8,14 +8,19 @@
 #include "server/engine/server_state.h"
 #include "server/service/convert.h"
 #include "server/service/execute_view.h"
+#include "server/service/inline_data.h"
 #include "server/service/request_pool.h"
 
 namespace gemmd::server {
 
-absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops);
-absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run);
+// `taken` is the inline data that was taken out of what is to run, null when it is still there.
+absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
+                                      std::shared_ptr<InlineData> taken = nullptr);
+absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
+                                       std::shared_ptr<InlineData> taken = nullptr);
 // Ops as bytes, which are read only when the session has not sent them lately.
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
+                                       std::shared_ptr<InlineData> taken,
                                        RequestPool<v1::ExecuteRequest>& pool);
 absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
                                                            const v1::CreatePlanRequest& request);
@@ -24,9 +29,9 @@ void CountRun(ServerState& state, const RunRequest& run);
 
 // The op_id of a request and a digest of what it asks to run: its ops, or its plan with rebindings
 // and inputs. Priority and report may differ between tries. INVALID_ARGUMENT over 32 bytes.
-absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request);
-absl::StatusOr<OpId> OpIdOf(const ExecuteView& view);
-absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request);
+absl::StatusOr<OpId> OpIdOf(const v1::ExecuteRequest& request, const InlineData* taken);
+absl::StatusOr<OpId> OpIdOf(const ExecuteView& view, const InlineData* taken);
+absl::StatusOr<OpId> OpIdOf(const v1::RunPlanRequest& request, const InlineData* taken);
 
 }  // namespace gemmd::server
 

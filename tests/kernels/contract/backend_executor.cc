@@ -54,7 +54,7 @@ class BackendExecutor final : public Executor {
       bindings.slots.push_back((*memory)->address());
       memories.push_back(*std::move(memory));
     }
-    for (const Bytes& input : inputs) bindings.inputs.push_back(input);
+    for (const Bytes& input : inputs) bindings.inputs.emplace_back(absl::MakeConstSpan(input));
     for (int64_t bytes : output_bytes) outcome.outputs.emplace_back(bytes);
     for (Bytes& output : outcome.outputs) bindings.outputs.push_back(absl::MakeSpan(output));
 

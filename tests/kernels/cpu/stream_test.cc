@@ -145,18 +145,19 @@ TEST_F(StreamTest, RefusesBindingsThatLackWhatTheProgramNames) {
   auto memory = Allocate(16);
   auto stream = backend_->CreateStream({});
   std::vector<std::byte> right(16), wrong(15);
-  const auto code = [&](Bindings bindings) {
+  const auto code = [&](std::vector<std::byte*> slots, absl::Span<const std::byte> input,
+                        std::vector<absl::Span<std::byte>> outputs) {
+    Bindings bindings{std::move(slots), {input}, std::move(outputs)};
     absl::StatusCode code = absl::StatusCode::kOk;
     stream->Launch(program, std::move(bindings),
                    [&](LaunchResult result) { code = result.status.code(); });
     return code;
   };
   std::byte* slot = memory->address();
-  EXPECT_EQ(code({{slot}, {right}, {absl::MakeSpan(right)}}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({{slot, slot}, {wrong}, {absl::MakeSpan(right)}}),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({{slot, slot}, {right}, {}}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({{slot, slot}, {right}, {absl::MakeSpan(right)}}), absl::StatusCode::kOk);
+  EXPECT_EQ(code({slot}, right, {absl::MakeSpan(right)}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({slot, slot}, wrong, {absl::MakeSpan(right)}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({slot, slot}, right, {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({slot, slot}, right, {absl::MakeSpan(right)}), absl::StatusCode::kOk);
 }
 
 TEST_F(StreamTest, ManyStreamsRunOneProgramAtOnce) {
