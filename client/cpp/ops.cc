@@ -62,17 +62,18 @@ OpList& OpList::Add(const Matmul& op) {
                         {"bias", &op.bias}})) {
     return *this;
   }
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kMatmulFieldNumber);
-  AppendOperand(wire_, v1::Matmul::kAFieldNumber, op.a);
-  AppendOperand(wire_, v1::Matmul::kBFieldNumber, op.b);
-  AppendTensor(wire_, v1::Matmul::kDFieldNumber, op.d);
-  AppendTensor(wire_, v1::Matmul::kCFieldNumber, op.c);
-  AppendTensor(wire_, v1::Matmul::kBiasFieldNumber, op.bias);
-  if (op.alpha != 1) wire::AppendFloat(wire_, v1::Matmul::kAlphaFieldNumber, op.alpha);
-  if (op.beta != 0) wire::AppendFloat(wire_, v1::Matmul::kBetaFieldNumber, op.beta);
-  wire::AppendInt(wire_, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
-  if (!op.kernel.empty()) wire::AppendBytes(wire_, v1::Matmul::kKernelFieldNumber, op.kernel);
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kMatmulFieldNumber);
+  AppendOperand(out, v1::Matmul::kAFieldNumber, op.a);
+  AppendOperand(out, v1::Matmul::kBFieldNumber, op.b);
+  AppendTensor(out, v1::Matmul::kDFieldNumber, op.d);
+  AppendTensor(out, v1::Matmul::kCFieldNumber, op.c);
+  AppendTensor(out, v1::Matmul::kBiasFieldNumber, op.bias);
+  if (op.alpha != 1) wire::AppendFloat(out, v1::Matmul::kAlphaFieldNumber, op.alpha);
+  if (op.beta != 0) wire::AppendFloat(out, v1::Matmul::kBetaFieldNumber, op.beta);
+  wire::AppendInt(out, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
+  if (!op.kernel.empty()) wire::AppendBytes(out, v1::Matmul::kKernelFieldNumber, op.kernel);
   return *this;
 }
 
@@ -80,44 +81,49 @@ OpList& OpList::Add(const Quantize& op) {
   if (!Check("quantize", {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}})) {
     return *this;
   }
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kQuantizeFieldNumber);
-  AppendTensor(wire_, v1::Quantize::kSrcFieldNumber, op.src);
-  AppendTensor(wire_, v1::Quantize::kDstFieldNumber, op.dst);
-  AppendTensor(wire_, v1::Quantize::kScalesFieldNumber, op.scales);
-  wire::AppendInt(wire_, v1::Quantize::kGranularityFieldNumber, static_cast<int>(op.granularity));
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kQuantizeFieldNumber);
+  AppendTensor(out, v1::Quantize::kSrcFieldNumber, op.src);
+  AppendTensor(out, v1::Quantize::kDstFieldNumber, op.dst);
+  AppendTensor(out, v1::Quantize::kScalesFieldNumber, op.scales);
+  wire::AppendInt(out, v1::Quantize::kGranularityFieldNumber, static_cast<int>(op.granularity));
   return *this;
 }
 
 OpList& OpList::Add(const Convert& op) {
   if (!Check("convert", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kConvertFieldNumber);
-  AppendTensor(wire_, v1::Convert::kSrcFieldNumber, op.src);
-  AppendTensor(wire_, v1::Convert::kDstFieldNumber, op.dst);
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kConvertFieldNumber);
+  AppendTensor(out, v1::Convert::kSrcFieldNumber, op.src);
+  AppendTensor(out, v1::Convert::kDstFieldNumber, op.dst);
   return *this;
 }
 
 OpList& OpList::Add(const Copy& op) {
   if (!Check("copy", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kCopyFieldNumber);
-  AppendTensor(wire_, v1::Copy::kSrcFieldNumber, op.src);
-  AppendTensor(wire_, v1::Copy::kDstFieldNumber, op.dst);
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kCopyFieldNumber);
+  AppendTensor(out, v1::Copy::kSrcFieldNumber, op.src);
+  AppendTensor(out, v1::Copy::kDstFieldNumber, op.dst);
   return *this;
 }
 
 OpList& OpList::Add(const Fill& op) {
   if (!Check("fill", {{"dst", &op.dst}})) return *this;
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kFillFieldNumber);
-  AppendTensor(wire_, v1::Fill::kDstFieldNumber, op.dst);
-  if (op.value != 0) wire::AppendDouble(wire_, v1::Fill::kValueFieldNumber, op.value);
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kFillFieldNumber);
+  AppendTensor(out, v1::Fill::kDstFieldNumber, op.dst);
+  if (op.value != 0) wire::AppendDouble(out, v1::Fill::kValueFieldNumber, op.value);
   return *this;
 }
 
 OpList& OpList::Add(const Write& op) {
   if (!Check("write", {{"dst", &op.dst}})) return *this;
+  std::string& out = wire_.ForWriting();
   // Lengths first: Nested would move the data, which may be megabytes, to make room for its length.
   std::string dst;
   AppendTensor(dst, v1::Write::kDstFieldNumber, op.dst);
@@ -125,25 +131,26 @@ OpList& OpList::Add(const Write& op) {
   const uint64_t write_size = dst.size() + op.data.size();
   std::string head;
   wire::AppendLength(head, v1::Op::kWriteFieldNumber, write_size);
-  wire::AppendLength(wire_, kOps, head.size() + write_size);
-  wire_ += head;
-  wire_ += dst;
-  wire_.append(op.data.data(), op.data.size());
+  wire::AppendLength(out, kOps, head.size() + write_size);
+  out += head;
+  out += dst;
+  out.append(op.data.data(), op.data.size());
   inline_bytes_ += static_cast<int64_t>(op.data.size());
   return *this;
 }
 
 OpList& OpList::Add(const Read& op) {
   if (!Check("read", {{"src", &op.src}})) return *this;
-  wire::Nested list(wire_, kOps);
-  wire::Nested nested(wire_, v1::Op::kReadFieldNumber);
-  AppendTensor(wire_, v1::Read::kSrcFieldNumber, op.src);
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kReadFieldNumber);
+  AppendTensor(out, v1::Read::kSrcFieldNumber, op.src);
   ++reads_;
   return *this;
 }
 
 void OpList::Clear() {
-  wire_.clear();  // keeps its capacity: a list rebuilt for every step allocates once
+  wire_.Clear();
   size_ = 0;
   reads_ = 0;
   inline_bytes_ = 0;

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "client/cpp/tensor.h"
 #include "client/cpp/types.h"
+#include "client/cpp/wire_bytes.h"
 
 namespace gemmd::client {
 
@@ -90,7 +91,7 @@ struct Read {
 };
 
 // Holds the ops as the bytes that go on the wire, so that running one list again costs a copy of
-// them and no more. Copyable; const use from several threads is safe.
+// them, and with much inline data none. Copyable; const use from several threads is safe.
 class OpList {
  public:
   OpList& Add(const Matmul& op);
@@ -111,13 +112,15 @@ class OpList {
   const absl::Status& status() const { return status_; }
 
   // `repeated Op ops = 2`, as ExecuteRequest, Batch and CreatePlanRequest all have it.
-  absl::string_view wire() const { return wire_; }
+  absl::string_view wire() const { return wire_.bytes(); }
+  // The same, kept as it is until WireBytes::Release, whatever becomes of the list.
+  WireBytes::Block* Share() const { return wire_.Share(); }
 
  private:
   // Takes the status of each of `tensors`; false once the list is invalid.
   bool Check(absl::string_view op, std::initializer_list<std::pair<const char*, const Tensor*>>);
 
-  std::string wire_;
+  WireBytes wire_;
   int size_ = 0;
   int reads_ = 0;
   int64_t inline_bytes_ = 0;

@@ -15,6 +15,7 @@
 #include "client/cpp/client_core.h"
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/raw_call.h"
+#include "client/cpp/reply.h"
 #include "client/cpp/session_core.h"
 #include "client/cpp/wire.h"
 
@@ -57,6 +58,22 @@ std::string Head(const SessionCore& session, const ExecuteOptions& options) {
   return head;
 }
 
+// From here on ops are not copied but shared with the message.
+constexpr size_t kSharedBytes = 16 << 10;
+
+grpc::Slice Shared(const OpList& ops) {
+  WireBytes::Block* block = ops.Share();
+  return grpc::Slice(
+      block->bytes.data(), block->bytes.size(),
+      [](void* held) { WireBytes::Release(static_cast<WireBytes::Block*>(held)); }, block);
+}
+
+absl::StatusOr<Result> ResultOf(grpc::ByteBuffer& response) {
+  absl::StatusOr<std::unique_ptr<Reply>> reply = Reply::Read(std::move(response));
+  if (!reply.ok()) return reply.status();
+  return Result(*std::move(reply));
+}
+
 Program Encode(const char* method, absl::string_view head, absl::string_view body) {
   grpc::Slice slice(head.size() + body.size());
   char* bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(slice.begin()));
@@ -81,8 +98,8 @@ class AsyncRun {
   void Start() {
     context_.emplace();
     Prepare(session_->client(), *context_, options_, deadline_);
-    response_ = std::make_unique<v1::ExecuteResponse>();
-    stub_.UnaryCall(&*context_, program_.method, {}, &program_.request, response_.get(),
+    response_.Clear();
+    stub_.UnaryCall(&*context_, program_.method, {}, &program_.request, &response_,
                     [this](const grpc::Status& status) { Finished(status); });
   }
 
@@ -97,11 +114,7 @@ class AsyncRun {
       }
     }
     std::unique_ptr<AsyncRun> self(this);
-    if (status.ok()) {
-      done_(Result(std::move(response_)));
-    } else {
-      done_(status);
-    }
+    done_(status.ok() ? ResultOf(response_) : status);
   }
 
   const std::shared_ptr<SessionCore> session_;  // keeps the connection until the answer is here
@@ -110,9 +123,9 @@ class AsyncRun {
   const ExecuteCallback done_;
   const absl::Time deadline_;
   Backoff backoff_;
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ExecuteResponse> stub_;
+  grpc::GenericStub stub_;
   std::optional<grpc::ClientContext> context_;
-  std::unique_ptr<v1::ExecuteResponse> response_;
+  grpc::ByteBuffer response_;
   std::optional<grpc::Alarm> alarm_;
 };
 
@@ -136,7 +149,10 @@ std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args) {
 
 Program ExecuteProgram(const SessionCore& session, const OpList& ops,
                        const ExecuteOptions& options) {
-  return Encode(kExecuteMethod, Head(session, options), ops.wire());
+  const std::string head = Head(session, options);
+  if (ops.wire().size() < kSharedBytes) return Encode(kExecuteMethod, head, ops.wire());
+  const grpc::Slice slices[] = {grpc::Slice(head), Shared(ops)};
+  return {kExecuteMethod, grpc::ByteBuffer(slices, 2)};
 }
 
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
@@ -147,14 +163,16 @@ Program RunPlanProgram(const SessionCore& session, const Handle& plan, const Pla
 
 absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
                            const CallOptions& options) {
-  auto response = std::make_unique<v1::ExecuteResponse>();
+  grpc::ByteBuffer response;
   grpc::Channel& channel = *session.connection().channel();
   const absl::Status status =
       Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return RawUnary(channel, program.method, context, program.request, *response);
+        response.Clear();
+        return RawUnary<grpc::ByteBuffer, grpc::ByteBuffer>(channel, program.method, context,
+                                                            program.request, response);
       });
   if (!status.ok()) return status;
-  return Result(std::move(response));
+  return ResultOf(response);
 }
 
 void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,

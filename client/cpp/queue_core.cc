@@ -14,6 +14,7 @@
 #include "client/cpp/errors.h"
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/raw_call.h"
+#include "client/cpp/reply.h"
 #include "client/cpp/wire.h"
 
 namespace gemmd::client {
@@ -29,10 +30,7 @@ absl::StatusOr<Result> OutcomeOf(v1::Completion& completion) {
     SetReason(status, completion.reason());
     return status;
   }
-  auto response = std::make_unique<v1::ExecuteResponse>();
-  if (completion.has_report()) response->set_allocated_report(completion.release_report());
-  response->mutable_outputs()->Swap(completion.mutable_outputs());
-  return Result(std::move(response));
+  return Result(Reply::Of(completion));
 }
 
 // What goes into one message with others: copying so much costs less than a message.

@@ -7,35 +7,48 @@
 #ifndef GEMMD_CLIENT_CPP_RESULT_H_
 #define GEMMD_CLIENT_CPP_RESULT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace gemmd::v1 {
-class ExecuteResponse;
 class ProgramReport;
 }  // namespace gemmd::v1
 
 namespace gemmd::client {
 
+struct Reply;
+
 // Move-only; what it hands out lives as long as it does.
 class Result {
  public:
   Result();
-  explicit Result(std::unique_ptr<v1::ExecuteResponse> response);
+  explicit Result(std::unique_ptr<Reply> reply);
   ~Result();
   Result(Result&&) noexcept;
   Result& operator=(Result&&) noexcept;
 
   int outputs() const;
-  // The i-th Read's tensor, dense, row-major, little-endian. `i` must be below outputs().
+  // The i-th Read's tensor, dense, row-major, little-endian. `i` must be below outputs(). A large
+  // one has come in pieces, which the first call puts together.
   absl::string_view output(int i) const;
+  size_t output_bytes(int i) const;
   template <typename T>
   absl::Span<const T> Output(int i) const {
     absl::string_view bytes = output(i);
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  // The same to memory of the caller's, as large as the tensor, from where it was received: spares
+  // a large one a copy. OUT_OF_RANGE, INVALID_ARGUMENT for another size.
+  template <typename T>
+  absl::Status CopyOutput(int i, absl::Span<T> target) const {
+    return CopyOutputBytes(
+        i, {reinterpret_cast<char*>(target.data()), target.size() * sizeof(T)});
   }
 
   // Empty at ReportLevel::kNone.
@@ -45,7 +58,9 @@ class Result {
   bool replayed() const;
 
  private:
-  std::unique_ptr<v1::ExecuteResponse> response_;
+  absl::Status CopyOutputBytes(int i, absl::Span<char> target) const;
+
+  std::unique_ptr<Reply> reply_;
 };
 
 }  // namespace gemmd::client

@@ -1,0 +1,53 @@
+// Reply: an ExecuteResponse whose outputs stay where gRPC received them until they are asked for.
+
+#ifndef GEMMD_CLIENT_CPP_REPLY_H_
+#define GEMMD_CLIENT_CPP_REPLY_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "gemmd/v1/compute_service.pb.h"
+
+namespace gemmd::client {
+
+// One output, in one run or in several. Const use from several threads is safe.
+class ReplyOutput {
+ public:
+  void Append(absl::string_view run);  // before anything is read
+  size_t size() const { return size_; }
+  void CopyTo(char* target) const;
+  absl::string_view View() const;  // gathers several runs, the first time
+
+ private:
+  absl::InlinedVector<absl::string_view, 1> runs_;
+  size_t size_ = 0;
+  mutable std::once_flag gathered_;
+  mutable std::string whole_;
+};
+
+struct Reply {
+  // INTERNAL for bytes that are no ExecuteResponse.
+  static absl::StatusOr<std::unique_ptr<Reply>> Read(grpc::ByteBuffer bytes);
+  // Takes its report and outputs.
+  static std::unique_ptr<Reply> Of(v1::Completion& completion);
+
+  v1::ProgramReport report;
+  bool replayed = false;
+  std::deque<ReplyOutput> outputs;  // they cannot move
+
+  // What they point into.
+  grpc::ByteBuffer received;
+  google::protobuf::RepeatedPtrField<std::string> parsed;
+};
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_REPLY_H_
