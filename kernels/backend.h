@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "kernels/host_bytes.h"
+#include "kernels/host_memory.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
 #include "kernels/sensors.h"
@@ -102,9 +103,9 @@ class Program {
 
 // Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
 struct Bindings {
-  std::vector<std::byte*> slots;               // by TensorRef::slot
-  std::vector<HostBytes> inputs;               // by WriteOp::input
-  std::vector<absl::Span<std::byte>> outputs;  // by ReadOp::output
+  std::vector<std::byte*> slots;    // by TensorRef::slot
+  std::vector<HostBytes> inputs;    // by WriteOp::input
+  std::vector<OutputSpan> outputs;  // by ReadOp::output
 };
 
 // How a program reached the device.
@@ -139,8 +140,8 @@ class Stream {
   // more than the work (see StreamOptions::inline_below).
   virtual void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) = 0;
   // The same, for a caller that has nothing to do until the answer is there: on an idle device a
-  // program estimated below StreamOptions::inline_below may be waited for, and `done` run, on its
-  // thread.
+  // program estimated below StreamOptions::inline_below, or on a GPU below 200 us unless that is
+  // zero, may be waited for, and `done` run, on its thread.
   virtual void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings,
                              Done done) = 0;
   // Whether a launch costs the host so much that a backlog is better launched by a thread that does
@@ -180,6 +181,10 @@ class Backend {
   // with the remedy, when the memory is another GPU's or smaller than the handle says, or its owner
   // is gone; UNIMPLEMENTED on a device whose memory is the host's. Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle& handle) = 0;
+
+  // Memory for what a Read of a program here brings, which the device writes by itself if it can.
+  // Thread-safe. What it gives may outlive the backend.
+  virtual std::unique_ptr<HostMemory> AllocateOutput(int64_t size_bytes) = 0;
 
   // `ops` have passed ValidateOps against `slots`. UNIMPLEMENTED when no enabled kernel serves an
   // op here, with the reason of each candidate. Thread-safe, pure.

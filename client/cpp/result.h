@@ -47,8 +47,7 @@ class Result {
   // a large one a copy. OUT_OF_RANGE, INVALID_ARGUMENT for another size.
   template <typename T>
   absl::Status CopyOutput(int i, absl::Span<T> target) const {
-    return CopyOutputBytes(
-        i, {reinterpret_cast<char*>(target.data()), target.size() * sizeof(T)});
+    return CopyOutputBytes(i, {reinterpret_cast<char*>(target.data()), target.size() * sizeof(T)});
   }
 
   // Empty at ReportLevel::kNone.

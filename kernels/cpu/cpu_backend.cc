@@ -74,6 +74,9 @@ class CpuBackend final : public Backend {
         info_.name, " is a CPU: it cannot map a GPU's memory; import a memfd, or copy ",
         "the data to the host"));
   }
+  std::unique_ptr<HostMemory> AllocateOutput(int64_t size_bytes) override {
+    return HeapMemory::Of(size_bytes);
+  }
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
     return CpuProgram::Compile(ops, pool_);
   }

@@ -17,6 +17,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_info.h"
 #include "kernels/cuda/host_node.h"
+#include "kernels/cuda/output_memory.h"
 #ifdef GEMMD_FAULT_KERNEL
 #include "kernels/cuda/fault_member.h"
 #endif
@@ -76,6 +77,9 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Memory>> ImportDevice(const DeviceHandle& handle) override {
     return memory_.ImportDevice(handle);
   }
+  std::unique_ptr<HostMemory> AllocateOutput(int64_t size_bytes) override {
+    return outputs_.Allocate(size_bytes);
+  }
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
     return programs_.Get(ops, [&] { return CudaProgram::Compile(ops, *kernel_set_); });
   }
@@ -94,6 +98,7 @@ class CudaBackend final : public Backend {
   Fence fence_;
   mutable PeerAccess peers_;  // thread-safe, and what it remembers is no state of the device
   PinnedPool pinned_;
+  OutputMemory outputs_{pinned_};
   MemorySpace memory_;
   ProgramCache programs_{kMaxPrograms, kMaxProgramOps};
 };

@@ -187,9 +187,24 @@ void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
   for (const size_t index : moves_) {
     const Task& task = tasks_[index];
     const auto* write = std::get_if<WriteOp>(&task.op);
-    if (write == nullptr || task.io_bytes == 0) continue;
-    bindings.inputs[write->input].CopyTo(io + task.io_offset);
+    if (write != nullptr) bindings.inputs[write->input].CopyTo(io + task.io_offset);
   }
+}
+
+absl::Status CudaProgram::AimReads(Bindings& bindings, std::byte* io, Graph* graph) const {
+  for (const size_t index : moves_) {
+    const Task& task = tasks_[index];
+    const auto* read = std::get_if<ReadOp>(&task.op);
+    if (read == nullptr) continue;
+    OutputSpan& output = bindings.outputs[read->output];
+    std::byte* const staged = io + task.io_offset;
+    output.device_writes &= task.by_engine && (graph == nullptr || graph->CopiesTo(staged));
+    if (graph == nullptr || !graph->CopiesTo(staged)) continue;
+    std::byte* const target = output.device_writes ? output.data() : staged;
+    const cudaError_t code = graph->Redirect(staged, target);
+    if (code != cudaSuccess) return ToStatus(code, "redirecting a copy");
+  }
+  return absl::OkStatus();
 }
 
 void CudaProgram::CopyOutputs(const std::byte* io, const Bindings& bindings) const {
@@ -197,7 +212,8 @@ void CudaProgram::CopyOutputs(const std::byte* io, const Bindings& bindings) con
     const Task& task = tasks_[index];
     const auto* read = std::get_if<ReadOp>(&task.op);
     if (read == nullptr || task.io_bytes == 0) continue;
-    std::memcpy(bindings.outputs[read->output].data(), io + task.io_offset, task.io_bytes);
+    const OutputSpan& output = bindings.outputs[read->output];
+    if (!output.device_writes) std::memcpy(output.data(), io + task.io_offset, task.io_bytes);
   }
 }
 
@@ -284,12 +300,17 @@ absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context
   if (task.io_bytes == 0) return absl::OkStatus();
   const TensorRef& tensor = *Moved(task.op);
   const bool in = std::holds_alternative<WriteOp>(task.op);
-  std::byte* const host = context.io + task.io_offset;
+  std::byte* host = context.io + task.io_offset;
+  if (const auto* read = std::get_if<ReadOp>(&task.op);
+      read != nullptr && !context.outputs.empty()) {
+    const OutputSpan& output = context.outputs[read->output];
+    if (output.device_writes) host = output.data();
+  }
   std::byte* const device = context.slots[tensor.slot] + tensor.offset_bytes;
   if (task.by_engine && IsOnDevice(device)) {
     return ToStatus(
         cudaMemcpyAsync(in ? device : host, in ? host : device, static_cast<size_t>(task.io_bytes),
-                        cudaMemcpyDefault, context.stream),
+                        in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, context.stream),
         "cudaMemcpyAsync");
   }
   ConvertArgs args =

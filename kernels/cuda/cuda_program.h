@@ -54,6 +54,7 @@ struct RunContext {
   std::byte* scratch;         // scratch_bytes() at a multiple of 256; one op's at a time
   std::byte* io;              // pinned, io_bytes()
   cudaStream_t stream;
+  absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
 };
 
 // Immutable after Compile but for what it remembers.
@@ -87,9 +88,13 @@ class CudaProgram final : public Program {
   // must not pay for it.
   absl::Status CheckBindings(const Bindings& bindings) const;
 
-  // Between the callers' inline bytes and `io`: before the launches, and after they are through.
+  // Between the callers' inline bytes and `io`: before the launches, and, of what the device could
+  // not write where it belongs, after they are through.
   void CopyInputs(const Bindings& bindings, std::byte* io) const;
   void CopyOutputs(const std::byte* io, const Bindings& bindings) const;
+  // Settles which of the outputs the device writes by itself: `device_writes` of the others becomes
+  // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
+  absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
 
   // The launches for this memory, remembered from the last time or made. The program's device is
   // current. Queues nothing.

@@ -115,7 +115,7 @@ class CudaStream final : public Stream {
   // Where graphs are recorded: by themselves, since the harvest thread may wait for stream_ at any
   // time, which would spoil a recording there. Touched by Launch only.
   cudaStream_t side_ = nullptr;
-  const double inline_below_seconds_;
+  const double waited_below_seconds_;
   const Capture capture_;
   EventPool events_;
   EventRef last_end_;  // of what was launched last; touched by Launch only

@@ -9,39 +9,6 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-// A recording before it can run. Frees it.
-class Template {
- public:
-  Template() = default;
-  ~Template() {
-    if (graph_ != nullptr) cudaGraphDestroy(graph_);
-  }
-  Template(const Template&) = delete;
-  Template& operator=(const Template&) = delete;
-
-  cudaGraph_t* out() { return &graph_; }
-  cudaGraph_t get() const { return graph_; }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-};
-
-// Ends what was begun on `side`, whatever came of it: else the stream would take nothing any more.
-absl::Status Record(cudaStream_t side, Graph::Queue queue, Template& recorded) {
-  // Relaxed: a kernel's code may be loaded at its first launch, which a stricter mode refuses, and
-  // other threads go on allocating.
-  absl::Status status =
-      ToStatus(cudaStreamBeginCapture(side, cudaStreamCaptureModeRelaxed), "beginning a capture");
-  if (!status.ok()) return status;
-  status = queue(side);
-  const absl::Status ended =
-      ToStatus(cudaStreamEndCapture(side, recorded.out()), "ending a capture");
-  if (!status.ok()) return status;
-  if (!ended.ok()) return ended;
-  return recorded.get() != nullptr ? absl::OkStatus()
-                                   : absl::InternalError("a capture recorded nothing");
-}
-
 absl::StatusOr<int> CountOverlaps(cudaGraph_t graph) {
   size_t count = 0;
   absl::Status status =
@@ -61,6 +28,47 @@ absl::StatusOr<int> CountOverlaps(cudaGraph_t graph) {
 
 }  // namespace
 
+// Ends what was begun on `side`, whatever came of it: else the stream would take nothing any more.
+absl::Status Graph::Record(cudaStream_t side, Queue queue, Template& recorded) {
+  // Relaxed: a kernel's code may be loaded at its first launch, which a stricter mode refuses, and
+  // other threads go on allocating.
+  absl::Status status =
+      ToStatus(cudaStreamBeginCapture(side, cudaStreamCaptureModeRelaxed), "beginning a capture");
+  if (!status.ok()) return status;
+  status = queue(side);
+  const absl::Status ended =
+      ToStatus(cudaStreamEndCapture(side, recorded.out()), "ending a capture");
+  if (!status.ok()) return status;
+  if (!ended.ok()) return ended;
+  return recorded.get() != nullptr ? absl::OkStatus()
+                                   : absl::InternalError("a capture recorded nothing");
+}
+
+absl::StatusOr<Graph::Copies> Graph::FindCopies(cudaGraph_t graph, size_t nodes) {
+  std::vector<cudaGraphNode_t> all(nodes);
+  absl::Status status = ToStatus(cudaGraphGetNodes(graph, all.data(), &nodes), "reading nodes");
+  Copies copies;
+  for (size_t i = 0; i < nodes && status.ok(); ++i) {
+    cudaGraphNodeType type;
+    status = ToStatus(cudaGraphNodeGetType(all[i], &type), "reading a node");
+    if (!status.ok() || type != cudaGraphNodeTypeMemcpy) continue;
+    cudaMemcpy3DParms copy;
+    status = ToStatus(cudaGraphMemcpyNodeGetParams(all[i], &copy), "reading a copy");
+    if (copy.kind != cudaMemcpyDeviceToHost) continue;
+    auto* target = static_cast<std::byte*>(copy.dstPtr.ptr);
+    copies[target] = {all[i], copy.srcPtr.ptr, target, copy.extent.width};
+  }
+  return status.ok() ? absl::StatusOr<Copies>(std::move(copies)) : status;
+}
+
+cudaError_t Graph::Redirect(const std::byte* recorded, std::byte* target) {
+  Copy& copy = copies_.at(recorded);
+  if (copy.target == target) return cudaSuccess;
+  copy.target = target;
+  return cudaGraphExecMemcpyNodeSetParams1D(exec_, copy.node, target, copy.source, copy.bytes,
+                                            cudaMemcpyDeviceToHost);
+}
+
 absl::StatusOr<std::unique_ptr<Graph>> Graph::Capture(cudaStream_t side, Queue queue) {
   Template recorded;
   absl::Status status = Record(side, queue, recorded);
@@ -70,11 +78,15 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::Capture(cudaStream_t side, Queue q
   if (!status.ok()) return status;
   const absl::StatusOr<int> overlaps = CountOverlaps(recorded.get());
   if (!overlaps.ok()) return overlaps.status();
+  absl::StatusOr<Copies> copies = FindCopies(recorded.get(), nodes);
+  if (!copies.ok()) return copies.status();
   cudaGraphExec_t exec = nullptr;
   status = ToStatus(cudaGraphInstantiate(&exec, recorded.get(), 0),
                     absl::StrCat("making a graph of ", nodes, " nodes"));
   if (!status.ok()) return status;
-  return std::unique_ptr<Graph>(new Graph(exec, static_cast<int>(nodes), *overlaps));
+  Template kept = copies->empty() ? Template() : std::move(recorded);
+  return std::unique_ptr<Graph>(
+      new Graph(exec, std::move(kept), *std::move(copies), static_cast<int>(nodes), *overlaps));
 }
 
 absl::Status Graph::Upload(cudaStream_t stream) const {

@@ -37,6 +37,8 @@ class PinnedBlock {
   ~PinnedBlock();
 
   std::byte* data() const { return data_; }
+  // Leaves it pinned for good: its pool is gone.
+  void Abandon() { pool_ = nullptr; }
 
  private:
   friend class PinnedPool;

@@ -20,7 +20,7 @@ std::shared_ptr<const Outcome> Refused() {
 
 int64_t ReplayCache::Bytes(const Outcome& outcome) {
   int64_t bytes = 0;
-  for (const Output& output : outcome.outputs) bytes += static_cast<int64_t>(output.size());
+  for (const auto& output : outcome.outputs) bytes += static_cast<int64_t>(output->size());
   return bytes;
 }
 

@@ -16,26 +16,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
+#include "kernels/host_memory.h"
 #include "server/engine/job.h"
 
 namespace gemmd::server {
-
-// What a Read brought. Its bytes are not cleared first: a program that succeeds writes all of them,
-// and of one that fails nobody gets any.
-class Output {
- public:
-  explicit Output(int64_t bytes)
-      : data_(std::make_unique_for_overwrite<std::byte[]>(bytes)), size_(bytes) {}
-
-  size_t size() const { return size_; }
-  const std::byte* data() const { return data_.get(); }
-  absl::Span<std::byte> span() { return absl::MakeSpan(data_.get(), size_); }
-
- private:
-  std::unique_ptr<std::byte[]> data_;
-  size_t size_;
-};
 
 // How a program ended. Shared between the reply that is being written and the replay cache; hence
 // shared_ptr.
@@ -44,7 +28,7 @@ struct Outcome {
       program;  // null when it was refused before it was compiled
   std::string device;
   JobResult result;
-  std::vector<Output> outputs;  // one per Read op
+  std::vector<std::unique_ptr<kernels::HostMemory>> outputs;  // what each Read op brought
 };
 
 // A client's name for one run, and what is to run: a name that comes back with another program is

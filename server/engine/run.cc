@@ -156,8 +156,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
   for (const auto& input : inputs) {
-    input.CopyTo(reinterpret_cast<std::byte*>(
-        plan->inputs.emplace_back(input.size(), '\0').data()));
+    input.CopyTo(
+        reinterpret_cast<std::byte*>(plan->inputs.emplace_back(input.size(), '\0').data()));
   }
   AddSlots(ops, slots, *plan);
   return plan;
@@ -208,7 +208,8 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->bindings.inputs = std::move(request.inputs);
   outcome->outputs.reserve(request.output_bytes.size());
   for (const int64_t bytes : request.output_bytes) {
-    job->bindings.outputs.push_back(outcome->outputs.emplace_back(bytes).span());
+    outcome->outputs.push_back(request.device->backend().AllocateOutput(bytes));
+    job->bindings.outputs.push_back(outcome->outputs.back()->span());
   }
   job->bindings.slots = request.buffers->addresses;
   job->buffers = std::move(request.buffers);

@@ -45,7 +45,7 @@ class SlotTable {
   absl::InlinedVector<Slot, 8> slots_;
 };
 
-using Inputs = std::vector<kernels::HostBytes>;  // data of the Write ops, in order
+using Inputs = std::vector<kernels::HostBytes>;      // data of the Write ops, in order
 std::vector<int64_t> SizesOf(const Inputs& inputs);  // in bytes
 
 // Everything a job needs but who answers it.
@@ -54,8 +54,8 @@ struct RunRequest {
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
   std::shared_ptr<const BoundBuffers> buffers;
-  Sources sources;                                  // other devices that Copy ops read
-  Inputs inputs;                                    // what they point at is valid until the answer
+  Sources sources;  // other devices that Copy ops read
+  Inputs inputs;    // what they point at is valid until the answer
   std::vector<int64_t> output_bytes;
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
   int64_t shared_out_bytes = 0;  // and the other way

@@ -170,8 +170,8 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
 // No two slots have one buffer: they were told apart by it when the plan was made.
 absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& inputs) {
   const Tenant& tenant = use->tenant();
-  absl::Status within = CheckSize(tenant, plan.program->steps().size(), SizesOf(inputs),
-                                  plan.output_bytes);
+  absl::Status within =
+      CheckSize(tenant, plan.program->steps().size(), SizesOf(inputs), plan.output_bytes);
   within.Update(CheckTime(tenant, plan.device->name(), plan.program->estimated_seconds()));
   if (!within.ok()) return within;
   absl::InlinedVector<const Handle*, 8> handles;

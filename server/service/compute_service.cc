@@ -50,7 +50,9 @@ grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* c
     return ExecuteCall::Start(
         execute_, context,
         {view->session_id, view->priority, view->report, OpIdOf(*view, taken.get())},
-        [&](SessionUse use) { return PrepareView(std::move(use), *view, taken, execute_requests_); },
+        [&](SessionUse use) {
+          return PrepareView(std::move(use), *view, taken, execute_requests_);
+        },
         response);
   }
   const auto parsed = Parse(execute_requests_, *request, taken.get());

@@ -232,8 +232,8 @@ void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport
 
 void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion) {
   if (level != v1::REPORT_LEVEL_NONE) FillReport(outcome, level, completion.mutable_report());
-  for (const Output& output : outcome.outputs) {
-    completion.add_outputs(output.data(), output.size());
+  for (const auto& output : outcome.outputs) {
+    completion.add_outputs(output->data(), output->size());
   }
 }
 

@@ -84,8 +84,8 @@ bool QueueStream::Gather() {
     inline_bytes_ -= entry.inline_bytes;
     --done_;
     if (entry.status.ok()) {
-      for (const Output& output : entry.outcome->outputs) {
-        output_bytes += static_cast<int64_t>(output.size());
+      for (const auto& output : entry.outcome->outputs) {
+        output_bytes += static_cast<int64_t>(output->size());
       }
     }
     sending_.push_back(std::move(entries_.front()));

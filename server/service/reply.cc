@@ -16,7 +16,8 @@ using google::protobuf::io::CodedOutputStream;
 constexpr uint32_t kOutputsTag = v1::ExecuteResponse::kOutputsFieldNumber << 3 | 2;  // bytes
 constexpr int kMostHead = 16;  // of an output: its tag and its length
 
-grpc::Slice Shared(const std::shared_ptr<const Outcome>& outcome, const Output& output) {
+grpc::Slice Shared(const std::shared_ptr<const Outcome>& outcome,
+                   const kernels::HostMemory& output) {
   auto* holder = new std::shared_ptr<const Outcome>(outcome);
   return grpc::Slice(
       const_cast<std::byte*>(output.data()), output.size(),
@@ -39,12 +40,12 @@ grpc::ByteBuffer MakeReply(const std::shared_ptr<const Outcome>& outcome, bool r
   grpc::Slice head(bytes);
   rest.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(head.begin()));
   slices.push_back(std::move(head));
-  for (const Output& output : outcome->outputs) {
+  for (const auto& output : outcome->outputs) {
     uint8_t prefix[kMostHead];
     uint8_t* end = CodedOutputStream::WriteTagToArray(kOutputsTag, prefix);
-    end = CodedOutputStream::WriteVarint64ToArray(output.size(), end);
+    end = CodedOutputStream::WriteVarint64ToArray(output->size(), end);
     slices.emplace_back(prefix, end - prefix);
-    if (output.size() > 0) slices.push_back(Shared(outcome, output));
+    if (output->size() > 0) slices.push_back(Shared(outcome, *output));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }

@@ -74,6 +74,56 @@ TEST_F(ExecuteTest, LongDataComesBackAndIsToldApart) {
   EXPECT_EQ(client::ReasonOf(run(other).status()), "OP_ID_REUSED");
 }
 
+// The server keeps ops that come again without their data, which is another each time.
+TEST_F(ExecuteTest, TheSameOpsWithOtherDataDoOtherWork) {
+  for (const int64_t rows : {2, 3000}) {
+    client::Buffer x = MakeBuffer(session_, {rows, 8});
+    client::Buffer y = MakeBuffer(session_, {rows, 8});
+    for (int run = 0; run < 5; ++run) {
+      std::vector<float> values(rows * 8);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(i * (run + 1) % 251);
+      const std::string bytes(client::AsBytes(absl::MakeConstSpan(values)));
+      OpList ops;
+      ops.Add(Write{x.tensor(), bytes}).Add(client::Copy{x.tensor(), y.tensor()});
+      ops.Add(Read{y.tensor()});
+      const client::Result result = Must(session_.Execute(ops));
+      ops.Clear();  // what was sent stays as it was
+      std::vector<float> seen(values.size());
+      ASSERT_TRUE(result.CopyOutput(0, absl::MakeSpan(seen)).ok());
+      EXPECT_EQ(seen, values) << rows << " rows, run " << run;
+      EXPECT_EQ(std::string(result.output(0)), bytes);
+    }
+    // The same bytes but for the data's length: refused, by name.
+    OpList ops;
+    ops.Add(Write{x.tensor(), std::string(rows * 32 - 4, 'x')});
+    ops.Add(client::Copy{x.tensor(), y.tensor()}).Add(Read{y.tensor()});
+    const absl::Status refused = session_.Execute(ops).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.message(), HasSubstr("write"));
+  }
+}
+
+TEST_F(ExecuteTest, APlansLongInputsAreItsOwnEachTime) {
+  constexpr int64_t kBytes = 200000;
+  client::Buffer buffer = MakeBuffer(session_, {kBytes}, client::DType::kI8);
+  OpList ops;
+  ops.Add(Write{buffer.tensor(), std::string(kBytes, 'd')}).Add(Read{buffer.tensor()});
+  const client::Plan plan = Must(session_.CreatePlan(ops));
+  for (const char letter : {'a', 'b'}) {
+    const std::string input(kBytes, letter);
+    const client::ExecuteOptions options = {.op_id = std::string(1, letter)};
+    EXPECT_EQ(Must(plan.Run({.inputs = {input}}, options)).output(0), input);
+    EXPECT_TRUE(Must(plan.Run({.inputs = {input}}, options)).replayed());
+    const std::string other(kBytes, 'o');
+    EXPECT_EQ(client::ReasonOf(plan.Run({.inputs = {other}}, options).status()), "OP_ID_REUSED");
+  }
+  EXPECT_EQ(Must(plan.Run()).output(0), std::string(kBytes, 'd'));
+  const std::string wrong(kBytes - 1, 'w');
+  EXPECT_THAT(std::string(plan.Run({.inputs = {wrong}}).status().message()),
+              HasSubstr("inputs[0] has 199999 bytes"));
+}
+
 TEST_F(ExecuteTest, ARetryWithTheSameIdRunsOnce) {
   client::Buffer x = MakeBuffer(session_, {1, 1});
   client::Buffer two = MakeBuffer(session_, {1, 1});

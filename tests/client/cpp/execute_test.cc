@@ -45,6 +45,47 @@ TEST_F(ExecuteTest, ReturnsOutputsAndReport) {
   EXPECT_FALSE(result->replayed());
 }
 
+TEST_F(ExecuteTest, OutputsAreCopiedWhereTheyAreWanted) {
+  client::Buffer large = *session_.CreateBuffer({.dtype = DType::kI8, .shape = {500000}});
+  std::string data(500000, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7919 >> 3);
+  OpList ops;
+  ops.Add(Write{large.tensor(), data}).Add(Read{large.tensor()});
+  const absl::StatusOr<Result> result = session_.Execute(ops);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->output_bytes(0), data.size());
+  std::string target(data.size(), '\0');
+  ASSERT_TRUE(result->CopyOutput(0, absl::MakeSpan(target)).ok());
+  EXPECT_TRUE(target == data);
+  EXPECT_TRUE(result->output(0) == data);
+  EXPECT_EQ(result->output(0).data(), result->output(0).data());  // put together once
+  target.pop_back();
+  EXPECT_THAT(std::string(result->CopyOutput(0, absl::MakeSpan(target)).message()),
+              ::testing::HasSubstr("output 0 has 500000 bytes, the target 499999"));
+  for (const int none : {-1, 1}) {
+    EXPECT_EQ(result->CopyOutput(none, absl::MakeSpan(target)).code(),
+              absl::StatusCode::kOutOfRange);
+  }
+}
+
+TEST_F(ExecuteTest, AListMayChangeWhileItIsSent) {
+  client::Buffer large = *session_.CreateBuffer({.dtype = DType::kI8, .shape = {500000}});
+  OpList ops;
+  std::vector<std::future<absl::StatusOr<Result>>> runs;
+  for (const char letter : {'a', 'b', 'c'}) {
+    ops.Clear();
+    ops.Add(Write{large.tensor(), std::string(500000, letter)}).Add(Read{large.tensor()});
+    runs.push_back(session_.ExecuteAsync(ops));
+    ops.Add(Read{large.tensor()});  // not of the run that is under way
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const absl::StatusOr<Result> result = runs[i].get();
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->outputs(), 1);
+    EXPECT_TRUE(result->output(0) == std::string(500000, static_cast<char>('a' + i)));
+  }
+}
+
 TEST_F(ExecuteTest, InvalidOpsAreNotSent) {
   OpList ops;
   ops.Add(Read{buffer_.tensor().Slice(0, 5, 9)});

@@ -93,6 +93,27 @@ TEST(OpListTest, EveryKindOfOpArrivesInOrder) {
   EXPECT_EQ(ops.inline_bytes(), 300000);
 }
 
+TEST(OpListTest, WhatIsSharedStaysAsItWas) {
+  OpList ops;
+  ops.Add(Read{T('a', {4})});
+  const std::string one = std::string(ops.wire());
+  WireBytes::Block* sent = ops.Share();
+  OpList copy = ops;
+  ops.Add(Read{T('b', {4})});
+  EXPECT_EQ(sent->bytes, one);
+  EXPECT_EQ(copy.wire(), one);
+  EXPECT_GT(ops.wire().size(), one.size());
+  copy.Clear();
+  EXPECT_EQ(sent->bytes, one);
+  WireBytes::Release(sent);
+  // Nobody has it any more: cleared, it keeps its memory.
+  const char* memory = ops.wire().data();
+  ops.Clear();
+  ops.Add(Read{T('a', {4})});
+  EXPECT_EQ(ops.wire().data(), memory);
+  EXPECT_EQ(ops.wire(), one);
+}
+
 TEST(OpListTest, FirstInvalidTensorIsNamedWithItsPlace) {
   OpList ops;
   ops.Add(Read{T('a', {4})}).Add(Copy{T('a', {4}), T('b', {4}).Slice(0, 2, 9)});

@@ -22,6 +22,13 @@ std::vector<bool> OnlyCopiedFrom(absl::Span<const Op> ops, size_t slots) {
   return copied;
 }
 
+// As gRPC receives it.
+HostBytes InPieces(absl::Span<const std::byte> input) {
+  HostBytes bytes(input.first(input.size() / 3));
+  bytes.Append(input.subspan(input.size() / 3));
+  return bytes;
+}
+
 class BackendExecutor final : public Executor {
  public:
   BackendExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<Backend> far)
@@ -54,9 +61,13 @@ class BackendExecutor final : public Executor {
       bindings.slots.push_back((*memory)->address());
       memories.push_back(*std::move(memory));
     }
-    for (const Bytes& input : inputs) bindings.inputs.emplace_back(absl::MakeConstSpan(input));
-    for (int64_t bytes : output_bytes) outcome.outputs.emplace_back(bytes);
-    for (Bytes& output : outcome.outputs) bindings.outputs.push_back(absl::MakeSpan(output));
+    for (const Bytes& input : inputs) bindings.inputs.push_back(InPieces(input));
+    std::vector<std::unique_ptr<HostMemory>> outputs;
+    for (int64_t bytes : output_bytes) {
+      outputs.push_back(backend_->AllocateOutput(bytes));
+      std::fill_n(outputs.back()->span().data(), bytes, std::byte{0xa5});
+      bindings.outputs.push_back(outputs.back()->span());
+    }
 
     absl::Notification done;
     stream_->Launch(*program, bindings, [&](LaunchResult result) {
@@ -65,6 +76,9 @@ class BackendExecutor final : public Executor {
     });
     done.WaitForNotification();
     if (!status.ok()) return status;
+    for (const auto& output : outputs) {
+      outcome.outputs.emplace_back(output->data(), output->data() + output->size());
+    }
     for (size_t i = 0; i < slots.size(); ++i) {
       outcome.slots.emplace_back(slots[i].size());
       status = memories[i]->CopyOut(0, absl::MakeSpan(outcome.slots.back()));

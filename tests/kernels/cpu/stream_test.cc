@@ -146,7 +146,7 @@ TEST_F(StreamTest, RefusesBindingsThatLackWhatTheProgramNames) {
   auto stream = backend_->CreateStream({});
   std::vector<std::byte> right(16), wrong(15);
   const auto code = [&](std::vector<std::byte*> slots, absl::Span<const std::byte> input,
-                        std::vector<absl::Span<std::byte>> outputs) {
+                        std::vector<OutputSpan> outputs) {
     Bindings bindings{std::move(slots), {input}, std::move(outputs)};
     absl::StatusCode code = absl::StatusCode::kOk;
     stream->Launch(program, std::move(bindings),

@@ -118,7 +118,9 @@ class GraphGpuTest : public testing::Test {
         if (i % 2 == 0) in[i] |= std::byte{0x80};
       }
     }
-    Bindings Bind(const Buffers& buffers) { return {buffers.slots, {in}, {absl::MakeSpan(out)}}; }
+    Bindings Bind(const Buffers& buffers) {
+      return {buffers.slots, {absl::MakeConstSpan(in)}, {absl::MakeSpan(out)}};
+    }
     std::vector<std::byte> in, out;
   };
 

@@ -172,6 +172,9 @@ class FakeBackend final : public kernels::Backend {
     if (handle.handle.size() != 64) return absl::InvalidArgumentError("not a handle");
     return std::make_unique<FakeMemory>(handle.size_bytes, kernels::MemoryKind::kDeviceImported);
   }
+  std::unique_ptr<kernels::HostMemory> AllocateOutput(int64_t size_bytes) override {
+    return kernels::HeapMemory::Of(size_bytes);
+  }
   absl::StatusOr<std::shared_ptr<const kernels::Program>> Compile(
       absl::Span<const kernels::Op> ops) override {
     return std::make_shared<FakeProgram>(1e-3 * ops.size(), ops.size());

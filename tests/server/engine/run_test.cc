@@ -264,7 +264,8 @@ TEST_F(RunLimitTest, TooManyInlineBytesAreRefusedBothWays) {
   EXPECT_EQ(ReasonOf(CompileRun(Use(), read, slots, {}).status()), "INLINE_LIMIT");
   const std::vector<std::byte> data(68);
   const std::vector<kernels::Op> write = {kernels::WriteOp{F32(a, 17), 0}};
-  EXPECT_EQ(ReasonOf(CompileRun(Use(), write, slots, {absl::MakeConstSpan(data)}).status()), "INLINE_LIMIT");
+  EXPECT_EQ(ReasonOf(CompileRun(Use(), write, slots, {absl::MakeConstSpan(data)}).status()),
+            "INLINE_LIMIT");
 }
 
 TEST_F(RunLimitTest, AFullQueueRefusesAndForgetsNothing) {
