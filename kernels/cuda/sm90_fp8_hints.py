@@ -22,6 +22,8 @@ import sys
 
 CUDA_MACHINE = 190  # e_machine of an ELF file with device code
 FFMA = 0x7223  # d = a * b + c, all in registers, without a predicate
+FMUL = 0x220  # d = a * b, low 12 bits: makes a scale
+FMUL_CLOCKS = 4  # until its result may be read
 NO_BARRIER = 7
 CACHE_B = 2
 GAP = 5  # instructions of other kinds that a run may have between two FFMAs
@@ -43,9 +45,9 @@ class Instruction:
     def scale(self):
         return self.low >> 32 & 0xFF
 
-    def set_hints(self, yields, cached):
+    def set_hints(self, yields, cached, stall):
         self.high &= ~(0x1F << 41 | 0xF << 58)
-        self.high |= 1 << 41 | (not yields) << 45 | (CACHE_B if cached else 0) << 58
+        self.high |= stall << 41 | (not yields) << 45 | (CACHE_B if cached else 0) << 58
 
 
 def kernels(image):
@@ -80,12 +82,18 @@ def set_hints(image, at, size, group):
         place = place + 1 if i - last <= GAP else 1
         last = i
         yields = place % group == 0
-        code[i].set_hints(yields, not yields and same_scale_follows(code, i))
+        stall = code[i].field(41, 4) if may_be_counted_on(code, i) else 1
+        code[i].set_hints(yields, not yields and same_scale_follows(code, i), stall)
         struct.pack_into("<Q", image, code[i].at + 8, code[i].high)
 
 
 def same_scale_follows(code, i):
     return i + 1 < len(code) and code[i + 1].promotes() and code[i + 1].scale() == code[i].scale()
+
+
+def may_be_counted_on(code, i):
+    """Whether ptxas may have made this stall for a scale that is still being multiplied."""
+    return any(x.low & 0xFFF == FMUL for x in code[max(i - FMUL_CLOCKS + 1, 0):i])
 
 
 def show(image):

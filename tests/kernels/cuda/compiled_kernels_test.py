@@ -76,7 +76,6 @@ class HintsTest(unittest.TestCase):
 
     def test_a_scale_is_read_when_it_is_there(self):
         """Hints shorten stalls, and ptxas counts on these where a scale's FMUL is close to the FFMA that reads it."""
-        fmul, latency = 0x220, 4  # low 12 bits; clocks
         for name, code in each_kernel():
             made = {}  # register: when its FMUL was issued
             clock = 0
@@ -84,9 +83,9 @@ class HintsTest(unittest.TestCase):
                 target = instruction.low >> 16 & 0xFF
                 if instruction.promotes() and instruction.scale() in made:
                     since = clock - made[instruction.scale()]
-                    self.assertGreaterEqual(since, latency, f"{name:#x}, instruction {i}")
+                    self.assertGreaterEqual(since, HINTS.FMUL_CLOCKS, f"{name:#x}, instruction {i}")
                 made.pop(target, None)
-                if instruction.low & 0xFFF == fmul:
+                if instruction.low & 0xFFF == HINTS.FMUL:
                     made[target] = clock
                 clock += max(instruction.field(41, 4), 1)
 
