@@ -83,8 +83,9 @@ std::string Microseconds(double seconds) { return absl::StrFormat("%.1f us", sec
 std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReason reason) {
   if (reason == ChoiceReason::kTable && winner.measured_seconds > 0) {
     if (loser.measured_seconds == 0) return "the tuning table ranks others for this shape";
-    return absl::StrCat(Microseconds(loser.measured_seconds - winner.measured_seconds),
-                        " slower as measured");
+    const double slower = loser.measured_seconds - winner.measured_seconds;
+    if (slower < 0) return "measured as fast, within a hundredth, but it divides k further";
+    return absl::StrCat(Microseconds(slower), " slower as measured");
   }
   const double behind = loser.modelled_seconds - winner.modelled_seconds;
   if (behind >= 0) return absl::StrCat(Microseconds(behind), " slower by the model");

@@ -158,7 +158,8 @@ TEST_F(ProgramTest, ChecksWhatIsBound) {
   const auto& code = static_cast<const CudaProgram&>(**program);
   EXPECT_EQ(code.io_bytes(), 256);
   std::byte slot[16];
-  const std::vector<std::byte> right(16), wrong(15);
+  const std::vector<std::byte> bytes(16);
+  const HostBytes right(absl::MakeConstSpan(bytes)), wrong(absl::MakeConstSpan(bytes).first(15));
   EXPECT_TRUE(code.CheckBindings({{slot, slot}, {right}, {}}).ok());
   for (const Bindings& bindings :
        {Bindings{{slot}, {right}, {}}, Bindings{{slot, slot}, {wrong}, {}},

@@ -64,6 +64,19 @@ TEST(GemmSelectorTest, PassesOverUnknownDisabledAndUnfitKernels) {
   EXPECT_EQ(pick.estimated_seconds, 4e-6);
 }
 
+TEST(GemmSelectorTest, OfKernelsAsFastTakesTheOneThatDividesKLeast) {
+  const MatmulProblem problem = Fp8Problem(8, 4096, 7168);
+  const auto pick = [&](double whole_s) {
+    const TuningTable table =
+        Table(8, 4096, 7168,
+              {{"skinny_8x64_k8", 10e-6}, {"skinny_8x64_k2", 10.05e-6}, {"skinny_8x64", whole_s}});
+    return Selector(table).Choose(problem).value();
+  };
+  EXPECT_EQ(Name(pick(10.2e-6).variant), "skinny_8x64_k2");
+  EXPECT_EQ(pick(10.2e-6).estimated_seconds, 10.05e-6);
+  EXPECT_EQ(Name(pick(10.08e-6).variant), "skinny_8x64");
+}
+
 TEST(GemmSelectorTest, NearbyMTakesTheTablesKernelWithAScaledTime) {
   const MatmulProblem problem = Fp8Problem(48, 4096, 7168);
   const std::string best = Name(Selector({}).Choose(problem)->variant);
