@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/legality.h"
 #include "kernels/cuda/op_cost.h"
+#include "kernels/cuda/output_memory.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -19,6 +20,7 @@ constexpr int64_t kIoAlignment = 256;
 // Below this a kernel reaches into the pinned block by itself: handing over to the copy engine and
 // back takes several microseconds, in which PCIe moves as much.
 constexpr int64_t kEngineBytes = 256 << 10;
+static_assert(OutputMemory::kFewestBytes == kEngineBytes, "only the engine's copies go there");
 // Mean estimate of an op from which each is timed: two event records take about a hundredth of it.
 constexpr double kTimedOpSeconds = 100e-6;
 
@@ -198,10 +200,10 @@ absl::Status CudaProgram::AimReads(Bindings& bindings, std::byte* io, Graph* gra
     if (read == nullptr) continue;
     OutputSpan& output = bindings.outputs[read->output];
     std::byte* const staged = io + task.io_offset;
-    output.device_writes &= task.by_engine && (graph == nullptr || graph->CopiesTo(staged));
-    if (graph == nullptr || !graph->CopiesTo(staged)) continue;
-    std::byte* const target = output.device_writes ? output.data() : staged;
-    const cudaError_t code = graph->Redirect(staged, target);
+    const bool redirects = graph != nullptr && graph->CopiesTo(staged);
+    output.device_writes &= task.by_engine && (graph == nullptr || redirects);
+    if (!redirects) continue;
+    const cudaError_t code = graph->Redirect(staged, output.device_writes ? output.data() : staged);
     if (code != cudaSuccess) return ToStatus(code, "redirecting a copy");
   }
   return absl::OkStatus();

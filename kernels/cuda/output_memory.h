@@ -18,8 +18,8 @@ namespace gemmd::kernels::cuda {
 // pinned until the process ends.
 class OutputMemory {
  public:
-  // Smaller ones are copied sooner than they are worth a block of the pool.
-  static constexpr int64_t kFewestBytes = 64 << 10;
+  // Smaller ones the device does not write by itself (cuda_program.cc).
+  static constexpr int64_t kFewestBytes = 256 << 10;
   // Pinned at once; what is more lies on the heap. Sessions keep outputs for retries.
   static constexpr int64_t kMostBytes = 512 << 20;
 

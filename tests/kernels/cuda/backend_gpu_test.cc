@@ -17,61 +17,13 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
 using absl::StatusCode;
-
-constexpr int64_t kLimit = int64_t{4} << 30;
-
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
-std::vector<std::byte> RandomBytes(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(count);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
-
-class BackendGpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    GEMMD_REQUIRE_DEVICE();
-    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
-    ASSERT_TRUE(backend.ok()) << backend.status();
-    backend_ = *std::move(backend);
-  }
-
-  std::unique_ptr<Memory> Allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice) {
-    auto memory = backend_->Allocate(bytes, kind);
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    return *std::move(memory);
-  }
-  std::vector<std::byte> Contents(const Memory& memory) {
-    std::vector<std::byte> bytes(memory.size_bytes());
-    EXPECT_TRUE(memory.CopyOut(0, absl::MakeSpan(bytes)).ok());
-    return bytes;
-  }
-  std::shared_ptr<const Program> Fill(int64_t count, double value) {
-    return *backend_->Compile({Op(FillOp{Dense(0, DType::kF32, MakeDims({count})), value})});
-  }
-  LaunchResult Run(Stream& stream, std::shared_ptr<const Program> program, Bindings bindings) {
-    absl::Notification done;
-    LaunchResult result;
-    stream.Launch(std::move(program), std::move(bindings), [&](LaunchResult r) {
-      result = std::move(r);
-      done.Notify();
-    });
-    done.WaitForNotification();
-    return result;
-  }
-
-  std::unique_ptr<Backend> backend_;
-};
 
 TEST_F(BackendGpuTest, TellsWhatTheDeviceIs) {
   const DeviceInfo& info = backend_->info();
@@ -342,80 +294,6 @@ TEST_F(BackendGpuTest, ReportsTimesForEveryOp) {
     EXPECT_GE(result.started, before);
     EXPECT_LE(result.started, absl::Now());
   }
-}
-
-TEST_F(BackendGpuTest, CarriesInlineBytesOfAnySize) {
-  // Below and above what the copy engine takes over, dense and strided, on both kinds of memory, to
-  // ordinary memory and to what the device writes by itself.
-  auto stream = backend_->CreateStream({});
-  for (MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kHostShared}) {
-    for (int64_t rows : {1, 100, 1000, 9001}) {
-      for (int64_t row_stride : {257, 300}) {
-        TensorRef tensor{0, 8, DType::kBF16, MakeDims({rows, 257}), MakeDims({row_stride, 1})};
-        const auto program = *backend_->Compile(
-            {Op(WriteOp{tensor, 0}), Op(ReadOp{tensor, 0}), Op(ReadOp{tensor, 1})});
-        auto memory = Allocate(8 + rows * row_stride * 2, kind);
-        const std::vector<std::byte> source = RandomBytes(rows * 257 * 2, rows);
-        HostBytes pieces(absl::MakeConstSpan(source).first(101));
-        pieces.Append(absl::MakeConstSpan(source).subspan(101));
-        std::vector<std::byte> target(source.size());
-        const auto output = backend_->AllocateOutput(source.size());
-        const LaunchResult result =
-            Run(*stream, program,
-                {{memory->address()}, {pieces}, {absl::MakeSpan(target), output->span()}});
-        ASSERT_TRUE(result.status.ok()) << result.status;
-        EXPECT_TRUE(target == source) << rows << " rows " << row_stride << " apart";
-        EXPECT_TRUE(std::equal(source.begin(), source.end(), output->data(),
-                               output->data() + output->size()))
-            << rows << " rows " << row_stride << " apart";
-      }
-    }
-  }
-}
-
-TEST_F(BackendGpuTest, EachReplayOfAGraphWritesWhereItIsTold) {
-  auto stream = backend_->CreateStream({});
-  const int64_t count = 100 << 10;
-  const TensorRef tensor = Dense(0, DType::kF32, MakeDims({count}));
-  const TensorRef copy = Dense(1, DType::kF32, MakeDims({count}));
-  const auto program = *backend_->Compile({Op(WriteOp{tensor, 0}), Op(CopyOp{tensor, copy}),
-                                           Op(ReadOp{copy, 0}), Op(ReadOp{tensor, 1})});
-  auto memory = Allocate(count * 4), other = Allocate(count * 4);
-  std::vector<std::vector<std::byte>> sources;
-  std::vector<std::unique_ptr<HostMemory>> outputs;
-  std::vector<std::vector<std::byte>> heap;
-  for (int run = 0; run < 6; ++run) {
-    sources.push_back(RandomBytes(count * 4, run));
-    outputs.push_back(backend_->AllocateOutput(count * 4));
-    heap.emplace_back(count * 4);
-    const LaunchResult result = Run(*stream, program,
-                                    {{memory->address(), other->address()},
-                                     {absl::MakeConstSpan(sources.back())},
-                                     {outputs.back()->span(), absl::MakeSpan(heap.back())}});
-    ASSERT_TRUE(result.status.ok()) << result.status;
-    if (run >= 2) {
-      EXPECT_EQ(result.way, LaunchWay::kGraph);
-    }
-  }
-  for (size_t run = 0; run < sources.size(); ++run) {
-    EXPECT_TRUE(outputs[run]->span().device_writes);
-    EXPECT_TRUE(std::equal(sources[run].begin(), sources[run].end(), outputs[run]->data())) << run;
-    EXPECT_TRUE(heap[run] == sources[run]) << run;
-  }
-}
-
-TEST_F(BackendGpuTest, OutputsMayOutliveTheBackend) {
-  std::vector<std::unique_ptr<HostMemory>> outputs;
-  // More than is pinned at once: the rest is ordinary memory.
-  for (int i = 0; i < 9; ++i) outputs.push_back(backend_->AllocateOutput(64 << 20));
-  EXPECT_TRUE(outputs.front()->span().device_writes);
-  EXPECT_FALSE(outputs.back()->span().device_writes);
-  outputs.erase(outputs.begin());
-  outputs.push_back(backend_->AllocateOutput(64 << 20));
-  EXPECT_TRUE(outputs.back()->span().device_writes);
-  EXPECT_FALSE(backend_->AllocateOutput(1)->span().device_writes);  // not worth a pinned block
-  backend_.reset();
-  for (const auto& output : outputs) output->span().data()[0] = std::byte{1};
 }
 
 TEST_F(BackendGpuTest, ManyStreamsRunOneProgramAtOnce) {
