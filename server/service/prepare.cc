@@ -116,17 +116,27 @@ absl::StatusOr<OpId> MakeOpId(std::string_view id, const InlineData* taken,
   return op_id;
 }
 
-}  // namespace
-
-absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
-                                      std::shared_ptr<InlineData> taken) {
+// `then` sees what was compiled.
+absl::StatusOr<RunRequest> CompileOps(
+    SessionUse use, const OpList& ops, std::shared_ptr<InlineData> taken,
+    absl::FunctionRef<void(const RunRequest&, absl::Span<const kernels::Op>, const SlotTable&)>
+        then) {
   SlotTable slots(*use);
   auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots,
                               taken != nullptr ? &taken->data : nullptr);
   if (!converted.ok()) return converted.status();
   auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
-  if (run.ok()) run->message = std::move(taken);
+  if (!run.ok()) return run.status();
+  then(*run, converted->ops, slots);
+  run->message = std::move(taken);
   return run;
+}
+
+}  // namespace
+
+absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
+                                      std::shared_ptr<InlineData> taken) {
+  return CompileOps(std::move(use), ops, std::move(taken), [](const auto&...) {});
 }
 
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
@@ -143,17 +153,12 @@ absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
   }
   const auto message = pool.Parse(view.ops);
   if (!message.ok()) return message.status();
-  SlotTable slots(*use);
-  auto converted = ConvertOps((*message)->ops(), use->tenant().limits().max_ops, slots,
-                              taken != nullptr ? &taken->data : nullptr);
-  if (!converted.ok()) return converted.status();
-  auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
-  if (!run.ok()) return run.status();
-  if (programs.ComeAgain(view.ops)) {
-    if (auto plan = PlanOf(*run, converted->ops, slots)) programs.Keep(view.ops, std::move(plan));
-  }
-  run->message = std::move(taken);
-  return run;
+  const auto keep = [&](const RunRequest& run, absl::Span<const kernels::Op> ops,
+                        const SlotTable& slots) {
+    if (!programs.ComeAgain(view.ops)) return;
+    if (auto plan = PlanOf(run, ops, slots)) programs.Keep(view.ops, std::move(plan));
+  };
+  return CompileOps(std::move(use), (*message)->ops(), std::move(taken), keep);
 }
 
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
