@@ -191,7 +191,7 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
                                                        .batch = args.batch,
                                                        .row_stride_bytes = args.ldd * 2,
                                                        .batch_stride_bytes = args.d_batch * 2,
-                                                       .box_cols = kStoreCols,
+                                                       .box_cols = shape.store_cols(),
                                                        .box_rows = kStoreRows});
     if (!made.ok()) return made.status();
     launch.store_map = *made;

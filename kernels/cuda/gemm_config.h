@@ -79,14 +79,18 @@ struct GemmConfig {
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
-  // B's scales in a stage: one for each run of this many of the tile's n, the widest runs that
-  // never straddle two blocks of 128.
-  constexpr int b_scale_run() const {
-    if (skinny()) return 64;
-    const int n = cols;
-    return n % 128 == 0 ? 128 : n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8;
+  // B's scales in a stage: one for each run of the tile's n. Where tiles begin at multiples of 64 a
+  // run is 64; else it is what the tile has of one block of 128, wherever in the tile that begins.
+  constexpr int tile_step() const {
+    int step = kBlockK;
+    while (block_n() % step != 0) step /= 2;
+    return step;
   }
-  constexpr int b_scale_count() const { return block_n() / b_scale_run(); }
+  constexpr int b_scale_run() const { return tile_step() == 64 ? 64 : kBlockK; }
+  constexpr int b_scale_count() const {
+    const int run = b_scale_run();
+    return (run - tile_step() + block_n() + run - 1) / run;
+  }
 
   // One stage of the ring: for each of its k blocks a row-side tile; the same of the column side;
   // A's scales; B's scales.
@@ -105,6 +109,14 @@ struct GemmConfig {
   constexpr int store_group_bytes() const {
     if (!skinny()) return 64 * kStorePitch;
     return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
+  }
+  // Columns of a box of D that the copy engine takes from there: a swizzle's 64, or what makes a
+  // row of the box an odd number of 16-byte units, which is as free of conflicts.
+  constexpr int store_cols() const {
+    if (cols % 64 == 0) return 64;
+    int units = cols / 8;
+    while (units % 2 == 0) units /= 2;
+    return units * 8;
   }
   constexpr int store_bytes() const {
     return stores_tile ? rows * cols * 2 : groups * store_group_bytes();

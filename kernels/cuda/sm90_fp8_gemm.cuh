@@ -35,9 +35,9 @@ constexpr bool Check() {
                 "slices keep to groups of 8 swizzled rows");
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
-  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1 && C.cols % kStoreCols == 0 &&
-                                   C.row_subs() * C.cols / kStoreCols <= 32),
-                "boxes of 64 columns, a lane for each");
+  static_assert(!C.skinny() || C.b_scale_count() == 1, "one of B's scales for all rows");
+  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1 && C.cols % 16 == 0),
+                "stmatrix puts down 16 columns at a time");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
@@ -66,7 +66,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   if constexpr (C.k_groups > 1) {
     if (!stores) {
       for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
-        math.Run(steps);
+        math.Run(steps, TileAt<C>(launch.tiles, index, place));
         Fold<C>::Give(fold, result);
       }
       if (C.multicast() == 1 && launch.split.parts > 1) ptx::ClusterWait();  // as every thread does
@@ -87,7 +87,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       for (int i = 0; i < C.result_regs(); ++i) result[i] = 0.0f;
     } else {
       out.tile = TileAt<C>(launch.tiles, index, place);
-      math.Run(steps);
+      math.Run(steps, out.tile);
       index += launch.clusters;
       if constexpr (C.k_groups > 1) {
         Fold<C>::Take(fold, result);

@@ -35,8 +35,9 @@ struct Math {
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
   // rows, B's for each run of columns. Skinny: A's for the thread's pairs of columns, B's for the
-  // 64 rows.
-  static constexpr int kRuns = C.skinny() ? 1 : C.cols / C.b_scale_run();
+  // rows.
+  static constexpr int kRun = C.b_scale_run();
+  static constexpr int kRuns = C.b_scale_count();
   static constexpr int kChunks = C.cols / 8;
   struct Scales {
     float2 a[C.skinny() ? kChunks : 1];
@@ -51,7 +52,7 @@ struct Math {
         lane(lane),
         zero(__shfl_sync(0xffffffff, blockIdx.z, 0)),
         result(result) {
-    const int first_block = warp / 4 / C.groups * C.blocks_of_group();
+    const int first_block = C.k_groups == 1 ? 0 : warp / 4 / C.groups * C.blocks_of_group();
     rows_units =
         (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
     cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
@@ -110,22 +111,20 @@ struct Math {
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
     const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
     if constexpr (C.skinny()) {
-      scales.b[0] = ptx::LoadShared(b + (group * C.row_subs() + kSub) * 4);
+      scales.b[0] = ptx::LoadShared(b);
 #pragma unroll
       for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
     } else {
       scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
 #pragma unroll
-      for (int j = 0; j < kRuns; ++j) {
-        scales.b[j] = ptx::LoadShared(b + j * 4);
-      }
+      for (int j = 0; j < kRuns; ++j) scales.b[j] = ptx::LoadShared(b + j * 4);
     }
     return scales;
   }
 
-  // result += accumulators * a_scale * b_scale.
-  template <int kSub>
+  // result += accumulators * a_scale * b_scale. The tile's first run has `kFirst` columns.
+  template <int kSub, int kFirst>
   __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
                                           const Scales& scales) const {
     constexpr int kBase = kSub * kAccumulators;
@@ -135,9 +134,10 @@ struct Math {
       if constexpr (C.skinny()) {  // left and right column
         x = scales.a[j].x * scales.b[0];
         y = scales.a[j].y * scales.b[0];
-      } else if (j * 8 % C.b_scale_run() == 0) {  // upper and lower row
-        x = scales.a[0].x * scales.b[j * 8 / C.b_scale_run()];
-        y = scales.a[0].y * scales.b[j * 8 / C.b_scale_run()];
+      } else if (j == 0 || (j * 8 >= kFirst && (j * 8 - kFirst) % kRun == 0)) {
+        const float b = scales.b[j == 0 ? 0 : (j * 8 - kFirst) / kRun + 1];
+        x = scales.a[0].x * b;  // upper and lower row
+        y = scales.a[0].y * b;
       }
       result[kBase + 4 * j + 0] += accumulators[4 * j + 0] * x;
       result[kBase + 4 * j + 1] += accumulators[4 * j + 1] * (C.skinny() ? y : x);
@@ -146,22 +146,36 @@ struct Math {
     }
   }
 
-  // `steps` k blocks, at least one, added up into `result`.
-  __device__ __forceinline__ void Run(int steps) {
+  // `steps` k blocks of `tile`, at least one, added up into `result`.
+  __device__ __forceinline__ void Run(int steps, const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
-    if constexpr (!C.double_accumulators()) {
-      RunSingle(steps);
-    } else {
+    if constexpr (C.double_accumulators()) {
       RunAlternating(steps);
+    } else if constexpr (C.skinny()) {
+      RunSingle<C.cols>(steps);
+    } else {
+      RunByFirst<(C.cols < kRun ? C.cols : kRun)>(steps, kRun - tile.col0 % kRun);
     }
+  }
+
+  // A loop for each length that a tile's first run may have: every run's scale is then made once a
+  // k block, and no column has to look for its own.
+  template <int kFirst>
+  __device__ __forceinline__ void RunByFirst(int steps, int first) {
+    constexpr int kLess = kFirst - C.tile_step();
+    if constexpr (kLess > 0) {
+      if (first < kFirst) return RunByFirst<kLess>(steps, first);
+    }
+    RunSingle<kFirst>(steps);
   }
 
   // One set of accumulators: the other warpgroups keep the tensor cores busy meanwhile. Scales, if
   // they are few, are loaded a unit ahead, so that none is waited for between a unit's
   // instructions.
-  static constexpr bool kScalesAhead = kRuns <= 2 && !C.skinny();
+  static constexpr bool kScalesAhead = !C.skinny() && (kRuns <= 2 || kRun == kBlockK);
 
+  template <int kFirst>
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kSubs <= 2);
     float accumulators[kAccumulators];
@@ -175,7 +189,7 @@ struct Math {
       if constexpr (kSubs == 2) {
         const Scales next = LoadScales<1>(at);
         Finish(accumulators);
-        Promote<0>(accumulators, scales);
+        Promote<0, kFirst>(accumulators, scales);
         Multiply<1>(accumulators);
         scales = next;
       }
@@ -187,7 +201,7 @@ struct Math {
       }
       Finish(accumulators);
       Release();
-      Promote<kSubs - 1>(accumulators, scales);
+      Promote<kSubs - 1, kFirst>(accumulators, scales);
       scales = next;
     }
   }
@@ -211,7 +225,7 @@ struct Math {
     ptx::WgmmaWait<kPending>();
     ptx::Pin(accumulators);
     Release(loaded);
-    Promote<0>(accumulators, scales);
+    Promote<0, C.cols>(accumulators, scales);
   }
 
   // Two sets, one chain a k block: the next block multiplies while this one is promoted.

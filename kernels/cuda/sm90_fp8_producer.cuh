@@ -63,8 +63,9 @@ struct BScaleLoads {
   const float* row;  // this lane's row of scales
 
   __device__ BScaleLoads(const Fp8GemmArgs& args, const Tile& tile, int lane) {
-    const int n = (C.skinny() ? tile.row0 : tile.col0) + lane % C.b_scale_count() * C.b_scale_run();
-    const int scale_row = min(n, static_cast<int>(args.n) - 1) / 128;
+    constexpr int kRun = C.b_scale_run();
+    const int n = ((C.skinny() ? tile.row0 : tile.col0) / kRun + lane % C.b_scale_count()) * kRun;
+    const int scale_row = min(n, static_cast<int>(args.n) - 1) / kBlockK;
     row = args.b_scales + tile.batch * args.b_scales_batch + scale_row * args.b_scales_ld;
   }
   __device__ __forceinline__ void Load(const GemmLaunch& launch, const SmemLayout<C>& smem,

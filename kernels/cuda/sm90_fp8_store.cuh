@@ -19,28 +19,40 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
   return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
 }
 
-// Every warp rounds its rows into boxes of 16 x 64, the k-th 16 bytes of a row where the 128-byte
-// swizzle wants them, and starts their copies: they leave while the next tile multiplies.
+// Where the 16 bytes of a chunk of 8 columns lie, from the beginning of their row in the warp's
+// boxes on. Boxes of 64 columns are swizzled besides.
+template <GemmConfig C>
+constexpr int ChunkOffset(int chunk) {
+  constexpr int kChunksOfBox = C.store_cols() / 8;
+  return chunk / kChunksOfBox * kStoreRows * C.store_cols() * 2 + chunk % kChunksOfBox * 16;
+}
+
+// Every warp rounds its rows into boxes of 16 rows and starts their copies: they leave while the
+// next tile multiplies.
 template <GemmConfig C>
 __device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epilogue<C>& out,
                                             const float (&result)[C.result_regs()]) {
-  static_assert(C.cols % kStoreCols == 0);
-  constexpr int kAcross = C.cols / kStoreCols;
+  constexpr int kAcross = C.cols / C.store_cols();
   constexpr int kBoxes = C.row_subs() * kAcross;
-  constexpr int kBoxBytes = kStoreRows * kStoreCols * 2;
+  constexpr int kBoxBytes = kStoreRows * C.store_cols() * 2;
   const uint32_t boxes = out.tile_staging + (out.group * 4 + out.warp) * kBoxes * kBoxBytes;
   ptx::TensorStoreWaitRead();  // of the tile before
   __syncwarp();
   // Lane l gives row l % 16 of one chunk of 8 columns or, from lane 16 on, of the next.
+  constexpr bool kSwizzled = C.store_cols() == 64;
+  const uint32_t right = out.lane / 16;
   const uint32_t row =
-      boxes + out.lane % 16 * (kStoreCols * 2) + ((out.lane / 16 ^ out.lane % 8) << 4);
+      boxes + out.lane % 16 * (C.store_cols() * 2) + (kSwizzled ? (right ^ out.lane % 8) << 4 : 0);
 #pragma unroll
-  for (int pair = 0; pair < kBoxes * kStoreCols / 16; ++pair) {
-    const float4 left = ChunkOf<C>(result, 2 * pair);
-    const float4 right = ChunkOf<C>(result, 2 * pair + 1);
-    ptx::StMatrix4((row ^ pair % 4 << 5) + pair / 4 * kBoxBytes,
-                   Pack2(left.x, left.y, out.args.out), Pack2(left.z, left.w, out.args.out),
-                   Pack2(right.x, right.y, out.args.out), Pack2(right.z, right.w, out.args.out));
+  for (int pair = 0; pair < C.row_subs() * C.cols / 16; ++pair) {
+    const float4 a = ChunkOf<C>(result, 2 * pair);
+    const float4 b = ChunkOf<C>(result, 2 * pair + 1);
+    const uint32_t at = ChunkOffset<C>(2 * pair);
+    const uint32_t step = ChunkOffset<C>(2 * pair + 1) - at;
+    const uint32_t target =
+        kSwizzled ? (row ^ at % 128) + (at - at % 128) : row + at + right * step;
+    ptx::StMatrix4(target, Pack2(a.x, a.y, out.args.out), Pack2(a.z, a.w, out.args.out),
+                   Pack2(b.x, b.y, out.args.out), Pack2(b.z, b.w, out.args.out));
   }
   ptx::FenceProxyAsync();
   __syncwarp();
@@ -48,7 +60,7 @@ __device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epil
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
       ptx::TensorStore(&launch.store_map, boxes + box * kBoxBytes,
-                       out.tile.col0 + box % kAcross * kStoreCols,
+                       out.tile.col0 + box % kAcross * C.store_cols(),
                        out.SubRow(box / kAcross) + out.warp * kStoreRows, 0, out.tile.batch);
     }
     ptx::TensorStoreCommit();

@@ -35,7 +35,7 @@ constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 112, 6),                        // 128 x 7168 x 16384, split 2
     Tiled(128, 128, 6),                        // 512 x 4096 x 7168
     Tiled(128, 144, 6),                        // 4096 x 576 x 7168: 128 tiles
-    Tiled(128, 176, 5),                        // 4096 x 2112 x 7168: 3 waves of 128
+    Tiled(128, 160, 5),                        // 4096 x 7168 x 16384: 11 waves of 132
     Tiled(128, 192, 5),                        // large, few waves
     Tiled(256, 128, 4),                        // 512 x 7168 x 16384, 4096 x 4096 x 7168
     SharingA(Tiled(256, 128, 4), 2),           // 4096 x 7168 x 16384
@@ -43,6 +43,7 @@ constexpr GemmConfig kTiledConfigs[] = {
     Tiled(192, 96, 5),                         // 4096 x 576 x 7168: 132 tiles
     SharingA(Tiled(192, 128, 4), 2),           // 8192 x 8192 x 8192
     Storing(Tiled(128, 128, 5)),               // 512 x 32768 x 512
+    Storing(Tiled(128, 176, 4)),               // 4096 x 2112 x 7168: 3 waves of 128
     Storing(Tiled(128, 192, 4)),               // 512 x 24576 x 1536
     SharingA(Storing(Tiled(128, 192, 4)), 2),  // 4096 x 24576 x 1536
     Storing(Tiled(256, 128, 3)),               // 4096 x 7168 x 2048

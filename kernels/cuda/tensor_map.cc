@@ -77,7 +77,8 @@ absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view) {
 }
 
 absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view) {
-  return MakeMap(view, CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B,
+  return MakeMap(view, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                 view.box_cols == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                  CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 

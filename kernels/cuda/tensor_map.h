@@ -32,7 +32,8 @@ absl::StatusOr<CUtensorMap> ValuesMap(const TensorView& view);
 // FP32 scales, boxes as they lie.
 absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view);
 
-// 16-bit results, stored from boxes of 64 columns in the 128-byte swizzle.
+// 16-bit results, stored from boxes of 64 columns in the 128-byte swizzle, or of others as they
+// lie.
 absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view);
 
 }  // namespace gemmd::kernels::cuda
