@@ -15,8 +15,9 @@ namespace {
 using cuda::CublasLtKind;
 using cuda::ToStatus;
 
-constexpr int kQuickRepeats = 5;     // of a sweep's first pass, and of choosing the floor's grid
-constexpr size_t kKeptVariants = 8;  // of a sweep, timed in earnest
+constexpr int kQuickRepeats = 5;  // of a sweep's first pass, and of choosing the floor's grid
+constexpr size_t kKeptVariants =
+    16;  // of a sweep, timed in earnest: near ties must be there in every process of a tuning
 
 absl::Status Prefixed(const absl::Status& status, std::string_view what) {
   if (status.ok()) return status;
