@@ -16,8 +16,9 @@ using cuda::CublasLtKind;
 using cuda::ToStatus;
 
 constexpr int kQuickRepeats = 5;  // of a sweep's first pass, and of choosing the floor's grid
-constexpr size_t kKeptVariants =
-    16;  // of a sweep, timed in earnest: near ties must be there in every process of a tuning
+// Of a sweep, timed in earnest. Tables of several processes keep what all of them have: near ties
+// must be among it each time.
+constexpr size_t kKeptVariants = 16;
 
 absl::Status Prefixed(const absl::Status& status, std::string_view what) {
   if (status.ok()) return status;

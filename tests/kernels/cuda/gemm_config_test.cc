@@ -1,0 +1,71 @@
+// What follows from a config, for every one that is built.
+
+#include "kernels/cuda/gemm_config.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm_family.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+TEST(GemmConfigTest, AStageHasAScaleForEveryColumnOfEveryTile) {
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    for (int n0 = 0; n0 < 64 * c.block_n(); n0 += c.block_n()) {
+      const int first_run = n0 / c.b_scale_run();
+      for (int n = n0; n < n0 + c.block_n(); ++n) {
+        const int run = n / c.b_scale_run() - first_run;
+        ASSERT_LT(run, c.b_scale_count()) << Name(variant) << " at " << n;
+        ASSERT_EQ((first_run + run) * c.b_scale_run() / kBlockK, n / kBlockK) << Name(variant);
+      }
+    }
+  }
+}
+
+TEST(GemmConfigTest, EveryLengthOfATilesFirstRunHasALoop) {
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    for (int n0 = 0; n0 < 64 * c.block_n(); n0 += c.block_n()) {
+      EXPECT_EQ((c.b_scale_run() - n0 % c.b_scale_run()) % c.tile_step(), 0) << Name(variant);
+    }
+  }
+}
+
+TEST(GemmConfigTest, RowsOfABoxLieInOtherBanks) {
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    if (!c.stores_tile) continue;
+    EXPECT_EQ(c.cols % c.store_cols(), 0) << Name(variant);
+    EXPECT_LE(c.store_cols(), 256) << Name(variant) << ": a tensor map's box";
+    EXPECT_EQ(kStoreRows * c.store_cols() * 2 % 128, 0) << Name(variant) << ": a box's address";
+    if (c.store_cols() == 64) continue;  // swizzled
+    std::set<int> units;
+    for (int row = 0; row < 8; ++row) units.insert(row * c.store_cols() / 8 % 8);
+    EXPECT_EQ(units.size(), 8) << Name(variant) << ": stmatrix writes 8 rows at once";
+  }
+}
+
+TEST(GemmConfigTest, ANumberSaysAllOfIt) {
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    const GemmConfig again = Decode(Encode(c));
+    EXPECT_EQ(again.family, c.family);
+    EXPECT_EQ(again.rows, c.rows);
+    EXPECT_EQ(again.cols, c.cols);
+    EXPECT_EQ(again.groups, c.groups);
+    EXPECT_EQ(again.k_groups, c.k_groups);
+    EXPECT_EQ(again.stages, c.stages);
+    EXPECT_EQ(again.k_blocks, c.k_blocks);
+    EXPECT_EQ(again.share_cols, c.share_cols);
+    EXPECT_EQ(again.share_rows, c.share_rows);
+    EXPECT_EQ(again.ctas_per_sm, c.ctas_per_sm);
+    EXPECT_EQ(again.stores_tile, c.stores_tile);
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
