@@ -206,6 +206,7 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
       GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
   launch.k_blocks = static_cast<int>(k_blocks);
   launch.split = SplitOf(shape, variant.split, CeilDiv(k_blocks, shape.k_blocks));
+  launch.cluster_ctas = MakeDivisor(shape.multicast() * launch.split.parts);
   // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
   launch.clusters =
       static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));

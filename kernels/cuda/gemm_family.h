@@ -44,7 +44,8 @@ struct GemmLaunch {
   // microsecond.
   bool one_b = false;           // every batch multiplies one B: args.b_batch is 0
   int k_blocks = 1;             // of 128
-  int clusters = 1;             // clusters in the grid; grid = clusters * multicast * split.parts
+  Divisor cluster_ctas;         // multicast * split.parts
+  int clusters = 1;             // clusters in the grid; grid = clusters * cluster_ctas
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
   KSplit split;

@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
@@ -62,6 +63,7 @@ struct Epilogue {
   Tile tile;
   bool general;  // more than rounding to 16 bits is asked for
   bool aligned;  // rows of D start at multiples of 16 bytes
+  bool whole;    // and end at one: every unit of 16 bytes is in D or outside
 
   static constexpr int kPitch = C.kStorePitch;
   static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
@@ -78,6 +80,7 @@ struct Epilogue {
               args.bias != nullptr || args.relu;
     aligned =
         args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
+    whole = aligned && args.n % 8 == 0;
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.
@@ -103,6 +106,14 @@ struct Epilogue {
     }
   }
 
+  // Tiled: this chunk and its right neighbour at once.
+  __device__ __forceinline__ void StagePair(int chunk, int first, float4 left, float4 right) const {
+    const uint32_t at = staging + lane % 16 * kPitch + (chunk - first) * 16 +
+                        (lane & 16);  // the upper lanes' is 16
+    ptx::StMatrix4(at, Pack2(left.x, left.y, args.out), Pack2(left.z, left.w, args.out),
+                   Pack2(right.x, right.y, args.out), Pack2(right.z, right.w, args.out));
+  }
+
   // The same in FP32, for Finish.
   __device__ __forceinline__ void StageF32(int chunk, int first, float4 v) const {
     const int row = lane / 4;
@@ -124,6 +135,10 @@ struct Epilogue {
 
   // What was staged of chunks [first, last) goes to D, in units of 8 elements of a row.
   __device__ __forceinline__ void CopyOut(int sub, int first, int last) const {
+    whole ? CopyWhole(sub, first, last) : CopyUnits(sub, first, last);
+  }
+
+  __device__ __forceinline__ void CopyUnits(int sub, int first, int last) const {
     uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
     if constexpr (C.skinny()) {
       const int n = SubRow(sub) + lane % 8 * 8;
@@ -132,13 +147,45 @@ struct Epilogue {
       }
     } else {
       const int units = last - first;
-#pragma unroll
+#pragma unroll 1
       for (int i = lane; i < units * 16; i += 32) {
         const int row = i / units;
         const int unit = i - row * units;
         CopyUnit(d, staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row,
                  tile.col0 + (first + unit) * 8);
       }
+    }
+  }
+
+  // Where a unit is in D or outside: eight lanes a row, everything loaded before anything is
+  // stored, and nothing to jump over, which a cold instruction cache would pay for.
+  __device__ __forceinline__ void CopyWhole(int sub, int first, int last) const {
+    const int unit = lane % 8;
+    if constexpr (C.skinny()) {
+      const int n = SubRow(sub) + unit * 8;
+      const int row = warp * 4 + lane / 8;
+      CopyRows<(C.cols + 15) / 16, 16>(staging + row * kPitch + unit * 16,
+                                       tile.col0 + first * 8 + row, tile.col0 + last * 8, n);
+    } else {
+      const int n = unit < last - first ? tile.col0 + (first + unit) * 8 : kBeyond;
+      const int row = lane / 8;
+      CopyRows<4, 4>(staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row, kBeyond, n);
+    }
+  }
+
+  // A unit of each of `kCount` rows of D, `kApart` rows apart, from m on and below `end`.
+  template <int kCount, int kApart>
+  __device__ __forceinline__ void CopyRows(uint32_t source, int m, int end, int n) const {
+    const int rows = min(end, static_cast<int>(args.m)) - m;
+    const bool inside = n < static_cast<int>(args.n);
+    uint16_t* target =
+        static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch + m * args.ldd + n;
+    float4 units[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) units[i] = ptx::LoadShared4(source + i * kApart * kPitch);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      ptx::StoreGlobal4If(inside && i * kApart < rows, target + i * kApart * args.ldd, units[i]);
     }
   }
 

@@ -41,7 +41,8 @@ __device__ __forceinline__ void TellInboxFree(const KSplit& split, const SmemLay
   if (last >= 0) ptx::MbarrierWait(smem.Empty(last % C.stages), last / C.stages & 1);
   if constexpr (C.multicast() == 1) ptx::ClusterWait();  // the others' barriers are made
   if (lane < split.parts) {
-    ptx::MbarrierArriveRemote(smem.Outbox(), lane * C.multicast() + place.rank % C.multicast());
+    const int rank = lane * C.multicast() + place.rank % C.multicast();
+    ptx::MbarrierArriveRemote(ptx::MapToRank(smem.Outbox(), rank));
   }
 }
 

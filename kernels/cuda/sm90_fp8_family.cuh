@@ -35,7 +35,7 @@ struct Entry {
   }
   static cudaError_t Launch(const GemmLaunch& launch, cudaStream_t stream) {
     cudaLaunchAttribute attributes[2];
-    const int cluster_size = C.multicast() * launch.split.parts;
+    const int cluster_size = static_cast<int>(launch.cluster_ctas.value);
     cudaLaunchConfig_t config = Config(launch.clusters * cluster_size, cluster_size, attributes);
     // Single CTAs, one an SM, start sooner if they are no clusters; two an SM start later.
     if (cluster_size == 1 && C.ctas_per_sm == 1) config.numAttrs = 0;

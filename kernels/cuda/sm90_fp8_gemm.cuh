@@ -121,28 +121,32 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   extern __shared__ uint8_t raw_smem[];
   const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
+  const int cluster = Divide(blockIdx.x, launch.cluster_ctas);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
   constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
+  // Before anything else: the math warps' registers come from here, and they wait for them.
+  if constexpr (C.moves_registers()) {
+    if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<C.producer_registers()>();
+  }
   // Math warps go on only behind this: their code comes from memory by the same way.
   if (warp == kProducerWarp) {
-    Start<C>(launch, smem, place, ptx::ClusterId());
+    Start<C>(launch, smem, place, cluster);
     __syncwarp();
     ptx::NamedArrive(kReady, C.math_threads() + 32);
     if constexpr (C.ctas_per_sm == 1) {  // of two, each would hold up the other's start
-      StartScales<C>(launch, smem, place, ptx::ClusterId(), threadIdx.x % 32);
+      StartScales<C>(launch, smem, place, cluster, threadIdx.x % 32);
     }
   }
   if (warp >= kProducerWarp) {
-    if constexpr (C.moves_registers()) ptx::SetMaxRegistersDown<C.producer_registers()>();
     if (warp > kProducerWarp) return;
     const int lane = threadIdx.x % 32;
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();
-    if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, ptx::ClusterId(), lane);
-    Produce<C>(launch, smem, place, ptx::ClusterId(), lane);
+    if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, cluster, lane);
+    Produce<C>(launch, smem, place, cluster, lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {
@@ -151,7 +155,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     ptx::GridDependencyWait();
-    Consume<C>(launch, smem, place, ptx::ClusterId());
+    Consume<C>(launch, smem, place, cluster);
   }
 }
 

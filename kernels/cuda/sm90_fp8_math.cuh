@@ -30,6 +30,7 @@ struct Math {
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
+  uint32_t writer_empty;     // stage 0's empty barrier in the CTA that this lane tells, if it does
   uint32_t zero;             // is 0, which ptxas cannot know; by shuffle, else it is read each time
   float (&result)[kResults];
 
@@ -50,6 +51,8 @@ struct Math {
         place(place),
         group(warp / 4 % C.groups),
         lane(lane),
+        writer_empty(ptx::MapToRank(smem.Empty(0),
+                                    place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
         zero(__shfl_sync(0xffffffff, blockIdx.z, 0)),
         result(result) {
     const int first_block = C.k_groups == 1 ? 0 : warp / 4 / C.groups * C.blocks_of_group();
@@ -78,10 +81,14 @@ struct Math {
     if constexpr (C.multicast() == 1) {
       if (lane < kReleasingLanes) ptx::MbarrierArrive(empty);
     } else if constexpr (kReleasingLanes == 1) {
-      if (lane < ClusterPlace<C>::kWriters) ptx::MbarrierArriveRemote(empty, place.Writer(lane));
+      // Mapped once: the arithmetic of mapa and of Writer would stand between a chain's products
+      // and their promotion, and take the descriptors out of uniform registers.
+      if (lane < ClusterPlace<C>::kWriters) {
+        ptx::MbarrierArriveRemote(writer_empty + (empty - smem.Empty(0)));
+      }
     } else {
       for (int i = 0; i < ClusterPlace<C>::kWriters; ++i) {
-        ptx::MbarrierArriveRemote(empty, place.Writer(i));
+        ptx::MbarrierArriveRemote(ptx::MapToRank(empty, place.Writer(i)));
       }
     }
     release.Advance();

@@ -19,8 +19,8 @@ inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
 // Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
 // have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
-// where the end of k may fall into a block.
-template <GemmConfig C>
+// where the end of k may fall into a block. `kAlone`: all of it for this CTA, and for no other.
+template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
                                           int block) {
@@ -35,23 +35,30 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   const int z = C.k_blocks == 1 ? 0 : block;
 
   ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
-  if constexpr (C.share_rows == 1) {
-    ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage), x, tile.row0, z, row_batch,
-                    kRowPolicy);
+  // A map's box is one CTA's slice of what is shared.
+  constexpr int kRows = C.rows / C.share_rows;
+  if constexpr (kAlone || C.share_rows == 1) {
+#pragma unroll
+    for (int row = 0; row < C.rows; row += kRows) {
+      ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x, tile.row0 + row,
+                      z, row_batch, kRowPolicy);
+    }
   } else {
-    constexpr int kSlice = C.rows / C.share_rows;
-    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + place.col * kSlice * kBlockK,
-                             x, tile.row0 + place.col * kSlice, z, row_batch, place.RowPeers(),
-                             kRowPolicy);
+    const int row = place.col * kRows;
+    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x,
+                             tile.row0 + row, z, row_batch, place.RowPeers(), kRowPolicy);
   }
-  if constexpr (C.share_cols == 1) {
-    ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage), x, tile.col0, z, col_batch,
-                    kColPolicy);
+  constexpr int kCols = C.cols / C.share_cols;
+  if constexpr (kAlone || C.share_cols == 1) {
+#pragma unroll
+    for (int col = 0; col < C.cols; col += kCols) {
+      ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x, tile.col0 + col,
+                      z, col_batch, kColPolicy);
+    }
   } else {
-    constexpr int kSlice = C.cols / C.share_cols;
-    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + place.row * kSlice * kBlockK,
-                             x, tile.col0 + place.row * kSlice, z, col_batch, place.ColPeers(),
-                             kColPolicy);
+    const int col = place.row * kCols;
+    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x,
+                             tile.col0 + col, z, col_batch, place.ColPeers(), kColPolicy);
   }
   ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), C.skinny() ? tile.col0 : tile.row0,
                   0, block, tile.batch, ptx::kEvictLast);
@@ -78,17 +85,16 @@ struct BScaleLoads {
   }
 };
 
-// How many stages Start asks for. Not the ring full: what comes first would come later for it. None
-// if other CTAs write into this one's ring: they have to wait for each other's barriers.
+// How many stages Start asks for. Not the ring full: what comes first would come later for it.
 constexpr int kStagesAtStart = 2;
-template <GemmConfig C>
 __device__ __forceinline__ int StagesAtStart(const KRange& range) {
-  return C.multicast() == 1 ? min(kStagesAtStart, range.end - range.begin) : 0;
+  return min(kStagesAtStart, range.end - range.begin);
 }
 
 // The ring's barriers and its first stages, by one lane of the producer warp. This stands in front
 // of everything else in the kernel's code: cold, instructions come line by line, and what follows
-// has time to come while the first copies are on their way.
+// has time to come while the first copies are on their way. CTAs that share what they load begin on
+// their own: the others' barriers are not there yet.
 template <GemmConfig C>
 __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                       const ClusterPlace<C>& place, int cluster) {
@@ -100,16 +106,14 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
   }
-  if constexpr (C.multicast() == 1) {
-    ptx::FenceMbarrierInit();
-    ptx::GridDependencyWait();
-    const Tile tile = TileAt<C>(launch.tiles, cluster, place);
-    const KRange range = KRange::Of(launch.split, place.k_part);
-    const int stages = StagesAtStart<C>(range);
+  ptx::FenceMbarrierInit();
+  ptx::GridDependencyWait();
+  const Tile tile = TileAt<C>(launch.tiles, cluster, place);
+  const KRange range = KRange::Of(launch.split, place.k_part);
+  const int stages = StagesAtStart(range);
 #pragma unroll 1
-    for (int stage = 0; stage < stages; ++stage) {
-      LoadStage<C>(launch, smem, place, tile, stage, (range.begin + stage) * C.k_blocks);
-    }
+  for (int stage = 0; stage < stages; ++stage) {
+    LoadStage<C, true>(launch, smem, place, tile, stage, (range.begin + stage) * C.k_blocks);
   }
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
@@ -125,14 +129,13 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
 template <GemmConfig C>
 __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                             const ClusterPlace<C>& place, int cluster, int lane) {
-  if constexpr (C.multicast() > 1) return;
   ptx::GridDependencyWait();
   const KRange range = KRange::Of(launch.split, place.k_part);
   const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
   // Not a loop: beside one, ptxas keeps the descriptors of 128 x 64 out of uniform registers.
   static_assert(kStagesAtStart == 2);
   b_scales.Load(launch, smem, lane, 0, range.begin * C.k_blocks);
-  if (StagesAtStart<C>(range) > 1) {
+  if (StagesAtStart(range) > 1) {
     b_scales.Load(launch, smem, lane, 1, (range.begin + 1) * C.k_blocks);
   }
 }
@@ -142,7 +145,7 @@ template <GemmConfig C>
 __device__ __forceinline__ void Produce(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster, int lane) {
   const KRange range = KRange::Of(launch.split, place.k_part);
-  const int started = StagesAtStart<C>(range);
+  const int started = StagesAtStart(range);
   RingPosition<C.stages> at = {.stage = started};
   if (started == C.stages) at = {.stage = 0, .parity = 1};
   int begin = range.begin + started;

@@ -67,6 +67,36 @@ __device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epil
   }
 }
 
+template <GemmConfig C, bool kWhole>
+__device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
+                                             const float (&result)[C.result_regs()]) {
+  using Out = Epilogue<C>;
+  constexpr int kAtOnce = C.skinny() || C.cols % 16 != 0 ? 1 : 2;
+#pragma unroll
+  for (int sub = 0; sub < C.row_subs(); ++sub) {
+#pragma unroll
+    for (int first = 0; first < Out::kChunks; first += Out::kStep) {
+      const int last = min(first + Out::kStep, Out::kChunks);
+      out.Sync();
+#pragma unroll
+      for (int chunk = first; chunk < last; chunk += kAtOnce) {
+        const float4 v = ChunkOf<C>(result, sub * Out::kChunks + chunk);
+        if constexpr (kAtOnce == 2) {
+          out.StagePair(chunk, first, v, ChunkOf<C>(result, sub * Out::kChunks + chunk + 1));
+        } else {
+          out.Stage(chunk, first, v);
+        }
+      }
+      out.Sync();
+      if constexpr (kWhole) {
+        out.CopyWhole(sub, first, last);
+      } else {
+        out.CopyUnits(sub, first, last);
+      }
+    }
+  }
+}
+
 template <GemmConfig C>
 __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const Epilogue<C>& out,
                                            const float (&result)[C.result_regs()]) {
@@ -91,19 +121,10 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const Epilo
   if constexpr (C.stores_tile) {
     if (launch.stores_by_copy) return StoreByCopy<C>(launch, out, result);
   }
-#pragma unroll
-  for (int sub = 0; sub < C.row_subs(); ++sub) {
-#pragma unroll
-    for (int first = 0; first < Out::kChunks; first += Out::kStep) {
-      const int last = min(first + Out::kStep, Out::kChunks);
-      out.Sync();
-#pragma unroll
-      for (int chunk = first; chunk < last; ++chunk) {
-        out.Stage(chunk, first, ChunkOf<C>(result, sub * Out::kChunks + chunk));
-      }
-      out.Sync();
-      out.CopyOut(sub, first, last);
-    }
+  if (!C.stores_tile && out.whole) {  // what is whole has left by the copy engine
+    StoreRounded<C, true>(out, result);
+  } else {
+    StoreRounded<C, false>(out, result);
   }
 }
 

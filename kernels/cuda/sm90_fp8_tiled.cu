@@ -16,6 +16,10 @@ constexpr GemmConfig SharingA(GemmConfig config, int ctas) {
   config.share_rows = ctas;
   return config;
 }
+constexpr GemmConfig SharingB(GemmConfig config, int ctas) {
+  config.share_cols = ctas;
+  return config;
+}
 // The tile of D leaves while the next one multiplies.
 constexpr GemmConfig Storing(GemmConfig config) {
   config.stores_tile = true;
@@ -31,6 +35,7 @@ constexpr GemmConfig TwoPerSm(GemmConfig config) {
 // Behind each: where it was the fastest of the pool on an H200 (m x n x k).
 constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 64, 8),                         // 128 x most n, split up to 8
+    SharingB(Tiled(128, 64, 8), 2),            // 512 x 2112 x 7168
     TwoPerSm(Tiled(128, 64, 3)),               // 128 rows, short k
     Tiled(128, 112, 6),                        // 128 x 7168 x 16384, split 2
     Tiled(128, 128, 6),                        // 512 x 4096 x 7168

@@ -13,12 +13,6 @@ __device__ __forceinline__ uint32_t ClusterRank() {
   return rank;
 }
 
-__device__ __forceinline__ uint32_t ClusterId() {
-  uint32_t id;
-  asm("mov.u32 %0, %%clusterid.x;" : "=r"(id));
-  return id;
-}
-
 // Orders nothing but what fence.mbarrier_init and completed copies already did: a releasing arrive
 // waits for all of the thread's memory traffic.
 __device__ __forceinline__ void ClusterArriveRelaxed() {

@@ -29,16 +29,9 @@ __device__ __forceinline__ void MbarrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives on the barrier at the same place in the shared memory of CTA `rank` of the cluster.
-__device__ __forceinline__ void MbarrierArriveRemote(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
+// Arrives on a barrier of another CTA of the cluster, at an address that MapToRank gave.
+__device__ __forceinline__ void MbarrierArriveRemote(uint32_t remote) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
 }
 
 // Waits until the phase of the given parity has completed.

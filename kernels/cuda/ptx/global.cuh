@@ -1,0 +1,24 @@
+// Global memory: PTX ISA 9.7.9.12 st.
+
+#ifndef GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
+#define GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
+
+#include <cstdint>
+
+namespace gemmd::kernels::cuda::ptx {
+
+// One store of 16 bytes or none, by a predicate and not by a branch.
+__device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, float4 v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %0, 0;\n"
+      "@p st.global.v4.f32 [%1], {%2, %3, %4, %5};\n"
+      "}" ::"r"(static_cast<uint32_t>(condition)),
+      "l"(target), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}
+
+}  // namespace gemmd::kernels::cuda::ptx
+
+#endif  // GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
