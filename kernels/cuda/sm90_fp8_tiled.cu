@@ -41,7 +41,6 @@ constexpr GemmConfig kTiledConfigs[] = {
     Tiled(128, 128, 6),
     Tiled(128, 144, 6),
     SharingB(Tiled(128, 144, 6), 2),
-    Tiled(128, 160, 5),
     Tiled(128, 192, 5),
     Tiled(256, 128, 4),
     SharingA(Tiled(256, 128, 4), 2),
