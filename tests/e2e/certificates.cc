@@ -2,6 +2,7 @@
 
 #include <openssl/bio.h>
 #include <openssl/bn.h>
+#include <openssl/crypto.h>
 #include <openssl/ec.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -24,6 +25,10 @@ void Must(bool done, const char* what) {
   std::fprintf(stderr, "certificates: %s failed\n", what);
   std::abort();
 }
+
+// OpenSSL shall not clean up as the process exits: a thread of gRPC's may then be in the midst of a
+// handshake that nobody waits for, and what it holds would count as leaked. Before any other use.
+const bool kStaysToTheEnd = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 
 template <typename Write>
 std::string Pem(Write write) {
