@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that counts about the FP8 kernels, on a machine with a Hopper GPU and no compiler: tunes,
-# measures with the table it wrote, then checks. Builds nothing; takes two to three minutes.
+# measures with the table it wrote, then checks. Builds nothing; takes three to four minutes.
 #
 #   scripts/measure.sh DIST OUT COMMIT       DIST: the tree of scripts/dist.sh; OUT: a folder for results
 #
@@ -20,8 +20,8 @@ earlier=
 for round in 1 2 3; do
   table=$out/table.json
   [ "$round" -lt 3 ] && table=$out/table-$round.json
-  keep timeout 75 "$bin/gemm_bench" --tune --out "$table" ${earlier:+--tuning "$earlier"} --no-peers --repeats 12 \
-    --budget-s 60 >"$out/tune-$round.log" 2>&1
+  keep timeout 85 "$bin/gemm_bench" --tune --out "$table" ${earlier:+--tuning "$earlier"} --no-peers --repeats 12 \
+    --rest-ms 250 --budget-s 70 >"$out/tune-$round.log" 2>&1
   earlier=${earlier:+$earlier,}$table
 done
 step "measure, chosen by the table"

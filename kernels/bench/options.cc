@@ -43,6 +43,8 @@ How
   --bitwise N                  N more runs must give the same bits
   --check-only                 check, time nothing
   --no-peers                   leave cuBLASLt out
+  --rest-ms N                  idle so long before a shape is timed: a sweep heats the chip, and what it gains by a
+                               kernel with less power is not what a cooler one gains; default 0
   --budget-s S                 stop after S seconds; shapes left over are marked skipped
   --timer auto|cupti|events    auto: CUPTI where the machine has it
   --library-dir DIR            looked into first for libcublasLt and libcupti
@@ -127,6 +129,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       Integer("--bitwise", o.bitwise, 0, 10000),
       Switch("--check-only", o.check_only),
       Switch("--no-peers", o.peers, false),
+      Integer("--rest-ms", o.rest_ms, 0, 60000),
       Switch("--sweep", o.sweep),
       Integer("--top", o.top, 1, 100000),
       Switch("--tune", o.tune),

@@ -37,7 +37,8 @@ struct Options {
   bool check_only = false;
   bool peers = true;
   bool sweep = false;
-  int top = 0;  // of a sweep: only the model's first so many; 0 for all
+  int rest_ms = 0;  // before a shape is timed
+  int top = 0;      // of a sweep: only the model's first so many; 0 for all
   bool tune = false;
   std::string out = "tuning.json";  // of --tune
   double budget_s = 0;              // 0: none

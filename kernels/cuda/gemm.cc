@@ -78,6 +78,19 @@ int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int 
   return static_cast<int>(std::min(row_tiles, wanted));
 }
 
+// Whether all who read a part of B do so at one time.
+bool StreamsB(int64_t m_tiles, int64_t tiles, const Fp8GemmArgs& args, int at_once) {
+  const bool shared = args.batch > 1 && args.b_batch == 0;
+  return tiles <= at_once || (m_tiles == 1 && !shared);
+}
+
+int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_once) {
+  // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
+  if (split > 1) return tiles;
+  constexpr int kSpare = 4;  // some in either half of L2, most likely
+  return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
+}
+
 // Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
 bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
   return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
@@ -207,9 +220,8 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   launch.k_blocks = static_cast<int>(k_blocks);
   launch.split = SplitOf(shape, variant.split, CeilDiv(k_blocks, shape.k_blocks));
   launch.cluster_ctas = MakeDivisor(shape.multicast() * launch.split.parts);
-  // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
-  launch.clusters =
-      static_cast<int>(variant.split > 1 ? tiles : std::min<int64_t>(tiles, *at_once));
+  launch.streams_b = StreamsB(shape.skinny() ? col_tiles : row_tiles, tiles, args, *at_once);
+  launch.clusters = static_cast<int>(ClustersFor(shape, variant.split, tiles, *at_once));
   return launch;
 }
 

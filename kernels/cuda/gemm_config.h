@@ -79,6 +79,17 @@ struct GemmConfig {
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
+  // Cold, a store's code comes line by line from HBM. Where the way through it is short, every CTA
+  // goes it once while its first tiles are on their way. Of the others some do so for CTAs that no
+  // tile is left for, which brings it into L2: those whose loop does not lose more by it.
+  constexpr bool rehearses() const { return result_regs() <= 32; }
+  constexpr bool takes_spares() const {
+    return !skinny() && !rehearses() && !stores_tile && multicast() == 1;
+  }
+  // Whether L2 is told which of B and D is to stay. Others have several rows of tiles, and lose 1 %
+  // by the question.
+  constexpr bool guides_l2() const { return !stores_tile && share_rows == 1; }
+
   // B's scales in a stage: one for each run of the tile's n. Where tiles begin at multiples of 64 a
   // run is 64; else it is what the tile has of one block of 128, wherever in the tile that begins.
   constexpr int tile_step() const {

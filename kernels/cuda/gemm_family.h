@@ -42,10 +42,12 @@ struct GemmLaunch {
   TileGrid tiles;
   // What the producer wants first lies in as few lines as can be: cold, each takes half a
   // microsecond.
-  bool one_b = false;           // every batch multiplies one B: args.b_batch is 0
-  int k_blocks = 1;             // of 128
-  Divisor cluster_ctas;         // multicast * split.parts
-  int clusters = 1;             // clusters in the grid; grid = clusters * cluster_ctas
+  bool one_b = false;      // every batch multiplies one B: args.b_batch is 0
+  bool streams_b = false;  // all readers of a part of B come at one time: L2 is to keep D rather
+  int k_blocks = 1;        // of 128
+  Divisor cluster_ctas;    // multicast * split.parts
+  int clusters = 1;        // in the grid, those without a tile included; grid = clusters *
+                           // cluster_ctas
   bool stores_by_copy = false;  // D's tiles leave by the copy engine
   bool programmatic = false;    // launch may overlap the previous kernel's end
   KSplit split;

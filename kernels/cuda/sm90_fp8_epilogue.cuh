@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/ptx/global.cuh"
+#include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
@@ -61,9 +62,10 @@ struct Epilogue {
   int lane;
   int group;
   Tile tile;
-  bool general;  // more than rounding to 16 bits is asked for
-  bool aligned;  // rows of D start at multiples of 16 bytes
-  bool whole;    // and end at one: every unit of 16 bytes is in D or outside
+  bool general;     // more than rounding to 16 bits is asked for
+  bool aligned;     // rows of D start at multiples of 16 bytes
+  bool whole;       // and end at one: every unit of 16 bytes is in D or outside
+  uint64_t policy;  // of L2 for D
 
   static constexpr int kPitch = C.kStorePitch;
   static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
@@ -81,6 +83,7 @@ struct Epilogue {
     aligned =
         args.ldd % 8 == 0 && args.d_batch % 8 == 0 && reinterpret_cast<uint64_t>(args.d) % 16 == 0;
     whole = aligned && args.n % 8 == 0;
+    policy = launch.streams_b ? ptx::kEvictLast : ptx::kEvictNormal;
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.
@@ -138,6 +141,7 @@ struct Epilogue {
     whole ? CopyWhole(sub, first, last) : CopyUnits(sub, first, last);
   }
 
+  // Where D's rows begin or end within a unit.
   __device__ __forceinline__ void CopyUnits(int sub, int first, int last) const {
     uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
     if constexpr (C.skinny()) {
@@ -185,7 +189,12 @@ struct Epilogue {
     for (int i = 0; i < kCount; ++i) units[i] = ptx::LoadShared4(source + i * kApart * kPitch);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      ptx::StoreGlobal4If(inside && i * kApart < rows, target + i * kApart * args.ldd, units[i]);
+      uint16_t* const unit = target + i * kApart * args.ldd;
+      if constexpr (C.guides_l2()) {
+        ptx::StoreGlobal4If(inside && i * kApart < rows, unit, units[i], policy);
+      } else {
+        ptx::StoreGlobal4If(inside && i * kApart < rows, unit, units[i]);
+      }
     }
   }
 

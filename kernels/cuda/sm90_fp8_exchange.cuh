@@ -46,13 +46,36 @@ __device__ __forceinline__ void TellInboxFree(const KSplit& split, const SmemLay
   }
 }
 
+// Lane p knows the way to part p: where chunk 0 of this part's run of chunks would lie there, that
+// of thread 0; how long the run is; and the barrier.
+template <GemmConfig C>
+struct Ways {
+  uint32_t target = 0;
+  uint32_t run = 0;
+  uint32_t inbox = 0;
+
+  static __device__ __forceinline__ Ways Of(const KSplit& split, const SmemLayout<C>& smem,
+                                            const ClusterPlace<C>& place, int lane) {
+    constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
+    const int part = min(lane, split.parts - 1);
+    const int rank = part * C.multicast() + place.rank % C.multicast();
+    const int first = split.chunks[part];
+    Ways ways;
+    ways.run = (split.chunks[part + 1] - first) * kUnit;
+    ways.target = ptx::MapToRank(smem.Rows(split.inbox[part]), rank) +
+                  place.k_part * C.row_subs() * ways.run - first * kUnit;
+    ways.inbox = ptx::MapToRank(smem.Inbox(), rank);
+    return ways;
+  }
+};
+
 // The cluster's k parts of one tile meet: every thread sends each CTA the chunks that it adds up,
 // out of registers, where the same thread there takes them from. Called once, at the end. The
 // inboxes are stages of the ring. A CTA may leave as soon as its own share is stored: what it sent
 // is on its way, and nobody reads its memory.
 template <GemmConfig C>
 __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                          const ClusterPlace<C>& place,
+                                          const ClusterPlace<C>& place, const Ways<C>& ways,
                                           const float (&result)[C.result_regs()], int thread) {
   constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
   constexpr int kChunks = Epilogue<C>::kChunks;
@@ -63,24 +86,21 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
                  .subs = C.row_subs()};
   share.stride = C.row_subs() * (share.end - share.begin) * kUnit;
   if (thread == 0) ptx::MbarrierArriveExpectTx(smem.Inbox(), (split.parts - 1) * share.stride);
+  const int own_run = (share.end - share.begin) * kUnit;
+  const uint32_t own = share.from + place.k_part * share.stride - share.begin * kUnit;
+
   if constexpr (C.multicast() == 1) ptx::ClusterWait();  // long over
   ptx::MbarrierWait(smem.Outbox(), 0);
 #pragma unroll
   for (int i = 0; i < C.result_regs() / 4; ++i) {
     const int sub = i / kChunks;
     const int chunk = i % kChunks;
-    const int owner = ((chunk + 1) * split.parts - 1) / kChunks;  // whose chunks these are
-    const int first = split.chunks[owner];
-    const int count = split.chunks[owner + 1] - first;
-    const uint32_t at = smem.Rows(split.inbox[owner]) + thread * 16 +
-                        ((place.k_part * C.row_subs() + sub) * count + chunk - first) * kUnit;
-    const float4 v = TravelChunkOf<C>(result, i);
-    if (owner == place.k_part) {
-      ptx::StoreShared4(at, v);
-    } else {
-      const int rank = owner * C.multicast() + place.rank % C.multicast();
-      ptx::StoreToRank4(ptx::MapToRank(at, rank), v, ptx::MapToRank(smem.Inbox(), rank));
-    }
+    const int owner = ((chunk + 1u) * split.parts - 1) / kChunks;  // whose chunks these are
+    const uint32_t at = thread * 16 + chunk * kUnit;
+    const uint32_t run = sub == 0 ? 0 : sub * __shfl_sync(0xffffffff, ways.run, owner);
+    ptx::StoreToPart4(owner == place.k_part, own + sub * own_run + at,
+                      __shfl_sync(0xffffffff, ways.target, owner) + run + at,
+                      TravelChunkOf<C>(result, i), __shfl_sync(0xffffffff, ways.inbox, owner));
   }
   if (share.begin < share.end) ptx::MbarrierWait(smem.Inbox(), 0);
   return share;

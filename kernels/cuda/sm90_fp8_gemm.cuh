@@ -47,10 +47,6 @@ constexpr bool Check() {
   return true;
 }
 
-// Whether a tile's store is so short that going through it takes no longer than the first tiles.
-template <GemmConfig C>
-inline constexpr bool kRehearses = C.result_regs() <= 32;
-
 template <GemmConfig C>
 __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                         const ClusterPlace<C>& place, int cluster) {
@@ -75,37 +71,54 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     Fold<C>::Free();
   }
   Epilogue<C> out(launch, smem, warp, lane);
-  // The first round multiplies nothing and stores outside D: it brings the store's code into the
-  // instruction cache while the first tiles are on their way.
-  int rehearsal = kRehearses<C>;
-  // Else the compiler makes the first round a copy of its own.
-  if constexpr (kRehearses<C>) asm volatile("" : "+r"(rehearsal));
-  for (int index = cluster; index < launch.tiles.count;) {
-    if (rehearsal) {
-      out.tile = {kBeyond, kBeyond, 0};
-#pragma unroll
-      for (int i = 0; i < C.result_regs(); ++i) result[i] = 0.0f;
-    } else {
-      out.tile = TileAt<C>(launch.tiles, index, place);
-      math.Run(steps, out.tile);
-      index += launch.clusters;
-      if constexpr (C.k_groups > 1) {
-        Fold<C>::Take(fold, result);
-        if (index < launch.tiles.count) Fold<C>::Free();
-      }
-    }
+  Ways<C> ways;
+  if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
+  const auto store = [&](const Tile& tile, bool rehearsal) {
+    out.tile = tile;
     if (launch.split.parts == 1) {
       StoreWhole<C>(launch, out, result);
     } else {
-      const uint32_t staging = smem.base + SmemLayout<C>::kStore;
-      Share share = {.from = staging, .end = 1};
-      if (!rehearsal) share = Exchange<C>(launch, smem, place, result, thread);
-      if (share.begin < share.end) {
-        StoreSum<C>(out, share, launch.split.parts, thread);
-      }
+      Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
+      if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
+      if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
     }
-    rehearsal = 0;
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  };
+  // A round without a tile multiplies nothing and stores outside D: GemmConfig::rehearses().
+  constexpr Tile kNoTile = {kBeyond, kBeyond, 0};
+  int index = cluster;
+  if constexpr (C.takes_spares()) {
+    do {
+      Tile tile = kNoTile;
+      if (index < launch.tiles.count) {
+        tile = TileAt<C>(launch.tiles, index, place);
+        math.Run(steps, tile);
+      } else {
+        math.Clear();
+      }
+      index += launch.clusters;
+      store(tile, false);
+    } while (index < launch.tiles.count);
+  } else {
+    int rehearsal = C.rehearses();
+    // Else the compiler makes the first round a copy of its own.
+    if constexpr (C.rehearses()) asm volatile("" : "+r"(rehearsal));
+    while (index < launch.tiles.count) {
+      Tile tile = kNoTile;
+      if (rehearsal) {
+        math.Clear();
+      } else {
+        tile = TileAt<C>(launch.tiles, index, place);
+        math.Run(steps, tile);
+        index += launch.clusters;
+        if constexpr (C.k_groups > 1) {
+          Fold<C>::Take(fold, result);
+          if (index < launch.tiles.count) Fold<C>::Free();
+        }
+      }
+      store(tile, rehearsal);
+      rehearsal = 0;
+    }
   }
   if constexpr (C.stores_tile) ptx::TensorStoreWait();
   if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers

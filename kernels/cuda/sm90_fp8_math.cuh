@@ -153,10 +153,14 @@ struct Math {
     }
   }
 
-  // `steps` k blocks of `tile`, at least one, added up into `result`.
-  __device__ __forceinline__ void Run(int steps, const Tile& tile) {
+  __device__ __forceinline__ void Clear() const {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
+  }
+
+  // `steps` k blocks of `tile`, at least one, added up into `result`.
+  __device__ __forceinline__ void Run(int steps, const Tile& tile) {
+    Clear();
     if constexpr (C.double_accumulators()) {
       RunAlternating(steps);
     } else if constexpr (C.skinny()) {

@@ -4,6 +4,7 @@
 #define GEMMD_KERNELS_CUDA_SM90_FP8_PRODUCER_CUH_
 
 #include "kernels/cuda/ptx/copy.cuh"
+#include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90_fp8_tile.cuh"
@@ -24,9 +25,11 @@ template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
                                           int block) {
-  // Weights pass once through a skinny kernel; what is small is read by every CTA.
-  constexpr uint64_t kRowPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
-  constexpr uint64_t kColPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
+  constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
+  const uint64_t b_policy =
+      C.guides_l2() && launch.streams_b ? ptx::kEvictFirst : ptx::kEvictNormal;
+  const uint64_t row_policy = C.skinny() ? b_policy : kAPolicy;
+  const uint64_t col_policy = C.skinny() ? kAPolicy : b_policy;
   const uint32_t full = smem.Full(stage);
   const int batch_b = launch.one_b ? 0 : tile.batch;
   const int row_batch = C.skinny() ? batch_b : tile.batch;
@@ -41,24 +44,24 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
 #pragma unroll
     for (int row = 0; row < C.rows; row += kRows) {
       ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x, tile.row0 + row,
-                      z, row_batch, kRowPolicy);
+                      z, row_batch, row_policy);
     }
   } else {
     const int row = place.col * kRows;
     ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x,
-                             tile.row0 + row, z, row_batch, place.RowPeers(), kRowPolicy);
+                             tile.row0 + row, z, row_batch, place.RowPeers(), row_policy);
   }
   constexpr int kCols = C.cols / C.share_cols;
   if constexpr (kAlone || C.share_cols == 1) {
 #pragma unroll
     for (int col = 0; col < C.cols; col += kCols) {
       ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x, tile.col0 + col,
-                      z, col_batch, kColPolicy);
+                      z, col_batch, col_policy);
     }
   } else {
     const int col = place.row * kCols;
     ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x,
-                             tile.col0 + col, z, col_batch, place.ColPeers(), kColPolicy);
+                             tile.col0 + col, z, col_batch, place.ColPeers(), col_policy);
   }
   ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), C.skinny() ? tile.col0 : tile.row0,
                   0, block, tile.batch, ptx::kEvictLast);
@@ -110,7 +113,8 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   ptx::GridDependencyWait();
   const Tile tile = TileAt<C>(launch.tiles, cluster, place);
   const KRange range = KRange::Of(launch.split, place.k_part);
-  const int stages = StagesAtStart(range);
+  const bool spare = C.takes_spares() && cluster >= launch.tiles.count;
+  const int stages = spare ? 0 : StagesAtStart(range);
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     LoadStage<C, true>(launch, smem, place, tile, stage, (range.begin + stage) * C.k_blocks);
@@ -129,6 +133,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
 template <GemmConfig C>
 __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                             const ClusterPlace<C>& place, int cluster, int lane) {
+  if (C.takes_spares() && cluster >= launch.tiles.count) return;
   ptx::GridDependencyWait();
   const KRange range = KRange::Of(launch.split, place.k_part);
   const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);

@@ -25,21 +25,21 @@ constexpr GemmConfig TwoKGroups(GemmConfig config) {
 
 }  // namespace
 
-// Behind each: where it was the fastest of the pool on an H200. One k block a stage serves k that
-// is not a multiple of 128.
+// What each is the fastest for on an H200: deploy/tuning/h200.json. One k block a stage serves k
+// that is not a multiple of 128.
 constexpr GemmConfig kSkinnyConfigs[] = {
-    TwoPerSm(Skinny(16, 64, 1, 9)),              // any k
-    Skinny(16, 64, 2, 6),                        // m <= 16, n 7168, k 16384
-    TwoPerSm(Skinny(16, 64, 2, 4)),              // m <= 16
-    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),  // m <= 16, most
-    TwoPerSm(TwoKGroups(Skinny(16, 64, 4, 2))),  // m <= 16, short k
-    TwoPerSm(Skinny(32, 64, 1, 7)),              // m <= 32, any k
-    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),  // m <= 32
-    TwoPerSm(Skinny(64, 64, 1, 6)),              // m <= 64, any k
-    TwoKGroups(Skinny(64, 64, 2, 6)),            // m <= 64, few tiles
-    TwoKGroups(Skinny(64, 64, 4, 3)),            // m <= 64, long k
-    TwoPerSm(Skinny(64, 64, 2, 3)),              // m <= 64, many tiles
-    Skinny(128, 64, 2, 4),                       // m <= 128, n 4096
+    TwoPerSm(Skinny(16, 64, 1, 9)),
+    Skinny(16, 64, 2, 6),
+    TwoPerSm(Skinny(16, 64, 2, 4)),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 4, 2))),
+    TwoPerSm(Skinny(32, 64, 1, 7)),
+    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
+    TwoPerSm(Skinny(64, 64, 1, 6)),
+    TwoKGroups(Skinny(64, 64, 2, 6)),
+    TwoKGroups(Skinny(64, 64, 4, 3)),
+    TwoPerSm(Skinny(64, 64, 2, 3)),
+    Skinny(128, 64, 2, 4),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 

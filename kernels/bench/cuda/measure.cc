@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/bench/statistics.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/text.h"
@@ -213,6 +215,7 @@ absl::Status ShapeRunner::TimeAll(ShapeResult& result, std::vector<Entry>& entri
   std::vector<Call> calls;
   for (const Entry& entry : entries) calls.push_back(entry.call);
   for (const Peer& peer : peers) calls.push_back(peer.call);
+  absl::SleepFor(absl::Milliseconds(options_.rest_ms));
   absl::StatusOr<std::vector<std::vector<double>>> seconds =
       machine_.timer->Time(calls, options_.repeats);
   if (!seconds.ok()) return Prefixed(seconds.status(), "timing");

@@ -30,13 +30,19 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-// Four floats to another CTA's shared memory, without waiting; their 16 bytes complete on that
-// CTA's `barrier` (PTX ISA 9.7.9.12 st.async).
-__device__ __forceinline__ void StoreToRank4(uint32_t remote, float4 v, uint32_t remote_barrier) {
+// Four floats to `local` of this CTA's shared memory; or, without waiting, to `remote` of another
+// CTA's, where their 16 bytes complete on that CTA's `barrier` (PTX ISA 9.7.9.12 st.async).
+__device__ __forceinline__ void StoreToPart4(bool here, uint32_t local, uint32_t remote, float4 v,
+                                             uint32_t remote_barrier) {
   asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(remote),
-      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote_barrier)
+      "{\n"
+      ".reg .pred here;\n"
+      "setp.ne.u32 here, %0, 0;\n"
+      "@here st.shared.v4.f32 [%1], {%3, %4, %5, %6};\n"
+      "@!here st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%2], "
+      "{%3, %4, %5, %6}, [%7];\n"
+      "}" ::"r"(static_cast<uint32_t>(here)),
+      "r"(local), "r"(remote), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote_barrier)
       : "memory");
 }
 

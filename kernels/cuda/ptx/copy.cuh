@@ -10,11 +10,6 @@
 
 namespace gemmd::kernels::cuda::ptx {
 
-// L2 eviction priorities as the copy engine takes them (createpolicy.fractional, fraction 1).
-inline constexpr uint64_t kEvictNormal = 0x1000000000000000;
-inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
-inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
-
 __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

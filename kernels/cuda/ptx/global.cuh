@@ -18,6 +18,18 @@ __device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, flo
       "l"(target), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
 }
+// The same with one of l2_policy.cuh's.
+__device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, float4 v,
+                                               uint64_t policy) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %0, 0;\n"
+      "@p st.global.L2::cache_hint.v4.f32 [%1], {%2, %3, %4, %5}, %6;\n"
+      "}" ::"r"(static_cast<uint32_t>(condition)),
+      "l"(target), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
+      : "memory");
+}
 
 }  // namespace gemmd::kernels::cuda::ptx
 

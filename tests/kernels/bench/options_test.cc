@@ -24,13 +24,14 @@ TEST(OptionsTest, NoArgumentsMeasureTheDenseSuite) {
 TEST(OptionsTest, TakesValuesAfterASpaceOrAnEqualsSign) {
   const absl::StatusOr<Options> o =
       Parse({"--suite=random", "--count", "5", "--only", "tiled,skinny", "--budget-s=2.5",
-             "--no-peers", "--tune", "--out", "t.json"});
+             "--no-peers", "--rest-ms=250", "--tune", "--out", "t.json"});
   ASSERT_TRUE(o.ok()) << o.status();
   EXPECT_EQ(o->suite, "random");
   EXPECT_EQ(o->count, 5);
   EXPECT_THAT(o->only, ElementsAre("tiled", "skinny"));
   EXPECT_EQ(o->budget_s, 2.5);
   EXPECT_FALSE(o->peers);
+  EXPECT_EQ(o->rest_ms, 250);
   EXPECT_TRUE(o->tune);
   EXPECT_EQ(o->out, "t.json");
 }
@@ -53,7 +54,7 @@ TEST(OptionsTest, ErrorsNameTheArgument) {
   const std::vector<std::vector<const char*>> bad = {
       {"--repeats", "0"}, {"--repeats", "x"},   {"--repeats"},   {"--frob"},
       {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"}, {"stray"},
-      {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},
+      {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},  {"--rest-ms", "-5"},
   };
   for (const auto& args : bad) {
     const absl::StatusOr<Options> o = Parse(args);
@@ -70,11 +71,11 @@ TEST(OptionsTest, RefusesCombinationsWithoutMeaning) {
 
 TEST(OptionsTest, HelpNamesEveryOption) {
   for (const char* name :
-       {"--suite",      "--shapes",   "--count",    "--seed",  "--tuning",      "--no-table",
-        "--kernel",     "--only",     "--skip",     "--top",   "--repeats",     "--bitwise",
-        "--check-only", "--no-peers", "--budget-s", "--timer", "--library-dir", "--device",
-        "--json",       "--commit",   "--date",     "--sweep", "--tune",        "--out",
-        "--quantize",   "--list",     "--compare",  "--chart", "--from"}) {
+       {"--suite",      "--shapes",   "--count",    "--seed",    "--tuning",      "--no-table",
+        "--kernel",     "--only",     "--skip",     "--top",     "--repeats",     "--bitwise",
+        "--check-only", "--no-peers", "--budget-s", "--timer",   "--library-dir", "--device",
+        "--json",       "--commit",   "--date",     "--sweep",   "--tune",        "--out",
+        "--rest-ms",    "--quantize", "--list",     "--compare", "--chart",       "--from"}) {
     EXPECT_THAT(std::string(HelpText()), HasSubstr(name));
   }
 }
