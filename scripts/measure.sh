@@ -25,7 +25,7 @@ for round in 1 2 3; do
   earlier=${earlier:+$earlier,}$table
 done
 step "measure, chosen by the table"
-keep timeout 95 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 20 --bitwise 20 --budget-s 80 \
+keep timeout 95 "$bin/gemm_bench" --tuning "$out/table.json" --repeats 60 --bitwise 20 --budget-s 80 \
   --json "$out/dense.json" --commit "$commit" --date "$(date -u +%F)" 2>&1 | tee "$out/dense.log"
 step "the cost model's choice on 100 random shapes"
 keep timeout 60 "$bin/gemm_bench" --suite random --count 100 --sweep --no-table --no-peers --repeats 4 --budget-s 50 \
