@@ -12,15 +12,19 @@ namespace {
 
 using kernels::Op;
 
+constexpr int64_t kTooMany = -1;  // CheckSize refuses it
+
+// Of each Read. Nothing has been validated yet: of an extent below 0 ValidateOps will tell, so it
+// counts as 0 here.
 std::vector<int64_t> OutputBytes(absl::Span<const Op> ops) {
   std::vector<int64_t> bytes;
   for (const Op& op : ops) {
     if (const auto* read = std::get_if<kernels::ReadOp>(&op)) {
-      // Validated before use: a shape that overflows is refused by ValidateOps.
       const auto elements = kernels::NumElements(read->src.shape);
-      bytes.push_back(elements.ok() && *elements < (int64_t{1} << 60)
-                          ? *elements * kernels::SizeBytes(read->src.dtype)
-                          : -1);
+      const bool countable = elements.ok() && *elements < (int64_t{1} << 60);
+      bytes.push_back(countable
+                          ? std::max<int64_t>(*elements, 0) * kernels::SizeBytes(read->src.dtype)
+                          : kTooMany);
     }
   }
   return bytes;

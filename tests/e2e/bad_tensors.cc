@@ -56,6 +56,16 @@ std::vector<BadInput> BadTensors() {
       {"NegativeExtent", kInvalid, {"a", "-4"}, WithA([](auto& p) {
          return F32(p.a, {-4, 4});
        })},
+      {"NegativeExtentOfARead",
+       kInvalid,
+       {"-4"},
+       [](auto& p) {
+         return p.wire.Execute(p.session, {ReadOp(F32(p.a, {-4, 4}))});
+       }},
+      {"LeastExtentOfARead",
+       kInvalid,
+       {"-9223372036854775808"},
+       [](auto& p) { return p.wire.Execute(p.session, {ReadOp(F32(p.a, {kMin}))}); }},
       {"ExtentsOverflow", kInvalid, {"a", "int64"}, WithA([](auto& p) {
          return F32(p.a, {kMax, kMax});
        })},
