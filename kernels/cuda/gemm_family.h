@@ -28,9 +28,9 @@ struct KSplit {
   int inbox_free[kMaxClusterSize] = {};
 };
 
-// Rows of a box of D that one warp hands to the copy engine; it has GemmConfig::store_cols()
+// Rows of a box of D that goes to the copy engine, a sub-tile's; it has GemmConfig::store_cols()
 // columns.
-inline constexpr int kStoreRows = 16;
+inline constexpr int kStoreRows = 64;
 
 // Everything a launch needs beside the config. Passed to the kernel by value.
 struct GemmLaunch {

@@ -136,12 +136,8 @@ struct Epilogue {
     }
   }
 
-  // What was staged of chunks [first, last) goes to D, in units of 8 elements of a row.
-  __device__ __forceinline__ void CopyOut(int sub, int first, int last) const {
-    whole ? CopyWhole(sub, first, last) : CopyUnits(sub, first, last);
-  }
-
-  // Where D's rows begin or end within a unit.
+  // What was staged of chunks [first, last) goes to D, in units of 8 elements of a row: where D's
+  // rows begin or end within a unit.
   __device__ __forceinline__ void CopyUnits(int sub, int first, int last) const {
     uint16_t* d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
     if constexpr (C.skinny()) {
@@ -161,8 +157,8 @@ struct Epilogue {
     }
   }
 
-  // Where a unit is in D or outside: eight lanes a row, everything loaded before anything is
-  // stored, and nothing to jump over, which a cold instruction cache would pay for.
+  // The same where a unit is in D or outside: eight lanes a row, everything loaded before anything
+  // is stored, and nothing to jump over, which a cold instruction cache would pay for.
   __device__ __forceinline__ void CopyWhole(int sub, int first, int last) const {
     const int unit = lane % 8;
     if constexpr (C.skinny()) {

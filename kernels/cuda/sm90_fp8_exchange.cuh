@@ -89,55 +89,117 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
   const int own_run = (share.end - share.begin) * kUnit;
   const uint32_t own = share.from + place.k_part * share.stride - share.begin * kUnit;
 
-  if constexpr (C.multicast() == 1) ptx::ClusterWait();  // long over
   ptx::MbarrierWait(smem.Outbox(), 0);
+  // All ways of some chunks are asked for before the first is gone.
+  constexpr int kAtOnce = 8;
 #pragma unroll
-  for (int i = 0; i < C.result_regs() / 4; ++i) {
-    const int sub = i / kChunks;
-    const int chunk = i % kChunks;
-    const int owner = ((chunk + 1u) * split.parts - 1) / kChunks;  // whose chunks these are
-    const uint32_t at = thread * 16 + chunk * kUnit;
-    const uint32_t run = sub == 0 ? 0 : sub * __shfl_sync(0xffffffff, ways.run, owner);
-    ptx::StoreToPart4(owner == place.k_part, own + sub * own_run + at,
-                      __shfl_sync(0xffffffff, ways.target, owner) + run + at,
-                      TravelChunkOf<C>(result, i), __shfl_sync(0xffffffff, ways.inbox, owner));
+  for (int first = 0; first < C.result_regs() / 4; first += kAtOnce) {
+    uint32_t target[kAtOnce], inbox[kAtOnce];
+    bool here[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce && first + i < C.result_regs() / 4; ++i) {
+      const int sub = (first + i) / kChunks;
+      const int chunk = (first + i) % kChunks;
+      const int owner = ((chunk + 1u) * split.parts - 1) / kChunks;  // whose chunks these are
+      const uint32_t run = sub == 0 ? 0 : sub * __shfl_sync(0xffffffff, ways.run, owner);
+      target[i] = __shfl_sync(0xffffffff, ways.target, owner) + run + thread * 16 + chunk * kUnit;
+      inbox[i] = __shfl_sync(0xffffffff, ways.inbox, owner);
+      here[i] = owner == place.k_part;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce && first + i < C.result_regs() / 4; ++i) {
+      const uint32_t local =
+          own + (first + i) / kChunks * own_run + thread * 16 + (first + i) % kChunks * kUnit;
+      ptx::StoreToPart4(here[i], local, target[i], TravelChunkOf<C>(result, first + i), inbox[i]);
+    }
   }
   if (share.begin < share.end) ptx::MbarrierWait(smem.Inbox(), 0);
   return share;
 }
 
-// Always adds in the same order, so that the sum is the same in every run.
+// A thread's chunk of the share, the parts' added up, always in the same order, so that the sum is
+// the same in every run. Up to four loads come before the first addition. `kMost`: parts at most.
+template <int kMost>
+__device__ __forceinline__ float4 SumOfParts(uint32_t at, int stride, int parts) {
+  constexpr int kAtOnce = kMost < 4 ? kMost : 4;
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+  for (int first = 0; first < kMost; first += kAtOnce) {
+    if (first >= parts) break;
+    float4 v[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < parts) v[i] = ptx::LoadShared4(at + (first + i) * stride);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i == 0) {
+        sum = v[0];
+      } else if (first + i < parts) {
+        sum.x += v[i].x;
+        sum.y += v[i].y;
+        sum.z += v[i].z;
+        sum.w += v[i].w;
+      }
+    }
+  }
+  return make_float4(sum.y, sum.x, sum.w, sum.z);
+}
+
+// The share to D, if it only has to be rounded and D's rows are whole 16-byte units: no more
+// branches than chunks, since each costs as much as ten instructions here. `kLeast` and `kMost`:
+// what parts there may be.
+template <GemmConfig C, int kLeast, int kMost>
+__device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Share& share, int parts,
+                                              int thread) {
+  constexpr int kUnit = C.store_threads() * 16;
+  using Out = Epilogue<C>;
+  constexpr int kAll = (Out::kChunks + kLeast - 1) / kLeast;
+  constexpr int kAtOnce = kAll < Out::kStep ? kAll : Out::kStep;
+  uint32_t at = share.from + thread * 16;
+#pragma unroll 1
+  for (int sub = 0; sub < share.subs; ++sub) {
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += kAtOnce) {
+      const int count = min(kAtOnce, share.end - first);
+      out.Sync();
+#pragma unroll
+      for (int chunk = 0; chunk < kAtOnce; ++chunk) {
+        if (chunk == count) break;
+        out.Stage(chunk, 0, SumOfParts<kMost>(at + chunk * kUnit, share.stride, parts));
+      }
+      at += count * kUnit;
+      out.Sync();
+      out.CopyWhole(sub, first, first + count);
+    }
+  }
+}
+
 template <GemmConfig C>
 __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& share, int parts,
                                          int thread) {
   constexpr int kUnit = C.store_threads() * 16;
   using Out = Epilogue<C>;
+  if (out.whole && !out.general) {
+    if (parts == 2) return StoreSumWhole<C, 2, 2>(out, share, parts, thread);
+    if (parts <= 4) return StoreSumWhole<C, 3, 4>(out, share, parts, thread);
+    return StoreSumWhole<C, 5, kMaxClusterSize>(out, share, parts, thread);
+  }
   const int step = out.general ? Out::kStepF32 : Out::kStep;
+  uint32_t at = share.from + thread * 16;
 #pragma unroll 1
   for (int sub = 0; sub < share.subs; ++sub) {
 #pragma unroll 1
     for (int first = share.begin; first < share.end; first += step) {
       const int last = min(first + step, share.end);
       out.Sync();
-#pragma unroll 2
-      for (int chunk = first; chunk < last; ++chunk) {
-        uint32_t at = share.from + thread * 16 +
-                      (sub * (share.end - share.begin) + chunk - share.begin) * kUnit;
-        float4 sum = ptx::LoadShared4(at);
-#pragma unroll 4
-        for (int part = 1; part < parts; ++part) {
-          at += share.stride;
-          const float4 v = ptx::LoadShared4(at);
-          sum.x += v.x;
-          sum.y += v.y;
-          sum.z += v.z;
-          sum.w += v.w;
-        }
-        sum = make_float4(sum.y, sum.x, sum.w, sum.z);
+#pragma unroll 1
+      for (int chunk = first; chunk < last; ++chunk, at += kUnit) {
+        const float4 sum = SumOfParts<kMaxClusterSize>(at, share.stride, parts);
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
       out.Sync();
-      out.general ? out.Finish(sub, first, last) : out.CopyOut(sub, first, last);
+      out.general ? out.Finish(sub, first, last) : out.CopyUnits(sub, first, last);
     }
   }
 }

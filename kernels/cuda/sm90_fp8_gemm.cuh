@@ -38,6 +38,8 @@ constexpr bool Check() {
   static_assert(!C.skinny() || C.b_scale_count() == 1, "one of B's scales for all rows");
   static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1 && C.cols % 16 == 0),
                 "stmatrix puts down 16 columns at a time");
+  static_assert(!C.stores_tile || (C.moves_registers() && C.groups <= 3),
+                "beside the producer warp, one that stores for each math warpgroup");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
@@ -65,7 +67,6 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Run(steps, TileAt<C>(launch.tiles, index, place));
         Fold<C>::Give(fold, result);
       }
-      if (C.multicast() == 1 && launch.split.parts > 1) ptx::ClusterWait();  // as every thread does
       return;
     }
     Fold<C>::Free();
@@ -76,7 +77,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const auto store = [&](const Tile& tile, bool rehearsal) {
     out.tile = tile;
     if (launch.split.parts == 1) {
-      StoreWhole<C>(launch, out, result);
+      StoreWhole<C>(launch, smem, out, result);
     } else {
       Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
       if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
@@ -120,7 +121,6 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       rehearsal = 0;
     }
   }
-  if constexpr (C.stores_tile) ptx::TensorStoreWait();
   if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
     ptx::ClusterArriveRelaxed();
     ptx::ClusterWait();
@@ -153,6 +153,17 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     }
   }
   if (warp >= kProducerWarp) {
+    if constexpr (C.stores_tile) {
+      const int group = warp - kProducerWarp - 1;
+      if (group >= 0 && group < C.groups && launch.stores_by_copy) {
+        if constexpr (C.multicast() > 1) {
+          ptx::ClusterArriveRelaxed();
+          ptx::ClusterWait();
+        }
+        ptx::GridDependencyWait();
+        StoreTiles<C>(launch, smem, place, cluster, group);
+      }
+    }
     if (warp > kProducerWarp) return;
     const int lane = threadIdx.x % 32;
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
@@ -165,8 +176,10 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   } else {
     ptx::NamedBarrier(kReady, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
-    if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
-    if constexpr (C.multicast() > 1) ptx::ClusterWait();
+    if (C.multicast() > 1 || launch.split.parts > 1) {
+      ptx::ClusterArriveRelaxed();
+      ptx::ClusterWait();
+    }
     ptx::GridDependencyWait();
     Consume<C>(launch, smem, place, cluster);
   }

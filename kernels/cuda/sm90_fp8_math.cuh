@@ -31,7 +31,10 @@ struct Math {
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
   uint32_t writer_empty;     // stage 0's empty barrier in the CTA that this lane tells, if it does
-  uint32_t zero;             // is 0, which ptxas cannot know; by shuffle, else it is read each time
+  // 0 for lane 0, which alone uses it. Without it ptxas takes the barrier's address to the uniform
+  // datapath, and has all lanes vote on whether to compute it, between a chain and its promotion.
+  uint32_t lane_offset;
+  uint32_t zero;  // is 0, which ptxas cannot know; by shuffle, else it is read each time
   float (&result)[kResults];
 
   // A chain's scales, in registers before its products are there. Tiled: A's for the thread's two
@@ -53,6 +56,7 @@ struct Math {
         lane(lane),
         writer_empty(ptx::MapToRank(smem.Empty(0),
                                     place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
+        lane_offset(__shfl_sync(0xffffffff, lane * 16, lane)),
         zero(__shfl_sync(0xffffffff, blockIdx.z, 0)),
         result(result) {
     const int first_block = C.k_groups == 1 ? 0 : warp / 4 / C.groups * C.blocks_of_group();
@@ -78,8 +82,10 @@ struct Math {
     }
     __syncwarp();
     const uint32_t empty = smem.Empty(release.stage) + after;
-    if constexpr (C.multicast() == 1) {
-      if (lane < kReleasingLanes) ptx::MbarrierArrive(empty);
+    if constexpr (C.multicast() == 1 && kReleasingLanes == 1) {
+      if (lane == 0) ptx::MbarrierArrive(empty + lane_offset);
+    } else if constexpr (C.multicast() == 1) {
+      ptx::MbarrierArrive(empty);
     } else if constexpr (kReleasingLanes == 1) {
       // Mapped once: the arithmetic of mapa and of Writer would stand between a chain's products
       // and their promotion, and take the descriptors out of uniform registers.

@@ -19,52 +19,80 @@ __device__ __forceinline__ float4 ChunkOf(const float (&result)[C.result_regs()]
   return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
 }
 
-// Where the 16 bytes of a chunk of 8 columns lie, from the beginning of their row in the warp's
-// boxes on. Boxes of 64 columns are swizzled besides.
+// By the copy engine: each math warpgroup rounds its part of the tile into boxes, and a warp of the
+// producer's, which has nothing else to do, has them copied and waits until they have been read. A
+// math warp that did so itself would wait behind the loads that the copy engine has been asked for.
 template <GemmConfig C>
-constexpr int ChunkOffset(int chunk) {
-  constexpr int kChunksOfBox = C.store_cols() / 8;
-  return chunk / kChunksOfBox * kStoreRows * C.store_cols() * 2 + chunk % kChunksOfBox * 16;
+struct StoreBoxes {
+  static constexpr int kAcross = C.cols / C.store_cols();
+  static constexpr int kCount = C.row_subs() * kAcross;  // of a warpgroup
+  static constexpr int kBytes = kStoreRows * C.store_cols() * 2;
+  static constexpr int kChunks = C.store_cols() / 8;
+  // Named barriers of warpgroup 0 and its store warp; those of the next ones follow.
+  static constexpr int kStaged = 7;
+  static constexpr int kFree = 10;
+  static constexpr int kThreads = 128 + 32;
+
+  static __device__ uint32_t Of(const SmemLayout<C>& smem, int group) {
+    return smem.base + SmemLayout<C>::kStore + group * kCount * kBytes;
+  }
+  // Where the 16 bytes of a chunk of 8 columns lie, from the beginning of their row in a
+  // warpgroup's boxes on. Boxes of 64 columns are swizzled besides.
+  static constexpr int Offset(int chunk) { return chunk / kChunks * kBytes + chunk % kChunks * 16; }
+};
+
+// Warp `group` of those behind the producer warp.
+template <GemmConfig C>
+__device__ __forceinline__ void StoreTiles(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                           const ClusterPlace<C>& place, int cluster, int group) {
+  using Boxes = StoreBoxes<C>;
+  const uint32_t boxes = Boxes::Of(smem, group);
+  for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
+    const Tile tile = TileAt<C>(launch.tiles, index, place);
+    if (index != cluster) ptx::TensorStoreWaitRead();
+    ptx::NamedArrive(Boxes::kFree + group, Boxes::kThreads);
+    ptx::NamedBarrier(Boxes::kStaged + group, Boxes::kThreads);
+    if (ptx::ElectOne()) {
+#pragma unroll
+      for (int box = 0; box < Boxes::kCount; ++box) {
+        const int sub = group * C.row_subs() + box / Boxes::kAcross;
+        ptx::TensorStore(&launch.store_map, boxes + box * Boxes::kBytes,
+                         tile.col0 + box % Boxes::kAcross * C.store_cols(),
+                         tile.row0 + sub * kStoreRows, 0, tile.batch);
+      }
+      ptx::TensorStoreCommit();
+    }
+    __syncwarp();
+  }
+  ptx::TensorStoreWait();
 }
 
-// Every warp rounds its rows into boxes of 16 rows and starts their copies: they leave while the
-// next tile multiplies.
+// The math warps' side of it: they go on to the next tile while this one leaves.
 template <GemmConfig C>
-__device__ __forceinline__ void StoreByCopy(const GemmLaunch& launch, const Epilogue<C>& out,
-                                            const float (&result)[C.result_regs()]) {
-  constexpr int kAcross = C.cols / C.store_cols();
-  constexpr int kBoxes = C.row_subs() * kAcross;
-  constexpr int kBoxBytes = kStoreRows * C.store_cols() * 2;
-  const uint32_t boxes = out.tile_staging + (out.group * 4 + out.warp) * kBoxes * kBoxBytes;
-  ptx::TensorStoreWaitRead();  // of the tile before
-  __syncwarp();
-  // Lane l gives row l % 16 of one chunk of 8 columns or, from lane 16 on, of the next.
+__device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayout<C>& smem,
+                                          const float (&result)[C.result_regs()]) {
+  using Boxes = StoreBoxes<C>;
+  // Lane l gives row l % 16 of the warp's, of one chunk of 8 columns or, from lane 16 on, of the
+  // next.
   constexpr bool kSwizzled = C.store_cols() == 64;
   const uint32_t right = out.lane / 16;
-  const uint32_t row =
-      boxes + out.lane % 16 * (C.store_cols() * 2) + (kSwizzled ? (right ^ out.lane % 8) << 4 : 0);
+  const uint32_t row = Boxes::Of(smem, out.group) +
+                       (out.warp * 16 + out.lane % 16) * (C.store_cols() * 2) +
+                       (kSwizzled ? (right ^ out.lane % 8) << 4 : 0);
+  ptx::NamedBarrier(Boxes::kFree + out.group, Boxes::kThreads);
 #pragma unroll
   for (int pair = 0; pair < C.row_subs() * C.cols / 16; ++pair) {
     const float4 a = ChunkOf<C>(result, 2 * pair);
     const float4 b = ChunkOf<C>(result, 2 * pair + 1);
-    const uint32_t at = ChunkOffset<C>(2 * pair);
-    const uint32_t step = ChunkOffset<C>(2 * pair + 1) - at;
+    const uint32_t at = Boxes::Offset(2 * pair);
+    const uint32_t step = Boxes::Offset(2 * pair + 1) - at;
     const uint32_t target =
         kSwizzled ? (row ^ at % 128) + (at - at % 128) : row + at + right * step;
     ptx::StMatrix4(target, Pack2(a.x, a.y, out.args.out), Pack2(a.z, a.w, out.args.out),
                    Pack2(b.x, b.y, out.args.out), Pack2(b.z, b.w, out.args.out));
   }
   ptx::FenceProxyAsync();
-  __syncwarp();
-  if (ptx::ElectOne()) {
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box) {
-      ptx::TensorStore(&launch.store_map, boxes + box * kBoxBytes,
-                       out.tile.col0 + box % kAcross * C.store_cols(),
-                       out.SubRow(box / kAcross) + out.warp * kStoreRows, 0, out.tile.batch);
-    }
-    ptx::TensorStoreCommit();
-  }
+  ptx::NamedArrive(Boxes::kStaged + out.group, Boxes::kThreads);
 }
 
 template <GemmConfig C, bool kWhole>
@@ -98,7 +126,8 @@ __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
 }
 
 template <GemmConfig C>
-__device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const Epilogue<C>& out,
+__device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                           const Epilogue<C>& out,
                                            const float (&result)[C.result_regs()]) {
   using Out = Epilogue<C>;
   if (out.general) {
@@ -119,7 +148,7 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const Epilo
     return;
   }
   if constexpr (C.stores_tile) {
-    if (launch.stores_by_copy) return StoreByCopy<C>(launch, out, result);
+    if (launch.stores_by_copy) return StageTile<C>(out, smem, result);
   }
   if (!C.stores_tile && out.whole) {  // what is whole has left by the copy engine
     StoreRounded<C, true>(out, result);
