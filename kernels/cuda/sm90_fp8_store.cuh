@@ -70,7 +70,7 @@ __device__ __forceinline__ void StoreTiles(const GemmLaunch& launch, const SmemL
 // The math warps' side of it: they go on to the next tile while this one leaves.
 template <GemmConfig C>
 __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayout<C>& smem,
-                                          const float (&result)[C.result_regs()]) {
+                                          const float (&result)[C.result_regs()], OutType type) {
   using Boxes = StoreBoxes<C>;
   // Lane l gives row l % 16 of the warp's, of one chunk of 8 columns or, from lane 16 on, of the
   // next.
@@ -88,8 +88,8 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
     const uint32_t step = Boxes::Offset(2 * pair + 1) - at;
     const uint32_t target =
         kSwizzled ? (row ^ at % 128) + (at - at % 128) : row + at + right * step;
-    ptx::StMatrix4(target, Pack2(a.x, a.y, out.args.out), Pack2(a.z, a.w, out.args.out),
-                   Pack2(b.x, b.y, out.args.out), Pack2(b.z, b.w, out.args.out));
+    ptx::StMatrix4(target, Pack2(a.x, a.y, type), Pack2(a.z, a.w, type), Pack2(b.x, b.y, type),
+                   Pack2(b.z, b.w, type));
   }
   ptx::FenceProxyAsync();
   ptx::NamedArrive(Boxes::kStaged + out.group, Boxes::kThreads);
@@ -148,7 +148,16 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemL
     return;
   }
   if constexpr (C.stores_tile) {
-    if (launch.stores_by_copy) return StageTile<C>(out, smem, result);
+    if (launch.stores_by_copy) {
+      // Else conversions to either type are issued, a fifth of the way. Other tiles lose more by
+      // the second copy of the code, those of 256 rows up to 6 %.
+      if constexpr (C.rows * C.cols > 128 * 128 && C.row_subs() == 1 && C.store_cols() == 64) {
+        if (out.args.out == OutType::kBF16) {
+          return StageTile<C>(out, smem, result, OutType::kBF16);
+        }
+      }
+      return StageTile<C>(out, smem, result, out.args.out);
+    }
   }
   if (!C.stores_tile && out.whole) {  // what is whole has left by the copy engine
     StoreRounded<C, true>(out, result);
