@@ -4,7 +4,7 @@
 #
 #   scripts/measure.sh DIST OUT COMMIT       DIST: the tree of scripts/dist.sh; OUT: a folder for results
 #
-# Leaves in OUT: table.json (the tuning table), dense.json, model.json, checks.log, sanitizer.log.
+# Leaves in OUT: table.json (the tuning table), dense.json, model.json, checks.log, memcheck.log, racecheck.log.
 set -uo pipefail
 bin=$1/bin
 out=$2
@@ -42,13 +42,12 @@ step "300 random shapes; 60 and the odd ones on every kernel; checked"
 tail -n 3 "$out/checks.log"
 grep -E "shapes: .* ok" "$out/checks.log"
 step "compute-sanitizer"
-kinds=m16n64,m64n64k256s6g2,m128n64s8,m128n112,m128n128s6,m128n144,m128n176,m192n96,m256n112,m256n128s3d
+kinds=m16n64,m64n64k256s6g2,m128n64s8,m128n112,m128n128s6,m128n144,m128n176,m128n192s4d,m192n96,m192n128s4d,m256n112,m256n128s3d
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     keep timeout 45 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers --sweep \
-      --shapes 130x320x512 --only "$kinds" --timer events 2>&1 |
-      grep -E '=========|shapes:' | sed -n '1,16p;$p' | cut -c1-200
-  done >"$out/sanitizer.log" 2>&1
-  cat "$out/sanitizer.log"
+      --shapes 130x320x512 --only "$kinds" --timer events >"$out/$tool.log" 2>&1
+    grep -E '=========|shapes:|hangs|error' "$out/$tool.log" | sed -n '1,16p;$p' | cut -c1-200
+  done
 fi
 exit $status
