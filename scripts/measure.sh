@@ -47,7 +47,7 @@ if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     keep timeout 45 compute-sanitizer --tool "$tool" "$bin/gemm_bench" --check-only --no-peers --sweep \
       --shapes 130x320x512 --only "$kinds" --timer events >"$out/$tool.log" 2>&1
-    grep -E '=========|shapes:|hangs|error' "$out/$tool.log" | sed -n '1,16p;$p' | cut -c1-200
+    grep -E '=========|shapes:|hangs|error|measure.sh:' "$out/$tool.log" | sed -n '1,16p;$p' | cut -c1-200
   done
 fi
 exit $status

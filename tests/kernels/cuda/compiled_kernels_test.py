@@ -60,8 +60,8 @@ class StartTest(unittest.TestCase):
 class LoopTest(unittest.TestCase):
     """Between a tiled kernel's products nothing waits for the uniform datapath.
 
-    A vote of all lanes on whether one of them computes an address made 256 x 128 6 to 11 % slower; descriptors that
-    come from vector registers cost as much.
+    A vote of all lanes on whether one of them computes an address made 256 x 128 up to 11 % slower; descriptors that
+    come from vector registers have to be waited for as well.
     """
 
     PRODUCT = 0x9F3  # QGMMA, low 12 bits
