@@ -39,7 +39,10 @@ Which kernels
   --skip TEXT[,TEXT]           less those whose names contain one of these
   --top N                      of --sweep and --tune: the N that the cost model ranks first
 How
-  --repeats N                  timed calls of each kind; default 20. The median is reported
+  --repeats N                  timed calls of each kind; default 24
+  --places N                   by turns at N places in memory where the operands lie, since a short kernel's time differs
+                               with the place: as many calls at each, rounded up. The mean of the places' medians is
+                               reported; default 8
   --bitwise N                  N more runs must give the same bits
   --check-only                 check, time nothing
   --no-peers                   leave cuBLASLt out
@@ -126,6 +129,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       List("--tuning", o.tuning),
       Switch("--no-table", o.no_table),
       Integer("--repeats", o.repeats, 1, 1000),
+      Integer("--places", o.places, 1, 64),
       Integer("--bitwise", o.bitwise, 0, 10000),
       Switch("--check-only", o.check_only),
       Switch("--no-peers", o.peers, false),

@@ -32,7 +32,8 @@ struct Options {
   bool no_table = false;            // the model chooses, whatever --tuning says
 
   // How.
-  int repeats = 20;
+  int repeats = 24;
+  int places = 8;  // where operands lie in turn
   int bitwise = 0;
   bool check_only = false;
   bool peers = true;

@@ -37,6 +37,7 @@ Json ToRecord(const ShapeResult& s) {
   r["us"] = Measured(s.us);
   r["us_p10"] = Measured(s.us_p10);
   r["us_p90"] = Measured(s.us_p90);
+  if (s.us_by_place.size() > 1) r["us_by_place"] = s.us_by_place;
   r["tflops"] = Measured(s.tflops());
   r["gb_s"] = Measured(s.gb_per_s());
   r["floor_us"] = Measured(s.floor_us);
@@ -74,6 +75,7 @@ ShapeResult FromRecord(const Json& r) {
   s.us = Number(r, "us");
   s.us_p10 = Number(r, "us_p10");
   s.us_p90 = Number(r, "us_p90");
+  s.us_by_place = r.value("us_by_place", std::vector<double>());
   s.floor_us = Number(r, "floor_us");
   s.cublaslt_block_us = Number(r, "cublaslt_block_us");
   s.cublaslt_tensorwise_us = Number(r, "cublaslt_tensorwise_us");
@@ -176,6 +178,7 @@ std::string ToJson(const RunResult& run) {
   out["method"] = run.method;
   out["cublaslt"] = run.cublaslt;
   out["repeats"] = run.repeats;
+  out["places"] = run.places;
   out["copy_gb_s"] = Measured(run.copy_gb_s);
   out["summary"] = ToRecord(Summarize(run));
   Json shapes = Json::array();
@@ -204,6 +207,7 @@ absl::StatusOr<RunResult> FromJson(std::string_view json) {
     run.method = in.value("method", "");
     run.cublaslt = in.value("cublaslt", "");
     run.repeats = in.value("repeats", 0);
+    run.places = in.value("places", 1);
     run.copy_gb_s = Number(in, "copy_gb_s");
     for (const Json& record : in.at("shapes")) run.shapes.push_back(FromRecord(record));
     for (const Json& record : in.value("quantize", Json::array())) {

@@ -29,7 +29,7 @@ struct VariantTime {
   double us = 0;
 };
 
-// Times in microseconds, medians; 0 for what was not measured.
+// Times in microseconds, means over the places of the medians there; 0 for what was not measured.
 struct ShapeResult {
   Shape shape;
   Outcome outcome = Outcome::kSkipped;
@@ -39,6 +39,7 @@ struct ShapeResult {
   double us = 0;
   double us_p10 = 0;
   double us_p90 = 0;
+  std::vector<double> us_by_place;
   double floor_us = 0;  // the same bytes moved cold by a plain kernel
   double cublaslt_block_us = 0;
   double cublaslt_tensorwise_us = 0;
@@ -82,7 +83,8 @@ struct RunResult {
   std::string commit;    // of the sources, as the caller says
   std::string method;    // of timing: "cupti" or "events"
   std::string cublaslt;  // version, or why it is absent
-  int repeats = 0;
+  int repeats = 0;       // timed calls of each kind, at all places
+  int places = 1;        // where operands lay
   double copy_gb_s = 0;  // device to device, read and written
   std::vector<ShapeResult> shapes;
   std::vector<QuantizeResult> quantize;

@@ -56,9 +56,8 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
 template <GemmConfig C>
 struct Epilogue {
   const Fp8GemmArgs& args;
-  uint32_t staging;       // this warp's (tiled) or this warpgroup's (skinny)
-  uint32_t tile_staging;  // all warps'
-  int warp;               // in the warpgroup
+  uint32_t staging;  // this warp's (tiled) or this warpgroup's (skinny)
+  int warp;          // in the warpgroup
   int lane;
   int group;
   Tile tile;
@@ -76,8 +75,8 @@ struct Epilogue {
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
       : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4 % C.groups) {
-    tile_staging = smem.base + SmemLayout<C>::kStore;
-    staging = tile_staging + group * C.store_group_bytes() + (C.skinny() ? 0 : warp * 16 * kPitch);
+    staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
+              (C.skinny() ? 0 : warp * 16 * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
               args.bias != nullptr || args.relu;
     aligned =
@@ -92,7 +91,7 @@ struct Epilogue {
   // Among those who share the staging area: what was staged is there, or may be overwritten.
   __device__ void Sync() const {
     __syncwarp();  // lanes leave CopyOut at different times, and the barrier takes whole warps
-    if constexpr (C.skinny()) ptx::NamedBarrier(2 + group, 128);
+    if constexpr (C.skinny()) ptx::NamedBarrier(kStagingBarrier + group, 128);
   }
 
   // Rounds a chunk into staging; `first` is the chunk at its left edge.

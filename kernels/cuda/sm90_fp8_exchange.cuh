@@ -39,7 +39,9 @@ __device__ __forceinline__ void TellInboxFree(const KSplit& split, const SmemLay
                                               const ClusterPlace<C>& place, int lane) {
   const int last = split.inbox_free[place.k_part] - 1;
   if (last >= 0) ptx::MbarrierWait(smem.Empty(last % C.stages), last / C.stages & 1);
-  if constexpr (C.multicast() == 1) ptx::ClusterWait();  // the others' barriers are made
+  if constexpr (C.multicast() == 1 && !kWaitsForPeersAtOnce) {
+    ptx::ClusterWait();  // the others' barriers are made
+  }
   if (lane < split.parts) {
     const int rank = lane * C.multicast() + place.rank % C.multicast();
     ptx::MbarrierArriveRemote(ptx::MapToRank(smem.Outbox(), rank));
@@ -208,20 +210,18 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
 // the same place in the other finds them.
 template <GemmConfig C>
 struct Fold {
-  static constexpr int kFull = 5;  // named barriers
-  static constexpr int kFree = 6;
   static constexpr int kThreads = C.math_threads();
 
   static __device__ __forceinline__ void Give(uint32_t at, const float (&result)[C.result_regs()]) {
-    ptx::NamedBarrier(kFree, kThreads);
+    ptx::NamedBarrier(kFoldFreeBarrier, kThreads);
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
       ptx::StoreShared4(at + i * C.store_threads() * 16, TravelChunkOf<C>(result, i));
     }
-    ptx::NamedArrive(kFull, kThreads);
+    ptx::NamedArrive(kFoldFullBarrier, kThreads);
   }
   static __device__ __forceinline__ void Take(uint32_t at, float (&result)[C.result_regs()]) {
-    ptx::NamedBarrier(kFull, kThreads);
+    ptx::NamedBarrier(kFoldFullBarrier, kThreads);
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
       const float4 v = ptx::LoadShared4(at + i * C.store_threads() * 16);
@@ -231,7 +231,7 @@ struct Fold {
       result[4 * i + 2] += v.w;
     }
   }
-  static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFree, kThreads); }
+  static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFoldFreeBarrier, kThreads); }
 };
 
 }  // namespace gemmd::kernels::cuda

@@ -36,8 +36,8 @@ constexpr bool Check() {
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
   static_assert(!C.skinny() || C.b_scale_count() == 1, "one of B's scales for all rows");
-  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1 && C.cols % 16 == 0),
-                "stmatrix puts down 16 columns at a time");
+  static_assert(C.skinny() || C.cols % 16 == 0, "stmatrix puts down 16 columns at a time");
+  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1), "results are in one place");
   static_assert(!C.stores_tile || (C.moves_registers() && C.groups <= 3),
                 "beside the producer warp, one that stores for each math warpgroup");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
@@ -137,7 +137,6 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   const int cluster = Divide(blockIdx.x, launch.cluster_ctas);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
-  constexpr int kReady = 1;  // named barrier: the producer warp arrives, the math warps wait
 
   // Before anything else: the math warps' registers come from here, and they wait for them.
   if constexpr (C.moves_registers()) {
@@ -147,7 +146,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   if (warp == kProducerWarp) {
     Start<C>(launch, smem, place, cluster);
     __syncwarp();
-    ptx::NamedArrive(kReady, C.math_threads() + 32);
+    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.ctas_per_sm == 1) {  // of two, each would hold up the other's start
       StartScales<C>(launch, smem, place, cluster, threadIdx.x % 32);
     }
@@ -167,14 +166,18 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     if (warp > kProducerWarp) return;
     const int lane = threadIdx.x % 32;
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
-    if constexpr (C.multicast() > 1) ptx::ClusterWait();
+    if constexpr (C.multicast() > 1) {
+      ptx::ClusterWait();
+    } else if (kWaitsForPeersAtOnce && launch.split.parts > 1) {
+      ptx::ClusterWait();
+    }
     ptx::GridDependencyWait();
     if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, cluster, lane);
     Produce<C>(launch, smem, place, cluster, lane);
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {
-    ptx::NamedBarrier(kReady, C.math_threads() + 32);
+    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     if (C.multicast() > 1 || launch.split.parts > 1) {
       ptx::ClusterArriveRelaxed();

@@ -28,9 +28,7 @@ struct StoreBoxes {
   static constexpr int kCount = C.row_subs() * kAcross;  // of a warpgroup
   static constexpr int kBytes = kStoreRows * C.store_cols() * 2;
   static constexpr int kChunks = C.store_cols() / 8;
-  // Named barriers of warpgroup 0 and its store warp; those of the next ones follow.
-  static constexpr int kStaged = 7;
-  static constexpr int kFree = 10;
+  // A math warpgroup and its store warp.
   static constexpr int kThreads = 128 + 32;
 
   static __device__ uint32_t Of(const SmemLayout<C>& smem, int group) {
@@ -50,8 +48,8 @@ __device__ __forceinline__ void StoreTiles(const GemmLaunch& launch, const SmemL
   for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
     const Tile tile = TileAt<C>(launch.tiles, index, place);
     if (index != cluster) ptx::TensorStoreWaitRead();
-    ptx::NamedArrive(Boxes::kFree + group, Boxes::kThreads);
-    ptx::NamedBarrier(Boxes::kStaged + group, Boxes::kThreads);
+    ptx::NamedArrive(kBoxesFreeBarrier + group, Boxes::kThreads);
+    ptx::NamedBarrier(kBoxesStagedBarrier + group, Boxes::kThreads);
     if (ptx::ElectOne()) {
 #pragma unroll
       for (int box = 0; box < Boxes::kCount; ++box) {
@@ -79,7 +77,7 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
   const uint32_t row = Boxes::Of(smem, out.group) +
                        (out.warp * 16 + out.lane % 16) * (C.store_cols() * 2) +
                        (kSwizzled ? (right ^ out.lane % 8) << 4 : 0);
-  ptx::NamedBarrier(Boxes::kFree + out.group, Boxes::kThreads);
+  ptx::NamedBarrier(kBoxesFreeBarrier + out.group, Boxes::kThreads);
 #pragma unroll
   for (int pair = 0; pair < C.row_subs() * C.cols / 16; ++pair) {
     const float4 a = ChunkOf<C>(result, 2 * pair);
@@ -92,14 +90,14 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
                    Pack2(b.z, b.w, type));
   }
   ptx::FenceProxyAsync();
-  ptx::NamedArrive(Boxes::kStaged + out.group, Boxes::kThreads);
+  ptx::NamedArrive(kBoxesStagedBarrier + out.group, Boxes::kThreads);
 }
 
 template <GemmConfig C, bool kWhole>
 __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
                                              const float (&result)[C.result_regs()]) {
   using Out = Epilogue<C>;
-  constexpr int kAtOnce = C.skinny() || C.cols % 16 != 0 ? 1 : 2;
+  constexpr int kAtOnce = C.skinny() ? 1 : 2;
 #pragma unroll
   for (int sub = 0; sub < C.row_subs(); ++sub) {
 #pragma unroll

@@ -80,14 +80,29 @@ __device__ __forceinline__ Tile TileAt(const TileGrid& grid, int index,
   return tile;
 }
 
-// Whether a warp gives a stage back by one lane, behind a __syncwarp, or by every lane.
-// compute-sanitizer's racecheck does not take the one for the others and reports their reads of B's
-// scales; with GEMMD_RACECHECK it has nothing to report.
+// What compute-sanitizer's racecheck takes in another way than the hardware does; with
+// GEMMD_RACECHECK it has nothing to report.
 #ifdef GEMMD_RACECHECK
+// It does not take a stage's release by one lane, behind a __syncwarp, for the other lanes', and
+// reports their reads of B's scales. So every lane releases.
 inline constexpr int kReleasingLanes = 32;
+// It holds all who wait at a cluster's barrier until every warp of the CTA waits there. So the
+// producer warp, which has work to do in between, waits at once.
+inline constexpr bool kWaitsForPeersAtOnce = true;
 #else
 inline constexpr int kReleasingLanes = 1;
+inline constexpr bool kWaitsForPeersAtOnce = false;
 #endif
+
+// Named barriers; 0 is __syncthreads'. Of those with a group's number to add there are three.
+enum NamedBarrierId {
+  kReadyBarrier = 1,    // the producer warp has made the ring: it arrives, the math warps wait
+  kStagingBarrier = 2,  // + group: a math warpgroup's staging area
+  kFoldFullBarrier = 5,
+  kFoldFreeBarrier = 6,
+  kBoxesStagedBarrier = 7,  // + group: a math warpgroup has its boxes ready for its store warp
+  kBoxesFreeBarrier = 10,   // + group: they may be overwritten
+};
 
 // This CTA's part of the stages that k takes.
 struct KRange {

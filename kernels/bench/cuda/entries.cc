@@ -14,8 +14,8 @@ namespace {
 
 using cuda::GemmVariant;
 
-absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::Fp8GemmArgs& args,
-                              const cuda::DeviceTraits& traits) {
+absl::StatusOr<Call> Bind(const GemmVariant& variant, const cuda::Fp8GemmArgs& args,
+                          const cuda::DeviceTraits& traits) {
   // By address, where alignment is known exactly.
   if (const std::string why = cuda::WhyNot(variant, args); !why.empty()) {
     return absl::UnimplementedError(why);
@@ -25,15 +25,12 @@ absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::Fp8GemmArg
     return absl::Status(launch.status().code(),
                         absl::StrCat(Name(variant), ": ", launch.status().message()));
   }
-  Entry entry;
-  entry.name = Name(variant);
-  entry.call = [variant, launch = *launch](cudaStream_t stream) {
+  return Call([variant, launch = *launch](cudaStream_t stream) {
     return cuda::Launch(variant, launch, stream);
-  };
-  return entry;
+  });
 }
 
-Entry FallbackEntry(const cuda::Fp8GemmArgs& args) {
+Call BindFallback(const cuda::Fp8GemmArgs& args) {
   cuda::AnyGemmArgs any;
   any.m = args.m;
   any.n = args.n;
@@ -50,12 +47,32 @@ Entry FallbackEntry(const cuda::Fp8GemmArgs& args) {
                       .row_blocks = true}};
   any.out = cuda::ElementType::kBF16;
   any.d = {.data = args.d, .row_stride = args.ldd};
-  Entry entry;
-  entry.name = cuda::kAnyGemmName;
-  entry.call = [any](cudaStream_t stream) {
+  return [any](cudaStream_t stream) {
     return cuda::ToStatus(cuda::LaunchAnyGemm(any, stream), cuda::kAnyGemmName);
   };
+}
+
+absl::StatusOr<Entry> EntryOf(std::string name, Binding bind, const Workload& workload) {
+  absl::StatusOr<Call> call = bind(workload);
+  if (!call.ok()) return call.status();
+  Entry entry;
+  entry.name = std::move(name);
+  entry.bind = std::move(bind);
+  entry.call = *std::move(call);
   return entry;
+}
+
+absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::DeviceTraits& traits,
+                              const Workload& workload) {
+  const auto bind = [variant, traits](const Workload& w) {
+    return Bind(variant, w.block_args(), traits);
+  };
+  return EntryOf(Name(variant), bind, workload);
+}
+
+absl::StatusOr<Entry> FallbackEntry(const Workload& workload) {
+  return EntryOf(
+      cuda::kAnyGemmName, [](const Workload& w) { return BindFallback(w.block_args()); }, workload);
 }
 
 }  // namespace
@@ -68,25 +85,30 @@ absl::Status CheckKernelName(const std::string& name) {
 absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Choosers& choosers,
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result) {
-  const cuda::Fp8GemmArgs args = workload.block_args();
-  const MatmulProblem problem = ProblemOf(args);
+  const MatmulProblem problem = ProblemOf(workload.block_args());
   std::vector<GemmVariant> variants;
   std::vector<Entry> entries;
+  bool fallback = false;
   if (!options.kernel.empty()) {
     if (absl::Status status = CheckKernelName(options.kernel); !status.ok()) return status;
     const std::optional<GemmVariant> forced = cuda::FindVariant(options.kernel);
     if (forced.has_value()) variants.push_back(*forced);
-    if (!forced.has_value()) entries.push_back(FallbackEntry(args));
+    fallback = !forced.has_value();
     result.reason = std::string(Name(ChoiceReason::kForced));
   } else if (absl::StatusOr<cuda::GemmPick> pick = choosers.tested.Choose(problem); pick.ok()) {
     variants.push_back(pick->variant);
     result.reason = std::string(Name(pick->reason));
   } else if (absl::IsUnimplemented(pick.status())) {
-    entries.push_back(FallbackEntry(args));
+    fallback = true;
     result.reason = std::string(Name(ChoiceReason::kFallback));
     result.message = std::string(pick.status().message());
   } else {
     return pick.status();
+  }
+  if (fallback) {
+    absl::StatusOr<Entry> entry = FallbackEntry(workload);
+    if (!entry.ok()) return entry.status();
+    entries.push_back(*std::move(entry));
   }
   if (options.sweep || options.tune) {
     if (absl::StatusOr<cuda::GemmPick> pick = choosers.model.Choose(problem); pick.ok()) {
@@ -99,7 +121,7 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
     }
   }
   for (const GemmVariant& variant : variants) {
-    absl::StatusOr<Entry> entry = EntryOf(variant, args, traits);
+    absl::StatusOr<Entry> entry = EntryOf(variant, traits, workload);
     // One that does not fit this device, or these addresses, is one candidate less, unless it is
     // the choice.
     if (absl::IsUnimplemented(entry.status()) && !entries.empty()) continue;

@@ -19,7 +19,8 @@ namespace gemmd::kernels::bench {
 // One of our kernels on the workload's operands.
 struct Entry {
   std::string name;
-  Call call;
+  Binding bind;
+  Call call;           // bound where the operands are checked
   Errors errors;       // of its check
   double quick_s = 0;  // of a sweep's first pass
 };

@@ -96,7 +96,8 @@ RunResult DescribeRun(const Options& options, const Machine& machine) {
   run.commit = options.commit;
   run.method = machine.timer->method();
   run.cublaslt = machine.cublaslt_text;
-  run.repeats = options.repeats;
+  run.repeats = (options.repeats + options.places - 1) / options.places * options.places;
+  run.places = options.places;
   return run;
 }
 
@@ -119,7 +120,7 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   RunResult run = DescribeRun(options, machine);
   Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, ", ",
                      pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", options.repeats,
-                     " calls each, L2 flushed\n"));
+                     " calls each, operands at ", options.places, " places, L2 flushed\n"));
   absl::StatusOr<double> copy = MeasureCopy(machine, options.repeats);
   if (!copy.ok()) return Complain(copy.status(), kBad);
   run.copy_gb_s = *copy;

@@ -1,6 +1,7 @@
 #include "kernels/bench/cuda/measure.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,21 @@ bool LosesDevice(const absl::Status& status) {
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
+absl::StatusOr<Call> BindPeer(const cuda::CublasLt& lt, CublasLtKind kind,
+                              const cuda::Fp8GemmArgs& args) {
+  absl::StatusOr<cuda::CublasLt::Plan> plan = lt.Prepare(kind, args);
+  if (!plan.ok()) return plan.status();
+  const auto kept = std::make_shared<cuda::CublasLt::Plan>(*std::move(plan));
+  return Call([&lt, kept](cudaStream_t stream) { return lt.Run(*kept, stream); });
+}
+
+// The mean over the places of the medians there.
+double MicrosecondsOf(const std::vector<std::vector<double>>& by_place) {
+  std::vector<double> medians;
+  for (const std::vector<double>& seconds : by_place) medians.push_back(Median(seconds));
+  return Mean(medians) * 1e6;
+}
+
 std::string Describe(const Errors& e) {
   std::string text =
       absl::StrFormat("calc_diff %.2e (limit %.0e), relative error %.2e (limit %.0e)", e.calc_diff,
@@ -50,7 +66,6 @@ ShapeResult ShapeRunner::Run(const Shape& shape) {
   result.shape = shape;
   result.outcome = Outcome::kOk;
   const absl::Status status = Measure(result);
-  plans_.clear();
   if (!status.ok()) {
     result.outcome = status.code() == absl::StatusCode::kUnimplemented ? Outcome::kRefused
                      : status.code() == absl::StatusCode::kDataLoss    ? Outcome::kWrong
@@ -63,7 +78,9 @@ ShapeResult ShapeRunner::Run(const Shape& shape) {
 
 absl::Status ShapeRunner::Measure(ShapeResult& result) {
   const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only;
-  if (absl::Status s = workload_.Prepare(result.shape, options_.seed, bf16, machine_.stream);
+  const int places = options_.check_only ? 1 : options_.places;
+  if (absl::Status s =
+          workload_.Prepare(result.shape, options_.seed, bf16, places, machine_.stream);
       !s.ok()) {
     return s;
   }
@@ -152,38 +169,35 @@ absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& e
 }
 
 absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peers) {
-  absl::StatusOr<Call> floor = BestFloor();
+  absl::StatusOr<Binding> floor = BestFloor();
   if (!floor.ok()) return Prefixed(floor.status(), "the floor");
   peers.push_back({*std::move(floor), &result.floor_us});
   if (!machine_.cublaslt.has_value()) return absl::OkStatus();
-  const cuda::CublasLt& lt = *machine_.cublaslt;
   struct Wanted {
     CublasLtKind kind;
-    cuda::Fp8GemmArgs args;
+    cuda::Fp8GemmArgs (Workload::*args)() const;
     double* us;
   };
   const Wanted wanted[] = {
-      {CublasLtKind::kFp8Block, workload_.block_args(), &result.cublaslt_block_us},
-      {CublasLtKind::kFp8TensorWise, workload_.tensor_args(), &result.cublaslt_tensorwise_us},
-      {CublasLtKind::kBf16, workload_.bf16_args(), &result.cublaslt_bf16_us},
+      {CublasLtKind::kFp8Block, &Workload::block_args, &result.cublaslt_block_us},
+      {CublasLtKind::kFp8TensorWise, &Workload::tensor_args, &result.cublaslt_tensorwise_us},
+      {CublasLtKind::kBf16, &Workload::bf16_args, &result.cublaslt_bf16_us},
   };
-  plans_.clear();
-  plans_.reserve(std::size(wanted));  // the calls point into it
   for (const Wanted& w : wanted) {
     const bool block = w.kind == CublasLtKind::kFp8Block;
-    absl::StatusOr<cuda::CublasLt::Plan> plan = lt.Prepare(w.kind, w.args);
-    absl::Status status = plan.status();
+    const Binding bind = [&lt = *machine_.cublaslt, w](const Workload& workload) {
+      return BindPeer(lt, w.kind, (workload.*w.args)());
+    };
+    absl::StatusOr<Call> call = bind(workload_);
+    absl::Status status = call.status();
     if (status.ok()) {
-      plans_.push_back(*std::move(plan));
-      const cuda::CublasLt::Plan& kept = plans_.back();
-      const Call call = [&lt, &kept](cudaStream_t stream) { return lt.Run(kept, stream); };
       // Its own check also warms it up: libraries load kernels at their first use. Only the block
       // kind computes what we do.
-      absl::StatusOr<Errors> errors = checker_.Check(workload_, call);
+      absl::StatusOr<Errors> errors = checker_.Check(workload_, *call);
       status = errors.status();
       if (LosesDevice(status)) return Prefixed(status, Name(w.kind));
       if (status.ok()) {
-        peers.push_back({call, w.us});
+        peers.push_back({bind, w.us});
         if (block) result.cublaslt_block_calc_diff = errors->calc_diff;
       }
     }
@@ -192,13 +206,16 @@ absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peer
   return absl::OkStatus();
 }
 
-absl::StatusOr<Call> ShapeRunner::BestFloor() {
+absl::StatusOr<Binding> ShapeRunner::BestFloor() {
+  std::vector<Binding> bindings;
   std::vector<Call> calls;
   for (const FloorConfig& config : kFloorConfigs) {
-    calls.push_back(
-        [config, traffic = workload_.traffic(), sms = machine_.traits.sms](cudaStream_t stream) {
-          return ToStatus(LaunchFloor(config, traffic, sms, stream), "the floor kernel");
-        });
+    bindings.push_back([config, sms = machine_.traits.sms](const Workload& workload) {
+      return Call([config, sms, traffic = workload.traffic()](cudaStream_t stream) {
+        return ToStatus(LaunchFloor(config, traffic, sms, stream), "the floor kernel");
+      });
+    });
+    calls.push_back(*bindings.back()(workload_));
   }
   absl::StatusOr<std::vector<std::vector<double>>> seconds =
       machine_.timer->Time(calls, kQuickRepeats);
@@ -207,27 +224,54 @@ absl::StatusOr<Call> ShapeRunner::BestFloor() {
   for (size_t i = 1; i < calls.size(); ++i) {
     if (Median((*seconds)[i]) < Median((*seconds)[best])) best = i;
   }
-  return calls[best];
+  return bindings[best];
+}
+
+// Every entry, then every peer, at each place: [kind][place], seconds of single calls.
+absl::StatusOr<std::vector<ShapeRunner::Times>> ShapeRunner::TimeAtAllPlaces(
+    const std::vector<Entry>& entries, const std::vector<Peer>& peers) {
+  std::vector<Binding> kinds;
+  for (const Entry& entry : entries) kinds.push_back(entry.bind);
+  for (const Peer& peer : peers) kinds.push_back(peer.bind);
+  std::vector<Call> calls;
+  for (int place = 0; place < options_.places; ++place) {
+    workload_.Use(place);
+    for (const Binding& bind : kinds) {
+      absl::StatusOr<Call> call = bind(workload_);
+      if (!call.ok()) return call.status();
+      calls.push_back(*std::move(call));
+    }
+  }
+  workload_.Use(0);
+  const int repeats = (options_.repeats + options_.places - 1) / options_.places;
+  absl::SleepFor(absl::Milliseconds(options_.rest_ms));
+  absl::StatusOr<std::vector<std::vector<double>>> seconds = machine_.timer->Time(calls, repeats);
+  if (!seconds.ok()) return seconds.status();
+  std::vector<Times> times(kinds.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    times[i % kinds.size()].push_back(std::move((*seconds)[i]));
+  }
+  return times;
 }
 
 absl::Status ShapeRunner::TimeAll(ShapeResult& result, std::vector<Entry>& entries,
                                   const std::vector<Peer>& peers) {
-  std::vector<Call> calls;
-  for (const Entry& entry : entries) calls.push_back(entry.call);
-  for (const Peer& peer : peers) calls.push_back(peer.call);
-  absl::SleepFor(absl::Milliseconds(options_.rest_ms));
-  absl::StatusOr<std::vector<std::vector<double>>> seconds =
-      machine_.timer->Time(calls, options_.repeats);
-  if (!seconds.ok()) return Prefixed(seconds.status(), "timing");
-  result.us = Median((*seconds)[0]) * 1e6;
-  result.us_p10 = Percentile((*seconds)[0], 0.1) * 1e6;
-  result.us_p90 = Percentile((*seconds)[0], 0.9) * 1e6;
+  absl::StatusOr<std::vector<Times>> times = TimeAtAllPlaces(entries, peers);
+  if (!times.ok()) return Prefixed(times.status(), "timing");
+  std::vector<double> all;
+  for (const std::vector<double>& seconds : (*times)[0]) {
+    result.us_by_place.push_back(Median(seconds) * 1e6);
+    all.insert(all.end(), seconds.begin(), seconds.end());
+  }
+  result.us = MicrosecondsOf((*times)[0]);
+  result.us_p10 = Percentile(all, 0.1) * 1e6;
+  result.us_p90 = Percentile(all, 0.9) * 1e6;
   for (size_t i = 0; i < peers.size(); ++i) {
-    *peers[i].us = Median((*seconds)[entries.size() + i]) * 1e6;
+    *peers[i].us = MicrosecondsOf((*times)[entries.size() + i]);
   }
   if (!sweeping()) return absl::OkStatus();
   for (size_t i = 0; i < entries.size(); ++i) {
-    const double us = Median((*seconds)[i]) * 1e6;
+    const double us = MicrosecondsOf((*times)[i]);
     result.best.push_back({entries[i].name, us});
     if (entries[i].name == result.model_kernel) result.model_us = us;
   }

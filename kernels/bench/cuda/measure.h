@@ -30,9 +30,9 @@ class ShapeRunner {
   bool device_lost() const { return device_lost_; }
 
  private:
-  // A timed kind beside ours, and where its median goes.
+  // A timed kind beside ours, and where its time goes.
   struct Peer {
-    Call call;
+    Binding bind;
     double* us;
   };
 
@@ -41,7 +41,10 @@ class ShapeRunner {
   absl::Status CheckEntries(ShapeResult& result, std::vector<Entry>& entries);
   absl::Status KeepFastest(ShapeResult& result, std::vector<Entry>& entries);
   absl::Status ListPeers(ShapeResult& result, std::vector<Peer>& peers);
-  absl::StatusOr<Call> BestFloor();
+  absl::StatusOr<Binding> BestFloor();
+  using Times = std::vector<std::vector<double>>;  // [place][repeat], seconds
+  absl::StatusOr<std::vector<Times>> TimeAtAllPlaces(const std::vector<Entry>& entries,
+                                                     const std::vector<Peer>& peers);
   absl::Status TimeAll(ShapeResult& result, std::vector<Entry>& entries,
                        const std::vector<Peer>& peers);
   bool sweeping() const { return options_.sweep || options_.tune; }
@@ -51,7 +54,6 @@ class ShapeRunner {
   const Choosers choosers_;
   Workload workload_;
   Checker checker_;
-  std::vector<cuda::CublasLt::Plan> plans_;  // of the shape at hand
   bool device_lost_ = false;
 };
 

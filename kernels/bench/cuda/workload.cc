@@ -31,48 +31,82 @@ int AlignmentOf(const void* base, int64_t rows, int64_t stride_bytes) {
 
 }  // namespace
 
-absl::Status Workload::Prepare(const Shape& s, uint64_t seed, bool with_bf16, cudaStream_t stream) {
+absl::Status Workload::Prepare(const Shape& s, uint64_t seed, bool with_bf16, int places,
+                               cudaStream_t stream) {
   shape_ = s;
-  const int64_t a_scale_bytes = ScaleFloatsOfA(s) * 4;
-  const int64_t b_scale_bytes = ScaleFloatsOfB(s) * 4;
-  for (absl::Status status :
-       {ReserveUnits(a_, s.m * s.k), ReserveUnits(b_, s.n * s.k),
-        ReserveUnits(a_scales_, a_scale_bytes), ReserveUnits(b_scales_, b_scale_bytes),
-        ReserveUnits(one_, 4), ReserveUnits(sink_, 4),
-        ReserveUnits(d_, d_bytes() + 2 * kGuardBytes),
-        with_bf16 ? ReserveUnits(a_bf16_, 2 * s.m * s.k) : absl::OkStatus(),
-        with_bf16 ? ReserveUnits(b_bf16_, 2 * s.n * s.k) : absl::OkStatus()}) {
+  used_ = 0;
+  for (int i = 0; i < places; ++i) {
+    if (static_cast<int>(places_.size()) == i) places_.emplace_back();
+    if (absl::Status status = Reserve(places_[i], with_bf16); !status.ok()) return status;
+    absl::Status status =
+        i == 0 ? Fill(seed, with_bf16, stream) : CopyTo(places_[i], with_bf16, stream);
     if (!status.ok()) return status;
   }
+  return ToStatus(cudaStreamSynchronize(stream), "making operands");
+}
+
+absl::Status Workload::Reserve(Place& place, bool with_bf16) {
+  const Shape& s = shape_;
+  for (absl::Status status :
+       {ReserveUnits(place.a, s.m * s.k), ReserveUnits(place.b, s.n * s.k),
+        ReserveUnits(place.a_scales, ScaleFloatsOfA(s) * 4),
+        ReserveUnits(place.b_scales, ScaleFloatsOfB(s) * 4), ReserveUnits(one_, 4),
+        ReserveUnits(sink_, 4), ReserveUnits(place.d, d_bytes() + 2 * kGuardBytes),
+        with_bf16 ? ReserveUnits(place.a_bf16, 2 * s.m * s.k) : absl::OkStatus(),
+        with_bf16 ? ReserveUnits(place.b_bf16, 2 * s.n * s.k) : absl::OkStatus()}) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Workload::Fill(uint64_t seed, bool with_bf16, cudaStream_t stream) {
+  const Shape& s = shape_;
+  const Place& to = here();
   const Fp8GemmArgs args = block_args();
   const float one = 1.0f;
   const uint64_t seed_b = seed + 1;
   for (cudaError_t code :
-       {cudaMemsetAsync(a_scales_.data(), kNanByte, a_scale_bytes, stream),
-        cudaMemsetAsync(b_scales_.data(), kNanByte, b_scale_bytes, stream),
+       {cudaMemsetAsync(to.a_scales.data(), kNanByte, ScaleFloatsOfA(s) * 4, stream),
+        cudaMemsetAsync(to.b_scales.data(), kNanByte, ScaleFloatsOfB(s) * 4, stream),
         cudaMemcpyAsync(one_.data(), &one, 4, cudaMemcpyHostToDevice, stream),
-        QuantizeRandom1x128(seed, s.m, s.k, a_.data(), a_scales_.as<float>(), args.a_scales_ld,
+        QuantizeRandom1x128(seed, s.m, s.k, to.a.data(), to.a_scales.as<float>(), args.a_scales_ld,
                             stream),
-        QuantizeRandom128x128(seed_b, s.n, s.k, b_.data(), b_scales_.as<float>(), args.b_scales_ld,
-                              stream),
-        with_bf16 ? RandomBf16(seed, s.m, s.k, a_bf16_.as<uint16_t>(), stream) : cudaSuccess,
-        with_bf16 ? RandomBf16(seed_b, s.n, s.k, b_bf16_.as<uint16_t>(), stream) : cudaSuccess,
-        cudaStreamSynchronize(stream)}) {
+        QuantizeRandom128x128(seed_b, s.n, s.k, to.b.data(), to.b_scales.as<float>(),
+                              args.b_scales_ld, stream),
+        with_bf16 ? RandomBf16(seed, s.m, s.k, to.a_bf16.as<uint16_t>(), stream) : cudaSuccess,
+        with_bf16 ? RandomBf16(seed_b, s.n, s.k, to.b_bf16.as<uint16_t>(), stream) : cudaSuccess}) {
     if (code != cudaSuccess) return ToStatus(code, "making operands");
   }
   return absl::OkStatus();
 }
 
+absl::Status Workload::CopyTo(Place& place, bool with_bf16, cudaStream_t stream) {
+  const Shape& s = shape_;
+  const Place& from = places_[0];
+  const auto copy = [stream](const DeviceBuffer& to, const DeviceBuffer& source, int64_t bytes) {
+    return cudaMemcpyAsync(to.data(), source.data(), bytes, cudaMemcpyDeviceToDevice, stream);
+  };
+  for (cudaError_t code :
+       {copy(place.a, from.a, s.m * s.k), copy(place.b, from.b, s.n * s.k),
+        copy(place.a_scales, from.a_scales, ScaleFloatsOfA(s) * 4),
+        copy(place.b_scales, from.b_scales, ScaleFloatsOfB(s) * 4),
+        with_bf16 ? copy(place.a_bf16, from.a_bf16, 2 * s.m * s.k) : cudaSuccess,
+        with_bf16 ? copy(place.b_bf16, from.b_bf16, 2 * s.n * s.k) : cudaSuccess}) {
+    if (code != cudaSuccess) return ToStatus(code, "copying operands");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Workload::Poison(cudaStream_t stream) {
-  return ToStatus(cudaMemsetAsync(d_.data(), kNanByte, d_bytes() + 2 * kGuardBytes, stream),
+  return ToStatus(cudaMemsetAsync(here().d.data(), kNanByte, d_bytes() + 2 * kGuardBytes, stream),
                   "poisoning the output");
 }
 
 Fp8GemmArgs Workload::block_args() const {
   Fp8GemmArgs args = tensor_args();
-  args.a_scales = a_scales_.as<float>();
+  args.a_scales = here().a_scales.as<float>();
   args.a_scales_ld = RoundUp4(shape_.m);
-  args.b_scales = b_scales_.as<float>();
+  args.b_scales = here().b_scales.as<float>();
   args.b_scales_ld = RoundUp4(BlocksOf(shape_.k));
   return args;
 }
@@ -82,10 +116,10 @@ Fp8GemmArgs Workload::tensor_args() const {
   args.m = shape_.m;
   args.n = shape_.n;
   args.k = shape_.k;
-  args.a = a_.data();
+  args.a = here().a.data();
   args.lda = shape_.k;
   args.a_scales = one_.as<float>();
-  args.b = b_.data();
+  args.b = here().b.data();
   args.ldb = shape_.k;
   args.b_scales = one_.as<float>();
   args.d = d();
@@ -95,8 +129,8 @@ Fp8GemmArgs Workload::tensor_args() const {
 
 Fp8GemmArgs Workload::bf16_args() const {
   Fp8GemmArgs args = tensor_args();
-  args.a = a_bf16_.data();
-  args.b = b_bf16_.data();
+  args.a = here().a_bf16.data();
+  args.b = here().b_bf16.data();
   args.a_scales = nullptr;
   args.b_scales = nullptr;
   return args;
@@ -104,13 +138,13 @@ Fp8GemmArgs Workload::bf16_args() const {
 
 FloorTraffic Workload::traffic() const {
   FloorTraffic traffic;
-  traffic.source[0] = b_.data();
+  traffic.source[0] = here().b.data();
   traffic.source_bytes[0] = shape_.n * shape_.k;
-  traffic.source[1] = a_.data();
+  traffic.source[1] = here().a.data();
   traffic.source_bytes[1] = shape_.m * shape_.k;
-  traffic.source[2] = a_scales_.data();
+  traffic.source[2] = here().a_scales.data();
   traffic.source_bytes[2] = shape_.m * BlocksOf(shape_.k) * 4;
-  traffic.source[3] = b_scales_.data();
+  traffic.source[3] = here().b_scales.data();
   traffic.source_bytes[3] = BlocksOf(shape_.n) * BlocksOf(shape_.k) * 4;
   traffic.target = d();
   traffic.target_bytes = d_bytes();

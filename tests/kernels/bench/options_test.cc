@@ -18,7 +18,8 @@ TEST(OptionsTest, NoArgumentsMeasureTheDenseSuite) {
   ASSERT_TRUE(o.ok());
   EXPECT_EQ(o->mode, Mode::kMeasure);
   EXPECT_EQ(o->suite, "dense44");
-  EXPECT_EQ(o->repeats, 20);
+  EXPECT_EQ(o->repeats, 24);
+  EXPECT_EQ(o->places, 8);
 }
 
 TEST(OptionsTest, TakesValuesAfterASpaceOrAnEqualsSign) {
@@ -52,9 +53,9 @@ TEST(OptionsTest, ChartNeedsItsSource) {
 
 TEST(OptionsTest, ErrorsNameTheArgument) {
   const std::vector<std::vector<const char*>> bad = {
-      {"--repeats", "0"}, {"--repeats", "x"},   {"--repeats"},   {"--frob"},
-      {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"}, {"stray"},
-      {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},  {"--rest-ms", "-5"},
+      {"--repeats", "0"}, {"--places", "0"},    {"--repeats", "x"},  {"--repeats"}, {"--frob"},
+      {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"},     {"stray"},     {"--count=1e9"},
+      {"--device", "-1"}, {"--top", "0"},       {"--rest-ms", "-5"},
   };
   for (const auto& args : bad) {
     const absl::StatusOr<Options> o = Parse(args);
@@ -71,11 +72,12 @@ TEST(OptionsTest, RefusesCombinationsWithoutMeaning) {
 
 TEST(OptionsTest, HelpNamesEveryOption) {
   for (const char* name :
-       {"--suite",      "--shapes",   "--count",    "--seed",    "--tuning",      "--no-table",
-        "--kernel",     "--only",     "--skip",     "--top",     "--repeats",     "--bitwise",
-        "--check-only", "--no-peers", "--budget-s", "--timer",   "--library-dir", "--device",
-        "--json",       "--commit",   "--date",     "--sweep",   "--tune",        "--out",
-        "--rest-ms",    "--quantize", "--list",     "--compare", "--chart",       "--from"}) {
+       {"--suite",   "--shapes",     "--count",    "--seed",     "--tuning",  "--no-table",
+        "--kernel",  "--only",       "--skip",     "--top",      "--repeats", "--places",
+        "--bitwise", "--check-only", "--no-peers", "--budget-s", "--timer",   "--library-dir",
+        "--device",  "--json",       "--commit",   "--date",     "--sweep",   "--tune",
+        "--out",     "--rest-ms",    "--quantize", "--list",     "--compare", "--chart",
+        "--from"}) {
     EXPECT_THAT(std::string(HelpText()), HasSubstr(name));
   }
 }

@@ -11,6 +11,7 @@ ShapeResult Timed(const Shape& shape, double us) {
   r.us = us;
   r.us_p10 = us * 0.99;
   r.us_p90 = us * 1.02;
+  r.us_by_place = {us * 0.99, us * 1.01};
   r.floor_us = 8;
   r.cublaslt_tensorwise_us = 12;
   r.calc_diff = 1.5e-6;
@@ -27,7 +28,8 @@ RunResult SmallRun() {
   run.commit = "abc123";
   run.method = "cupti";
   run.cublaslt = "130100";
-  run.repeats = 20;
+  run.repeats = 24;
+  run.places = 2;
   run.copy_gb_s = 4100;
   run.shapes = {Timed({64, 4096, 7168}, 10), Timed({4096, 4096, 7168}, 200)};
   run.shapes[1].floor_us = 30;
