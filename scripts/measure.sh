@@ -24,7 +24,7 @@ earlier=
 for round in 1 2 3; do
   table=$out/table.json
   [ "$round" -lt 3 ] && table=$out/table-$round.json
-  keep timeout 85 "$bin/gemm_bench" --tune --out "$table" ${earlier:+--tuning "$earlier"} --no-peers --repeats 16 \
+  keep timeout 85 "$bin/gemm_bench" --tune --out "$table" ${earlier:+--tuning "$earlier"} --no-peers \
     --rest-ms 250 --budget-s 70 >"$out/tune-$round.log" 2>&1
   earlier=${earlier:+$earlier,}$table
 done

@@ -40,12 +40,13 @@ Which kernels
   --top N                      of --sweep and --tune: the N that the cost model ranks first
 How
   --repeats N                  timed calls of each kind; default 24
-  --places N                   by turns at N places in memory where the operands lie, since a short kernel's time differs
-                               with the place: as many calls at each, rounded up. The mean of the places' medians is
-                               reported; default 8
+  --places N                   by turns at N places in memory where the operands lie: as many calls at each, rounded
+                               up. The mean of the places' medians is reported; default 8
   --bitwise N                  N more runs must give the same bits
   --check-only                 check, time nothing
   --no-peers                   leave cuBLASLt out
+  --cold-code                  other code runs before each timed call, so that none finds its own in the SMs' caches;
+                               --sweep and --tune do so anyway, where neighbours are often the same kernel
   --rest-ms N                  idle so long before a shape is timed: a sweep heats the chip, and what it gains by a
                                kernel with less power is not what a cooler one gains; default 0
   --budget-s S                 stop after S seconds; shapes left over are marked skipped
@@ -133,6 +134,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       Integer("--bitwise", o.bitwise, 0, 10000),
       Switch("--check-only", o.check_only),
       Switch("--no-peers", o.peers, false),
+      Switch("--cold-code", o.cold_code),
       Integer("--rest-ms", o.rest_ms, 0, 60000),
       Switch("--sweep", o.sweep),
       Integer("--top", o.top, 1, 100000),

@@ -37,6 +37,7 @@ struct Options {
   int bitwise = 0;
   bool check_only = false;
   bool peers = true;
+  bool cold_code = false;
   bool sweep = false;
   int rest_ms = 0;  // before a shape is timed
   int top = 0;      // of a sweep: only the model's first so many; 0 for all

@@ -76,20 +76,21 @@ absl::Status CuptiStatus(CUptiResult code, std::string_view what) {
 
 class CuptiTimer : public Timer {
  public:
-  CuptiTimer(const L2Flush& flush, cudaStream_t stream) : flush_(flush), stream_(stream) {}
+  CuptiTimer(const Flush& flush, cudaStream_t stream) : flush_(flush), stream_(stream) {}
 
   std::string method() const override { return "cupti"; }
 
   absl::StatusOr<std::vector<std::vector<double>>> Time(absl::Span<const Call> calls,
                                                         int repeats) override {
-    if (absl::Status status = Flush(0); !status.ok()) return status;
+    if (absl::Status status = FlushRecords(0); !status.ok()) return status;
     Forget();  // what ran since the last timing
     for (int repeat = 0; repeat < repeats; ++repeat) {
       for (const Call& call : calls) {
-        // The mark comes before the flush: the device is busy for long enough that the call's
+        // The mark comes before L2's flush: the device is busy for long enough that the call's
         // kernels are queued when it ends.
         for (absl::Status status :
-             {ToStatus(LaunchMark(stream_), "a mark"), flush_.Queue(stream_)}) {
+             {flush_.QueueCode(stream_), ToStatus(LaunchMark(stream_), "a mark"),
+              flush_.QueueL2(stream_)}) {
           if (!status.ok()) return status;
         }
         if (absl::Status status = call(stream_); !status.ok()) return status;
@@ -98,7 +99,7 @@ class CuptiTimer : public Timer {
     // Asks again, with force, when CUPTI held records back.
     absl::StatusOr<std::vector<std::vector<double>>> seconds;
     for (int flag : {0, static_cast<int>(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)}) {
-      if (absl::Status status = Flush(flag); !status.ok()) return status;
+      if (absl::Status status = FlushRecords(flag); !status.ok()) return status;
       absl::StatusOr<std::vector<KernelRecord>> records = Records();
       if (!records.ok()) return records.status();
       seconds = SecondsOfCalls(*std::move(records), calls.size(), repeats);
@@ -108,7 +109,7 @@ class CuptiTimer : public Timer {
   }
 
  private:
-  absl::Status Flush(int flag) {
+  absl::Status FlushRecords(int flag) {
     if (absl::Status status = WaitIdle(stream_, kHangSeconds); !status.ok()) return status;
     return CuptiStatus(Shared().flush_all(flag), "flush");
   }
@@ -127,7 +128,7 @@ class CuptiTimer : public Timer {
     return cupti.records;
   }
 
-  const L2Flush& flush_;
+  const Flush& flush_;
   cudaStream_t stream_;
 };
 
@@ -155,7 +156,7 @@ absl::Status StartCupti(const std::string& library_dir) {
   return CuptiStatus(cupti.enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "kernel records");
 }
 
-std::unique_ptr<Timer> MakeCuptiTimer(const L2Flush& flush, cudaStream_t stream) {
+std::unique_ptr<Timer> MakeCuptiTimer(const Flush& flush, cudaStream_t stream) {
   return std::make_unique<CuptiTimer>(flush, stream);
 }
 

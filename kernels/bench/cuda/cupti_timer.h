@@ -18,7 +18,7 @@ namespace gemmd::kernels::bench {
 absl::Status StartCupti(const std::string& library_dir);
 
 // After StartCupti succeeded.
-std::unique_ptr<Timer> MakeCuptiTimer(const L2Flush& flush, cudaStream_t stream);
+std::unique_ptr<Timer> MakeCuptiTimer(const Flush& flush, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
 

@@ -52,8 +52,9 @@ class TimedGraph {
     return ToStatus(code, "instantiating a captured call");
   }
 
-  absl::StatusOr<double> Run(const L2Flush& flush, cudaStream_t stream) const {
-    if (absl::Status status = flush.Queue(stream); !status.ok()) return status;
+  absl::StatusOr<double> Run(const Flush& flush, cudaStream_t stream) const {
+    if (absl::Status status = flush.QueueCode(stream); !status.ok()) return status;
+    if (absl::Status status = flush.QueueL2(stream); !status.ok()) return status;
     if (cudaError_t code = cudaGraphLaunch(exec_, stream); code != cudaSuccess) {
       return ToStatus(code, "launching a captured call");
     }
@@ -73,7 +74,7 @@ class TimedGraph {
 
 class EventTimer : public Timer {
  public:
-  EventTimer(const L2Flush& flush, cudaStream_t stream) : flush_(flush), stream_(stream) {}
+  EventTimer(const Flush& flush, cudaStream_t stream) : flush_(flush), stream_(stream) {}
 
   std::string method() const override { return "events"; }
 
@@ -102,13 +103,13 @@ class EventTimer : public Timer {
   }
 
  private:
-  const L2Flush& flush_;
+  const Flush& flush_;
   cudaStream_t stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Timer> MakeEventTimer(const L2Flush& flush, cudaStream_t stream) {
+std::unique_ptr<Timer> MakeEventTimer(const Flush& flush, cudaStream_t stream) {
   return std::make_unique<EventTimer>(flush, stream);
 }
 

@@ -98,7 +98,10 @@ absl::StatusOr<std::unique_ptr<Machine>> OpenMachine(const Options& options) {
     return absl::UnimplementedError(why);
   }
   machine->driver = DriverVersion();
-  if (absl::Status status = machine->flush.Prepare(); !status.ok()) return status;
+  if (absl::Status status = machine->flush.Prepare(
+          options.cold_code || options.sweep || options.tune, machine->traits.sms);
+      !status.ok())
+    return status;
   if (absl::Status status = OpenTimer(options, cupti, *machine); !status.ok()) return status;
   OpenPeers(options, *machine);
   return machine;

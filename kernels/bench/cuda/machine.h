@@ -27,7 +27,7 @@ struct Machine {
   cuda::DeviceTraits traits;
   std::string driver;  // "580.159.04", or the CUDA version it serves where that is not told
   cudaStream_t stream = nullptr;
-  L2Flush flush;
+  Flush flush;
   std::unique_ptr<Timer> timer;
   std::optional<cuda::CublasLt> cublaslt;
   std::string cublaslt_text;  // its version, or why there is none

@@ -4,13 +4,25 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/cuda/other_code.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 
 using cuda::ToStatus;
 
-absl::Status L2Flush::Queue(cudaStream_t stream) const {
+absl::Status Flush::Prepare(bool code, int sms) {
+  code_ = code;
+  sms_ = sms;
+  return buffer_.Reserve(kBytes);
+}
+
+absl::Status Flush::QueueCode(cudaStream_t stream) const {
+  if (!code_) return absl::OkStatus();
+  return ToStatus(LaunchOtherCode(buffer_.as<float>(), sms_, stream), "running other code");
+}
+
+absl::Status Flush::QueueL2(cudaStream_t stream) const {
   return ToStatus(cudaMemsetAsync(buffer_.data(), 0, kBytes, stream), "flushing L2");
 }
 

@@ -20,16 +20,24 @@ namespace gemmd::kernels::bench {
 // Queues work on the stream; may be called any number of times.
 using Call = std::function<absl::Status(cudaStream_t)>;
 
-// Overwrites 1 GiB, so that nothing an earlier call touched is in L2.
-class L2Flush {
+// Takes from the caches what earlier calls left there.
+class Flush {
  public:
   static constexpr int64_t kBytes = int64_t{1} << 30;
-  absl::Status Prepare() { return buffer_.Reserve(kBytes); }
-  absl::Status Queue(cudaStream_t stream) const;
+  // `code`: from the SMs' instruction caches too, on each of `sms`.
+  absl::Status Prepare(bool code, int sms);
+
+  // Runs other code on every SM; without `code`, does nothing. A kernel is up to 10 % faster where
+  // it finds its own in an SM's caches, which depends on what ran before.
+  absl::Status QueueCode(cudaStream_t stream) const;
+  // Overwrites 1 GiB, so that nothing an earlier call touched is in L2.
+  absl::Status QueueL2(cudaStream_t stream) const;
   const DeviceBuffer& buffer() const { return buffer_; }
 
  private:
   DeviceBuffer buffer_;
+  bool code_ = false;
+  int sms_ = 0;
 };
 
 class Timer {
@@ -41,7 +49,7 @@ class Timer {
   virtual std::string method() const = 0;
 
   // Runs every call `repeats` times, by turns, so that a drift of the clock hits all alike. Returns
-  // seconds, [call][repeat]. Before each call, L2 is flushed.
+  // seconds, [call][repeat]. Before each call, caches are flushed.
   virtual absl::StatusOr<std::vector<std::vector<double>>> Time(absl::Span<const Call> calls,
                                                                 int repeats) = 0;
 };
@@ -50,7 +58,7 @@ class Timer {
 // hangs must not take the machine's time with it.
 absl::Status WaitIdle(cudaStream_t stream, double limit_s);
 
-std::unique_ptr<Timer> MakeEventTimer(const L2Flush& flush, cudaStream_t stream);
+std::unique_ptr<Timer> MakeEventTimer(const Flush& flush, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
 

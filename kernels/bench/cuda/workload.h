@@ -1,6 +1,5 @@
 // Workload: the operands of one shape on the device, in every format that the run compares, at one
-// or more places: which of L2's halves serves an address depends on where it lies, and a short
-// kernel's time differs by up to 15 % with it.
+// or more places: a kernel's time differs with where they lie, mostly by 1 or 2 %.
 
 #ifndef GEMMD_KERNELS_BENCH_CUDA_WORKLOAD_H_
 #define GEMMD_KERNELS_BENCH_CUDA_WORKLOAD_H_

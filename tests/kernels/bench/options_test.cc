@@ -77,7 +77,7 @@ TEST(OptionsTest, HelpNamesEveryOption) {
         "--bitwise", "--check-only", "--no-peers", "--budget-s", "--timer",   "--library-dir",
         "--device",  "--json",       "--commit",   "--date",     "--sweep",   "--tune",
         "--out",     "--rest-ms",    "--quantize", "--list",     "--compare", "--chart",
-        "--from"}) {
+        "--from",    "--cold-code"}) {
     EXPECT_THAT(std::string(HelpText()), HasSubstr(name));
   }
 }
