@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/bench/cuda/floor.h"
+#include "kernels/bench/cuda/mark.h"
 #include "kernels/bench/slots.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/shared_library.h"
@@ -27,8 +28,8 @@ constexpr double kHangSeconds = 30;
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr size_t kBufferAlign = 8;  // CUPTI's demand
 
-// CUPTI's callbacks carry no context pointer, so what they share is a process-wide value: the only
-// one of the bench.
+// CUPTI's callbacks carry no context pointer, so what they share is a process-wide value: the
+// only one of the bench.
 struct Cupti {
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityEnable) enable = nullptr;
@@ -59,9 +60,8 @@ void CUPTIAPI TakeBuffer(CUcontext context, uint32_t stream, uint8_t* buffer, si
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     // Older libraries' records are shorter, but start, end and name lie at the same places.
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-    cupti.records.push_back(
-        {kernel->start, kernel->end,
-         kernel->name != nullptr && kernel->name == std::string_view(kMarkName)});
+    cupti.records.push_back({kernel->start, kernel->end,
+                             kernel->name != nullptr && absl::StartsWith(kernel->name, kMarkName)});
   }
   size_t dropped = 0;
   if (cupti.dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) cupti.dropped += dropped;
@@ -88,9 +88,7 @@ class CuptiTimer : public Timer {
       for (const Call& call : calls) {
         // The mark comes before L2's flush: the device is busy for long enough that the call's
         // kernels are queued when it ends.
-        for (absl::Status status :
-             {flush_.QueueCode(stream_), ToStatus(LaunchMark(stream_), "a mark"),
-              flush_.QueueL2(stream_)}) {
+        for (absl::Status status : {flush_.QueueMark(stream_), flush_.QueueL2(stream_)}) {
           if (!status.ok()) return status;
         }
         if (absl::Status status = call(stream_); !status.ok()) return status;

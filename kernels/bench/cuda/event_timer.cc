@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bench/cuda/floor.h"
+#include "kernels/bench/cuda/mark.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/statistics.h"
 #include "kernels/cuda/cuda_status.h"
@@ -53,7 +53,7 @@ class TimedGraph {
   }
 
   absl::StatusOr<double> Run(const Flush& flush, cudaStream_t stream) const {
-    if (absl::Status status = flush.QueueCode(stream); !status.ok()) return status;
+    if (absl::Status status = flush.QueueMark(stream); !status.ok()) return status;
     if (absl::Status status = flush.QueueL2(stream); !status.ok()) return status;
     if (cudaError_t code = cudaGraphLaunch(exec_, stream); code != cudaSuccess) {
       return ToStatus(code, "launching a captured call");

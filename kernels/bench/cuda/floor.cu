@@ -1,7 +1,5 @@
 #include "kernels/bench/cuda/floor.h"
 
-extern "C" __global__ void __launch_bounds__(32) gemmd_bench_mark() {}
-
 namespace gemmd::kernels::bench {
 namespace {
 
@@ -121,11 +119,6 @@ cudaError_t LaunchFloor(const FloorConfig& config, const FloorTraffic& traffic, 
       FloorKernel<4, false><<<grid, kThreads, 0, stream>>>(flat);
     }
   }
-  return cudaGetLastError();
-}
-
-cudaError_t LaunchMark(cudaStream_t stream) {
-  gemmd_bench_mark<<<1, 32, 0, stream>>>();
   return cudaGetLastError();
 }
 

@@ -39,11 +39,6 @@ cudaError_t LaunchFloor(const FloorConfig& config, const FloorTraffic& traffic, 
 cudaError_t LaunchCopy(const void* source, void* target, int64_t bytes, int sms,
                        cudaStream_t stream);
 
-// Does nothing. In a profile its name, kMarkName, separates one timed call from the next; timed
-// itself, it is what a launch costs.
-inline constexpr char kMarkName[] = "gemmd_bench_mark";
-cudaError_t LaunchMark(cudaStream_t stream);
-
 }  // namespace gemmd::kernels::bench
 
 #endif  // GEMMD_KERNELS_BENCH_CUDA_FLOOR_H_

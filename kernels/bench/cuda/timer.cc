@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bench/cuda/other_code.h"
+#include "kernels/bench/cuda/mark.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace gemmd::kernels::bench {
@@ -17,9 +17,10 @@ absl::Status Flush::Prepare(bool code, int sms) {
   return buffer_.Reserve(kBytes);
 }
 
-absl::Status Flush::QueueCode(cudaStream_t stream) const {
-  if (!code_) return absl::OkStatus();
-  return ToStatus(LaunchOtherCode(buffer_.as<float>(), sms_, stream), "running other code");
+absl::Status Flush::QueueMark(cudaStream_t stream) const {
+  const cudaError_t code =
+      code_ ? LaunchOtherCode(buffer_.as<float>(), sms_, stream) : LaunchMark(stream);
+  return ToStatus(code, "a mark");
 }
 
 absl::Status Flush::QueueL2(cudaStream_t stream) const {

@@ -27,9 +27,10 @@ class Flush {
   // `code`: from the SMs' instruction caches too, on each of `sms`.
   absl::Status Prepare(bool code, int sms);
 
-  // Runs other code on every SM; without `code`, does nothing. A kernel is up to 10 % faster where
-  // it finds its own in an SM's caches, which depends on what ran before.
-  absl::Status QueueCode(cudaStream_t stream) const;
+  // The mark before a timed call: other code on every SM, or without `code` an empty kernel. A
+  // kernel is faster where it finds its own code in an SM's caches, which depends on what ran
+  // before.
+  absl::Status QueueMark(cudaStream_t stream) const;
   // Overwrites 1 GiB, so that nothing an earlier call touched is in L2.
   absl::Status QueueL2(cudaStream_t stream) const;
   const DeviceBuffer& buffer() const { return buffer_; }
