@@ -34,7 +34,7 @@ UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
     Finish(call_.Finish(status));
     return;
   }
-  StartRead(&message_);
+  StartRead(&next_);
 }
 
 absl::Status UploadStream::Begin(const UploadChunk& chunk) {
@@ -102,23 +102,59 @@ absl::Status UploadStream::Take(const UploadChunk& chunk) {
   return absl::OkStatus();
 }
 
+// A read that ends while a message is taken is left to the thread that takes it.
 void UploadStream::OnReadDone(bool ok) {
-  if (!ok && call_.cancelled()) return End(absl::CancelledError("the stream was cut"));
-  if (!ok) {
-    End(uploading_
-            ? absl::OkStatus()
-            : absl::InvalidArgumentError("the upload ended without a chunk; send at least one"));
-    return;
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ = ok;
+    if (std::exchange(taking_, true)) return;
   }
+  while (Arrived(ok)) {
+    if (!TakeMessage(ok)) return;  // the stream has ended, and this may be gone
+  }
+}
+
+// Whether a read has ended; if none has, this thread is through.
+bool UploadStream::Arrived(bool& ok) {
+  absl::MutexLock lock(&mutex_);
+  taking_ = read_.has_value();
+  if (!taking_) return false;
+  ok = *std::exchange(read_, std::nullopt);
+  return true;
+}
+
+// False when it has ended the stream.
+bool UploadStream::TakeMessage(bool ok) {
+  if (!ok) {
+    absl::Status status;
+    if (call_.cancelled()) {
+      status = absl::CancelledError("the stream was cut");
+    } else if (!uploading_) {
+      status = absl::InvalidArgumentError("the upload ended without a chunk; send at least one");
+    }
+    End(status);
+    return false;
+  }
+  message_.Swap(&next_);
   auto chunk = ParseUploadChunk(message_);
-  absl::Status taken = chunk.ok() ? Take(*chunk) : chunk.status();
-  if (!taken.ok()) return End(taken);
+  absl::Status taken = chunk.status();
+  absl::Duration wait;
+  if (taken.ok()) {
+    wait = call_.tenant().PaceUpload(chunk->data_bytes, call_.state().clock().Now());
+    if (wait <= absl::ZeroDuration()) StartRead(&next_);
+    taken = Take(*chunk);
+  }
+  if (!taken.ok()) {
+    End(taken);
+    return false;
+  }
   message_.Clear();
-  ReadAfter(call_.tenant().PaceUpload(chunk->data_bytes, call_.state().clock().Now()));
+  if (wait > absl::ZeroDuration()) ReadAfter(wait);
+  return true;
 }
 
 void UploadStream::ReadAfter(absl::Duration wait) {
-  if (wait <= absl::ZeroDuration() || call_.cancelled()) return StartRead(&message_);
+  if (wait <= absl::ZeroDuration() || call_.cancelled()) return StartRead(&next_);
   const absl::Duration step = std::min(wait, kLongestWait);
   alarm_ = grpc::Alarm();  // one that has fired cannot be set from its own callback
   alarm_.Set(absl::ToChronoTime(absl::Now() + step),

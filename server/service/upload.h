@@ -7,13 +7,17 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/service/call.h"
 #include "server/service/chunk.h"
 
 namespace gemmd::server {
 
-// Reads one message at a time: gRPC's flow control is the back-pressure, also when the tenant's
-// rate makes it wait between two. Deletes itself.
+// Reads one message ahead of the one that it takes, unless the tenant's rate makes it wait between
+// two: gRPC's flow control is the back-pressure. Deletes itself.
 class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   UploadStream(Method& method, grpc::CallbackServerContext* context, grpc::ByteBuffer* response);
@@ -21,6 +25,8 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
  private:
+  bool Arrived(bool& ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool TakeMessage(bool ok);
   absl::Status Begin(const UploadChunk& chunk);
   absl::Status Take(const UploadChunk& chunk);
   void ReadAfter(absl::Duration wait);
@@ -28,7 +34,11 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   Call call_;
   grpc::ByteBuffer* const response_;
-  grpc::ByteBuffer message_;
+  absl::Mutex mutex_;
+  bool taking_ ABSL_GUARDED_BY(mutex_) = false;       // a thread takes messages, and nobody else
+  std::optional<bool> read_ ABSL_GUARDED_BY(mutex_);  // how the last read ended, until looked at
+  grpc::ByteBuffer next_;                             // being read
+  grpc::ByteBuffer message_;                          // being taken; with all below, that thread's
   Charge charge_;
   SessionUse use_;
   BufferLease buffer_;  // null before the first chunk
