@@ -299,5 +299,38 @@ TEST_F(ExecuteTest, AnUploadResumesWhereItWasCut) {
   EXPECT_TRUE(back == bytes);
 }
 
+// Those behind it are read ahead while it is checked; none of them may count.
+TEST_F(ExecuteTest, AWrongChunkEndsAnUploadWhateverIsBehindIt) {
+  constexpr int64_t kChunk = 16 << 10;
+  constexpr int kChunks = 12;
+  Wire wire(daemon_.target());
+  const std::string session(session_.id().bytes());
+  const std::string buffer = wire.CreateBuffer(session, kChunks * kChunk);
+  const auto chunks_from = [&](int first, char fill) {
+    std::vector<v1::UploadRequest> chunks;
+    for (int i = first; i < kChunks; ++i) {
+      chunks.push_back(Chunk(i == first ? session : "", i == first ? buffer : "", i * kChunk,
+                             std::string(kChunk, static_cast<char>(fill + i))));
+    }
+    return chunks;
+  };
+  for (int wrong = 0; wrong < kChunks; ++wrong) {
+    std::vector<v1::UploadRequest> chunks = chunks_from(0, 'A');
+    chunks[wrong].mutable_data()->back() ^= 1;
+    EXPECT_EQ(wire.Upload(chunks).error_code(), grpc::StatusCode::DATA_LOSS);
+    const int64_t committed = wire.GetBuffer(session, buffer).committed_bytes();
+    EXPECT_EQ(committed, wrong * kChunk);
+    const grpc::Status resumed = wire.Upload(chunks_from(wrong, 'a'));
+    ASSERT_TRUE(resumed.ok()) << resumed.error_message();
+    v1::ExecuteResponse read;
+    const grpc::Status status =
+        wire.Execute(session, {ReadOp(View(buffer, {kChunks * kChunk}, v1::DTYPE_I8))}, &read);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    for (int i = 0; i < kChunks; ++i) {
+      EXPECT_EQ(read.outputs(0).data()[i * kChunk], (i < wrong ? 'A' : 'a') + i) << wrong;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gemmd::e2e
