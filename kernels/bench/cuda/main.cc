@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "kernels/bench/chart.h"
 #include "kernels/bench/compare.h"
+#include "kernels/bench/cuda/entries.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
 #include "kernels/bench/cuda/quantize_bench.h"
@@ -158,10 +159,8 @@ int MainMeasure(const Options& options) {
       options.shapes.empty() ? Suite(options.suite, options.count, options.seed)
                              : ParseShapes(options.shapes);
   if (!shapes.ok()) return Complain(shapes.status(), kUsage);
-  if (!options.kernel.empty() && !cuda::FindVariant(options.kernel).has_value()) {
-    return Complain(
-        absl::NotFoundError(absl::StrCat("no kernel is called ", options.kernel, "; see --list")),
-        kUsage);
+  if (!options.kernel.empty()) {
+    if (absl::Status s = CheckKernelName(options.kernel); !s.ok()) return Complain(s, kUsage);
   }
   absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
   if (!machine.ok()) return Complain(machine.status(), kNoGpu);
