@@ -53,13 +53,14 @@ step "compute-sanitizer"
 kinds=m16n64,m64n64k256s6g2,m128n64s8,m128n112,m128n128s6,m128n144,m128n128s5d,m128n176,m128n192s4d,m192n96,m192n128s4d,m256n112,m256n128s3d
 if command -v compute-sanitizer >/dev/null; then
   sanitize() {
-    keep timeout 60 compute-sanitizer --tool "$1" "$2" --check-only --no-peers --sweep --shapes "$3" --only "$kinds" \
+    keep timeout 60 compute-sanitizer --error-exitcode 9 --tool "$1" "$2" --check-only --no-peers --sweep --shapes "$3" --only "$kinds" \
       --timer events >"$out/$1.$3.log" 2>&1
     grep -E '=========|shapes:|hangs|error|measure.sh:' "$out/$1.$3.log" | sed -n '1,16p;$p' | cut -c1-200
   }
   sanitize memcheck "$bin/gemm_bench" 130x320x512
   sanitize memcheck "$bin/gemm_bench" 130x328x2048
   if [ -n "$racecheck_bench" ]; then
+    export LD_LIBRARY_PATH=$1/lib  # it was not built for a place beside them
     sanitize racecheck "$racecheck_bench" 130x320x512
     sanitize racecheck "$racecheck_bench" 130x320x2048
   fi

@@ -34,6 +34,7 @@ struct Options {
   // How.
   int repeats = 24;
   int places = 8;  // where operands lie in turn
+  int repeats_at_a_place() const { return (repeats + places - 1) / places; }
   int bitwise = 0;
   bool check_only = false;
   bool peers = true;

@@ -109,18 +109,16 @@ void UploadStream::OnReadDone(bool ok) {
     read_ = ok;
     if (std::exchange(taking_, true)) return;
   }
-  while (Arrived(ok)) {
-    if (!TakeMessage(ok)) return;  // the stream has ended, and this may be gone
+  while (const std::optional<bool> read = EndedRead()) {
+    if (!TakeMessage(*read)) return;  // the stream has ended, and this may be gone
   }
 }
 
-// Whether a read has ended; if none has, this thread is through.
-bool UploadStream::Arrived(bool& ok) {
+// How the last read ended. None when it is under way still: then this thread is through.
+std::optional<bool> UploadStream::EndedRead() {
   absl::MutexLock lock(&mutex_);
   taking_ = read_.has_value();
-  if (!taking_) return false;
-  ok = *std::exchange(read_, std::nullopt);
-  return true;
+  return std::exchange(read_, std::nullopt);
 }
 
 // False when it has ended the stream.

@@ -25,7 +25,7 @@ class UploadStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
  private:
-  bool Arrived(bool& ok) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<bool> EndedRead() ABSL_LOCKS_EXCLUDED(mutex_);
   bool TakeMessage(bool ok);
   absl::Status Begin(const UploadChunk& chunk);
   absl::Status Take(const UploadChunk& chunk);

@@ -28,8 +28,8 @@ constexpr double kHangSeconds = 30;
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr size_t kBufferAlign = 8;  // CUPTI's demand
 
-// CUPTI's callbacks carry no context pointer, so what they share is a process-wide value: the
-// only one of the bench.
+// CUPTI's callbacks carry no context pointer, so what they share is a process-wide value: the only
+// one of the bench.
 struct Cupti {
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityEnable) enable = nullptr;

@@ -97,8 +97,7 @@ RunResult DescribeRun(const Options& options, const Machine& machine) {
   run.commit = options.commit;
   run.method = machine.timer->method();
   run.cublaslt = machine.cublaslt_text;
-  run.repeats = (options.repeats + options.places - 1) / options.places * options.places;
-  run.places = options.places;
+  run.repeats = options.repeats;
   return run;
 }
 
@@ -119,8 +118,10 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   const cuda::GemmSelector model(machine.traits, pool, {});
   ShapeRunner runner(machine, options, {chooser, model});
   RunResult run = DescribeRun(options, machine);
+  run.places = options.places;
+  run.repeats = options.places * options.repeats_at_a_place();
   Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, ", ",
-                     pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", options.repeats,
+                     pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", run.repeats,
                      " calls each, operands at ", options.places, " places, L2 flushed\n"));
   absl::StatusOr<double> copy = MeasureCopy(machine, options.repeats);
   if (!copy.ok()) return Complain(copy.status(), kBad);

@@ -243,9 +243,9 @@ absl::StatusOr<std::vector<ShapeRunner::Times>> ShapeRunner::TimeAtAllPlaces(
     }
   }
   workload_.Use(0);
-  const int repeats = (options_.repeats + options_.places - 1) / options_.places;
   absl::SleepFor(absl::Milliseconds(options_.rest_ms));
-  absl::StatusOr<std::vector<std::vector<double>>> seconds = machine_.timer->Time(calls, repeats);
+  absl::StatusOr<std::vector<std::vector<double>>> seconds =
+      machine_.timer->Time(calls, options_.repeats_at_a_place());
   if (!seconds.ok()) return seconds.status();
   std::vector<Times> times(kinds.size());
   for (size_t i = 0; i < calls.size(); ++i) {
