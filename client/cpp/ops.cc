@@ -130,27 +130,35 @@ OpList& OpList::Add(const Write& op) {
   wire::AppendLength(dst, v1::Write::kDataFieldNumber, op.data.size());
   const uint64_t write_size = dst.size() + op.data.size();
   std::string head;
+  const size_t begin = out.size();
   wire::AppendLength(head, v1::Op::kWriteFieldNumber, write_size);
   wire::AppendLength(out, kOps, head.size() + write_size);
   out += head;
   out += dst;
   out.append(op.data.data(), op.data.size());
-  inline_bytes_ += static_cast<int64_t>(op.data.size());
+  const auto data_bytes = static_cast<int64_t>(op.data.size());
+  inlined_.push_back({/*is_write=*/true, op.dst, begin, out.size(), data_bytes});
+  inline_bytes_ += data_bytes;
   return *this;
 }
 
 OpList& OpList::Add(const Read& op) {
   if (!Check("read", {{"src", &op.src}})) return *this;
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
-  wire::Nested nested(out, v1::Op::kReadFieldNumber);
-  AppendTensor(out, v1::Read::kSrcFieldNumber, op.src);
+  const size_t begin = out.size();
+  {
+    wire::Nested list(out, kOps);
+    wire::Nested nested(out, v1::Op::kReadFieldNumber);
+    AppendTensor(out, v1::Read::kSrcFieldNumber, op.src);
+  }
+  inlined_.push_back({/*is_write=*/false, op.src, begin, out.size(), /*data_bytes=*/0});
   ++reads_;
   return *this;
 }
 
 void OpList::Clear() {
   wire_.Clear();
+  inlined_.clear();
   size_ = 0;
   reads_ = 0;
   inline_bytes_ = 0;

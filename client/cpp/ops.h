@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -111,6 +112,15 @@ class OpList {
   // Submit and CreatePlan return it without sending anything.
   const absl::Status& status() const { return status_; }
 
+  // For the library: the Writes and Reads among wire().
+  struct Inlined {
+    bool is_write;
+    Tensor tensor;
+    size_t begin, end;   // of the op in wire()
+    int64_t data_bytes;  // the last ones of a Write, its data
+  };
+  absl::Span<const Inlined> inlined() const { return inlined_; }
+
   // `repeated Op ops = 2`, as ExecuteRequest, Batch and CreatePlanRequest all have it.
   absl::string_view wire() const { return wire_.bytes(); }
   // The same, kept as it is until WireBytes::Release, whatever becomes of the list.
@@ -121,6 +131,7 @@ class OpList {
   bool Check(absl::string_view op, std::initializer_list<std::pair<const char*, const Tensor*>>);
 
   WireBytes wire_;
+  std::vector<Inlined> inlined_;
   int size_ = 0;
   int reads_ = 0;
   int64_t inline_bytes_ = 0;

@@ -79,6 +79,10 @@ struct ClientOptions {
   std::function<void(absl::string_view what, const absl::Status& status)> on_background_error;
 };
 
+// How bytes get to the daemon. kGrpc forbids shared memory; kShm fails rather than go by gRPC
+// (FAILED_PRECONDITION where there is none).
+enum class Route { kAuto, kGrpc, kShm };
+
 // Of one call.
 struct CallOptions {
   // Retries included. Zero: ClientOptions.default_timeout. The daemon sees it too, and refuses at

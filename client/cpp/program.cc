@@ -68,9 +68,15 @@ grpc::Slice Shared(const OpList& ops) {
       [](void* held) { WireBytes::Release(static_cast<WireBytes::Block*>(held)); }, block);
 }
 
-absl::StatusOr<Result> ResultOf(grpc::ByteBuffer& response) {
+absl::StatusOr<Result> ResultOf(const Program& program, grpc::ByteBuffer& response) {
   absl::StatusOr<std::unique_ptr<Reply>> reply = Reply::Read(std::move(response));
   if (!reply.ok()) return reply.status();
+  if (program.elsewhere != nullptr) {
+    for (const absl::string_view output : program.elsewhere->outputs) {
+      (*reply)->outputs.emplace_back().Append(output);
+    }
+    (*reply)->elsewhere = program.elsewhere->memory;
+  }
   return Result(*std::move(reply));
 }
 
@@ -114,7 +120,7 @@ class AsyncRun {
       }
     }
     std::unique_ptr<AsyncRun> self(this);
-    done_(status.ok() ? ResultOf(response_) : status);
+    done_(status.ok() ? ResultOf(program_, response_) : status);
   }
 
   const std::shared_ptr<SessionCore> session_;  // keeps the connection until the answer is here
@@ -155,6 +161,14 @@ Program ExecuteProgram(const SessionCore& session, const OpList& ops,
   return {kExecuteMethod, grpc::ByteBuffer(slices, 2)};
 }
 
+Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
+                       const ExecuteOptions& options,
+                       std::shared_ptr<const OutputsElsewhere> elsewhere) {
+  Program program = Encode(kExecuteMethod, Head(session, options), ops);
+  program.elsewhere = std::move(elsewhere);
+  return program;
+}
+
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
                        const ExecuteOptions& options) {
   return Encode(kRunPlanMethod, Head(session, options),
@@ -172,7 +186,7 @@ absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
                                                             program.request, response);
       });
   if (!status.ok()) return status;
-  return ResultOf(response);
+  return ResultOf(program, response);
 }
 
 void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,

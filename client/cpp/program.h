@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,10 +21,17 @@ namespace gemmd::client {
 
 class SessionCore;
 
+// Outputs that the answer does not carry.
+struct OutputsElsewhere {
+  std::vector<absl::string_view> outputs;  // one for each of the caller's Reads
+  std::shared_ptr<const void> memory;      // what they point into
+};
+
 // A request on its way: which method, and its bytes.
 struct Program {
   const char* method;
   grpc::ByteBuffer request;
+  std::shared_ptr<const OutputsElsewhere> elsewhere = nullptr;
 };
 
 // The PlanRun message of `args`, tagged as field `field`.
@@ -31,6 +39,10 @@ std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args);
 
 Program ExecuteProgram(const SessionCore& session, const OpList& ops,
                        const ExecuteOptions& options);
+// `ops` encoded.
+Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
+                       const ExecuteOptions& options,
+                       std::shared_ptr<const OutputsElsewhere> elsewhere);
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
                        const ExecuteOptions& options);
 

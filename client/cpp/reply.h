@@ -46,6 +46,7 @@ struct Reply {
   // What they point into.
   grpc::ByteBuffer received;
   google::protobuf::RepeatedPtrField<std::string> parsed;
+  std::shared_ptr<const void> elsewhere;
 };
 
 }  // namespace gemmd::client

@@ -4,8 +4,8 @@
 
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
-#include "client/cpp/program.h"
 #include "client/cpp/queue_core.h"
+#include "client/cpp/run_ops.h"
 #include "client/cpp/session_core.h"
 
 namespace gemmd::client {
@@ -31,7 +31,7 @@ absl::Duration Session::ttl() const { return core_->facts().ttl; }
 
 absl::StatusOr<Result> Session::Execute(const OpList& ops, const ExecuteOptions& options) {
   if (!ops.status().ok()) return ops.status();
-  return Run(*core_, ExecuteProgram(*core_, ops, options), options.call);
+  return RunOps(*core_, ops, options);
 }
 
 void Session::ExecuteAsync(const OpList& ops, const ExecuteOptions& options, ExecuteCallback done) {
@@ -39,7 +39,7 @@ void Session::ExecuteAsync(const OpList& ops, const ExecuteOptions& options, Exe
     done(ops.status());
     return;
   }
-  RunAsync(core_, ExecuteProgram(*core_, ops, options), options.call, std::move(done));
+  RunOpsAsync(core_, ops, options, std::move(done));
 }
 
 std::future<absl::StatusOr<Result>> Session::ExecuteAsync(const OpList& ops,

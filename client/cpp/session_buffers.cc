@@ -52,8 +52,9 @@ absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallO
   };
   const bool dropping = !core_->reaper().Idle();  // before: the deletion may overtake the answer
   absl::Status status = create();
-  if (absl::IsResourceExhausted(status) && dropping) {
-    core_->reaper().Flush();  // what was dropped may be what is in the way
+  // What was dropped, or what the library shares for its own ends, may be what is in the way.
+  if (absl::IsResourceExhausted(status) && (core_->inline_memory().Drop() || dropping)) {
+    core_->reaper().Flush();
     status = create();
   }
   if (!status.ok()) return status;

@@ -11,7 +11,8 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
       connection_(client_->Next()),
       facts_(std::move(facts)),
       errors_(std::make_shared<BackgroundErrors>(client_)),
-      reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)) {}
+      reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)),
+      inline_memory_(std::make_unique<InlineMemory>(*this)) {}
 
 void SessionCore::End() {
   keeper_.reset();
@@ -30,11 +31,13 @@ void SessionCore::End() {
     if (!closed) {
       for (auto& [device, staging] : staging_) {
         absl::MutexLock staging_lock(&staging->mu);
-        if (!staging->buffer.empty()) reaper_->DropBuffer(staging->buffer);
+        if (staging->made) reaper_->DropBuffer(staging->made->buffer);
       }
     }
   }
-  if (!closed) reaper_->Flush();
+  if (closed) return;
+  inline_memory_->Drop();
+  reaper_->Flush();
 }
 
 void SessionCore::StartKeeper(const SessionOptions& options) {

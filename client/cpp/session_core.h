@@ -6,6 +6,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,9 +18,10 @@
 #include "absl/time/time.h"
 #include "client/cpp/background.h"
 #include "client/cpp/client_core.h"
+#include "client/cpp/inline_memory.h"
 #include "client/cpp/keeper.h"
 #include "client/cpp/session.h"
-#include "client/cpp/shared_memory.h"
+#include "client/cpp/staging.h"
 #include "client/cpp/types.h"
 
 namespace gemmd::client {
@@ -28,8 +30,7 @@ namespace gemmd::client {
 // mutex is held for a whole transfer: one at a time and device. Created by the first.
 struct Staging {
   absl::Mutex mu;
-  Handle buffer ABSL_GUARDED_BY(mu);
-  SharedMemory memory ABSL_GUARDED_BY(mu);
+  std::optional<StagingMemory> made ABSL_GUARDED_BY(mu);
 };
 
 // What the session is, as the daemon said when it was opened.
@@ -63,6 +64,7 @@ class SessionCore {
   void End();
 
   Staging& StagingFor(const std::string& device);
+  InlineMemory& inline_memory() const { return *inline_memory_; }
 
  private:
   const std::shared_ptr<ClientCore> client_;  // shared with the client and other sessions
@@ -71,6 +73,7 @@ class SessionCore {
   const std::shared_ptr<BackgroundErrors> errors_;  // shared with the reaper
   const std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Keeper> keeper_;
+  const std::unique_ptr<InlineMemory> inline_memory_;
 
   absl::Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

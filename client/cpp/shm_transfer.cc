@@ -6,8 +6,8 @@
 
 #include "absl/time/clock.h"
 #include "client/cpp/buffer_state.h"
-#include "client/cpp/call.h"
 #include "client/cpp/relay.h"
+#include "client/cpp/staging.h"
 #include "client/cpp/wide_copy.h"
 
 namespace gemmd::client {
@@ -15,40 +15,11 @@ namespace {
 
 constexpr size_t kLeastStaged = 1 << 20;  // below, one gRPC message costs less than a Copy op
 
-absl::Status EnsureStaging(const Buffer::State& buffer, Staging& staging)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(staging.mu) {
-  if (staging.memory.size_bytes() > 0) return absl::OkStatus();
-  SessionCore& session = *buffer.session;
-  v1::CreateBufferRequest request;
-  request.set_session_id(session.id());
-  request.set_size_bytes(Relay::kStagingBytes);
-  request.set_device(buffer.device);
-  request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
-  request.set_label("client staging");
-  v1::Buffer info;
-  absl::Status created =
-      Call(session.client(), CallOptions(), Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return session.connection().buffers.CreateBuffer(&context, request, &info);
-      });
-  if (!created.ok()) return created;
-  const absl::StatusOr<Handle> id = Handle::FromBytes(info.buffer_id());
-  if (!id.ok()) return absl::InternalError(id.status().message());
-  absl::StatusOr<SharedMemory> memory =
-      FetchMemory(session, *id, Relay::kStagingBytes, /*writable=*/true);
-  if (!memory.ok()) {
-    session.reaper().DropBuffer(*id);
-    return memory.status();
-  }
-  staging.buffer = *id;
-  staging.memory = *std::move(memory);
-  return absl::OkStatus();
-}
-
 // `direct` moves the bytes of a mapped buffer, `relayed` those of a device's.
-absl::StatusOr<TransferReport> Move(Buffer::State& buffer, int64_t size, bool for_writing,
-                                    const TransferOptions& options,
-                                    const std::function<void(char* memory)>& direct,
-                                    const std::function<absl::Status(Staging& staging)>& relayed) {
+absl::StatusOr<TransferReport> Move(
+    Buffer::State& buffer, int64_t size, bool for_writing, const TransferOptions& options,
+    const std::function<void(char* memory)>& direct,
+    const std::function<absl::Status(const StagingMemory& staging)>& relayed) {
   const absl::Time start = absl::Now();
   if (buffer.memory_kind == MemoryKind::kHostShared) {
     const absl::StatusOr<absl::Span<char>> memory = buffer.Map(for_writing);
@@ -58,8 +29,18 @@ absl::StatusOr<TransferReport> Move(Buffer::State& buffer, int64_t size, bool fo
   } else {
     Staging& staging = buffer.session->StagingFor(buffer.device);
     absl::MutexLock lock(&staging.mu);
-    if (absl::Status status = EnsureStaging(buffer, staging); !status.ok()) return status;
-    if (absl::Status status = relayed(staging); !status.ok()) return status;
+    if (!staging.made) {
+      absl::StatusOr<StagingMemory> made =
+          MakeStaging(*buffer.session, buffer.device, Relay::kStagingBytes, "client staging");
+      if (!made.ok()) return made.status();
+      staging.made = *std::move(made);
+    }
+    if (absl::Status status = relayed(*staging.made); !status.ok()) {
+      // A Copy that nobody waits for any more may still come: not into the next transfer's bytes.
+      buffer.session->reaper().DropBuffer(staging.made->buffer);
+      staging.made.reset();
+      return status;
+    }
   }
   return TransferReport{.path = TransferPath::kShm,
                         .bytes = size,
@@ -86,7 +67,7 @@ absl::StatusOr<TransferReport> ShmUpload(Buffer::State& buffer, absl::string_vie
       [&](char* memory) {
         WideCopy(memory + offset_bytes, data.data(), data.size(), options.copy_threads);
       },
-      [&](Staging& staging) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      [&](const StagingMemory& staging) {
         return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span().data()}, options)
             .Upload(data);
       });
@@ -99,7 +80,7 @@ absl::StatusOr<TransferReport> ShmDownload(Buffer::State& buffer, absl::Span<cha
       [&](char* memory) {
         WideCopy(data.data(), memory + offset_bytes, data.size(), options.copy_threads);
       },
-      [&](Staging& staging) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      [&](const StagingMemory& staging) {
         return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span().data()}, options)
             .Download(data);
       });

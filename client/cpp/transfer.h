@@ -29,8 +29,8 @@ struct TransferOptions {
   // Called on the calling thread after each chunk, with the bytes done so far of `total`. After a
   // resume `done` may fall back to what the server has committed.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
-  // kGrpc forbids shared memory; kShm fails rather than go by gRPC (FAILED_PRECONDITION).
-  enum class Route { kAuto, kGrpc, kShm } route = Route::kAuto;
+  using Route = client::Route;
+  Route route = Route::kAuto;
   CallOptions call;
 };
 

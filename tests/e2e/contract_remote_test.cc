@@ -1,5 +1,6 @@
 // The contract suite against a real daemon through the C++ client: the same numbers and rules as
-// the backend has directly, by Execute, through a Queue, and as a plan.
+// the backend has directly, by Execute with its inline data in the message and in shared memory,
+// through a Queue, and as a plan.
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +12,7 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-enum class Way { kExecute, kQueue, kPlan };
+enum class Way { kExecute, kShared, kQueue, kPlan };
 
 // The kernels' ops in the client's terms.
 class Translator {
@@ -108,7 +109,8 @@ class RemoteExecutor final : public Executor {
 
  private:
   absl::StatusOr<client::Result> RunOps(const client::OpList& ops) {
-    if (way_ == Way::kExecute) return session_.Execute(ops);
+    if (way_ == Way::kExecute) return session_.Execute(ops, {.route = client::Route::kGrpc});
+    if (way_ == Way::kShared) return session_.Execute(ops, {.route = client::Route::kShm});
     if (way_ == Way::kQueue) {
       // An earlier refusal must not stop this one.
       absl::StatusOr<client::Ticket> ticket = queue_.Submit(ops, {.resume = true});
@@ -131,6 +133,7 @@ Subject By(const std::string& name, Way way, int random_shapes) {
 
 INSTANTIATE_TEST_SUITE_P(Remote, ContractTest,
                          testing::Values(By("execute", Way::kExecute, 200),
+                                         By("shared", Way::kShared, 20),
                                          By("queue", Way::kQueue, 20), By("plan", Way::kPlan, 20)),
                          [](const auto& info) { return info.param.name; });
 

@@ -1,0 +1,24 @@
+// Running an OpList: its inline data goes through memory shared with the daemon where that is worth
+// it and there is some, else in the messages.
+
+#ifndef GEMMD_CLIENT_CPP_RUN_OPS_H_
+#define GEMMD_CLIENT_CPP_RUN_OPS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/execute.h"
+#include "client/cpp/ops.h"
+
+namespace gemmd::client {
+
+class SessionCore;
+
+absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
+                              const ExecuteOptions& options);
+void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
+                 const ExecuteOptions& options, ExecuteCallback done);
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_RUN_OPS_H_
