@@ -12,6 +12,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/floor/echo_client.h"
+#include "client/cli/floor/kept_memory.h"
 #include "client/cli/floor/peer_process.h"
 #include "client/cli/floor/suite.h"
 #include "client/cli/load/generator.h"
@@ -203,6 +204,7 @@ absl::StatusOr<LoadOptions> LoadOf(const Args& args) {
 }
 
 absl::Status RunBench(Invocation& call) {
+  KeepFreedMemory();
   if (call.args.Given("suite")) {
     const std::string suite = call.args.Text("suite");
     if (suite == "serving") return RunServingSuite(call);

@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -9,6 +7,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/floor/echo_server.h"
+#include "client/cli/floor/kept_memory.h"
 #include "client/cli/floor/sgemm.h"
 
 namespace gemmd::cli {
@@ -21,10 +20,7 @@ constexpr Positional kPositionals[] = {
 // Prints where it listens, then answers a line "sgemm N REPEATS" with seconds or with what is
 // wrong, until its input ends.
 absl::Status RunEchoPeer(Invocation& call) {
-  // As gemmd has it: else the echo of a large message is mostly the kernel's page faults, and no
-  // floor.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  KeepFreedMemory();
   absl::StatusOr<std::unique_ptr<EchoServer>> server = EchoServer::Start(call.args.Positional(0));
   if (!server.ok()) return WithExit(ExitCode::kInternal, server.status());
   std::cout << (*server)->target() << std::endl;

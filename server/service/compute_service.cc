@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/engine/reason.h"
 #include "server/service/convert.h"
 #include "server/service/execute.h"
 #include "server/service/prepare.h"
@@ -14,7 +15,12 @@ template <typename Request>
 absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
                                                      const grpc::ByteBuffer& request,
                                                      const InlineData* taken) {
-  return taken != nullptr ? pool.Parse(taken->rest) : pool.Parse(request);
+  if (taken != nullptr) return pool.Parse(taken->rest);
+  if (!request.Valid()) {
+    return WithReason(absl::CancelledError("the call ended before its message was here"),
+                      reason::kCancelled);
+  }
+  return pool.Parse(request);
 }
 
 // `message` is what the run's inputs point into, unless they were taken out of it.

@@ -45,7 +45,7 @@ TEST(GemmctlServingTest, QuickSuiteMeasuresEveryFigureAndLeavesNothing) {
     EXPECT_TRUE(figure["seen"].is_number()) << key << ": " << figure["missing"];
     ++measured;
   }
-  EXPECT_EQ(measured, 15);
+  EXPECT_EQ(measured, 16);
   EXPECT_EQ(document["figures"]["weight_copies"]["verdict"], "ok");
   EXPECT_GT(document["figures"]["plan_over_kernels"]["seen"], 0);
   EXPECT_EQ(document["figures"]["plan_queued_over_kernels"]["detail"]["kernel_us"].size(), 8u);

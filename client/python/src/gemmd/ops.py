@@ -7,7 +7,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -136,22 +136,66 @@ class Op:
         As a field of the requests that carry ops.
     reads : Tensor or None
         For a read: what comes back.
+    moved : Tensor or None
+        For a write or read: what its data goes to or comes from.
+    data : bytes
+        Of a write.
     inline_bytes : int
         Write data that this op carries.
     """
 
-    __slots__ = ("inline_bytes", "message", "name", "owners", "reads", "wire")
+    __slots__ = ("_message", "_through", "_wire", "data", "moved", "name", "owners", "reads")
 
-    def __init__(self, name: str, message: pb.Op, owners: Any, reads: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        message: pb.Op | None,
+        owners: Any,
+        *,
+        moved: Tensor | None = None,
+        data: bytes = b"",
+    ) -> None:
         self.name = name
-        self.message = message
-        self.wire = wire.field(_OPS_FIELD, message.SerializeToString())
         self.owners = owners  # the op names buffers by handle; this keeps what owns them alive
-        self.reads = reads
-        self.inline_bytes = len(message.write.data) if name == "write" else 0
+        self.moved = moved
+        self.reads = moved if name == "read" else None
+        self.data = data
+        self._message = message  # of a write only when it is asked for: its data may go elsewhere
+        self._wire = b"" if message is None else _field(message)
+        self._through = (b"", 0, b"")
+
+    @property
+    def inline_bytes(self) -> int:
+        return len(self.data)
+
+    @property
+    def message(self) -> pb.Op:
+        if self._message is None:
+            dst = cast(Tensor, self.moved).message
+            self._message = pb.Op(write=pb.Write(dst=dst, data=self.data))
+        return self._message
+
+    @property
+    def wire(self) -> bytes:
+        if not self._wire:
+            self._wire = _field(self.message)
+        return self._wire
+
+    def through(self, buffer_id: bytes, offset_bytes: int) -> bytes:
+        """Instead of `wire`: a copy from or to memory of a buffer, dense from `offset_bytes` on."""
+        if self._through[:2] != (buffer_id, offset_bytes):
+            here = cast(Tensor, self.moved)
+            there = Tensor(buffer_id, here.dtype, here.shape, offset_bytes=offset_bytes)
+            step = copy(there, here) if self.name == "write" else copy(here, there)
+            self._through = (buffer_id, offset_bytes, step.wire)
+        return self._through[2]
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+def _field(message: pb.Op) -> bytes:
+    return wire.field(_OPS_FIELD, message.SerializeToString())
 
 
 def matmul(
@@ -248,16 +292,17 @@ def fill(dst: TensorLike, value: float) -> Op:
 def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
     """Bytes of the request into dst. `data` is converted to dst's dtype and must have its shape.
 
-    For data beyond a few hundred KiB upload instead.
+    `session.execute` hands it over in shared memory if the server is on this host and the program
+    has 64 KiB or more to write and read. For data beyond a few MiB upload instead.
     """
     d = as_tensor(dst)
-    return Op("write", pb.Op(write=pb.Write(dst=d.message, data=payload(d, data))), (d,))
+    return Op("write", None, (d,), moved=d, data=payload(d, data))
 
 
 def read(src: TensorLike) -> Op:
     """A tensor into the result's `outputs`, one per read, in order."""
     s = as_tensor(src)
-    return Op("read", pb.Op(read=pb.Read(src=s.message)), (s,), reads=s)
+    return Op("read", pb.Op(read=pb.Read(src=s.message)), (s,), moved=s)
 
 
 def payload(dst: Tensor, data: npt.ArrayLike) -> bytes:

@@ -54,12 +54,16 @@ class Result:
     __slots__ = ("_message", "_outputs", "_reads", "_report")
 
     def __init__(
-        self, answer: bytes | pb.ExecuteResponse | pb.Completion, reads: Sequence[Tensor]
+        self,
+        answer: bytes | pb.ExecuteResponse | pb.Completion,
+        reads: Sequence[Tensor],
+        outputs: Sequence[npt.NDArray[Any]] | None = None,
     ) -> None:
         self._message = answer
         self._reads = reads
         self._report: Report | None = None
-        self._outputs: tuple[npt.NDArray[Any], ...] | None = None
+        # Given when the answer does not carry them.
+        self._outputs = None if outputs is None else tuple(outputs)
 
     @property
     def message(self) -> pb.ExecuteResponse | pb.Completion:

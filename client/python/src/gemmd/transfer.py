@@ -159,7 +159,13 @@ class Mover:
             if up:
                 move(host, 0, part, up)
             program = staged_copy(buffer_id, at + start, whole, len(part), up)
-            self._session.execute(program, report="none")
+            try:
+                self._session.execute(program, report="none")
+            except BaseException:
+                # A copy that nobody waits for may still come: not into another transfer's bytes.
+                self._session.lose(self._staging)
+                self._staging = None
+                raise
             if not up:
                 move(host, 0, part, up)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
 from gemmd import errors, methods, programs
 from gemmd.buffer import Buffer
+from gemmd.inline import Run
 from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
@@ -61,23 +62,48 @@ class Work:
             It could not be done in time.
         """
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
-        body = programs.encode_ops(program)
-        if priority != "normal" or report != "full":
-            body += programs.options(priority, report)
-        return self.run(methods.EXECUTE, body, programs.reads_of(program), timeout_s)
+        plain = priority == "normal" and report == "full"
+        options = b"" if plain else programs.options(priority, report)
+        return self.run_ops(program, None, options, timeout_s)
+
+    def run_ops(
+        self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
+    ) -> Result:
+        """Execute. `body` is the program encoded, if it was before."""
+        shared = self.share_inline(program)
+        refused: Exception | None = None
+        if shared is not None:
+            try:
+                answer = self.send(methods.EXECUTE, shared.body + options, timeout_s)
+                return Result(answer, programs.reads_of(program), shared.outputs)
+            except BaseException as error:
+                if not shared.failed(error):
+                    raise
+                refused = cast(Exception, error)
+        encoded = (programs.encode_ops(program) if body is None else body) + options
+        result = self.run(methods.EXECUTE, encoded, programs.reads_of(program), timeout_s)
+        if shared is not None and refused is not None:
+            shared.fared_worse(refused)
+        return result
+
+    def share_inline(self, program: Sequence[Op]) -> Run | None:
+        """The program with its inline data in shared memory; None if it goes in the message."""
+        return None  # Session has the memory
 
     def run(
         self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
     ) -> Result:
         """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        return Result(self.send(method, body, timeout_s), reads)
+
+    def send(self, method: str, body: bytes, timeout_s: float | None) -> bytes:
         transport = self.transport
         request = self._head + body + self._op_ids.field()
         limit = transport.timeout_s if timeout_s is None else timeout_s
         try:
-            answer = transport.method(method)(request, limit)
+            return transport.method(method)(request, limit)
         except errors.Error as error:
-            answer = transport.again(method, request, limit, error)
-        return Result(answer, reads)
+            return transport.again(method, request, limit, error)
 
     def prepare(
         self,
@@ -91,8 +117,8 @@ class Work:
         step()`.
         """
         program = list(ops)
-        body = programs.encode_ops(program) + programs.options(priority, report)
-        return Prepared(self, body, program, timeout_s)
+        options = programs.options(priority, report)
+        return Prepared(self, program, options, timeout_s)
 
     def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
         """A program that the server compiles once and keeps, on CUDA as a graph. Errors as
@@ -185,14 +211,14 @@ class Prepared:
     """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`. Thread-safe."""
 
     def __init__(
-        self, work: Work, body: bytes, program: Sequence[Op], timeout_s: float | None
+        self, work: Work, program: Sequence[Op], options: bytes, timeout_s: float | None
     ) -> None:
         self.ops = tuple(program)
         self._work = work
-        self._body = body
-        self._reads = programs.reads_of(program)
+        self._body = programs.encode_ops(program)
+        self._options = options
         self._timeout_s = timeout_s
 
     def __call__(self) -> Result:
         """Runs the program once. Errors as `session.execute`'s."""
-        return self._work.run(methods.EXECUTE, self._body, self._reads, self._timeout_s)
+        return self._work.run_ops(self.ops, self._body, self._options, self._timeout_s)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, imports, interop, methods, requests
+from gemmd import dtypes, errors, imports, interop, methods, requests
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
-from gemmd.ops import Granularity, Operand
+from gemmd.inline import MEMORY_BYTES, MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.ops import Granularity, Op, Operand
 from gemmd.report import Transfer
 from gemmd.session import MemoryKind, SharedMemory
 from gemmd.share import SharedArray
@@ -43,6 +45,8 @@ class Session(Work):
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = AsyncMover(self, shared_memory)
+        self._sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
+        self._making_arena = asyncio.Lock()
         self._hold = hold
         self._closed = False
         self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
@@ -69,7 +73,15 @@ class Session(Work):
         message = requests.create_buffer(
             self.session_id, size_bytes, shape, dtype, memory_kind, device, label
         )
-        answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
+        try:
+            answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
+        except errors.ResourceExhausted:
+            # What the session shares for its own ends may be what is in the way.
+            if self._sharing.arena is None:
+                raise
+            self._sharing.give_up(self._sharing.arena)
+            await self._delete_lost()
+            answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
         return Buffer(self, buffer_pb.Buffer.FromString(answer))
 
     async def upload(
@@ -221,6 +233,45 @@ class Session(Work):
 
     async def map_device(self, buffer: Buffer) -> Mapping:
         return await self._mover.map_device(buffer)
+
+    # Inline data.
+
+    async def share_inline(self, program: Sequence[Op]) -> Run | None:
+        if not self._sharing.wants(program):
+            return None
+        arena = self._sharing.arena or await self._make_arena()
+        return None if arena is None else self._sharing.share(arena, program)
+
+    async def _make_arena(self) -> Arena | None:
+        sharing = self._sharing
+        async with self._making_arena:
+            if sharing.arena is not None or sharing.why_not:
+                return sharing.arena
+            try:
+                sharing.why_not = await self._mover.why_not_shared()
+                if sharing.why_not:
+                    return None
+                await self._delete_lost()
+                buffer = await self.create_buffer(
+                    MEMORY_BYTES, memory_kind="host_shared", label=MEMORY_LABEL
+                )
+                self.lose(buffer)  # unless it can be mapped
+                sharing.keep(Arena(buffer.buffer_id, await self._mover.map(buffer, True)))
+            except (errors.Error, OSError) as error:
+                sharing.why_not = str(error)
+            return sharing.arena
+
+    def lose(self, buffer: Buffer) -> None:
+        """To be deleted some time: programs that nobody waits for may still use it."""
+        self._sharing.lost.append(buffer.buffer_id)
+
+    async def _delete_lost(self) -> None:
+        for buffer_id in self._sharing.take_lost():
+            request = buffer_pb.DeleteBuffersRequest(
+                session_id=self.session_id, buffer_ids=[buffer_id]
+            )
+            with contextlib.suppress(errors.Error):
+                await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
 
     # Lifetime.
 

@@ -137,7 +137,13 @@ class AsyncMover:
             if up:
                 await asyncio.to_thread(move, host, 0, part, up)
             program = staged_copy(buffer_id, at + start, whole, len(part), up)
-            await self._session.execute(program, report="none")
+            try:
+                await self._session.execute(program, report="none")
+            except BaseException:
+                # A copy that nobody waits for may still come: not into another transfer's bytes.
+                self._session.lose(self._staging)
+                self._staging = None
+                raise
             if not up:
                 await asyncio.to_thread(move, host, 0, part, up)
 

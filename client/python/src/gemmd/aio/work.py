@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from gemmd.aio.opening import Opening
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
+from gemmd.inline import Run
 from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.programs import Priority, ReportLevel
@@ -45,17 +46,43 @@ class Work:
     ) -> Result:
         """As `gemmd.Session.execute`."""
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
-        body = programs.encode_ops(program)
-        if priority != "normal" or report != "full":
-            body += programs.options(priority, report)
-        return await self.run(methods.EXECUTE, body, programs.reads_of(program), timeout_s)
+        plain = priority == "normal" and report == "full"
+        options = b"" if plain else programs.options(priority, report)
+        return await self.run_ops(program, None, options, timeout_s)
+
+    async def run_ops(
+        self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
+    ) -> Result:
+        """Execute. `body` is the program encoded, if it was before."""
+        shared = await self.share_inline(program)
+        refused: Exception | None = None
+        if shared is not None:
+            try:
+                answer = await self.send(methods.EXECUTE, shared.body + options, timeout_s)
+                return Result(answer, programs.reads_of(program), shared.outputs)
+            except BaseException as error:
+                if not shared.failed(error):
+                    raise
+                refused = cast(Exception, error)
+        encoded = (programs.encode_ops(program) if body is None else body) + options
+        result = await self.run(methods.EXECUTE, encoded, programs.reads_of(program), timeout_s)
+        if shared is not None and refused is not None:
+            shared.fared_worse(refused)
+        return result
+
+    async def share_inline(self, program: Sequence[Op]) -> Run | None:
+        """The program with its inline data in shared memory; None if it goes in the message."""
+        return None  # Session has the memory
 
     async def run(
         self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
     ) -> Result:
         """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        return Result(await self.send(method, body, timeout_s), reads)
+
+    async def send(self, method: str, body: bytes, timeout_s: float | None) -> bytes:
         request = self._head + body + self._op_ids.field()
-        return Result(await self.transport.call(method, request, timeout_s), reads)
+        return await self.transport.call(method, request, timeout_s)
 
     def prepare(
         self,
@@ -69,8 +96,8 @@ class Work:
         step()`.
         """
         program = list(ops)
-        body = programs.encode_ops(program) + programs.options(priority, report)
-        return Prepared(self, body, program, timeout_s)
+        options = programs.options(priority, report)
+        return Prepared(self, program, options, timeout_s)
 
     async def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
         """As `gemmd.Session.plan`."""
@@ -134,14 +161,14 @@ class Prepared:
     """An Execute whose request is encoded. Made by `session.prepare(ops)`."""
 
     def __init__(
-        self, work: Work, body: bytes, program: Sequence[Op], timeout_s: float | None
+        self, work: Work, program: Sequence[Op], options: bytes, timeout_s: float | None
     ) -> None:
         self.ops = tuple(program)
         self._work = work
-        self._body = body
-        self._reads = programs.reads_of(program)
+        self._body = programs.encode_ops(program)
+        self._options = options
         self._timeout_s = timeout_s
 
     async def __call__(self) -> Result:
         """Runs the program once."""
-        return await self._work.run(methods.EXECUTE, self._body, self._reads, self._timeout_s)
+        return await self._work.run_ops(self.ops, self._body, self._options, self._timeout_s)

@@ -1,0 +1,201 @@
+"""Inline data of programs in memory that a server on this host shares, instead of in messages.
+
+A message's bytes are copied half a dozen times on their way; here the writes' data is copied once,
+and outputs are arrays over the memory itself. Each write and read becomes a copy op from or to its
+place there, so that a program's report has copies where its ops are writes and reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import errors
+from gemmd.ops import Op
+
+# Writes and reads of a program together. Below, a message takes as long.
+SHARED_FROM_BYTES = 64 << 10
+# What a session shares.
+MEMORY_BYTES = 16 << 20
+MEMORY_LABEL = "inline data"
+
+_ALIGNMENT_BYTES = 256
+
+# Nothing has run. With its data in the message the program may fare better, or the server may say
+# better what is wrong with it: there it has the caller's ops.
+_MAY_FARE_BETTER = (
+    errors.InvalidArgument,
+    errors.NotFound,
+    errors.FailedPrecondition,
+    errors.Unimplemented,
+    errors.OutOfRange,
+)
+_REFUSALS = (
+    *_MAY_FARE_BETTER,
+    errors.ResourceExhausted,
+    errors.PermissionDenied,
+    errors.Unauthenticated,
+)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+class Arena:
+    """Memory that is mapped by both sides. Thread-safe."""
+
+    def __init__(self, buffer_id: bytes, memory: npt.NDArray[np.uint8]) -> None:
+        self.buffer_id = buffer_id
+        self.memory = memory
+        self._lock = Lock()
+        self._taken: dict[int, int] = {}  # where a block begins, and ends
+        # Not under the lock: a block may go while this thread holds it, when garbage is collected.
+        self._given_back: deque[int] = deque()
+
+    def take(self, nbytes: int) -> Block | None:
+        """The lowest place with room: a program that comes again gets the same one, and is known
+        by it.
+        """
+        with self._lock:
+            while self._given_back:
+                del self._taken[self._given_back.popleft()]
+            at = 0
+            for begin in sorted(self._taken):
+                if nbytes <= begin - at:
+                    break
+                at = self._taken[begin]
+            if nbytes > len(self.memory) - at:
+                return None
+            self._taken[at] = at + nbytes
+            return Block(self, at, nbytes)
+
+    def give_back(self, at: int) -> None:
+        self._given_back.append(at)
+
+
+class Block:
+    """A program's part of the memory, until it and the arrays over it are gone."""
+
+    __slots__ = ("_address", "arena", "at", "nbytes")
+
+    def __init__(self, arena: Arena, at: int, nbytes: int) -> None:
+        self.arena = arena
+        self.at = at
+        self.nbytes = nbytes
+        self._address: int = arena.memory.ctypes.data + at
+
+    def __del__(self) -> None:
+        self.arena.give_back(self.at)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """An array over it keeps it, and so do that array's views."""
+        return {
+            "data": (self._address, False),
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+class Run:
+    """A program with its inline data in a block.
+
+    Attributes
+    ----------
+    body : bytes
+        Its ops, encoded.
+    outputs : list of numpy.ndarray
+        Where its reads' bytes will be.
+    """
+
+    def __init__(self, sharing: Sharing, block: Block, program: Sequence[Op]) -> None:
+        self.block = block
+        self.outputs: list[npt.NDArray[Any]] = []
+        self._sharing = sharing
+        memory = np.asarray(block)
+        parts, at = [], 0
+        for op in program:
+            moved = op.moved
+            if moved is None:
+                parts.append(op.wire)
+                continue
+            place = memory[at : at + moved.nbytes]
+            if op.name == "write":
+                place[:] = np.frombuffer(op.data, dtype=np.uint8)
+            else:
+                output = place.view(moved.dtype).reshape(moved.shape)
+                output.flags.writeable = False
+                self.outputs.append(output)
+            parts.append(op.through(block.arena.buffer_id, block.at + at))
+            at += _aligned(moved.nbytes)
+        self.body = b"".join(parts)
+
+    def failed(self, error: BaseException) -> bool:
+        """After it was not answered well. True if the same program should go with its data."""
+        # What was not found may be the memory itself.
+        if not isinstance(error, _REFUSALS) or isinstance(error, errors.NotFound):
+            self._sharing.give_up(self.block.arena)
+        return isinstance(error, _MAY_FARE_BETTER)
+
+    def fared_worse(self, error: BaseException) -> None:
+        """The same program went well with its data: not again through the memory."""
+        if not isinstance(error, errors.NotFound):
+            self._sharing.turn_off(str(error))
+
+
+class Sharing:
+    """A session's memory for inline data: none before it is needed, and none once `why_not` says
+    why.
+    """
+
+    def __init__(self, why_not: str = "") -> None:
+        self.arena: Arena | None = None
+        self.why_not = why_not
+        self.lost: list[bytes] = []  # buffers that are to be deleted
+
+    def wants(self, program: Sequence[Op]) -> bool:
+        """Whether the program has enough to share, and may."""
+        if self.why_not:
+            return False
+        total = 0
+        for op in program:
+            if op.moved is not None:
+                total += op.moved.nbytes
+        return SHARED_FROM_BYTES <= total <= MEMORY_BYTES
+
+    def share(self, arena: Arena, program: Sequence[Op]) -> Run | None:
+        """None when there is no room."""
+        moved = [op.moved for op in program if op.moved is not None]
+        block = arena.take(sum(_aligned(tensor.nbytes) for tensor in moved))
+        return None if block is None else Run(self, block, program)
+
+    def give_up(self, arena: Arena) -> None:
+        """The server may still read and write the memory, for a program that nobody waits for any
+        more. Other programs get other memory.
+        """
+        if self.arena is arena:
+            self.arena = None
+            self.lost.append(arena.buffer_id)
+
+    def turn_off(self, why_not: str) -> None:
+        self.why_not = why_not
+        if self.arena is not None:
+            self.give_up(self.arena)
+
+    def take_lost(self) -> list[bytes]:
+        lost, self.lost = self.lost, []
+        return lost
+
+    def keep(self, arena: Arena) -> None:
+        """Of a buffer that was lost so far, unless another thread has deleted it by now."""
+        with contextlib.suppress(ValueError):
+            self.lost.remove(arena.buffer_id)
+            self.arena = arena
