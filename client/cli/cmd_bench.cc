@@ -75,7 +75,7 @@ constexpr Flag kFlags[] = {
     {.name = "route",
      .kind = ValueKind::kChoice,
      .fallback = "auto",
-     .help = "mode upload: how bytes travel",
+     .help = "modes inline and upload: how bytes travel",
      .choices = kRouteNames},
     {.name = "concurrency",
      .letter = 'c',
@@ -234,8 +234,9 @@ absl::Status RunBench(Invocation& call) {
   absl::StatusOr<std::unique_ptr<Workload>> workload = MakeWorkload(*client, spec);
   if (!workload.ok()) return Explained(workload.status(), target);
   EchoClient echo((*peer)->target());
-  constexpr int64_t kEchoBytes = 250;
-  const auto echo_request = [&](int) { return echo.Unary(kEchoBytes); };
+  const auto echo_request = [&](int) {
+    return echo.Unary((*workload)->message_bytes(), (*workload)->reply_bytes());
+  };
   const auto request = [&](int worker) { return (*workload)->Request(worker); };
   // Connections, caches and clocks warm up; then the run, between two halves of the echo.
   const LoadOptions warm_up = {.concurrency = load->concurrency,
@@ -271,7 +272,9 @@ const Command kBenchCommand = {
         "With --rate an open\n"
         "loop: requests are due at fixed or (--poisson) random times and latency counts from then, "
         "so that a stall is\n"
-        "charged to all that it delayed. Matrices lie on the server; percentiles are exact.\n\n"
+        "charged to all that it delayed. Matrices lie on the server, but in mode inline A\n"
+        "comes with each request and D with its answer, as the echo's bytes do; percentiles are "
+        "exact.\n\n"
         "--suite floor measures what the daemon adds to its parts, each against the bare part in "
         "turns in the same run:\n"
         "Execute and Queue against gRPC echoes, uploads against a raw stream and memcpy, matmuls "

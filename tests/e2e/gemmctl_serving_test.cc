@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
 #include "tests/e2e/fixture.h"
 
 namespace gemmd::e2e {
@@ -51,6 +52,30 @@ TEST(GemmctlServingTest, QuickSuiteMeasuresEveryFigureAndLeavesNothing) {
   EXPECT_EQ(document["figures"]["plan_queued_over_kernels"]["detail"]["kernel_us"].size(), 8u);
   EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }))
       << testing::PrintToString(HoldingsOf(daemon));
+}
+
+TEST(GemmctlBenchTest, EveryModeMeasuresAndLeavesNothing) {
+  Daemon daemon;
+  const std::vector<std::string> matmul = {"--m", "64", "--n", "64", "--k", "512"};  // A: 128 KiB
+  for (const absl::string_view mode :
+       {"execute", "inline", "inline --route grpc", "queue", "plan"}) {
+    std::vector<std::string> command = {GEMMCTL_PATH, "bench",    "--requests",    "20",
+                                        "--json",     "--server", daemon.target(), "--mode"};
+    for (const absl::string_view word : absl::StrSplit(mode, ' ')) command.emplace_back(word);
+    command.insert(command.end(), matmul.begin(), matmul.end());
+    const Finished done = RunToEnd(command, absl::Seconds(60));
+    ASSERT_EQ(done.status, 0) << mode << ": " << done.err;
+    const json report = json::parse(done.out);
+    EXPECT_EQ(report["requests"], 20) << mode;
+    EXPECT_EQ(report["errors"], 0) << mode;
+    EXPECT_GT(report["echo_latency_us"]["p50"], 0) << mode;
+  }
+  const Finished upload = RunToEnd({GEMMCTL_PATH, "bench", "--requests", "20", "--json", "--server",
+                                    daemon.target(), "--mode", "upload", "--bytes", "100000"},
+                                   absl::Seconds(60));
+  ASSERT_EQ(upload.status, 0) << upload.err;
+  EXPECT_GT(json::parse(upload.out)["gb_per_second"], 0);
+  EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }));
 }
 
 TEST(GemmctlServingTest, TenantsNotGivenAreAMissingFigureNotAFailure) {

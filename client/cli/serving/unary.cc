@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cli/bench/resident.h"
+#include "client/cli/bench/inline_matmul.h"
 #include "client/cli/load/percentiles.h"
 #include "client/cli/serving/suite.h"
 #include "gemmd/v1/types.pb.h"
@@ -55,30 +55,6 @@ struct Measured {
   int64_t bytes_in = 0, bytes_out = 0;
 };
 
-// The matmul with its activations in the request and its result in the reply.
-struct InlineMatmul {
-  std::string values, scales;
-  client::OpList ops;
-};
-
-absl::StatusOr<InlineMatmul> MakeInline(const ResidentMatmul& resident) {
-  InlineMatmul made;
-  made.values.resize(resident.a.size_bytes());
-  made.scales.resize(resident.a_scales.size_bytes());
-  for (const auto& [buffer, bytes] :
-       {std::pair(&resident.a, &made.values), std::pair(&resident.a_scales, &made.scales)}) {
-    absl::StatusOr<client::TransferReport> moved =
-        buffer->Download(absl::MakeSpan(bytes->data(), bytes->size()));
-    if (!moved.ok()) return moved.status();
-  }
-  // The scales go as the bytes of their buffer, whose layout op.a.scales is a view of.
-  made.ops.Add(client::Write{resident.a.tensor(), made.values})
-      .Add(client::Write{resident.a_scales.tensor(), made.scales})
-      .Add(resident.op)
-      .Add(client::Read{resident.d.tensor()});
-  return made;
-}
-
 absl::StatusOr<Measured> Measure(const Serving& serving) {
   absl::StatusOr<ResidentMatmul> resident =
       MakeResident(serving.session, Fp8Spec(serving.sizes.unary));
@@ -86,8 +62,8 @@ absl::StatusOr<Measured> Measure(const Serving& serving) {
   absl::StatusOr<InlineMatmul> inlined = MakeInline(*resident);
   if (!inlined.ok()) return inlined.status();
   Measured measured;
-  measured.bytes_in = static_cast<int64_t>(inlined->values.size() + inlined->scales.size());
-  measured.bytes_out = resident->d.size_bytes();
+  measured.bytes_in = inlined->bytes_in;
+  measured.bytes_out = inlined->bytes_out;
   for (int round = 0; round <= serving.sizes.rounds; ++round) {
     Measured warm_up;
     Measured& into = round == 0 ? warm_up : measured;
