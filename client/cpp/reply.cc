@@ -18,7 +18,7 @@ using v1::ExecuteResponse;
 constexpr uint32_t BytesTag(int field) { return static_cast<uint32_t>(field) << 3 | 2; }
 constexpr uint32_t VarintTag(int field) { return static_cast<uint32_t>(field) << 3; }
 
-bool ReadOutput(CodedInputStream& in, ReplyOutput& output) {
+bool ReadBytes(CodedInputStream& in, ReplyBytes& bytes) {
   uint32_t left = 0;
   if (!in.ReadVarint32(&left)) return false;
   while (left > 0) {
@@ -26,7 +26,7 @@ bool ReadOutput(CodedInputStream& in, ReplyOutput& output) {
     int length = 0;
     if (!in.GetDirectBufferPointer(&run, &length)) return false;
     const uint32_t part = std::min(left, static_cast<uint32_t>(length));
-    output.Append({static_cast<const char*>(run), part});
+    bytes.Append({static_cast<const char*>(run), part});
     in.Skip(static_cast<int>(part));
     left -= part;
   }
@@ -37,9 +37,9 @@ bool ReadFields(CodedInputStream& in, Reply& reply) {
   while (const uint32_t tag = in.ReadTag()) {
     bool read = false;
     if (tag == BytesTag(ExecuteResponse::kOutputsFieldNumber)) {
-      read = ReadOutput(in, reply.outputs.emplace_back());
+      read = ReadBytes(in, reply.outputs.emplace_back());
     } else if (tag == BytesTag(ExecuteResponse::kReportFieldNumber)) {
-      read = WireFormatLite::ReadMessage(&in, &reply.report);
+      read = ReadBytes(in, reply.report_bytes);
     } else if (tag == VarintTag(ExecuteResponse::kReplayedFieldNumber)) {
       uint64_t value = 0;
       read = in.ReadVarint64(&value);
@@ -54,20 +54,20 @@ bool ReadFields(CodedInputStream& in, Reply& reply) {
 
 }  // namespace
 
-void ReplyOutput::Append(absl::string_view run) {
+void ReplyBytes::Append(absl::string_view run) {
   if (run.empty()) return;
   runs_.push_back(run);
   size_ += run.size();
 }
 
-void ReplyOutput::CopyTo(char* target) const {
+void ReplyBytes::CopyTo(char* target) const {
   for (const absl::string_view run : runs_) {
     std::memcpy(target, run.data(), run.size());
     target += run.size();
   }
 }
 
-absl::string_view ReplyOutput::View() const {
+absl::string_view ReplyBytes::View() const {
   if (runs_.empty()) return "";
   if (runs_.size() == 1) return runs_.front();
   std::call_once(gathered_, [this] {
@@ -91,9 +91,17 @@ absl::StatusOr<std::unique_ptr<Reply>> Reply::Read(grpc::ByteBuffer bytes) {
       "the answer is no ExecuteResponse; is the server at this address a gemmd?");
 }
 
+const v1::ProgramReport& Reply::Report() const {
+  std::call_once(decoded_, [this] {
+    const absl::string_view bytes = report_bytes.View();
+    report_.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  });
+  return report_;
+}
+
 std::unique_ptr<Reply> Reply::Of(v1::Completion& completion) {
   auto reply = std::make_unique<Reply>();
-  reply->report.Swap(completion.mutable_report());
+  std::call_once(reply->decoded_, [&] { reply->report_.Swap(completion.mutable_report()); });
   reply->parsed.Swap(completion.mutable_outputs());
   for (const std::string& output : reply->parsed) reply->outputs.emplace_back().Append(output);
   return reply;

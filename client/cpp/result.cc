@@ -24,7 +24,7 @@ absl::Status Result::CopyOutputBytes(int i, absl::Span<char> target) const {
     return absl::OutOfRangeError(
         absl::StrCat("output ", i, " of ", outputs(), "; a program has one for each of its Reads"));
   }
-  const ReplyOutput& output = reply_->outputs[i];
+  const ReplyBytes& output = reply_->outputs[i];
   if (target.size() != output.size()) {
     return absl::InvalidArgumentError(absl::StrCat("output ", i, " has ", output.size(),
                                                    " bytes, the target ", target.size(),
@@ -35,7 +35,7 @@ absl::Status Result::CopyOutputBytes(int i, absl::Span<char> target) const {
 }
 
 const v1::ProgramReport& Result::report() const {
-  return reply_ ? reply_->report : v1::ProgramReport::default_instance();
+  return reply_ ? reply_->Report() : v1::ProgramReport::default_instance();
 }
 
 bool Result::replayed() const { return reply_ && reply_->replayed; }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/text.h"
+#include "server/service/report.h"
 
 namespace gemmd::server {
 
@@ -209,25 +210,6 @@ google::protobuf::Duration ToProto(absl::Duration duration) {
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport* report) {
-  report->set_device(outcome.device);
-  report->set_queue_seconds(outcome.result.queue_seconds);
-  report->set_device_seconds(outcome.result.launch.device_seconds);
-  if (level != v1::REPORT_LEVEL_FULL || outcome.program == nullptr) return;
-  const auto steps = outcome.program->steps();
-  const auto& seconds = outcome.result.launch.op_seconds;
-  report->mutable_ops()->Reserve(static_cast<int>(steps.size()));
-  for (size_t i = 0; i < steps.size(); ++i) {
-    v1::OpReport* op = report->add_ops();
-    op->set_op(steps[i].op.data(), steps[i].op.size());
-    op->set_kernel(steps[i].choice.kernel.data(), steps[i].choice.kernel.size());
-    op->set_reason(ToProto(steps[i].choice.reason));
-    op->set_flops(steps[i].flops);
-    op->set_bytes(steps[i].bytes);
-    if (i < seconds.size()) op->set_device_seconds(seconds[i]);
-  }
 }
 
 void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion) {

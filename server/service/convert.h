@@ -51,7 +51,6 @@ google::protobuf::Timestamp ToProto(absl::Time time);
 google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
-void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport* report);
 // Report and outputs.
 void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion);
 

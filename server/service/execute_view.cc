@@ -3,17 +3,13 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include "server/engine/recent_programs.h"
+#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
 
 using google::protobuf::io::CodedInputStream;
 using v1::ExecuteRequest;
-
-constexpr uint32_t kVarint = 0, kBytes = 2;  // wire types
-constexpr uint32_t Tag(int field, uint32_t type) {
-  return static_cast<uint32_t>(field) << 3 | type;
-}
 
 // The next field's bytes, skipped; nothing when they end too early.
 std::optional<std::string_view> TakeBytes(std::string_view bytes, CodedInputStream& in) {

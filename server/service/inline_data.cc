@@ -9,13 +9,12 @@
 
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
+#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
 
 using google::protobuf::io::CodedInputStream;
-
-enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 // The way to the data: the field to follow in a message, and what is inside of it.
 struct Way {
@@ -54,7 +53,7 @@ class Taker {
     int fields = 0, followed = 0;
     for (; in_.CurrentPosition() < end; ++fields) {
       const uint32_t tag = in_.ReadTagNoLastTag();
-      const bool follow = tag == (static_cast<uint32_t>(way.field) << 3 | kBytes);
+      const bool follow = tag == Tag(way.field, kBytes);
       followed += follow ? 1 : 0;
       if (tag >> 3 == 0) return false;
       AppendVarint(rest, tag);

@@ -1,20 +1,24 @@
 #include "server/service/reply.h"
 
-#include <google/protobuf/arena.h>
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <string>
 #include <vector>
 
 #include "gemmd/v1/compute_service.pb.h"
-#include "server/service/convert.h"
+#include "server/service/report.h"
+#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
 
 using google::protobuf::io::CodedOutputStream;
 
-constexpr uint32_t kOutputsTag = v1::ExecuteResponse::kOutputsFieldNumber << 3 | 2;  // bytes
-constexpr int kMostHead = 16;  // of an output: its tag and its length
+constexpr uint32_t kOutputsTag = Tag(v1::ExecuteResponse::kOutputsFieldNumber, kBytes);
+constexpr uint32_t kReplayedTag = Tag(v1::ExecuteResponse::kReplayedFieldNumber, kVarint);
+constexpr size_t kMostOfAnOp = 96;  // that a report has of it, with a kernel's usual name
+constexpr int kMostHead = 16;       // of an output: its tag and its length
 
 grpc::Slice Shared(const std::shared_ptr<const Outcome>& outcome,
                    const kernels::HostMemory& output) {
@@ -28,18 +32,25 @@ grpc::Slice Shared(const std::shared_ptr<const Outcome>& outcome,
 
 grpc::ByteBuffer MakeReply(const std::shared_ptr<const Outcome>& outcome, bool replayed,
                            v1::ReportLevel level) {
-  alignas(16) char block[4096];  // a report of a few ops
-  google::protobuf::Arena arena(block, sizeof(block));
-  auto& rest = *google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
-  rest.set_replayed(replayed);
-  if (level != v1::REPORT_LEVEL_NONE) FillReport(*outcome, level, rest.mutable_report());
-  const size_t bytes = rest.ByteSizeLong();
+  std::string head;
+  if (level == v1::REPORT_LEVEL_FULL && outcome->program != nullptr) {
+    head.reserve((1 + outcome->program->steps().size()) * kMostOfAnOp);
+  }
+  {
+    google::protobuf::io::StringOutputStream stream(&head);
+    CodedOutputStream out(&stream);
+    if (replayed) {
+      out.WriteTag(kReplayedTag);
+      out.WriteVarint32(1);
+    }
+    if (level != v1::REPORT_LEVEL_NONE) {
+      WriteReport(*outcome, level, v1::ExecuteResponse::kReportFieldNumber, out);
+    }
+  }
 
   std::vector<grpc::Slice> slices;
   slices.reserve(1 + 2 * outcome->outputs.size());
-  grpc::Slice head(bytes);
-  rest.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(head.begin()));
-  slices.push_back(std::move(head));
+  slices.emplace_back(head);
   for (const auto& output : outcome->outputs) {
     uint8_t prefix[kMostHead];
     uint8_t* end = CodedOutputStream::WriteTagToArray(kOutputsTag, prefix);
