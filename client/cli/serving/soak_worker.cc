@@ -78,7 +78,8 @@ absl::StatusOr<int64_t> SoakWorker::MultiplyInline() {
 }
 
 absl::StatusOr<int64_t> SoakWorker::Move() {
-  const int64_t rows = Pick(1, 200), columns = Pick(1, 200);
+  const int64_t rows = Pick(1, 400),
+                columns = Pick(1, 400);  // its data in messages or shared memory
   absl::StatusOr<Buffer> from = New(DType::kI8, {rows, columns});
   absl::StatusOr<Buffer> to = New(DType::kI8, {rows, columns});
   if (!from.ok()) return from.status();
