@@ -78,6 +78,17 @@ def test_outputs_stay_as_long_as_they_are_looked_at(session, x, random):
         np.testing.assert_array_equal(view, array[3:, ::2])
 
 
+def test_a_matmul_of_a_few_mebibytes_is_one_call(sharing_fake, session, random):
+    a, b = random.standard_normal((64, 7168), "f4"), session.upload(np.ones((8, 7168), "f4"))
+    before = sharing_fake.count(methods.EXECUTE)
+    for _ in range(2):
+        np.testing.assert_allclose(session.matmul(a, b.T)[:, 0], a.sum(axis=1), rtol=1e-3)
+        assert ran(sharing_fake) == ["copy", "matmul", "copy"]
+    transposed = np.asfortranarray(a)
+    np.testing.assert_array_equal(session.matmul(transposed, b.T), session.matmul(a, b.T))
+    assert sharing_fake.count(methods.EXECUTE) == before + 4
+
+
 def test_without_room_it_is_sent(sharing_fake, session, random):
     array = random.standard_normal(1 << 18, "f4")
     x = session.create_buffer(shape=array.shape, dtype="f32")

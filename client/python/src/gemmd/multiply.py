@@ -31,9 +31,11 @@ QUANTIZED: dict[str, tuple[np.dtype[Any], Granularity, Granularity]] = {
 
 _ALIGNMENT_BYTES = 256  # of each piece of scratch: what the device kernels' bulk copies like best
 
-# Arrays up to this many bytes in all, result included, travel inside one Execute; larger ones by
-# upload and download.
+# Arrays up to this many bytes in all, result included, travel with one Execute; larger ones by
+# upload and download. The second is for sessions that share memory for them, and within what a
+# message takes when there is no room in it.
 INLINE_BYTES = 1 << 20
+SHARED_INLINE_BYTES = 3 << 20
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ class Job:
         return self.options.out is None
 
     @property
-    def fits_inline(self) -> bool:
-        """True if one Execute should carry everything."""
+    def inline_bytes(self) -> int:
+        """Of an Execute that carries everything."""
         total = sum(array.nbytes for _, array in self.writes)
-        return total + (self.d.nbytes if self.returns_array else 0) <= INLINE_BYTES
+        return total + (self.d.nbytes if self.returns_array else 0)
 
     def place(self, scratch: HasTensor | None, buffer_id: bytes) -> None:
         """Tells where the scratch memory is. Before `compute`."""
@@ -118,8 +120,8 @@ class Job:
         return program
 
     def inline(self) -> list[Op]:
-        """Everything in one program."""
-        program = [ops.write(tensor, array) for tensor, array in self.writes] + self.compute()
+        """Everything in one program, to be run before the arrays change."""
+        program = [ops.write_of(tensor, array) for tensor, array in self.writes] + self.compute()
         return [*program, ops.read(self.d)] if self.returns_array else program
 
     def _take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:

@@ -138,7 +138,7 @@ class Op:
         For a read: what comes back.
     moved : Tensor or None
         For a write or read: what its data goes to or comes from.
-    data : bytes
+    data : bytes or memoryview
         Of a write.
     inline_bytes : int
         Write data that this op carries.
@@ -153,7 +153,7 @@ class Op:
         owners: Any,
         *,
         moved: Tensor | None = None,
-        data: bytes = b"",
+        data: bytes | memoryview = b"",
     ) -> None:
         self.name = name
         self.owners = owners  # the op names buffers by handle; this keeps what owns them alive
@@ -172,7 +172,7 @@ class Op:
     def message(self) -> pb.Op:
         if self._message is None:
             dst = cast(Tensor, self.moved).message
-            self._message = pb.Op(write=pb.Write(dst=dst, data=self.data))
+            self._message = pb.Op(write=pb.Write(dst=dst, data=bytes(self.data)))
         return self._message
 
     @property
@@ -297,6 +297,12 @@ def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
     """
     d = as_tensor(dst)
     return Op("write", None, (d,), moved=d, data=payload(d, data))
+
+
+def write_of(dst: Tensor, array: npt.NDArray[Any]) -> Op:
+    """`write` without a copy of its own: of an array that stays as it is until the op has run."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return Op("write", None, (dst,), moved=dst, data=data)
 
 
 def read(src: TensorLike) -> Op:

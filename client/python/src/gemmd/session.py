@@ -15,6 +15,7 @@ from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
 from gemmd.hold import Hold
 from gemmd.inline import MEMORY_BYTES, MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Op, Operand
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
@@ -281,6 +282,11 @@ class Session(Work):
             return None
         arena = self._sharing.arena or self._make_arena()
         return None if arena is None else self._sharing.share(arena, program)
+
+    def shares_inline(self, nbytes: int) -> bool:
+        if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
+            return False
+        return (self._sharing.arena or self._make_arena()) is not None
 
     def _make_arena(self) -> Arena | None:
         sharing = self._sharing

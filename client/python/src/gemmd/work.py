@@ -11,7 +11,7 @@ import numpy as np
 from gemmd import errors, methods, programs
 from gemmd.buffer import Buffer
 from gemmd.inline import Run
-from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
+from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.programs import Priority, ReportLevel
@@ -89,6 +89,10 @@ class Work:
     def share_inline(self, program: Sequence[Op]) -> Run | None:
         """The program with its inline data in shared memory; None if it goes in the message."""
         return None  # Session has the memory
+
+    def shares_inline(self, nbytes: int) -> bool:
+        """Whether a program with so much data goes through shared memory, as a rule."""
+        return False
 
     def run(
         self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
@@ -177,7 +181,7 @@ class Work:
         job = Job(a, b, MatmulOptions(**options))
         with self._scratch_for(job.scratch_bytes) as scratch:
             job.place(scratch, scratch.buffer_id)
-            if job.fits_inline:
+            if job.inline_bytes <= INLINE_BYTES or self.shares_inline(job.inline_bytes):
                 result = self.execute(job.inline())
                 return result.array() if job.returns_array else result
             for tensor, array in job.writes:

@@ -17,6 +17,7 @@ from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_BYTES, MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Op, Operand
 from gemmd.report import Transfer
 from gemmd.session import MemoryKind, SharedMemory
@@ -241,6 +242,11 @@ class Session(Work):
             return None
         arena = self._sharing.arena or await self._make_arena()
         return None if arena is None else self._sharing.share(arena, program)
+
+    async def shares_inline(self, nbytes: int) -> bool:
+        if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
+            return False
+        return (self._sharing.arena or await self._make_arena()) is not None
 
     async def _make_arena(self) -> Arena | None:
         sharing = self._sharing

@@ -15,7 +15,7 @@ from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
 from gemmd.inline import Run
-from gemmd.multiply import Job, MatmulInput, MatmulOptions, scratch_size
+from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.programs import Priority, ReportLevel
 from gemmd.result import Array, Result
@@ -73,6 +73,10 @@ class Work:
     async def share_inline(self, program: Sequence[Op]) -> Run | None:
         """The program with its inline data in shared memory; None if it goes in the message."""
         return None  # Session has the memory
+
+    async def shares_inline(self, nbytes: int) -> bool:
+        """Whether a program with so much data goes through shared memory, as a rule."""
+        return False
 
     async def run(
         self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
@@ -132,7 +136,7 @@ class Work:
         job = Job(a, b, MatmulOptions(**options))
         async with self._scratch_for(job.scratch_bytes) as scratch:
             job.place(scratch, scratch.buffer_id)
-            if job.fits_inline:
+            if job.inline_bytes <= INLINE_BYTES or await self.shares_inline(job.inline_bytes):
                 result = await self.execute(job.inline())
                 return result.array() if job.returns_array else result
             for tensor, array in job.writes:
