@@ -66,7 +66,7 @@ def test_the_example_says_when_there_is_no_server(tmp_path, fitted, monkeypatch,
     assert "digits:" in capsys.readouterr().err
 
 
-def test_the_bench_measures_calls_queues_and_both_ways_of_transfer(sharing_fake, capsys):
+def test_the_bench_measures_calls_queues_and_both_ways_of_bytes(sharing_fake, capsys):
     arguments = ["--server", sharing_fake.target, "--json", "--count", "64", "--mib", "1"]
     assert bench.main(arguments) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -74,5 +74,6 @@ def test_the_bench_measures_calls_queues_and_both_ways_of_transfer(sharing_fake,
     rates |= {
         f"{way}_{path}_gb_per_s" for way in ("upload", "download") for path in ("grpc", "shm")
     }
+    rates |= {f"execute_inline_{path}_p50_us" for path in ("grpc", "shm")}
     assert all(figures[name] > 0 for name in rates)
     assert 0 < figures["execute_tiny_p50_us"] <= figures["execute_tiny_p99_us"]

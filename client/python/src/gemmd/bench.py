@@ -25,6 +25,9 @@ from gemmd.session import SharedMemory
 
 _EDGE = 16
 _IN_FLIGHT = 64
+# What a matmul of 64x4096x7168 in FP8 brings and takes, about.
+_INLINE_IN, _INLINE_OUT = 448 << 10, 512 << 10
+_WAYS: tuple[SharedMemory, ...] = ("off", "auto")
 
 
 def percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
@@ -76,14 +79,34 @@ def queue_rate(session: gemmd.Session, count: int) -> dict[str, float]:
         return {"queue_batches_per_s": round(count / (time.perf_counter() - began))}
 
 
+def inline_latencies(client: gemmd.Client, count: int) -> dict[str, float]:
+    """Of an Execute that writes 448 KiB and reads 512 KiB, in messages and by shared memory if
+    there is some.
+    """
+    data = np.random.default_rng(5).integers(-128, 127, _INLINE_IN, np.int8)
+    figures: dict[str, float] = {}
+    for way in _WAYS:
+        with client.session(label="bench", shared_memory=way) as session:
+            x = session.create_buffer(shape=data.shape, dtype="i8")
+            y = session.create_buffer(shape=(_INLINE_OUT,), dtype="i8")
+
+            def once() -> gemmd.Result:
+                result = session.execute([gemmd.write(x, data), gemmd.read(y)])  # noqa: B023
+                result.outputs  # noqa: B018
+                return result
+
+            path = "shm" if once().report.ops[0].op == "copy" else "grpc"
+            figures |= percentiles(f"execute_inline_{path}", time_calls(once, count))
+    return figures
+
+
 def transfer_rates(client: gemmd.Client, nbytes: int) -> dict[str, float]:
     """GB/s of one large array each way, by gRPC and by shared memory if there is some. Best of
     3.
     """
     data = np.random.default_rng(3).integers(-128, 127, nbytes, np.int8)
     rates: dict[str, float] = {}
-    ways: tuple[SharedMemory, ...] = ("off", "auto")
-    for way in ways:
+    for way in _WAYS:
         with client.session(label="bench", shared_memory=way) as session:
             buffer = session.create_buffer(shape=data.shape, dtype="i8")
             for _ in range(3):
@@ -172,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with client.session(label="bench") as session:
                 figures |= latencies(session, options.count)
                 figures |= queue_rate(session, options.count)
+            figures |= inline_latencies(client, max(options.count // 10, 1))
             figures |= transfer_rates(client, options.mib << 20)
         figures |= asyncio.run(asyncio_figures(options.server, options.count, security))
     except (gemmd.Error, OSError, ValueError) as error:
