@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/errors.h"
 #include "client/cpp/inline_memory.h"
 #include "client/cpp/program.h"
 #include "client/cpp/session_core.h"
@@ -118,7 +119,9 @@ bool MayFareBetter(const absl::Status& status) {
 
 // Whether the daemon has nothing more to do with the block.
 bool IsDone(const absl::Status& status) {
-  return status.ok() || MayFareBetter(status) || absl::IsResourceExhausted(status) ||
+  // Draining, or its device is fenced.
+  const bool turned_away = absl::IsUnavailable(status) && !ReasonOf(status).empty();
+  return status.ok() || turned_away || MayFareBetter(status) || absl::IsResourceExhausted(status) ||
          absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
 }
 

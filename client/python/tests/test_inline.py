@@ -143,6 +143,18 @@ def test_what_was_not_answered_keeps_its_memory(sharing_fake, session, x, array,
     assert second.buffer_id != first.buffer_id
 
 
+def test_a_server_that_drains_has_let_go(sharing_fake, session, x, array):
+    session.execute(there_and_back(x, array))
+    sharing_fake.faults.statuses[methods.EXECUTE] = [Refused("UNAVAILABLE", "soon", "DRAINING")]
+    with pytest.raises(gemmd.Unavailable, match="soon"):
+        session.execute(there_and_back(x, array))
+    (first,) = (one for one in session.buffers() if one.label == inline.MEMORY_LABEL)
+    session.execute(there_and_back(x, array))
+    assert ran(sharing_fake) == SHARED
+    (second,) = (one for one in session.buffers() if one.label == inline.MEMORY_LABEL)
+    assert second.buffer_id == first.buffer_id
+
+
 def test_memory_that_was_deleted_is_made_anew(sharing_fake, session, x, array):
     session.execute(there_and_back(x, array))
     session.delete_buffers(one for one in session.buffers() if one.label == inline.MEMORY_LABEL)

@@ -140,8 +140,11 @@ class Run:
 
     def failed(self, error: BaseException) -> bool:
         """After it was not answered well. True if the same program should go with its data."""
+        # The server drains, or its device is fenced.
+        turned_away = isinstance(error, errors.Unavailable) and bool(error.reason)
+        done = turned_away or isinstance(error, _REFUSALS)
         # What was not found may be the memory itself.
-        if not isinstance(error, _REFUSALS) or isinstance(error, errors.NotFound):
+        if not done or isinstance(error, errors.NotFound):
             self._sharing.give_up(self.block.arena)
         return isinstance(error, _MAY_FARE_BETTER)
 
