@@ -173,7 +173,8 @@ absl::StatusOr<Buffer> MakeBuffer(std::shared_ptr<SessionCore> session, const v1
 
 void SetReadOnly(Buffer& buffer) { buffer.state_->read_only = true; }
 
-absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable) {
+absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable,
+                                const CallOptions& options) {
   const absl::StatusOr<std::string> here = session.client().ShareSocket();
   if (!here.ok()) return here.status();
   v1::ExportBufferRequest request;
@@ -182,7 +183,7 @@ absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer
   request.set_writable(writable);
   v1::ExportBufferResponse response;
   const absl::Status exported =
-      Call(session.client(), CallOptions(), Again::kAfterBreak, [&](grpc::ClientContext& context) {
+      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
         return session.connection().buffers.ExportBuffer(&context, request, &response);
       });
   if (!exported.ok()) return exported;
@@ -190,8 +191,9 @@ absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer
 }
 
 absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
-                                         int64_t size_bytes, bool writable) {
-  const absl::StatusOr<int> fd = FetchShared(session, buffer, writable);
+                                         int64_t size_bytes, bool writable,
+                                         const CallOptions& options) {
+  const absl::StatusOr<int> fd = FetchShared(session, buffer, writable, options);
   if (!fd.ok()) return fd.status();
   return SharedMemory::Adopt(*fd, size_bytes, writable);
 }

@@ -51,9 +51,11 @@ void SetReadOnly(Buffer& buffer);
 
 // Export and the exchange on the share socket: the descriptor, which the caller closes; the memory
 // that it is; what it says of device memory.
-absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable);
+absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer, bool writable,
+                                const CallOptions& options = {});
 absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,
-                                         int64_t size_bytes, bool writable);
+                                         int64_t size_bytes, bool writable,
+                                         const CallOptions& options = {});
 absl::StatusOr<DeviceMemory> FetchDeviceMemory(const SessionCore& session, const Handle& buffer);
 
 // Puts a message about device memory on the share socket; the token is for ImportBuffer.

@@ -127,32 +127,32 @@ void ClientCore::ReportBackground(absl::string_view what, const absl::Status& st
   if (options_.on_background_error) options_.on_background_error(what, status);
 }
 
-absl::StatusOr<std::string> ClientCore::ShareSocket() {
+absl::StatusOr<std::string> ClientCore::ShareSocket(absl::Duration timeout) {
   {
     absl::MutexLock lock(&share_mu_);
     if (share_known_) return share_;
   }
-  absl::StatusOr<std::string> found = AskShareSocket();
+  absl::StatusOr<std::string> found = AskShareSocket(timeout);
   // A daemon that could not be asked may be there next time; its answer stays.
-  if (!found.ok() && found.status().code() == absl::StatusCode::kAborted) {
-    return absl::UnavailableError(found.status().message());
-  }
+  if (absl::IsDeadlineExceeded(found.status())) return found;
+  if (absl::IsAborted(found.status())) return absl::UnavailableError(found.status().message());
   absl::MutexLock lock(&share_mu_);
   share_known_ = true;
   share_ = found;
   return found;
 }
 
-absl::StatusOr<std::string> ClientCore::AskShareSocket() {
+absl::StatusOr<std::string> ClientCore::AskShareSocket(absl::Duration timeout) {
   if (!options_.shared_memory) {
     return absl::FailedPreconditionError("shared memory is off (ClientOptions.shared_memory)");
   }
   v1::ServerInfo info;
   const absl::Status asked =
-      Call(*this, CallOptions{.timeout = absl::Seconds(5)}, Again::kAfterBreak,
+      Call(*this, CallOptions{.timeout = timeout}, Again::kAfterBreak,
            [&](grpc::ClientContext& context) {
              return First().devices.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
            });
+  if (absl::IsDeadlineExceeded(asked)) return asked;
   if (!asked.ok()) return absl::AbortedError(asked.message());
   if (info.share_socket().empty()) {
     return absl::FailedPreconditionError("the server offers no shared memory");

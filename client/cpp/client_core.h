@@ -76,10 +76,11 @@ class ClientCore {
 
   // Where the daemon passes descriptors, asked for once. FAILED_PRECONDITION if it offers none or
   // shared memory is off, UNAVAILABLE if it cannot be connected to from here: another host.
-  absl::StatusOr<std::string> ShareSocket();
+  // DEADLINE_EXCEEDED, and it is asked again next time, when the daemon does not say.
+  absl::StatusOr<std::string> ShareSocket(absl::Duration timeout = absl::Seconds(5));
 
  private:
-  absl::StatusOr<std::string> AskShareSocket();
+  absl::StatusOr<std::string> AskShareSocket(absl::Duration timeout);
 
   const std::string target_;
   const ClientOptions options_;

@@ -38,22 +38,30 @@ char* InlineMemory::Block::data() const { return arena_->staging.memory.span().d
 
 const Handle& InlineMemory::Block::buffer() const { return arena_->staging.buffer; }
 
-absl::Status InlineMemory::Make() {
-  if (absl::Status shared = session_.client().ShareSocket().status(); !shared.ok()) return shared;
+absl::Status InlineMemory::Make(const CallOptions& options) {
+  const absl::Duration patience =
+      options.timeout > absl::ZeroDuration() ? options.timeout : absl::Seconds(5);
+  const absl::Status shared = session_.client().ShareSocket(patience).status();
+  if (!shared.ok()) return shared;
   absl::StatusOr<StagingMemory> made =
-      MakeStaging(session_, /*device=*/"", kBytes, "client inline data");
-  if (!made.ok()) return off_ = made.status();
+      MakeStaging(session_, /*device=*/"", kBytes, "client inline data", options);
+  if (!made.ok()) {
+    const absl::Status why = made.status();
+    if (!absl::IsUnavailable(why) && !absl::IsDeadlineExceeded(why)) off_ = why;
+    return why;
+  }
   arena_ = std::make_shared<Arena>(*std::move(made));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(int64_t bytes) {
+absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
+    int64_t bytes, const CallOptions& options) {
   std::shared_ptr<Arena> arena;
   {
     absl::MutexLock lock(&mu_);
     if (!off_.ok()) return off_;
     if (arena_ == nullptr) {
-      if (absl::Status made = Make(); !made.ok()) return made;
+      if (absl::Status made = Make(options); !made.ok()) return made;
     }
     arena = arena_;
   }

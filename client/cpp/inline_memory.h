@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/cpp/options.h"
 #include "client/cpp/staging.h"
 #include "client/cpp/types.h"
 
@@ -51,8 +52,9 @@ class InlineMemory {
   explicit InlineMemory(const SessionCore& session) : session_(session) {}
 
   // FAILED_PRECONDITION where nothing is shared, RESOURCE_EXHAUSTED without room, and whatever
-  // making the buffer fails with; after that, or once turned off, always the same.
-  absl::StatusOr<std::shared_ptr<Block>> Take(int64_t bytes);
+  // making the buffer fails with, within the caller's time for it; once that was a refusal, or it
+  // is turned off, always the same.
+  absl::StatusOr<std::shared_ptr<Block>> Take(int64_t bytes, const CallOptions& options);
   // The daemon may still read and write the block, which its program was not answered for: the
   // buffer it lies in is given up as a whole, and the next Take makes another.
   void GiveUp(const Block& block);
@@ -62,7 +64,7 @@ class InlineMemory {
   bool Drop();
 
  private:
-  absl::Status Make() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Make(const CallOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const SessionCore& session_;  // its owner
   absl::Mutex mu_;

@@ -84,12 +84,14 @@ struct SharedRun {
   Program program;
 };
 
+// Most programs have nothing to share.
+bool MayShare(const OpList& ops, const ExecuteOptions& options) {
+  return !ops.inlined().empty() && options.route != Route::kGrpc;
+}
+
 // Why it goes in messages, else.
 absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
                                 const ExecuteOptions& options) {
-  if (options.route == Route::kGrpc || ops.inlined().empty()) {
-    return absl::FailedPreconditionError("nothing to share");
-  }
   // Its second try may come from elsewhere, and finds its outputs in the server's answer alone.
   if (!options.op_id.empty()) {
     return absl::FailedPreconditionError(
@@ -101,7 +103,7 @@ absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
     return absl::FailedPreconditionError("too little to share");
   }
   absl::StatusOr<std::shared_ptr<InlineMemory::Block>> block =
-      session.inline_memory().Take(sizes->block);
+      session.inline_memory().Take(sizes->block, options.call);
   if (!block.ok()) return block.status();
   auto elsewhere = std::make_shared<OutputsElsewhere>();
   elsewhere->memory = *block;
@@ -125,6 +127,11 @@ bool IsDone(const absl::Status& status) {
          absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
 }
 
+// Whether a program that cannot share may go in messages.
+bool MayGo(const absl::Status& not_shared, const ExecuteOptions& options) {
+  return options.route == Route::kAuto && !absl::IsDeadlineExceeded(not_shared);
+}
+
 // After a run through `block`.
 void Settle(const SessionCore& session, const InlineMemory::Block& block,
             const absl::Status& status) {
@@ -141,28 +148,28 @@ void Compare(const SessionCore& session, const absl::Status& shared, const absl:
 
 absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
                               const ExecuteOptions& options) {
-  const absl::StatusOr<SharedRun> shared = Share(session, ops, options);
-  if (!shared.ok()) {
-    if (options.route == Route::kShm && !ops.inlined().empty()) return shared.status();
+  const auto run = [&] {
     return Run(session, ExecuteProgram(session, ops, options), options.call);
-  }
+  };
+  if (!MayShare(ops, options)) return run();
+  const absl::StatusOr<SharedRun> shared = Share(session, ops, options);
+  if (!shared.ok()) return MayGo(shared.status(), options) ? run() : shared.status();
   absl::StatusOr<Result> result = Run(session, shared->program, options.call);
   Settle(session, *shared->block, result.status());
   if (!MayFareBetter(result.status()) || options.route == Route::kShm) return result;
-  absl::StatusOr<Result> by_grpc =
-      Run(session, ExecuteProgram(session, ops, options), options.call);
+  absl::StatusOr<Result> by_grpc = run();
   Compare(session, result.status(), by_grpc.status());
   return by_grpc;
 }
 
 void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
                  const ExecuteOptions& options, ExecuteCallback done) {
-  const absl::StatusOr<SharedRun> shared = Share(*session, ops, options);
-  if (!shared.ok()) {
-    if (options.route == Route::kShm && !ops.inlined().empty()) return done(shared.status());
+  const auto run = [&] {
     RunAsync(session, ExecuteProgram(*session, ops, options), options.call, std::move(done));
-    return;
-  }
+  };
+  if (!MayShare(ops, options)) return run();
+  const absl::StatusOr<SharedRun> shared = Share(*session, ops, options);
+  if (!shared.ok()) return MayGo(shared.status(), options) ? run() : done(shared.status());
   RunAsync(session, shared->program, options.call,
            [session, ops, options, block = shared->block,
             done = std::move(done)](absl::StatusOr<Result> result) {

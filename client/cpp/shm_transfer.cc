@@ -30,8 +30,8 @@ absl::StatusOr<TransferReport> Move(
     Staging& staging = buffer.session->StagingFor(buffer.device);
     absl::MutexLock lock(&staging.mu);
     if (!staging.made) {
-      absl::StatusOr<StagingMemory> made =
-          MakeStaging(*buffer.session, buffer.device, Relay::kStagingBytes, "client staging");
+      absl::StatusOr<StagingMemory> made = MakeStaging(
+          *buffer.session, buffer.device, Relay::kStagingBytes, "client staging", options.call);
       if (!made.ok()) return made.status();
       staging.made = *std::move(made);
     }

@@ -9,7 +9,8 @@
 namespace gemmd::client {
 
 absl::StatusOr<StagingMemory> MakeStaging(const SessionCore& session, const std::string& device,
-                                          int64_t size_bytes, absl::string_view label) {
+                                          int64_t size_bytes, absl::string_view label,
+                                          const CallOptions& options) {
   v1::CreateBufferRequest request;
   request.set_session_id(session.id());
   request.set_size_bytes(size_bytes);
@@ -18,13 +19,14 @@ absl::StatusOr<StagingMemory> MakeStaging(const SessionCore& session, const std:
   request.set_label(std::string(label));
   v1::Buffer info;
   const absl::Status created =
-      Call(session.client(), CallOptions(), Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+      Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
         return session.connection().buffers.CreateBuffer(&context, request, &info);
       });
   if (!created.ok()) return created;
   const absl::StatusOr<Handle> id = Handle::FromBytes(info.buffer_id());
   if (!id.ok()) return absl::InternalError(id.status().message());
-  absl::StatusOr<SharedMemory> memory = FetchMemory(session, *id, size_bytes, /*writable=*/true);
+  absl::StatusOr<SharedMemory> memory =
+      FetchMemory(session, *id, size_bytes, /*writable=*/true, options);
   if (!memory.ok()) {
     session.reaper().DropBuffer(*id);
     return memory.status();

@@ -180,6 +180,13 @@ class Sharing:
         block = arena.take(sum(_aligned(tensor.nbytes) for tensor in moved))
         return None if block is None else Run(self, block, program)
 
+    def failed(self, error: Exception) -> None:
+        """After the memory could not be made. A server that is busy or gone may have it later."""
+        if isinstance(error, errors.DeadlineExceeded):
+            raise error  # so has the caller's time
+        if not isinstance(error, errors.Unavailable):
+            self.why_not = str(error)
+
     def give_up(self, arena: Arena) -> None:
         """The server may still read and write the memory, for a program that nobody waits for any
         more. Other programs get other memory.

@@ -237,18 +237,18 @@ class Session(Work):
 
     # Inline data.
 
-    async def share_inline(self, program: Sequence[Op]) -> Run | None:
+    async def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
         if not self._sharing.wants(program):
             return None
-        arena = self._sharing.arena or await self._make_arena()
+        arena = self._sharing.arena or await self._make_arena(timeout_s)
         return None if arena is None else self._sharing.share(arena, program)
 
     async def shares_inline(self, nbytes: int) -> bool:
         if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
             return False
-        return (self._sharing.arena or await self._make_arena()) is not None
+        return (self._sharing.arena or await self._make_arena(None)) is not None
 
-    async def _make_arena(self) -> Arena | None:
+    async def _make_arena(self, timeout_s: float | None) -> Arena | None:
         sharing = self._sharing
         async with self._making_arena:
             if sharing.arena is not None or sharing.why_not:
@@ -258,13 +258,17 @@ class Session(Work):
                 if sharing.why_not:
                     return None
                 await self._delete_lost()
-                buffer = await self.create_buffer(
-                    MEMORY_BYTES, memory_kind="host_shared", label=MEMORY_LABEL
+                message = requests.create_buffer(
+                    self.session_id, MEMORY_BYTES, (), None, "host_shared", "", MEMORY_LABEL
                 )
+                answer = await self.transport.call(
+                    methods.CREATE_BUFFER, message.SerializeToString(), timeout_s
+                )
+                buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
                 self.lose(buffer)  # unless it can be mapped
                 sharing.keep(Arena(buffer.buffer_id, await self._mover.map(buffer, True)))
             except (errors.Error, OSError) as error:
-                sharing.why_not = str(error)
+                sharing.failed(error)
             return sharing.arena
 
     def lose(self, buffer: Buffer) -> None:

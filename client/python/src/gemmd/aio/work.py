@@ -54,7 +54,7 @@ class Work:
         self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
     ) -> Result:
         """Execute. `body` is the program encoded, if it was before."""
-        shared = await self.share_inline(program)
+        shared = await self.share_inline(program, timeout_s)
         refused: Exception | None = None
         if shared is not None:
             try:
@@ -70,7 +70,7 @@ class Work:
             shared.fared_worse(refused)
         return result
 
-    async def share_inline(self, program: Sequence[Op]) -> Run | None:
+    async def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
         """The program with its inline data in shared memory; None if it goes in the message."""
         return None  # Session has the memory
 
