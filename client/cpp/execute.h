@@ -21,8 +21,8 @@ struct ExecuteOptions {
   // its retries.
   std::string op_id = {};
   // What the data of Writes and Reads takes. kAuto: from 64 KiB on the memory that a session shares
-  // with a daemon on its host (16 MiB, made by the first run that can use it), unless op_id is set
-  // or the session's programs cannot reach it; the report then has Copy ops in their place. A
+  // with a daemon on its host (1 to 16 MiB, made by the first run that can use it), unless op_id is
+  // set or the session's programs cannot reach it; the report then has Copy ops in their place. A
   // Result keeps its outputs there. kShm fails rather than go by gRPC. Plans and queues: by gRPC.
   Route route = Route::kAuto;
   CallOptions call = {};

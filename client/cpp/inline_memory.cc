@@ -1,6 +1,7 @@
 #include "client/cpp/inline_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,8 @@ struct InlineMemory::Arena {
   absl::Mutex mu;
   std::map<int64_t, int64_t> taken ABSL_GUARDED_BY(mu);  // where a block begins, and ends
 
+  int64_t size() const { return staging.memory.size_bytes(); }
+
   // The lowest place: a program that comes again gets the same one, and is known by it.
   std::optional<int64_t> Place(int64_t bytes) {
     absl::MutexLock lock(&mu);
@@ -23,7 +26,7 @@ struct InlineMemory::Arena {
       if (bytes <= begin - at) break;
       at = end;
     }
-    if (bytes > kBytes - at) return std::nullopt;
+    if (bytes > size() - at) return std::nullopt;
     taken.emplace(at, at + bytes);
     return at;
   }
@@ -38,41 +41,54 @@ char* InlineMemory::Block::data() const { return arena_->staging.memory.span().d
 
 const Handle& InlineMemory::Block::buffer() const { return arena_->staging.buffer; }
 
-absl::Status InlineMemory::Make(const CallOptions& options) {
+absl::StatusOr<std::shared_ptr<InlineMemory::Arena>> InlineMemory::Make(
+    int64_t bytes, const CallOptions& options) {
   const absl::Duration patience =
       options.timeout > absl::ZeroDuration() ? options.timeout : absl::Seconds(5);
   const absl::Status shared = session_.client().ShareSocket(patience).status();
   if (!shared.ok()) return shared;
   absl::StatusOr<StagingMemory> made =
-      MakeStaging(session_, /*device=*/"", kBytes, "client inline data", options);
+      MakeStaging(session_, /*device=*/"", bytes, "client inline data", options);
+  if (!made.ok()) return made.status();
+  return std::make_shared<Arena>(*std::move(made));
+}
+
+absl::Status InlineMemory::Grow(int64_t bytes, const CallOptions& options) {
+  const int64_t now = arena_ == nullptr ? 0 : arena_->size();
+  if (bytes > most_ || now >= most_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no room for ", bytes, " bytes among the ", std::max(now, most_),
+                     " shared with the server for inline data; let go of results that are not "
+                     "needed, or use Buffer::Upload and Download"));
+  }
+  const auto wanted = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(4 * bytes)));
+  const int64_t size = std::clamp(std::max(wanted, 2 * now), kLeastBytes, most_);
+  absl::StatusOr<std::shared_ptr<Arena>> made = Make(size, options);
   if (!made.ok()) {
     const absl::Status why = made.status();
-    if (!absl::IsUnavailable(why) && !absl::IsDeadlineExceeded(why)) off_ = why;
+    if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) return why;
+    if (arena_ == nullptr) off_ = why;
+    most_ = now;
     return why;
   }
-  arena_ = std::make_shared<Arena>(*std::move(made));
+  if (arena_ != nullptr) session_.reaper().DropBuffer(arena_->staging.buffer);
+  arena_ = *std::move(made);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
     int64_t bytes, const CallOptions& options) {
-  std::shared_ptr<Arena> arena;
-  {
-    absl::MutexLock lock(&mu_);
-    if (!off_.ok()) return off_;
-    if (arena_ == nullptr) {
-      if (absl::Status made = Make(options); !made.ok()) return made;
-    }
-    arena = arena_;
-  }
   // Each has a place of its own, which it gives back by its beginning.
   const int64_t rounded = std::max<int64_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
-  const std::optional<int64_t> at = arena->Place(rounded);
-  if (at) return std::make_shared<Block>(std::move(arena), *at);
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room for ", bytes, " bytes among the ", kBytes,
-                   " shared with the server for inline data; let go of results that are not "
-                   "needed, or use Buffer::Upload and Download"));
+  absl::MutexLock lock(&mu_);
+  if (!off_.ok()) return off_;
+  std::optional<int64_t> at;
+  if (arena_ != nullptr) at = arena_->Place(rounded);
+  if (!at) {
+    if (absl::Status grown = Grow(rounded, options); !grown.ok()) return grown;
+    at = arena_->Place(rounded);
+  }
+  return std::make_shared<Block>(arena_, *at);
 }
 
 void InlineMemory::GiveUp(const Block& block) {

@@ -22,12 +22,14 @@ namespace gemmd::client {
 
 class SessionCore;
 
-// A session's. Thread-safe. The memory is one buffer, made when it is first asked for.
+// A session's. Thread-safe. The memory is one buffer, made when it is first asked for, of four
+// times what was; where that becomes too little, one of twice its size takes its place.
 class InlineMemory {
   struct Arena;
 
  public:
-  static constexpr int64_t kBytes = 16 << 20;
+  static constexpr int64_t kLeastBytes = 1 << 20;
+  static constexpr int64_t kMostBytes = 16 << 20;
   static constexpr int64_t kAlignment = 256;
 
   // What one program has of it, until it and whoever reads its outputs let go. May outlive the
@@ -64,11 +66,14 @@ class InlineMemory {
   bool Drop();
 
  private:
-  absl::Status Make(const CallOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::shared_ptr<Arena>> Make(int64_t bytes, const CallOptions& options);
+  // Puts an arena with room for `bytes` in the place of the one there is.
+  absl::Status Grow(int64_t bytes, const CallOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const SessionCore& session_;  // its owner
   absl::Mutex mu_;
   std::shared_ptr<Arena> arena_ ABSL_GUARDED_BY(mu_);  // shared with blocks
+  int64_t most_ ABSL_GUARDED_BY(mu_) = kMostBytes;     // less once the server has refused more
   absl::Status off_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -27,9 +27,9 @@ int64_t Aligned(int64_t bytes) {
 std::optional<int64_t> BytesOf(const OpList::Inlined& op) {
   int64_t bytes = SizeBytes(op.tensor.dtype());
   for (const int64_t extent : op.tensor.shape()) {
-    if (extent < 0 || extent > InlineMemory::kBytes) return std::nullopt;
+    if (extent < 0 || extent > InlineMemory::kMostBytes) return std::nullopt;
     bytes *= extent;
-    if (bytes > InlineMemory::kBytes) return std::nullopt;
+    if (bytes > InlineMemory::kMostBytes) return std::nullopt;
   }
   if (op.tensor.empty() || (op.is_write && op.data_bytes != bytes)) return std::nullopt;
   return bytes;

@@ -128,6 +128,16 @@ TEST_F(ShareInlineTest, ResultsKeepTheirOutputs) {
   }
 }
 
+TEST_F(ShareInlineTest, TheMemoryGrowsWithWhatIsKept) {
+  std::vector<client::Result> results;
+  for (int i = 0; i < 20; ++i) {
+    results.push_back(Must(session_.Execute(Echo(buffer_, Pattern(kBytes, i)))));
+    EXPECT_EQ(Ran(results.back()), kByShm) << i;
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(results[i].output(0), Pattern(kBytes, i)) << i;
+  EXPECT_EQ(Staging(session_), 1);
+}
+
 TEST_F(ShareInlineTest, WithoutRoomItGoesByGrpc) {
   const int64_t half = kShared / 4;  // there and back
   std::optional<client::Result> first = Must(session_.Execute(Echo(buffer_, Pattern(half, 1))));

@@ -89,20 +89,37 @@ def test_a_matmul_of_a_few_mebibytes_is_one_call(sharing_fake, session, random):
     assert sharing_fake.count(methods.EXECUTE) == before + 4
 
 
-def test_without_room_it_is_sent(sharing_fake, session, random):
+def test_the_memory_grows_with_what_is_kept_up_to_its_most(sharing_fake, session, random):
     array = random.standard_normal(1 << 18, "f4")
     x = session.create_buffer(shape=array.shape, dtype="f32")
-    # Each takes its bytes twice, there and back.
-    fit = inline.MEMORY_BYTES // (2 * array.nbytes)
-    kept = [session.execute(there_and_back(x, array + i))[0] for i in range(fit)]
-    assert ran(sharing_fake) == SHARED
-    kept.append(session.execute(there_and_back(x, array + fit))[0])
-    assert ran(sharing_fake) == SENT
+    kept, sizes = [], set()
+    while len(kept) < 30:
+        kept.append(session.execute(there_and_back(x, array + len(kept)))[0])
+        if ran(sharing_fake) == SENT:
+            break
+        (memory,) = (one for one in session.buffers() if one.label == inline.MEMORY_LABEL)
+        sizes.add(memory.size_bytes)
+    # Each takes its bytes twice, there and back; the last one found no room.
+    assert sizes == {inline.MOST_BYTES // 2, inline.MOST_BYTES}
+    assert len(kept) == (inline.MOST_BYTES + inline.MOST_BYTES // 2) // (2 * array.nbytes) + 1
     for i, output in enumerate(kept):
         np.testing.assert_array_equal(output, array + i)
     del kept, output
     session.execute(there_and_back(x, array))
     assert ran(sharing_fake) == SHARED
+
+
+def test_memory_that_cannot_grow_stays(sharing_fake, session, x, array):
+    kept = [session.execute(there_and_back(x, array))[0]]
+    (first,) = (one for one in session.buffers() if one.label == inline.MEMORY_LABEL)
+    sharing_fake.faults.statuses[methods.CREATE_BUFFER] = [Refused("RESOURCE_EXHAUSTED", "full")]
+    while ran(sharing_fake) == SHARED:
+        kept.append(session.execute(there_and_back(x, array))[0])
+    kept.clear()
+    session.execute(there_and_back(x, array))
+    assert ran(sharing_fake) == SHARED
+    (second,) = (one for one in session.buffers() if one.label == inline.MEMORY_LABEL)
+    assert (second.buffer_id, second.size_bytes) == (first.buffer_id, 2 << 20)
 
 
 def test_a_refusal_speaks_of_the_callers_ops(sharing_fake, session, x, array):

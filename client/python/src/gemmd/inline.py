@@ -21,8 +21,10 @@ from gemmd.ops import Op
 
 # Writes and reads of a program together. Below, a message takes as long.
 SHARED_FROM_BYTES = 64 << 10
-# What a session shares.
-MEMORY_BYTES = 16 << 20
+# What a session shares: four times what its first program has, then twice as much each time that
+# is too little.
+LEAST_BYTES = 1 << 20
+MOST_BYTES = 16 << 20
 MEMORY_LABEL = "inline data"
 
 _ALIGNMENT_BYTES = 256
@@ -162,6 +164,7 @@ class Sharing:
     def __init__(self, why_not: str = "") -> None:
         self.arena: Arena | None = None
         self.why_not = why_not
+        self.most_bytes = MOST_BYTES  # less once the server has refused more
         self.lost: list[bytes] = []  # buffers that are to be deleted
 
     def wants(self, program: Sequence[Op]) -> bool:
@@ -172,20 +175,31 @@ class Sharing:
         for op in program:
             if op.moved is not None:
                 total += op.moved.nbytes
-        return SHARED_FROM_BYTES <= total <= MEMORY_BYTES
+        return SHARED_FROM_BYTES <= total <= MOST_BYTES
 
-    def share(self, arena: Arena, program: Sequence[Op]) -> Run | None:
-        """None when there is no room."""
-        moved = [op.moved for op in program if op.moved is not None]
-        block = arena.take(sum(_aligned(tensor.nbytes) for tensor in moved))
-        return None if block is None else Run(self, block, program)
+    @staticmethod
+    def bytes_of(program: Sequence[Op]) -> int:
+        """What a program takes of the memory."""
+        return sum(_aligned(op.moved.nbytes) for op in program if op.moved is not None)
+
+    def larger(self, nbytes: int) -> int:
+        """The size of memory with room for `nbytes` more; 0 if it cannot be."""
+        now = 0 if self.arena is None else len(self.arena.memory)
+        if nbytes > self.most_bytes or now >= self.most_bytes:
+            return 0
+        wanted = max(1 << (4 * nbytes - 1).bit_length(), 2 * now, LEAST_BYTES)
+        return min(wanted, self.most_bytes)
 
     def failed(self, error: Exception) -> None:
         """After the memory could not be made. A server that is busy or gone may have it later."""
         if isinstance(error, errors.DeadlineExceeded):
             raise error  # so has the caller's time
-        if not isinstance(error, errors.Unavailable):
+        if isinstance(error, errors.Unavailable):
+            return
+        if self.arena is None:
             self.why_not = str(error)
+        else:
+            self.most_bytes = len(self.arena.memory)
 
     def give_up(self, arena: Arena) -> None:
         """The server may still read and write the memory, for a program that nobody waits for any
@@ -208,4 +222,6 @@ class Sharing:
         """Of a buffer that was lost so far, unless another thread has deleted it by now."""
         with contextlib.suppress(ValueError):
             self.lost.remove(arena.buffer_id)
+            if self.arena is not None:
+                self.lost.append(self.arena.buffer_id)
             self.arena = arena

@@ -15,10 +15,13 @@ import numpy.typing as npt
 from gemmd import dtypes, wire
 from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
+from gemmd.wire import BytesLike
 
 _OPS_FIELD = (
     2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three
 )
+
+_WRITE_FIELD, _WRITE_DST_FIELD, _WRITE_DATA_FIELD = 6, 1, 2  # of Op; of Write
 
 _SCALES_PADDING = 4  # floats: 16 bytes, which device kernels want strides to be multiples of
 
@@ -177,9 +180,16 @@ class Op:
 
     @property
     def wire(self) -> bytes:
-        if not self._wire:
-            self._wire = _field(self.message)
-        return self._wire
+        return self._wire or b"".join(self.pieces)
+
+    @property
+    def pieces(self) -> Sequence[BytesLike]:
+        """`wire` in pieces, of which a write's data is one."""
+        if self._wire:
+            return (self._wire,)
+        dst = wire.field(_WRITE_DST_FIELD, cast(Tensor, self.moved).message.SerializeToString())
+        write = [dst, *wire.framed(_WRITE_DATA_FIELD, [self.data])]
+        return wire.framed(_OPS_FIELD, wire.framed(_WRITE_FIELD, write))
 
     def through(self, buffer_id: bytes, offset_bytes: int) -> bytes:
         """Instead of `wire`: a copy from or to memory of a buffer, dense from `offset_bytes` on."""
@@ -296,13 +306,12 @@ def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
     has 64 KiB or more to write and read. For data beyond a few MiB upload instead.
     """
     d = as_tensor(dst)
-    return Op("write", None, (d,), moved=d, data=payload(d, data))
+    return Op("write", None, (d,), moved=d, data=payload(d, data).tobytes())
 
 
 def write_of(dst: Tensor, array: npt.NDArray[Any]) -> Op:
     """`write` without a copy of its own: of an array that stays as it is until the op has run."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return Op("write", None, (dst,), moved=dst, data=data)
+    return Op("write", None, (dst,), moved=dst, data=payload(dst, array))
 
 
 def read(src: TensorLike) -> Op:
@@ -311,9 +320,11 @@ def read(src: TensorLike) -> Op:
     return Op("read", pb.Op(read=pb.Read(src=s.message)), (s,), moved=s)
 
 
-def payload(dst: Tensor, data: npt.ArrayLike) -> bytes:
-    """`data` as the dense little-endian bytes that a write to `dst` carries."""
+def payload(dst: Tensor, data: npt.ArrayLike) -> memoryview:
+    """`data` as the dense little-endian bytes that a write to `dst` carries: its own, if it is an
+    array that has them so.
+    """
     array = np.asarray(data, dtype=dtypes.as_dtype(dst.dtype))
     if array.shape != dst.shape:
         raise ValueError(f"data has shape {array.shape}, the tensor {dst.shape}")
-    return array.tobytes()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

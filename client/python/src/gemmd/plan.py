@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gemmd import methods, programs
+from gemmd import methods, programs, wire
 from gemmd.ops import Op
 from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.result import Result
@@ -38,7 +38,9 @@ class PlanHandle:
         self.writes = programs.writes_of(ops)
         self._plain = self.encode(None, None)
 
-    def encode(self, rebind: Rebind | None, inputs: Sequence[Any] | None) -> bytes:
+    def encode(
+        self, rebind: Rebind | None, inputs: Sequence[Any] | None
+    ) -> Sequence[wire.BytesLike]:
         return programs.run_field(programs.plan_run(self.plan_id, self.writes, rebind, inputs))
 
     def body(
@@ -47,11 +49,11 @@ class PlanHandle:
         inputs: Sequence[Any] | None,
         priority: Priority,
         report: ReportLevel,
-    ) -> bytes:
-        """RunPlanRequest without session and op_id."""
+    ) -> Sequence[wire.BytesLike]:
+        """RunPlanRequest without session and op_id, in pieces."""
         plain = rebind is None and inputs is None
         run = self._plain if plain else self.encode(rebind, inputs)
-        return run + programs.options(priority, report)
+        return [*run, programs.options(priority, report)]
 
 
 class Plan(PlanHandle):

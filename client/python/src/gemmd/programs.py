@@ -26,6 +26,7 @@ _SESSION, _PRIORITY, _REPORT = (
     3,
     4,
 )  # field numbers, the same in ExecuteRequest and RunPlanRequest
+_INPUTS = 3  # of PlanRun
 _OP_ID_HEADER = wire.header(5, 16)
 
 
@@ -52,9 +53,16 @@ def options(priority: Priority, report: ReportLevel) -> bytes:
     )
 
 
+def pieces_of(ops: Iterable[Op]) -> list[wire.BytesLike]:
+    """The `ops` field of any request that has one, to be joined with what else the request has:
+    every join copies the data of write ops once.
+    """
+    return [piece for op in ops for piece in op.pieces]
+
+
 def encode_ops(ops: Iterable[Op]) -> bytes:
-    """The `ops` field of any request that has one."""
-    return b"".join([op.wire for op in ops])
+    """The same in one."""
+    return b"".join(pieces_of(ops))
 
 
 def reads_of(ops: Iterable[Op]) -> list[Tensor]:
@@ -68,8 +76,8 @@ def writes_of(ops: Iterable[Op]) -> list[Tensor]:
 
 def plan_run(
     plan_id: bytes, writes: Sequence[Tensor], rebind: Rebind | None, inputs: Sequence[Any] | None
-) -> pb.PlanRun:
-    """What to run and on what.
+) -> list[wire.BytesLike]:
+    """What to run and on what: a PlanRun message in pieces, inputs where they are.
 
     Raises
     ------
@@ -79,16 +87,19 @@ def plan_run(
     if inputs is not None and len(inputs) != len(writes):
         raise ValueError(f"{len(inputs)} inputs for a plan with {len(writes)} write ops")
     pairs: Iterable[tuple[Tensor, npt.ArrayLike]] = zip(writes, inputs or (), strict=False)
-    return pb.PlanRun(
+    head = pb.PlanRun(
         plan_id=plan_id,
         rebind=[
             pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
             for old, new in (rebind or {}).items()
         ],
-        inputs=[ops_.payload(tensor, data) for tensor, data in pairs],
     )
+    pieces: list[wire.BytesLike] = [head.SerializeToString()]
+    for tensor, data in pairs:
+        pieces += wire.framed(_INPUTS, [ops_.payload(tensor, data)])
+    return pieces
 
 
-def run_field(run: pb.PlanRun) -> bytes:
-    """RunPlanRequest.run."""
-    return wire.field(2, run.SerializeToString())
+def run_field(run: Sequence[wire.BytesLike]) -> list[wire.BytesLike]:
+    """RunPlanRequest.run, in pieces."""
+    return wire.framed(2, run)

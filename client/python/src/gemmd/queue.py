@@ -54,8 +54,10 @@ class Batch:
         cls, plan: PlanHandle, rebind: Rebind | None, inputs: Sequence[Any] | None, resume: bool
     ) -> Batch:
         run = programs.plan_run(plan.plan_id, plan.writes, rebind, inputs)
-        body = wire.field(3, run.SerializeToString()) + wire.integer(4, resume)
-        return cls(body, plan.reads, sum(len(data) for data in run.inputs))
+        body = b"".join([*wire.framed(3, run), wire.integer(4, resume)])
+        return cls(
+            body, plan.reads, 0 if inputs is None else sum(tensor.nbytes for tensor in plan.writes)
+        )
 
     def encoded(self, sequence: int) -> bytes:
         return wire.integer(1, sequence) + self.body

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gemmd import wire
 from gemmd.report import Report, Transfer
 from gemmd.tensor import Tensor
 from gemmd.v1 import compute_service_pb2 as pb
+from gemmd.v1 import types_pb2 as types_pb
+from gemmd.wire import BytesLike
 
 
 class Array(np.ndarray):
@@ -39,7 +42,11 @@ class Array(np.ndarray):
         self.transfer = None
 
 
-def decode(data: bytes, tensor: Tensor) -> npt.NDArray[Any]:
+# An answer of more bytes is taken apart where it lies: a message class would copy its outputs.
+_LARGE_BYTES = 16 << 10
+
+
+def decode(data: BytesLike, tensor: Tensor) -> npt.NDArray[Any]:
     """Dense bytes as a read-only array of the tensor's dtype and shape, without a copy."""
     return np.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
 
@@ -75,15 +82,28 @@ class Result:
     def outputs(self) -> tuple[npt.NDArray[Any], ...]:
         """One read-only array per read op, in order."""
         if self._outputs is None:
-            pairs = zip(self.message.outputs, self._reads, strict=True)
+            large = self._large()
+            found: Sequence[BytesLike] = (
+                self.message.outputs if large is None else wire.execute_response(large)[1]
+            )
+            pairs = zip(found, self._reads, strict=True)
             self._outputs = tuple(decode(data, tensor) for data, tensor in pairs)
         return self._outputs
+
+    def _large(self) -> bytes | None:
+        answer = self._message
+        return answer if isinstance(answer, bytes) and len(answer) > _LARGE_BYTES else None
 
     @property
     def report(self) -> Report:
         """Kernel, device time and queue time; empty fields if the call asked for no report."""
         if self._report is None:
-            self._report = Report.from_message(self.message.report)
+            large = self._large()
+            if large is None:
+                message = self.message.report
+            else:
+                message = types_pb.ProgramReport.FromString(wire.execute_response(large)[0])
+            self._report = Report.from_message(message)
         return self._report
 
     @property

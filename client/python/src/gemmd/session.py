@@ -14,7 +14,7 @@ from gemmd import dtypes, errors, imports, interop, methods, requests
 from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
 from gemmd.hold import Hold
-from gemmd.inline import MEMORY_BYTES, MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.inline import MEMORY_LABEL, Arena, Run, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Op, Operand
 from gemmd.report import Transfer
@@ -280,26 +280,35 @@ class Session(Work):
     def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
         if not self._sharing.wants(program):
             return None
-        arena = self._sharing.arena or self._make_arena(timeout_s)
-        return None if arena is None else self._sharing.share(arena, program)
+        nbytes = self._sharing.bytes_of(program)
+        arena = self._sharing.arena
+        block = None if arena is None else arena.take(nbytes)
+        if block is None:
+            grown = self._grow_arena(arena, nbytes, timeout_s)
+            block = None if grown is None else grown.take(nbytes)
+        return None if block is None else Run(self._sharing, block, program)
 
     def shares_inline(self, nbytes: int) -> bool:
         if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
             return False
-        return (self._sharing.arena or self._make_arena(None)) is not None
+        return (self._sharing.arena or self._grow_arena(None, nbytes, None)) is not None
 
-    def _make_arena(self, timeout_s: float | None) -> Arena | None:
+    def _grow_arena(self, old: Arena | None, nbytes: int, timeout_s: float | None) -> Arena | None:
+        """Memory with room for `nbytes` in the place of `old`; None if that cannot be."""
         sharing = self._sharing
         with self._making_arena:
-            if sharing.arena is not None or sharing.why_not:
-                return sharing.arena
+            if sharing.arena is not old or sharing.why_not:
+                return sharing.arena  # another call's
+            size = sharing.larger(nbytes)
+            if size == 0:
+                return None
             try:
                 sharing.why_not = self.why_not_shared()
                 if sharing.why_not:
                     return None
                 self._delete_lost()
                 message = requests.create_buffer(
-                    self.session_id, MEMORY_BYTES, (), None, "host_shared", "", MEMORY_LABEL
+                    self.session_id, size, (), None, "host_shared", "", MEMORY_LABEL
                 )
                 answer = self.transport.call(
                     methods.CREATE_BUFFER, message.SerializeToString(), timeout_s
@@ -307,8 +316,10 @@ class Session(Work):
                 buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
                 self.lose(buffer)  # unless it can be mapped
                 sharing.keep(Arena(buffer.buffer_id, self._mover.map(buffer, True)))
+                self._delete_lost()
             except (errors.Error, OSError) as error:
                 sharing.failed(error)
+                return None
             return sharing.arena
 
     def lose(self, buffer: Buffer) -> None:

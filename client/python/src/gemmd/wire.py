@@ -6,6 +6,8 @@ Everything else goes through the generated classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 BytesLike = bytes | bytearray | memoryview
 
 _LENGTH = 2  # wire types: varint 0, fixed64 1, length-delimited 2, fixed32 5
@@ -34,6 +36,11 @@ def field(number: int, data: BytesLike) -> bytes:
     return header(number, len(data)) + bytes(data)
 
 
+def framed(number: int, pieces: Sequence[BytesLike]) -> list[BytesLike]:
+    """A whole length-delimited field of the joined pieces, in pieces: none is copied."""
+    return [header(number, sum(len(piece) for piece in pieces)), *pieces]
+
+
 def integer(number: int, value: int) -> bytes:
     """A varint field; empty for 0, which is proto3's default."""
     return varint(number << 3) + varint(value) if value else b""
@@ -56,26 +63,59 @@ def download_response(message: bytes) -> tuple[int, int, memoryview]:
     ValueError
         If the bytes are no such message.
     """
-    view = memoryview(message)
-    offset_bytes, crc32c, data, at = 0, 0, view[:0], 0
+    offset_bytes, crc32c, data = 0, 0, memoryview(b"")
+    for number, value in _fields(memoryview(message)):
+        if number == 1 and isinstance(value, int):
+            offset_bytes = value
+        elif number == 2 and isinstance(value, int):
+            crc32c = value
+        elif number == 3 and isinstance(value, memoryview):
+            data = value
+    return offset_bytes, crc32c, data
+
+
+def execute_response(message: bytes) -> tuple[bytes, list[memoryview], bool]:
+    """ExecuteResponse as (the report's bytes, outputs, replayed), outputs being views of `message`.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no such message.
+    """
+    report, outputs, replayed = b"", [], False
+    for number, value in _fields(memoryview(message)):
+        if number == 1 and isinstance(value, memoryview):
+            report += bytes(value)
+        elif number == 2 and isinstance(value, memoryview):
+            outputs.append(value)
+        elif number == 3:
+            replayed = bool(value)
+    return report, outputs, replayed
+
+
+def _fields(view: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Numbers and values: of a varint or fixed32 field its number, of a length-delimited one a view
+    of its bytes.
+    """
+    at = 0
     while at < len(view):
         tag, at = _read_varint(view, at)
-        number, kind = tag >> 3, tag & 7
+        kind = tag & 7
+        value: int | memoryview
         if kind == 0:
             value, at = _read_varint(view, at)
-            offset_bytes = value if number == 1 else offset_bytes
         elif kind == _FIXED32:
-            crc32c = int.from_bytes(view[at : at + 4], "little") if number == 2 else crc32c
+            value = int.from_bytes(view[at : at + 4], "little")
             at += 4
         elif kind == _LENGTH:
             length, at = _read_varint(view, at)
             if at + length > len(view):
                 raise ValueError(f"field of {length} bytes at {at} in a message of {len(view)}")
-            data = view[at : at + length] if number == 3 else data
+            value = view[at : at + length]
             at += length
         else:
-            raise ValueError(f"wire type {kind} in a DownloadResponse")
-    return offset_bytes, crc32c, data
+            raise ValueError(f"wire type {kind} of field {tag >> 3}")
+        yield tag >> 3, value
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:

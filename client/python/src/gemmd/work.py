@@ -20,6 +20,7 @@ from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
 from gemmd.transport import Transport
 from gemmd.v1 import compute_service_pb2 as pb
+from gemmd.wire import BytesLike
 
 
 class Work:
@@ -74,14 +75,15 @@ class Work:
         refused: Exception | None = None
         if shared is not None:
             try:
-                answer = self.send(methods.EXECUTE, shared.body + options, timeout_s)
+                answer = self.send(methods.EXECUTE, (shared.body, options), timeout_s)
                 return Result(answer, programs.reads_of(program), shared.outputs)
             except BaseException as error:
                 if not shared.failed(error):
                     raise
                 refused = cast(Exception, error)
-        encoded = (programs.encode_ops(program) if body is None else body) + options
-        result = self.run(methods.EXECUTE, encoded, programs.reads_of(program), timeout_s)
+        pieces = programs.pieces_of(program) if body is None else [body]
+        reads = programs.reads_of(program)
+        result = self.run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
         if shared is not None and refused is not None:
             shared.fared_worse(refused)
         return result
@@ -95,14 +97,18 @@ class Work:
         return False
 
     def run(
-        self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
+        self,
+        method: str,
+        body: Sequence[BytesLike],
+        reads: Sequence[Tensor],
+        timeout_s: float | None,
     ) -> Result:
-        """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        """Sends Execute or RunPlan: `body` is the request without session and op_id, in pieces."""
         return Result(self.send(method, body, timeout_s), reads)
 
-    def send(self, method: str, body: bytes, timeout_s: float | None) -> bytes:
+    def send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
         transport = self.transport
-        request = self._head + body + self._op_ids.field()
+        request = b"".join((self._head, *body, self._op_ids.field()))
         limit = transport.timeout_s if timeout_s is None else timeout_s
         try:
             return transport.method(method)(request, limit)

@@ -21,6 +21,7 @@ from gemmd.programs import Priority, ReportLevel
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
 from gemmd.v1 import compute_service_pb2 as pb
+from gemmd.wire import BytesLike
 
 
 class Work:
@@ -58,14 +59,15 @@ class Work:
         refused: Exception | None = None
         if shared is not None:
             try:
-                answer = await self.send(methods.EXECUTE, shared.body + options, timeout_s)
+                answer = await self.send(methods.EXECUTE, (shared.body, options), timeout_s)
                 return Result(answer, programs.reads_of(program), shared.outputs)
             except BaseException as error:
                 if not shared.failed(error):
                     raise
                 refused = cast(Exception, error)
-        encoded = (programs.encode_ops(program) if body is None else body) + options
-        result = await self.run(methods.EXECUTE, encoded, programs.reads_of(program), timeout_s)
+        pieces = programs.pieces_of(program) if body is None else [body]
+        reads = programs.reads_of(program)
+        result = await self.run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
         if shared is not None and refused is not None:
             shared.fared_worse(refused)
         return result
@@ -79,13 +81,17 @@ class Work:
         return False
 
     async def run(
-        self, method: str, body: bytes, reads: Sequence[Tensor], timeout_s: float | None
+        self,
+        method: str,
+        body: Sequence[BytesLike],
+        reads: Sequence[Tensor],
+        timeout_s: float | None,
     ) -> Result:
-        """Sends Execute or RunPlan: `body` is the request without session and op_id."""
+        """Sends Execute or RunPlan: `body` is the request without session and op_id, in pieces."""
         return Result(await self.send(method, body, timeout_s), reads)
 
-    async def send(self, method: str, body: bytes, timeout_s: float | None) -> bytes:
-        request = self._head + body + self._op_ids.field()
+    async def send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
+        request = b"".join((self._head, *body, self._op_ids.field()))
         return await self.transport.call(method, request, timeout_s)
 
     def prepare(
