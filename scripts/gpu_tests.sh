@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test that wants a GPU, on a machine that has one (or two) and no compiler, from a tree of scripts/dist.sh. Builds
-# nothing; takes four minutes, and ends the daemon it started.
+# nothing; takes six minutes, and ends the daemon it started.
 #
 #   scripts/gpu_tests.sh DIST OUT [DEVICE]       DIST: the tree; OUT: a folder for results; DEVICE: cuda:0
 #   FAULT=build/dist-fault scripts/gpu_tests.sh build/dist out
@@ -74,7 +74,10 @@ CONFIG
     >"$out/memcheck.soak.txt" 2>&1
   timeout 30 "$bin/gemmctl" bench --mode inline --m 64 --n 4096 --k 7168 --quantize fp8-block --out-dtype bf16 \
     --requests 5 --device "$device" --server "unix:$dir/gemmd.sock" >>"$out/memcheck.soak.txt" 2>&1 || status=1
-  kill -TERM "$daemon" 2>/dev/null
+  # The daemon, and not the tool around it, whose command line has the daemon's in it.
+  for pid in $(pgrep -f "gemmd --config $dir/"); do
+    [ "$(readlink "/proc/$pid/exe")" = "$bin/gemmd" ] && kill -TERM "$pid"
+  done
   wait "$daemon" || status=1
   daemon=
   words=$(grep -E 'ERROR SUMMARY|does not serve|Error' "$out/memcheck.log" | tail -n 3 | tr '\n' ' ')
@@ -87,7 +90,7 @@ suite cuda_backend_gpu_test 100 '*'
 suite e2e_execute_test 30 '*'
 suite e2e_queue_test 30 '*'
 suite e2e_share_test 60 '-*ACpuDevice*'
-suite e2e_contract_test 100 '*'
+suite e2e_contract_test 300 '-*RandomShapes*'
 suite e2e_two_devices_test 60 '*'
 if [ -n "${FAULT:-}" ]; then suite e2e_fault_test 60 '*' "$(cd "$FAULT/bin" && pwd)"; fi
 memcheck
