@@ -46,10 +46,11 @@ TEST(GemmctlServingTest, QuickSuiteMeasuresEveryFigureAndLeavesNothing) {
     EXPECT_TRUE(figure["seen"].is_number()) << key << ": " << figure["missing"];
     ++measured;
   }
-  EXPECT_EQ(measured, 16);
+  EXPECT_EQ(measured, 17);
   EXPECT_EQ(document["figures"]["weight_copies"]["verdict"], "ok");
   EXPECT_GT(document["figures"]["plan_over_kernels"]["seen"], 0);
   EXPECT_EQ(document["figures"]["plan_queued_over_kernels"]["detail"]["kernel_us"].size(), 8u);
+  EXPECT_GT(document["figures"]["plan_less_echo_over_kernels"]["detail"]["echo_p50_us"], 0);
   EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }))
       << testing::PrintToString(HoldingsOf(daemon));
 }
@@ -58,7 +59,7 @@ TEST(GemmctlBenchTest, EveryModeMeasuresAndLeavesNothing) {
   Daemon daemon;
   const std::vector<std::string> matmul = {"--m", "64", "--n", "64", "--k", "512"};  // A: 128 KiB
   for (const absl::string_view mode :
-       {"execute", "inline", "inline --route grpc", "queue", "plan"}) {
+       {"execute", "execute --rate 500", "inline", "inline --route grpc", "queue", "plan"}) {
     std::vector<std::string> command = {GEMMCTL_PATH, "bench",    "--requests",    "20",
                                         "--json",     "--server", daemon.target(), "--mode"};
     for (const absl::string_view word : absl::StrSplit(mode, ' ')) command.emplace_back(word);
