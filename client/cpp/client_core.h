@@ -95,9 +95,8 @@ class ClientCore {
 
 // To be called before gRPC's callback API is used. When the last channel dies inside a callback,
 // gRPC 1.51's callback queue joins the very thread it is on and aborts; a reference on it that is
-// never given back prevents that. Not for clients that only make blocking calls: the queue's
-// threads poll every connection of the process, so that each answer would wake one of them first,
-// and that one the caller.
+// never given back prevents that. For queues alone: its threads poll every connection of the
+// process, so that each answer to a blocking call wakes one of them first (async_calls.h).
 void KeepCallbackQueue();
 
 }  // namespace gemmd::client

@@ -62,7 +62,7 @@ class Plan {
 
   // Errors as Session::Execute; INVALID_ARGUMENT for args that do not fit.
   absl::StatusOr<Result> Run(const PlanArgs& args = {}, const ExecuteOptions& options = {}) const;
-  // `done` runs on a library thread and must not block.
+  // `done` runs on the library's one thread for such calls and must not block.
   void RunAsync(const PlanArgs& args, const ExecuteOptions& options, ExecuteCallback done) const;
 
   absl::Status Delete(const CallOptions& options = {});

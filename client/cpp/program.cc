@@ -10,6 +10,7 @@
 
 #include "absl/random/random.h"
 #include "absl/time/clock.h"
+#include "client/cpp/async_calls.h"
 #include "client/cpp/backoff.h"
 #include "client/cpp/call.h"
 #include "client/cpp/client_core.h"
@@ -89,7 +90,7 @@ Program Encode(const char* method, absl::string_view head, absl::string_view bod
 }
 
 // One asynchronous run, its tries and the pauses between them. Deletes itself when done.
-class AsyncRun {
+class AsyncRun final : public AsyncStep {
  public:
   AsyncRun(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
            ExecuteCallback done)
@@ -105,17 +106,29 @@ class AsyncRun {
     context_.emplace();
     Prepare(session_->client(), *context_, options_, deadline_);
     response_.Clear();
-    stub_.UnaryCall(&*context_, program_.method, {}, &program_.request, &response_,
-                    [this](const grpc::Status& status) { Finished(status); });
+    call_ = stub_.PrepareUnaryCall(&*context_, program_.method, program_.request, calls_.queue());
+    call_->StartCall();
+    auto* const call = call_.get();
+    calls_.Begin();
+    call->Finish(&response_, &status_, Tag());  // from here on this may be gone
+  }
+
+  void Done(bool /*ok*/) override {
+    if (call_ == nullptr) return Start();  // a pause is over
+    call_.reset();
+    Finished();
   }
 
  private:
-  void Finished(const grpc::Status& grpc_status) {
-    const absl::Status status = FromGrpc(grpc_status, *context_);
+  void* Tag() { return static_cast<AsyncStep*>(this); }
+
+  void Finished() {
+    const absl::Status status = FromGrpc(status_, *context_);
     if (!status.ok() && MayRetry(status, Again::kAfterBreak)) {
       if (const std::optional<absl::Duration> pause = backoff_.Next(deadline_)) {
-        alarm_.emplace();
-        alarm_->Set(absl::ToChronoTime(absl::Now() + *pause), [this](bool) { Start(); });
+        grpc::Alarm& alarm = alarm_.emplace();
+        calls_.Begin();
+        alarm.Set(calls_.queue(), absl::ToChronoTime(absl::Now() + *pause), Tag());
         return;
       }
     }
@@ -129,9 +142,12 @@ class AsyncRun {
   const ExecuteCallback done_;
   const absl::Time deadline_;
   Backoff backoff_;
+  AsyncCalls& calls_ = AsyncCalls::Get();
   grpc::GenericStub stub_;
   std::optional<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;  // none during a pause
   grpc::ByteBuffer response_;
+  grpc::Status status_;
   std::optional<grpc::Alarm> alarm_;
 };
 
@@ -191,7 +207,6 @@ absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,
 
 void RunAsync(std::shared_ptr<SessionCore> session, Program program, const CallOptions& options,
               ExecuteCallback done) {
-  KeepCallbackQueue();
   auto* run = new AsyncRun(std::move(session), std::move(program), options, std::move(done));
   run->Start();
 }

@@ -88,7 +88,7 @@ class Session {
   // full, UNIMPLEMENTED that no kernel serves an op, DEADLINE_EXCEEDED that it cannot be done in
   // time.
   absl::StatusOr<Result> Execute(const OpList& ops, const ExecuteOptions& options = {});
-  // `done` runs on a library thread and must not block.
+  // `done` runs on the library's one thread for such calls and must not block.
   void ExecuteAsync(const OpList& ops, const ExecuteOptions& options, ExecuteCallback done);
   std::future<absl::StatusOr<Result>> ExecuteAsync(const OpList& ops,
                                                    const ExecuteOptions& options = {});

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "client/cpp/shared_memory.h"
 #include "gemmd/v1/buffer_service.pb.h"
@@ -53,6 +55,28 @@ TEST_F(ShareTest, DeviceMemoryThroughStaging) {
                 .bytes,
             5 << 20);
   EXPECT_EQ(back, bytes);
+}
+
+int CallbackThreads() {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(thread.path() / "comm"), name);
+    count += name == "nexting_thread" ? 1 : 0;  // so gRPC calls them
+  }
+  return count;
+}
+
+// Such threads poll for the whole process: each answer to a blocking call would wake one of them
+// first.
+TEST_F(ShareTest, NeitherTransfersNorAsyncCallsNeedCallbackThreads) {
+  const int before = CallbackThreads();  // of queues of other tests in this process
+  client::Buffer device = Must(session_.CreateBuffer({.size_bytes = 5 << 20}));
+  EXPECT_EQ(Must(device.Upload(Pattern(5 << 20))).path, TransferPath::kShm);
+  Must(session_.ExecuteAsync(OpList().Add(Fill{MakeBuffer(session_, {4, 4}).tensor(), 1})).get());
+  EXPECT_EQ(CallbackThreads(), before);
+  client::Queue queue = Must(session_.OpenQueue());
+  EXPECT_TRUE(WaitUntil([] { return CallbackThreads() > 0; }));
 }
 
 TEST_F(ShareTest, OpsWorkOnTheClientsMemory) {
