@@ -76,7 +76,7 @@ constexpr Flag kFlags[] = {
     {.name = "route",
      .kind = ValueKind::kChoice,
      .fallback = "auto",
-     .help = "modes inline and upload: how bytes travel",
+     .help = "modes inline, plan-inline and upload: how bytes travel",
      .choices = kRouteNames},
     {.name = "concurrency",
      .letter = 'c',
@@ -288,7 +288,7 @@ const Command kBenchCommand = {
         "loop: requests are due at fixed or (--poisson) random times and latency counts from then, "
         "so that a stall is\n"
         "charged to all that it delayed; the echo comes as often. Matrices lie on the server, but "
-        "in mode inline A\n"
+        "in modes inline and plan-inline A\n"
         "comes with each request and D with its answer, as the echo's bytes do; percentiles are "
         "exact.\n\n"
         "--suite floor measures what the daemon adds to its parts, each against the bare part in "

@@ -79,7 +79,7 @@ absl::Status InlineMemory::Grow(int64_t bytes, const CallOptions& options) {
 absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
     int64_t bytes, const CallOptions& options) {
   // Each has a place of its own, which it gives back by its beginning.
-  const int64_t rounded = std::max<int64_t>((bytes + kAlignment - 1) / kAlignment, 1) * kAlignment;
+  const int64_t rounded = Aligned(std::max<int64_t>(bytes, 1));
   absl::MutexLock lock(&mu_);
   if (!off_.ok()) return off_;
   std::optional<int64_t> at;

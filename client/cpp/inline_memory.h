@@ -30,7 +30,8 @@ class InlineMemory {
  public:
   static constexpr int64_t kLeastBytes = 1 << 20;
   static constexpr int64_t kMostBytes = 16 << 20;
-  static constexpr int64_t kAlignment = 256;
+  // Each thing in it begins at a multiple of 256.
+  static constexpr int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
   // What one program has of it, until it and whoever reads its outputs let go. May outlive the
   // session.

@@ -5,8 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
-#include "client/cpp/program.h"
 #include "client/cpp/raw_call.h"
+#include "client/cpp/run_plan.h"
+#include "client/cpp/shared_run.h"
 #include "client/cpp/wire.h"
 
 namespace gemmd::client {
@@ -16,7 +17,9 @@ Plan::Plan(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Plan::Plan(Plan&&) noexcept = default;
 
 Plan::~Plan() {
-  if (state_) state_->session->reaper().DropPlan(state_->id);
+  if (!state_) return;
+  state_->session->reaper().DropPlan(state_->id);
+  state_->DropTwins();
 }
 
 Plan& Plan::operator=(Plan&& other) noexcept {
@@ -29,19 +32,18 @@ const Handle& Plan::id() const { return state_->id; }
 const v1::Plan& Plan::info() const { return state_->info; }
 
 absl::StatusOr<Result> Plan::Run(const PlanArgs& args, const ExecuteOptions& options) const {
-  const SessionCore& session = *state_->session;
-  return client::Run(session, RunPlanProgram(session, state_->id, args, options), options.call);
+  return RunPlan(*state_, args, options);
 }
 
 void Plan::RunAsync(const PlanArgs& args, const ExecuteOptions& options,
                     ExecuteCallback done) const {
-  client::RunAsync(state_->session, RunPlanProgram(*state_->session, state_->id, args, options),
-                   options.call, std::move(done));
+  RunPlanAsync(*state_, args, options, std::move(done));
 }
 
 absl::Status Plan::Delete(const CallOptions& options) {
   if (!state_) return absl::FailedPreconditionError("this Plan object holds none");
   const std::unique_ptr<State> state = std::move(state_);
+  state->DropTwins();
   v1::DeletePlanRequest request;
   request.set_session_id(state->session->id());
   request.set_plan_id(std::string(state->id.bytes()));
@@ -55,32 +57,55 @@ absl::Status Plan::Delete(const CallOptions& options) {
 Handle Plan::Release() {
   if (!state_) return Handle();
   const std::unique_ptr<State> state = std::move(state_);
+  state->DropTwins();
   return state->id;
+}
+
+void Plan::State::DropTwins() const {
+  if (twins != nullptr) twins->Drop(*session);
+}
+
+absl::StatusOr<v1::Plan> CreatePlanOf(const SessionCore& session, absl::string_view ops,
+                                      const PlanOptions& options) {
+  std::string request;
+  wire::AppendBytes(request, v1::CreatePlanRequest::kSessionIdFieldNumber,
+                    session.facts().id.bytes());
+  if (!options.label.empty()) {
+    wire::AppendBytes(request, v1::CreatePlanRequest::kLabelFieldNumber, options.label);
+  }
+  request.append(ops.data(), ops.size());
+  const grpc::ByteBuffer bytes = ToByteBuffer(request);
+  v1::Plan info;
+  const absl::Status status =
+      Call(session.client(), options.call, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return RawUnary(*session.connection().channel(), kCreatePlanMethod, context, bytes, info);
+      });
+  return status.ok() ? absl::StatusOr<v1::Plan>(std::move(info)) : status;
 }
 
 absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList& ops,
                               const PlanOptions& options) {
   if (!ops.status().ok()) return ops.status();
-  std::string request;
-  wire::AppendBytes(request, v1::CreatePlanRequest::kSessionIdFieldNumber,
-                    session->facts().id.bytes());
-  if (!options.label.empty()) {
-    wire::AppendBytes(request, v1::CreatePlanRequest::kLabelFieldNumber, options.label);
+  const bool dropping = !session->reaper().Idle();  // before: the deletion may overtake the answer
+  absl::StatusOr<v1::Plan> info = CreatePlanOf(*session, ops.wire(), options);
+  // What was dropped, or what the library made for its own ends, may be what is in the way.
+  if (absl::IsResourceExhausted(info.status()) &&
+      (session->plan_twins().Drop(*session) || dropping)) {
+    session->reaper().Flush();
+    info = CreatePlanOf(*session, ops.wire(), options);
   }
-  request.append(ops.wire().data(), ops.wire().size());
-  const grpc::ByteBuffer bytes = ToByteBuffer(request);
+  if (!info.ok()) return info.status();
   auto state = std::make_unique<Plan::State>();
-  const absl::Status status =
-      Call(session->client(), options.call, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return RawUnary(*session->connection().channel(), kCreatePlanMethod, context, bytes,
-                        state->info);
-      });
-  if (!status.ok()) return status;
+  state->info = *std::move(info);
   const absl::StatusOr<Handle> id = Handle::FromBytes(state->info.plan_id());
   if (!id.ok()) {
     return absl::InternalError(absl::StrCat("the server's plan: ", id.status().message()));
   }
   state->id = *id;
+  if (InlineSizesOf(ops).value_or(InlineSizes()).data > 0) {
+    state->twins = std::make_shared<PlanTwins>(ops, options.label);
+    session->plan_twins().Add(state->twins);
+  }
   state->session = std::move(session);
   return Plan(std::move(state));
 }

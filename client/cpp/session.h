@@ -94,6 +94,7 @@ class Session {
                                                    const ExecuteOptions& options = {});
 
   absl::StatusOr<Queue> OpenQueue(const QueueOptions& options = {});
+  // RESOURCE_EXHAUSTED at a limit, after dropped plans have been waited for.
   absl::StatusOr<Plan> CreatePlan(const OpList& ops, const PlanOptions& options = {});
 
   // Zeroed memory. RESOURCE_EXHAUSTED at a limit, after dropped buffers have been waited for.

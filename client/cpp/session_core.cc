@@ -12,7 +12,8 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
       facts_(std::move(facts)),
       errors_(std::make_shared<BackgroundErrors>(client_)),
       reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)),
-      inline_memory_(std::make_unique<InlineMemory>(*this)) {}
+      inline_memory_(std::make_unique<InlineMemory>(*this)),
+      plan_twins_(std::make_unique<AllPlanTwins>()) {}
 
 void SessionCore::End() {
   keeper_.reset();

@@ -20,6 +20,7 @@
 #include "client/cpp/client_core.h"
 #include "client/cpp/inline_memory.h"
 #include "client/cpp/keeper.h"
+#include "client/cpp/plan_twins.h"
 #include "client/cpp/session.h"
 #include "client/cpp/staging.h"
 #include "client/cpp/types.h"
@@ -65,6 +66,7 @@ class SessionCore {
 
   Staging& StagingFor(const std::string& device);
   InlineMemory& inline_memory() const { return *inline_memory_; }
+  AllPlanTwins& plan_twins() const { return *plan_twins_; }
 
  private:
   const std::shared_ptr<ClientCore> client_;  // shared with the client and other sessions
@@ -74,6 +76,7 @@ class SessionCore {
   const std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Keeper> keeper_;
   const std::unique_ptr<InlineMemory> inline_memory_;
+  const std::unique_ptr<AllPlanTwins> plan_twins_;
 
   absl::Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -59,7 +59,8 @@ TEST(GemmctlBenchTest, EveryModeMeasuresAndLeavesNothing) {
   Daemon daemon;
   const std::vector<std::string> matmul = {"--m", "64", "--n", "64", "--k", "512"};  // A: 128 KiB
   for (const absl::string_view mode :
-       {"execute", "execute --rate 500", "inline", "inline --route grpc", "queue", "plan"}) {
+       {"execute", "execute --rate 500", "inline", "inline --route grpc", "queue", "plan",
+        "plan-inline", "plan-inline --route grpc"}) {
     std::vector<std::string> command = {GEMMCTL_PATH, "bench",    "--requests",    "20",
                                         "--json",     "--server", daemon.target(), "--mode"};
     for (const absl::string_view word : absl::StrSplit(mode, ' ')) command.emplace_back(word);

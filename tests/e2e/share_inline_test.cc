@@ -3,12 +3,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <optional>
 #include <thread>
 
-#include "gemmd/v1/buffer_service.pb.h"
-#include "gemmd/v1/types.pb.h"
+#include "tests/e2e/inline_data.h"
 #include "tests/e2e/two_devices.h"
 
 namespace gemmd::e2e {
@@ -20,43 +18,6 @@ using client::OpList;
 using client::Read;
 using client::Route;
 using client::Write;
-
-constexpr int64_t kBytes = 300 << 10;
-constexpr int64_t kShared = 16 << 20;  // what a session shares for inline data
-
-std::string Pattern(int64_t size, int seed = 0) {
-  std::string bytes(size, '\0');
-  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 131 + (i >> 8) + seed);
-  return bytes;
-}
-
-client::Tensor Bytes(const client::Buffer& buffer, int64_t size = kBytes) {
-  return client::Tensor(buffer.id(), DType::kI8, {size});
-}
-
-OpList Echo(const client::Buffer& buffer, const std::string& bytes) {
-  const client::Tensor all = Bytes(buffer, static_cast<int64_t>(bytes.size()));
-  return OpList().Add(Write{all, bytes}).Add(Read{all});
-}
-
-// The ops that ran, by the report.
-std::vector<std::string> Ran(const client::Result& result) {
-  std::vector<std::string> names;
-  for (const v1::OpReport& op : result.report().ops()) names.push_back(op.op());
-  return names;
-}
-
-const std::vector<std::string> kByShm = {"copy", "copy"};
-const std::vector<std::string> kByGrpc = {"write", "read"};
-
-// The library's own buffers in a session.
-int Staging(client::Session& session) {
-  session.FlushDeletions();
-  const std::vector<v1::Buffer> buffers = Must(session.ListBuffers());
-  return static_cast<int>(std::count_if(buffers.begin(), buffers.end(), [](const v1::Buffer& one) {
-    return one.label() == "client inline data";
-  }));
-}
 
 class ShareInlineTest : public E2eTest {
  protected:

@@ -1,6 +1,7 @@
 #include "client/cli/bench/inline_matmul.h"
 
 #include <string>
+#include <utility>
 
 namespace gemmd::cli {
 namespace {
@@ -11,6 +12,7 @@ absl::Status AddWrite(const client::Buffer& buffer, InlineMatmul& made) {
   const absl::StatusOr<client::TransferReport> moved = buffer.Download(absl::MakeSpan(bytes));
   if (!moved.ok()) return moved.status();
   made.ops.Add(client::Write{buffer.tensor(), bytes});
+  made.inputs.push_back(std::move(bytes));
   made.bytes_in += buffer.size_bytes();
   return absl::OkStatus();
 }

@@ -4,6 +4,8 @@
 #define GEMMD_CLIENT_CLI_BENCH_INLINE_MATMUL_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/cli/bench/resident.h"
@@ -12,6 +14,7 @@ namespace gemmd::cli {
 
 struct InlineMatmul {
   client::OpList ops;
+  std::vector<std::string> inputs;  // of its Writes
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
 };

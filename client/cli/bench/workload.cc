@@ -17,6 +17,7 @@ struct Seat {
   ResidentMatmul matmul;
   InlineMatmul inlined;
   client::Plan plan;
+  client::PlanArgs args;  // the data of `inlined`
   client::Buffer buffer;
 };
 
@@ -46,7 +47,7 @@ class DeviceTime {
 
 class MatmulWorkload : public Workload {
  public:
-  enum class Mode { kExecute, kInline, kQueue, kPlan };
+  enum class Mode { kExecute, kInline, kQueue, kPlan, kPlanInline };
 
   static absl::StatusOr<std::unique_ptr<Workload>> Make(client::Client& client,
                                                         const WorkloadSpec& spec, Mode mode) {
@@ -61,16 +62,18 @@ class MatmulWorkload : public Workload {
       absl::StatusOr<ResidentMatmul> matmul = MakeResident(seat.session, spec.matmul);
       if (!matmul.ok()) return matmul.status();
       seat.matmul = *std::move(matmul);
-      if (mode == Mode::kInline) {
+      if (mode == Mode::kInline || mode == Mode::kPlanInline) {
         absl::StatusOr<InlineMatmul> inlined = MakeInline(seat.matmul);
         if (!inlined.ok()) return inlined.status();
         seat.inlined = *std::move(inlined);
       }
-      if (mode == Mode::kPlan) {
+      if (mode == Mode::kPlan || mode == Mode::kPlanInline) {
+        const client::OpList& ops = mode == Mode::kPlan ? seat.matmul.ops : seat.inlined.ops;
         absl::StatusOr<client::Plan> plan =
-            seat.session.CreatePlan(seat.matmul.ops, {.label = "gemmctl bench"});
+            seat.session.CreatePlan(ops, {.label = "gemmctl bench"});
         if (!plan.ok()) return plan.status();
         seat.plan = *std::move(plan);
+        seat.args.inputs.assign(seat.inlined.inputs.begin(), seat.inlined.inputs.end());
       }
       workload->seats_.push_back(*std::move(opened));
     }
@@ -107,7 +110,8 @@ class MatmulWorkload : public Workload {
       case Mode::kInline:
         return seats_[worker]->session.Execute(seats_[worker]->inlined.ops, {.route = route_});
       case Mode::kPlan:
-        return seats_[worker]->plan.Run();
+      case Mode::kPlanInline:
+        return seats_[worker]->plan.Run(seats_[worker]->args, {.route = route_});
       case Mode::kQueue:
         break;
     }
@@ -165,6 +169,8 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(client::Client& client,
     return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kInline);
   if (spec.mode == "queue") return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kQueue);
   if (spec.mode == "plan") return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kPlan);
+  if (spec.mode == "plan-inline")
+    return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kPlanInline);
   return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kExecute);
 }
 

@@ -14,7 +14,8 @@
 
 namespace gemmd::cli {
 
-inline constexpr absl::string_view kModeNames[] = {"execute", "inline", "queue", "plan", "upload"};
+inline constexpr absl::string_view kModeNames[] = {"execute", "inline",      "queue",
+                                                   "plan",    "plan-inline", "upload"};
 
 struct WorkloadSpec {
   absl::string_view mode = "execute";  // one of kModeNames
