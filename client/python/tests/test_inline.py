@@ -78,6 +78,20 @@ def test_outputs_stay_as_long_as_they_are_looked_at(session, x, random):
         np.testing.assert_array_equal(view, array[3:, ::2])
 
 
+def is_free(arena):
+    return arena.take_at(0, len(arena.memory)) is not None
+
+
+def test_a_run_keeps_its_memory_until_it_was_answered_or_refused(session, x, array):
+    arena = session.take_block(array.nbytes, None).arena
+    op = gemmd.write(x, array)
+    run = inline.Run(session.sharing, arena.take(array.nbytes), [], [op])
+    assert not is_free(arena)
+    run.failed(gemmd.ResourceExhausted("full"))
+    assert is_free(arena)
+    assert session.sharing.arena is arena
+
+
 def test_a_matmul_of_a_few_mebibytes_is_one_call(sharing_fake, session, random):
     a, b = random.standard_normal((64, 7168), "f4"), session.upload(np.ones((8, 7168), "f4"))
     before = sharing_fake.count(methods.EXECUTE)

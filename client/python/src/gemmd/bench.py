@@ -80,8 +80,8 @@ def queue_rate(session: gemmd.Session, count: int) -> dict[str, float]:
 
 
 def inline_latencies(client: gemmd.Client, count: int) -> dict[str, float]:
-    """Of an Execute that writes 448 KiB and reads 512 KiB, in messages and by shared memory if
-    there is some.
+    """Of an Execute and of a plan's run that write 448 KiB and read 512 KiB, in messages and by
+    shared memory if there is some.
     """
     data = np.random.default_rng(5).integers(-128, 127, _INLINE_IN, np.int8)
     figures: dict[str, float] = {}
@@ -90,13 +90,18 @@ def inline_latencies(client: gemmd.Client, count: int) -> dict[str, float]:
             x = session.create_buffer(shape=data.shape, dtype="i8")
             y = session.create_buffer(shape=(_INLINE_OUT,), dtype="i8")
 
-            def once() -> gemmd.Result:
-                result = session.execute([gemmd.write(x, data), gemmd.read(y)])  # noqa: B023
-                result.outputs  # noqa: B018
-                return result
+            plan = session.plan([gemmd.write(x, data), gemmd.read(y)])
 
-            path = "shm" if once().report.ops[0].op == "copy" else "grpc"
-            figures |= percentiles(f"execute_inline_{path}", time_calls(once, count))
+            def execute() -> gemmd.Result:
+                return session.execute([gemmd.write(x, data), gemmd.read(y)])  # noqa: B023
+
+            def run_plan() -> gemmd.Result:
+                return plan.run(inputs=[data])  # noqa: B023
+
+            for name, run in (("execute", execute), ("plan", run_plan)):
+                path = "shm" if run().report.ops[0].op == "copy" else "grpc"
+                seconds = time_calls(lambda: run().outputs, count)  # noqa: B023
+                figures |= percentiles(f"{name}_inline_{path}", seconds)
     return figures
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from gemmd import errors
 from gemmd.ops import Op
+from gemmd.wire import BytesLike
 
 # Writes and reads of a program together. Below, a message takes as long.
 SHARED_FROM_BYTES = 64 << 10
@@ -66,17 +67,31 @@ class Arena:
         by it.
         """
         with self._lock:
-            while self._given_back:
-                del self._taken[self._given_back.popleft()]
+            self._sweep()
             at = 0
             for begin in sorted(self._taken):
                 if nbytes <= begin - at:
                     break
                 at = self._taken[begin]
-            if nbytes > len(self.memory) - at:
+            return self._take(at, nbytes)
+
+    def take_at(self, at: int, nbytes: int) -> Block | None:
+        """This place, if it is free."""
+        with self._lock:
+            self._sweep()
+            if any(begin < at + nbytes and at < end for begin, end in self._taken.items()):
                 return None
-            self._taken[at] = at + nbytes
-            return Block(self, at, nbytes)
+            return self._take(at, nbytes)
+
+    def _sweep(self) -> None:
+        while self._given_back:
+            del self._taken[self._given_back.popleft()]
+
+    def _take(self, at: int, nbytes: int) -> Block | None:
+        if nbytes > len(self.memory) - at:
+            return None
+        self._taken[at] = at + nbytes
+        return Block(self, at, nbytes)
 
     def give_back(self, at: int) -> None:
         self._given_back.append(at)
@@ -107,38 +122,67 @@ class Block:
         }
 
 
+def through(program: Sequence[Op], block: Block) -> list[bytes]:
+    """The program's ops, encoded, with copies from and to the block for writes and reads."""
+    parts, at = [], block.at
+    for op in program:
+        moved = op.moved
+        if moved is None:
+            parts.append(op.wire)
+        else:
+            parts.append(op.through(block.arena.buffer_id, at))
+            at += _aligned(moved.nbytes)
+    return parts
+
+
 class Run:
-    """A program with its inline data in a block.
+    """A run of a program whose inline data is in a block.
+
+    Parameters
+    ----------
+    body : sequence of bytes
+        The request that runs it, without session and op_id, in pieces.
+    program : sequence of Op
+        May leave out ops that are neither writes nor reads.
+    data : iterable of bytes, optional
+        For each write, in order. By default what the ops were made with.
 
     Attributes
     ----------
-    body : bytes
-        Its ops, encoded.
     outputs : list of numpy.ndarray
         Where its reads' bytes will be.
     """
 
-    def __init__(self, sharing: Sharing, block: Block, program: Sequence[Op]) -> None:
-        self.block = block
+    def __init__(
+        self,
+        sharing: Sharing,
+        block: Block,
+        body: Sequence[BytesLike],
+        program: Sequence[Op],
+        data: Iterable[BytesLike] | None = None,
+    ) -> None:
+        self.body = body
         self.outputs: list[npt.NDArray[Any]] = []
         self._sharing = sharing
+        self._arena = block.arena
+        self._block: Block | None = block  # there may be no outputs to keep it
+        self._why_worse: str | None = None
+        given = None if data is None else iter(data)
         memory = np.asarray(block)
-        parts, at = [], 0
+        at = 0
         for op in program:
             moved = op.moved
             if moved is None:
-                parts.append(op.wire)
                 continue
             place = memory[at : at + moved.nbytes]
             if op.name == "write":
-                place[:] = np.frombuffer(op.data, dtype=np.uint8)
+                source = op.data if given is None else next(given)
+                place[:] = np.frombuffer(source, dtype=np.uint8)
             else:
                 output = place.view(moved.dtype).reshape(moved.shape)
                 output.flags.writeable = False
                 self.outputs.append(output)
-            parts.append(op.through(block.arena.buffer_id, block.at + at))
             at += _aligned(moved.nbytes)
-        self.body = b"".join(parts)
 
     def failed(self, error: BaseException) -> bool:
         """After it was not answered well. True if the same program should go with its data."""
@@ -147,13 +191,23 @@ class Run:
         done = turned_away or isinstance(error, _REFUSALS)
         # What was not found may be the memory itself.
         if not done or isinstance(error, errors.NotFound):
-            self._sharing.give_up(self.block.arena)
+            self._sharing.give_up(self._arena)
+        elif isinstance(error, _MAY_FARE_BETTER):
+            self._why_worse = str(error)
+        # The error's frames may keep this run for long.
+        self.outputs.clear()
+        self._block = None
         return isinstance(error, _MAY_FARE_BETTER)
 
-    def fared_worse(self, error: BaseException) -> None:
-        """The same program went well with its data: not again through the memory."""
-        if not isinstance(error, errors.NotFound):
-            self._sharing.turn_off(str(error))
+    def fared_worse(self) -> None:
+        """The same program went well with its data: not again through the memory, unless that was
+        what was not found.
+        """
+        if self._why_worse is not None:
+            self.turn_off(self._why_worse)
+
+    def turn_off(self, why_not: str) -> None:
+        self._sharing.turn_off(why_not)
 
 
 class Sharing:

@@ -193,12 +193,13 @@ class Op:
 
     def through(self, buffer_id: bytes, offset_bytes: int) -> bytes:
         """Instead of `wire`: a copy from or to memory of a buffer, dense from `offset_bytes` on."""
-        if self._through[:2] != (buffer_id, offset_bytes):
+        through = self._through  # another thread may put another place's there meanwhile
+        if through[:2] != (buffer_id, offset_bytes):
             here = cast(Tensor, self.moved)
             there = Tensor(buffer_id, here.dtype, here.shape, offset_bytes=offset_bytes)
             step = copy(there, here) if self.name == "write" else copy(here, there)
-            self._through = (buffer_id, offset_bytes, step.wire)
-        return self._through[2]
+            self._through = through = (buffer_id, offset_bytes, step.wire)
+        return through[2]
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -302,8 +303,8 @@ def fill(dst: TensorLike, value: float) -> Op:
 def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
     """Bytes of the request into dst. `data` is converted to dst's dtype and must have its shape.
 
-    `session.execute` hands it over in shared memory if the server is on this host and the program
-    has 64 KiB or more to write and read. For data beyond a few MiB upload instead.
+    `session.execute` and `plan.run` hand it over in shared memory if the server is on this host and
+    the program has 64 KiB or more to write and read. For data beyond a few MiB upload instead.
     """
     d = as_tensor(dst)
     return Op("write", None, (d,), moved=d, data=payload(d, data).tobytes())

@@ -74,19 +74,25 @@ def writes_of(ops: Iterable[Op]) -> list[Tensor]:
     return [op.owners[0] for op in ops if op.name == "write"]
 
 
-def plan_run(
-    plan_id: bytes, writes: Sequence[Tensor], rebind: Rebind | None, inputs: Sequence[Any] | None
-) -> list[wire.BytesLike]:
-    """What to run and on what: a PlanRun message in pieces, inputs where they are.
+def payloads(writes: Sequence[Tensor], inputs: Sequence[npt.ArrayLike]) -> list[memoryview]:
+    """What a plan's write ops are to write, as bytes.
 
     Raises
     ------
     ValueError
         Unless there is one input for each write op of the plan, of its shape.
     """
-    if inputs is not None and len(inputs) != len(writes):
+    if len(inputs) != len(writes):
         raise ValueError(f"{len(inputs)} inputs for a plan with {len(writes)} write ops")
-    pairs: Iterable[tuple[Tensor, npt.ArrayLike]] = zip(writes, inputs or (), strict=False)
+    return [ops_.payload(tensor, data) for tensor, data in zip(writes, inputs, strict=True)]
+
+
+def plan_run(
+    plan_id: bytes, writes: Sequence[Tensor], rebind: Rebind | None, inputs: Sequence[Any] | None
+) -> list[wire.BytesLike]:
+    """What to run and on what: a PlanRun message in pieces, inputs where they are. Errors as
+    `payloads`'.
+    """
     head = pb.PlanRun(
         plan_id=plan_id,
         rebind=[
@@ -95,8 +101,8 @@ def plan_run(
         ],
     )
     pieces: list[wire.BytesLike] = [head.SerializeToString()]
-    for tensor, data in pairs:
-        pieces += wire.framed(_INPUTS, [ops_.payload(tensor, data)])
+    for data in [] if inputs is None else payloads(writes, inputs):
+        pieces += wire.framed(_INPUTS, [data])
     return pieces
 
 

@@ -14,9 +14,9 @@ from gemmd import dtypes, errors, imports, interop, methods, requests
 from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
 from gemmd.hold import Hold
-from gemmd.inline import MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Granularity, Operand
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
@@ -54,13 +54,13 @@ class Session(Work):
         shared_memory: SharedMemory,
         hold: bool,
     ) -> None:
-        super().__init__(client.transport, message.session_id)
+        sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
+        super().__init__(client.transport, message.session_id, sharing)
         self.client = client
         self.name = message.name
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = Mover(self, shared_memory)
-        self._sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
         self._making_arena = threading.Lock()
         self._moving = threading.RLock()
         self._closed = False
@@ -93,9 +93,9 @@ class Session(Work):
             answer = self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
         except errors.ResourceExhausted:
             # What the session shares for its own ends may be what is in the way.
-            if self._sharing.arena is None:
+            if self.sharing.arena is None:
                 raise
-            self._sharing.give_up(self._sharing.arena)
+            self.sharing.give_up(self.sharing.arena)
             self._delete_lost()
             answer = self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
         return Buffer(self, buffer_pb.Buffer.FromString(answer))
@@ -277,25 +277,22 @@ class Session(Work):
 
     # Inline data.
 
-    def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
-        if not self._sharing.wants(program):
-            return None
-        nbytes = self._sharing.bytes_of(program)
-        arena = self._sharing.arena
+    def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+        arena = self.sharing.arena
         block = None if arena is None else arena.take(nbytes)
         if block is None:
             grown = self._grow_arena(arena, nbytes, timeout_s)
             block = None if grown is None else grown.take(nbytes)
-        return None if block is None else Run(self._sharing, block, program)
+        return block
 
     def shares_inline(self, nbytes: int) -> bool:
-        if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
+        if nbytes > SHARED_INLINE_BYTES or self.sharing.why_not:
             return False
-        return (self._sharing.arena or self._grow_arena(None, nbytes, None)) is not None
+        return (self.sharing.arena or self._grow_arena(None, nbytes, None)) is not None
 
     def _grow_arena(self, old: Arena | None, nbytes: int, timeout_s: float | None) -> Arena | None:
         """Memory with room for `nbytes` in the place of `old`; None if that cannot be."""
-        sharing = self._sharing
+        sharing = self.sharing
         with self._making_arena:
             if sharing.arena is not old or sharing.why_not:
                 return sharing.arena  # another call's
@@ -324,10 +321,10 @@ class Session(Work):
 
     def lose(self, buffer: Buffer) -> None:
         """To be deleted some time: programs that nobody waits for may still use it."""
-        self._sharing.lost.append(buffer.buffer_id)
+        self.sharing.lost.append(buffer.buffer_id)
 
     def _delete_lost(self) -> None:
-        for buffer_id in self._sharing.take_lost():
+        for buffer_id in self.sharing.take_lost():
             request = buffer_pb.DeleteBuffersRequest(
                 session_id=self.session_id, buffer_ids=[buffer_id]
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
-from gemmd import errors, methods, programs
+from gemmd import errors, inline, methods, programs
 from gemmd.buffer import Buffer
-from gemmd.inline import Run
+from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
@@ -19,6 +20,7 @@ from gemmd.queue import Queue
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
 from gemmd.transport import Transport
+from gemmd.twins import Twins
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
 
@@ -26,9 +28,11 @@ from gemmd.wire import BytesLike
 class Work:
     """What submits programs for one session. Thread-safe."""
 
-    def __init__(self, transport: Transport, session_id: bytes) -> None:
+    def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
         self.session_id = session_id
+        self.sharing = sharing
+        self.twins = Twins()
         self._head = programs.session_field(session_id)
         self._op_ids = programs.OpIds()
         self._scratch: list[Buffer] = []
@@ -71,30 +75,53 @@ class Work:
         self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
     ) -> Result:
         """Execute. `body` is the program encoded, if it was before."""
-        shared = self.share_inline(program, timeout_s)
-        refused: Exception | None = None
-        if shared is not None:
-            try:
-                answer = self.send(methods.EXECUTE, (shared.body, options), timeout_s)
-                return Result(answer, programs.reads_of(program), shared.outputs)
-            except BaseException as error:
-                if not shared.failed(error):
-                    raise
-                refused = cast(Exception, error)
-        pieces = programs.pieces_of(program) if body is None else [body]
         reads = programs.reads_of(program)
+        shared = self._share_inline(program, timeout_s)
+        if shared is not None:
+            done = self.run_shared(methods.EXECUTE, shared, options, reads, timeout_s)
+            if done is not None:
+                return done
+        pieces = programs.pieces_of(program) if body is None else [body]
         result = self.run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
-        if shared is not None and refused is not None:
-            shared.fared_worse(refused)
+        if shared is not None:
+            shared.fared_worse()
         return result
 
-    def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
+    def _share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
         """The program with its inline data in shared memory; None if it goes in the message."""
+        if not self.sharing.wants(program):
+            return None
+        block = self.take_block(self.sharing.bytes_of(program), timeout_s)
+        if block is None:
+            return None
+        return Run(self.sharing, block, inline.through(program, block), program)
+
+    def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+        """A part of the memory for inline data, for one run; None if there is none."""
         return None  # Session has the memory
 
     def shares_inline(self, nbytes: int) -> bool:
         """Whether a program with so much data goes through shared memory, as a rule."""
         return False
+
+    def run_shared(
+        self,
+        method: str,
+        shared: Run,
+        options: bytes,
+        reads: Sequence[Tensor],
+        timeout_s: float | None,
+    ) -> Result | None:
+        """None if the same is to be run with its data in the message; then, if that goes well,
+        `shared.fared_worse`.
+        """
+        try:
+            answer = self.send(method, (*shared.body, options), timeout_s)
+        except BaseException as error:
+            if not shared.failed(error):
+                raise
+            return None
+        return Result(answer, reads, shared.outputs)
 
     def run(
         self,
@@ -135,14 +162,40 @@ class Work:
         execute's.
         """
         program = list(ops)
+        pieces = programs.pieces_of(program)
+        try:
+            message = self.create_plan(pieces, label)
+        except errors.ResourceExhausted:
+            # Twins may be what is in the way.
+            in_the_way = self.twins.take_all()
+            if not in_the_way:
+                raise
+            self.delete_twins(in_the_way)
+            message = self.create_plan(pieces, label)
+        return Plan(self, message, program, label)
+
+    def create_plan(
+        self, pieces: Sequence[BytesLike], label: str, timeout_s: float | None = None
+    ) -> pb.Plan:
+        """CreatePlan. `pieces` are the ops, encoded."""
         tail = pb.CreatePlanRequest(label=label).SerializeToString()
-        request = self._head + programs.encode_ops(program) + tail
-        answer = self.transport.call(methods.CREATE_PLAN, request)
-        return Plan(self, pb.Plan.FromString(answer), program)
+        request = b"".join((self._head, *pieces, tail))
+        answer = self.transport.call(methods.CREATE_PLAN, request, timeout_s)
+        return pb.Plan.FromString(answer)
 
     def delete_plan(self, plan: Plan) -> None:
-        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
+        plan.delete_twins()
+        self._delete_plan(plan.plan_id)
+
+    def _delete_plan(self, plan_id: bytes) -> None:
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan_id)
         self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
+
+    def delete_twins(self, plan_ids: Sequence[bytes]) -> None:
+        """What cannot be deleted goes with the session."""
+        for plan_id in plan_ids:
+            with contextlib.suppress(errors.Error):
+                self._delete_plan(plan_id)
 
     def queue(self, *, priority: Priority = "normal", report: ReportLevel = "full") -> Queue:
         """A command queue: `with session.queue() as queue: future = queue.submit(ops)`."""

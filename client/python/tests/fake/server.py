@@ -248,7 +248,8 @@ class FakeServer:
         return self.replayable(request.op_id, self.planned(request.run), request.run.inputs)
 
     def delete_plan(self, request: comp.DeletePlanRequest) -> comp.DeletePlanResponse:
-        del self.plans[request.plan_id]
+        if self.plans.pop(request.plan_id, None) is None:
+            raise Refused("NOT_FOUND", "the plan does not exist", "PLAN")
         return comp.DeletePlanResponse()
 
     def devices(self, _: dev.ListDevicesRequest) -> dev.ListDevicesResponse:

@@ -16,9 +16,9 @@ from gemmd.aio.hold import Hold
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
-from gemmd.inline import MEMORY_LABEL, Arena, Run, Sharing
+from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Granularity, Operand
 from gemmd.report import Transfer
 from gemmd.session import MemoryKind, SharedMemory
 from gemmd.share import SharedArray
@@ -40,13 +40,13 @@ class Session(Work):
         shared_memory: SharedMemory,
         hold: Hold | None,
     ) -> None:
-        super().__init__(client.transport, message.session_id)
+        sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
+        super().__init__(client.transport, message.session_id, sharing)
         self.client = client
         self.name = message.name
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = AsyncMover(self, shared_memory)
-        self._sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
         self._making_arena = asyncio.Lock()
         self._hold = hold
         self._closed = False
@@ -78,9 +78,9 @@ class Session(Work):
             answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
         except errors.ResourceExhausted:
             # What the session shares for its own ends may be what is in the way.
-            if self._sharing.arena is None:
+            if self.sharing.arena is None:
                 raise
-            self._sharing.give_up(self._sharing.arena)
+            self.sharing.give_up(self.sharing.arena)
             await self._delete_lost()
             answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
         return Buffer(self, buffer_pb.Buffer.FromString(answer))
@@ -237,27 +237,24 @@ class Session(Work):
 
     # Inline data.
 
-    async def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
-        if not self._sharing.wants(program):
-            return None
-        nbytes = self._sharing.bytes_of(program)
-        arena = self._sharing.arena
+    async def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+        arena = self.sharing.arena
         block = None if arena is None else arena.take(nbytes)
         if block is None:
             grown = await self._grow_arena(arena, nbytes, timeout_s)
             block = None if grown is None else grown.take(nbytes)
-        return None if block is None else Run(self._sharing, block, program)
+        return block
 
     async def shares_inline(self, nbytes: int) -> bool:
-        if nbytes > SHARED_INLINE_BYTES or self._sharing.why_not:
+        if nbytes > SHARED_INLINE_BYTES or self.sharing.why_not:
             return False
-        return (self._sharing.arena or await self._grow_arena(None, nbytes, None)) is not None
+        return (self.sharing.arena or await self._grow_arena(None, nbytes, None)) is not None
 
     async def _grow_arena(
         self, old: Arena | None, nbytes: int, timeout_s: float | None
     ) -> Arena | None:
         """Memory with room for `nbytes` in the place of `old`; None if that cannot be."""
-        sharing = self._sharing
+        sharing = self.sharing
         async with self._making_arena:
             if sharing.arena is not old or sharing.why_not:
                 return sharing.arena  # another call's
@@ -286,10 +283,10 @@ class Session(Work):
 
     def lose(self, buffer: Buffer) -> None:
         """To be deleted some time: programs that nobody waits for may still use it."""
-        self._sharing.lost.append(buffer.buffer_id)
+        self.sharing.lost.append(buffer.buffer_id)
 
     async def _delete_lost(self) -> None:
-        for buffer_id in self._sharing.take_lost():
+        for buffer_id in self.sharing.take_lost():
             request = buffer_pb.DeleteBuffersRequest(
                 session_id=self.session_id, buffer_ids=[buffer_id]
             )

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
-from gemmd import methods, programs
+from gemmd import errors, inline, methods, programs
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.opening import Opening
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
-from gemmd.inline import Run
+from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.programs import Priority, ReportLevel
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
+from gemmd.twins import Twins
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
 
@@ -27,9 +29,11 @@ from gemmd.wire import BytesLike
 class Work:
     """What submits programs for one session."""
 
-    def __init__(self, transport: Transport, session_id: bytes) -> None:
+    def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
         self.session_id = session_id
+        self.sharing = sharing
+        self.twins = Twins()
         self._head = programs.session_field(session_id)
         self._op_ids = programs.OpIds()
         self._scratch: list[Buffer] = []
@@ -55,30 +59,53 @@ class Work:
         self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
     ) -> Result:
         """Execute. `body` is the program encoded, if it was before."""
-        shared = await self.share_inline(program, timeout_s)
-        refused: Exception | None = None
-        if shared is not None:
-            try:
-                answer = await self.send(methods.EXECUTE, (shared.body, options), timeout_s)
-                return Result(answer, programs.reads_of(program), shared.outputs)
-            except BaseException as error:
-                if not shared.failed(error):
-                    raise
-                refused = cast(Exception, error)
-        pieces = programs.pieces_of(program) if body is None else [body]
         reads = programs.reads_of(program)
+        shared = await self._share_inline(program, timeout_s)
+        if shared is not None:
+            done = await self.run_shared(methods.EXECUTE, shared, options, reads, timeout_s)
+            if done is not None:
+                return done
+        pieces = programs.pieces_of(program) if body is None else [body]
         result = await self.run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
-        if shared is not None and refused is not None:
-            shared.fared_worse(refused)
+        if shared is not None:
+            shared.fared_worse()
         return result
 
-    async def share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
+    async def _share_inline(self, program: Sequence[Op], timeout_s: float | None) -> Run | None:
         """The program with its inline data in shared memory; None if it goes in the message."""
+        if not self.sharing.wants(program):
+            return None
+        block = await self.take_block(self.sharing.bytes_of(program), timeout_s)
+        if block is None:
+            return None
+        return Run(self.sharing, block, inline.through(program, block), program)
+
+    async def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+        """A part of the memory for inline data, for one run; None if there is none."""
         return None  # Session has the memory
 
     async def shares_inline(self, nbytes: int) -> bool:
         """Whether a program with so much data goes through shared memory, as a rule."""
         return False
+
+    async def run_shared(
+        self,
+        method: str,
+        shared: Run,
+        options: bytes,
+        reads: Sequence[Tensor],
+        timeout_s: float | None,
+    ) -> Result | None:
+        """None if the same is to be run with its data in the message; then, if that goes well,
+        `shared.fared_worse`.
+        """
+        try:
+            answer = await self.send(method, (*shared.body, options), timeout_s)
+        except BaseException as error:
+            if not shared.failed(error):
+                raise
+            return None
+        return Result(answer, reads, shared.outputs)
 
     async def run(
         self,
@@ -112,14 +139,40 @@ class Work:
     async def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
         """As `gemmd.Session.plan`."""
         program = list(ops)
+        pieces = programs.pieces_of(program)
+        try:
+            message = await self.create_plan(pieces, label)
+        except errors.ResourceExhausted:
+            # Twins may be what is in the way.
+            in_the_way = self.twins.take_all()
+            if not in_the_way:
+                raise
+            await self.delete_twins(in_the_way)
+            message = await self.create_plan(pieces, label)
+        return Plan(self, message, program, label)
+
+    async def create_plan(
+        self, pieces: Sequence[BytesLike], label: str, timeout_s: float | None = None
+    ) -> pb.Plan:
+        """CreatePlan. `pieces` are the ops, encoded."""
         tail = pb.CreatePlanRequest(label=label).SerializeToString()
-        request = self._head + programs.encode_ops(program) + tail
-        answer = await self.transport.call(methods.CREATE_PLAN, request)
-        return Plan(self, pb.Plan.FromString(answer), program)
+        request = b"".join((self._head, *pieces, tail))
+        answer = await self.transport.call(methods.CREATE_PLAN, request, timeout_s)
+        return pb.Plan.FromString(answer)
 
     async def delete_plan(self, plan: Plan) -> None:
-        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
+        await plan.delete_twins()
+        await self._delete_plan(plan.plan_id)
+
+    async def _delete_plan(self, plan_id: bytes) -> None:
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan_id)
         await self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
+
+    async def delete_twins(self, plan_ids: Sequence[bytes]) -> None:
+        """What cannot be deleted goes with the session."""
+        for plan_id in plan_ids:
+            with contextlib.suppress(errors.Error):
+                await self._delete_plan(plan_id)
 
     def queue(
         self, *, priority: Priority = "normal", report: ReportLevel = "full"
