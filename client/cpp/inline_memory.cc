@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/session_core.h"
 
 namespace gemmd::client {
+namespace {
+
+// Each block has a place of its own, which it gives back by its beginning.
+int64_t PlaceBytes(int64_t bytes) { return InlineMemory::Aligned(std::max<int64_t>(bytes, 1)); }
+
+}  // namespace
 
 struct InlineMemory::Arena {
   explicit Arena(StagingMemory made) : staging(std::move(made)) {}
@@ -29,6 +36,16 @@ struct InlineMemory::Arena {
     if (bytes > size() - at) return std::nullopt;
     taken.emplace(at, at + bytes);
     return at;
+  }
+
+  bool PlaceAt(int64_t at, int64_t bytes) {
+    absl::MutexLock lock(&mu);
+    const auto next = taken.lower_bound(at);
+    if (next != taken.end() && next->first < at + bytes) return false;
+    if (next != taken.begin() && std::prev(next)->second > at) return false;
+    if (bytes > size() - at) return false;
+    taken.emplace(at, at + bytes);
+    return true;
   }
 };
 
@@ -78,8 +95,7 @@ absl::Status InlineMemory::Grow(int64_t bytes, const CallOptions& options) {
 
 absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
     int64_t bytes, const CallOptions& options) {
-  // Each has a place of its own, which it gives back by its beginning.
-  const int64_t rounded = Aligned(std::max<int64_t>(bytes, 1));
+  const int64_t rounded = PlaceBytes(bytes);
   absl::MutexLock lock(&mu_);
   if (!off_.ok()) return off_;
   std::optional<int64_t> at;
@@ -89,6 +105,14 @@ absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
     at = arena_->Place(rounded);
   }
   return std::make_shared<Block>(arena_, *at);
+}
+
+std::shared_ptr<InlineMemory::Block> InlineMemory::TakeAt(const Handle& buffer,
+                                                          int64_t offset_bytes, int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  if (!off_.ok() || arena_ == nullptr || arena_->staging.buffer != buffer) return nullptr;
+  if (!arena_->PlaceAt(offset_bytes, PlaceBytes(bytes))) return nullptr;
+  return std::make_shared<Block>(arena_, offset_bytes);
 }
 
 void InlineMemory::GiveUp(const Block& block) {

@@ -1,11 +1,23 @@
 #include "client/cpp/plan_twins.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/shared_run.h"
 #include "gemmd/v1/compute_service.pb.h"
 
 namespace gemmd::client {
+
+std::optional<PlanTwins::Place> PlanTwins::FreePlace(const SessionCore& session, int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  if (!off_.ok()) return std::nullopt;
+  for (const Twin& twin : twins_) {
+    auto block = session.inline_memory().TakeAt(twin.buffer, twin.at, bytes);
+    if (block != nullptr) return Place{std::move(block), twin.plan};
+  }
+  return std::nullopt;
+}
 
 absl::StatusOr<Handle> PlanTwins::For(const SessionCore& session, const InlineMemory::Block& block,
                                       const CallOptions& options) {

@@ -1,6 +1,5 @@
 // PlanTwins: what a plan runs as when its inline data goes through shared memory. A twin is a plan
 // of the same ops, with Copies from and to one place of that memory instead of Writes and Reads.
-// Runs one after the other get the same place, and so the same twin.
 
 #ifndef GEMMD_CLIENT_CPP_PLAN_TWINS_H_
 #define GEMMD_CLIENT_CPP_PLAN_TWINS_H_
@@ -8,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +33,15 @@ class PlanTwins {
   PlanTwins(const OpList& ops, std::string label) : ops_(ops), label_(std::move(label)) {}
 
   const OpList& ops() const { return ops_; }
+
+  struct Place {
+    std::shared_ptr<InlineMemory::Block> block;
+    Handle plan;  // the twin for it
+  };
+  // A free place that has a twin; nothing when there is none. Runs whose outputs are kept have
+  // other places, and programs in between too: the lowest free one would often be new.
+  std::optional<Place> FreePlace(const SessionCore& session, int64_t bytes)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // The twin for a block, made within the caller's time if there is none. RESOURCE_EXHAUSTED beyond
   // kMost, and whatever making it fails with; a refusal is final.
   absl::StatusOr<Handle> For(const SessionCore& session, const InlineMemory::Block& block,

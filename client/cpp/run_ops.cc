@@ -11,7 +11,9 @@ namespace {
 
 absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
                                 const ExecuteOptions& options) {
-  auto block = TakeBlock(session, ops, options);
+  const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
+  if (!bytes.ok()) return bytes.status();
+  auto block = session.inline_memory().Take(*bytes, options.call);
   if (!block.ok()) return block.status();
   WriteInputs(ops, /*inputs=*/{}, **block);
   return SharedRun{

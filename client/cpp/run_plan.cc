@@ -37,20 +37,30 @@ bool MayShare(const Plan::State& plan, const ExecuteOptions& options) {
   return plan.twins != nullptr && MayShare(plan.twins->ops(), options);
 }
 
+absl::StatusOr<PlanTwins::Place> PlaceFor(const Plan::State& plan, const ExecuteOptions& options) {
+  const SessionCore& session = *plan.session;
+  const absl::StatusOr<int64_t> bytes = BlockBytes(plan.twins->ops(), options);
+  if (!bytes.ok()) return bytes.status();
+  if (auto free = plan.twins->FreePlace(session, *bytes)) return *std::move(free);
+  auto block = session.inline_memory().Take(*bytes, options.call);
+  if (!block.ok()) return block.status();
+  const absl::StatusOr<Handle> twin = plan.twins->For(session, **block, options.call);
+  if (!twin.ok()) return twin.status();
+  return PlanTwins::Place{*std::move(block), *twin};
+}
+
 absl::StatusOr<SharedRun> Share(const Plan::State& plan, const PlanArgs& args,
                                 const ExecuteOptions& options) {
   const SessionCore& session = *plan.session;
   const OpList& ops = plan.twins->ops();
   if (absl::Status fit = CheckInputs(ops, args); !fit.ok()) return fit;
-  auto block = TakeBlock(session, ops, options);
-  if (!block.ok()) return block.status();
-  const absl::StatusOr<Handle> twin = plan.twins->For(session, **block, options.call);
-  if (!twin.ok()) return twin.status();
-  WriteInputs(ops, args.inputs, **block);
-  Program program = RunPlanProgram(session, *twin, {.rebind = args.rebind}, options);
-  program.elsewhere = OutputsIn(ops, *block);
+  absl::StatusOr<PlanTwins::Place> place = PlaceFor(plan, options);
+  if (!place.ok()) return place.status();
+  WriteInputs(ops, args.inputs, *place->block);
+  Program program = RunPlanProgram(session, place->plan, {.rebind = args.rebind}, options);
+  program.elsewhere = OutputsIn(ops, place->block);
   return SharedRun{
-      .block = *std::move(block),
+      .block = std::move(place->block),
       .program = std::move(program),
       .compare =
           [twins = plan.twins](const absl::Status& refusal, const absl::Status& by_grpc) {

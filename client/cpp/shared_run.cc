@@ -128,9 +128,7 @@ bool MayShare(const OpList& ops, const ExecuteOptions& options) {
   return !ops.inlined().empty() && options.route != Route::kGrpc;
 }
 
-absl::StatusOr<std::shared_ptr<InlineMemory::Block>> TakeBlock(const SessionCore& session,
-                                                               const OpList& ops,
-                                                               const ExecuteOptions& options) {
+absl::StatusOr<int64_t> BlockBytes(const OpList& ops, const ExecuteOptions& options) {
   // Its second try may come from elsewhere, and finds its outputs in the server's answer alone.
   if (!options.op_id.empty()) {
     return absl::FailedPreconditionError(
@@ -141,7 +139,7 @@ absl::StatusOr<std::shared_ptr<InlineMemory::Block>> TakeBlock(const SessionCore
   if (sizes->data < kLeastShared && options.route == Route::kAuto) {
     return absl::FailedPreconditionError("too little to share");
   }
-  return session.inline_memory().Take(sizes->block, options.call);
+  return sizes->block;
 }
 
 absl::StatusOr<Result> RunEither(const SessionCore& session, absl::StatusOr<SharedRun> shared,

@@ -52,10 +52,8 @@ struct SharedRun {
 
 // Whether a run has anything to share. Most have not.
 bool MayShare(const OpList& ops, const ExecuteOptions& options);
-// A block for the run's data, or why it goes in messages.
-absl::StatusOr<std::shared_ptr<InlineMemory::Block>> TakeBlock(const SessionCore& session,
-                                                               const OpList& ops,
-                                                               const ExecuteOptions& options);
+// The bytes of a block for the run's data, or why it goes in messages.
+absl::StatusOr<int64_t> BlockBytes(const OpList& ops, const ExecuteOptions& options);
 
 // The run, and in messages where there is no such run or it was refused.
 absl::StatusOr<Result> RunEither(const SessionCore& session, absl::StatusOr<SharedRun> shared,

@@ -85,6 +85,20 @@ TEST_F(SharePlanTest, ResultsKeepTheirOutputs) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].output(0), Pattern(kBytes, i)) << i;
 }
 
+TEST_F(SharePlanTest, TwinsAreUsedWhateverLiesBetweenThem) {
+  const Plan plan = EchoPlan();
+  client::Buffer small = Must(session_.CreateBuffer({.size_bytes = 80 << 10}));
+  for (int i = 0; i < 6; ++i) {
+    // Each takes less, so that the lowest free place is another one each time.
+    const client::Result kept = Must(session_.Execute(Echo(small, Pattern((80 << 10) - 512 * i))));
+    const std::string bytes = Pattern(kBytes, i);
+    const client::Result result = Must(plan.Run({.inputs = {bytes}}));
+    EXPECT_EQ(Ran(result), kByShm) << i;
+    EXPECT_EQ(result.output(0), bytes);
+  }
+  EXPECT_EQ(Plans(), 2);
+}
+
 TEST_F(SharePlanTest, RunsOnOtherBuffers) {
   client::Buffer other = Must(session_.CreateBuffer({.size_bytes = kBytes}));
   const Plan plan = EchoPlan();
