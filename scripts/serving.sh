@@ -8,8 +8,8 @@
 #
 # Leaves in OUT: serving.json, soak.json, import.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
 # fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
-# Daemon and clients poll their connections for 200 us before they sleep (scheduler.busy_poll_us, GEMMD_BUSY_POLL_US), and where
-# it may the daemon keeps the processors awake (scheduler.processor_wake_us: 0); GEMMD_SLEEP=1 does neither.
+# The daemon is configured as by default. With GEMMD_BUSY_POLL_US=200 it, the clients and the echo poll their connections for 200 us
+# before they sleep (scheduler.busy_poll_us), and where it may the daemon keeps the processors awake (scheduler.processor_wake_us: 0).
 # GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing. If it
 # has torch too, tensors are handed over by CUDA IPC (import.json).
 set -uo pipefail
@@ -22,7 +22,6 @@ quick=${4:-}
 dir=$(mktemp -d)
 daemon=
 status=0
-if [ "${GEMMD_SLEEP:-0}" = 0 ]; then export GEMMD_BUSY_POLL_US=${GEMMD_BUSY_POLL_US:-200}; fi
 # For the workers in Python; gemmctl has it linked in.
 preload=$bin/../lib/libgemmd_grpc_threads.so
 
@@ -64,7 +63,7 @@ $(for name in "$device" ${GEMMD_OTHER_DEVICE:-}; do echo "devices { name: \"$nam
 metrics { address: "127.0.0.1:0" }
 scheduler {
   busy_poll_us: ${GEMMD_BUSY_POLL_US:-0}
-  $([ -w /dev/cpu_dma_latency ] && [ "${GEMMD_SLEEP:-0}" = 0 ] && echo "processor_wake_us: 0")
+  $([ -w /dev/cpu_dma_latency ] && [ -n "${GEMMD_BUSY_POLL_US:-}" ] && echo "processor_wake_us: 0")
 }
 drain { notice_ms: 100 limit_ms: 20000 }
 CONFIG
