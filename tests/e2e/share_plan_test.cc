@@ -227,6 +227,25 @@ TEST_F(SharePlanQuotaTest, GivesWayToTheCallersPlans) {
             absl::StatusCode::kResourceExhausted);
 }
 
+class SharePlanBytesQuotaTest : public SharePlanTest {
+ protected:
+  SharePlanBytesQuotaTest()
+      : SharePlanTest({.config = "tenants { name: \"default\" limits { max_buffer_bytes: " +
+                                 std::to_string(kBytes + (4 << 20)) + " } }"}) {}
+};
+
+// Twins do not hold on to the memory that they were made for.
+TEST_F(SharePlanBytesQuotaTest, TheMemoryGivesWayToTheCallersBuffers) {
+  const Plan plan = EchoPlan();
+  const std::string bytes = Pattern(kBytes, 1);
+  EXPECT_EQ(Ran(Must(plan.Run({.inputs = {bytes}}))), kByShm);
+  client::Buffer large = Must(session_.CreateBuffer({.size_bytes = 4 << 20}));
+  EXPECT_EQ(Staging(session_), 0);
+  const client::Result result = Must(plan.Run({.inputs = {bytes}}));
+  EXPECT_EQ(Ran(result), kByGrpc);
+  EXPECT_EQ(result.output(0), bytes);
+}
+
 TEST_F(TwoDevicesTest, APlanOnTheOtherDeviceGoesByGrpc) {
   client::Buffer far = On(kFar, {kBytes}, client::DType::kI8);
   const Plan plan = Must(session_.CreatePlan(Echo(far, Pattern(kBytes))));
