@@ -56,3 +56,15 @@ def random():
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print(f"seed {seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def x(session):
+    """Large enough for its data to be shared."""
+    return session.create_buffer(shape=(64, 1024), dtype="f32")
+
+
+@pytest.fixture
+def array(random):
+    """For `x`."""
+    return random.standard_normal((64, 1024), "f4")

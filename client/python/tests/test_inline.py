@@ -22,16 +22,6 @@ def client(sharing_fake):
         yield client
 
 
-@pytest.fixture
-def x(session):
-    return session.create_buffer(shape=(64, 1024), dtype="f32")
-
-
-@pytest.fixture
-def array(random):
-    return random.standard_normal((64, 1024), "f4")
-
-
 def there_and_back(x, array):
     return [gemmd.write(x, array), gemmd.read(x)]
 

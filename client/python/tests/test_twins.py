@@ -23,16 +23,6 @@ def client(sharing_fake):
 
 
 @pytest.fixture
-def x(session):
-    return session.create_buffer(shape=(64, 1024), dtype="f32")
-
-
-@pytest.fixture
-def array(random):
-    return random.standard_normal((64, 1024), "f4")
-
-
-@pytest.fixture
 def plan(session, x):
     return session.plan(there_and_back(x), label="there and back")
 

@@ -31,16 +31,6 @@ def product(session, w):
     return session.plan([*ops, gemmd.read(y), gemmd.read(x)]), x
 
 
-@pytest.fixture
-def x(session):
-    return session.create_buffer(shape=(64, 1024), dtype="f32")
-
-
-@pytest.fixture
-def array(random):
-    return random.standard_normal((64, 1024), "f4")
-
-
 def there_and_back(x):
     return [gemmd.write(x, np.zeros(x.shape)), gemmd.read(x)]
 
