@@ -334,6 +334,13 @@ absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
 
+// Only what overlaps the end of another kernel has a wait to ask in.
+WeightsAhead CudaProgram::AheadAt(size_t index, const RunContext& context) const {
+  if (!tasks_[index].overlap || index + 1 == tasks_.size()) return {};
+  const Task& next = tasks_[index + 1];
+  return next.variant ? AheadOf(*next.variant, context.gemms[next.gemm]) : WeightsAhead{};
+}
+
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
   const absl::Status status = std::visit(
@@ -345,6 +352,7 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
         } else {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;
+          if constexpr (std::is_same_v<T, QuantizeOp>) args.ahead = AheadAt(index, context);
           return ToStatus(Queue(args, context.stream), "launch");
         }
       },

@@ -23,6 +23,7 @@
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/op_args.h"
 #include "kernels/cuda/pool.h"
+#include "kernels/cuda/weights_ahead.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -132,6 +133,8 @@ class CudaProgram final : public Program {
                                                                    std::byte* scratch) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::Status LaunchMove(const Task& task, const RunContext& context) const;
+  // What the op at `index` is to ask L2 for on behalf of the one behind it.
+  WeightsAhead AheadAt(size_t index, const RunContext& context) const;
 
   const uint64_t serial_ = NextSerial();
   DeviceTraits device_;

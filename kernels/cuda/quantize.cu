@@ -5,6 +5,7 @@
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/quantize.h"
 #include "kernels/cuda/quantize_chunk.cuh"
+#include "kernels/cuda/weights_ahead.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -78,6 +79,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
+  AskFor(args.ahead);
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
   const int warp = threadIdx.x / 32;

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/element.h"
+#include "kernels/cuda/weights_ahead.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -47,6 +48,7 @@ struct QuantizeArgs {
   int64_t scales_k = 0;
   QuantizeBlock block = QuantizeBlock::k1x128;
   bool programmatic = false;  // the launch may overlap the previous kernel's end
+  WeightsAhead ahead = {};    // only the fast kernel for 1x128 asks for them
 };
 
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type or block that is
