@@ -115,6 +115,11 @@ std::shared_ptr<InlineMemory::Block> InlineMemory::TakeAt(const Handle& buffer,
   return std::make_shared<Block>(arena_, offset_bytes);
 }
 
+bool InlineMemory::IsIn(const Handle& buffer) {
+  absl::MutexLock lock(&mu_);
+  return arena_ != nullptr && arena_->staging.buffer == buffer;
+}
+
 void InlineMemory::GiveUp(const Block& block) {
   absl::MutexLock lock(&mu_);
   if (arena_ != block.arena_) return;

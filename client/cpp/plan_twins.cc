@@ -1,5 +1,8 @@
 #include "client/cpp/plan_twins.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +11,15 @@
 #include "gemmd/v1/compute_service.pb.h"
 
 namespace gemmd::client {
+namespace {
+
+absl::Status RoomBeside(int64_t twins) {
+  if (twins < static_cast<int64_t>(PlanTwins::kMost)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      twins, " runs of the plan share memory already; wait for one, or let go of its result"));
+}
+
+}  // namespace
 
 std::optional<PlanTwins::Place> PlanTwins::FreePlace(const SessionCore& session, int64_t bytes) {
   absl::MutexLock lock(&mu_);
@@ -19,6 +31,13 @@ std::optional<PlanTwins::Place> PlanTwins::FreePlace(const SessionCore& session,
   return std::nullopt;
 }
 
+absl::Status PlanTwins::HasRoom(const SessionCore& session) {
+  absl::MutexLock lock(&mu_);
+  return RoomBeside(std::count_if(twins_.begin(), twins_.end(), [&](const Twin& twin) {
+    return session.inline_memory().IsIn(twin.buffer);
+  }));
+}
+
 absl::StatusOr<Handle> PlanTwins::For(const SessionCore& session, const InlineMemory::Block& block,
                                       const CallOptions& options) {
   absl::MutexLock lock(&mu_);
@@ -27,10 +46,7 @@ absl::StatusOr<Handle> PlanTwins::For(const SessionCore& session, const InlineMe
     if (twin.at == block.offset_bytes() && twin.buffer == block.buffer()) return twin.plan;
   }
   DropAllBut(session, block.buffer());
-  if (twins_.size() >= kMost) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(kMost, " runs of the plan at once share memory already; wait for one"));
-  }
+  if (absl::Status room = RoomBeside(std::ssize(twins_)); !room.ok()) return room;
   const absl::StatusOr<v1::Plan> made =
       CreatePlanOf(session, MovedInto(ops_, block), {.label = label_, .call = options});
   absl::StatusOr<Handle> id =

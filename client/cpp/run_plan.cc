@@ -42,6 +42,7 @@ absl::StatusOr<PlanTwins::Place> PlaceFor(const Plan::State& plan, const Execute
   const absl::StatusOr<int64_t> bytes = BlockBytes(plan.twins->ops(), options);
   if (!bytes.ok()) return bytes.status();
   if (auto free = plan.twins->FreePlace(session, *bytes)) return *std::move(free);
+  if (absl::Status room = plan.twins->HasRoom(session); !room.ok()) return room;
   auto block = session.inline_memory().Take(*bytes, options.call);
   if (!block.ok()) return block.status();
   const absl::StatusOr<Handle> twin = plan.twins->For(session, **block, options.call);

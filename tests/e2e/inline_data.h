@@ -3,7 +3,6 @@
 #ifndef GEMMD_TESTS_E2E_INLINE_DATA_H_
 #define GEMMD_TESTS_E2E_INLINE_DATA_H_
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -42,12 +41,21 @@ inline const std::vector<std::string> kByShm = {"copy", "copy"};
 inline const std::vector<std::string> kByGrpc = {"write", "read"};
 
 // The library's own buffers in a session.
-inline int Staging(client::Session& session) {
+inline std::vector<v1::Buffer> StagingBuffers(client::Session& session) {
   session.FlushDeletions();
-  const std::vector<v1::Buffer> buffers = Must(session.ListBuffers());
-  return static_cast<int>(std::count_if(buffers.begin(), buffers.end(), [](const v1::Buffer& one) {
-    return one.label() == "client inline data";
-  }));
+  std::vector<v1::Buffer> buffers = Must(session.ListBuffers());
+  std::erase_if(buffers, [](const v1::Buffer& one) { return one.label() != "client inline data"; });
+  return buffers;
+}
+
+inline int Staging(client::Session& session) {
+  return static_cast<int>(StagingBuffers(session).size());
+}
+
+inline int64_t StagingBytes(client::Session& session) {
+  int64_t bytes = 0;
+  for (const v1::Buffer& one : StagingBuffers(session)) bytes += one.size_bytes();
+  return bytes;
 }
 
 }  // namespace gemmd::e2e

@@ -85,6 +85,27 @@ TEST_F(SharePlanTest, ResultsKeepTheirOutputs) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].output(0), Pattern(kBytes, i)) << i;
 }
 
+TEST_F(SharePlanTest, RunsWithoutATwinTakeNoMemory) {
+  constexpr int64_t kHalf = 256 << 10;  // in and out: four times both fill what is shared at first
+  client::Buffer buffer = Must(session_.CreateBuffer({.size_bytes = kHalf}));
+  const Plan plan = Must(session_.CreatePlan(Echo(buffer, Pattern(kHalf))));
+  std::vector<client::Result> results;
+  const auto run = [&](int i) {
+    results.push_back(Must(plan.Run({.inputs = {Pattern(kHalf, i)}})));
+    return Ran(results.back());
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(run(i), kByShm) << i;
+  const int64_t shared = StagingBytes(session_);
+  for (int i = 4; i < 12; ++i) EXPECT_EQ(run(i), kByGrpc) << i;  // the others' results are there
+  EXPECT_EQ(StagingBytes(session_), shared);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(results[i].output(0), Pattern(kHalf, i)) << i;
+  const absl::Status none = plan.Run({.inputs = {Pattern(kHalf)}}, {.route = Route::kShm}).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted) << none;
+  results.erase(results.begin());
+  EXPECT_EQ(run(12), kByShm);
+  EXPECT_EQ(Plans(), 5);
+}
+
 TEST_F(SharePlanTest, TwinsAreUsedWhateverLiesBetweenThem) {
   const Plan plan = EchoPlan();
   client::Buffer small = Must(session_.CreateBuffer({.size_bytes = 80 << 10}));
