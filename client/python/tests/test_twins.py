@@ -113,14 +113,16 @@ def test_other_buffers_take_the_place_of_the_plans(session, x, plan, array):
     np.testing.assert_array_equal(y.download(), array + 1)
 
 
-def test_outputs_stay_as_long_as_they_are_looked_at(sharing_fake, plan, array):
-    kept, ways = [], []
-    while len(ways) < 30 and ways[-1:] != [SENT]:
-        result = plan.run(inputs=[array + len(kept)])
+def test_outputs_stay_as_long_as_they_are_looked_at(sharing_fake, session, plan, array):
+    kept, ways, sizes = [], [], []
+    for i in range(8):
+        result = plan.run(inputs=[array + i])
         kept.append(result[0][3:, ::2])
         ways.append(kinds(result))
-        assert len(sharing_fake.plans) <= 1 + twins.MOST_OF_A_PLAN
-    assert ways[-1] == SENT
+        sizes.append(memory_of(session).size_bytes)
+    # Four times what one run needs are shared at first; what goes in messages makes it no more.
+    assert ways == [SHARED] * twins.MOST_OF_A_PLAN + [SENT] * 4
+    assert set(sizes) == {4 * 2 * array.nbytes}
     for i, view in enumerate(kept):
         np.testing.assert_array_equal(view, (array + i)[3:, ::2])
     made = sharing_fake.count(methods.CREATE_PLAN)
@@ -315,5 +317,24 @@ def test_asyncio_plans_have_twins_too(sharing_fake, array):
             sharing_fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "full")
             await session.plan(there_and_back(x))
             assert len(sharing_fake.plans) == 3
+
+    asyncio.run(work())
+
+
+def test_asyncio_runs_without_a_twin_take_no_memory(sharing_fake, array):
+    async def work():
+        async with (
+            gemmd.aio.Client(sharing_fake.target, timeout_s=20, retry=QUICK) as client,
+            client.session() as session,
+        ):
+            x = await session.create_buffer(shape=array.shape, dtype="f32")
+            async with await session.plan(there_and_back(x)) as plan:
+                kept = [await plan.run(inputs=[array]) for _ in range(6)]
+                ways = [kinds(one) for one in kept]
+                assert ways == [SHARED] * twins.MOST_OF_A_PLAN + [SENT] * 2
+                (memory,) = (
+                    one for one in await session.buffers() if one.label == inline.MEMORY_LABEL
+                )
+                assert memory.size_bytes == 4 * 2 * array.nbytes
 
     asyncio.run(work())

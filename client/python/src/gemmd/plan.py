@@ -152,7 +152,8 @@ class Plan(PlanHandle):
             return None
         arena = session.sharing.arena
         found = session.twins.take_block(self.plan_id, arena, self.moved_bytes)
-        found = found or self._add_twin(timeout_s)
+        if found is None and session.twins.has_room(self.plan_id, arena):
+            found = self._add_twin(timeout_s)
         return None if found is None else self.twin_run(session.sharing, *found, rebind, data)
 
     def _add_twin(self, timeout_s: float | None) -> tuple[Block, bytes] | None:

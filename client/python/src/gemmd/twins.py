@@ -51,11 +51,13 @@ class Twins:
         with self._lock:
             return self._made.get(plan_id, {}).get(_place_of(block))
 
-    def has_room(self, plan_id: bytes, arena: Arena) -> bool:
-        """Whether the plan may have one more in this memory."""
+    def has_room(self, plan_id: bytes, arena: Arena | None) -> bool:
+        """Whether the plan may have one more in this memory: to be asked before a place is taken
+        for it, which may make the memory grow."""
         with self._lock:
             made = self._made.get(plan_id, {})
-            return sum(place[0] == arena.buffer_id for place in made) < MOST_OF_A_PLAN
+            there = sum(arena is not None and place[0] == arena.buffer_id for place in made)
+            return there < MOST_OF_A_PLAN
 
     def add(self, plan_id: bytes, block: Block, twin_id: bytes) -> None:
         with self._lock:
