@@ -12,14 +12,11 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/cuda/device_buffer.h"
+#include "tests/kernels/cuda/layers.h"
 
 namespace gemmd::kernels::cuda {
 
 inline constexpr int64_t kLimit = int64_t{4} << 30;
-
-inline TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
 
 inline std::vector<std::byte> RandomBytes(int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -17,6 +17,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/graph.h"
 #include "tests/kernels/cuda/device_buffer.h"
+#include "tests/kernels/cuda/layers.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -27,10 +28,6 @@ using testing::ElementsAre;
 constexpr int64_t kM = 32;
 constexpr int64_t kN = 512;  // and k
 constexpr int64_t kBytes = kM * kN * 2;
-
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
 
 absl::StatusOr<std::unique_ptr<Graph>> NoCapture(cudaStream_t, Graph::Queue) {
   return absl::InternalError("not today");
@@ -80,22 +77,6 @@ class GraphGpuTest : public testing::Test {
     kernels_->memory_bytes_per_s = 4e12;
   }
 
-  // x = x . w, `layers` times over.
-  static std::vector<Op> Layers(int layers) {
-    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
-    MatmulOp matmul;
-    matmul.a = {Dense(1, DType::kE4M3, MakeDims({kM, kN})), ScaleGranularity::kBlock1x128,
-                TensorRef{2, 0, DType::kF32, MakeDims({kM, kN / 128}), MakeDims({1, kM})}};
-    matmul.b = {Dense(3, DType::kE4M3, MakeDims({kN, kN})), ScaleGranularity::kBlock128x128,
-                Dense(4, DType::kF32, MakeDims({kN / 128, kN / 128}))};
-    matmul.d = x;
-    std::vector<Op> ops;
-    for (int i = 0; i < layers; ++i) {
-      ops.push_back(QuantizeOp{x, matmul.a.values, *matmul.a.scales, matmul.a.granularity});
-      ops.push_back(matmul);
-    }
-    return ops;
-  }
   std::shared_ptr<const Program> Compile(const std::vector<Op>& ops) {
     auto program = CudaProgram::Compile(ops, *kernels_);
     EXPECT_TRUE(program.ok()) << program.status();
@@ -104,7 +85,7 @@ class GraphGpuTest : public testing::Test {
   // With its input and its result inline.
   std::shared_ptr<const Program> InlineLayers() {
     const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
-    std::vector<Op> ops = Layers(3);
+    std::vector<Op> ops = Layers(kM, kN, 3);
     ops.insert(ops.begin(), WriteOp{x, 0});
     ops.push_back(ReadOp{x, 0});
     return Compile(ops);
@@ -214,7 +195,7 @@ TEST_F(GraphGpuTest, ManyRunsInFlightKeepTheirInlineBytesApart) {
 
 TEST_F(GraphGpuTest, OverlapsSurviveTheRecording) {
   Buffers buffers(1);
-  const auto program = Compile(Layers(20));
+  const auto program = Compile(Layers(kM, kN, 20));
   const auto& code = static_cast<const CudaProgram&>(*program);
   EXPECT_EQ(code.scratch_bytes(), 0);
   const auto prepared = code.Prepare(buffers.slots, nullptr);
@@ -301,7 +282,7 @@ TEST_F(GraphGpuTest, TheEndOfALongProgramIsForecastByTheRunsBefore) {
 TEST_F(GraphGpuTest, APlanOf244MatmulsIsOneLaunch) {
   CudaStream stream(0, pinned_, fence_, {});
   Buffers buffers(1);
-  const auto program = Compile(Layers(244));
+  const auto program = Compile(Layers(kM, kN, 244));
   for (int run = 0; run < 4; ++run) {
     const double before = ThreadSeconds();
     absl::Notification done;

@@ -13,25 +13,7 @@ namespace {
 constexpr int64_t kM = 32;
 constexpr int64_t kN = 8192;  // and k: 64 MiB of weights
 
-class WeightsAheadGpuTest : public BackendGpuTest {
- protected:
-  // x = x . w, `layers` times over.
-  static std::vector<Op> Layers(int layers) {
-    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
-    MatmulOp matmul;
-    matmul.a = {Dense(1, DType::kE4M3, MakeDims({kM, kN})), ScaleGranularity::kBlock1x128,
-                TensorRef{2, 0, DType::kF32, MakeDims({kM, kN / 128}), MakeDims({1, kM})}};
-    matmul.b = {Dense(3, DType::kE4M3, MakeDims({kN, kN})), ScaleGranularity::kBlock128x128,
-                Dense(4, DType::kF32, MakeDims({kN / 128, kN / 128}))};
-    matmul.d = x;
-    std::vector<Op> ops;
-    for (int i = 0; i < layers; ++i) {
-      ops.push_back(QuantizeOp{x, matmul.a.values, *matmul.a.scales, matmul.a.granularity});
-      ops.push_back(matmul);
-    }
-    return ops;
-  }
-};
+using WeightsAheadGpuTest = BackendGpuTest;
 
 TEST_F(WeightsAheadGpuTest, AChainGivesWhatItsOpsGive) {
   std::vector<std::byte> weights = RandomBytes(kN * kN, 1);
@@ -53,7 +35,7 @@ TEST_F(WeightsAheadGpuTest, AChainGivesWhatItsOpsGive) {
                   .ok());
   const auto stream = backend_->CreateStream({});
 
-  const std::vector<Op> ops = Layers(3);
+  const std::vector<Op> ops = Layers(kM, kN, 3);
   ASSERT_TRUE(memory[0]->CopyIn(0, x).ok());
   for (const Op& op : ops) {
     const auto program = backend_->Compile({op});
