@@ -33,6 +33,7 @@ std::optional<PlanTwins::Place> PlanTwins::FreePlace(const SessionCore& session,
 
 absl::Status PlanTwins::HasRoom(const SessionCore& session) {
   absl::MutexLock lock(&mu_);
+  if (!off_.ok()) return off_;
   return RoomBeside(std::count_if(twins_.begin(), twins_.end(), [&](const Twin& twin) {
     return session.inline_memory().IsIn(twin.buffer);
   }));

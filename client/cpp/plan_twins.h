@@ -42,8 +42,8 @@ class PlanTwins {
   // other places, and programs in between too: the lowest free one would often be new.
   std::optional<Place> FreePlace(const SessionCore& session, int64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // RESOURCE_EXHAUSTED when no run can have one more: to be asked before memory is taken for it,
-  // which may make the memory grow.
+  // Why no run can have one more, RESOURCE_EXHAUSTED beyond kMost: to be asked before memory is
+  // taken for it, which may make the memory grow.
   absl::Status HasRoom(const SessionCore& session) ABSL_LOCKS_EXCLUDED(mu_);
   // The twin for a block, made within the caller's time if there is none. RESOURCE_EXHAUSTED beyond
   // kMost, and whatever making it fails with; a refusal is final.

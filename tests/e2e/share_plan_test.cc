@@ -246,6 +246,15 @@ TEST_F(SharePlanQuotaTest, GivesWayToTheCallersPlans) {
   }
   EXPECT_EQ(session_.CreatePlan(Echo(buffer_, bytes)).status().code(),
             absl::StatusCode::kResourceExhausted);
+  // Plans that have no twins leave the memory as it is, also where it is full.
+  const int64_t shared = StagingBytes(session_);
+  std::vector<client::Result> results;
+  while (static_cast<int64_t>(results.size()) < shared / (2 * kBytes)) {
+    results.push_back(Must(session_.Execute(Echo(buffer_, bytes))));
+    EXPECT_EQ(Ran(results.back()), kByShm);
+  }
+  EXPECT_EQ(Ran(Must(first.Run({.inputs = {bytes}}))), kByGrpc);
+  EXPECT_EQ(StagingBytes(session_), shared);
 }
 
 class SharePlanBytesQuotaTest : public SharePlanTest {
