@@ -125,6 +125,9 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   const absl::StatusOr<KernelChoice> choice =
       matmul != nullptr ? ChooseMatmul(*matmul, kernels, task) : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
+  absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);
+  if (!touches.ok()) return Annotate(touches.status(), tasks_.size() - 1, op);
+  touches_.push_back({*std::move(touches)});
   AddNeeds(task);
   steps_.push_back({Name(op), MainTensor(op).dtype, *choice, Flops(op), Bytes(op)});
   estimated_seconds_ += choice->estimated_seconds;
@@ -134,8 +137,10 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
 // A kernel may be launched to overlap the end of what comes before it only if that is a kernel too.
 void CudaProgram::PlanOverlaps() {
   bool after_kernel = false;  // the stream's last entry is the start's event
-  for (Task& task : tasks_) {
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    Task& task = tasks_[i];
     task.overlap = after_kernel && !timed_;
+    touches_[i].may_overlap = task.overlap && !std::holds_alternative<MatmulOp>(task.op);
     // What has no elements may launch nothing.
     after_kernel = !task.by_engine && NumElements(MainTensor(task.op).shape).value_or(0) > 0;
     if (const auto* matmul = std::get_if<MatmulOp>(&task.op)) {
@@ -252,7 +257,7 @@ GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots,
                                                       std::byte* scratch) const {
   if (gemms_ == 0 && !capturable()) {
-    static const auto& none = *new std::shared_ptr<const GemmLaunches>(new GemmLaunches);
+    static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
   Key key = AddressesOf(slots, scratch);
@@ -270,10 +275,11 @@ absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots,
   return PreparedLaunches{*std::move(launches)};
 }
 
-absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::MakeLaunches(
+absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
     SlotAddresses slots, std::byte* scratch) const {
-  auto launches = std::make_shared<GemmLaunches>();
-  launches->reserve(gemms_);
+  auto launches = std::make_shared<Launches>();
+  launches->independent = IndependentOps(touches_, slots);
+  launches->gemms.reserve(gemms_);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task& task = tasks_[i];
     if (!task.variant) continue;
@@ -286,7 +292,7 @@ absl::StatusOr<std::shared_ptr<const GemmLaunches>> CudaProgram::MakeLaunches(
     absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
     if (!launch.ok()) return Annotate(launch.status(), i, task.op);
     launch->programmatic = task.overlap || task.copies.a || task.copies.b;
-    launches->push_back(*launch);
+    launches->gemms.push_back(*launch);
   }
   return launches;
 }
@@ -308,10 +314,11 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     if (code != cudaSuccess) return ToStatus(code, "copying scales");
     overlap = true;
   }
-  return Launch(*task.variant, context.gemms[task.gemm], context.stream);
+  return Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
 }
 
-absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context) const {
+absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
+  const Task& task = tasks_[index];
   if (task.io_bytes == 0) return absl::OkStatus();
   const TensorRef& tensor = *Moved(task.op);
   const bool in = std::holds_alternative<WriteOp>(task.op);
@@ -331,6 +338,7 @@ absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context
   ConvertArgs args =
       in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
   args.programmatic = task.overlap;
+  args.independent = context.IsIndependent(index);
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
 
@@ -338,7 +346,7 @@ absl::Status CudaProgram::LaunchMove(const Task& task, const RunContext& context
 WeightsAhead CudaProgram::AheadAt(size_t index, const RunContext& context) const {
   if (!tasks_[index].overlap || index + 1 == tasks_.size()) return {};
   const Task& next = tasks_[index + 1];
-  return next.variant ? AheadOf(*next.variant, context.gemms[next.gemm]) : WeightsAhead{};
+  return next.variant ? AheadOf(*next.variant, context.launches.gemms[next.gemm]) : WeightsAhead{};
 }
 
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
@@ -348,10 +356,11 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
         if constexpr (std::is_same_v<T, MatmulOp>) {
           return LaunchMatmul(task, op, context);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
-          return LaunchMove(task, context);
+          return LaunchMove(index, context);
         } else {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;
+          args.independent = context.IsIndependent(index);
           if constexpr (std::is_same_v<T, QuantizeOp>) args.ahead = AheadAt(index, context);
           return ToStatus(Queue(args, context.stream), "launch");
         }

@@ -21,6 +21,7 @@
 #include "kernels/cuda/end_forecast.h"
 #include "kernels/cuda/gemm_op.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/independent.h"
 #include "kernels/cuda/op_args.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/weights_ahead.h"
@@ -40,22 +41,29 @@ struct KernelSet {
   double memory_bytes_per_s = 0;
 };
 
-// The launches of a program's TMA kernels on certain memory, in order: tensor maps and grids.
-using GemmLaunches = std::vector<GemmLaunch>;
+// What a program's launches need of the memory that they are for.
+struct Launches {
+  std::vector<GemmLaunch> gemms;  // of its TMA kernels, in order: tensor maps and grids
+  std::vector<bool> independent;  // by op (independent.h); empty: none is
+};
 
 struct PreparedLaunches {
-  std::shared_ptr<const GemmLaunches> gemms;
+  std::shared_ptr<const Launches> launches;
   bool again = false;  // the program ran on this memory before, as far as it remembers
 };
 
 // Where one run takes place. Addresses are the device's.
 struct RunContext {
   SlotAddresses slots;
-  const GemmLaunches& gemms;  // of Prepare, for the same slots and scratch
-  std::byte* scratch;         // scratch_bytes() at a multiple of 256; one op's at a time
-  std::byte* io;              // pinned, io_bytes()
+  const Launches& launches;  // of Prepare, for the same slots and scratch
+  std::byte* scratch;        // scratch_bytes() at a multiple of 256; one op's at a time
+  std::byte* io;             // pinned, io_bytes()
   cudaStream_t stream;
   absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
+
+  bool IsIndependent(size_t op) const {
+    return op < launches.independent.size() && launches.independent[op];
+  }
 };
 
 // Immutable after Compile but for what it remembers.
@@ -112,7 +120,7 @@ class CudaProgram final : public Program {
   struct Task {
     Op op;
     std::optional<GemmVariant> variant;             // of a matmul by the TMA families
-    int gemm = 0;                                   // its place in GemmLaunches
+    int gemm = 0;                                   // its place in Launches
     decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
     bool overlap = false;    // may start under the end of the op before it
@@ -129,17 +137,18 @@ class CudaProgram final : public Program {
   static uint64_t NextSerial();
   absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                             Task& task);
-  absl::StatusOr<std::shared_ptr<const GemmLaunches>> MakeLaunches(SlotAddresses slots,
-                                                                   std::byte* scratch) const;
+  absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
+                                                               std::byte* scratch) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
-  absl::Status LaunchMove(const Task& task, const RunContext& context) const;
+  absl::Status LaunchMove(size_t index, const RunContext& context) const;
   // What the op at `index` is to ask L2 for on behalf of the one behind it.
   WeightsAhead AheadAt(size_t index, const RunContext& context) const;
 
   const uint64_t serial_ = NextSerial();
   DeviceTraits device_;
   std::vector<Task> tasks_;
-  std::vector<size_t> moves_;  // those that are Writes or Reads
+  std::vector<OpTouches> touches_;  // by task
+  std::vector<size_t> moves_;       // those that are Writes or Reads
   std::vector<Step> steps_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
@@ -149,7 +158,7 @@ class CudaProgram final : public Program {
   size_t slots_needed_ = 0;
   mutable EndForecast forecast_;
   mutable absl::Mutex mutex_;
-  mutable absl::flat_hash_map<Key, std::shared_ptr<const GemmLaunches>> remembered_
+  mutable absl::flat_hash_map<Key, std::shared_ptr<const Launches>> remembered_
       ABSL_GUARDED_BY(mutex_);  // shared: forgotten while a launch reads it
 };
 

@@ -146,18 +146,18 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   if (status.ok()) status = GrowScratch(code.scratch_bytes());
   if (status.ok()) status = TakeEvents(flight);
-  std::shared_ptr<const GemmLaunches> gemms;
-  if (status.ok()) status = ChooseWay(flight, gemms);
+  std::shared_ptr<const Launches> launches;
+  if (status.ok()) status = ChooseWay(flight, launches);
   if (!status.ok()) return status;
   Graph* const graph = flight.graph != nullptr ? flight.graph->graph.get() : nullptr;
   status = fence_.Check(code.AimReads(flight.bindings, flight.io_data(), graph));
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *gemms);
+  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
-absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const GemmLaunches>& gemms) {
+absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches) {
   const CudaProgram& code = flight.code();
   bool capture = code.capturable();
   GraphKey key;
@@ -171,18 +171,18 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const GemmLau
   if (absl::Status status = TakeIo(flight); !status.ok()) return status;
   absl::StatusOr<PreparedLaunches> prepared = code.Prepare(flight.bindings.slots, scratch_);
   if (!prepared.ok()) return fence_.Check(prepared.status());
-  gemms = std::move(prepared->gemms);
+  launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.
-  if (capture && prepared->again) MakeGraph(flight, *gemms, std::move(key));
+  if (capture && prepared->again) MakeGraph(flight, *launches, std::move(key));
   return fence_.status();
 }
 
-void CudaStream::MakeGraph(Flight& flight, const GemmLaunches& gemms, GraphKey key) {
+void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey key) {
   const CudaProgram& code = flight.code();
   const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
   if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
   const auto queue = [&](cudaStream_t side) {
-    const RunContext context{flight.bindings.slots, gemms, scratch_, flight.io.data(), side};
+    const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side};
     absl::Status status;
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
       status = code.LaunchStep(i, context);
@@ -257,10 +257,10 @@ absl::Status CudaStream::Record(Flight& flight, size_t event) {
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
 }
 
-absl::Status CudaStream::LaunchOps(Flight& flight, const GemmLaunches& gemms) {
+absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
-  const RunContext context{flight.bindings.slots, gemms,   scratch_,
-                           flight.io_data(),      stream_, flight.bindings.outputs};
+  const RunContext context{flight.bindings.slots, launches, scratch_,
+                           flight.io_data(),      stream_,  flight.bindings.outputs};
   size_t event = 0;
   absl::Status status = Record(flight, event++);
   for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {

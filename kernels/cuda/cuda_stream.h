@@ -89,11 +89,11 @@ class CudaStream final : public Stream {
   absl::Status TakeEvents(Flight& flight);
   absl::Status GrowScratch(int64_t bytes);
   // Finds flight.graph, or makes it, or gets ready to go without: `gemms` then are its launches.
-  absl::Status ChooseWay(Flight& flight, std::shared_ptr<const GemmLaunches>& gemms);
+  absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
-  void MakeGraph(Flight& flight, const GemmLaunches& gemms, GraphKey key);
+  void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);
   absl::Status LaunchGraph(Flight& flight);
-  absl::Status LaunchOps(Flight& flight, const GemmLaunches& gemms);
+  absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);
 
   // On the harvest thread, or on a caller's that found nothing in flight.

@@ -1,7 +1,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/independent.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -25,6 +25,7 @@ struct Move {
   ElementType src_type;
   ElementType dst_type;
   uint32_t code;
+  bool independent;
 };
 
 struct Place {
@@ -66,8 +67,7 @@ __device__ __forceinline__ void MoveOne(const Move& move, int64_t from, int64_t 
 
 __global__ void __launch_bounds__(kThreads)
     MoveElements(const __grid_constant__ Runs runs, const __grid_constant__ Move move) {
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
+  BeginInTurn(move.independent);
   const int64_t count = runs.extent[0] * runs.extent[1] * runs.extent[2];
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     MoveOne(move, place.src + place.column * runs.src_stride[2],
             place.dst + place.column * runs.dst_stride[2]);
   }
+  EndInTurn(move.independent);
 }
 
 // Eight elements as they lie in memory: 8, 16 or 32 bytes.
@@ -144,8 +145,7 @@ __device__ __forceinline__ void SetCode(Pack& pack, int i, int bytes, uint32_t c
 // fill one.
 __global__ void __launch_bounds__(kThreads)
     MovePacks(const __grid_constant__ Runs runs, const __grid_constant__ Move move) {
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
+  BeginInTurn(move.independent);
   const int src_bytes = ElementBytes(move.src_type);
   const int dst_bytes = ElementBytes(move.dst_type);
   const int64_t per_run = CeilDiv(runs.extent[2], kPack);
@@ -178,6 +178,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     StorePack(move.dst, place.dst + column, dst_bytes, out);
   }
+  EndInTurn(move.independent);
 }
 
 // Drops extents of 1, puts dst's densest dimension last and joins dimensions that lie behind one
@@ -250,7 +251,8 @@ cudaError_t LaunchConvert(const ConvertArgs& args, cudaStream_t stream) {
   const int count = CountOf(args.shape);
   if (count <= 0) return count < 0 ? cudaErrorInvalidValue : cudaSuccess;
   return Launch(PlanRuns(args.shape, args.src_stride, args.dst_stride),
-                {args.src, args.dst, args.src_type, args.dst_type, 0}, args.programmatic, stream);
+                {args.src, args.dst, args.src_type, args.dst_type, 0, args.independent},
+                args.programmatic, stream);
 }
 
 cudaError_t LaunchFill(const FillArgs& args, cudaStream_t stream) {
@@ -259,7 +261,8 @@ cudaError_t LaunchFill(const FillArgs& args, cudaStream_t stream) {
   const int bits = 8 * ElementBytes(args.type);
   const uint32_t code = bits == 32 ? args.code : args.code & ((1u << bits) - 1);
   return Launch(PlanRuns(args.shape, args.dst_stride, args.dst_stride),
-                {nullptr, args.dst, args.type, args.type, code}, args.programmatic, stream);
+                {nullptr, args.dst, args.type, args.type, code, args.independent},
+                args.programmatic, stream);
 }
 
 }  // namespace gemmd::kernels::cuda

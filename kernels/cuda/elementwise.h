@@ -26,6 +26,7 @@ struct ConvertArgs {
   ElementType dst_type = ElementType::kF32;
   int64_t dst_stride[kElementwiseRank] = {0, 0, 1};
   bool programmatic = false;  // the launch may overlap the previous kernel's end
+  bool independent = false;   // and need not wait for it first (independent.h)
 };
 
 // Every element of dst = the low `type`-sized bytes of `code`: the value as dst's type stores it.
@@ -36,6 +37,7 @@ struct FillArgs {
   int64_t dst_stride[kElementwiseRank] = {0, 0, 1};
   uint32_t code = 0;
   bool programmatic = false;
+  bool independent = false;
 };
 
 // Queue it on `stream` of the current device. Views without elements are success.

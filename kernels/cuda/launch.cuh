@@ -24,7 +24,9 @@ inline dim3 GridOf(int64_t x, int64_t y = 1, int64_t z = 1) {
 }
 
 // Queues `kernel`. With `programmatic` it may start before the previous kernel has ended, and must
-// call ptx::GridDependencyWait() before it touches memory.
+// call ptx::GridDependencyWait() before it touches memory that the other writes, or writes what the
+// other touches; and at some time in any case, by one thread at least, since the kernel behind it
+// waits for no more than its end.
 template <class... Params, class... Args>
 cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, int threads, bool programmatic,
                          cudaStream_t stream, Args... args) {

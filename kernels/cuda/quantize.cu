@@ -1,8 +1,8 @@
 // The fast kernels: rows are dense and aligned, so that every load is 16 bytes and each element is
 // read once and kept in registers while its block's scale is found.
 
+#include "kernels/cuda/independent.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/quantize.h"
 #include "kernels/cuda/quantize_chunk.cuh"
 #include "kernels/cuda/weights_ahead.cuh"
@@ -80,8 +80,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
   AskFor(args.ahead);
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
+  BeginInTurn(args.independent);
   const int warp = threadIdx.x / 32;
   const int part = threadIdx.x % kLanesPerBlock;
   const int slot = threadIdx.x % 32 / kLanesPerBlock;
@@ -132,6 +131,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
       }
     }
   }
+  EndInTurn(args.independent);
 }
 
 // 128x128. A CTA owns a block; each warp 16 of its rows.
@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
   constexpr int kRowsAtOnce = 32 / kLanesPerRow;
   constexpr int kLoads = kQuantBlock / kWarps / kRowsAtOnce;
   __shared__ float warp_max[kWarps];
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
+  BeginInTurn(args.independent);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int row_in_block = warp * (kQuantBlock / kWarps) + lane / kLanesPerRow;
@@ -188,6 +187,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
       }
     }
   }
+  EndInTurn(args.independent);
 }
 
 template <ElementType kType, bool kI8>

@@ -48,6 +48,7 @@ struct QuantizeArgs {
   int64_t scales_k = 0;
   QuantizeBlock block = QuantizeBlock::k1x128;
   bool programmatic = false;  // the launch may overlap the previous kernel's end
+  bool independent = false;   // and need not wait for it first (independent.h)
   WeightsAhead ahead = {};    // only the fast kernel for 1x128 asks for them
 };
 

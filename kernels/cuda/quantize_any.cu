@@ -1,7 +1,7 @@
 // Quantize for every stride, alignment and granularity: elements one by one, each block read twice.
 
+#include "kernels/cuda/independent.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/quantize.h"
 #include "kernels/cuda/quantize_math.cuh"
 
@@ -64,8 +64,7 @@ template <bool kI8, bool kWholeCta>
 __global__ void __launch_bounds__(kThreads)
     QuantizeRegions(const __grid_constant__ QuantizeArgs args, Groups groups, int lanes) {
   __shared__ float warp_max[kWarps];
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
+  BeginInTurn(args.independent);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int64_t per_cta = kWholeCta ? 1 : kWarps;
@@ -98,6 +97,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     StoreRegion<kI8>(args, region, scale);
   }
+  EndInTurn(args.independent);
 }
 
 // One scale for a matrix takes four kernels. The scale's own place holds the maximum until the

@@ -205,7 +205,7 @@ TEST_F(GraphGpuTest, OverlapsSurviveTheRecording) {
   const auto graph = Graph::Capture(side, [&](cudaStream_t stream) {
     absl::Status status;
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
-      status = code.LaunchStep(i, {buffers.slots, *prepared->gemms, nullptr, nullptr, stream});
+      status = code.LaunchStep(i, {buffers.slots, *prepared->launches, nullptr, nullptr, stream});
     }
     return status;
   });

@@ -151,6 +151,37 @@ TEST_F(ProgramTest, KnowsTheMemoryItRanOn) {
                code.KeyOf(one, nullptr));
 }
 
+TEST_F(ProgramTest, OpsThatShareNothingNeedNotWaitForEachOther) {
+  const auto fill = [](int slot, int64_t count = 4) {
+    return FillOp{Dense(slot, DType::kF32, MakeDims({count})), 1};
+  };
+  std::vector<std::byte> memory(64);
+  const std::vector<std::byte*> apart = {&memory[0], &memory[16], &memory[32], &memory[48]};
+  const std::vector<std::byte*> twice = {&memory[0], &memory[16], &memory[16], &memory[48]};
+  using Flags = std::vector<bool>;
+  const auto independent = [&](std::vector<Op> ops, const std::vector<std::byte*>& slots) {
+    const auto program = *Compile(std::move(ops));
+    return static_cast<const CudaProgram&>(*program).Prepare(slots, nullptr)->launches->independent;
+  };
+  const std::vector<Op> ops = {fill(0), fill(1), fill(2), fill(3), fill(3)};
+  EXPECT_EQ(independent(ops, apart), (Flags{false, true, true, true, false}));
+  EXPECT_EQ(independent(ops, twice), (Flags{false, true, false, true, false}));
+  // Behind one that launches nothing, none was launched to overlap.
+  EXPECT_EQ(independent({fill(0), fill(1, 0), fill(2), fill(3)}, apart),
+            (Flags{false, true, false, true}));
+}
+
+TEST_F(ProgramTest, LongOpsWaitForEachOther) {
+  std::vector<Op> ops;
+  for (int slot = 0; slot < 4; ++slot) {
+    ops.push_back(FillOp{Dense(slot, DType::kF32, MakeDims({1 << 30})), 1});
+  }
+  const auto program = *Compile(ops);
+  const std::vector<std::byte*> slots(4, nullptr);
+  const auto launches = static_cast<const CudaProgram&>(*program).Prepare(slots, nullptr)->launches;
+  for (const bool independent : launches->independent) EXPECT_FALSE(independent);
+}
+
 TEST_F(ProgramTest, ChecksWhatIsBound) {
   const TensorRef tensor = Dense(1, DType::kF32, MakeDims({4}));
   const auto program = Compile({WriteOp{tensor, 0}});
