@@ -43,10 +43,12 @@ suite() {
     say "$name" 0 "not in the tree"
     return
   fi
-  GEMMD_TEST_DEVICE=$device timeout "$limit" "$folder/$name" --gtest_brief=1 --gtest_filter="$filter" \
+  # Line by line, so that the log of a suite that ran out of time names the test it was at.
+  GEMMD_TEST_DEVICE=$device timeout "$limit" stdbuf -oL "$folder/$name" --gtest_filter="$filter" \
     --gtest_output="json:$out/$name.json" >"$out/$name.log" 2>&1
   code=$?
-  words=$(grep -E '^\[  (PASSED|SKIPPED|FAILED)' "$out/$name.log" | tr -s ' \n' ' ')
+  words=$(grep -E '^\[  (PASSED|SKIPPED|FAILED) +\] [0-9]+ test' "$out/$name.log" | tr -s ' \n' ' ')
+  [ "$code" -ne 124 ] || words="out of time in $(grep -F '[ RUN      ]' "$out/$name.log" | tail -n 1)"
   [ "$code" -eq 0 ] || { status=1; words="exit $code: $words"; grep -E 'Failure|does not serve' -A 6 "$out/$name.log" | tail -n 30; }
   say "$name" $((SECONDS - began)) "$words"
 }
@@ -85,8 +87,8 @@ CONFIG
   say memcheck $((SECONDS - began)) "${words:-no summary}"
 }
 
-suite cuda_gpu_test 60 '*'
-suite cuda_backend_gpu_test 100 '*'
+suite cuda_gpu_test 150 '*'
+suite cuda_backend_gpu_test 200 '*'
 suite e2e_execute_test 30 '*'
 suite e2e_queue_test 30 '*'
 suite e2e_share_test 60 '-*ACpuDevice*'
