@@ -13,7 +13,8 @@
 
 namespace gemmd::client {
 
-static_assert(Relay::kWindowBytes % kCopyGrainBytes == 0, "no grain lies in two windows");
+static_assert(Relay::kStagingBytes / Relay::kWindows % kCopyGrainBytes == 0,
+              "no grain lies in two windows");
 
 Relay::Relay(const Ends& ends, const TransferOptions& options)
     : ends_(ends),
@@ -26,9 +27,15 @@ Relay::~Relay() {
       +[](int* copies) { return *copies == 0; }, &copies_));
 }
 
+void Relay::Begin(int64_t size) {
+  size_ = size;
+  const auto room = static_cast<int64_t>(ends_.windows.size());
+  window_bytes_ = std::min(room, StagingBytesFor(size)) / kWindows;
+}
+
 absl::Status Relay::Upload(absl::Span<const char> source) {
   source_ = source.data();
-  size_ = static_cast<int64_t>(source.size());
+  Begin(static_cast<int64_t>(source.size()));
   {
     absl::MutexLock lock(&mu_);
     for (int64_t piece = 0; piece < kWindows; ++piece) GiveTurn(piece);
@@ -38,7 +45,7 @@ absl::Status Relay::Upload(absl::Span<const char> source) {
 
 absl::Status Relay::Download(absl::Span<char> target) {
   target_ = target.data();
-  size_ = static_cast<int64_t>(target.size());
+  Begin(static_cast<int64_t>(target.size()));
   for (int64_t piece = 0; piece < kWindows; ++piece) Send(piece);
   return Run();
 }
@@ -66,7 +73,7 @@ void Relay::Work(bool report) {
     const int64_t bytes = std::min(kCopyGrainBytes, size_ - at);
     CopyGrain(at, bytes);
     if (FinishGrain(at, bytes)) {
-      const int64_t piece = at / kWindowBytes;
+      const int64_t piece = at / window_bytes_;
       Send(source_ != nullptr ? piece : piece + kWindows);
     }
     if (!report || !options_.progress) continue;
@@ -85,7 +92,7 @@ int64_t Relay::TakeGrain() {
   if (at >= size_) return -1;
   next_ += kCopyGrainBytes;
   const auto may_go = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    const int64_t piece = at / kWindowBytes;
+    const int64_t piece = at / window_bytes_;
     return windows_[piece % kWindows].piece == piece || !status_.ok();
   };
   mu_.Await(absl::Condition(&may_go));
@@ -93,7 +100,7 @@ int64_t Relay::TakeGrain() {
 }
 
 void Relay::CopyGrain(int64_t at, int64_t bytes) {
-  char* window = ends_.windows + at % kStagingBytes;
+  char* window = ends_.windows.data() + at % (kWindows * window_bytes_);
   if (source_ != nullptr) {
     std::memcpy(window, source_ + at, static_cast<size_t>(bytes));
   } else {
@@ -104,7 +111,7 @@ void Relay::CopyGrain(int64_t at, int64_t bytes) {
 bool Relay::FinishGrain(int64_t at, int64_t bytes) {
   absl::MutexLock lock(&mu_);
   done_ += bytes;
-  Window& window = windows_[at / kWindowBytes % kWindows];
+  Window& window = windows_[at / window_bytes_ % kWindows];
   window.left -= bytes;
   if (window.left > 0) return false;
   window.piece = -1;
@@ -112,7 +119,7 @@ bool Relay::FinishGrain(int64_t at, int64_t bytes) {
 }
 
 void Relay::Send(int64_t piece) {
-  const int64_t at = piece * kWindowBytes;
+  const int64_t at = piece * window_bytes_;
   if (at >= size_) return;
   {
     absl::MutexLock lock(&mu_);
@@ -125,7 +132,7 @@ void Relay::Send(int64_t piece) {
   const bool wide = offset % 4 == 0 && bytes % 4 == 0;
   const DType dtype = wide ? DType::kF32 : DType::kI8;
   const std::vector<int64_t> shape = {wide ? bytes / 4 : bytes};
-  Tensor from(ends_.staging, dtype, shape, at % kStagingBytes);
+  Tensor from(ends_.staging, dtype, shape, at % (kWindows * window_bytes_));
   Tensor to(ends_.buffer.id, dtype, shape, offset);
   if (source_ == nullptr) std::swap(from, to);
   OpList ops;
@@ -151,7 +158,7 @@ void Relay::GiveTurn(int64_t piece) {
 }
 
 int64_t Relay::BytesOf(int64_t piece) const {
-  return std::min(kWindowBytes, size_ - piece * kWindowBytes);
+  return std::min(window_bytes_, size_ - piece * window_bytes_);
 }
 
 }  // namespace gemmd::client

@@ -32,6 +32,7 @@ namespace gemmd::client {
 struct Staging {
   absl::Mutex mu;
   std::optional<StagingMemory> made ABSL_GUARDED_BY(mu);
+  bool no_more ABSL_GUARDED_BY(mu) = false;  // a larger one was refused
 };
 
 // What the session is, as the daemon said when it was opened.

@@ -15,6 +15,26 @@ namespace {
 
 constexpr size_t kLeastStaged = 1 << 20;  // below, one gRPC message costs less than a Copy op
 
+// Sees to it that `staging` has `bytes`, or what a transfer can do with where the daemon gives no
+// more.
+absl::Status MakeRoom(Buffer::State& buffer, Staging& staging, int64_t bytes,
+                      const TransferOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(staging.mu) {
+  if (staging.no_more) bytes = Relay::kStagingBytes;
+  if (staging.made && staging.made->memory.size_bytes() >= bytes) return absl::OkStatus();
+  absl::StatusOr<StagingMemory> made =
+      MakeStaging(*buffer.session, buffer.device, bytes, "client staging", options.call);
+  if (made.ok()) {
+    if (staging.made) buffer.session->reaper().DropBuffer(staging.made->buffer);
+    staging.made = *std::move(made);
+    return absl::OkStatus();
+  }
+  if (bytes == Relay::kStagingBytes || !absl::IsResourceExhausted(made.status())) {
+    return made.status();
+  }
+  staging.no_more = true;
+  return MakeRoom(buffer, staging, Relay::kStagingBytes, options);
+}
+
 // `direct` moves the bytes of a mapped buffer, `relayed` those of a device's.
 absl::StatusOr<TransferReport> Move(
     Buffer::State& buffer, int64_t size, bool for_writing, const TransferOptions& options,
@@ -29,11 +49,9 @@ absl::StatusOr<TransferReport> Move(
   } else {
     Staging& staging = buffer.session->StagingFor(buffer.device);
     absl::MutexLock lock(&staging.mu);
-    if (!staging.made) {
-      absl::StatusOr<StagingMemory> made = MakeStaging(
-          *buffer.session, buffer.device, Relay::kStagingBytes, "client staging", options.call);
-      if (!made.ok()) return made.status();
-      staging.made = *std::move(made);
+    if (absl::Status status = MakeRoom(buffer, staging, Relay::StagingBytesFor(size), options);
+        !status.ok()) {
+      return status;
     }
     if (absl::Status status = relayed(*staging.made); !status.ok()) {
       // A Copy that nobody waits for any more may still come: not into the next transfer's bytes.
@@ -68,7 +86,7 @@ absl::StatusOr<TransferReport> ShmUpload(Buffer::State& buffer, absl::string_vie
         WideCopy(memory + offset_bytes, data.data(), data.size(), options.copy_threads);
       },
       [&](const StagingMemory& staging) {
-        return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span().data()}, options)
+        return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span()}, options)
             .Upload(data);
       });
 }
@@ -81,7 +99,7 @@ absl::StatusOr<TransferReport> ShmDownload(Buffer::State& buffer, absl::Span<cha
         WideCopy(data.data(), memory + offset_bytes, data.size(), options.copy_threads);
       },
       [&](const StagingMemory& staging) {
-        return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span().data()}, options)
+        return Relay({buffer, offset_bytes, staging.buffer, staging.memory.span()}, options)
             .Download(data);
       });
 }

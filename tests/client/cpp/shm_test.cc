@@ -128,6 +128,49 @@ TEST_F(ShmTest, ThreadsShareATransferAndTheCallersOneReports) {
   EXPECT_TRUE(back == bytes);
 }
 
+TEST_F(ShmTest, ALongTransferGetsMoreStagingOnce) {
+  Buffer buffer = *session_.CreateBuffer({.size_bytes = 150 * kMiB});
+  const auto both_ways = [&](int64_t size) {
+    const std::string bytes = RandomBytes(static_cast<size_t>(size));
+    const auto up = buffer.Upload(bytes);
+    ASSERT_TRUE(up.ok()) << up.status();
+    EXPECT_EQ(up->path, TransferPath::kShm);
+    std::string back(bytes.size(), '?');
+    ASSERT_TRUE(buffer.Download(absl::MakeSpan(back.data(), back.size())).ok());
+    EXPECT_TRUE(back == bytes);
+  };
+  const auto staging = [&] {
+    session_.FlushDeletions();
+    std::vector<int64_t> sizes;
+    for (const std::string& id : daemon_.Buffers()) {
+      if (id != buffer.id().bytes())
+        sizes.push_back(static_cast<int64_t>(daemon_.Bytes(id).size()));
+    }
+    return sizes;
+  };
+  both_ways(40 * kMiB);
+  EXPECT_THAT(staging(), testing::ElementsAre(32 * kMiB));
+  both_ways(150 * kMiB - 3);
+  EXPECT_THAT(staging(), testing::ElementsAre(64 * kMiB));
+  both_ways(40 * kMiB);
+  both_ways(150 * kMiB);
+  EXPECT_THAT(staging(), testing::ElementsAre(64 * kMiB));
+  EXPECT_EQ(daemon_.Calls("CreateBuffer"), 3);
+}
+
+TEST_F(ShmTest, ALongTransferDoesWithLessAndAsksForMoreOnce) {
+  Buffer buffer = *session_.CreateBuffer({.size_bytes = 130 * kMiB});
+  const std::string bytes = RandomBytes(static_cast<size_t>(130 * kMiB));
+  daemon_.Fail("CreateBuffer", absl::ResourceExhaustedError("full"));
+  for (int i = 0; i < 2; ++i) {
+    const auto up = buffer.Upload(bytes);
+    ASSERT_TRUE(up.ok()) << up.status();
+    EXPECT_EQ(up->path, TransferPath::kShm);
+    EXPECT_TRUE(daemon_.Bytes(buffer.id().bytes()) == bytes);
+  }
+  EXPECT_EQ(daemon_.Calls("CreateBuffer"), 3);
+}
+
 TEST_F(ShmTest, ProgressThatThrowsEndsTheTransferAndLeavesTheStagingUsable) {
   const std::string bytes = RandomBytes(static_cast<size_t>(40 * kMiB));
   Buffer buffer = *session_.CreateBuffer({.size_bytes = 40 * kMiB});
