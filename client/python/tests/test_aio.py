@@ -135,6 +135,21 @@ async def test_a_queue_keeps_order_and_stops_after_a_failure(fake):
             await queue.submit(add)
 
 
+@pytest.mark.parametrize("up", [True, False])
+@in_loop
+async def test_a_copy_that_fails_costs_the_staging_memory(sharing_fake, random, up):
+    large = random.standard_normal((5 << 20) + 3, "f4")
+    async with connect(sharing_fake) as client, client.session() as session:
+        buffer = await session.upload(large)
+        exported = sharing_fake.count(methods.EXPORT)
+        sharing_fake.faults.statuses[methods.EXECUTE] = [Refused("INTERNAL", "no more", "BROKEN")]
+        with pytest.raises(gemmd.Internal, match="no more"):
+            await (buffer.upload(large) if up else buffer.download())
+        assert (await buffer.upload(large)).path == "shm"
+        assert sharing_fake.count(methods.EXPORT) == exported + 1
+        np.testing.assert_array_equal(await buffer.download(), large)
+
+
 @in_loop
 async def test_batches_submitted_at_once_share_messages(fake):
     async with connect(fake) as client, client.session() as session:

@@ -50,6 +50,29 @@ def test_large_transfers_go_through_staging_memory(sharing_fake, session, large)
     assert sharing_fake.count(methods.UPLOAD) == sharing_fake.count(methods.DOWNLOAD) == 0
 
 
+def test_an_odd_place_in_a_buffer_is_filled_and_read_through_staging_too(session):
+    data = np.random.default_rng(1).integers(0, 256, (9 << 20) + 1, np.uint8).view(np.int8)
+    buffer = session.create_buffer(shape=(len(data) + 3,), dtype="i8")
+    assert buffer.upload(data, 3).path == "shm"
+    got = buffer.download(3, len(data))
+    assert got.transfer.path == "shm"
+    np.testing.assert_array_equal(got.view(np.int8), data)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_copy_that_fails_is_the_transfers_error_and_costs_the_staging_memory(
+    sharing_fake, session, large, up
+):
+    buffer = session.upload(large)
+    exported = sharing_fake.count(methods.EXPORT)
+    sharing_fake.faults.statuses[methods.EXECUTE] = [Refused("INTERNAL", "no more", "BROKEN")]
+    with pytest.raises(gemmd.Internal, match="no more"):
+        buffer.upload(large) if up else buffer.download()
+    assert buffer.upload(large).path == "shm"
+    assert sharing_fake.count(methods.EXPORT) == exported + 1
+    np.testing.assert_array_equal(buffer.download(), large)
+
+
 def test_transfers_of_a_shared_buffer_are_plain_copies(sharing_fake, session, large):
     buffer = session.upload(large, memory_kind="host_shared")
     assert buffer.transfer.path == "shm"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
 from gemmd.device_array import Mapping
+from gemmd.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, run_lanes
 from gemmd.ops import Op
 from gemmd.ops import copy as copy_op
 from gemmd.report import Transfer
@@ -29,15 +30,20 @@ _Fetched = TypeVar("_Fetched")
 # Below this the extra call of a staged copy costs more than sending the bytes: 64 KiB take about 60
 # us by gRPC.
 STAGED_FROM_BYTES = 64 << 10
-STAGING_BYTES = 16 << 20
+STAGING_BYTES = MOST_LANES * PIECE_BYTES
 
 
-def staged_copy(device_id: bytes, at: int, staging: Tensor, nbytes: int, up: bool) -> list[Op]:
-    """Raw bytes between a buffer and the staging buffer; int8 because every copy is of typed
-    elements.
+def staged_copy(
+    device_id: bytes, at: int, staging_id: bytes, room: int, nbytes: int, up: bool
+) -> list[Op]:
+    """Raw bytes between a buffer, from byte `at` on, and the staging buffer, from `room` on. A copy
+    is of typed elements: of wide ones where it may be, which are fewer.
     """
-    device = Tensor(device_id, dtypes.int8, (nbytes,), offset_bytes=at)
-    host = staging[:nbytes]
+    wide = at % 4 == 0 and nbytes % 4 == 0
+    dtype = dtypes.float32 if wide else dtypes.int8
+    shape = (nbytes // dtype.itemsize,)
+    device = Tensor(device_id, dtype, shape, offset_bytes=at)
+    host = Tensor(staging_id, dtype, shape, offset_bytes=room)
     return [copy_op(host, device) if up else copy_op(device, host)]
 
 
@@ -136,7 +142,7 @@ class Mover:
             return why
         try:
             if direct:
-                move(self.map(buffer, not buffer.read_only), at, data, up)
+                move_wide(self.map(buffer, not buffer.read_only), at, data, up)
             else:
                 self._staged(buffer.buffer_id, data, at, up)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
@@ -152,22 +158,28 @@ class Mover:
             self._staging = self._session.create_buffer(
                 STAGING_BYTES, memory_kind="host_shared", label="staging"
             )
-        host = self.map(self._staging, True)
-        whole = self._staging.tensor((STAGING_BYTES,), dtypes.int8)
-        for start in range(0, len(data), STAGING_BYTES):
-            part = data[start : start + STAGING_BYTES]
-            if up:
-                move(host, 0, part, up)
-            program = staged_copy(buffer_id, at + start, whole, len(part), up)
-            try:
+        staging = self._staging
+        host = self.map(staging, True)
+        pieces = Pieces(len(data))
+
+        def work(lane: int) -> None:
+            room = lane * PIECE_BYTES
+            for start, length in pieces:
+                part = data[start : start + length]
+                if up:
+                    move(host, room, part, up)
+                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, length, up)
                 self._session.execute(program, report="none")
-            except BaseException:
-                # A copy that nobody waits for may still come: not into another transfer's bytes.
-                self._session.lose(self._staging)
-                self._staging = None
-                raise
-            if not up:
-                move(host, 0, part, up)
+                if not up:
+                    move(host, room, part, up)
+
+        try:
+            run_lanes(lanes_for(len(data)), pieces, work)
+        except BaseException:
+            # A copy that nobody waits for may still come: not into another transfer's bytes.
+            self._session.lose(staging)
+            self._staging = None
+            raise
 
     def _upload_grpc(self, buffer_id: bytes, data: memoryview, at: int) -> int:
         session, start, resumed = self._session, 0, 0
@@ -206,6 +218,17 @@ def wait(delays: Iterator[float], error: errors.Error, again: bool) -> None:
     if delay is None:
         raise error
     time.sleep(delay)
+
+
+def move_wide(host: npt.NDArray[np.uint8], at: int, data: memoryview, up: bool) -> None:
+    """`move`, by several threads if it is long."""
+    pieces = Pieces(len(data))
+
+    def work(_lane: int) -> None:
+        for start, length in pieces:
+            move(host, at + start, data[start : start + length], up)
+
+    run_lanes(lanes_for(len(data)), pieces, work)
 
 
 def move(host: npt.NDArray[np.uint8], at: int, data: memoryview, up: bool) -> None:

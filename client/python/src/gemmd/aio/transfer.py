@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
+from gemmd import chunks, cuda, device_array, errors, methods, share
 from gemmd.device_array import Mapping
+from gemmd.lanes import PIECE_BYTES, Pieces, lanes_for
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.transfer import STAGED_FROM_BYTES, STAGING_BYTES, Mover, move, staged_copy
+from gemmd.transfer import STAGED_FROM_BYTES, STAGING_BYTES, Mover, move, move_wide, staged_copy
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class AsyncMover:
         try:
             if direct:
                 host = await self.map(buffer, not buffer.read_only)
-                await asyncio.to_thread(move, host, at, data, up)
+                await asyncio.to_thread(move_wide, host, at, data, up)
             else:
                 await self._staged(buffer.buffer_id, data, at, up)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
@@ -130,22 +131,38 @@ class AsyncMover:
             self._staging = await self._session.create_buffer(
                 STAGING_BYTES, memory_kind="host_shared", label="staging"
             )
-        host = await self.map(self._staging, True)
-        whole = self._staging.tensor((STAGING_BYTES,), dtypes.int8)
-        for start in range(0, len(data), STAGING_BYTES):
-            part = data[start : start + STAGING_BYTES]
-            if up:
-                await asyncio.to_thread(move, host, 0, part, up)
-            program = staged_copy(buffer_id, at + start, whole, len(part), up)
+        staging = self._staging
+        host = await self.map(staging, True)
+        pieces = Pieces(len(data))
+
+        async def work(lane: int) -> None:
             try:
-                await self._session.execute(program, report="none")
+                await move_pieces(lane * PIECE_BYTES)
             except BaseException:
-                # A copy that nobody waits for may still come: not into another transfer's bytes.
-                self._session.lose(self._staging)
-                self._staging = None
+                pieces.stop()
                 raise
-            if not up:
-                await asyncio.to_thread(move, host, 0, part, up)
+
+        async def move_pieces(room: int) -> None:
+            for start, length in pieces:
+                part = data[start : start + length]
+                if up:
+                    await asyncio.to_thread(move, host, room, part, up)
+                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, length, up)
+                await self._session.execute(program, report="none")
+                if not up:
+                    await asyncio.to_thread(move, host, room, part, up)
+
+        lanes = [work(lane) for lane in range(lanes_for(len(data)))]
+        try:
+            # One that fails ends the others with the piece they are at, not in the middle of it.
+            for ended in await asyncio.gather(*lanes, return_exceptions=True):
+                if ended is not None:
+                    raise ended
+        except BaseException:
+            # A copy that nobody waits for may still come: not into another transfer's bytes.
+            self._session.lose(staging)
+            self._staging = None
+            raise
 
     async def _upload_grpc(self, buffer_id: bytes, data: memoryview, at: int) -> int:
         session, start, resumed = self._session, 0, 0

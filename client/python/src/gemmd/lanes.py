@@ -1,0 +1,85 @@
+"""A large transfer in pieces, moved by several lanes at once: while one waits for the server,
+others copy between the caller's array and memory that both sides have.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+PIECE_BYTES = 4 << 20
+
+
+def _processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+# As many as the C++ client has threads; two also where there is but one processor, since a lane
+# waits for most of its time.
+MOST_LANES = max(2, min(8, _processors() // 2))
+
+
+def lanes_for(nbytes: int) -> int:
+    """How many lanes a transfer gets: none that would find no piece."""
+    return max(1, min(MOST_LANES, -(-nbytes // PIECE_BYTES)))
+
+
+class Pieces:
+    """The pieces of a transfer as (start, length), each to one lane. Thread-safe."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        while True:
+            with self._lock:
+                start = self._next
+                if start >= self._nbytes:
+                    return
+                self._next += PIECE_BYTES
+            yield start, min(PIECE_BYTES, self._nbytes - start)
+
+    def stop(self) -> None:
+        """Nobody gets another one."""
+        with self._lock:
+            self._next = self._nbytes
+
+
+def run_lanes(count: int, pieces: Pieces, work: Callable[[int], None]) -> None:
+    """work(lane) for each lane on a thread of its own, the caller's among them; back when all have
+    ended. The first error ends the others with the piece they are at, and is raised.
+    """
+    failures: list[BaseException] = []
+
+    def run(lane: int) -> None:
+        try:
+            work(lane)
+        except BaseException as error:
+            pieces.stop()
+            failures.append(error)
+
+    helpers = [threading.Thread(target=run, args=(lane,)) for lane in range(1, count)]
+    started: list[threading.Thread] = []
+    try:
+        for helper in helpers:
+            helper.start()
+            started.append(helper)
+    except RuntimeError:
+        pass  # no more threads to be had: those there are do the rest
+    run(0)
+    try:
+        for helper in started:
+            helper.join()
+    except BaseException:  # an interrupt: the caller's array is still in use
+        pieces.stop()
+        for helper in started:
+            helper.join()
+        raise
+    if failures:
+        raise failures[0]
