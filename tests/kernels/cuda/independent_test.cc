@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <vector>
 
 #include "kernels/op.h"
@@ -85,6 +87,52 @@ TEST(IndependentTest, SoManyAndNoMoreAreUnderWayTogether) {
   EXPECT_EQ(Independent(ops, places), (Flags{false, true, true, true, true,  //
                                              false, true, true, true, true,  //
                                              false, true}));
+}
+
+// An op that need not wait starts once the op in front has started, and ends after that one has
+// ended; one that waits starts when all in front have ended. So under way with op i may be those
+// behind the last op before it that waited, and that one.
+TEST(IndependentTest, NothingUnderWayTogetherConflicts) {
+  const auto places = Places(16);
+  std::mt19937 random(1);
+  int independent_ops = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::vector<OpTouches> ops(24);
+    for (OpTouches& op : ops) {
+      op.may_overlap = random() % 4 != 0;
+      const int tensors = 1 + static_cast<int>(random() % 3);
+      for (int i = 0; i < tensors; ++i) {
+        const int64_t begin = static_cast<int64_t>(random() % 64);
+        const int64_t end = begin + static_cast<int64_t>(random() % 48);
+        op.all.push_back({static_cast<int>(random() % 16), {begin, end}, random() % 3 == 0});
+      }
+    }
+    const auto conflict = [&](const OpTouches& a, const OpTouches& b) {
+      for (const Touched& x : a.all) {
+        for (const Touched& y : b.all) {
+          if (x.slot == y.slot && (x.written || y.written) && x.bytes.Overlaps(y.bytes))
+            return true;
+        }
+      }
+      return false;
+    };
+    const Flags independent = IndependentOps(ops, places);
+    size_t waited = 0;  // the last op that did
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const bool conflicts = std::any_of(ops.begin() + waited, ops.begin() + i,
+                                         [&](const auto& op) { return conflict(op, ops[i]); });
+      if (independent[i]) {
+        ++independent_ops;
+        EXPECT_TRUE(ops[i].may_overlap);
+        EXPECT_FALSE(conflicts) << "round " << round << ", op " << i;
+      } else {
+        EXPECT_TRUE(i == 0 || !ops[i].may_overlap || conflicts || i - waited == 5)
+            << "round " << round << ", op " << i << " waits for nothing";
+        waited = i;
+      }
+    }
+  }
+  EXPECT_GT(independent_ops, 500);
 }
 
 TEST(IndependentTest, OnlyWhatMayOverlapDoes) {
