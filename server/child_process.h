@@ -1,5 +1,5 @@
-// ChildProcess: another process of this program, which tells through a pipe (--ready-fd) that it
-// serves.
+// ChildProcess: another process of this program, which is given its config (--config-fd) and tells
+// through a pipe (--ready-fd) that it serves.
 
 #ifndef GEMMD_SERVER_CHILD_PROCESS_H_
 #define GEMMD_SERVER_CHILD_PROCESS_H_
@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,10 +21,12 @@ namespace gemmd::server {
 class ChildProcess {
  public:
   // Runs the program that this process runs, be its file replaced since, with `command`, its name
-  // first, and a --ready-fd. From the main thread: the child is told when the thread that started
-  // it is gone. It gets a process group of its own, so that a terminal's Ctrl-C reaches it through
-  // us alone: a second SIGINT would cut its drain short. UNAVAILABLE when there can be no process.
-  static absl::StatusOr<ChildProcess> Start(std::vector<std::string> command);
+  // first, a --ready-fd, and a --config-fd that gives `config`. From the main thread: the child is
+  // told when the thread that started it is gone. It gets a process group of its own, so that a
+  // terminal's Ctrl-C reaches it through us alone: a second SIGINT would cut its drain short.
+  // UNAVAILABLE when there can be no process.
+  static absl::StatusOr<ChildProcess> Start(std::vector<std::string> command,
+                                            std::string_view config);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();

@@ -31,6 +31,10 @@ void DeviceProcesses::Signal(int number) {
   PassOn(number);
 }
 
+void DeviceProcesses::SetConfigs(std::vector<std::string> configs) {
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].device.config = std::move(configs[i]);
+}
+
 void DeviceProcesses::PassOn(int number) {
   for (const Slot& slot : slots_) {
     if (slot.process) slot.process->Signal(number);
@@ -39,7 +43,7 @@ void DeviceProcesses::PassOn(int number) {
 
 void DeviceProcesses::Start(size_t index) {
   Slot& slot = slots_[index];
-  auto process = ChildProcess::Start(slot.device.command);
+  auto process = ChildProcess::Start(slot.device.command, slot.device.config);
   if (!process.ok()) {
     log_.Error("child_not_started", {{"device", slot.device.name},
                                      {"message", std::string(process.status().message())}});

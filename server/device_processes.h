@@ -21,6 +21,7 @@ class DeviceProcesses {
   struct Device {
     std::string name;
     std::vector<std::string> command;  // of its process
+    std::string config;                // what it starts with
   };
   // `ready_file`: "" for none.
   DeviceProcesses(std::vector<Device> devices, std::string ready_file, Log& log);
@@ -31,6 +32,8 @@ class DeviceProcesses {
   // Passes a signal on. After SIGTERM and SIGINT none is started again; a second one ends them
   // without delay.
   void Signal(int number);
+  // For those started from here on, by device.
+  void SetConfigs(std::vector<std::string> configs);
 
  private:
   struct Slot {

@@ -53,6 +53,15 @@ absl::StatusOr<std::vector<Config>> Load(const Options& options) {
   return std::vector<Config>{*std::move(config)};
 }
 
+// What to start with: a supervisor hands over what it has, which the file may not be by now.
+absl::StatusOr<std::vector<Config>> LoadFirst(const Options& options) {
+  if (options.config_fd < 0) return Load(options);
+  auto config = ReadConfig(options.config_fd);
+  if (!config.ok()) return config.status();
+  config->log.process = options.device;
+  return std::vector<Config>{*std::move(config)};
+}
+
 bool StopsUs(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
 absl::Status TellReady(const Options& options, const Server& server) {
@@ -136,19 +145,29 @@ bool MayReload(const Options& options, std::vector<Config>& configs, Log& log) {
   return true;
 }
 
+std::vector<std::string> Printed(const std::vector<Config>& configs) {
+  std::vector<std::string> texts;
+  for (const Config& config : configs) texts.push_back(PrintConfig(config));
+  return texts;
+}
+
 int Supervise(const Options& options, std::vector<Config> configs, const Signals& signals) {
   Log log(configs.front().log);
   std::vector<DeviceProcesses::Device> devices;
   for (const Config& config : configs) {
     const std::string& name = config.devices.front().name;
-    devices.push_back({.name = name, .command = DeviceCommand(options, name)});
+    devices.push_back(
+        {.name = name, .command = DeviceCommand(options, name), .config = PrintConfig(config)});
   }
   log.Info("supervising", {{"version", kVersion}, {"devices", devices.size()}});
   DeviceProcesses processes(std::move(devices), options.ready_file, log);
   while (true) {
     if (const std::optional<int> status = processes.Watch()) return *status;
     const int signal = signals.Next(kWatchEvery);
-    if (signal == SIGHUP && !MayReload(options, configs, log)) continue;
+    if (signal == SIGHUP) {
+      if (!MayReload(options, configs, log)) continue;
+      processes.SetConfigs(Printed(configs));
+    }
     if (signal != 0) processes.Signal(signal);
   }
 }
@@ -177,7 +196,7 @@ int Run(const Options& options) {
   const Signals signals;
   ::signal(SIGPIPE, SIG_IGN);
 
-  auto configs = Load(options);
+  auto configs = LoadFirst(options);
   if (!configs.ok()) return Complain(configs.status(), kBadConfig);
   if (options.check || options.print_config) return Show(options, *configs);
   if (options.supervise) return Supervise(options, *std::move(configs), signals);

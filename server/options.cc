@@ -30,6 +30,7 @@ constexpr char kUsage[] =
                      "metrics ADDRESS". With --supervise "device NAME" stands before those of each device, and the file
                      is written again when a process has come back
   --ready-fd N       write them to this open descriptor, and close it
+  --config-fd N      start with the config that this open descriptor gives, as --print-config shows it; SIGHUP reads FILE
   --version, --help
 
 SIGTERM or SIGINT drains: health turns off, the notice passes, accepted work is answered. A second one stops at once.
@@ -44,10 +45,10 @@ passed on; the status is the worst one of the processes that were told to drain,
   std::exit(kBadConfig);
 }
 
-int OpenDescriptor(const char* text) {
+int OpenDescriptor(const std::string& option, const char* text) {
   int fd = -1;
   if (!absl::SimpleAtoi(text, &fd) || fcntl(fd, F_GETFD) < 0) {
-    Misuse(std::string("--ready-fd: ") + text + " is not an open descriptor; give its number");
+    Misuse(option + ": " + text + " is not an open descriptor; give its number");
   }
   return fd;
 }
@@ -59,6 +60,9 @@ void Check(Options& options) {
   }
   if (options.supervise && options.ready_fd >= 0) {
     Misuse("--supervise takes no --ready-fd; give it a --ready-file");
+  }
+  if (options.supervise && options.config_fd >= 0) {
+    Misuse("--supervise takes no --config-fd; give it a --config");
   }
   if (!HasDevicePlace(options.ready_file)) return;
   if (options.device.empty()) {
@@ -78,6 +82,7 @@ Options ParseOptions(int argc, char** argv) {
                                     {"print-config", no_argument, nullptr, 'p'},
                                     {"ready-file", required_argument, nullptr, 'r'},
                                     {"ready-fd", required_argument, nullptr, 'f'},
+                                    {"config-fd", required_argument, nullptr, 'F'},
                                     {"version", no_argument, nullptr, 'v'},
                                     {"help", no_argument, nullptr, 'h'},
                                     {nullptr, 0, nullptr, 0}};
@@ -107,7 +112,10 @@ Options ParseOptions(int argc, char** argv) {
         options.ready_file = optarg;
         break;
       case 'f':
-        options.ready_fd = OpenDescriptor(optarg);
+        options.ready_fd = OpenDescriptor("--ready-fd", optarg);
+        break;
+      case 'F':
+        options.config_fd = OpenDescriptor("--config-fd", optarg);
         break;
       case 'v':
         std::cout << "gemmd " << kVersion << "\n";

@@ -11,6 +11,7 @@ namespace gemmd::server {
 struct Options {
   std::string program;  // argv[0]
   std::string config;
+  int config_fd = -1;  // what to start with, in place of what `config` has now
   std::vector<std::string> listen;
   std::string device;  // serve this one alone; empty: all of the config's
   bool supervise = false;
@@ -24,7 +25,7 @@ struct Options {
 Options ParseOptions(int argc, char** argv);
 
 // The command line of the process that serves `device` alone, for a supervisor with `options`; it
-// lacks --ready-fd.
+// lacks --ready-fd and --config-fd.
 std::vector<std::string> DeviceCommand(const Options& options, const std::string& device);
 
 }  // namespace gemmd::server

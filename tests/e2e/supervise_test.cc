@@ -138,6 +138,22 @@ TEST_F(SuperviseTest, AReloadReachesAllOrNone) {
   }
 }
 
+TEST_F(SuperviseTest, WhatComesBackHasTheConfigThatIsInForceAndNotTheFiles) {
+  gemmd_.Reload(absl::StrCat(kDrain, " limits { max_ops: 17 }"));
+  EXPECT_TRUE(WaitUntil([&] { return MaxOps("cpu:0") == 17 && MaxOps("cpu:1") == 17; }));
+  for (const std::string file : {" limits { max_ops: -1 }", " share { disabled: true }"}) {
+    gemmd_.Reload(absl::StrCat(kDrain, file));  // invalid, then refused
+    const pid_t killed = gemmd_.pid("cpu:0");
+    const Place place = gemmd_.places()["cpu:0"];
+    ASSERT_GT(killed, 0);
+    kill(killed, SIGKILL);
+    AwaitSuccessor("cpu:0", killed, place);
+    EXPECT_EQ(MaxOps("cpu:0"), 17);
+  }
+  gemmd_.Reload(absl::StrCat(kDrain, " limits { max_ops: 18 }"));
+  EXPECT_TRUE(WaitUntil([&] { return MaxOps("cpu:0") == 18 && MaxOps("cpu:1") == 18; }));
+}
+
 TEST(SuperviseSignalTest, ASecondOneForces) {
   Supervised gemmd(kDevices, "drain { notice_ms: 60000 limit_ms: 600000 }");
   client::Client client = Must(client::Client::Connect(gemmd.target("cpu:1")));
@@ -193,6 +209,8 @@ TEST_F(PerDeviceStartTest, WhatCannotServeIsRefused) {
            {good, {"--supervise", "--device", "cpu:0"}, "do not go together"},
            {good, {"--supervise", "--ready-file", dir_.File("{device}")}, "--ready-file"},
            {good, {"--device", "cpu:0", "--ready-fd", "999"}, "--ready-fd"},
+           {good, {"--device", "cpu:0", "--config-fd", "999"}, "--config-fd"},
+           {good, {"--supervise", "--config-fd", "0"}, "takes no --config-fd"},
            {good + " metrics { address: \"127.0.0.1:65535\" }", {"--supervise"}, "metrics.address"},
            // What a device's process finds wrong as it starts.
            {good + " devices { name: \"cpu:2\" disabled_kernels: \"no_such\" }",
