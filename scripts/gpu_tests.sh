@@ -47,7 +47,7 @@ suite() {
   GEMMD_TEST_DEVICE=$device timeout "$limit" stdbuf -oL "$folder/$name" --gtest_filter="$filter" \
     --gtest_output="json:$out/$name.json" >"$out/$name.log" 2>&1
   code=$?
-  words=$(grep -E '^\[  (PASSED|SKIPPED|FAILED) +\] [0-9]+ test' "$out/$name.log" | tr -s ' \n' ' ')
+  words=$(grep -E '^\[  (PASSED|SKIPPED|FAILED) +\] [0-9]+ test' "$out/$name.log" | sed 's/, listed below://' | tr -s ' \n' ' ')
   [ "$code" -ne 124 ] || words="out of time in $(grep -F '[ RUN      ]' "$out/$name.log" | tail -n 1)"
   [ "$code" -eq 0 ] || { status=1; words="exit $code: $words"; grep -E 'Failure|does not serve' -A 6 "$out/$name.log" | tail -n 30; }
   say "$name" $((SECONDS - began)) "$words"
