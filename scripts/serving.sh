@@ -6,12 +6,12 @@
 #   scripts/serving.sh DIST OUT cpu:0 quick  the same on any machine, smaller
 #   GEMMD_OTHER_DEVICE=cuda:1 scripts/serving.sh DIST OUT      and what two devices do together
 #
-# Leaves in OUT: serving.json, soak.json, import.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
+# Leaves in OUT: serving.json, soak.json, import.json, python.json, smoke.log, gemmd.log and a log of each end-to-end test. Exit status 1 when a check
 # fails; a figure that falls short is only shown. GEMMD_E2E=0 leaves the end-to-end tests out.
 # The daemon is configured as by default. With GEMMD_BUSY_POLL_US=200 it, the clients and the echo poll their connections for 200 us
 # before they sleep (scheduler.busy_poll_us), and where it may the daemon keeps the processors awake (scheduler.processor_wake_us: 0).
-# GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python; without it their figure is missing. If it
-# has torch too, tensors are handed over by CUDA IPC (import.json).
+# GEMMD_PYTHON is an interpreter with the package gemmd, for the workers in Python and what that client does (python.json); without
+# it their figures are missing. If it has torch too, tensors are handed over by CUDA IPC (import.json).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$(cd "$1/bin" && pwd)
@@ -119,6 +119,11 @@ if "$python" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/n
   keep "$python" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
     --metrics "http://$metrics/metrics" >"$out/import.json"
   cat "$out/import.json"
+fi
+if "$python" -c 'import gemmd.bench' 2>/dev/null; then
+  step "the client in Python"
+  keep "$python" -m gemmd.bench --server "unix:$dir/gemmd.sock" --count 2000 --mib 256 --json >"$out/python.json"
+  cat "$out/python.json"
 fi
 step "mixed ops"
 ops=200000
