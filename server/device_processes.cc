@@ -32,7 +32,7 @@ void DeviceProcesses::Signal(int number) {
 }
 
 void DeviceProcesses::SetConfigs(std::vector<std::string> configs) {
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].device.config = std::move(configs[i]);
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].config = std::move(configs[i]);
 }
 
 void DeviceProcesses::PassOn(int number) {
@@ -43,7 +43,7 @@ void DeviceProcesses::PassOn(int number) {
 
 void DeviceProcesses::Start(size_t index) {
   Slot& slot = slots_[index];
-  auto process = ChildProcess::Start(slot.device.command, slot.device.config);
+  auto process = ChildProcess::Start(slot.device.command, slot.config);
   if (!process.ok()) {
     log_.Error("child_not_started", {{"device", slot.device.name},
                                      {"message", std::string(process.status().message())}});

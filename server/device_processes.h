@@ -21,7 +21,6 @@ class DeviceProcesses {
   struct Device {
     std::string name;
     std::vector<std::string> command;  // of its process
-    std::string config;                // what it starts with
   };
   // `ready_file`: "" for none.
   DeviceProcesses(std::vector<Device> devices, std::string ready_file, Log& log);
@@ -32,12 +31,13 @@ class DeviceProcesses {
   // Passes a signal on. After SIGTERM and SIGINT none is started again; a second one ends them
   // without delay.
   void Signal(int number);
-  // For those started from here on, by device.
+  // What those start with that are started from here on, by device. Before the first Watch.
   void SetConfigs(std::vector<std::string> configs);
 
  private:
   struct Slot {
     Device device;
+    std::string config;
     std::optional<ChildProcess> process;
     std::string ready;  // what it last said of its addresses
   };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <optional>
@@ -56,7 +57,8 @@ absl::StatusOr<std::vector<Config>> Load(const Options& options) {
 // What to start with: a supervisor hands over what it has, which the file may not be by now.
 absl::StatusOr<std::vector<Config>> LoadFirst(const Options& options) {
   if (options.config_fd < 0) return Load(options);
-  auto config = ReadConfig(options.config_fd);
+  auto config = LoadConfig(absl::StrCat("/proc/self/fd/", options.config_fd));
+  close(options.config_fd);
   if (!config.ok()) return config.status();
   config->log.process = options.device;
   return std::vector<Config>{*std::move(config)};
@@ -156,11 +158,11 @@ int Supervise(const Options& options, std::vector<Config> configs, const Signals
   std::vector<DeviceProcesses::Device> devices;
   for (const Config& config : configs) {
     const std::string& name = config.devices.front().name;
-    devices.push_back(
-        {.name = name, .command = DeviceCommand(options, name), .config = PrintConfig(config)});
+    devices.push_back({.name = name, .command = DeviceCommand(options, name)});
   }
   log.Info("supervising", {{"version", kVersion}, {"devices", devices.size()}});
   DeviceProcesses processes(std::move(devices), options.ready_file, log);
+  processes.SetConfigs(Printed(configs));
   while (true) {
     if (const std::optional<int> status = processes.Watch()) return *status;
     const int signal = signals.Next(kWatchEvery);

@@ -88,7 +88,7 @@ class CudaStream final : public Stream {
   absl::Status TakeIo(Flight& flight);
   absl::Status TakeEvents(Flight& flight);
   absl::Status GrowScratch(int64_t bytes);
-  // Finds flight.graph, or makes it, or gets ready to go without: `gemms` then are its launches.
+  // Finds flight.graph, or makes it, or gets ready to go without: `launches` then are its.
   absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
   void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);

@@ -7,20 +7,16 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-bool Overlap(const Touched& a, const Touched& b, SlotAddresses slots) {
-  const auto begin = [&](const Touched& touched) {
-    return reinterpret_cast<uintptr_t>(slots[touched.slot]) + touched.bytes.begin;
-  };
-  const auto end = [&](const Touched& touched) {
-    return reinterpret_cast<uintptr_t>(slots[touched.slot]) + touched.bytes.end;
-  };
-  return !a.bytes.empty() && !b.bytes.empty() && begin(a) < end(b) && begin(b) < end(a);
+// The bytes as addresses.
+ByteRange At(const Touched& touched, SlotAddresses slots) {
+  const auto slot = static_cast<int64_t>(reinterpret_cast<intptr_t>(slots[touched.slot]));
+  return {slot + touched.bytes.begin, slot + touched.bytes.end};
 }
 
 bool Conflict(const OpTouches& a, const OpTouches& b, SlotAddresses slots) {
   for (const Touched& x : a.all) {
     for (const Touched& y : b.all) {
-      if ((x.written || y.written) && Overlap(x, y, slots)) return true;
+      if ((x.written || y.written) && At(x, slots).Overlaps(At(y, slots))) return true;
     }
   }
   return false;

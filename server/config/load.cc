@@ -1,7 +1,5 @@
 #include "server/config/load.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -124,27 +122,6 @@ absl::StatusOr<Config> LoadConfig(const std::string& path,
   absl::StatusOr<Config> config = ParseConfig(*text, extra_listeners, known_devices);
   if (config.ok()) return config;
   return InFile(path, config.status());
-}
-
-absl::StatusOr<Config> ReadConfig(int fd) {
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t size = 0;
-  ssize_t got = 1;
-  while (size < text.size() && got != 0) {
-    got = read(fd, text.data() + size, text.size() - size);
-    if (got < 0 && errno != EINTR) break;
-    if (got > 0) size += static_cast<size_t>(got);
-  }
-  const int error = errno;
-  close(fd);
-  if (got < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--config-fd ", fd, ": cannot read: ", std::strerror(error)));
-  }
-  text.resize(size);
-  absl::StatusOr<Config> config = ParseConfig(text);
-  if (config.ok()) return config;
-  return InFile(absl::StrCat("--config-fd ", fd), config.status());
 }
 
 absl::StatusOr<std::vector<Config>> LoadConfigPerDevice(

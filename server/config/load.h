@@ -28,9 +28,6 @@ absl::StatusOr<Config> LoadConfig(const std::string& path,
                                   absl::Span<const std::string> extra_listeners = {},
                                   absl::Span<const std::string> known_devices = {});
 
-// Of an open descriptor, read to its end and closed; "--config-fd" stands before every error.
-absl::StatusOr<Config> ReadConfig(int fd);
-
 // A Config for each of the file's devices, in its order, for a process of its own each: with that
 // device alone, and addresses that differ (per_device.h). The two functions above refuse {device};
 // these want it in Unix addresses when there are several devices.
