@@ -162,6 +162,9 @@ class Backend {
   // OK while the device serves. After a fatal error the fault (kernels/fault.h), for good, and so
   // is the status of everything that needs the device. Thread-safe, and does not ask the device.
   virtual absl::Status health() const = 0;
+  // Host memory that it holds pinned for copies and for programs' inline data, used and idle. That
+  // of kHostShared allocations is not counted. Thread-safe.
+  virtual int64_t pinned_bytes() const { return 0; }
   // OK when Copy ops that run here may read memory of `home`, another device of this process, by
   // its address. Memory that `home` has imported is no part of that. UNIMPLEMENTED, with the
   // remedy, when they cannot; this device's fault once it has one. Thread-safe; the first call for

@@ -45,6 +45,7 @@ Json DeviceJson(const v1::Device& device) {
           {"used_bytes", device.used_bytes()},
           {"free_bytes", std::max<int64_t>(device.memory_bytes() - device.used_bytes(), 0)},
           {"buffers", device.buffers()},
+          {"pinned_bytes", device.pinned_bytes()},
           {"queued_programs", device.queued_programs()},
           {"queued_device_seconds", device.queued_device_seconds()},
           {"busy_seconds", device.busy_seconds()},

@@ -39,6 +39,7 @@ absl::StatusOr<PinnedBlock> PinnedPool::Take(int64_t bytes) {
   }
   const absl::StatusOr<std::byte*> data = Pin(size_t{1} << log2);
   if (!data.ok()) return data.status();
+  bytes_.fetch_add(int64_t{1} << log2, std::memory_order_relaxed);
   return PinnedBlock(this, *data, log2);
 }
 
@@ -66,6 +67,7 @@ void PinnedPool::Give(std::byte* data, int log2) {
       return;
     }
   }
+  bytes_.fetch_sub(int64_t{1} << log2, std::memory_order_relaxed);
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   fence_.Check(cudaFreeHost(data), "unpinning host memory").IgnoreError();
 }

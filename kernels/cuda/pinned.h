@@ -7,6 +7,7 @@
 #define GEMMD_KERNELS_CUDA_PINNED_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -68,6 +69,8 @@ class PinnedPool {
   absl::StatusOr<PinnedBlock> Take(int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const HostNode& node() const { return node_; }
+  // What is pinned, in blocks that are taken and in idle ones.
+  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   friend class PinnedBlock;
@@ -80,6 +83,7 @@ class PinnedPool {
   const int ordinal_;
   Fence& fence_;
   const HostNode node_;
+  std::atomic<int64_t> bytes_ = 0;
   absl::Mutex mutex_;
   std::array<std::vector<std::byte*>, kMaxLog2 + 1> idle_ ABSL_GUARDED_BY(mutex_);  // by log2
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -77,6 +77,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       if (info.sensors != nullptr) SetSensors(info.sensors->Read(), *proto->mutable_sensors());
       proto->set_gpu_uuid(info.gpu_uuid);
       if (info.numa_node >= 0) proto->set_numa_node(info.numa_node);
+      proto->set_pinned_bytes(device->backend().pinned_bytes());
     }
     return absl::OkStatus();
   });

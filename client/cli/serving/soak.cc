@@ -53,6 +53,7 @@ struct Held {
   ProcessUse process;
   int64_t buffer_bytes = 0;         // by the daemon's account
   int64_t device_memory_bytes = 0;  // by the driver's; 0: it does not tell
+  int64_t pinned_bytes = 0;         // 0: of a CPU
 };
 
 absl::StatusOr<Held> Look(client::Client& client, const SoakSpec& spec, pid_t pid) {
@@ -68,6 +69,7 @@ absl::StatusOr<Held> Look(client::Client& client, const SoakSpec& spec, pid_t pi
       if (device.name() != spec.device) continue;
       held.buffer_bytes = device.used_bytes();
       held.device_memory_bytes = device.sensors().memory_used_bytes();
+      held.pinned_bytes = device.pinned_bytes();
     }
     if (held.buffer_bytes == 0) break;
     absl::SleepFor(absl::Milliseconds(20));
@@ -89,7 +91,7 @@ Figure Growth(const char* key, const char* what, double allowed, const std::vect
   if (early > 0) {
     figure.seen = static_cast<double>(value(looks.back())) / early;
   } else {
-    figure.missing = "the daemon's device does not tell";
+    figure.missing = "the daemon's device has none, or does not tell";
   }
   return figure;
 }
@@ -134,6 +136,7 @@ absl::StatusOr<std::vector<Figure>> MeasureSoak(
   const auto descriptors = [](const Held& held) { return held.process.descriptors; };
   const auto threads = [](const Held& held) { return held.process.threads; };
   const auto device = [](const Held& held) { return held.device_memory_bytes; };
+  const auto pinned = [](const Held& held) { return held.pinned_bytes; };
   return std::vector<Figure>{
       left,
       Growth("soak_resident_growth",
@@ -142,7 +145,9 @@ absl::StatusOr<std::vector<Figure>> MeasureSoak(
       Growth("soak_descriptor_growth", "its open descriptors", 1.1, looks, descriptors),
       Growth("soak_thread_growth", "its threads", 1.25, looks, threads),
       Growth("soak_device_memory_growth", "memory in use on the device, as its driver counts it",
-             1.01, looks, device)};
+             1.01, looks, device),
+      Growth("soak_pinned_growth", "host memory that the daemon holds pinned for the device", 1.1,
+             looks, pinned)};
 }
 
 }  // namespace gemmd::cli

@@ -18,6 +18,12 @@ TEST(DeviceViewTest, NodeZeroIsANodeAndNoneIsNone) {
   EXPECT_EQ(NodeText(device), "3");
 }
 
+TEST(DeviceViewTest, PinnedMemoryIsInTheJson) {
+  v1::Device device;
+  device.set_pinned_bytes(4096);
+  EXPECT_EQ(DeviceJson(device).at("pinned_bytes"), 4096);
+}
+
 TEST(DeviceViewTest, WhatADeviceDoesNotTellIsADash) {
   v1::Device device;
   EXPECT_TRUE(DeviceJson(device).at("sensors").is_null());

@@ -73,6 +73,21 @@ TEST_F(BackendGpuTest, CopiesInAndOutAtAnyOffset) {
   }
 }
 
+// Copies of one thread after the other use the same slots again.
+TEST_F(BackendGpuTest, CopiesPinNoMoreMemoryThanTheFirst) {
+  const std::vector<std::byte> source = RandomBytes(int64_t{21} << 20, 3);
+  auto memory = Allocate(static_cast<int64_t>(source.size()));
+  ASSERT_TRUE(memory->CopyIn(0, source).ok());
+  ASSERT_EQ(Contents(*memory), source);
+  const int64_t pinned = backend_->pinned_bytes();
+  EXPECT_GT(pinned, 0);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(memory->CopyIn(0, source).ok());
+    ASSERT_EQ(Contents(*memory), source);
+  }
+  EXPECT_EQ(backend_->pinned_bytes(), pinned);
+}
+
 TEST_F(BackendGpuTest, GathersSourcesOneBehindTheOther) {
   // Slots and sources end at different places; some sources are empty, one is longer than a slot.
   const std::vector<std::byte> bytes = RandomBytes((int64_t{9} << 20) + 1, 2);

@@ -61,7 +61,8 @@ class FakeProgram final : public kernels::Program {
 class FakeDevice {
  public:
   explicit FakeDevice(bool one_launcher = false) : one_launcher(one_launcher) {}
-  const bool one_launcher;  // Stream::prefers_one_launcher
+  const bool one_launcher;   // Stream::prefers_one_launcher
+  int64_t pinned_bytes = 0;  // Backend's; before it is used
 
   struct Launched {
     std::shared_ptr<const kernels::Program> program;
@@ -154,6 +155,7 @@ class FakeBackend final : public kernels::Backend {
   const kernels::DeviceInfo& info() const override { return info_; }
   absl::Span<const kernels::KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return device_.health(); }
+  int64_t pinned_bytes() const override { return device_.pinned_bytes; }
   absl::Status CanRead(const kernels::Backend&) const override { return device_.can_read(); }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
                                                             kernels::MemoryKind kind) override {

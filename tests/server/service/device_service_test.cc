@@ -14,9 +14,10 @@
 namespace gemmd::server {
 namespace {
 
-TEST(DeviceServiceTest, TellsTheNodeThatADeviceIsBoundTo) {
+TEST(DeviceServiceTest, TellsTheNodeThatADeviceIsBoundToAndWhatItHoldsPinned) {
   EnableListenerPlugins();
   FakeDevice device;
+  device.pinned_bytes = 1 << 20;
   std::vector<std::unique_ptr<kernels::Backend>> backends;
   for (const int node : {-1, 0, 2}) {
     backends.push_back(std::make_unique<FakeBackend>(device, absl::StrCat("fake:", backends.size()),
@@ -47,6 +48,7 @@ TEST(DeviceServiceTest, TellsTheNodeThatADeviceIsBoundTo) {
   ASSERT_TRUE(response.devices(1).has_numa_node());
   EXPECT_EQ(response.devices(1).numa_node(), 0);
   EXPECT_EQ(response.devices(2).numa_node(), 2);
+  EXPECT_EQ(response.devices(2).pinned_bytes(), 1 << 20);
 }
 
 }  // namespace
