@@ -18,6 +18,11 @@ Staging::Staging(int ordinal, PinnedPool& pool, Fence& fence)
     ready_ = fence_.Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                           "making a copy stream");
   }
+  // At once, so that what is pinned does not grow with the number of copies that happen to meet. A
+  // slot that is refused is asked for again when a copy takes it.
+  for (Slot& slot : slots_) {
+    if (!ready_.ok() || !Prepare(slot).ok()) break;
+  }
 }
 
 Staging::~Staging() {

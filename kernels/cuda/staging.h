@@ -29,8 +29,8 @@ class Staging {
   static constexpr int kSlotsPerCopy = 3;  // one filling, one flying, one between
   static constexpr int64_t kSlotBytes = 4 << 20;
 
-  // `pool` and `fence` outlive it. When the device refuses the streams, every copy fails with its
-  // status.
+  // `pool` and `fence` outlive it. Pins its slots. When the device refuses the streams, every copy
+  // fails with its status.
   Staging(int ordinal, PinnedPool& pool, Fence& fence);
   ~Staging();
   Staging(const Staging&) = delete;
@@ -44,8 +44,8 @@ class Staging {
 
  private:
   struct Slot {
-    PinnedBlock block;              // made at the first use
-    cudaEvent_t arrived = nullptr;  // likewise
+    PinnedBlock block;              // empty: it was refused
+    cudaEvent_t arrived = nullptr;
   };
   struct Piece {
     Slot* slot;

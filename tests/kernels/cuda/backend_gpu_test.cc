@@ -73,18 +73,20 @@ TEST_F(BackendGpuTest, CopiesInAndOutAtAnyOffset) {
   }
 }
 
-// Copies of one thread after the other use the same slots again.
-TEST_F(BackendGpuTest, CopiesPinNoMoreMemoryThanTheFirst) {
+// Also where more copies meet than there are slots.
+TEST_F(BackendGpuTest, CopiesPinNoMemoryOfTheirOwn) {
   const std::vector<std::byte> source = RandomBytes(int64_t{21} << 20, 3);
-  auto memory = Allocate(static_cast<int64_t>(source.size()));
-  ASSERT_TRUE(memory->CopyIn(0, source).ok());
-  ASSERT_EQ(Contents(*memory), source);
   const int64_t pinned = backend_->pinned_bytes();
   EXPECT_GT(pinned, 0);
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(memory->CopyIn(0, source).ok());
-    ASSERT_EQ(Contents(*memory), source);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 12; ++t) {
+    threads.emplace_back([&] {
+      auto memory = Allocate(static_cast<int64_t>(source.size()));
+      ASSERT_TRUE(memory->CopyIn(0, source).ok());
+      EXPECT_EQ(Contents(*memory), source);
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(backend_->pinned_bytes(), pinned);
 }
 
