@@ -71,12 +71,12 @@ constexpr Flag kFlags[] = {
      .kind = ValueKind::kCount,
      .value = "N",
      .fallback = "16777216",
-     .help = "mode upload: bytes of a request",
+     .help = "modes upload and download: bytes of a request",
      .min = 1},
     {.name = "route",
      .kind = ValueKind::kChoice,
      .fallback = "auto",
-     .help = "modes inline, plan-inline and upload: how bytes travel",
+     .help = "modes inline, plan-inline, upload and download: how bytes travel",
      .choices = kRouteNames},
     {.name = "concurrency",
      .letter = 'c',
@@ -239,7 +239,7 @@ absl::Status RunBench(Invocation& call) {
                                   .quantize = QuantizeModeOf(call.args.Text("quantize")),
                                   .kernel = call.args.Text("kernel")},
                        .device = call.args.Text("device"),
-                       .upload_bytes = call.args.Count("bytes"),
+                       .transfer_bytes = call.args.Count("bytes"),
                        .route = RouteOf(call.args.Text("route"))};
   absl::StatusOr<std::unique_ptr<PeerProcess>> peer = PeerProcess::Start(target);
   if (!peer.ok()) return WithExit(ExitCode::kInternal, peer.status());

@@ -22,6 +22,9 @@ constexpr int64_t kIoAlignment = 256;
 // back takes several microseconds, in which PCIe moves as much.
 constexpr int64_t kEngineBytes = 256 << 10;
 static_assert(OutputMemory::kFewestBytes == kEngineBytes, "only the engine's copies go there");
+// Likewise of a Copy between the device and memory of the host: a kernel is as fast up to here, and
+// the op behind it may start under its end.
+constexpr int64_t kEngineCopyBytes = 1 << 20;
 // Mean estimate of an op from which each is timed: two event records take about a hundredth of it.
 constexpr double kTimedOpSeconds = 100e-6;
 
@@ -37,6 +40,10 @@ bool IsDense(const TensorRef& tensor) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != dense[i]) return false;
   }
   return true;
+}
+
+int64_t DenseBytes(const TensorRef& tensor) {
+  return NumElements(tensor.shape).value_or(0) * SizeBytes(tensor.dtype);
 }
 
 // The tensor of a Write or Read, or null.
@@ -63,8 +70,8 @@ cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
   return LaunchQuantize(args, stream);
 }
 
-// Whether the copy engine may take it without waiting for the device: a copy within the host is
-// made by the calling thread.
+// The copy engine takes what goes over PCIe: a copy within the host is made by the calling thread,
+// and one within the device is quicker by a kernel.
 bool IsOnDevice(const void* address) {
   cudaPointerAttributes attributes;
   if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
@@ -109,10 +116,14 @@ void CudaProgram::AddNeeds(Task& task) {
   ForEachTensor(task.op, [&](const TensorRef& tensor, Access) {
     slots_needed_ = std::max<size_t>(slots_needed_, tensor.slot + 1);
   });
+  if (const auto* copy = std::get_if<CopyOp>(&task.op)) {
+    task.by_engine =
+        DenseBytes(copy->dst) >= kEngineCopyBytes && IsDense(copy->src) && IsDense(copy->dst);
+  }
   const TensorRef* moved = Moved(task.op);
   if (moved == nullptr) return;
   moves_.push_back(tasks_.size() - 1);
-  task.io_bytes = NumElements(moved->shape).value_or(0) * SizeBytes(moved->dtype);
+  task.io_bytes = DenseBytes(*moved);
   task.io_offset = io_bytes_;
   task.by_engine = task.io_bytes >= kEngineBytes && IsDense(*moved);
   io_bytes_ += (task.io_bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
@@ -342,6 +353,20 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
 
+absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
+                                     const RunContext& context) const {
+  const Task& task = tasks_[index];
+  ConvertArgs args = ArgsOf(op, context.slots);
+  if (task.by_engine && IsOnDevice(args.src) != IsOnDevice(args.dst)) {
+    return ToStatus(cudaMemcpyAsync(args.dst, args.src, static_cast<size_t>(DenseBytes(op.dst)),
+                                    cudaMemcpyDefault, context.stream),
+                    "cudaMemcpyAsync");
+  }
+  args.programmatic = task.overlap;
+  args.independent = context.IsIndependent(index);
+  return ToStatus(Queue(args, context.stream), "launch");
+}
+
 // Only what overlaps the end of another kernel has a wait to ask in.
 WeightsAhead CudaProgram::AheadAt(size_t index, const RunContext& context) const {
   if (!tasks_[index].overlap || index + 1 == tasks_.size()) return {};
@@ -357,6 +382,8 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           return LaunchMatmul(task, op, context);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
           return LaunchMove(index, context);
+        } else if constexpr (std::is_same_v<T, CopyOp>) {
+          return LaunchCopy(index, op, context);
         } else {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;

@@ -123,10 +123,11 @@ class CudaProgram final : public Program {
     int gemm = 0;                                   // its place in Launches
     decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
-    bool overlap = false;    // may start under the end of the op before it
-    int64_t io_offset = 0;   // of a Write or Read
-    int64_t io_bytes = 0;    // likewise
-    bool by_engine = false;  // likewise: dense and large, so the copy engine moves it
+    bool overlap = false;   // may start under the end of the op before it
+    int64_t io_offset = 0;  // of a Write or Read
+    int64_t io_bytes = 0;   // likewise
+    // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
+    bool by_engine = false;
   };
   using Key = std::vector<const std::byte*>;  // the slots, then the scratch if it is used
 
@@ -141,6 +142,7 @@ class CudaProgram final : public Program {
                                                                std::byte* scratch) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
+  absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;
   // What the op at `index` is to ask L2 for on behalf of the one behind it.
   WeightsAhead AheadAt(size_t index, const RunContext& context) const;
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/independent.cuh"
@@ -7,7 +10,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;                // elements a thread moves at once in dense runs
 constexpr int64_t kMaxCtas = 132 * 64;  // more would only queue; threads stride over the rest
 
 // Two views walked together, outermost dimension first. The innermost is dst's densest.
@@ -79,59 +81,73 @@ __global__ void __launch_bounds__(kThreads)
   EndInTurn(move.independent);
 }
 
-// Eight elements as they lie in memory: 8, 16 or 32 bytes.
+// Elements that a thread moves at once in dense runs. It stores them at once too, 16 bytes at most:
+// 32 by two stores, each of which leaves gaps, went to the host's memory at 12 GB/s instead of 52.
+constexpr int PackOf(ElementType dst_type) { return ElementBytes(dst_type) == 4 ? 4 : 8; }
+
+// So many elements as they lie in memory.
+template <int kPack>
 struct Pack {
   uint32_t words[kPack];
 };
 
 template <class Vector>
-__device__ __forceinline__ Vector VectorAt(const void* data, int64_t element, int bytes) {
-  return *reinterpret_cast<const Vector*>(static_cast<const char*>(data) + element * bytes);
+__device__ __forceinline__ void LoadWords(const void* from, uint32_t* words) {
+  const Vector x = *static_cast<const Vector*>(from);
+  std::memcpy(words, &x, sizeof(x));
 }
 
-__device__ __forceinline__ Pack LoadPack(const void* data, int64_t element, int bytes) {
-  Pack pack = {};
-  if (bytes == 1) {
-    const uint2 x = VectorAt<uint2>(data, element, bytes);
-    pack.words[0] = x.x;
-    pack.words[1] = x.y;
-    return pack;
-  }
-  const uint4 x = VectorAt<uint4>(data, element, bytes);
-  pack.words[0] = x.x;
-  pack.words[1] = x.y;
-  pack.words[2] = x.z;
-  pack.words[3] = x.w;
-  if (bytes == 4) {
-    const uint4 y = VectorAt<uint4>(data, element + kPack / 2, bytes);
-    pack.words[4] = y.x;
-    pack.words[5] = y.y;
-    pack.words[6] = y.z;
-    pack.words[7] = y.w;
+template <class Vector>
+__device__ __forceinline__ void StoreWords(void* to, const uint32_t* words) {
+  Vector x;
+  std::memcpy(&x, words, sizeof(x));
+  *static_cast<Vector*>(to) = x;
+}
+
+template <int kPack>
+__device__ __forceinline__ Pack<kPack> LoadPack(const void* data, int64_t element, int bytes) {
+  Pack<kPack> pack = {};
+  const char* from = static_cast<const char*>(data) + element * bytes;
+  switch (kPack * bytes) {
+    case 4:
+      LoadWords<uint32_t>(from, pack.words);
+      break;
+    case 8:
+      LoadWords<uint2>(from, pack.words);
+      break;
+    case 16:
+      LoadWords<uint4>(from, pack.words);
+      break;
+    default:
+      if constexpr (kPack == 8) {
+        LoadWords<uint4>(from, pack.words);
+        LoadWords<uint4>(from + 16, pack.words + 4);
+      }
   }
   return pack;
 }
 
+template <int kPack>
 __device__ __forceinline__ void StorePack(void* data, int64_t element, int bytes,
-                                          const Pack& pack) {
-  char* target = static_cast<char*>(data) + element * bytes;
-  const uint32_t* w = pack.words;
-  if (bytes == 1) {
-    *reinterpret_cast<uint2*>(target) = make_uint2(w[0], w[1]);
-    return;
+                                          const Pack<kPack>& pack) {
+  char* to = static_cast<char*>(data) + element * bytes;
+  if (kPack * bytes == 8) {
+    StoreWords<uint2>(to, pack.words);
+  } else {
+    StoreWords<uint4>(to, pack.words);
   }
-  *reinterpret_cast<uint4*>(target) = make_uint4(w[0], w[1], w[2], w[3]);
-  if (bytes == 4) *reinterpret_cast<uint4*>(target + 16) = make_uint4(w[4], w[5], w[6], w[7]);
 }
 
 // Every index is a constant once unrolled: the words stay in registers.
-__device__ __forceinline__ uint32_t CodeOf(const Pack& pack, int i, int bytes) {
+template <int kPack>
+__device__ __forceinline__ uint32_t CodeOf(const Pack<kPack>& pack, int i, int bytes) {
   if (bytes == 4) return pack.words[i];
   if (bytes == 2) return pack.words[i / 2] >> (i % 2 * 16) & 0xffffu;
   return pack.words[i / 4] >> (i % 4 * 8) & 0xffu;
 }
 
-__device__ __forceinline__ void SetCode(Pack& pack, int i, int bytes, uint32_t code) {
+template <int kPack>
+__device__ __forceinline__ void SetCode(Pack<kPack>& pack, int i, int bytes, uint32_t code) {
   if (bytes == 4) {
     pack.words[i] = code;
   } else if (bytes == 2) {
@@ -142,7 +158,8 @@ __device__ __forceinline__ void SetCode(Pack& pack, int i, int bytes, uint32_t c
 }
 
 // Runs of stride 1 on both sides whose starts are aligned to a pack; their last elements may not
-// fill one.
+// fill one. kPack is PackOf(move.dst_type).
+template <int kPack>
 __global__ void __launch_bounds__(kThreads)
     MovePacks(const __grid_constant__ Runs runs, const __grid_constant__ Move move) {
   BeginInTurn(move.independent);
@@ -161,9 +178,9 @@ __global__ void __launch_bounds__(kThreads)
       }
       continue;
     }
-    Pack in = {};
-    if (move.src != nullptr) in = LoadPack(move.src, place.src + column, src_bytes);
-    Pack out = {};
+    Pack<kPack> in = {};
+    if (move.src != nullptr) in = LoadPack<kPack>(move.src, place.src + column, src_bytes);
+    Pack<kPack> out = {};
     if (move.src != nullptr && move.src_type == move.dst_type) {
       out = in;
     } else {
@@ -217,22 +234,25 @@ Runs PlanRuns(const int64_t* shape, const int64_t* src_stride, const int64_t* ds
 }
 
 // Whether every run of a view starts where packs can be loaded or stored.
-bool Packed(const void* data, ElementType type, const int64_t* extent, const int64_t* stride) {
+bool Packed(int pack, const void* data, ElementType type, const int64_t* extent,
+            const int64_t* stride) {
   const int bytes = ElementBytes(type);
-  const int64_t unit = bytes == 1 ? kPack : 16;
+  const int64_t unit = std::min(pack * bytes, 16);
   bool packed = stride[2] == 1 && reinterpret_cast<uintptr_t>(data) % unit == 0;
   for (int i = 0; i < 2; ++i) packed = packed && (extent[i] == 1 || stride[i] * bytes % unit == 0);
   return packed;
 }
 
 cudaError_t Launch(const Runs& runs, const Move& move, bool programmatic, cudaStream_t stream) {
+  const int pack = PackOf(move.dst_type);
   const bool packs =
-      Packed(move.dst, move.dst_type, runs.extent, runs.dst_stride) &&
-      (move.src == nullptr || Packed(move.src, move.src_type, runs.extent, runs.src_stride));
-  const int64_t per_run = packs ? CeilDiv(runs.extent[2], kPack) : runs.extent[2];
+      Packed(pack, move.dst, move.dst_type, runs.extent, runs.dst_stride) &&
+      (move.src == nullptr || Packed(pack, move.src, move.src_type, runs.extent, runs.src_stride));
+  const int64_t per_run = packs ? CeilDiv(runs.extent[2], pack) : runs.extent[2];
   const int64_t ctas = CeilDiv(runs.extent[0] * runs.extent[1] * per_run, kThreads);
-  return LaunchKernel(packs ? MovePacks : MoveElements, GridOf(ctas < kMaxCtas ? ctas : kMaxCtas),
-                      kThreads, programmatic, stream, runs, move);
+  const auto kernel = !packs ? MoveElements : pack == 4 ? MovePacks<4> : MovePacks<8>;
+  return LaunchKernel(kernel, GridOf(ctas < kMaxCtas ? ctas : kMaxCtas), kThreads, programmatic,
+                      stream, runs, move);
 }
 
 // Negative for a shape that is none, else whether it has elements.

@@ -16,7 +16,7 @@ inline constexpr int kElementwiseRank = 3;
 // dst = (dst type) src with the rules of ConvertOp (kernels/op.h), equal to the CPU backend's bit
 // for bit; equal types copy the bits, which is CopyOp. Lower ranks have leading extents of 1.
 // Strides in elements, at least 0; 0 repeats an element and is legal in src only. src and dst must
-// not overlap. Dense, aligned runs are moved 8 elements at a time.
+// not overlap. Dense, aligned runs are moved 4 or 8 elements at a time.
 struct ConvertArgs {
   int64_t shape[kElementwiseRank] = {1, 1, 0};
   const void* src = nullptr;

@@ -44,7 +44,7 @@ class Staging {
 
  private:
   struct Slot {
-    PinnedBlock block;              // empty: it was refused
+    PinnedBlock block;  // empty: it was refused
     cudaEvent_t arrived = nullptr;
   };
   struct Piece {

@@ -46,7 +46,7 @@ TEST(GemmctlServingTest, QuickSuiteMeasuresEveryFigureAndLeavesNothing) {
     EXPECT_TRUE(figure["seen"].is_number()) << key << ": " << figure["missing"];
     ++measured;
   }
-  EXPECT_EQ(measured, 17);
+  EXPECT_EQ(measured, 19);
   EXPECT_EQ(document["figures"]["weight_copies"]["verdict"], "ok");
   EXPECT_GT(document["figures"]["plan_over_kernels"]["seen"], 0);
   EXPECT_EQ(document["figures"]["plan_queued_over_kernels"]["detail"]["kernel_us"].size(), 8u);
@@ -72,11 +72,16 @@ TEST(GemmctlBenchTest, EveryModeMeasuresAndLeavesNothing) {
     EXPECT_EQ(report["errors"], 0) << mode;
     EXPECT_GT(report["echo_latency_us"]["p50"], 0) << mode;
   }
-  const Finished upload = RunToEnd({GEMMCTL_PATH, "bench", "--requests", "20", "--json", "--server",
-                                    daemon.target(), "--mode", "upload", "--bytes", "100000"},
-                                   absl::Seconds(60));
-  ASSERT_EQ(upload.status, 0) << upload.err;
-  EXPECT_GT(json::parse(upload.out)["gb_per_second"], 0);
+  for (const char* mode : {"upload", "download"}) {
+    const Finished moved =
+        RunToEnd({GEMMCTL_PATH, "bench", "--requests", "20", "--json", "--server", daemon.target(),
+                  "--mode", mode, "--bytes", "100000"},
+                 absl::Seconds(60));
+    ASSERT_EQ(moved.status, 0) << moved.err;
+    const json report = json::parse(moved.out);
+    EXPECT_EQ(report["mode"], mode);
+    EXPECT_GT(report["gb_per_second"], 0);
+  }
   EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }));
 }
 

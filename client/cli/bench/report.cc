@@ -74,7 +74,8 @@ std::string BenchText(const BenchReport& bench) {
   const ResidentSpec& matmul = bench.spec.matmul;
   std::string text;
   if (bench.workload.bytes() > 0) {
-    text = absl::StrFormat("upload of %s", HumanBytes(static_cast<double>(bench.workload.bytes())));
+    text = absl::StrFormat("%s of %s", bench.mode,
+                           HumanBytes(static_cast<double>(bench.workload.bytes())));
   } else {
     text = absl::StrFormat("%s of %dx%dx%d %s", bench.mode, matmul.m, matmul.n, matmul.k,
                            client::Name(matmul.dtype));

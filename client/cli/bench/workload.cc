@@ -127,18 +127,20 @@ class MatmulWorkload : public Workload {
   DeviceTime device_time_;
 };
 
-class UploadWorkload : public Workload {
+// Each worker between memory and a buffer of its own.
+class TransferWorkload : public Workload {
  public:
   static absl::StatusOr<std::unique_ptr<Workload>> Make(client::Client& client,
                                                         const WorkloadSpec& spec) {
-    auto workload = std::make_unique<UploadWorkload>();
-    workload->data_.assign(spec.upload_bytes, 'x');
+    auto workload = std::make_unique<TransferWorkload>();
+    workload->up_ = spec.mode == "upload";
+    workload->data_.resize(spec.workers, std::string(spec.transfer_bytes, 'x'));
     workload->route_ = spec.route;
     for (int i = 0; i < spec.workers; ++i) {
       absl::StatusOr<std::unique_ptr<Seat>> opened = OpenSeat(client, spec);
       if (!opened.ok()) return opened.status();
       absl::StatusOr<client::Buffer> buffer =
-          (*opened)->session.CreateBuffer({.size_bytes = spec.upload_bytes});
+          (*opened)->session.CreateBuffer({.size_bytes = spec.transfer_bytes});
       if (!buffer.ok()) return buffer.status();
       (*opened)->buffer = *std::move(buffer);
       workload->seats_.push_back(*std::move(opened));
@@ -149,13 +151,17 @@ class UploadWorkload : public Workload {
   absl::Status Request(int worker) override {
     client::TransferOptions options;
     options.route = route_;
-    return seats_[worker]->buffer.Upload(data_, 0, options).status();
+    client::Buffer& buffer = seats_[worker]->buffer;
+    std::string& data = data_[worker];
+    return up_ ? buffer.Upload(data, 0, options).status()
+               : buffer.Download(absl::MakeSpan(data), 0, options).status();
   }
 
-  int64_t bytes() const override { return static_cast<int64_t>(data_.size()); }
+  int64_t bytes() const override { return static_cast<int64_t>(data_[0].size()); }
 
  private:
-  std::string data_;
+  bool up_ = true;
+  std::vector<std::string> data_;
   client::Route route_ = client::Route::kAuto;
   std::vector<std::unique_ptr<Seat>> seats_;
 };
@@ -164,7 +170,7 @@ class UploadWorkload : public Workload {
 
 absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(client::Client& client,
                                                        const WorkloadSpec& spec) {
-  if (spec.mode == "upload") return UploadWorkload::Make(client, spec);
+  if (spec.mode == "upload" || spec.mode == "download") return TransferWorkload::Make(client, spec);
   if (spec.mode == "inline")
     return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kInline);
   if (spec.mode == "queue") return MatmulWorkload::Make(client, spec, MatmulWorkload::Mode::kQueue);

@@ -14,21 +14,21 @@
 
 namespace gemmd::cli {
 
-inline constexpr absl::string_view kModeNames[] = {"execute", "inline",      "queue",
-                                                   "plan",    "plan-inline", "upload"};
+inline constexpr absl::string_view kModeNames[] = {"execute",     "inline", "queue",   "plan",
+                                                   "plan-inline", "upload", "download"};
 
 struct WorkloadSpec {
   absl::string_view mode = "execute";  // one of kModeNames
   int workers = 1;
   ResidentSpec matmul;
   std::string device;
-  int64_t upload_bytes = 16 << 20;             // mode upload: of one request
-  client::Route route = client::Route::kAuto;  // modes inline and upload: how bytes travel
+  int64_t transfer_bytes = 16 << 20;           // modes upload and download: of one request
+  client::Route route = client::Route::kAuto;  // these modes and inline: how bytes travel
 };
 
 // Made ready for its workers: sessions open, matrices resident. In the modes execute, inline,
-// plan and upload each worker has a session of its own; in the mode queue they share one queue, so
-// that the concurrency is the number of batches in flight.
+// plan, upload and download each worker has a session of its own; in the mode queue they share one
+// queue, so that the concurrency is the number of batches in flight.
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -40,7 +40,7 @@ class Workload {
   // Bytes of a message each way, as the bare echo's must be to compare.
   virtual int64_t message_bytes() const { return 250; }
   virtual int64_t reply_bytes() const { return 250; }
-  // Mean time on the device of the requests so far, as the server reports it; 0 for uploads.
+  // Mean time on the device of the requests so far, as the server reports it; 0 for transfers.
   virtual double mean_device_seconds() const { return 0; }
 };
 

@@ -1,9 +1,12 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/cli/bench/upload_rate.h"
 #include "client/cli/floor/ratio.h"
 #include "client/cli/load/percentiles.h"
@@ -16,6 +19,10 @@ namespace {
 constexpr double kWantedGbPerSecond = 40;
 
 using Route = client::TransferOptions::Route;
+
+double GbPerSecond(int64_t bytes, absl::Time since) {
+  return static_cast<double>(bytes) / absl::ToDoubleSeconds(absl::Now() - since) / 1e9;
+}
 
 Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
   Figure figure = {.key = "upload_grpc_over_bytebuffer",
@@ -55,10 +62,33 @@ Figure MeasureShared(const Serving& serving, client::Buffer& buffer, absl::strin
   return figure;
 }
 
-// From memory that is shared already, as a producer has it that writes into a mapped buffer.
-Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
-  Figure figure = {.key = "upload_mapped_shm",
-                   .what = "the same from memory that is mapped by both: one Copy to the device",
+// To memory of the caller's own that has been written before: new pages take as long as the bytes.
+Figure MeasureDownload(const Serving& serving, const client::Buffer& buffer, int64_t bytes) {
+  Figure figure = {.key = "download_shm",
+                   .what = "download of as much through shared memory, to the caller's own",
+                   .unit = "GB/s",
+                   .wanted = kWantedGbPerSecond};
+  const auto target = std::make_unique<char[]>(bytes);
+  std::vector<double> rates;
+  for (int round = 0; round <= serving.sizes.rounds; ++round) {
+    const absl::Time start = absl::Now();
+    const absl::StatusOr<client::TransferReport> moved =
+        buffer.Download(absl::MakeSpan(target.get(), bytes), 0, {.route = Route::kShm});
+    if (!moved.ok()) return Missing(figure, moved.status());
+    if (round > 0) rates.push_back(GbPerSecond(bytes, start));
+  }
+  figure.seen = Median(rates);
+  figure.detail = {{"spread", Spread(rates)}};
+  return figure;
+}
+
+// Between the device and memory that is shared already, as who writes to a mapped buffer or reads
+// from it has it.
+Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::string_view data,
+                     bool up) {
+  Figure figure = {.key = up ? "upload_mapped_shm" : "download_mapped_shm",
+                   .what = up ? "upload from memory that is mapped by both: one Copy to the device"
+                              : "download to such memory: one Copy from the device",
                    .unit = "GB/s",
                    .wanted = kWantedGbPerSecond};
   const auto bytes = static_cast<int64_t>(data.size());
@@ -69,9 +99,10 @@ Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::strin
   if (!mapping.ok()) return Missing(figure, mapping.status());
   std::memcpy(mapping->data(), data.data(), data.size());
   const std::vector<int64_t> shape = {bytes / 4};
+  const client::Tensor host = shared->View(client::DType::kF32, shape);
+  const client::Tensor device = buffer.View(client::DType::kF32, shape);
   client::OpList ops;
-  ops.Add(client::Copy{shared->View(client::DType::kF32, shape),
-                       buffer.View(client::DType::kF32, shape)});
+  ops.Add(up ? client::Copy{host, device} : client::Copy{device, host});
   std::vector<double> rates;
   double device_seconds = 0;
   for (int round = 0; round <= serving.sizes.rounds; ++round) {
@@ -79,8 +110,7 @@ Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::strin
     absl::StatusOr<client::Result> result = serving.session.Execute(ops);
     if (!result.ok()) return Missing(figure, result.status());
     if (round == 0) continue;
-    rates.push_back(static_cast<double>(data.size()) / absl::ToDoubleSeconds(absl::Now() - start) /
-                    1e9);
+    rates.push_back(GbPerSecond(bytes, start));
     device_seconds = result->report().device_seconds();
   }
   figure.seen = Median(rates);
@@ -105,7 +135,9 @@ std::vector<Figure> MeasureBulk(const Serving& serving) {
     return {Missing(uploads, buffer.status())};
   }
   return {MeasureGrpc(serving, *buffer, data), MeasureShared(serving, *buffer, data),
-          MeasureMapped(serving, *buffer, data)};
+          MeasureMapped(serving, *buffer, data, /*up=*/true),
+          MeasureDownload(serving, *buffer, bytes),
+          MeasureMapped(serving, *buffer, data, /*up=*/false)};
 }
 
 }  // namespace gemmd::cli

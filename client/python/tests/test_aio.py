@@ -6,7 +6,7 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import methods
+from gemmd import lanes, methods
 
 from .conftest import QUICK
 from .fake.machine import Refused
@@ -148,6 +148,38 @@ async def test_a_copy_that_fails_costs_the_staging_memory(sharing_fake, random, 
         assert (await buffer.upload(large)).path == "shm"
         assert sharing_fake.count(methods.EXPORT) == exported + 1
         np.testing.assert_array_equal(await buffer.download(), large)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+@in_loop
+async def test_a_longer_transfer_gets_a_larger_staging_buffer(
+    sharing_fake, random, monkeypatch, refused
+):
+    monkeypatch.setattr(lanes, "_LONG_FROM_BYTES", 16 << 20)
+    large = random.standard_normal((5 << 20) + 3, "f4")
+    async with connect(sharing_fake) as client, client.session() as session:
+        await session.upload(large[: 3 << 20])
+        buffer = await session.create_buffer(shape=large.shape, dtype="f32")
+        if refused:
+            sharing_fake.fail(methods.CREATE_BUFFER, "RESOURCE_EXHAUSTED", "no", "TENANT_LIMIT")
+        for _ in range(2):
+            assert (await buffer.upload(large)).path == "shm"
+        np.testing.assert_array_equal(await buffer.download(), large)
+        piece = lanes.PIECE_BYTES if refused else lanes.LONG_PIECE_BYTES
+        sizes = [
+            b.size_bytes for b in sharing_fake.machine.described.values() if b.label == "staging"
+        ]
+        assert sizes == [lanes.MOST_LANES * piece]
+
+
+@in_loop
+async def test_a_download_fills_the_callers_array(sharing_fake, random):
+    data = random.standard_normal((300, 400), "f4")
+    async with connect(sharing_fake) as client, client.session() as session:
+        buffer, out = await session.upload(data), np.empty_like(data)
+        got = await buffer.download(out=out)
+        assert got.base is out and got.transfer.nbytes == data.nbytes
+        np.testing.assert_array_equal(out, data)
 
 
 @in_loop

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods, share
+from gemmd import lanes, methods, share
 
 from .conftest import QUICK
 from .fake.machine import Refused
@@ -70,6 +70,43 @@ def test_a_copy_that_fails_is_the_transfers_error_and_costs_the_staging_memory(
         buffer.upload(large) if up else buffer.download()
     assert buffer.upload(large).path == "shm"
     assert sharing_fake.count(methods.EXPORT) == exported + 1
+    np.testing.assert_array_equal(buffer.download(), large)
+
+
+def staging_sizes(fake):
+    return [b.size_bytes for b in fake.machine.described.values() if b.label == "staging"]
+
+
+@pytest.fixture
+def long_from_16_mib(monkeypatch):
+    monkeypatch.setattr(lanes, "_LONG_FROM_BYTES", 16 << 20)
+
+
+def test_a_longer_transfer_gets_a_larger_staging_buffer(
+    sharing_fake, session, large, long_from_16_mib
+):
+    few = session.upload(large[: 3 << 20])
+    assert staging_sizes(sharing_fake) == [lanes.MOST_LANES * lanes.PIECE_BYTES]
+    many = session.upload(large)
+    assert staging_sizes(sharing_fake) == [lanes.MOST_LANES * lanes.LONG_PIECE_BYTES]
+    for buffer, data in ((few, large[: 3 << 20]), (many, large)):
+        got = buffer.download()
+        assert got.transfer.path == "shm"
+        np.testing.assert_array_equal(got, data)
+    assert len(staging_sizes(sharing_fake)) == 1
+
+
+@pytest.mark.parametrize("has_one", [True, False])
+def test_a_larger_staging_buffer_that_is_refused_is_done_without(
+    sharing_fake, session, large, long_from_16_mib, has_one
+):
+    buffer = session.create_buffer(shape=large.shape, dtype="f32")
+    if has_one:
+        buffer.upload(large[: 3 << 20])
+    sharing_fake.fail(methods.CREATE_BUFFER, "RESOURCE_EXHAUSTED", "no room", "TENANT_LIMIT")
+    for _ in range(2):  # and not asked for again
+        assert buffer.upload(large).path == "shm"
+    assert staging_sizes(sharing_fake) == [lanes.MOST_LANES * lanes.PIECE_BYTES]
     np.testing.assert_array_equal(buffer.download(), large)
 
 

@@ -39,6 +39,36 @@ def test_parts_move_by_offset(session, data):
         buffer.download(data.nbytes - 3, 4)
 
 
+def test_a_download_fills_the_callers_array(session, data):
+    buffer = session.upload(data.reshape(-1, 7))
+    out = np.empty_like(data).reshape(-1, 7)
+    got = buffer.download(out=out)
+    assert got.base is out and got.shape == out.shape and got.transfer.nbytes == data.nbytes
+    np.testing.assert_array_equal(out.reshape(-1), data)
+    room = np.zeros((4, 10), np.uint8)
+    buffer.download(3, out=room[1:3])
+    np.testing.assert_array_equal(room[1:3].view(np.int8).reshape(-1), data[3:23])
+    assert not room[0].any() and not room[3].any()
+
+
+@pytest.mark.parametrize(
+    ("out", "nbytes", "why"),
+    [
+        (np.zeros((4, 4), np.int8).T[::2], None, "not writable, dense"),
+        (np.broadcast_to(np.int8(0), 4), None, "not writable, dense"),
+        (np.frombuffer(b"abcd", np.int8), None, "not writable, dense"),
+        (np.zeros(4, "f4"), None, "out is of float32, the buffer of int8"),
+        (np.zeros(4, np.int8), 5, "nbytes=5, but out has 4"),
+        (np.zeros(33, np.int8), None, "past the buffer's 32"),
+    ],
+)
+def test_an_array_that_cannot_take_a_download_is_refused(session, out, nbytes, why):
+    buffer = session.upload(np.ones(32, np.int8))
+    with pytest.raises(ValueError, match=why):
+        buffer.download(nbytes=nbytes, out=out)
+    assert not out.flags.writeable or not out.any()
+
+
 def test_a_strided_array_is_uploaded_as_numpy_shows_it(session, random):
     array = random.standard_normal((30, 40)).astype(gemmd.bfloat16)
     np.testing.assert_array_equal(session.upload(array.T[::2]).download(), array.T[::2])

@@ -48,15 +48,36 @@ class Buffer(Handle):
         self.transfer = self.session.move_up(self, raw, offset_bytes)
         return self.transfer
 
-    def download(self, offset_bytes: int = 0, nbytes: int | None = None) -> Array:
+    def download(
+        self, offset_bytes: int = 0, nbytes: int | None = None, *,
+        out: npt.NDArray[Any] | None = None,
+    ) -> Array:  # fmt: skip
         """The buffer's elements as an array of its dtype and shape; bytes (uint8) of a part or of
         an untyped one.
 
-        The array's `.transfer` says how it travelled.
+        Parameters
+        ----------
+        offset_bytes : int
+        nbytes : int, optional
+            All that follows by default.
+        out : array, optional
+            Filled with as many bytes as it has, and returned: dense, writable, of the buffer's
+            dtype or uint8. New memory costs a large download about as much time as the transfer.
+
+        Returns
+        -------
+        Array
+            Its `.transfer` says how it travelled.
+
+        Raises
+        ------
+        ValueError
+            The range goes past the end, or `out` cannot take it.
         """
-        raw = self.room(offset_bytes, nbytes)
+        raw = self.room(offset_bytes, nbytes, out)
         transfer = self.session.move_down(self, raw.data, offset_bytes)
-        return Array.of(self.typed(raw, offset_bytes, nbytes), transfer=transfer)
+        found = self.typed(raw, offset_bytes, nbytes) if out is None else out
+        return Array.of(found, transfer=transfer)
 
     def array(self) -> npt.NDArray[Any]:
         """The buffer's own memory as an array, without a copy: writes are seen by the server.

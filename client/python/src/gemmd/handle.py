@@ -110,10 +110,28 @@ class Handle(HasTensor):
                 f" {self.size_bytes}"
             )
 
-    def room(self, offset_bytes: int, nbytes: int | None) -> npt.NDArray[np.uint8]:
-        """Memory for a download of `nbytes`, or of all that follows the offset."""
-        length = self.size_bytes - offset_bytes if nbytes is None else nbytes
-        return np.empty(max(length, 0), dtype=np.uint8)
+    def room(
+        self, offset_bytes: int, nbytes: int | None, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[np.uint8]:
+        """Memory for a download: `out`'s own, or new one for `nbytes` or all that follows the
+        offset.
+        """
+        if out is None:
+            length = self.size_bytes - offset_bytes if nbytes is None else nbytes
+            return np.empty(max(length, 0), dtype=np.uint8)
+        if nbytes is not None and nbytes != out.nbytes:
+            raise ValueError(f"nbytes={nbytes}, but out has {out.nbytes}; leave nbytes out")
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise ValueError(
+                f"out of shape {out.shape} and strides {out.strides} is not writable, dense and"
+                " row-major; download without out and copy into it"
+            )
+        if self.dtype is not None and out.dtype not in (self.dtype, np.dtype(np.uint8)):
+            raise ValueError(
+                f"out is of {out.dtype}, the buffer of {self.dtype}; take an array of that, or of"
+                " uint8 for the bytes"
+            )
+        return out.reshape(-1).view(np.uint8)
 
     def typed(
         self, raw: npt.NDArray[np.uint8], offset_bytes: int, nbytes: int | None

@@ -9,6 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 PIECE_BYTES = 4 << 20
+# What a piece costs beside its bytes is the lanes' turns at the interpreter's lock, each of which
+# wakes a thread. Where a transfer has many, longer ones are quicker.
+LONG_PIECE_BYTES = 8 << 20
+_LONG_FROM_BYTES = 128 << 20
 
 
 def _processors() -> int:
@@ -23,16 +27,22 @@ def _processors() -> int:
 MOST_LANES = max(2, min(8, _processors() // 2))
 
 
-def lanes_for(nbytes: int) -> int:
-    """How many lanes a transfer gets: none that would find no piece."""
-    return max(1, min(MOST_LANES, -(-nbytes // PIECE_BYTES)))
+def piece_bytes(nbytes: int) -> int:
+    """How long the pieces of a transfer are."""
+    return LONG_PIECE_BYTES if nbytes >= _LONG_FROM_BYTES else PIECE_BYTES
+
+
+def lanes_for(nbytes: int, length: int = PIECE_BYTES) -> int:
+    """How many lanes a transfer in pieces of `length` gets: none that would find no piece."""
+    return max(1, min(MOST_LANES, -(-nbytes // length)))
 
 
 class Pieces:
     """The pieces of a transfer as (start, length), each to one lane. Thread-safe."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, length: int = PIECE_BYTES) -> None:
         self._nbytes = nbytes
+        self._length = length
         self._next = 0
         self._lock = threading.Lock()
 
@@ -42,8 +52,8 @@ class Pieces:
                 start = self._next
                 if start >= self._nbytes:
                     return
-                self._next += PIECE_BYTES
-            yield start, min(PIECE_BYTES, self._nbytes - start)
+                self._next += self._length
+            yield start, min(self._length, self._nbytes - start)
 
     def stop(self) -> None:
         """Nobody gets another one."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
 from gemmd.device_array import Mapping
-from gemmd.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, run_lanes
+from gemmd.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, piece_bytes, run_lanes
 from gemmd.ops import Op
 from gemmd.ops import copy as copy_op
 from gemmd.report import Transfer
@@ -47,6 +47,14 @@ def staged_copy(
     return [copy_op(host, device) if up else copy_op(device, host)]
 
 
+def staging_sizes(nbytes: int, refused: bool) -> list[int]:
+    """How large the staging buffer of a transfer is to be, the best first: a piece for each lane.
+    `refused`: the server has not given a larger one.
+    """
+    best = MOST_LANES * piece_bytes(nbytes)
+    return [STAGING_BYTES] if refused or best == STAGING_BYTES else [best, STAGING_BYTES]
+
+
 class Mover:
     """Moves bytes for one session and decides which way. Not thread-safe where it stages: the
     session holds its lock.
@@ -57,6 +65,7 @@ class Mover:
         self._mode = mode
         self._why: str | None = "turned off by the client" if mode == "off" else None
         self._staging: Buffer | None = None
+        self._no_larger = False  # than STAGING_BYTES: the server refused one
 
     def why_not_shared(self) -> str:
         """Why shared memory is not used; "" if it is. Found out on first use."""
@@ -153,28 +162,45 @@ class Mover:
             self._why = str(error)
         return self._why or ""
 
+    def _staging_for(self, nbytes: int) -> Buffer:
+        for size_bytes in staging_sizes(nbytes, self._no_larger):
+            if self._staging is not None and self._staging.size_bytes >= size_bytes:
+                break
+            try:
+                made = self._session.create_buffer(
+                    size_bytes, memory_kind="host_shared", label="staging"
+                )
+            except errors.ResourceExhausted:
+                if size_bytes == STAGING_BYTES:
+                    raise
+                self._no_larger = True
+                continue
+            if self._staging is not None:
+                self._session.delete_buffers([self._staging])
+            self._staging = made
+            break
+        assert self._staging is not None
+        return self._staging
+
     def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
-        if self._staging is None:
-            self._staging = self._session.create_buffer(
-                STAGING_BYTES, memory_kind="host_shared", label="staging"
-            )
-        staging = self._staging
+        staging = self._staging_for(len(data))
         host = self.map(staging, True)
-        pieces = Pieces(len(data))
+        length = min(piece_bytes(len(data)), staging.size_bytes // MOST_LANES)
+        pieces = Pieces(len(data), length)
 
         def work(lane: int) -> None:
-            room = lane * PIECE_BYTES
-            for start, length in pieces:
-                part = data[start : start + length]
+            room = lane * length
+            for start, nbytes in pieces:
+                part = data[start : start + nbytes]
                 if up:
                     move(host, room, part, up)
-                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, length, up)
+                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, nbytes, up)
                 self._session.execute(program, report="none")
                 if not up:
                     move(host, room, part, up)
 
         try:
-            run_lanes(lanes_for(len(data)), pieces, work)
+            run_lanes(lanes_for(len(data), length), pieces, work)
         except BaseException:
             # A copy that nobody waits for may still come: not into another transfer's bytes.
             self._session.lose(staging)

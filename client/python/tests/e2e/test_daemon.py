@@ -30,6 +30,9 @@ def test_what_is_uploaded_comes_back(client, data, way):
         buffer = session.upload(data)
         got = buffer.download()
         np.testing.assert_array_equal(got, data)
+        out = np.empty_like(data)
+        buffer.download(out=out)
+        np.testing.assert_array_equal(out, data)
         shared = way == "auto" and client.info().share_socket
         assert buffer.transfer.path == got.transfer.path == ("shm" if shared else "grpc")
         buffer.upload(np.full(9, 3, np.int8), offset_bytes=4)

@@ -33,11 +33,15 @@ class Buffer(Handle):
         self.transfer = await self.session.move_up(self, raw, offset_bytes)
         return self.transfer
 
-    async def download(self, offset_bytes: int = 0, nbytes: int | None = None) -> Array:
-        """As `gemmd.Buffer.download`."""
-        raw = self.room(offset_bytes, nbytes)
+    async def download(
+        self, offset_bytes: int = 0, nbytes: int | None = None, *,
+        out: npt.NDArray[Any] | None = None,
+    ) -> Array:  # fmt: skip
+        """As `gemmd.Buffer.download`. `out` is not to be touched until this returns."""
+        raw = self.room(offset_bytes, nbytes, out)
         transfer = await self.session.move_down(self, raw.data, offset_bytes)
-        return Array.of(self.typed(raw, offset_bytes, nbytes), transfer=transfer)
+        found = self.typed(raw, offset_bytes, nbytes) if out is None else out
+        return Array.of(found, transfer=transfer)
 
     async def array(self) -> npt.NDArray[Any]:
         """As `gemmd.Buffer.array`."""

@@ -14,10 +14,18 @@ import numpy.typing as npt
 
 from gemmd import chunks, cuda, device_array, errors, methods, share
 from gemmd.device_array import Mapping
-from gemmd.lanes import PIECE_BYTES, Pieces, lanes_for
+from gemmd.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.transfer import STAGED_FROM_BYTES, STAGING_BYTES, Mover, move, move_wide, staged_copy
+from gemmd.transfer import (
+    STAGED_FROM_BYTES,
+    STAGING_BYTES,
+    Mover,
+    move,
+    move_wide,
+    staged_copy,
+    staging_sizes,
+)
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ class AsyncMover:
         self._mode = mode
         self._why: str | None = "turned off by the client" if mode == "off" else None
         self._staging: Buffer | None = None
+        self._no_larger = False  # as Mover's
         self._one_at_a_time = asyncio.Lock()
 
     async def why_not_shared(self) -> str:
@@ -126,33 +135,50 @@ class AsyncMover:
             self._why = str(error)
         return self._why or ""
 
+    async def _staging_for(self, nbytes: int) -> Buffer:
+        for size_bytes in staging_sizes(nbytes, self._no_larger):
+            if self._staging is not None and self._staging.size_bytes >= size_bytes:
+                break
+            try:
+                made = await self._session.create_buffer(
+                    size_bytes, memory_kind="host_shared", label="staging"
+                )
+            except errors.ResourceExhausted:
+                if size_bytes == STAGING_BYTES:
+                    raise
+                self._no_larger = True
+                continue
+            if self._staging is not None:
+                await self._session.delete_buffers([self._staging])
+            self._staging = made
+            break
+        assert self._staging is not None
+        return self._staging
+
     async def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
-        if self._staging is None:
-            self._staging = await self._session.create_buffer(
-                STAGING_BYTES, memory_kind="host_shared", label="staging"
-            )
-        staging = self._staging
+        staging = await self._staging_for(len(data))
         host = await self.map(staging, True)
-        pieces = Pieces(len(data))
+        length = min(piece_bytes(len(data)), staging.size_bytes // MOST_LANES)
+        pieces = Pieces(len(data), length)
 
         async def work(lane: int) -> None:
             try:
-                await move_pieces(lane * PIECE_BYTES)
+                await move_pieces(lane * length)
             except BaseException:
                 pieces.stop()
                 raise
 
         async def move_pieces(room: int) -> None:
-            for start, length in pieces:
-                part = data[start : start + length]
+            for start, nbytes in pieces:
+                part = data[start : start + nbytes]
                 if up:
                     await asyncio.to_thread(move, host, room, part, up)
-                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, length, up)
+                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, nbytes, up)
                 await self._session.execute(program, report="none")
                 if not up:
                     await asyncio.to_thread(move, host, room, part, up)
 
-        lanes = [work(lane) for lane in range(lanes_for(len(data)))]
+        lanes = [work(lane) for lane in range(lanes_for(len(data), length))]
         try:
             # One that fails ends the others with the piece they are at, not in the middle of it.
             for ended in await asyncio.gather(*lanes, return_exceptions=True):
