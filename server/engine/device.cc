@@ -17,6 +17,10 @@ Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig&
                     &metrics.BufferBytes(backend_->info().name, "device_shared"),
                     &metrics.BufferBytes(backend_->info().name, "device_imported")},
       lane_(*backend_, config, clock, metrics, timeline) {
+  if (!backend_->info().gpu_uuid.empty()) {
+    transfers_ =
+        std::make_unique<Lane>(*backend_, config, clock, metrics, timeline, LaneKind::kTransfers);
+  }
   serving_gauge_.Set(1);
   fenced_gauge_.Set(0);
   prometheus::Gauge& enabled = metrics.Kernels(name(), "enabled");
@@ -30,6 +34,32 @@ Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig&
       (kernel.why_off.empty() ? enabled : disabled).Increment();
     }
   }
+}
+
+LaneStats Device::stats() const {
+  LaneStats stats = lane_.stats();
+  if (transfers_ == nullptr) return stats;
+  const LaneStats transfers = transfers_->stats();
+  stats.queued += transfers.queued;
+  stats.launched += transfers.launched;
+  stats.queued_seconds += transfers.queued_seconds;
+  stats.completed += transfers.completed;
+  return stats;
+}
+
+void Device::CancelSession(uint64_t session_key, const absl::Status& status) {
+  lane_.CancelSession(session_key, status);
+  if (transfers_ != nullptr) transfers_->CancelSession(session_key, status);
+}
+
+void Device::Reconfigure(const SchedulerConfig& config) {
+  lane_.Reconfigure(config);
+  if (transfers_ != nullptr) transfers_->Reconfigure(config);
+}
+
+void Device::Stop() {
+  lane_.Stop();
+  if (transfers_ != nullptr) transfers_->Stop();
 }
 
 bool Device::NoteFault() {

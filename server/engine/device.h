@@ -1,4 +1,4 @@
-// Device: a backend, the lane that feeds it, and the counts that describe it.
+// Device: a backend, the lanes that feed it, and the counts that describe it.
 
 #ifndef GEMMD_SERVER_ENGINE_DEVICE_H_
 #define GEMMD_SERVER_ENGINE_DEVICE_H_
@@ -27,6 +27,17 @@ class Device {
   const std::string& name() const { return backend_->info().name; }
   kernels::Backend& backend() { return *backend_; }
   Lane& lane() { return lane_; }
+  // Of programs that do nothing but copy between the device's memory and the host's: on a GPU a
+  // lane of its own, whose work the copy engine does beside the other's; elsewhere that one.
+  // Nothing is in order between the two.
+  Lane& transfers() { return transfers_ != nullptr ? *transfers_ : lane_; }
+
+  // Of both lanes. stats().busy_seconds is the time of programs alone, as a GPU's processors see
+  // it.
+  LaneStats stats() const;
+  void CancelSession(uint64_t session_key, const absl::Status& status);
+  void Reconfigure(const SchedulerConfig& config);
+  void Stop();
 
   // Looks whether the backend's device has faulted. True the first time that it has. One thread at
   // a time.
@@ -54,7 +65,9 @@ class Device {
   const std::array<prometheus::Gauge*, 4> bytes_gauges_;
   std::atomic<int64_t> buffers_{0};
   std::atomic<int64_t> used_bytes_{0};
-  Lane lane_;  // last: its stream ends before the backend does
+  // Last: their streams end before the backend does.
+  Lane lane_;
+  std::unique_ptr<Lane> transfers_;  // null: not on a GPU
 };
 
 }  // namespace gemmd::server

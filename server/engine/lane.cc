@@ -21,10 +21,10 @@ constexpr absl::Duration kShortestNap = absl::Microseconds(100);
 }  // namespace
 
 Lane::Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
-           Metrics& metrics, Timeline& timeline)
+           Metrics& metrics, Timeline& timeline, LaneKind kind)
     : clock_(clock),
-      device_(backend.info().name),
-      metrics_(metrics, backend.info().name),
+      track_(absl::StrCat(backend.info().name, kind == LaneKind::kPrograms ? "" : " transfers")),
+      metrics_(metrics, backend.info().name, kind),
       timeline_(timeline),
       lookahead_(config.lookahead),
       queue_(config.aging),
@@ -167,7 +167,7 @@ void Lane::AnswerUnlaunched(Job& job, absl::Status status) {
     timeline_.Add({.kind = TimelineEvent::Kind::kQueue,
                    .begin = job.accepted,
                    .duration = waited,
-                   .device = device_,
+                   .device = track_,
                    .tenant = job.tenant->name(),
                    .program = timeline_.NextProgram()});
   }
@@ -192,7 +192,7 @@ void Lane::Launch(std::shared_ptr<Job> job, bool wait) {
   timeline_.Add({.kind = TimelineEvent::Kind::kLaunch,
                  .begin = begin,
                  .duration = took,
-                 .device = device_,
+                 .device = track_,
                  .tenant = tenant.name(),
                  .program = traced_as});
 }
@@ -203,7 +203,7 @@ void Lane::AddToTimeline(const Job& job, const JobResult& result) {
       .kind = TimelineEvent::Kind::kQueue,
       .begin = job.accepted,
       .duration = absl::Seconds(result.queue_seconds),
-      .device = device_,
+      .device = track_,
       .tenant = job.tenant->name(),
       .program = job.traced_as != 0 ? job.traced_as : timeline_.NextProgram(),
   };

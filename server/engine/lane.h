@@ -13,6 +13,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,7 +45,7 @@ struct LaneStats {
 class Lane {
  public:
   Lane(kernels::Backend& backend, const SchedulerConfig& config, const Clock& clock,
-       Metrics& metrics, Timeline& timeline);
+       Metrics& metrics, Timeline& timeline, LaneKind kind = LaneKind::kPrograms);
   ~Lane() { Stop(); }
 
   // Answers what is queued with UNAVAILABLE and waits for what is launched. Submit refuses from
@@ -90,7 +91,7 @@ class Lane {
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
-  const std::string_view device_;  // the backend's name
+  const std::string track_;  // in the timeline
   LaneMetrics metrics_;
   Timeline& timeline_;
   mutable absl::Mutex mutex_;

@@ -1,5 +1,7 @@
 #include "server/engine/lane_metrics.h"
 
+#include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -38,16 +40,22 @@ KindSum& SumOf(absl::InlinedVector<KindSum, 8>& kinds, const kernels::Program::S
 
 }  // namespace
 
-LaneMetrics::LaneMetrics(Metrics& metrics, std::string device)
+LaneMetrics::LaneMetrics(Metrics& metrics, std::string device, LaneKind kind)
     : metrics_(metrics),
       device_(std::move(device)),
-      queued_device_seconds_(metrics.QueuedDeviceSeconds(device_)),
       programs_(metrics.Programs()),
       launch_seconds_(metrics.LaunchSeconds(device_)),
-      busy_seconds_(metrics.DeviceBusySeconds(device_)) {
+      busy_seconds_(kind == LaneKind::kPrograms ? metrics.DeviceBusySeconds(device_)
+                                                : metrics.DeviceTransferSeconds(device_)) {
   for (int i = 0; i < kPriorities; ++i) {
-    queue_seconds_[i] = &metrics.QueueSeconds(device_, Name(static_cast<Priority>(i)));
-    depth_[i] = &metrics.QueueDepth(device_, Name(static_cast<Priority>(i)));
+    const std::string_view priority = Name(static_cast<Priority>(i));
+    queue_seconds_[i] = &metrics.QueueSeconds(device_, priority);
+    if (kind == LaneKind::kPrograms) depth_[i] = &metrics.QueueDepth(device_, priority);
+  }
+  if (kind == LaneKind::kPrograms) {
+    queued_device_seconds_ = &metrics.QueuedDeviceSeconds(device_);
+  } else {
+    queued_transfers_ = &metrics.QueuedTransfers(device_);
   }
   for (size_t i = 0; i < kWays.size(); ++i) launches_[i] = &metrics.Launches(device_, kWays[i]);
 }
@@ -102,8 +110,13 @@ void LaneMetrics::Completed(const Job& job, const JobResult& result) {
 }
 
 void LaneMetrics::SetQueue(const std::array<int64_t, kPriorities>& depth, double queued_seconds) {
+  if (queued_transfers_ != nullptr) {
+    const auto all = std::accumulate(depth.begin(), depth.end(), int64_t{0});
+    queued_transfers_->Set(static_cast<double>(all));
+    return;
+  }
   for (int i = 0; i < kPriorities; ++i) depth_[i]->Set(static_cast<double>(depth[i]));
-  queued_device_seconds_.Set(queued_seconds);
+  queued_device_seconds_->Set(queued_seconds);
 }
 
 }  // namespace gemmd::server

@@ -5,6 +5,7 @@
 #define GEMMD_SERVER_ENGINE_LANE_METRICS_H_
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <tuple>
 
@@ -22,9 +23,13 @@ class Histogram;
 
 namespace gemmd::server {
 
+// What a lane's jobs are. Transfers are Copies between a GPU's memory and the host's: the copy
+// engine does them beside the programs.
+enum class LaneKind : uint8_t { kPrograms, kTransfers };
+
 class LaneMetrics {
  public:
-  LaneMetrics(Metrics& metrics, std::string device);
+  LaneMetrics(Metrics& metrics, std::string device, LaneKind kind);
 
   void Accepted();
   void Answered();
@@ -45,8 +50,9 @@ class LaneMetrics {
   Metrics& metrics_;
   const std::string device_;
   std::array<prometheus::Histogram*, kPriorities> queue_seconds_;
-  std::array<prometheus::Gauge*, kPriorities> depth_;
-  prometheus::Gauge& queued_device_seconds_;
+  std::array<prometheus::Gauge*, kPriorities> depth_ = {};  // kPrograms
+  prometheus::Gauge* queued_device_seconds_ = nullptr;      // likewise
+  prometheus::Gauge* queued_transfers_ = nullptr;           // kTransfers
   prometheus::Gauge& programs_;
   prometheus::Histogram& launch_seconds_;
   prometheus::Counter& busy_seconds_;

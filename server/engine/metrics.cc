@@ -107,6 +107,12 @@ struct Metrics::Families {
       NewHistograms(r, "gemmd_device_seconds", "Seconds of device time of an op, by kernel.")};
   Counters device_busy_seconds{NewCounters(r, "gemmd_device_busy_seconds_total",
                                            "Seconds that a device was running programs.")};
+  Counters device_transfer_seconds{
+      NewCounters(r, "gemmd_device_transfer_seconds_total",
+                  "Seconds that a GPU was copying from or to the host beside programs.")};
+  Gauges queued_transfers{NewGauges(r, "gemmd_queued_transfers",
+                                    "Transfers accepted and not yet launched: programs of nothing "
+                                    "but copies between a GPU and the host.")};
   Gauges queue_depth{
       NewGauges(r, "gemmd_queue_depth", "Programs accepted and not yet launched, by priority.")};
   Gauges queued_device_seconds{
@@ -226,6 +232,14 @@ Counter& Metrics::DeviceBusySeconds(std::string_view device) {
 Gauge& Metrics::QueueDepth(std::string_view device, std::string_view priority) {
   return families_->queue_depth.Get({{"device", Str(device)}, {"priority", Str(priority)}});
 }
+Counter& Metrics::DeviceTransferSeconds(std::string_view device) {
+  return families_->device_transfer_seconds.Get({{"device", Str(device)}});
+}
+
+Gauge& Metrics::QueuedTransfers(std::string_view device) {
+  return families_->queued_transfers.Get({{"device", Str(device)}});
+}
+
 Gauge& Metrics::QueuedDeviceSeconds(std::string_view device) {
   return families_->queued_device_seconds.Get({{"device", Str(device)}});
 }

@@ -48,6 +48,9 @@ class Metrics {
   prometheus::Histogram& DeviceSeconds(std::string_view device, std::string_view kernel);
   prometheus::Counter& DeviceBusySeconds(
       std::string_view device);  // gemmd_device_busy_seconds_total
+  prometheus::Counter& DeviceTransferSeconds(
+      std::string_view device);  // gemmd_device_transfer_seconds_total
+  prometheus::Gauge& QueuedTransfers(std::string_view device);  // gemmd_queued_transfers
   prometheus::Gauge& QueueDepth(std::string_view device, std::string_view priority);
   prometheus::Gauge& QueuedDeviceSeconds(std::string_view device);  // the autoscaling signal
   prometheus::Counter& Rejected(std::string_view reason);           // gemmd_rejected_total

@@ -13,6 +13,9 @@ namespace {
 using kernels::Op;
 
 constexpr int64_t kTooMany = -1;  // CheckSize refuses it
+// Bytes from which a transfer goes beside programs: what it takes then is more than what a second
+// lane's threads take to wake.
+constexpr int64_t kLeastBeside = 1 << 20;
 
 // Of each Read. Nothing has been validated yet: of an extent below 0 ValidateOps will tell, so it
 // counts as 0 here.
@@ -36,9 +39,13 @@ void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases,
   const auto is_shared = [&](const kernels::TensorRef& tensor) {
     return leases[tensor.slot]->spec().kind == kernels::MemoryKind::kHostShared;
   };
+  run.only_transfers = true;
   for (const Op& op : ops) {
     const auto* copy = std::get_if<kernels::CopyOp>(&op);
-    if (copy == nullptr || is_shared(copy->src) == is_shared(copy->dst)) continue;
+    if (copy == nullptr || is_shared(copy->src) == is_shared(copy->dst)) {
+      run.only_transfers = false;
+      continue;
+    }
     const int64_t bytes =
         *kernels::NumElements(copy->src.shape) * kernels::SizeBytes(copy->src.dtype);
     (is_shared(copy->src) ? run.shared_in_bytes : run.shared_out_bytes) += bytes;
@@ -179,6 +186,17 @@ std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> o
   return plan;
 }
 
+namespace {
+
+// A stream's programs keep their order, which two lanes do not.
+Lane& LaneOf(const RunRequest& run) {
+  const bool beside = run.only_transfers && run.chain == nullptr &&
+                      run.shared_in_bytes + run.shared_out_bytes >= kLeastBeside;
+  return beside ? run.device->transfers() : run.device->lane();
+}
+
+}  // namespace
+
 RunTicket Run(RunRequest request, OutcomeDone done) {
   // Shared by the job's bindings, the reply and the replay cache.
   auto outcome = std::make_shared<Outcome>();
@@ -206,6 +224,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     finish(std::move(outcome));
     return {};
   }
+  Lane& lane = LaneOf(request);
   // Shared by the lane and by whoever may cancel it.
   auto job = std::make_shared<Job>();
   job->program = std::move(request.program);
@@ -235,7 +254,6 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     outcome->result = std::move(result);
     (*answer)(std::move(outcome));
   };
-  Lane& lane = request.device->lane();
   absl::Status refused = lane.Submit(job);
   if (!refused.ok()) {
     if (job->chain != nullptr) job->chain->Fail(job->chain_position);

@@ -59,6 +59,7 @@ struct RunRequest {
   std::vector<int64_t> output_bytes;
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
   int64_t shared_out_bytes = 0;  // and the other way
+  bool only_transfers = false;   // it does nothing else
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<Chain> chain;

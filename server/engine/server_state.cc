@@ -34,7 +34,7 @@ Device* ChooseDevice(const std::vector<std::unique_ptr<Device>>& devices) {
   for (const auto& device : devices) {
     const int64_t room = free(*device);
     if (device->fenced() || room < most / 2) continue;
-    const std::pair<double, int64_t> cost(device->lane().stats().queued_seconds, -room);
+    const std::pair<double, int64_t> cost(device->stats().queued_seconds, -room);
     if (best != nullptr && cost >= least) continue;
     best = device.get();
     least = cost;
@@ -94,7 +94,7 @@ ServerState::ServerState(const Config& config,
             absl::CancelledError(absl::StrCat("the session ended (", Text(Name(cause)),
                                               ") before this program started; nothing ran")),
             reason::kSessionGone);
-        for (const auto& device : devices_) device->lane().CancelSession(session.key(), status);
+        for (const auto& device : devices_) device->CancelSession(session.key(), status);
       });
   std::vector<const kernels::DeviceInfo*> infos;
   for (const auto& device : devices_) infos.push_back(&device->backend().info());
@@ -110,7 +110,7 @@ ServerState::~ServerState() {
   published_.Clear();
   // Programs under way hold sessions and buffers: they end while the store and the devices are
   // still there.
-  for (const auto& device : devices_) device->lane().Stop();
+  for (const auto& device : devices_) device->Stop();
 }
 
 absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
@@ -165,7 +165,7 @@ void ServerState::Reconfigure(const Config& config) {
   tenants_.Reconfigure(config.tenants);
   access_->Reconfigure(config.auth);
   sessions_->Reconfigure(config.session);
-  for (const auto& device : devices_) device->lane().Reconfigure(config.scheduler);
+  for (const auto& device : devices_) device->Reconfigure(config.scheduler);
   log_.Configure(config.log);
 }
 

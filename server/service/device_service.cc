@@ -61,7 +61,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
   return Unary(devices_, context, [&](Call& call) -> absl::Status {
     for (const auto& device : call.state().devices()) {
       const kernels::DeviceInfo& info = device->backend().info();
-      const LaneStats stats = device->lane().stats();
+      const LaneStats stats = device->stats();
       v1::Device* proto = response->add_devices();
       proto->set_name(info.name);
       proto->set_model(info.model);

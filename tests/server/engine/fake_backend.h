@@ -4,6 +4,7 @@
 #ifndef GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
 #define GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
 
@@ -69,6 +71,7 @@ class FakeDevice {
     kernels::Bindings bindings;
     kernels::Stream::Done done;
     bool waited_for = false;  // by LaunchAndWait
+    int stream = 0;           // the backend's first, second, ...
     std::thread::id launcher = {};
   };
 
@@ -86,16 +89,28 @@ class FakeDevice {
     absl::MutexLock lock(&mutex_);
     return total_;
   }
+  // On which stream each of them is.
+  std::vector<int> streams() const {
+    absl::MutexLock lock(&mutex_);
+    std::vector<int> streams;
+    for (const Launched& launched : launched_) streams.push_back(launched.stream);
+    return streams;
+  }
   // Completes the oldest as having taken `seconds` (its estimate when negative). False when nothing
   // is launched.
   bool CompleteOne(double seconds = -1, absl::Status status = absl::OkStatus()) {
+    return CompleteOneOf([](const Launched&) { return true; }, seconds, std::move(status));
+  }
+  bool CompleteOneOf(absl::FunctionRef<bool(const Launched&)> wanted, double seconds = -1,
+                     absl::Status status = absl::OkStatus()) {
     if (absl::Status fault = health(); !fault.ok()) status = std::move(fault);
     Launched next;
     {
       absl::MutexLock lock(&mutex_);
-      if (launched_.empty()) return false;
-      next = std::move(launched_.front());
-      launched_.pop_front();
+      const auto found = std::find_if(launched_.begin(), launched_.end(), wanted);
+      if (found == launched_.end()) return false;
+      next = std::move(*found);
+      launched_.erase(found);
     }
     kernels::LaunchResult result;
     result.status = std::move(status);
@@ -185,29 +200,37 @@ class FakeBackend final : public kernels::Backend {
     return {};
   }
   std::unique_ptr<kernels::Stream> CreateStream(const kernels::StreamOptions&) override {
-    return std::make_unique<FakeStream>(device_);
+    return std::make_unique<FakeStream>(device_, streams_++);
   }
 
  private:
   class FakeStream final : public kernels::Stream {
    public:
-    explicit FakeStream(FakeDevice& device) : device_(device) {}
-    ~FakeStream() override { device_.CompleteAll(); }
+    FakeStream(FakeDevice& device, int number) : device_(device), number_(number) {}
+    ~FakeStream() override {
+      const auto own = [this](const auto& launched) { return launched.stream == number_; };
+      while (device_.CompleteOneOf(own)) {
+      }
+    }
     void Launch(std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings,
                 Done done) override {
-      device_.Add({std::move(program), std::move(bindings), std::move(done)});
+      device_.Add({std::move(program), std::move(bindings), std::move(done), /*waited_for=*/false,
+                   number_});
     }
     void LaunchAndWait(std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings,
                        Done done) override {
-      device_.Add({std::move(program), std::move(bindings), std::move(done), /*waited_for=*/true});
+      device_.Add(
+          {std::move(program), std::move(bindings), std::move(done), /*waited_for=*/true, number_});
     }
     bool prefers_one_launcher() const override { return device_.one_launcher; }
 
    private:
     FakeDevice& device_;
+    const int number_;
   };
 
   FakeDevice& device_;
+  int streams_ = 0;
   kernels::DeviceInfo info_;
   const std::vector<kernels::KernelInfo> kernels_ = {
       {.name = "fake_f32", .family = "fake"},

@@ -62,7 +62,7 @@ class LaneMetricsTest : public ::testing::Test {
 
   Metrics metrics_{"test"};
   Tenant tenant_{0, {.name = "red"}};
-  LaneMetrics lane_{metrics_, "d"};
+  LaneMetrics lane_{metrics_, "d", LaneKind::kPrograms};
 };
 
 TEST_F(LaneMetricsTest, StepsOfAProgramAreCountedByTheirKind) {

@@ -34,6 +34,8 @@ void TouchAll(Metrics& metrics) {
   metrics.LaunchSeconds("cpu:0").Observe(1e-6);
   metrics.DeviceSeconds("cpu:0", "cpu_f32").Observe(1e-3);
   metrics.DeviceBusySeconds("cpu:0").Increment(0.5);
+  metrics.DeviceTransferSeconds("cuda:0").Increment(0.125);
+  metrics.QueuedTransfers("cuda:0").Set(4);
   metrics.QueueDepth("cpu:0", "normal").Set(3);
   metrics.QueuedDeviceSeconds("cpu:0").Set(0.25);
   metrics.Rejected("deadline").Increment();
@@ -78,6 +80,8 @@ TEST(MetricsTest, EveryNameAndLabelIsExported) {
            "gemmd_device_busy_seconds_total{device=\"cpu:0\"} 0.5",
            "gemmd_queue_depth{device=\"cpu:0\",priority=\"normal\"} 3",
            "gemmd_queued_device_seconds{device=\"cpu:0\"} 0.25",
+           "gemmd_device_transfer_seconds_total{device=\"cuda:0\"} 0.125",
+           "gemmd_queued_transfers{device=\"cuda:0\"} 4",
            "gemmd_rejected_total{reason=\"deadline\"} 1",
            "gemmd_sessions 1",
            "gemmd_sessions_ended_total{cause=\"closed\"} 1",
@@ -116,7 +120,7 @@ TEST(MetricsTest, EveryFamilyHasAHelpText) {
   size_t types = 0, helps = 0;
   for (size_t at = 0; (at = text.find("# TYPE gemmd_", at)) != std::string::npos; ++at) ++types;
   for (size_t at = 0; (at = text.find("# HELP gemmd_", at)) != std::string::npos; ++at) ++helps;
-  EXPECT_EQ(types, 36);
+  EXPECT_EQ(types, 38);
   EXPECT_EQ(helps, types);
 }
 

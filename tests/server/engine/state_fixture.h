@@ -17,13 +17,14 @@ namespace gemmd::server {
 
 class StateTest : public ::testing::Test {
  protected:
-  explicit StateTest(Limits limits = {}) {
+  // `gpu_uuid`: of both devices; empty when they are none.
+  explicit StateTest(Limits limits = {}, const std::string& gpu_uuid = "") {
     Config config;
     config.tenants = {{.name = "red", .limits = limits}, {.name = "blue", .limits = limits}};
     config.share.disabled = true;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
-    backends.push_back(std::make_unique<FakeBackend>(device_, "fake:0"));
-    backends.push_back(std::make_unique<FakeBackend>(other_device_, "fake:1"));
+    backends.push_back(std::make_unique<FakeBackend>(device_, "fake:0", gpu_uuid));
+    backends.push_back(std::make_unique<FakeBackend>(other_device_, "fake:1", gpu_uuid));
     state_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "test");
     red_ = state_->tenants().Find("red");
     blue_ = state_->tenants().Find("blue");
@@ -34,8 +35,9 @@ class StateTest : public ::testing::Test {
     options.device = state_->devices()[0].get();
     return *state_->sessions().Open(tenant, options);
   }
-  Handle AddBuffer(Session& session, int64_t bytes = 1024, int device = 0) {
-    BufferSpec spec{.size_bytes = bytes};
+  Handle AddBuffer(Session& session, int64_t bytes = 1024, int device = 0,
+                   kernels::MemoryKind kind = kernels::MemoryKind::kDevice) {
+    BufferSpec spec{.size_bytes = bytes, .kind = kind};
     auto buffer =
         Buffer::Create(session.tenant(), *state_->devices()[device], std::move(spec), clock_.Now());
     return *session.AddBuffer({.buffer = *std::move(buffer)});
