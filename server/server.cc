@@ -156,7 +156,7 @@ class Server::Impl {
     if (processor_wake_ != nullptr) {
       int64_t done = 0, under_way = 0;
       for (const auto& device : state_->devices()) {
-        const LaneStats stats = device->stats();
+        const DeviceStats stats = device->stats();
         done += stats.completed;
         under_way += stats.queued + stats.launched;
       }

@@ -49,6 +49,7 @@ Json DeviceJson(const v1::Device& device) {
           {"queued_programs", device.queued_programs()},
           {"queued_device_seconds", device.queued_device_seconds()},
           {"busy_seconds", device.busy_seconds()},
+          {"transfer_seconds", device.transfer_seconds()},
           {"programs", device.programs()},
           {"sensors", SensorsJson(device)}};
 }

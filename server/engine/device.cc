@@ -36,14 +36,15 @@ Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig&
   }
 }
 
-LaneStats Device::stats() const {
-  LaneStats stats = lane_.stats();
+DeviceStats Device::stats() const {
+  DeviceStats stats{lane_.stats()};
   if (transfers_ == nullptr) return stats;
   const LaneStats transfers = transfers_->stats();
   stats.queued += transfers.queued;
   stats.launched += transfers.launched;
   stats.queued_seconds += transfers.queued_seconds;
   stats.completed += transfers.completed;
+  stats.transfer_seconds = transfers.busy_seconds;
   return stats;
 }
 

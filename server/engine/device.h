@@ -19,6 +19,12 @@ class Gauge;
 
 namespace gemmd::server {
 
+// Both lanes' counts together, but for the time: a GPU's processors and its copy engine are busy at
+// once.
+struct DeviceStats : LaneStats {  // busy_seconds: of programs
+  double transfer_seconds = 0;
+};
+
 class Device {
  public:
   Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
@@ -32,9 +38,8 @@ class Device {
   // Nothing is in order between the two.
   Lane& transfers() { return transfers_ != nullptr ? *transfers_ : lane_; }
 
-  // Of both lanes. stats().busy_seconds is the time of programs alone, as a GPU's processors see
-  // it.
-  LaneStats stats() const;
+  // These are both lanes'.
+  DeviceStats stats() const;
   void CancelSession(uint64_t session_key, const absl::Status& status);
   void Reconfigure(const SchedulerConfig& config);
   void Stop();

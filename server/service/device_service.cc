@@ -61,7 +61,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
   return Unary(devices_, context, [&](Call& call) -> absl::Status {
     for (const auto& device : call.state().devices()) {
       const kernels::DeviceInfo& info = device->backend().info();
-      const LaneStats stats = device->stats();
+      const DeviceStats stats = device->stats();
       v1::Device* proto = response->add_devices();
       proto->set_name(info.name);
       proto->set_model(info.model);
@@ -78,6 +78,7 @@ grpc::ServerUnaryReactor* DeviceService::ListDevices(grpc::CallbackServerContext
       proto->set_gpu_uuid(info.gpu_uuid);
       if (info.numa_node >= 0) proto->set_numa_node(info.numa_node);
       proto->set_pinned_bytes(device->backend().pinned_bytes());
+      proto->set_transfer_seconds(stats.transfer_seconds);
     }
     return absl::OkStatus();
   });

@@ -54,6 +54,8 @@ TopLoad LoadBetween(const TopSample& before, const TopSample& after) {
     for (const v1::Device& earlier : before.devices) {
       if (earlier.name() != device.name()) continue;
       row.busy = PerSecond(earlier.busy_seconds(), device.busy_seconds(), load.seconds);
+      row.transfers =
+          PerSecond(earlier.transfer_seconds(), device.transfer_seconds(), load.seconds);
       row.programs_per_second = PerSecond(static_cast<double>(earlier.programs()),
                                           static_cast<double>(device.programs()), load.seconds);
     }

@@ -28,7 +28,8 @@ absl::StatusOr<TopSample> Look(client::Client& client, const std::string& metric
 
 struct DeviceLoad {
   v1::Device device;
-  double busy = 0;  // of the time in between
+  double busy = 0;       // of the time in between
+  double transfers = 0;  // likewise, of the copy engine beside that
   double programs_per_second = 0;
 };
 struct TenantLoad {

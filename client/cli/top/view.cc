@@ -13,12 +13,12 @@ std::string Percent(double share) { return absl::StrFormat("%.1f %%", share * 10
 std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<double>(bytes)); }
 
 std::string DeviceTable(const TopLoad& load) {
-  std::vector<std::vector<std::string>> rows = {{"device", "state", "busy", "programs/s", "queued",
-                                                 "queued time", "used", "memory", "buffers",
-                                                 "clock", "power", "temperature"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"device", "state", "busy", "transfers", "programs/s", "queued", "queued time", "used",
+       "memory", "buffers", "clock", "power", "temperature"}};
   for (const DeviceLoad& row : load.devices) {
     const v1::Device& device = row.device;
-    rows.push_back({device.name(), StateName(device), Percent(row.busy),
+    rows.push_back({device.name(), StateName(device), Percent(row.busy), Percent(row.transfers),
                     absl::StrFormat("%.0f", row.programs_per_second),
                     absl::StrCat(device.queued_programs()),
                     HumanSeconds(device.queued_device_seconds()), Bytes(device.used_bytes()),
@@ -81,6 +81,7 @@ Json TopJson(const TopSample& sample, const TopLoad& load) {
   for (const DeviceLoad& row : load.devices) {
     Json device = DeviceJson(row.device);
     device["busy"] = row.busy;
+    device["transfers"] = row.transfers;
     device["programs_per_second"] = row.programs_per_second;
     document["devices"].push_back(std::move(device));
   }

@@ -49,6 +49,8 @@ v1::SessionInfo Session(const std::string& name, double device_seconds) {
 }
 
 TEST(TopTest, LoadIsWhatCameBetweenTwoLooks) {
+  v1::Device copies = Device("cuda:0", 6.5, 1600);
+  copies.set_transfer_seconds(0.5);
   TopSample before = {
       .at = absl::FromUnixSeconds(100),
       .devices = {Device("cuda:0", 5, 1000), Device("cuda:1", 9, 50)},
@@ -56,7 +58,7 @@ TEST(TopTest, LoadIsWhatCameBetweenTwoLooks) {
       .metrics = ParseMetrics("gemmd_tenant_device_seconds_total{tenant=\"a\"} 3\n")};
   TopSample after = {
       .at = absl::FromUnixSeconds(102),
-      .devices = {Device("cuda:0", 6.5, 1600), Device("cuda:1", 0, 0)},
+      .devices = {copies, Device("cuda:1", 0, 0)},
       .sessions = {Session("s-1", 4.5), Session("s-3", 1)},
       .metrics = ParseMetrics("gemmd_tenant_device_seconds_total{tenant=\"a\"} 3.5\n"
                               "gemmd_tenant_device_seconds_total{tenant=\"b\"} 1\n"
@@ -65,6 +67,7 @@ TEST(TopTest, LoadIsWhatCameBetweenTwoLooks) {
   EXPECT_DOUBLE_EQ(load.seconds, 2);
   ASSERT_EQ(load.devices.size(), 2u);
   EXPECT_DOUBLE_EQ(load.devices[0].busy, 0.75);
+  EXPECT_DOUBLE_EQ(load.devices[0].transfers, 0.25);
   EXPECT_DOUBLE_EQ(load.devices[0].programs_per_second, 300);
   EXPECT_EQ(load.devices[1].busy, 0);  // started anew
   ASSERT_EQ(load.sessions.size(), 2u);
@@ -76,9 +79,11 @@ TEST(TopTest, LoadIsWhatCameBetweenTwoLooks) {
   EXPECT_DOUBLE_EQ(load.tenants[1].device_share, 0.25);
 
   const std::string text = TopText(after, load, 1);
-  EXPECT_THAT(text, AllOf(HasSubstr("75.0 %"), HasSubstr("cuda:0 low"), HasSubstr("and 1 more")));
+  EXPECT_THAT(text, AllOf(HasSubstr("75.0 %"), HasSubstr("transfers"), HasSubstr("cuda:0 low"),
+                          HasSubstr("and 1 more")));
   const Json document = TopJson(after, load);
   EXPECT_DOUBLE_EQ(document["devices"][0]["busy"].get<double>(), 0.75);
+  EXPECT_DOUBLE_EQ(document["devices"][0]["transfers"].get<double>(), 0.25);
   EXPECT_EQ(document["sessions"].size(), 2u);
   EXPECT_EQ(document["queues"][0]["waiting"], 7);
 }

@@ -55,7 +55,7 @@ class TransfersTest : public StateTest {
       answers_.push_back(outcome->result.status);
     });
   }
-  LaneStats stats() { return state_->devices()[0]->stats(); }
+  DeviceStats stats() { return state_->devices()[0]->stats(); }
 
   std::shared_ptr<Session> session_;
   Handle host_, a_, b_;
@@ -78,6 +78,7 @@ TEST_F(TransfersTest, CopiesBetweenTheDeviceAndTheHostGoBeside) {
   EXPECT_THAT(answers_, ElementsAre(absl::OkStatus(), absl::OkStatus(), absl::OkStatus()));
   EXPECT_EQ(stats().completed, 3);
   EXPECT_DOUBLE_EQ(stats().busy_seconds, 1e-3);
+  EXPECT_DOUBLE_EQ(stats().transfer_seconds, 2e-3);
   const std::string text = metrics_.Text();
   EXPECT_THAT(text, HasSubstr("gemmd_device_busy_seconds_total{device=\"fake:0\"} 0.001\n"));
   EXPECT_THAT(text, HasSubstr("gemmd_device_transfer_seconds_total{device=\"fake:0\"} 0.002\n"));
