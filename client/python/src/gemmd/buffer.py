@@ -62,7 +62,7 @@ class Buffer(Handle):
             All that follows by default.
         out : array, optional
             Filled with as many bytes as it has, and returned: dense, writable, of the buffer's
-            dtype or uint8. New memory costs a large download about as much time as the transfer.
+            dtype or uint8. A large new array costs the transfer a third of its rate.
 
         Returns
         -------
