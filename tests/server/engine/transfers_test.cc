@@ -1,5 +1,6 @@
 // Which programs a GPU's copy engine gets beside the others, and what becomes of them.
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -120,6 +121,18 @@ TEST_F(TransfersTest, TheyWaitForEachOtherAndNotForPrograms) {
               HasSubstr("gemmd_queue_depth{device=\"fake:0\",priority=\"normal\"} 2\n"));
   device_.CompleteAll();
   EXPECT_EQ(answers_.size(), 9u);
+}
+
+TEST_F(TransfersTest, ATraceShowsThemOnATrackOfTheirOwn) {
+  auto recording = state_->timeline().Begin(clock_.Now());
+  Run({{a_, b_}});
+  Run({{host_, a_}});
+  device_.CompleteAll();
+  std::vector<std::string> ran_on;
+  recording->Take(1000, [&](const TimelineEvent& event) {
+    if (event.kind == TimelineEvent::Kind::kDevice) ran_on.emplace_back(event.device);
+  });
+  EXPECT_THAT(ran_on, ElementsAre("fake:0", "fake:0 transfers"));
 }
 
 TEST_F(TransfersTest, ASessionsEndCancelsWhatWaits) {
