@@ -89,6 +89,7 @@ def test_nothing_but_what_only_gpus_have_is_left_out():
         "Power",
         "Temperature",
         "Quarantined kernels",
+        "Transfers beside programs",
     }
 
 
