@@ -65,6 +65,8 @@ function(gemmd_test name)
   endif()
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  # Tests spend their time in what they test; optimising them took a third of a cold build.
+  target_compile_options(${name} PRIVATE -O1)
   gemmd_sanitizer_parts(${name})
   if(name MATCHES "_gpu_test$|^e2e_")
     gemmd_relocatable(${name})

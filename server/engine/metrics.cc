@@ -235,11 +235,9 @@ Gauge& Metrics::QueueDepth(std::string_view device, std::string_view priority) {
 Counter& Metrics::DeviceTransferSeconds(std::string_view device) {
   return families_->device_transfer_seconds.Get({{"device", Str(device)}});
 }
-
 Gauge& Metrics::QueuedTransfers(std::string_view device) {
   return families_->queued_transfers.Get({{"device", Str(device)}});
 }
-
 Gauge& Metrics::QueuedDeviceSeconds(std::string_view device) {
   return families_->queued_device_seconds.Get({{"device", Str(device)}});
 }

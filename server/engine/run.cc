@@ -52,6 +52,13 @@ void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases,
   }
 }
 
+// A stream's programs keep their order, which two lanes do not.
+Lane& LaneOf(const RunRequest& run) {
+  const bool beside = run.only_transfers && run.chain == nullptr &&
+                      run.shared_in_bytes + run.shared_out_bytes >= kLeastBeside;
+  return beside ? run.device->transfers() : run.device->lane();
+}
+
 struct Compiled {
   Device* device = nullptr;
   Sources sources;
@@ -185,17 +192,6 @@ std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> o
   AddSlots(ops, slots, *plan);
   return plan;
 }
-
-namespace {
-
-// A stream's programs keep their order, which two lanes do not.
-Lane& LaneOf(const RunRequest& run) {
-  const bool beside = run.only_transfers && run.chain == nullptr &&
-                      run.shared_in_bytes + run.shared_out_bytes >= kLeastBeside;
-  return beside ? run.device->transfers() : run.device->lane();
-}
-
-}  // namespace
 
 RunTicket Run(RunRequest request, OutcomeDone done) {
   // Shared by the job's bindings, the reply and the replay cache.

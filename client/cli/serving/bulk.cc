@@ -1,8 +1,11 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -20,8 +23,21 @@ constexpr double kWantedGbPerSecond = 40;
 
 using Route = client::TransferOptions::Route;
 
-double GbPerSecond(int64_t bytes, absl::Time since) {
-  return static_cast<double>(bytes) / absl::ToDoubleSeconds(absl::Now() - since) / 1e9;
+// The median of what `transfer` reaches, after one that does not count.
+Figure MeasureRate(Figure figure, const Serving& serving, int64_t bytes,
+                   absl::FunctionRef<absl::Status()> transfer) {
+  figure.unit = "GB/s";
+  figure.wanted = kWantedGbPerSecond;
+  std::vector<double> rates;
+  for (int round = 0; round <= serving.sizes.rounds; ++round) {
+    const absl::Time start = absl::Now();
+    if (absl::Status status = transfer(); !status.ok()) return Missing(figure, status);
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    if (round > 0) rates.push_back(static_cast<double>(bytes) / seconds / 1e9);
+  }
+  figure.seen = Median(rates);
+  figure.detail = {{"spread", Spread(rates)}};
+  return figure;
 }
 
 Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
@@ -46,40 +62,24 @@ Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_
 }
 
 // From the caller's own memory: a copy into shared memory, and one from there to the device.
-Figure MeasureShared(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
-  Figure figure = {.key = "upload_shm",
-                   .what = "the same through shared memory, from memory of the caller's own",
-                   .unit = "GB/s",
-                   .wanted = kWantedGbPerSecond};
-  std::vector<double> rates;
-  for (int round = 0; round <= serving.sizes.rounds; ++round) {
-    absl::StatusOr<double> rate = UploadRate(buffer, data, Route::kShm);
-    if (!rate.ok()) return Missing(figure, rate.status());
-    if (round > 0) rates.push_back(*rate);
-  }
-  figure.seen = Median(rates);
-  figure.detail = {{"spread", Spread(rates)}};
-  return figure;
+Figure MeasureUpload(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
+  return MeasureRate(
+      {.key = "upload_shm",
+       .what = "the same through shared memory, from memory of the caller's own"},
+      serving, static_cast<int64_t>(data.size()),
+      [&] { return UploadRate(buffer, data, Route::kShm).status(); });
 }
 
-// To memory of the caller's own that has been written before: new pages take as long as the bytes.
+// To memory of the caller's own whose pages are there.
 Figure MeasureDownload(const Serving& serving, const client::Buffer& buffer, int64_t bytes) {
-  Figure figure = {.key = "download_shm",
-                   .what = "download of as much through shared memory, to the caller's own",
-                   .unit = "GB/s",
-                   .wanted = kWantedGbPerSecond};
   const auto target = std::make_unique<char[]>(bytes);
-  std::vector<double> rates;
-  for (int round = 0; round <= serving.sizes.rounds; ++round) {
-    const absl::Time start = absl::Now();
-    const absl::StatusOr<client::TransferReport> moved =
-        buffer.Download(absl::MakeSpan(target.get(), bytes), 0, {.route = Route::kShm});
-    if (!moved.ok()) return Missing(figure, moved.status());
-    if (round > 0) rates.push_back(GbPerSecond(bytes, start));
-  }
-  figure.seen = Median(rates);
-  figure.detail = {{"spread", Spread(rates)}};
-  return figure;
+  return MeasureRate({.key = "download_shm",
+                      .what = "download of as much through shared memory, to the caller's own"},
+                     serving, bytes, [&] {
+                       return buffer
+                           .Download(absl::MakeSpan(target.get(), bytes), 0, {.route = Route::kShm})
+                           .status();
+                     });
 }
 
 // Between the device and memory that is shared already, as who writes to a mapped buffer or reads
@@ -88,9 +88,7 @@ Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::strin
                      bool up) {
   Figure figure = {.key = up ? "upload_mapped_shm" : "download_mapped_shm",
                    .what = up ? "upload from memory that is mapped by both: one Copy to the device"
-                              : "download to such memory: one Copy from the device",
-                   .unit = "GB/s",
-                   .wanted = kWantedGbPerSecond};
+                              : "download to such memory: one Copy from the device"};
   const auto bytes = static_cast<int64_t>(data.size());
   absl::StatusOr<client::Buffer> shared = serving.session.CreateBuffer(
       {.size_bytes = bytes, .memory_kind = client::MemoryKind::kHostShared});
@@ -103,18 +101,13 @@ Figure MeasureMapped(const Serving& serving, client::Buffer& buffer, absl::strin
   const client::Tensor device = buffer.View(client::DType::kF32, shape);
   client::OpList ops;
   ops.Add(up ? client::Copy{host, device} : client::Copy{device, host});
-  std::vector<double> rates;
   double device_seconds = 0;
-  for (int round = 0; round <= serving.sizes.rounds; ++round) {
-    const absl::Time start = absl::Now();
+  figure = MeasureRate(std::move(figure), serving, bytes, [&] {
     absl::StatusOr<client::Result> result = serving.session.Execute(ops);
-    if (!result.ok()) return Missing(figure, result.status());
-    if (round == 0) continue;
-    rates.push_back(GbPerSecond(bytes, start));
-    device_seconds = result->report().device_seconds();
-  }
-  figure.seen = Median(rates);
-  figure.detail = {{"spread", Spread(rates)}, {"device_us", device_seconds * 1e6}};
+    if (result.ok()) device_seconds = result->report().device_seconds();
+    return result.status();
+  });
+  if (figure.seen) figure.detail["device_us"] = device_seconds * 1e6;
   return figure;
 }
 
@@ -134,7 +127,7 @@ std::vector<Figure> MeasureBulk(const Serving& serving) {
     const Figure uploads = {.key = "upload_grpc_over_bytebuffer", .wanted = 0.8};
     return {Missing(uploads, buffer.status())};
   }
-  return {MeasureGrpc(serving, *buffer, data), MeasureShared(serving, *buffer, data),
+  return {MeasureGrpc(serving, *buffer, data), MeasureUpload(serving, *buffer, data),
           MeasureMapped(serving, *buffer, data, /*up=*/true),
           MeasureDownload(serving, *buffer, bytes),
           MeasureMapped(serving, *buffer, data, /*up=*/false)};
