@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/move_model.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/text.h"
 
@@ -44,9 +45,7 @@ absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
     return absl::UnimplementedError(
         absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
   }
-  const double elements =
-      static_cast<double>(NumElements(Main(op).shape).value_or(0)) * (op.index() == 1 ? 2 : 1);
-  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(pool.machine, elements, Bytes(op))};
+  return KernelChoice{kernel, ChoiceReason::kOnly, OpMoveSeconds(pool.machine, op)};
 }
 
 }  // namespace
