@@ -111,7 +111,7 @@ absl::Status ArmedRegion::Submit(const Run& run) {
   job->armed = true;
   // The lane lets go of the session behind this.
   // With it goes the slot's hold on the buffers, which are to be free when the session is.
-  job->done = [region = shared_from_this(), run, job = job.get(),
+  job->done = [region = shared_from_this(), run = Run(run), job = job.get(),
                &session = *session](JobResult result) mutable {
     session.ProgramAnswered(result.launch.device_seconds);
     region->Forget(run.slot, job);
