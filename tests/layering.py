@@ -36,7 +36,9 @@ LAYERS = [
           "the kernels library serves without a wire"),
     Layer("kernels", r"kernels/.*", r"kernels/(?!cuda/).*", CUDA + "|" + PROTOBUF + "|" + GRPC,
           "the core builds on a machine without CUDA and knows no wire"),
-    Layer("engine", r"server/engine/.*", r"server/engine/.*|kernels/(?!cpu/|cuda/|bench/).*",
+    # armed_region.h is the layout of memory shared with clients: plain C, which no protobuf comes with.
+    Layer("engine", r"server/engine/.*",
+          r"server/engine/.*|kernels/(?!cpu/|cuda/|bench/).*|gemmd/v1/armed_region\.h",
           CUDA + "|" + PROTOBUF + "|" + GRPC,
           "sessions, buffers and scheduling know neither the wire nor a device's API"),
     Layer("config", r"server/config/.*", r"server/(config|engine)/.*|gemmd/v1/config\.pb\.h|kernels/[^/]*",

@@ -14,6 +14,7 @@
 #include "prometheus/gauge.h"
 #include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
+#include "server/service/armed_service.h"
 #include "server/service/authenticate.h"
 #include "server/service/buffer_service.h"
 #include "server/service/compute_service.h"
@@ -74,6 +75,7 @@ struct Listener::Services {
         sessions(context, streams),
         buffers(context),
         compute(context, streams),
+        armed(context),
         devices(context),
         admin(context, streams) {}
 
@@ -81,6 +83,7 @@ struct Listener::Services {
     builder.RegisterService(&sessions)
         .RegisterService(&buffers)
         .RegisterService(&compute)
+        .RegisterService(&armed)
         .RegisterService(&devices)
         .RegisterService(&admin);
   }
@@ -91,6 +94,7 @@ struct Listener::Services {
   SessionService sessions;
   BufferService buffers;
   ComputeService compute;
+  ArmedService armed;
   DeviceService devices;
   AdminService admin;
   HealthService health;
