@@ -8,6 +8,7 @@ on a GPU the caller's stream does all four, and the host waits for nothing.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -107,13 +108,20 @@ class LocalCalls:
     """A layer's places. Thread-safe."""
 
     def __init__(self, layer: Layer) -> None:
-        self._layer = layer
+        self._layer = weakref.ref(layer)  # whose this is
         self._session = layer.session
+        self._device = layer.device
+        self._features = layer.out_features
         self._lock = threading.Lock()
         self._host: list[Place] = []
         self._gpu: dict[int, Place] = {}  # by the GPU's ordinal here
         self._gpu_calls: dict[tuple[int, Any, int], GpuCall] = {}  # by rows, x's dtype and GPU
         self._outgrown: list[Place] = []  # that graphs may still ring
+
+    def _alive(self) -> Layer:
+        layer = self._layer()
+        assert layer is not None
+        return layer
 
     # From the host.
 
@@ -181,7 +189,7 @@ class LocalCalls:
                 x = x.to(call.in_dtype)
             if not x.is_contiguous():
                 x = x.contiguous()
-            shape = (*x.shape[:-1], self._layer.out_features)
+            shape = (*x.shape[:-1], self._features)
             out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
             call.call_on(
                 stream, call.x_at, x.data_ptr(), call.x_bytes,
@@ -191,7 +199,7 @@ class LocalCalls:
 
     def _prepare(self, torch: Any, dtype: Any, m: int, device: int) -> GpuCall:
         """What a first call with so many rows needs, which takes some milliseconds."""
-        layer = self._layer
+        layer = self._alive()
         if torch.cuda.is_current_stream_capturing():
             raise errors.FailedPrecondition(
                 f"a graph is being captured and {layer!r} was not called with {m} rows of {dtype}"
@@ -227,7 +235,7 @@ class LocalCalls:
     # Both.
 
     def _make(self, kind: Any, step: AnyStep) -> Place:
-        device, session = self._layer.device, self._session
+        device, session = self._device, self._session
         io = session.create_buffer(
             scratch_size(step.io_bytes), memory_kind=kind, device=device, label="activations"
         )
@@ -244,7 +252,7 @@ class LocalCalls:
             return seat
         if len(place.seats) >= MAX_SEATS:
             self._unseat(place)
-        program: list[Op] = self._layer.program(step, place.io, place.scratch)
+        program: list[Op] = self._alive().program(step, place.io, place.scratch)
         plan = self._session.plan(program, "layer")
         try:
             try:
