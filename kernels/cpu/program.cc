@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/gated.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/text.h"
 
@@ -19,6 +20,7 @@ const TensorRef& Main(const Op& op) {
     if (main == nullptr) main = &tensor;
   });
   if (const auto* quantize = std::get_if<QuantizeOp>(&op)) return quantize->dst;
+  if (const auto* gated = std::get_if<GatedOp>(&op)) return gated->dst;
   if (const auto* convert = std::get_if<ConvertOp>(&op)) return convert->dst;
   return *main;
 }
@@ -31,12 +33,21 @@ struct Runner {
   const RunContext& context;
   void operator()(const MatmulOp&) const {}  // RunStep's own
   void operator()(const QuantizeOp& op) const { RunQuantize(op, context); }
+  void operator()(const GatedOp& op) const { RunGated(op, context); }
   void operator()(const ConvertOp& op) const { RunConvert(op, context); }
   void operator()(const CopyOp& op) const { RunCopy(op, context); }
   void operator()(const FillOp& op) const { RunFill(op, context); }
   void operator()(const WriteOp& op) const { RunWrite(op, context); }
   void operator()(const ReadOp& op) const { RunRead(op, context); }
 };
+
+// How often each element is gone over, as the cost model counts.
+double PassesOf(const Op& op) {
+  if (std::holds_alternative<QuantizeOp>(op)) return 2;
+  // Both of a pair are read; an exponential takes about as long as two conversions.
+  const auto* gated = std::get_if<GatedOp>(&op);
+  return gated == nullptr ? 1 : gated->scales ? 6 : 5;
+}
 
 absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
   const std::string_view kernel = pool.others[op.index()];
@@ -45,7 +56,7 @@ absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
         absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
   }
   const double elements =
-      static_cast<double>(NumElements(Main(op).shape).value_or(0)) * (op.index() == 1 ? 2 : 1);
+      static_cast<double>(NumElements(Main(op).shape).value_or(0)) * PassesOf(op);
   return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(pool.machine, elements, Bytes(op))};
 }
 

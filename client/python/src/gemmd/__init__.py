@@ -33,7 +33,19 @@ from gemmd.errors import (
 )
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
-from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
+from gemmd.ops import (
+    Granularity,
+    Op,
+    Operand,
+    convert,
+    copy,
+    fill,
+    gated,
+    matmul,
+    quantize,
+    read,
+    write,
+)
 from gemmd.plan import Plan
 from gemmd.queue import Queue
 from gemmd.replicas import Replicas
@@ -55,5 +67,5 @@ __all__ = [
     "PermissionDenied", "Plan", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
     "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
     "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "convert", "copy", "fill", "float16",
-    "float32", "float8_e4m3fn", "int8", "matmul", "quantize", "read", "write",
+    "float32", "float8_e4m3fn", "gated", "int8", "matmul", "quantize", "read", "write",
 ]  # fmt: skip

@@ -12,11 +12,10 @@ import numpy as np
 from gemmd import dtypes, interop, ops
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 from gemmd.v1 import device_service_pb2 as pb
 
-Activation = Literal["none", "relu"]
 MemoryKind = Literal["device", "host_shared", "device_shared"]
 Way = Literal["inline", "moved", "host_shared", "device_shared"]
 

@@ -46,7 +46,7 @@ class Linear(Layer):
         1 to 128 of [A-Za-z0-9._/-].
     quantize : {"fp8-block", None}
         None keeps the weight's own dtype.
-    activation : {"none", "relu"}
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
     out_dtype : DTypeLike, optional
         Of what `forward` returns: float32, bfloat16 or float16. Default: x's.
 

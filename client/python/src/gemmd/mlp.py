@@ -11,8 +11,8 @@ from gemmd import dtypes, interop
 from gemmd.buffer import Buffer
 from gemmd.layer import Layer
 from gemmd.layers import Way, Weights
-from gemmd.mlp_step import Gate, GatedActivation, Layout, MlpStep, check_pair
-from gemmd.ops import Op
+from gemmd.mlp_step import Gate, Layout, MlpStep, check_pair
+from gemmd.ops import Activation, Op
 from gemmd.resident import Quantize, Source, obtain
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class MLP(Layer):
         down_bias: Source | None = None,
         name: str = "",
         quantize: Quantize | None = "fp8-block",
-        activation: GatedActivation = "silu",
+        activation: Activation = "silu",
         layout: Layout = "halves",
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:

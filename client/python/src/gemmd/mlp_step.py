@@ -12,10 +12,9 @@ import numpy as np
 from gemmd import ops
 from gemmd.handle import Handle
 from gemmd.layers import Way, Weights, padded
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
-GatedActivation = Literal["silu", "gelu_tanh", "gelu_erf", "relu", "none"]
 Layout = Literal["halves", "interleaved"]
 
 _PERIODS: dict[str, int] = {"halves": 0, "interleaved": 1}
@@ -25,7 +24,7 @@ _PERIODS: dict[str, int] = {"halves": 0, "interleaved": 1}
 class Gate:
     """h = activation(gate) * up, and where the columns of the two lie in the gate_up product."""
 
-    activation: GatedActivation = "silu"
+    activation: Activation = "silu"
     layout: Layout = "halves"
 
     def __post_init__(self) -> None:

@@ -231,7 +231,7 @@ class Work:
             "int8-tensor": quantises on the device what is not quantised yet.
         bias : array or tensor [n], optional
         alpha : float
-        activation : {"none", "relu"}
+        activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
         out : Tensor or Buffer [m, n], optional
             Leave the result there, on the device.
         out_dtype : DTypeLike
