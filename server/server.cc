@@ -57,10 +57,15 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
          .tuning_table = config.tuning_table,
          .self_test = config.self_test,
          .numa_binding = config.numa_binding,
-         .unbound = [&](const absl::Status& why) {
-           log.Warning("numa_unbound",
-                       {{"device", config.name}, {"message", std::string(why.message())}});
-         }});
+         .unbound =
+             [&](const absl::Status& why) {
+               log.Warning("numa_unbound",
+                           {{"device", config.name}, {"message", std::string(why.message())}});
+             },
+         .stale_tuning =
+             [&](const std::string& why) {
+               log.Warning("tuning_stale", {{"device", config.name}, {"message", why}});
+             }});
   }
 #endif
   return absl::InvalidArgumentError(
