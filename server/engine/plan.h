@@ -34,6 +34,7 @@ struct Plan {
   std::vector<std::string> inputs;           // default data of the Write ops
   std::vector<int64_t> output_bytes;         // of the Read ops
   Charge charge;
+  Charge host_charge;  // of `inputs` and `slots`; the program has its own
 };
 
 }  // namespace gemmd::server
