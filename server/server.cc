@@ -10,9 +10,11 @@
 #include "kernels/cpu/cpu_backend.h"
 #ifdef GEMMD_HAVE_CUDA
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/mps.h"
 #endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
+#include "server/engine/armed_plans.h"
 #include "server/engine/exposition.h"
 #include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
@@ -60,6 +62,17 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
       absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
 }
 
+// One process's contexts are all under MPS or none is.
+bool UnderMps([[maybe_unused]] const ServerState& state) {
+#ifdef GEMMD_HAVE_CUDA
+  for (const auto& device : state.devices()) {
+    const int ordinal = device->backend().info().gpu_ordinal;
+    if (ordinal >= 0) return kernels::RunsUnderMps(ordinal);
+  }
+#endif
+  return false;
+}
+
 }  // namespace
 
 class Server::Impl {
@@ -85,6 +98,8 @@ class Server::Impl {
         ServerState::Create(config_, std::move(backends), clock_, log_, metrics_, instance_id_);
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
+    const bool under_mps = UnderMps(*state_);
+    state_->armed().set_under_mps(under_mps);
     if (!config_.metrics_address.empty()) {
       auto metrics = MetricsServer::Start(config_.metrics_address, metrics_);
       if (!metrics.ok()) return metrics.status();
@@ -102,6 +117,7 @@ class Server::Impl {
     }
     log_.Info("serving", {{"version", kVersion},
                           {"instance", instance_id_},
+                          {"mps", under_mps},
                           {"devices", static_cast<int64_t>(config_.devices.size())},
                           {"metrics", MetricsAddress()}});
     return absl::OkStatus();

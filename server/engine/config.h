@@ -22,6 +22,7 @@ struct Limits {
   int max_buffers = 65536;
   int64_t max_buffer_bytes = 0;  // 0: bounded by the devices alone
   int max_plans = 1024;
+  int max_armed = 1024;
   int max_queued_programs = 4096;
   int max_streams = 512;
   int window_batches = 64;
@@ -114,6 +115,8 @@ struct SchedulerConfig {
   absl::Duration inline_below = absl::Microseconds(50);
   std::optional<absl::Duration> processor_wake;  // none: as the system is set
   absl::Duration busy_poll = absl::ZeroDuration();
+  absl::Duration armed_linger = absl::Microseconds(200);
+  absl::Duration armed_stream_linger = absl::Milliseconds(20);
   friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
 };
 

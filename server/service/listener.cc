@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "prometheus/gauge.h"
 #include "server/service/admin_service.h"
+#include "server/service/armed_service.h"
 #include "server/service/authenticate.h"
 #include "server/service/buffer_service.h"
 #include "server/service/compute_service.h"
@@ -88,6 +89,7 @@ struct Listener::Services {
         sessions(context, streams),
         buffers(context),
         compute(context, streams),
+        armed(context),
         devices(context),
         admin(context, streams) {}
 
@@ -95,6 +97,7 @@ struct Listener::Services {
     builder.RegisterService(&sessions)
         .RegisterService(&buffers)
         .RegisterService(&compute)
+        .RegisterService(&armed)
         .RegisterService(&devices)
         .RegisterService(&admin);
   }
@@ -105,6 +108,7 @@ struct Listener::Services {
   SessionService sessions;
   BufferService buffers;
   ComputeService compute;
+  ArmedService armed;
   DeviceService devices;
   AdminService admin;
   // Answers UNIMPLEMENTED: beside health a server needs something that makes it poll.
