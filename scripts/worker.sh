@@ -149,7 +149,7 @@ fi
 say "daemon${mps:+, under MPS}"
 start_daemon || exit 1
 timeout 20 "$bin/gemmctl" info --server "$SERVER" 2>&1 | head -n 12
-[ -n "$have_torch" ] && phase correct 60 "$python" correct.py
+[ -n "$have_torch" ] && phase correct 90 "$python" correct.py
 phase host 30 "$python" tax.py mps host
 if on_gpu; then
   phase tax 40 "$python" tax.py mps stream
