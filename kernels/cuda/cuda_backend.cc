@@ -201,6 +201,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   if (!options.tuning_table.empty()) {
     auto table = TuningTable::Load(options.tuning_table, pool.device.model);
     if (!table.ok()) return table.status();
+    if (options.stale_tuning && !table->stale().empty()) {
+      options.stale_tuning(absl::StrCat(options.tuning_table, ": ", table->stale()));
+    }
     pool.table = *std::move(table);
   }
   auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);

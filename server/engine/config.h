@@ -126,6 +126,15 @@ struct DrainConfig {
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
 };
 
+inline constexpr int kMaxConnections = 50000;
+
+struct ConnectionsConfig {
+  int max = 0;           // 0: by the descriptors that the process may have
+  int max_per_peer = 0;  // 0: half of them, at most 1024
+  int max_streams = 1000;
+  friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
+};
+
 struct ShareConfig {
   bool disabled = false;
   std::string socket_path;  // empty: an abstract socket of a random name
@@ -150,6 +159,7 @@ struct Config {
   SessionConfig session;
   SchedulerConfig scheduler;
   DrainConfig drain;
+  ConnectionsConfig connections;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;
