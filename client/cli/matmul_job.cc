@@ -99,14 +99,13 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
       session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
   if (!d.ok()) return d.status();
   d_ = *std::move(d);
-  client::Matmul matmul = {
-      .a = a_.operand,
-      .b = b_.operand,
-      .d = d_.tensor(),
-      .alpha = settings_.alpha,
-      .beta = settings_.beta,
-      .activation = settings_.relu ? client::Activation::kRelu : client::Activation::kNone,
-      .kernel = settings_.kernel};
+  client::Matmul matmul = {.a = a_.operand,
+                           .b = b_.operand,
+                           .d = d_.tensor(),
+                           .alpha = settings_.alpha,
+                           .beta = settings_.beta,
+                           .activation = static_cast<client::Activation>(settings_.activation),
+                           .kernel = settings_.kernel};
   if (inputs_.c) {
     absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
     if (!c.ok()) return c.status();
@@ -162,7 +161,7 @@ absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
                            .d = {ToFile(settings_.out_dtype), d.data()},
                            .alpha = settings_.alpha,
                            .beta = settings_.beta,
-                           .relu = settings_.relu};
+                           .activation = settings_.activation};
   const bool kn = !settings_.nt;
   problem.a = {.dtype = inputs_.a.dtype(),
                .values = inputs_.a.bytes().data(),

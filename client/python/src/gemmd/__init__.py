@@ -8,6 +8,7 @@
 `gemmd.aio` has the same nouns for asyncio.
 """
 
+from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client
 from gemmd.device_array import DeviceArray
@@ -31,7 +32,20 @@ from gemmd.errors import (
     Unimplemented,
 )
 from gemmd.linear import Linear
-from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
+from gemmd.mlp import MLP
+from gemmd.ops import (
+    Granularity,
+    Op,
+    Operand,
+    convert,
+    copy,
+    fill,
+    gated,
+    matmul,
+    quantize,
+    read,
+    write,
+)
 from gemmd.plan import Plan
 from gemmd.queue import Queue
 from gemmd.replicas import Replicas
@@ -47,11 +61,11 @@ from gemmd.work import Prepared
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
+    "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
-    "InvalidArgument", "Linear", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
+    "InvalidArgument", "Linear", "MLP", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
     "PermissionDenied", "Plan", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
     "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
     "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "convert", "copy", "fill", "float16",
-    "float32", "float8_e4m3fn", "int8", "matmul", "quantize", "read", "write",
+    "float32", "float8_e4m3fn", "gated", "int8", "matmul", "quantize", "read", "write",
 ]  # fmt: skip

@@ -31,6 +31,11 @@ def torch_of(value: Any) -> Any:
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
+def has_torch() -> bool:
+    """Whether this process has imported torch."""
+    return "torch" in sys.modules
+
+
 def torch_module() -> Any:
     """torch. ImportError, with the remedy, where it is not installed."""
     try:
@@ -155,9 +160,14 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
 def element_type(value: Any) -> np.dtype[Any]:
     """The dtype of a torch tensor or an array; float32 for what gemmd has no element type for."""
     if torch_of(value) is not None:
-        return _TORCH_NAMES.get(str(value.dtype).removeprefix("torch."), dtypes.float32)
+        return element_type_of(value.dtype)
     found: np.dtype[Any] = value.dtype
     return found if found in _TORCH_NAMES.values() else dtypes.float32
+
+
+def element_type_of(torch_dtype: Any) -> np.dtype[Any]:
+    """A torch dtype as numpy's; float32 for what gemmd has no element type for."""
+    return _TORCH_NAMES.get(str(torch_dtype).removeprefix("torch."), dtypes.float32)
 
 
 def as_factor(value: Any) -> Any:
