@@ -230,7 +230,9 @@ bool Chunked(const GatedArgs& args) {
 }  // namespace
 
 cudaError_t LaunchGated(const GatedArgs& args, cudaStream_t stream) {
-  if (args.batch <= 0 || args.rows <= 0 || args.n <= 0 || !Chunked(args)) {
+  const bool quantised = args.dst_type == ElementType::kE4M3;
+  if (args.batch <= 0 || args.rows <= 0 || args.n <= 0 || !Chunked(args) ||
+      quantised != (args.scales != nullptr)) {
     return LaunchGatedAny(args, stream);
   }
   switch (args.src_type) {
