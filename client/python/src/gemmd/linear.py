@@ -128,7 +128,8 @@ class Linear:
 
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
         m = layers.rows_of(x.shape, self.weights.k)
-        flat = np.ascontiguousarray(x, self.weights.dtype_for(x.dtype)).reshape(m, self.weights.k)
+        flat = np.ascontiguousarray(x, self.weights.dtype_for(layers.activations(x)))
+        flat = flat.reshape(m, self.weights.k)
         step = self._step(m, flat.dtype, "inline")
         if not self.session.why_not_shared():
             step = self._step(m, flat.dtype, "host_shared")
@@ -159,7 +160,7 @@ class Linear:
 
     def _on_gpu(self, x: Any, m: int) -> Any:
         torch = interop.torch_module()
-        dtype = self.weights.dtype_for(interop.element_type(x))
+        dtype = self.weights.dtype_for(layers.activations(x))
         step = self._step(m, dtype, "device_shared")
         with torch.cuda.device(x.device), self._place(step) as place:
             if place.bytes is None:
