@@ -51,8 +51,9 @@ __all__ = [
     "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
     "InvalidArgument", "Linear", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
-    "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
-    "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
-    "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "connect", "convert", "copy", "fill", "float16",
-    "float32", "float8_e4m3fn", "int8", "matmul", "quantize", "read", "write",
+    "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas", "Report",
+    "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer",
+    "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "connect",
+    "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "int8", "matmul", "quantize",
+    "read", "write",
 ]  # fmt: skip

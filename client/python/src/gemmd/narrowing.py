@@ -21,7 +21,7 @@ class PrecisionWarning(UserWarning):
 
 
 _WIDE = ("float64", "longdouble", "float128", "float96")
-_TAKEN = "float32, float16, bfloat16, float8_e4m3fn and int8 are, and float64 is narrowed to float32"
+_TAKEN = "float32, float16, bfloat16, float8_e4m3fn, int8 are, and float64 is narrowed to float32"
 
 
 def sent_as(name: str, value: Any) -> np.dtype[Any]:

@@ -217,8 +217,8 @@ class Work:
         ----------
         a, b : array, Tensor, Buffer or Operand
             Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
-            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are narrowed
-            to float32, with one `PrecisionWarning`.
+            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
+            narrowed to float32, with one `PrecisionWarning`.
         quantize : str, optional
             "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
             "int8-tensor": quantises on the device what is not quantised yet.
