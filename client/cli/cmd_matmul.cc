@@ -60,7 +60,12 @@ constexpr Flag kFlags[] = {
      .kind = ValueKind::kNumber,
      .value = "X",
      .help = "factor of C; default 1 with --c, otherwise 0"},
-    {.name = "relu", .help = "negative results become 0"},
+    {.name = "activation",
+     .kind = ValueKind::kChoice,
+     .fallback = "none",
+     .help = "of each element of D, behind all else",
+     .choices = kActivationNames},
+    {.name = "relu", .help = "the same as --activation relu"},
     {.name = "kernel",
      .kind = ValueKind::kText,
      .value = "NAME",
@@ -110,9 +115,12 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
       .nt = args.On("nt"),
       .alpha = static_cast<float>(args.Number("alpha")),
       .beta = static_cast<float>(args.Given("beta") ? args.Number("beta") : args.Given("c")),
-      .relu = args.On("relu"),
+      .activation = args.On("relu") ? Activation::kRelu : ActivationNamed(args.Text("activation")),
       .kernel = args.Text("kernel"),
       .route = RouteOf(args.Text("route"))};
+  if (args.On("relu") && args.Given("activation")) {
+    return Usage("--relu and --activation are two words for one thing; give --activation alone");
+  }
   if (settings.beta != 0 && !inputs.c) return Usage("--beta needs --c");
   const files::DType a = inputs.a.dtype();
   const files::DType b = inputs.b.dtype();
@@ -204,7 +212,7 @@ absl::Status RunMatmul(Invocation& call) {
 
 const Command kMatmulCommand = {
     .name = "matmul",
-    .summary = "multiply two matrix files on the server: D = relu(alpha A B + beta C + bias)",
+    .summary = "multiply two matrix files on the server: D = act(alpha A B + beta C + bias)",
     .details =
         "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
         "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is narrowed to f32 with a "

@@ -101,14 +101,13 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
       session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
   if (!d.ok()) return d.status();
   d_ = *std::move(d);
-  client::Matmul matmul = {
-      .a = a_.operand,
-      .b = b_.operand,
-      .d = d_.tensor(),
-      .alpha = settings_.alpha,
-      .beta = settings_.beta,
-      .activation = settings_.relu ? client::Activation::kRelu : client::Activation::kNone,
-      .kernel = settings_.kernel};
+  client::Matmul matmul = {.a = a_.operand,
+                           .b = b_.operand,
+                           .d = d_.tensor(),
+                           .alpha = settings_.alpha,
+                           .beta = settings_.beta,
+                           .activation = static_cast<client::Activation>(settings_.activation),
+                           .kernel = settings_.kernel};
   if (inputs_.c) {
     absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
     if (!c.ok()) return c.status();
@@ -164,7 +163,7 @@ VerifyProblem MatmulJob::PlainProblem(absl::Span<const std::byte> d, bool of_fil
                            .d = {ToFile(settings_.out_dtype), d.data()},
                            .alpha = settings_.alpha,
                            .beta = settings_.beta,
-                           .relu = settings_.relu};
+                           .activation = settings_.activation};
   const auto tensor = [of_files](const files::Matrix& matrix) {
     return of_files ? HostTensor{matrix.file_dtype(), matrix.file_values()}
                     : HostTensor{matrix.dtype(), matrix.bytes().data()};

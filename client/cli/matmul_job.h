@@ -34,7 +34,7 @@ struct MatmulSettings {
   bool nt = false;  // B lies as [n, k]
   float alpha = 1;
   float beta = 0;
-  bool relu = false;
+  Activation activation = Activation::kNone;
   std::string kernel;
   client::TransferOptions::Route route = client::TransferOptions::Route::kAuto;
 };

@@ -31,6 +31,11 @@ def torch_of(value: Any) -> Any:
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
+def has_torch() -> bool:
+    """Whether this process has imported torch."""
+    return "torch" in sys.modules
+
+
 def torch_module() -> Any:
     """torch. ImportError, with the remedy, where it is not installed."""
     try:
@@ -156,10 +161,12 @@ def element_type(value: Any) -> np.dtype[Any] | None:
     """The dtype of a torch tensor or an array as one of gemmd's element types; None if it has
     none.
     """
-    if torch_of(value) is not None:
-        return _TORCH_NAMES.get(str(value.dtype).removeprefix("torch."))
-    found: np.dtype[Any] = value.dtype
-    return found if found in _TORCH_NAMES.values() else None
+    return element_type_of(value.dtype)
+
+
+def element_type_of(dtype: Any) -> np.dtype[Any] | None:
+    """The same of torch's or numpy's dtype."""
+    return _TORCH_NAMES.get(str(dtype).removeprefix("torch."))
 
 
 def as_type(value: Any, dtype: np.dtype[Any]) -> Any:

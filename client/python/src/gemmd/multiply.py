@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, narrowing, ops
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
 Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-row", "int8-tensor"]
@@ -45,7 +45,7 @@ class MatmulOptions:
     quantize: Quantized | None = None
     bias: npt.NDArray[Any] | TensorLike | None = None
     alpha: float = 1.0
-    activation: Literal["none", "relu"] = "none"
+    activation: Activation = "none"
     out: TensorLike | None = None
     out_dtype: dtypes.DTypeLike = "f32"
     kernel: str = ""

@@ -44,6 +44,27 @@ def sent_as(name: str, value: Any) -> np.dtype[Any]:
     return found
 
 
+def activations_as(dtype: Any) -> np.dtype[Any]:
+    """The element type in which activations of torch's or numpy's `dtype` are sent, before the
+    weight has a say.
+
+    Raises
+    ------
+    TypeError
+        They are integers, or of another type that is not multiplied.
+    """
+    given = str(dtype).removeprefix("torch.")
+    if given in _WIDE:
+        return dtypes.float32
+    found = interop.element_type_of(dtype)
+    if found is None or found == dtypes.int8:
+        raise TypeError(
+            f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn and"
+            " float64, which is narrowed to float32: convert it first"
+        )
+    return found
+
+
 def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     """That `value`, sent as `dtype`, keeps its numbers within rounding.
 
@@ -61,11 +82,13 @@ def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
 
 
 def warn_of(**values: Any) -> None:
-    """One warning for all of these that are float64, at the line that called gemmd."""
+    """One warning for all of these that are float64, at the line that called gemmd. Arrays, tensors
+    or dtypes; anything else is none.
+    """
     wide = [
         name
         for name, value in values.items()
-        if hasattr(value, "dtype") and str(value.dtype).removeprefix("torch.") in _WIDE
+        if str(getattr(value, "dtype", value)).removeprefix("torch.") in _WIDE
     ]
     if wide:
         warnings.warn(

@@ -11,12 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd.armed import Armed, Arming
 from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
 from gemmd.hold import Hold
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
+from gemmd.plan import Plan
+from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
@@ -61,6 +64,7 @@ class Session(Work):
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = Mover(self, shared_memory)
+        self.arming = Arming(self)
         self._making_arena = threading.Lock()
         self._moving = threading.RLock()
         self._closed = False
@@ -282,6 +286,12 @@ class Session(Work):
     def map_device(self, buffer: Buffer) -> Mapping:
         with self._moving:
             return self._mover.map_device(buffer)
+
+    def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        """See `plan.arm`."""
+        return self.arming.arm(plan, rebind, priority, by_stream)
 
     # Inline data.
 
