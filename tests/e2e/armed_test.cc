@@ -1,6 +1,7 @@
 // Armed plans against a real daemon, by a caller that knows the wire and the layout alone.
 
-#include <signal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
@@ -8,7 +9,7 @@
 #include <thread>
 
 #include "tests/e2e/armed_wire.h"
-#include "tests/e2e/fixture.h"
+#include "tests/e2e/daemon.h"
 #include "tests/e2e/supervised.h"
 
 namespace gemmd::e2e {
