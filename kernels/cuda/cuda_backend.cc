@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
   }
   GemmPoolOptions pool;
-  pool.others.push_back(AnyGemmKernel());
+  pool.others.push_back(AnyGemmKernel(LaunchAnyGemm));
 #ifdef GEMMD_FAULT_KERNEL
   pool.others.push_back(FaultKernel());
 #endif
@@ -201,6 +201,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   if (!options.tuning_table.empty()) {
     auto table = TuningTable::Load(options.tuning_table, pool.device.model);
     if (!table.ok()) return table.status();
+    if (options.stale_tuning && !table->stale().empty()) {
+      options.stale_tuning(absl::StrCat(options.tuning_table, ": ", table->stale()));
+    }
     pool.table = *std::move(table);
   }
   auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);

@@ -67,6 +67,19 @@ DrainConfig ConvertDrain(const v1::DrainConfig& message, Fields& fields) {
   };
 }
 
+ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Fields& fields) {
+  const int max =
+      static_cast<int>(fields.IntOrUnset("connections.max", message.max(), {1, kMaxConnections}));
+  const IntRange within_max = max == 0 ? IntRange{1, kMaxConnections}
+                                       : IntRange{.max = max, .max_field = "connections.max"};
+  return {
+      .max = max,
+      .max_per_peer = static_cast<int>(
+          fields.IntOrUnset("connections.max_per_peer", message.max_per_peer(), within_max)),
+      .max_streams = static_cast<int>(fields.Int("connections.max_streams", message.max_streams(),
+                                                 {16, 100000}, ConnectionsConfig().max_streams))};
+}
+
 ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
   if (!message.socket_path().empty()) {
     fields.Fail(CheckSocketPath("share.socket_path", message.socket_path()));
@@ -123,6 +136,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
   config.session = ConvertSession(message.session(), fields);
   config.scheduler = ConvertScheduler(message.scheduler(), fields);
   config.drain = ConvertDrain(message.drain(), fields);
+  config.connections = ConvertConnections(message.connections(), fields);
   config.share = ConvertShare(message.share(), fields);
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {

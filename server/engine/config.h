@@ -30,7 +30,8 @@ struct Limits {
   int idempotency_entries = 256;
   absl::Duration max_program_time = absl::Minutes(1);  // of the device, by the cost model
   absl::Duration max_queued_device_time = absl::InfiniteDuration();
-  int64_t max_upload_bytes_per_second = 0;  // 0: no bound
+  int64_t max_upload_bytes_per_second = 0;    // 0: no bound
+  int64_t max_host_bytes = int64_t{1} << 30;  // beside buffers; Tenant::TakeHostBytes
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -126,6 +127,15 @@ struct DrainConfig {
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
 };
 
+inline constexpr int kMaxConnections = 50000;
+
+struct ConnectionsConfig {
+  int max = 0;           // 0: by the descriptors that the process may have
+  int max_per_peer = 0;  // 0: half of them, at most 1024
+  int max_streams = 1000;
+  friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
+};
+
 struct ShareConfig {
   bool disabled = false;
   std::string socket_path;  // empty: an abstract socket of a random name
@@ -150,6 +160,7 @@ struct Config {
   SessionConfig session;
   SchedulerConfig scheduler;
   DrainConfig drain;
+  ConnectionsConfig connections;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;

@@ -98,9 +98,10 @@ grpc::ServerUnaryReactor* ArmedService::GetArmedRegion(grpc::CallbackServerConte
     }
     auto region = state.armed().RegionOf(**use, request->slots());
     if (!region.ok()) return region.status();
-    auto memory = share->Offer((*region)->memfd(), /*writable=*/true);
+    const std::string& owner = call.tenant().name();
+    auto memory = share->Offer((*region)->memfd(), /*writable=*/true, owner);
     if (!memory.ok()) return memory.status();
-    auto wake = share->Offer((*region)->wake_fd(), /*writable=*/true);
+    auto wake = share->Offer((*region)->wake_fd(), /*writable=*/true, owner);
     if (!wake.ok()) return wake.status();
     response->set_region_token(ToBytes(*memory));
     response->set_wake_token(ToBytes(*wake));
