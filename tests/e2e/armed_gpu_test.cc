@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "tests/e2e/armed_wire.h"
-#include "tests/e2e/fixture.h"
+#include "tests/e2e/daemon.h"
 
 namespace gemmd::e2e {
 namespace {
