@@ -150,6 +150,25 @@ double QuantizeSeconds(const Machine& machine, const QuantizeOp& op) {
   return Seconds(machine, ns, elements / batch, kGrain);
 }
 
+// Both of a pair are read, and an exponential takes about as long as two conversions; with scales
+// each block is gone over twice.
+double GatedSeconds(const Machine& machine, const GatedOp& op) {
+  const int rank = op.dst.shape.rank;
+  const auto walk = [&](const TensorRef& tensor) {
+    const int size = SizeBytes(tensor.dtype);
+    return Walk{.size = size,
+                .count = static_cast<double>(tensor.shape[rank - 1]),
+                .inner_stride = static_cast<double>(tensor.strides[rank - 1]) * size,
+                .next_stride = static_cast<double>(tensor.strides[rank - 2]) * size};
+  };
+  const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
+  const double conversions = op.scales ? 6 : 5;
+  const double each = 2 * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
+                      conversions * 1e9 * machine.threads / machine.convert_per_s;
+  constexpr double kGrain = 1 << 15;
+  return Seconds(machine, elements * each, elements, kGrain);
+}
+
 TensorRef Dense(const TensorRef& tensor) {
   TensorRef dense = tensor;
   dense.strides = RowMajorStrides(tensor.shape);
@@ -165,6 +184,8 @@ double OpMoveSeconds(const Machine& machine, const Op& op) {
           return 0.0;  // its kernels have models of their own
         } else if constexpr (std::is_same_v<T, QuantizeOp>) {
           return QuantizeSeconds(machine, x);
+        } else if constexpr (std::is_same_v<T, GatedOp>) {
+          return GatedSeconds(machine, x);
         } else if constexpr (std::is_same_v<T, FillOp>) {
           return RunsSeconds(machine, nullptr, x.dst);
         } else if constexpr (std::is_same_v<T, WriteOp>) {

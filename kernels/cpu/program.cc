@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/gated.h"
 #include "kernels/cpu/move_model.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/text.h"
@@ -20,6 +21,7 @@ const TensorRef& Main(const Op& op) {
     if (main == nullptr) main = &tensor;
   });
   if (const auto* quantize = std::get_if<QuantizeOp>(&op)) return quantize->dst;
+  if (const auto* gated = std::get_if<GatedOp>(&op)) return gated->dst;
   if (const auto* convert = std::get_if<ConvertOp>(&op)) return convert->dst;
   return *main;
 }
@@ -32,6 +34,7 @@ struct Runner {
   const RunContext& context;
   void operator()(const MatmulOp&) const {}  // RunStep's own
   void operator()(const QuantizeOp& op) const { RunQuantize(op, context); }
+  void operator()(const GatedOp& op) const { RunGated(op, context); }
   void operator()(const ConvertOp& op) const { RunConvert(op, context); }
   void operator()(const CopyOp& op) const { RunCopy(op, context); }
   void operator()(const FillOp& op) const { RunFill(op, context); }

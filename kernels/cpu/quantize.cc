@@ -159,6 +159,14 @@ void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k) {
 
 }  // namespace
 
+float QuantizeRun(DType dtype, const float* values, int64_t n, std::byte* codes) {
+  AbsMax max;
+  FindAbsMax(values, n, &max);
+  const float scale = ScaleOf(max, dtype);
+  FromF32Divided(dtype, values, n, scale, codes);
+  return scale;
+}
+
 void RunQuantize(const QuantizeOp& op, const RunContext& context) {
   const bool batched = op.src.shape.rank == 3;
   const int64_t batches = batched ? op.src.shape[0] : 1;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/cuda/nvtx.h"
+#include "kernels/cuda/stream_signal.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -170,7 +171,17 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
+  status = flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
+  const bool whole = status.ok() && flight.stopped == StopCause::kNone;
+  return whole ? Signal(flight) : status;
+}
+
+// Behind the last event: it is no part of the program's time, nor of a graph that others replay.
+absl::Status CudaStream::Signal(Flight& flight) {
+  if (flight.bindings.signal == nullptr) return absl::OkStatus();
+  const absl::Status status = fence_.Check(QueueSignal(stream_, flight.bindings.signal, 1));
+  flight.signalled = status.ok();
+  return status;
 }
 
 absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches) {
@@ -406,6 +417,7 @@ LaunchResult CudaStream::Finish(Flight& flight) {
   result.status = flight.status;
   result.stopped = flight.stopped;
   result.way = flight.way;
+  result.signalled = flight.signalled;
   if (flight.queued) {
     const absl::Status ended = AwaitEnd(flight);
     const absl::Time seen = absl::Now();

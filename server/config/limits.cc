@@ -31,6 +31,7 @@ Limits Convert(const std::string& path, const v1::LimitsConfig& message, const L
                                                  {.max = kMaxConfigBytes});
   if (buffer_bytes != 0) limits.max_buffer_bytes = buffer_bytes;
   limits.max_plans = count("max_plans", message.max_plans(), base.max_plans);
+  limits.max_armed = count("max_armed", message.max_armed(), base.max_armed);
   limits.max_queued_programs =
       count("max_queued_programs", message.max_queued_programs(), base.max_queued_programs);
   limits.max_streams = count("max_streams", message.max_streams(), base.max_streams);

@@ -22,6 +22,7 @@ struct Limits {
   int max_buffers = 65536;
   int64_t max_buffer_bytes = 0;  // 0: bounded by the devices alone
   int max_plans = 1024;
+  int max_armed = 1024;
   int max_queued_programs = 4096;
   int max_streams = 512;
   int window_batches = 64;
@@ -115,6 +116,8 @@ struct SchedulerConfig {
   absl::Duration inline_below = absl::Microseconds(50);
   std::optional<absl::Duration> processor_wake;  // none: as the system is set
   absl::Duration busy_poll = absl::ZeroDuration();
+  absl::Duration armed_linger = absl::Microseconds(200);
+  absl::Duration armed_stream_linger = absl::Milliseconds(20);
   friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
 };
 
@@ -122,6 +125,15 @@ struct DrainConfig {
   absl::Duration notice = absl::Seconds(1);
   absl::Duration limit = absl::Seconds(20);
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
+};
+
+inline constexpr int kMaxConnections = 50000;
+
+struct ConnectionsConfig {
+  int max = 0;           // 0: by the descriptors that the process may have
+  int max_per_peer = 0;  // 0: half of them, at most 1024
+  int max_streams = 1000;
+  friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
 };
 
 struct ShareConfig {
@@ -148,6 +160,7 @@ struct Config {
   SessionConfig session;
   SchedulerConfig scheduler;
   DrainConfig drain;
+  ConnectionsConfig connections;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;

@@ -64,6 +64,7 @@ struct Job {
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<Chain> chain;  // null outside a Queue stream
   int64_t chain_position = 0;
+  bool armed = false;         // a ring brought it, not a call
   bool caller_waits = false;  // whoever submits it has nothing else to do until it is answered
   // Runs exactly once, on any thread, with no lock held.
   Done done;

@@ -142,6 +142,9 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
       Plan::Slot& slot = plan.slots[tensor.slot];
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
+      if (access == kernels::Access::kWrite && tensor.dtype != kernels::DType::kI8) {
+        plan.float_outputs.push_back(tensor);
+      }
     });
   }
 }

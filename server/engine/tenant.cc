@@ -69,6 +69,10 @@ absl::StatusOr<Charge> Tenant::TakeBufferBytes(int64_t bytes) {
 absl::StatusOr<Charge> Tenant::TakePlan() {
   return Take(plans_, 1, limits().max_plans, "plans", reason::kPlanLimit, "delete plans");
 }
+absl::StatusOr<Charge> Tenant::TakeArmed() {
+  return Take(armed_, 1, limits().max_armed, "plans armed", reason::kArmedLimit,
+              "disarm plans that are done");
+}
 absl::StatusOr<Charge> Tenant::TakeProgram() {
   return Take(programs_, 1, limits().max_queued_programs, "programs queued", reason::kQueueLimit,
               "wait for some to complete, then retry");

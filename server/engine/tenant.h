@@ -69,6 +69,7 @@ class Tenant {
   absl::StatusOr<Charge> TakeBuffer();
   absl::StatusOr<Charge> TakeBufferBytes(int64_t bytes);
   absl::StatusOr<Charge> TakePlan();
+  absl::StatusOr<Charge> TakeArmed();
   absl::StatusOr<Charge> TakeProgram();
   absl::StatusOr<Charge> TakeStream();
   // Host memory beside buffers, for as long as the tenant's work holds it.
@@ -108,7 +109,7 @@ class Tenant {
   // Limits once read may still be in use after a reload; there are few reloads, so all are kept.
   std::vector<std::unique_ptr<const Limits>> history_ ABSL_GUARDED_BY(mutex_);
 
-  Quota sessions_, buffers_, buffer_bytes_, plans_, programs_, streams_;
+  Quota sessions_, buffers_, buffer_bytes_, plans_, armed_, programs_, streams_;
   Quota host_bytes_, remembered_bytes_;
   Quota queued_us_;  // of device time
   UploadPace upload_pace_;
