@@ -23,8 +23,9 @@
 namespace gemmd::kernels {
 
 // How many elements of an operand share one FP32 scale. value = stored * scale.
-// "rows" are an operand's m (of A) or n (of B); blocks run along k. Scale shapes, with an optional
-// leading batch:
+// "rows" are an operand's m (of A) or n (of B); blocks run along k. Scale shapes; those of a batch
+// lead with it, and are [batch, 1] for kPerTensor. A matmul's operand may have [1] there too, which
+// all of the batch then shares; Quantize gives each item of a batch a scale.
 enum class ScaleGranularity : uint8_t {
   kNone = 0,          // no scales tensor
   kPerTensor = 1,     // [1]
@@ -42,7 +43,8 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity);
 struct Operand {
   TensorRef values;  // [rows, k] or [batch, rows, k]
   ScaleGranularity granularity = ScaleGranularity::kNone;
-  std::optional<TensorRef> scales;  // F32, shape ScaleShape(values.shape, granularity); any strides
+  // F32, shape ScaleShape(values.shape, granularity), or [1] for kPerTensor; any strides.
+  std::optional<TensorRef> scales;
 };
 
 // Of one number x. All but ReLU are computed in FP32, within a few units of its last place; a

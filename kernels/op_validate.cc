@@ -93,8 +93,11 @@ absl::Status Validator::CheckScales(const View& values, ScaleGranularity granula
   view.tensor = &*scales;
   GEMMD_RETURN_IF_ERROR(CheckTensor(view, slots_));
   GEMMD_RETURN_IF_ERROR(CheckDType(view, kScaleDTypes));
+  const bool shared = granularity == ScaleGranularity::kPerTensor && view.access == Access::kRead;
+  if (shared && view.tensor->shape == MakeDims({1})) return absl::OkStatus();
   return CheckShape(view, ScaleShape(values.tensor->shape, granularity),
-                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name));
+                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name,
+                           shared ? ", or [1] for the whole batch" : ""));
 }
 
 // a [batch?, m, k] against b [batch?, n, k], and what d must be.

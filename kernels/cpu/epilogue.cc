@@ -109,8 +109,9 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
 template <class Acc>
 void StoreAny(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_t ld) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(tile.cols, 1));
-  run.context.workers.For(tile.rows, grain, [&](int64_t begin, int64_t end) {
+  run.context.For(tile.rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t col = 0; col < tile.cols; col += kChunk) {
+      if (col % kGrainElements == kGrainElements - kChunk && run.context.Stopped()) return;
       StoreColumns(run, tile, acc, ld, begin, end, col, std::min(kChunk, tile.cols - col));
     }
   });
@@ -129,6 +130,7 @@ void StoreTile(const MatmulRun& run, const Tile& tile, const double* acc, int64_
 void StoreWithoutProduct(const MatmulRun& run) {
   const MatmulProblem& p = run.problem;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, 1.0 * p.m * p.n)) return;
     StoreAny<float>(run, {batch, 0, p.m, 0, p.n}, nullptr, 0);
   }
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gated.h"
+#include "kernels/cpu/move_model.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/text.h"
 
@@ -41,23 +42,13 @@ struct Runner {
   void operator()(const ReadOp& op) const { RunRead(op, context); }
 };
 
-// How often each element is gone over, as the cost model counts.
-double PassesOf(const Op& op) {
-  if (std::holds_alternative<QuantizeOp>(op)) return 2;
-  // Both of a pair are read; an exponential takes about as long as two conversions.
-  const auto* gated = std::get_if<GatedOp>(&op);
-  return gated == nullptr ? 1 : gated->scales ? 6 : 5;
-}
-
 absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
   const std::string_view kernel = pool.others[op.index()];
   if (kernel.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
   }
-  const double elements =
-      static_cast<double>(NumElements(Main(op).shape).value_or(0)) * PassesOf(op);
-  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(pool.machine, elements, Bytes(op))};
+  return KernelChoice{kernel, ChoiceReason::kOnly, OpMoveSeconds(pool.machine, op)};
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings)
         switch (operand.granularity) {
           case ScaleGranularity::kNone:
           case ScaleGranularity::kPerTensor:
-            scale = h;
+            scale = scales.size() == 1 ? 0 : h;  // shared by the batch
             break;
           case ScaleGranularity::kPerRow:
             scale = h * rows + i;

@@ -51,7 +51,8 @@ ScaleView ViewOf(const TensorRef& scales, ScaleGranularity granularity, bool bat
   ScaleView view;
   view.data = reinterpret_cast<const float*>(AddressOf(scales, slots));
   const int first = batched ? 1 : 0;
-  if (batched) view.batch_stride = scales.strides[0];
+  const bool shared = granularity == ScaleGranularity::kPerTensor && scales.shape.rank == 1;
+  if (batched && !shared) view.batch_stride = scales.strides[0];
   if (granularity == ScaleGranularity::kPerTensor) return view;
   view.row_stride = scales.strides[first];
   view.row_blocks = granularity == ScaleGranularity::kBlock128x128;

@@ -48,8 +48,11 @@ Daemon::~Daemon() {
 void Daemon::Start() {
   const std::string ready = dir_.File("ready");
   std::remove(ready.c_str());
-  process_ = std::make_unique<Process>(Process::Start(
-      {GEMMD_PATH, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready}, dir_.path()));
+  std::vector<std::string> command = options_.launcher;
+  const std::string program = command.empty() ? GEMMD_PATH : FindProgram(GEMMD_PATH);
+  command.insert(command.end(),
+                 {program, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready});
+  process_ = std::make_unique<Process>(Process::Start(command, dir_.path()));
   const bool up = WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); },
                             absl::Seconds(30));
   if (!up || !process_->running()) {

@@ -32,6 +32,8 @@ struct DaemonOptions {
   // Short: every test that stops a daemon waits for the notice.
   std::string drain = "drain { notice_ms: 50 limit_ms: 20000 }";
   std::string devices = DeviceEntry();
+  // What starts it, instead of the test itself: {"/usr/bin/prlimit", "--nofile=96"}.
+  std::vector<std::string> launcher = {};
   // Written into the daemon's folder before it starts. In the texts above and in these @DIR@ is
   // that folder.
   std::map<std::string, std::string> files = {};

@@ -76,6 +76,20 @@ TEST(ConvertTest, LogTakesItsEnumsAndRefusesOthers) {
   EXPECT_THAT(ErrorOf("log { level: LOUD }"), StartsWith("line 2, column "));
 }
 
+TEST(ConvertTest, ConnectionsHaveBounds) {
+  ExpectErrors({
+      {"connections { max: -1 }", "connections.max", {"-1 is below 1"}},
+      {"connections { max: 50001 }", "connections.max", {"above 50000"}},
+      {"connections { max: 10 max_per_peer: 11 }",
+       "connections.max_per_peer",
+       {"11", "above connections.max=10"}},
+      {"connections { max_streams: 15 }", "connections.max_streams", {"15 is below 16"}},
+  });
+  EXPECT_EQ(ConfigOf("").connections, (ConnectionsConfig{0, 0, 1000}));
+  EXPECT_EQ(ConfigOf("connections { max: 10 max_per_peer: 10 max_streams: 16 }").connections,
+            (ConnectionsConfig{10, 10, 16}));
+}
+
 TEST(ConvertTest, SharePathIsAnAbsolutePathThatFits) {
   ExpectErrors({
       {"share { socket_path: \"share.sock\" }", "share.socket_path", {"share.sock", "absolute"}},

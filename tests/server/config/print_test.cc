@@ -10,6 +10,7 @@ void ExpectSame(const Config& a, const Config& b) {
   EXPECT_EQ(a.session, b.session);
   EXPECT_EQ(a.scheduler, b.scheduler);
   EXPECT_EQ(a.drain, b.drain);
+  EXPECT_EQ(a.connections, b.connections);
   EXPECT_EQ(a.share, b.share);
   EXPECT_EQ(a.metrics_address, b.metrics_address);
   EXPECT_EQ(a.log, b.log);
@@ -72,6 +73,7 @@ TEST(PrintTest, EverythingSetRoundTrips) {
       busy_poll_us: 14
     }
     drain { notice_ms: 14 limit_ms: 15 }
+    connections { max: 18 max_per_peer: 17 max_streams: 19 }
     share { disabled: true socket_path: "/tmp/s" }
     metrics { address: "127.0.0.1:1" }
     log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }
