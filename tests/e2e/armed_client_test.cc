@@ -30,9 +30,9 @@ struct Doubling {
     plan = Must(session.CreatePlan(ops));
   }
   static client::Buffer Shared(client::Session& session, int64_t size) {
-    return Must(session.CreateBuffer({.memory_kind = client::MemoryKind::kHostShared,
-                                      .dtype = client::DType::kF32,
-                                      .shape = {size, size}}));
+    return Must(session.CreateBuffer({.dtype = client::DType::kF32,
+                                      .shape = {size, size},
+                                      .memory_kind = client::MemoryKind::kHostShared}));
   }
   void Fill(float value) {
     const absl::Span<char> bytes = Must(x.Map());
