@@ -25,6 +25,7 @@
 #include "server/grpc_threads/grpc_threads.h"
 #include "server/grpc_threads/metrics.h"
 #include "server/guard/metrics.h"
+#include "server/last_resort.h"
 #include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
@@ -36,6 +37,11 @@ namespace {
 // How often a drain looks for a second signal.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
 constexpr int kCutLinesPerSecond = 20;
+// Past a drain's limit programs are told to stop, which one on a CPU does in 100 ms; whatever has
+// not ended after this long ends with the process.
+constexpr absl::Duration kForceAfter = absl::Milliseconds(350);
+// How long calls have to be answered once their programs were told.
+constexpr absl::Duration kAnswerWithin = absl::Milliseconds(200);
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config,
                                                               [[maybe_unused]] Log& log) {
@@ -219,14 +225,21 @@ class Server::Impl {
   bool Await(absl::Time deadline, absl::FunctionRef<bool()> interrupted,
              absl::FunctionRef<bool(absl::Time)> done) {
     while (true) {
-      if (interrupted()) return false;
       const absl::Time now = absl::Now();
       if (done(std::min(deadline, now + kLookAgain))) return true;
-      if (now >= deadline) return false;
+      if (interrupted() || now >= deadline) return false;
     }
   }
 
-  bool Drain(absl::FunctionRef<bool()> interrupted) {
+  bool Drain(absl::FunctionRef<bool()> second_signal) {
+    bool cut_short = false;
+    const auto interrupted = [&] {
+      if (!cut_short && second_signal()) {
+        cut_short = true;
+        EndBy(absl::Now() + kForceAfter, kCutShort);
+      }
+      return cut_short;
+    };
     const absl::Time refuse_at = absl::Now() + config_.drain.notice;
     log_.Info("drain_begins", {{"notice_ms", absl::ToInt64Milliseconds(config_.drain.notice)},
                                {"limit_ms", absl::ToInt64Milliseconds(config_.drain.limit)},
@@ -241,16 +254,27 @@ class Server::Impl {
     });
     state_->Refuse();
     const absl::Time limit = absl::Now() + config_.drain.limit;
+    if (!cut_short) EndBy(limit + kForceAfter, kCutShort);
     streams_.DrainAll();
     const bool streams =
         Await(limit, interrupted, [&](absl::Time until) { return streams_.AwaitNone(until); });
     const bool calls =
         Await(limit, interrupted, [&](absl::Time until) { return live_.AwaitNone(until); });
+    const bool answered = streams && calls;
+    if (answered && !cut_short) EndBy(limit + kForceAfter, kOk);
+    // Also programs that nobody waits for: of calls and streams that were cut.
+    state_->StopPrograms();
+    if (!answered) live_.AwaitNone(absl::Now() + kAnswerWithin);
     // What is left now is health watches and the like, which must not delay us, and calls past the
     // limit.
     for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
-    log_.Info("drained", {{"answered_all", streams && calls}, {"live_calls", live_.count()}});
-    return streams && calls;
+    log_.Info("drained", {{"answered_all", answered}, {"live_calls", live_.count()}});
+    return answered;
+  }
+
+  // However it hangs from here on, the process is gone by then.
+  void EndBy(absl::Time when, ExitStatus status) {
+    last_resort_.Set(when, state_->serving_devices() == 0 ? kNoDevice : status);
   }
 
   Config config_;
@@ -258,6 +282,7 @@ class Server::Impl {
   std::unique_ptr<ProcessorWake> processor_wake_;  // null: as the system is set
   SystemClock clock_;
   Log log_;
+  LastResort last_resort_{log_};  // watches over the end of all that is below
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
   std::unique_ptr<SourceRegistration> process_metrics_;

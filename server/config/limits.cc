@@ -10,6 +10,8 @@ constexpr std::string_view kMaxMessageField = "limits.max_message_bytes";
 constexpr int64_t kMaxQueuedDeviceMs = int64_t{24} * 3600 * 1000;
 // A chunk of the largest message then waits about a quarter of an hour at most.
 constexpr int64_t kMinUploadRate = 65536;
+// A few programs with their results, each of the least message.
+constexpr int64_t kMinHostBytes = 1 << 20;
 
 // Everything but max_message_bytes, which is `base`'s.
 Limits Convert(const std::string& path, const v1::LimitsConfig& message, const Limits& base,
@@ -48,6 +50,9 @@ Limits Convert(const std::string& path, const v1::LimitsConfig& message, const L
       fields.IntOrUnset(at("max_upload_bytes_per_second"), message.max_upload_bytes_per_second(),
                         {.min = kMinUploadRate, .max = kMaxConfigBytes});
   if (upload_bytes != 0) limits.max_upload_bytes_per_second = upload_bytes;
+  limits.max_host_bytes =
+      fields.Int(at("max_host_bytes"), message.max_host_bytes(),
+                 {.min = kMinHostBytes, .max = kMaxConfigBytes}, base.max_host_bytes);
   return limits;
 }
 

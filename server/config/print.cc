@@ -23,6 +23,7 @@ void Fill(const Limits& limits, v1::LimitsConfig* message) {
     message->set_max_queued_device_ms(absl::ToInt64Milliseconds(limits.max_queued_device_time));
   }
   message->set_max_upload_bytes_per_second(limits.max_upload_bytes_per_second);
+  message->set_max_host_bytes(limits.max_host_bytes);
 }
 
 v1::Role ToProto(Role role) {

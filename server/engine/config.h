@@ -30,7 +30,8 @@ struct Limits {
   int idempotency_entries = 256;
   absl::Duration max_program_time = absl::Minutes(1);  // of the device, by the cost model
   absl::Duration max_queued_device_time = absl::InfiniteDuration();
-  int64_t max_upload_bytes_per_second = 0;  // 0: no bound
+  int64_t max_upload_bytes_per_second = 0;    // 0: no bound
+  int64_t max_host_bytes = int64_t{1} << 30;  // beside buffers; Tenant::TakeHostBytes
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 

@@ -186,9 +186,10 @@ Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families
   KernelFallback("no_better_kernel");
   for (std::string_view reason :
        {reason::kSessionLimit, reason::kBufferLimit, reason::kBufferBytesLimit, reason::kPlanLimit,
-        reason::kArmedLimit, reason::kStreamLimit, reason::kQueueLimit, reason::kOpsLimit,
-        reason::kProgramLimit, reason::kInlineLimit, reason::kWindow, reason::kDeviceMemory,
-        reason::kDeadline, reason::kDraining, reason::kDeviceFenced, reason::kQueuedTimeLimit}) {
+        reason::kArmedLimit, reason::kHostBytesLimit, reason::kStreamLimit, reason::kQueueLimit,
+        reason::kOpsLimit, reason::kProgramLimit, reason::kInlineLimit, reason::kWindow,
+        reason::kDeviceMemory, reason::kDeadline, reason::kDraining, reason::kDeviceFenced,
+        reason::kQueuedTimeLimit}) {
     Rejected(reason);
   }
   for (std::string_view reason :

@@ -35,6 +35,7 @@ struct Plan {
   std::vector<int64_t> output_bytes;              // of the Read ops
   std::vector<kernels::TensorRef> float_outputs;  // that it writes and that can hold NaN
   Charge charge;
+  Charge host_charge;  // of `inputs` and `slots`; the program has its own
 };
 
 }  // namespace gemmd::server

@@ -28,6 +28,7 @@ inline constexpr std::string_view kBufferBytesLimit = "BUFFER_BYTES_LIMIT";
 inline constexpr std::string_view kPlanLimit = "PLAN_LIMIT";
 inline constexpr std::string_view kArmedLimit = "ARMED_LIMIT";
 inline constexpr std::string_view kNotArmed = "NOT_ARMED";
+inline constexpr std::string_view kHostBytesLimit = "HOST_BYTES_LIMIT";
 inline constexpr std::string_view kStreamLimit = "STREAM_LIMIT";
 inline constexpr std::string_view kQueueLimit = "QUEUE_LIMIT";
 inline constexpr std::string_view kOpsLimit = "OPS_LIMIT";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
@@ -97,8 +98,7 @@ ServerState::ServerState(const Config& config,
   sessions_ = std::make_unique<SessionStore>(
       config.session, clock, metrics, log, [this](Session& session, EndCause cause) {
         const absl::Status status = WithReason(
-            absl::CancelledError(absl::StrCat("the session ended (", Text(Name(cause)),
-                                              ") before this program started; nothing ran")),
+            absl::CancelledError(absl::StrCat("the session ended (", Text(Name(cause)), ")")),
             reason::kSessionGone);
         for (const auto& device : devices_) device->CancelSession(session.key(), status);
       });
@@ -127,7 +127,7 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
     if (device->name() == name) return device.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", device->name());
   }
-  return absl::NotFoundError(absl::StrCat("device \"", Text(name.substr(0, 64)),
+  return absl::NotFoundError(absl::StrCat("device \"", absl::CHexEscape(Text(name.substr(0, 64))),
                                           "\" does not exist here; there is ", names));
 }
 
@@ -150,6 +150,13 @@ int ServerState::serving_devices() const {
 void ServerState::set_draining() {
   draining_.store(true, std::memory_order_release);
   metrics_.Draining().Set(1);
+}
+
+void ServerState::StopPrograms() {
+  const absl::Status why =
+      WithReason(absl::UnavailableError("the server stops at the end of its drain; go to another"),
+                 reason::kDraining);
+  for (const auto& device : devices_) device->CancelAll(why);
 }
 
 void ServerState::CountRejection(const Tenant& tenant, const absl::Status& status) {

@@ -73,6 +73,9 @@ class ServerState {
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   void set_draining();
 
+  // Past a drain's limit: answers every program that is queued, and stops those that run.
+  void StopPrograms();
+
   // Counts `status` among a tenant's refusals if it is one: a limit, a deadline, a drain.
   void CountRejection(const Tenant& tenant, const absl::Status& status);
 

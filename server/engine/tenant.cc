@@ -82,6 +82,18 @@ absl::StatusOr<Charge> Tenant::TakeStream() {
               "close streams that are done");
 }
 
+absl::StatusOr<Charge> Tenant::TakeHostBytes(int64_t bytes) {
+  return Take(host_bytes_, bytes, limits().max_host_bytes,
+              "bytes of host memory (max_host_bytes: plans, programs, results not read)",
+              reason::kHostBytesLimit, "read results, delete plans, or send less at once");
+}
+std::optional<Charge> Tenant::TrySpareHostBytes(int64_t bytes) {
+  return Charge::Take(host_bytes_, bytes, limits().max_host_bytes);
+}
+std::optional<Charge> Tenant::TryRememberedBytes(int64_t bytes) {
+  return Charge::Take(remembered_bytes_, bytes, limits().max_host_bytes / 4);
+}
+
 absl::StatusOr<Charge> Tenant::TakeDeviceTime(absl::Duration time) {
   const int64_t us = std::max<int64_t>(1, absl::ToInt64Microseconds(time));
   const absl::Duration limit = limits().max_queued_device_time;

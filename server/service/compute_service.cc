@@ -1,7 +1,9 @@
 #include "server/service/compute_service.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "server/engine/host_bytes.h"
 #include "server/engine/reason.h"
 #include "server/service/convert.h"
 #include "server/service/execute.h"
@@ -23,11 +25,18 @@ absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
   return pool.Parse(request);
 }
 
-// `message` is what the run's inputs point into, unless they were taken out of it.
+// `message`, of so many bytes on the wire, is what the run's inputs point into, unless they were
+// taken out of it.
 template <typename Request>
 absl::StatusOr<RunRequest> Keeping(const std::shared_ptr<const Request>& message,
-                                   absl::StatusOr<RunRequest> run) {
-  if (run.ok() && run->message == nullptr) run->message = message;
+                                   size_t message_bytes, absl::StatusOr<RunRequest> run) {
+  if (!run.ok() || run->message != nullptr || run->inputs.empty() || run->inputs_charged) {
+    return run;
+  }
+  int64_t rest = static_cast<int64_t>(message_bytes);
+  for (const auto& input : run->inputs) rest -= static_cast<int64_t>(input.size());
+  run->message_bytes = kParsedByte * std::max<int64_t>(rest, 0);
+  run->message = message;
   return run;
 }
 
@@ -61,6 +70,7 @@ grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* c
         },
         response);
   }
+  const size_t message_bytes = request->Length();  // parsing empties it
   const auto parsed = Parse(execute_requests_, *request, taken.get());
   if (!parsed.ok()) return Unary(execute_, context, [&](Call&) { return parsed.status(); });
   const v1::ExecuteRequest& message = **parsed;
@@ -68,7 +78,7 @@ grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* c
       execute_, context,
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, PrepareOps(std::move(use), message.ops(), taken));
+        return Keeping(*parsed, message_bytes, PrepareOps(std::move(use), message.ops(), taken));
       },
       response);
 }
@@ -108,7 +118,8 @@ grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* c
                                                   grpc::ByteBuffer* response) {
   constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
   std::shared_ptr<InlineData> taken;
-  if (request->Length() >= kMayHaveData) {
+  const size_t message_bytes = request->Length();  // parsing empties it
+  if (message_bytes >= kMayHaveData) {
     taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(*request));
   }
   const auto parsed = Parse(run_plan_requests_, *request, taken.get());
@@ -118,7 +129,7 @@ grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* c
       run_plan_, context,
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, PreparePlan(std::move(use), message.run(), taken));
+        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
       },
       response);
 }

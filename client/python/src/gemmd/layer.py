@@ -144,7 +144,8 @@ class Layer:
 
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
         m = layers.rows_of(x.shape, self.in_features)
-        flat = np.ascontiguousarray(x, self.dtype_for(x.dtype)).reshape(m, self.in_features)
+        flat = np.ascontiguousarray(x, self.dtype_for(layers.activations(x)))
+        flat = flat.reshape(m, self.in_features)
         if not self.why_not_armed():
             out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)
         else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors, interop
+from gemmd import errors, interop, narrowing
 from gemmd.armed import Armed
 from gemmd.buffer import Buffer
 from gemmd.multiply import scratch_size
@@ -278,7 +278,9 @@ class LocalCalls:
                 " before: call it once with that many first",
                 reason="NOT_WARM",
             )
-        step = layer.step(m, layer.dtype_for(interop.element_type_of(dtype)), "device_shared")
+        narrowing.warn_of(x=dtype)
+        sent = layer.dtype_for(narrowing.activations_as(dtype))
+        step = layer.step(m, sent, "device_shared")
         place = self._gpu.get(device)
         if place is not None and not place.fits(step):
             place.settle()
