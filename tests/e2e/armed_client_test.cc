@@ -2,7 +2,6 @@
 
 #include <signal.h>
 
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -136,7 +135,6 @@ TEST_F(ArmedClientTest, ABufferThatIsDeletedFailsTheNextRun) {
   const absl::Status failed = armed.Wait(kPatience);
   EXPECT_FALSE(failed.ok());
   EXPECT_THAT(failed.message(), HasSubstr("BUFFER_GONE"));
-  EXPECT_TRUE(std::isnan(doubling.Result()));
   EXPECT_FALSE(armed.status().ok());
 }
 

@@ -1,4 +1,4 @@
-"""What a layer does with CUDA streams, on a driver and a torch that the tests play: see fake/gpu.py."""
+"""What a layer does with CUDA streams, on a driver and a torch that tests play (fake/gpu.py)."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
 """How a layer's calls run when the server is on this host: armed plans over shared memory.
 
-A `Place` is memory that this process and the server have both mapped, and the slots armed on it: for
-each kind of step, those used last. A call copies x in, rings, waits and copies the result out; on a
-GPU the caller's stream does all four, and the host waits for nothing.
+A `Place` is memory that this process and the server have both mapped, and the slots armed on it:
+for each kind of step, those used last. A call copies x in, rings, waits and copies the result out;
+on a GPU the caller's stream does all four, and the host waits for nothing.
 
 The copy of a GPU's result is saved where it can be: a few tensors of torch's own are handed to the
 server, which writes results there, each in turn once the caller has let go of the last one. They
@@ -267,9 +267,7 @@ class LocalCalls:
         call.results.append(DirectResult(torch, tensor, seat))
         return call.results[-1]
 
-    def _prepare(
-        self, torch: Any, dtype: Any, m: int, device: int, capturing: bool
-    ) -> GpuCall:
+    def _prepare(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
         """What a first call with so many rows needs, which takes some milliseconds."""
         layer = self._alive()
         if capturing:
@@ -298,9 +296,7 @@ class LocalCalls:
         self._gpu_calls[m, dtype, device] = call
         return call
 
-    def _follow(
-        self, torch: Any, place: Place, device: int, stream: int, capturing: bool
-    ) -> None:
+    def _follow(self, torch: Any, place: Place, device: int, stream: int, capturing: bool) -> None:
         """Another stream than the one before uses the place: it goes behind that one's work. A
         stream that is captured has nothing to go behind, since a capture begins on an idle GPU.
         """

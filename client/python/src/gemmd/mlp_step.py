@@ -1,4 +1,4 @@
-"""How an `MLP`'s call lies in memory and which ops it is: pure, as `layers.Step` is for `Linear`."""
+"""How an `MLP`'s call lies in memory and which ops it is: pure, as `layers.Step` is."""
 
 from __future__ import annotations
 
@@ -114,9 +114,7 @@ class MlpStep:
         x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
         a = self._operand(scratch, self.gate_up, x_at, x_scales_at)
-        product = scratch.tensor(
-            (self.m, self.gate_up.n), self.in_dtype, offset_bytes=product_at
-        )
+        product = scratch.tensor((self.m, self.gate_up.n), self.in_dtype, offset_bytes=product_at)
         h = self._operand(scratch, self.down, h_at, h_scales_at)
         of_gate_up, of_down = weights
         program: list[Op] = []

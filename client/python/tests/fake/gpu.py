@@ -1,6 +1,6 @@
 """A torch whose CUDA tensors are host memory, over the driver that the C++ tests play
-(tests/client/armed/fake_cuda.cc): what a layer does with streams, without a GPU. Run as a program, with
-that driver's folder in LD_LIBRARY_PATH, by test_streams.py.
+(tests/client/armed/fake_cuda.cc): what a layer does with streams, without a GPU. Run as a program,
+with that driver's folder in LD_LIBRARY_PATH, by test_streams.py.
 """
 
 from __future__ import annotations
