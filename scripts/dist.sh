@@ -31,7 +31,8 @@ is_system() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client"; do
+for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client" \
+  "$build/tests/e2e/armed_bench"; do
   [ -x "$program" ] && programs+=("$program")
 done
 mapfile -t tests < <(find "$build/tests" -type f -perm -u+x \( -name '*_gpu_test' -o -name 'e2e_*_test' \) | sort)

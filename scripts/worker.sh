@@ -24,8 +24,8 @@ mps=
 status=0
 export PYTHONPATH=${GEMMD_PACKAGE:-$(cd "$1" && pwd)/python}${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export FIGURES=$out/figures.jsonl SERVER=unix:$dir/gemmd.sock DEVICE=$device QUICK=$quick
-export MLP=$root/client/python/examples/mlp GEMMCTL_FIGURES=$out/armed.json
-rm -f "$FIGURES" "$GEMMCTL_FIGURES"
+export MLP=$root/client/python/examples/mlp
+rm -f "$FIGURES"
 
 stop_daemon() {
   [ -n "$daemon" ] || return 0
@@ -149,7 +149,7 @@ fi
 say "daemon${mps:+, under MPS}"
 start_daemon || exit 1
 timeout 20 "$bin/gemmctl" info --server "$SERVER" 2>&1 | head -n 12
-[ -n "$have_torch" ] && phase correct 60 "$python" correct.py
+[ -n "$have_torch" ] && phase correct 90 "$python" correct.py
 phase host 30 "$python" tax.py mps host
 if on_gpu; then
   phase tax 40 "$python" tax.py mps stream
@@ -157,8 +157,9 @@ if on_gpu; then
   phase graph 60 "$python" graph.py
 fi
 [ -n "$have_torch" ] && phase step 80 "$python" step.py figures mps
-phase armed 60 "$bin/gemmctl" bench --suite serving --only armed ${quick:+--quick} --device "$device" --server "$SERVER" \
-  --small "unix:$dir/small.sock" --large "unix:$dir/large.sock" --out "$GEMMCTL_FIGURES"
+# These start daemons of their own, on the CPU.
+phase echo 60 "$python" host.py echo "$bin/armed_bench"
+phase tenants 60 "$python" host.py tests "$bin/e2e_armed_test"
 [ -n "$have_torch" ] && LIMIT=70 phase eight 120 "$python" step.py eight
 phase deaths 100 "$python" deaths.py
 phase orphan 40 "$python" orphan.py

@@ -55,6 +55,7 @@ struct ShapeResult {
   std::vector<VariantTime> best;
   std::string model_kernel;
   double model_us = 0;
+  std::vector<VariantTime> pool;  // every kernel by a few calls at one place, if that was asked for
 
   double tflops() const { return us > 0 ? shape.flops() / us * 1e-6 : 0; }
   double gb_per_s() const { return us > 0 ? shape.bytes() / us * 1e-3 : 0; }

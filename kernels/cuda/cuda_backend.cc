@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
   }
   GemmPoolOptions pool;
-  pool.others.push_back(AnyGemmKernel());
+  pool.others.push_back(AnyGemmKernel(LaunchAnyGemm));
 #ifdef GEMMD_FAULT_KERNEL
   pool.others.push_back(FaultKernel());
 #endif

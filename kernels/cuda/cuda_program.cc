@@ -313,8 +313,7 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
   AnyGemmArgs args = ArgsOf(op, context.slots);
   if (!task.variant) {
     args.programmatic = task.overlap;
-    const auto launch = task.other != nullptr ? task.other : LaunchAnyGemm;
-    return ToStatus(launch(args, context.stream), "launch");
+    return ToStatus(task.other(args, context.stream), "launch");
   }
   bool overlap = task.overlap;
   for (auto copy :
@@ -367,13 +366,6 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
   return ToStatus(Queue(args, context.stream), "launch");
 }
 
-// Only what overlaps the end of another kernel has a wait to ask in.
-WeightsAhead CudaProgram::AheadAt(size_t index, const RunContext& context) const {
-  if (!tasks_[index].overlap || index + 1 == tasks_.size()) return {};
-  const Task& next = tasks_[index + 1];
-  return next.variant ? AheadOf(*next.variant, context.launches.gemms[next.gemm]) : WeightsAhead{};
-}
-
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
   const absl::Status status = std::visit(
@@ -388,7 +380,6 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;
           args.independent = context.IsIndependent(index);
-          if constexpr (std::is_same_v<T, QuantizeOp>) args.ahead = AheadAt(index, context);
           return ToStatus(Queue(args, context.stream), "launch");
         }
       },

@@ -29,7 +29,7 @@ double Fastest(const std::vector<TunedKernel>& kernels) {
 
 void AddCode(const std::string& kernel, KernelCodes& codes) {
   const std::optional<GemmVariant> variant = FindVariant(kernel);
-  if (variant.has_value()) codes[ConfigName(*variant)] = std::string(CodeHash(variant->shape()));
+  if (variant.has_value()) codes[ConfigName(*variant)] = std::string(CodeOf(*variant));
 }
 
 bool StaleTimes::IsStale(const std::string& kernel) {
@@ -37,7 +37,7 @@ bool StaleTimes::IsStale(const std::string& kernel) {
   if (!variant.has_value()) return false;
   std::string config = ConfigName(*variant);
   const auto measured = measured_.find(config);
-  if (measured != measured_.end() && measured->second == CodeHash(variant->shape())) return false;
+  if (measured != measured_.end() && measured->second == CodeOf(*variant)) return false;
   changed_.insert(std::move(config));
   return true;
 }

@@ -35,8 +35,8 @@ def by_stream(session: gemmd.Session) -> None:
 
 
 def by_host(session: gemmd.Session) -> None:
-    x = session.create_buffer(shape=(256, 256), dtype="f32")
-    armed = session.plan([gemmd.matmul(x, x, session.create_buffer(shape=(256, 256), dtype="f32"))] * 2000).arm()
+    x, y = (session.create_buffer(shape=(256, 256), dtype="f32") for _ in range(2))
+    armed = session.plan([gemmd.matmul(x, x, y)] * 100).arm()
     armed.run(60)
     armed.ring()
     os.kill(int(os.environ["DAEMON"]), signal.SIGKILL)
@@ -57,7 +57,7 @@ def what_raises(call: object) -> str:
 
 def main() -> None:
     client = gemmd.Client(figure.server())
-    session = client.session(label="orphan", device=figure.device(), hold=False)
+    session = client.session(label="orphan", device=figure.device())
     (by_stream if figure.device().startswith("cuda") else by_host)(session)
 
 

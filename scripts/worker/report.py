@@ -23,34 +23,12 @@ def gpu() -> list[str]:
     return words if len(words) == 2 else ["none", "none"]
 
 
-def gemmctl_figures(path: str) -> list[dict]:
-    """Of `gemmctl bench --suite serving`: its own document, as figures of line 4."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)["figures"]
-    except (OSError, ValueError, KeyError):
-        return []
-    return [
-        {
-            "line": one.get("detail", {}).get("line", "4"),
-            "name": one.get("what", key),
-            "value": one.get("seen"),
-            "unit": one.get("unit", ""),
-            "wanted": one.get("wanted"),
-            "ok": one.get("ok"),
-            "detail": one,
-        }
-        for key, one in found.items()
-    ]
-
-
 def main() -> None:
     out, commit = sys.argv[1:]
     figures = []
     if os.path.exists(os.environ["FIGURES"]):
         with open(os.environ["FIGURES"], encoding="utf-8") as file:
             figures = [json.loads(line) for line in file]
-    figures += gemmctl_figures(os.environ.get("GEMMCTL_FIGURES", ""))
     figures.sort(key=lambda one: one["line"])
     name, driver = gpu()
     document = {

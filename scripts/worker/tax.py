@@ -95,7 +95,23 @@ def by_stream(session: gemmd.Session, phase: str) -> None:
             figure.add("3", f"{name}, p50", figure.percentile(taxes, 0.5), "us", 15 if mine else None,
                        device_p50_us=figure.percentile(device, 0.5))  # fmt: skip
             figure.add("3", f"{name}, p99", figure.percentile(taxes, 0.99), "us", 30 if mine else None)
+        host_time(torch, armed, stream, phase)
     layer_tax(torch, session, phase, spare, groups)
+
+
+def host_time(torch: object, armed: gemmd.Armed, stream: int, phase: str) -> None:
+    """Of RingOn and WaitOn alone: the native module's two functions, which are C++'s with 0.1 us more."""
+    times = []
+    ring_on, wait_on = armed.slot.ring_on, armed.slot.wait_on
+    for index in range(3000 if not figure.quick() else 100):
+        began = time.perf_counter_ns()
+        ring_on(stream)
+        wait_on(stream)
+        times.append((time.perf_counter_ns() - began) / 1e3)
+        if index % 32 == 31:
+            torch.cuda.synchronize()
+    figure.add("3", f"host time of RingOn and WaitOn, {phase}, p50", figure.percentile(times, 0.5), "us",
+               8 if phase == "mps" else None, p99_us=figure.percentile(times, 0.99))  # fmt: skip
 
 
 def layer_tax(torch: object, session: gemmd.Session, phase: str, spare: object, groups: int) -> None:

@@ -9,6 +9,7 @@
 
 #include "tests/e2e/armed_wire.h"
 #include "tests/e2e/fixture.h"
+#include "tests/e2e/supervised.h"
 
 namespace gemmd::e2e {
 namespace {
@@ -187,18 +188,21 @@ TEST_F(ArmedE2eTest, ADrainAnswersWhatIsRungAndRefusesTheRest) {
   EXPECT_GT(failed, 0);
 }
 
-TEST(ArmedSuperviseTest, ADevicesOwnProcessServesArmedPlans) {
-  Daemon daemon;  // with its share socket's path from the config
-  Wire wire(daemon.target());
-  ArmedWire first(wire), second(wire);
-  const ArmedMatmul one(wire, first.session(), 2), two(wire, second.session(), 3);
-  const int slot = first.Arm(first.Plan(one.ops())), other = second.Arm(second.Plan(two.ops()));
-  EXPECT_EQ(slot, other);  // each session has its own
-  EXPECT_EQ(first.Run(slot), GEMMD_ARMED_RAN);
-  EXPECT_EQ(two.Result(wire), 0);
-  EXPECT_EQ(second.Run(other), GEMMD_ARMED_RAN);
-  EXPECT_EQ(one.Result(wire), 8);
-  EXPECT_EQ(two.Result(wire), 12);
+// Each process has a share socket and a poller of its own.
+TEST(ArmedSuperviseTest, EachDevicesProcessServesItsArmedPlans) {
+  Supervised gemmd(
+      "devices { name: \"cpu:0\" memory_bytes: 268435456 threads: 1 }\n"
+      "devices { name: \"cpu:1\" memory_bytes: 268435456 threads: 1 }\n",
+      "drain { notice_ms: 50 limit_ms: 20000 }");
+  for (const std::string device : {"cpu:0", "cpu:1"}) {
+    Wire wire(gemmd.target(device));
+    ArmedWire armed(wire);
+    const ArmedMatmul matmul(wire, armed.session(), 2);
+    const int slot = armed.Arm(armed.Plan(matmul.ops()));
+    EXPECT_EQ(armed.Run(slot), GEMMD_ARMED_RAN);
+    EXPECT_EQ(matmul.Result(wire), 8);
+    EXPECT_EQ(armed.List().slots(0).device(), device);
+  }
 }
 
 // Two tenants that keep their slots rung get the same device time, though one's programs are

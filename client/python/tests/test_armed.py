@@ -218,3 +218,48 @@ def test_threads_side_by_side_get_each_its_own_result(session, random):
         one.join()
     for x, y in zip(inputs, results, strict=True):
         np.testing.assert_allclose(y, x @ w.T, rtol=1e-3, atol=1e-4)
+
+
+# asyncio.
+
+
+def test_an_awaited_run_lets_the_loop_run(arming_fake, random):
+    import asyncio
+
+    import gemmd.aio
+
+    w = random.standard_normal((8, 16), "f4")
+
+    async def main():
+        client = gemmd.aio.Client(arming_fake.target, timeout_s=20, retry=QUICK)
+        async with client, client.session() as session:
+            x = await session.create_buffer(shape=(4, 16), dtype="f32", memory_kind="host_shared")
+            y = await session.create_buffer(shape=(4, 8), dtype="f32", memory_kind="host_shared")
+            plan = await session.plan([gemmd.matmul(x, await session.upload(w), y)])
+            here, there = await x.array(), await y.array()
+            async with await plan.arm() as armed:
+                for count in range(1, 4):
+                    here[...] = random.standard_normal((4, 16), "f4")
+                    turns = 0
+
+                    async def others():
+                        nonlocal turns
+                        while True:
+                            turns += 1
+                            await asyncio.sleep(0)
+
+                    task = asyncio.create_task(others())
+                    report = await armed.run(20)
+                    task.cancel()
+                    assert report.run == count and turns > 0
+                    np.testing.assert_allclose(there, here @ w.T, rtol=1e-4, atol=1e-5)
+            arming_fake.arming.stopped.set()
+            arming_fake.arming._thread.join()
+            async with await plan.arm() as armed:
+                armed.ring()
+                with pytest.raises(gemmd.DeadlineExceeded):
+                    await armed.wait(0.01)
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(armed.wait(), 0.05)
+
+    asyncio.run(main())

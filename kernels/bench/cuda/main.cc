@@ -21,6 +21,7 @@
 #include "kernels/bench/cuda/quantize_bench.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
+#include "kernels/bench/rows_summary.h"
 #include "kernels/bench/suites.h"
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
@@ -143,11 +144,16 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
     const Summary so_far = Summarize(run);
     Print(TableRow(run.shapes.back(), so_far.best_tensorwise_tflops,
                    options.sweep ? kListedVariants : 0));
+    if (late) continue;  // a file of hundreds of shapes takes its time, and there is no news for it
     if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
       return Complain(status, kUsage);
     }
   }
+  if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
+    return Complain(status, kUsage);
+  }
   Print(SummaryTable(run));
+  Print(RowsTable(run));
   if (runner.device_lost()) {
     std::fflush(nullptr);
     _exit(kBad);  // a hanging kernel would keep the CUDA runtime from ending

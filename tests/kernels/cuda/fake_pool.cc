@@ -55,7 +55,8 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view CodeHash(const GemmConfig& config) {
+std::string_view CodeOf(const GemmVariant& variant) {
+  const GemmConfig& config = variant.shape();
   if (config.skinny()) return config.cols == 8 ? "5c1dd10000000008" : "5c1dd10000000064";
   return config.multicast() == 1 ? "711ed00000000128" : "711ed00000000c20";
 }

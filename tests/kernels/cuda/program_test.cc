@@ -30,7 +30,7 @@ class ProgramTest : public testing::Test {
  protected:
   static GemmPoolOptions Options(absl::flat_hash_map<std::string, std::string> disabled) {
     GemmPoolOptions options;
-    options.others.push_back(AnyGemmKernel());
+    options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
     options.disabled = std::move(disabled);
     return options;
   }

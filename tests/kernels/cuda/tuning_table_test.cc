@@ -112,7 +112,7 @@ std::string Measured() {
   return table.Serialize(kGpu, "580.1", "2026-11-20");
 }
 std::string WithOtherCode(std::string_view config) {
-  const std::string code(CodeHash(Variant(config).shape()));
+  const std::string code(CodeOf(Variant(config)));
   return absl::StrReplaceAll(Measured(), {{code, "0123456789abcdef"}});
 }
 std::vector<std::string> KernelsOf(const TuningTable& table, const TuningKey& key) {
@@ -161,7 +161,7 @@ TEST(TuningTableTest, OneFamilysChangeSparesTheOther) {
 TEST(TuningTableTest, IsRefusedWhenEveryKernelChanged) {
   std::string text;
   for (const std::string_view config : {kTiled, kTiledPair, kSkinny8, kSkinny64}) {
-    const std::string code(CodeHash(Variant(config).shape()));
+    const std::string code(CodeOf(Variant(config)));
     text = absl::StrReplaceAll(text.empty() ? Measured() : text, {{code, "fedcba9876543210"}});
   }
   const absl::Status status = TuningTable::Parse(text, kGpu).status();

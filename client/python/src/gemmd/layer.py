@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gemmd.session import Session
 
 TIME_SLICED = (
-    "this process and the gemmd server take turns on the GPU instead of sharing it: a call costs"
-    " some 290 us instead of some 20. Start both under MPS: run `nvidia-cuda-mps-control -d` and"
-    " give both the same CUDA_MPS_PIPE_DIRECTORY (docs/operations.md)"
+    "this process and the gemmd server take turns on the GPU, because {who} runs under MPS: a call"
+    " costs some 290 us beyond its work instead of some 20. Run `nvidia-cuda-mps-control -d`, then"
+    " start both with the same CUDA_MPS_PIPE_DIRECTORY (docs/operations.md)"
 )
 
 
@@ -124,9 +124,16 @@ class Layer:
         if why is None:
             why = why_not_on_gpu(self.session, device, self.device) or self.why_not_armed()
             self._gpu_ways[device] = why
-            if not why and cuda.driver().is_time_sliced(device):
-                warnings.warn(TIME_SLICED, RuntimeWarning, stacklevel=5)
+            if not why:
+                self._warn_if_time_sliced(device)
         return why
+
+    def _warn_if_time_sliced(self, device: int) -> None:
+        """Once a process: Python shows a warning of one place and text once."""
+        with_mps = self.session.client.info().under_mps
+        if not with_mps or cuda.driver().is_time_sliced(device):
+            who = "neither" if not with_mps else "only the server"
+            warnings.warn(TIME_SLICED.format(who=who), RuntimeWarning, stacklevel=2)
 
     def why_not_armed(self) -> str:
         """Why calls go by gRPC; "" if they are rung in memory shared with the server."""

@@ -18,6 +18,8 @@ from gemmd.resident import Quantize, Source, obtain
 if TYPE_CHECKING:
     from gemmd.session import Session
 
+PARTS = ("gate_up", "down")  # of a published name
+
 
 class MLP(Layer):
     """y = (activation(x @ gate.T) * (x @ up.T)) @ down.T, the weights resident.
@@ -69,7 +71,7 @@ class MLP(Layer):
     ) -> None:
         self.name = name
         self._gate = Gate(activation, layout)
-        names = [f"{name}.{part}" if name else "" for part in ("gate_up", "down")]
+        names = [f"{name}.{part}" if name else "" for part in PARTS]
         self.buffers: tuple[Buffer, Buffer] = (
             obtain(session, joined(gate_up), gate_up_bias, gate_up_scales, names[0], quantize),
             obtain(session, down, down_bias, down_scales, names[1], quantize),
@@ -91,8 +93,8 @@ class MLP(Layer):
 
     def unpublish(self) -> None:
         """Takes the names away: the weights go when the last worker has let go of them."""
-        for buffer in self.buffers:
-            self.session.unpublish(buffer.published_name)
+        for part in PARTS:
+            self.session.unpublish(f"{self.name}.{part}")
 
     def close(self) -> None:
         """As `Layer.close`."""

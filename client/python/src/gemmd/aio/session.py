@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd.aio.armed import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.transfer import AsyncMover
@@ -47,6 +48,7 @@ class Session(Work):
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = AsyncMover(self, shared_memory)
+        self.arming = Arming(self)
         self._making_arena = asyncio.Lock()
         self._hold = hold
         self._closed = False

@@ -1,5 +1,5 @@
-// A chain of quantisations and matmuls whose weights are asked for ahead gives what its ops give
-// one by one, on a device.
+// A chain of quantisations and matmuls, of which each may start under the end of the one before it,
+// gives what its ops give one by one, on a device.
 
 #include <cstring>
 #include <vector>
@@ -13,9 +13,9 @@ namespace {
 constexpr int64_t kM = 32;
 constexpr int64_t kN = 8192;  // and k: 64 MiB of weights
 
-using WeightsAheadGpuTest = BackendGpuTest;
+using ChainGpuTest = BackendGpuTest;
 
-TEST_F(WeightsAheadGpuTest, AChainGivesWhatItsOpsGive) {
+TEST_F(ChainGpuTest, AChainGivesWhatItsOpsGive) {
   std::vector<std::byte> weights = RandomBytes(kN * kN, 1);
   for (std::byte& value : weights) value &= std::byte{0xb7};  // finite
   std::vector<std::byte> x = RandomBytes(kM * kN * 2, 2);
