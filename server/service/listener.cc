@@ -92,11 +92,11 @@ struct Listener::Services {
         admin(context, streams) {}
 
   void Register(grpc::ServerBuilder& builder) {
-    builder.RegisterService(&sessions)
-        .RegisterService(&buffers)
-        .RegisterService(&compute)
-        .RegisterService(&devices)
-        .RegisterService(&admin);
+    builder.RegisterService(&sessions.wire())
+        .RegisterService(&buffers.wire())
+        .RegisterService(&compute.wire())
+        .RegisterService(&devices.wire())
+        .RegisterService(&admin.wire());
   }
 
   const std::unique_ptr<UnixAcceptor> acceptor;  // null for TCP

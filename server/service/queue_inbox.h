@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "gemmd/v1/compute_service.pb.h"
+#include "server/service/message.h"
 
 namespace gemmd::server {
 
@@ -27,13 +28,14 @@ class QueueInbox {
   bool empty() const { return read_ == taken_; }
   bool full() const { return read_ - taken_ == kPlaces; }
   // Where the next message is read to, unless full.
-  v1::QueueRequest* next() { return &places_[read_ % kPlaces]; }
+  MaybeMessage<v1::QueueRequest>* next() { return &places_[read_ % kPlaces]; }
   void Push() { ++read_; }  // it has been read
-  v1::QueueRequest& front() { return places_[taken_ % kPlaces]; }
+  v1::QueueRequest& front() { return places_[taken_ % kPlaces].message; }
+  bool front_valid() const { return places_[taken_ % kPlaces].valid; }  // else front() is nothing
   void Pop() { ++taken_; }
 
  private:
-  std::array<v1::QueueRequest, kPlaces> places_;
+  std::array<MaybeMessage<v1::QueueRequest>, kPlaces> places_;
   size_t read_ = 0, taken_ = 0;
 };
 
