@@ -44,6 +44,16 @@ SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fie
       .busy_poll =
           absl::Microseconds(fields.Int("scheduler.busy_poll_us", message.busy_poll_us(),
                                         {0, 10000}, absl::ToInt64Microseconds(defaults.busy_poll))),
+      .armed_linger =
+          message.has_armed_linger_us()
+              ? absl::Microseconds(fields.Int("scheduler.armed_linger_us",
+                                              message.armed_linger_us(), {0, 1000000}, 0))
+              : defaults.armed_linger,
+      .armed_stream_linger =
+          message.has_armed_stream_linger_us()
+              ? absl::Microseconds(fields.Int("scheduler.armed_stream_linger_us",
+                                              message.armed_stream_linger_us(), {0, 10000000}, 0))
+              : defaults.armed_stream_linger,
   };
 }
 

@@ -69,6 +69,12 @@ class Metrics {
       std::string_view dir);  // dir: in, out; path: grpc, inline, shm
   prometheus::Counter& ChecksumFailures();
   prometheus::Counter& PlanRuns();
+  // gemmd_runs_total; path: grpc, armed; status: ok, failed
+  prometheus::Counter& Runs(std::string_view device, std::string_view path,
+                            std::string_view status);
+  prometheus::Gauge& ArmedSlots();                          // gemmd_armed_slots
+  prometheus::Counter& ArmedRuns(std::string_view status);  // gemmd_armed_runs_total
+  prometheus::Counter& ArmedPollSeconds();                  // gemmd_armed_poll_seconds_total
   prometheus::Counter& KernelFallback(std::string_view reason);
   prometheus::Gauge& KernelQuarantined(std::string_view device, std::string_view kernel);
   // gemmd_kernels; state: enabled, disabled, quarantined
@@ -100,8 +106,8 @@ class Metrics {
   std::unique_ptr<Families> families_;
 };
 
-// Serves /metrics over HTTP, from two threads of its own. Port 0 picks a free one. UNAVAILABLE when
-// the address cannot be bound.
+// Serves /metrics over HTTP, from a thread of its own. Port 0 picks a free one. UNAVAILABLE when the
+// address cannot be bound.
 class MetricsServer {
  public:
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,

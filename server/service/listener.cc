@@ -14,6 +14,7 @@
 #include "prometheus/gauge.h"
 #include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
+#include "server/service/armed_service.h"
 #include "server/service/authenticate.h"
 #include "server/service/buffer_service.h"
 #include "server/service/compute_service.h"
@@ -74,15 +75,17 @@ struct Listener::Services {
         sessions(context, streams),
         buffers(context),
         compute(context, streams),
+        armed(context),
         devices(context),
         admin(context, streams) {}
 
   void Register(grpc::ServerBuilder& builder) {
-    builder.RegisterService(&sessions)
-        .RegisterService(&buffers)
-        .RegisterService(&compute)
-        .RegisterService(&devices)
-        .RegisterService(&admin);
+    builder.RegisterService(&sessions.wire())
+        .RegisterService(&buffers.wire())
+        .RegisterService(&compute.wire())
+        .RegisterService(&armed.wire())
+        .RegisterService(&devices.wire())
+        .RegisterService(&admin.wire());
   }
 
   const std::unique_ptr<Acceptor> acceptor;
@@ -91,6 +94,7 @@ struct Listener::Services {
   SessionService sessions;
   BufferService buffers;
   ComputeService compute;
+  ArmedService armed;
   DeviceService devices;
   AdminService admin;
   HealthService health;
