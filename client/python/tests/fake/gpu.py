@@ -11,6 +11,7 @@ import sys
 import tempfile
 import weakref
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Stream:
 class Storage:
     """Memory, and how many tensors are over it."""
 
-    all: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
+    all: ClassVar[weakref.WeakValueDictionary[int, Storage]] = weakref.WeakValueDictionary()
 
     def __init__(self, memory: SharedArray | None) -> None:
         self.memory, self.uses, self._cdata = memory, 0, id(self)
