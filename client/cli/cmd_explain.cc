@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/numerics/activation.h"
@@ -107,8 +108,8 @@ absl::Status RunExplain(Invocation& call) {
                     seconds(candidate.modelled_seconds()), seconds(candidate.measured_seconds()),
                     candidate.why_not()});
   }
-  call.out.Result(document,
-                  absl::StrCat(answer->problem(), " on ", answer->device(), "\n\n", Table(rows)));
+  call.out.Result(document, absl::StrCat(Printable(answer->problem()), " on ",
+                                         Printable(answer->device()), "\n\n", Table(rows)));
   return absl::OkStatus();
 }
 

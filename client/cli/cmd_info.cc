@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/device_view.h"
@@ -44,9 +45,10 @@ std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devi
                  const std::vector<v1::Kernel>& kernels, const std::string& target,
                  bool same_host) {
   std::string text = absl::StrCat(
-      "gemmd ", info.version(), " at ", target, ", instance ", info.instance_id(), "\n",
-      "started      ", TimeText(info.start_time().seconds(), info.start_time().nanos()),
-      info.draining() ? ", draining" : "", "\n", "tenant       ", info.tenant(), "\n",
+      "gemmd ", Printable(info.version()), " at ", target, ", instance ",
+      Printable(info.instance_id()), "\n", "started      ",
+      TimeText(info.start_time().seconds(), info.start_time().nanos()),
+      info.draining() ? ", draining" : "", "\n", "tenant       ", Printable(info.tenant()), "\n",
       "transfers    ", same_host ? "shared memory" : "gRPC", "\n", SharingText(info, devices),
       "limits       ", info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(),
       " buffers", LimitText(info.limits().max_buffer_bytes()), ", ",

@@ -18,7 +18,7 @@ constexpr std::string_view kHelp =
   gemm_bench --shapes 64x4096x7168,1x576x7168    these shapes
   gemm_bench --sweep --shapes 64x4096x7168       every kernel of the pool, fastest first
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
-  gemm_bench --quantize                          the quantize kernels against copy bandwidth
+  gemm_bench --quantize                          the quantize and gated kernels against copy bandwidth
   gemm_bench --list                              the names of the pool
   gemm_bench --compare OLD.json NEW.json         what became slower; needs no GPU
   gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape; needs no GPU

@@ -178,8 +178,8 @@ Json ToRecord(const RowsSummary& summary) {
 
 double QuantizeResult::bytes() const {
   const double blocks_k = (k + 127) / 128;
-  const double scale_rows = block == "1x128" ? rows : (rows + 127) / 128;
-  return 3.0 * rows * k + 4.0 * scale_rows * blocks_k;
+  const double scale_rows = block == "128x128" ? (rows + 127) / 128 : rows;
+  return (block == "gated" ? 5.0 : 3.0) * rows * k + 4.0 * scale_rows * blocks_k;
 }
 
 std::string_view Name(Outcome outcome) {

@@ -66,6 +66,7 @@ cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
   return LaunchConvert(args, stream);
 }
 cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
+cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
 cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
   return LaunchQuantize(args, stream);
 }
@@ -106,6 +107,10 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
     task.gemm = gemms_++;
     task.copies = CopiesOf(op);
     scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
+    if (op.activation > Activation::kRelu) {
+      pick->choice.estimated_seconds +=
+          MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
+    }
   } else {
     task.other = kernels.matmul.other(pick->other).launch;
   }
@@ -324,7 +329,12 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     if (code != cudaSuccess) return ToStatus(code, "copying scales");
     overlap = true;
   }
-  return Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  const absl::Status status =
+      Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  std::optional<ActivateArgs> activate = ActivationOf(args);
+  if (!status.ok() || !activate) return status;
+  activate->programmatic = true;
+  return ToStatus(LaunchActivate(*activate, context.stream), "activation");
 }
 
 absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {

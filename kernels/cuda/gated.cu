@@ -95,7 +95,7 @@ __device__ __forceinline__ void StoreRounded(void* dst, int64_t element, const f
 template <int kCount>
 __device__ __forceinline__ void StoreQuantised(void* dst, int64_t element, const float (&y)[kCount],
                                                float scale) {
-  const auto divisor = MakeDivisor(scale);
+  const auto divisor = MakeScaleDivisor(scale);
   uint32_t codes[kCount / 4];
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) {
@@ -230,7 +230,9 @@ bool Chunked(const GatedArgs& args) {
 }  // namespace
 
 cudaError_t LaunchGated(const GatedArgs& args, cudaStream_t stream) {
-  if (args.batch <= 0 || args.rows <= 0 || args.n <= 0 || !Chunked(args)) {
+  const bool quantised = args.dst_type == ElementType::kE4M3;
+  if (args.batch <= 0 || args.rows <= 0 || args.n <= 0 || !Chunked(args) ||
+      quantised != (args.scales != nullptr)) {
     return LaunchGatedAny(args, stream);
   }
   switch (args.src_type) {

@@ -13,21 +13,26 @@ namespace gemmd::server {
 namespace {
 
 constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
+// Rings after which a look at one region ends: others wait meanwhile, whoever this one's owner is.
+constexpr int kMostTaken = 16;
 
 }  // namespace
 
 bool ArmedRegion::Poll() {
-  bool any = false;
-  for (size_t line = 0; line < watch_.size(); ++line) {
+  const size_t lines = watch_.size();
+  int taken = 0;
+  for (size_t i = 0; i < lines && taken < kMostTaken; ++i) {
+    const size_t line = first_line_;
+    first_line_ = line + 1 < lines ? line + 1 : 0;
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
       const int slot = static_cast<int>(line) * kLine + std::countr_zero(left);
       if (!memory_->Rung(slot)) continue;
-      any = true;
+      ++taken;
       Take(slot);
     }
   }
-  return any;
+  return taken > 0;
 }
 
 bool ArmedRegion::HasRings() const {

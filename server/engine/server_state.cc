@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
@@ -126,7 +127,7 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
     if (device->name() == name) return device.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", device->name());
   }
-  return absl::NotFoundError(absl::StrCat("device \"", Text(name.substr(0, 64)),
+  return absl::NotFoundError(absl::StrCat("device \"", absl::CHexEscape(Text(name.substr(0, 64))),
                                           "\" does not exist here; there is ", names));
 }
 

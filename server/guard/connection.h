@@ -37,6 +37,8 @@ class Connection {
  private:
   friend struct Connections::State;
 
+  Breach Judge(const Seen& seen);
+
   const std::string peer_;
   const std::string name_;
   const bool tls_;
@@ -50,6 +52,7 @@ class Connection {
   // Of the reading thread.
   FrameReader reader_;
   TokenBucket control_frames_;
+  TokenBucket calls_;  // until one was admitted
   bool counting_ = true;
 };
 

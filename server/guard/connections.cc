@@ -23,6 +23,10 @@ thread_local Connection* handing_over = nullptr;
 // A call that is cancelled leaves some 28 KB to be worked off.
 constexpr Rate kResets{.burst = 2000, .per_second = 500};         // of a peer
 constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connection
+// Calls before one was admitted: a connection's own, so that a stranger's do not cost another of
+// the same address his, and a peer's for connections that have used up theirs.
+constexpr Rate kCalls{.burst = 20, .per_second = 100};
+constexpr Rate kPeersCalls{.burst = 1000, .per_second = 200};
 // A peer without a connection is forgotten when its budget is whole again.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);
 constexpr size_t kForgetPeersAbove = 1024;
@@ -54,6 +58,7 @@ struct Connections::State {
   struct Peer {
     int connections = 0;
     TokenBucket resets{kResets};
+    TokenBucket calls{kPeersCalls};
     absl::Time seen = absl::InfinitePast();
   };
 
@@ -80,10 +85,10 @@ struct Connections::State {
     return peer.connections < limits.max_per_peer ? Refusal::kNone : Refusal::kPeer;
   }
 
-  bool TakeResets(const Connection& connection, int64_t count) {
+  // One of the budgets of a connection's peer.
+  bool Take(const Connection& connection, TokenBucket Peer::*budget, double count, absl::Time now) {
     absl::MutexLock lock(&mutex);
-    const absl::Time now = absl::Now();
-    return PeerOf(connection.peer_, now).resets.Take(static_cast<double>(count), now);
+    return (PeerOf(connection.peer_, now).*budget).Take(count, now);
   }
 
   // What a connection's reader has counted by now.
@@ -169,7 +174,8 @@ Connection::Connection(const NewConnection& connection, int max_streams,
       state_(std::move(state)),
       fd_(connection.fd),
       reader_(max_streams),
-      control_frames_(kControlFrames) {}
+      control_frames_(kControlFrames),
+      calls_(kCalls) {}
 
 bool Connection::Take(std::string_view bytes) {
   if (cut()) return false;
@@ -180,19 +186,30 @@ bool Connection::Take(std::string_view bytes) {
   }
   Seen seen;
   Breach breach = reader_.Read(bytes, seen);
-  if (breach == Breach::kNone && seen.control_frames > 0 &&
-      !control_frames_.Take(static_cast<double>(seen.control_frames), absl::Now())) {
-    breach = Breach::kControlFrames;
-  }
-  if (breach == Breach::kNone && seen.resets > 0 && !state_->TakeResets(*this, seen.resets)) {
-    breach = Breach::kResets;
-  }
+  if (breach == Breach::kNone) breach = Judge(seen);
   if (breach != Breach::kNone) {
     state_->Cut(*this, breach);
   } else if (counting_) {
     state_->SetUnfinished(*this, reader_.unfinished_bytes());
   }
   return !cut();
+}
+
+Breach Connection::Judge(const Seen& seen) {
+  if (seen.control_frames == 0 && seen.resets == 0 && (seen.calls == 0 || !counting_)) {
+    return Breach::kNone;
+  }
+  using Peer = Connections::State::Peer;
+  const absl::Time now = absl::Now();
+  if (!control_frames_.Take(static_cast<double>(seen.control_frames), now)) {
+    return Breach::kControlFrames;
+  }
+  const auto resets = static_cast<double>(seen.resets);
+  if (resets > 0 && !state_->Take(*this, &Peer::resets, resets, now)) return Breach::kResets;
+  if (!counting_) return Breach::kNone;
+  const double beyond = calls_.TakeUpTo(static_cast<double>(seen.calls), now);
+  if (beyond > 0 && !state_->Take(*this, &Peer::calls, beyond, now)) return Breach::kCalls;
+  return Breach::kNone;
 }
 
 Connection* Watched(int fd) {

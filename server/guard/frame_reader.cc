@@ -36,6 +36,8 @@ std::string_view Name(Breach breach) {
       return "control_frames";
     case Breach::kResets:
       return "resets";
+    case Breach::kCalls:
+      return "calls";
     case Breach::kUnfinished:
       return "unfinished";
   }
@@ -74,9 +76,9 @@ Breach FrameReader::Take(const Frame& frame, Seen& seen) {
       return Breach::kNone;
     case kHeaders:
       header_block_bytes_ = 0;
-      return TakeHeaders(frame);
+      return TakeHeaders(frame, seen);
     case kContinuation:
-      return TakeHeaders(frame);
+      return TakeHeaders(frame, seen);
     case kResetStream:
       ++seen.resets;
       EndStream(frame.stream);
@@ -93,13 +95,14 @@ Breach FrameReader::Take(const Frame& frame, Seen& seen) {
   }
 }
 
-Breach FrameReader::TakeHeaders(const Frame& frame) {
+Breach FrameReader::TakeHeaders(const Frame& frame, Seen& seen) {
   // With the frame's own header: an empty CONTINUATION is not free.
   header_block_bytes_ += frame.bytes + static_cast<int64_t>(kFrameHeaderBytes);
   if (header_block_bytes_ > kMaxHeaderBlockBytes) return Breach::kHeaderBlock;
   if (frame.type == kContinuation) return Breach::kNone;
   if (frame.stream > last_stream_) {
     last_stream_ = frame.stream;
+    ++seen.calls;
     if (!settings_acknowledged_ && ++streams_begun_ > max_streams_) return Breach::kStreams;
     if (counting_ && !(frame.flags & kEndStream)) {
       streams_[frame.stream] = kStreamBytes;

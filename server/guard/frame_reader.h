@@ -15,13 +15,14 @@
 namespace gemmd::guard {
 
 // Why a connection is cut.
-enum class Breach { kNone, kHeaderBlock, kStreams, kControlFrames, kResets, kUnfinished };
-inline constexpr int kBreaches = 6;
+enum class Breach { kNone, kHeaderBlock, kStreams, kControlFrames, kResets, kCalls, kUnfinished };
+inline constexpr int kBreaches = 7;
 // A metric's label: "header_block".
 std::string_view Name(Breach breach);
 
 // What there was in some bytes, for the budgets of who sent them.
 struct Seen {
+  int64_t calls = 0;           // streams that began
   int64_t resets = 0;          // RST_STREAM
   int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, and empty DATA
 };
@@ -59,7 +60,7 @@ class FrameReader {
   };
 
   Breach Take(const Frame& frame, Seen& seen);
-  Breach TakeHeaders(const Frame& frame);
+  Breach TakeHeaders(const Frame& frame, Seen& seen);
   void TakeData(const Frame& frame, Seen& seen);
   void EndStream(uint32_t stream);
 

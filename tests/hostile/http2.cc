@@ -7,6 +7,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -162,6 +163,8 @@ std::string Message(std::string_view bytes) {
 }
 
 RawConnection::RawConnection(const PeerOptions& options) {
+  // TLS writes without MSG_NOSIGNAL.
+  signal(SIGPIPE, SIG_IGN);
   absl::string_view path = options.target;
   fd_ = absl::ConsumePrefix(&path, "unix:") ? ConnectUnix(std::string(path)) : ConnectTcp(options);
   if (fd_ < 0) return;

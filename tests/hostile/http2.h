@@ -58,6 +58,7 @@ struct PeerOptions {
   std::string source = "";  // of a TCP connection: "127.0.0.2"; empty: as the system chooses
   bool tls = false;
   e2e::Identity identity = {};  // empty: shows no certificate
+  int64_t most_cuts = 1 << 30;  // an attack that was cut so often is over
 };
 
 // One thread. Never ends the test program: a peer that is cut is what these tests are about.

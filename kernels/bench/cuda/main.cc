@@ -16,6 +16,7 @@
 #include "kernels/bench/chart.h"
 #include "kernels/bench/compare.h"
 #include "kernels/bench/cuda/entries.h"
+#include "kernels/bench/cuda/gated_bench.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
 #include "kernels/bench/cuda/quantize_bench.h"
@@ -39,6 +40,7 @@ constexpr int kNoGpu = 3;
 
 constexpr int kListedVariants = 8;
 constexpr int64_t kQuantizedK = 7168;  // a hidden size everyone measures
+constexpr int64_t kGatedN = 14336;     // Llama-3-8B's inner size
 
 int Complain(const absl::Status& status, int code) {
   std::fprintf(stderr, "gemm_bench: %s\n", std::string(status.message()).c_str());
@@ -190,6 +192,12 @@ int MainQuantize(const Options& options) {
       right &= result->right;
       run.quantize.push_back(*std::move(result));
     }
+  }
+  for (int64_t rows : {16, 128, 4096, 16384}) {
+    absl::StatusOr<QuantizeResult> result = BenchGated(**machine, rows, kGatedN, options.repeats);
+    if (!result.ok()) return Complain(result.status(), kBad);
+    right &= result->right;
+    run.quantize.push_back(*std::move(result));
   }
   Print(QuantizeTable(run));
   if (!options.json.empty()) {

@@ -151,6 +151,29 @@ TEST_F(ConnectionsTest, AfterItsPeersResetsAConnectionOfTheSamePeerHasNoneLeft) 
   EXPECT_TRUE(Send(1, resets));
 }
 
+TEST_F(ConnectionsTest, AStrangersCallsDoNotCostAnotherOfItsPeerHis) {
+  Open("a");
+  Open("a");
+  Send(0, Frame(4, 1, 0, 0));
+  uint32_t stream = 1;
+  while (Send(0, Frame(1, 5, stream, 10))) stream += 2;
+  EXPECT_EQ(cuts_.back().second, Breach::kCalls);
+  EXPECT_GE(stream / 2, 1000u);
+  for (uint32_t first = 1; first < 20; first += 2) EXPECT_TRUE(Send(1, Frame(1, 5, first, 10)));
+}
+
+TEST_F(ConnectionsTest, OnceOneWasAdmittedCallsAreNotCounted) {
+  Open("a");
+  connections_.NoteAdmitted(NameOf(0));
+  for (uint32_t stream = 1; stream < 10000; stream += 2) {
+    // The server's SETTINGS, acknowledged, bound those that are open.
+    if (stream == 1) {
+      EXPECT_TRUE(Send(0, Frame(4, 1, 0, 0)));
+    }
+    ASSERT_TRUE(Send(0, Frame(1, 5, stream, 10)));
+  }
+}
+
 TEST_F(ConnectionsTest, TheOneWithMostUnfinishedGivesWay) {
   Open("a");
   Open("b");

@@ -10,7 +10,7 @@
 
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
-from gemmd.client import Client
+from gemmd.client import Client, connect
 from gemmd.device_array import DeviceArray
 from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8
 from gemmd.errors import (
@@ -33,6 +33,7 @@ from gemmd.errors import (
 )
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
+from gemmd.narrowing import PrecisionWarning
 from gemmd.ops import (
     Granularity,
     Op,
@@ -61,11 +62,12 @@ from gemmd.work import Prepared
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
-    "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
-    "InvalidArgument", "Linear", "MLP", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
-    "PermissionDenied", "Plan", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
-    "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
-    "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "convert", "copy", "fill", "float16",
-    "float32", "float8_e4m3fn", "gated", "int8", "matmul", "quantize", "read", "write",
+    "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",
+    "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity",
+    "Internal", "InvalidArgument", "Linear", "MLP", "NotFound", "Op", "OpReport", "Operand",
+    "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
+    "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
+    "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
+    "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated", "int8",
+    "matmul", "quantize", "read", "write",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, interop, ops
+from gemmd import dtypes, interop, narrowing, ops
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand
@@ -166,10 +166,14 @@ class Step:
     def d_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.weights.n), self.out_dtype, offset_bytes=self.d_at)
 
-    def program(self, weights: Handle, io: Handle, scratch: Handle) -> list[Op]:
-        """The ops, on these buffers; a plan of them is rebound to others."""
+    def program(
+        self, weights: Handle, io: Handle, scratch: Handle, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops, on these buffers; a plan of them is rebound to others. `result`: where it goes
+        instead of into `io`.
+        """
         m, k = self.m, self.weights.k
-        x, d, program = self.x_of(io), self.d_of(io), list[Op]()
+        x, d, program = self.x_of(io), result or self.d_of(io), list[Op]()
         if self.way == "inline":
             program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
         if self.weights.quantized:
@@ -231,7 +235,7 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
     if quantize not in (None, "fp8-block"):
         raise ValueError(f'quantize="{quantize}"; "fp8-block" or None')
-    dtype = interop.element_type(weight)
+    dtype = narrowing.sent_as("weight", weight)
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
@@ -251,6 +255,30 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         raise ValueError("an int8 weight has no scales here; use session.matmul")
     kept = dtypes.float8_e4m3fn if quantize is not None else dtype
     return Weights(*shape, kept, bias is not None)
+
+
+def taken(weight: Any, *, bias: Any, scales: Any) -> Any:
+    """A weight as a torch tensor or an array of an element type of gemmd.
+
+    Raises
+    ------
+    TypeError
+        It, the bias or the scales are of a type that is not multiplied.
+    """
+    given = weight if interop.torch_of(weight) is not None else interop.as_numpy(weight)
+    dtype = narrowing.sent_as("weight", given)
+    for name, value in (("bias", bias), ("scales", scales)):
+        if value is not None:
+            narrowing.check(name, interop.as_numpy(value), dtypes.float32)
+    narrowing.warn_of(weight=given, bias=bias, scales=scales)
+    return interop.as_type(given, dtype)
+
+
+def activations(x: Any) -> np.dtype[Any]:
+    """As `narrowing.activations_as`, of an array or a tensor, with a warning of float64."""
+    found = narrowing.activations_as(x.dtype)
+    narrowing.warn_of(x=x)
+    return found
 
 
 def float_bytes(array: Any) -> memoryview:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, methods, requests
+from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
 from gemmd.armed import Armed, Arming
 from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
@@ -118,11 +118,19 @@ class Session(Work):
         Parameters
         ----------
         dtype : DTypeLike, optional
-            Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
+            Convert to this first. Needed for what gemmd has no dtype for, such as int64; float64
+            becomes float32 without it, with a `PrecisionWarning`.
+
+        Raises
+        ------
+        TypeError
+            The array is of a dtype that gemmd has none for, and no `dtype` is given.
         """
         array = interop.as_numpy(data)
-        if dtype is not None:
-            array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
+        if dtype is None:
+            dtype = narrowing.sent_as("data", array)
+            narrowing.warn_of(data=array)
+        array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )

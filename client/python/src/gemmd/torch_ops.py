@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd import interop
+from gemmd import interop, narrowing
 
 if TYPE_CHECKING:
     from gemmd.layer import Layer
@@ -47,7 +47,7 @@ class Traced:
         self.dtypes = {}  # of results, by x's
         for name in ("float32", "float16", "bfloat16", "float64"):
             dtype = getattr(torch, name)
-            sent = layer.dtype_for(interop.element_type_of(dtype))
+            sent = layer.dtype_for(narrowing.activations_as(dtype))
             self.dtypes[dtype] = interop.torch_dtype(layer.result_dtype(sent))
 
     @staticmethod

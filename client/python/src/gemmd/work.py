@@ -225,7 +225,8 @@ class Work:
         ----------
         a, b : array, Tensor, Buffer or Operand
             Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
-            [n, k] go in as `weights.T`. An Operand is quantised already.
+            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
+            narrowed to float32, with one `PrecisionWarning`.
         quantize : str, optional
             "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
             "int8-tensor": quantises on the device what is not quantised yet.
@@ -244,6 +245,12 @@ class Work:
         Array
             A numpy array whose `.report` says which kernel ran, for how long, and at how many
             TFLOP/s. With `out`: a Result with the same report.
+
+        Raises
+        ------
+        TypeError
+            An array is of integers, or of another type that is not multiplied: int64 would lose
+            numbers in float32. int8 multiplies int8.
         """
         job = Job(a, b, MatmulOptions(**options))
         with self._scratch_for(job.scratch_bytes) as scratch:
