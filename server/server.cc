@@ -13,12 +13,14 @@
 #endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
+#include "server/engine/counter_source.h"
 #include "server/engine/exposition.h"
 #include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
 #include "server/grpc_threads/grpc_threads.h"
 #include "server/grpc_threads/metrics.h"
+#include "server/memory_return.h"
 #include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
@@ -69,6 +71,14 @@ class Server::Impl {
         instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
         log_(config.log),
         metrics_(kVersion),
+        log_metrics_(metrics_.Register(std::make_unique<CounterSource>(
+            "gemmd_log_lines_dropped_total",
+            "Lines of the log lost because nobody read them or the disk was full.",
+            [this] { return log_.dropped(); }))),
+        memory_metrics_(metrics_.Register(std::make_unique<CounterSource>(
+            "gemmd_memory_returned_bytes_total",
+            "Memory of bursts that was given back to the system while idle.",
+            [this] { return memory_return_.returned_bytes(); }))),
         process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())),
         busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())) {}
 
@@ -152,21 +162,21 @@ class Server::Impl {
     grpc_threads::BusyPoll(absl::ToInt64Microseconds(config.scheduler.busy_poll));
   }
 
-  void WatchProcessors() {
-    if (processor_wake_ != nullptr) {
-      int64_t done = 0, under_way = 0;
-      for (const auto& device : state_->devices()) {
-        const DeviceStats stats = device->stats();
-        done += stats.completed;
-        under_way += stats.queued + stats.launched;
-      }
-      processor_wake_->Watch(done, under_way, clock_.Now());
+  void WatchPrograms() {
+    int64_t done = 0, under_way = 0;
+    for (const auto& device : state_->devices()) {
+      const DeviceStats stats = device->stats();
+      done += stats.completed;
+      under_way += stats.queued + stats.launched;
     }
+    memory_return_.Watch({.begun = done + live_.entered(), .under_way = under_way + live_.count()},
+                         clock_.Now());
+    if (processor_wake_ != nullptr) processor_wake_->Watch(done, under_way, clock_.Now());
     metrics_.ProcessorWakeHeld().Set(processor_wake_ != nullptr && processor_wake_->held());
   }
 
   int WatchDevices() {
-    WatchProcessors();
+    WatchPrograms();
     for (const auto& listener : listeners_) listener->Watch();
     if (state_->NoteFaults()) {
       for (const auto& listener : listeners_) listener->SetServing(true);
@@ -219,6 +229,9 @@ class Server::Impl {
   Log log_;
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
+  MemoryReturn memory_return_;
+  std::unique_ptr<SourceRegistration> log_metrics_;
+  std::unique_ptr<SourceRegistration> memory_metrics_;
   std::unique_ptr<SourceRegistration> process_metrics_;
   std::unique_ptr<SourceRegistration> busy_poll_metrics_;
   std::unique_ptr<ServerState> state_;

@@ -48,8 +48,12 @@ Daemon::~Daemon() {
 void Daemon::Start() {
   const std::string ready = dir_.File("ready");
   std::remove(ready.c_str());
-  process_ = std::make_unique<Process>(Process::Start(
-      {GEMMD_PATH, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready}, dir_.path()));
+  std::vector<std::string> command = {FindProgram(GEMMD_PATH), "--config",
+                                      dir_.File("gemmd.textproto"), "--ready-file", ready};
+  if (!options_.log_to.empty()) {
+    command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", options_.log_to});
+  }
+  process_ = std::make_unique<Process>(Process::Start(command, dir_.path()));
   const bool up = WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); },
                             absl::Seconds(30));
   if (!up || !process_->running()) {
