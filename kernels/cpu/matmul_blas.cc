@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -50,22 +51,24 @@ Side SideOf(const Operand& operand, const OperandTraits& traits, const Bindings&
           traits.layout == Layout::kKContiguous};
 }
 
-// A call to OpenBLAS cannot be stopped. A problem of more operations is multiplied in blocks, the
-// largest of which take one thread of 100e9 a second 40 ms.
-constexpr double kMostFlops = 4e9;
+// A call to OpenBLAS cannot be stopped, so a long problem is multiplied in blocks of this; on a
+// busy machine one may take several times as long.
+constexpr double kBlockSeconds = 0.02;
 constexpr int64_t kDeepest = 2048;  // of a block, along k
-constexpr int64_t kWidest = 1024;   // along n
 
 struct Extents {
   int64_t m, n, k;
 };
 
-Extents BlockOf(const MatmulProblem& p) {
-  if (2.0 * p.m * p.n * p.k <= kMostFlops) return {p.m, p.n, p.k};
+// About as many rows as columns: each is packed once a block.
+Extents BlockOf(const MatmulProblem& p, int threads) {
+  const double flops = kBlockSeconds * MachineFor(threads).sgemm_flops;
+  if (2.0 * p.m * p.n * p.k <= flops) return {p.m, p.n, p.k};
   const int64_t k = std::min(p.k, kDeepest);
-  const int64_t n = std::min(p.n, kWidest);
-  const auto m = static_cast<int64_t>(kMostFlops / (2.0 * n * k));
-  return {std::min(p.m, m), n, k};
+  const double area = std::max(1.0, flops / (2.0 * k));
+  const int64_t n =
+      std::min(p.n, std::max<int64_t>(std::llround(std::sqrt(area)), std::llround(area / p.m)));
+  return {std::min(p.m, std::max<int64_t>(1, std::llround(area / n))), n, k};
 }
 
 // D's memory read as row-major [m, n], or as column-major when its rows are contiguous: then the
@@ -85,7 +88,7 @@ void Multiply(const MatmulRun& run, int64_t batch, float alpha, float beta) {
   const Side a = SideOf(run.op.a, p.a, run.context.bindings, batch);
   const Side b = SideOf(run.op.b, p.b, run.context.bindings, batch);
   const BoundMatrix d = BindMatrix(run.op.d, run.context.bindings, batch);
-  const Extents most = BlockOf(p);
+  const Extents most = BlockOf(p, run.context.workers.threads());
   for (int64_t n0 = 0; n0 < p.n; n0 += most.n) {
     for (int64_t m0 = 0; m0 < p.m; m0 += most.m) {
       for (int64_t k0 = 0; k0 < p.k; k0 += most.k) {

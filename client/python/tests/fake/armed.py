@@ -1,4 +1,4 @@
-"""The fake's armed plans: a region in a memfd as gemmd/v1/armed_region.h lays it out, and a poller."""
+"""The fake's armed plans: a region as gemmd/v1/armed_region.h lays it out, and a poller."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class Region:
         struct.pack_into("<I", self.raw, at + 4, (host_done + 1) & 0xFFFFFFFF)
         self.words[self.done(slot)] = 1 if code == 0 else 2
         address = self.raw.ctypes.data + at + 4
-        ctypes.CDLL(None).syscall(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, 0, 0, 0)
+        futex = ctypes.CDLL(None).syscall
+        futex(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, 0, 0, 0)
 
 
 class Arming:
