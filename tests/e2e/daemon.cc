@@ -49,7 +49,8 @@ void Daemon::Start() {
   const std::string ready = dir_.File("ready");
   std::remove(ready.c_str());
   std::vector<std::string> command = options_.launcher;
-  const std::string program = command.empty() ? GEMMD_PATH : FindProgram(GEMMD_PATH);
+  const bool direct = command.empty() && options_.log_to.empty();
+  const std::string program = direct ? GEMMD_PATH : FindProgram(GEMMD_PATH);
   command.insert(command.end(),
                  {program, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready});
   if (!options_.log_to.empty()) {

@@ -30,7 +30,9 @@ TEST(DeviceServiceTest, TellsTheNodeThatADeviceIsBoundToAndWhatItHoldsPinned) {
   Metrics metrics("test");
   LiveCalls live;
   StreamRegistry streams;
-  guard::Connections connections(guard::ConnectionLimits(), [](auto, auto) {});
+  guard::Connections connections(
+      {.max = 8, .max_per_peer = 8, .max_streams = 8, .max_unfinished_bytes = 1 << 20},
+      [](auto, auto) {});
   const grpc::ResourceQuota quota;
   const auto state =
       ServerState::Create(config, std::move(backends), clock, log, metrics, "instance");

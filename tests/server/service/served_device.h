@@ -45,7 +45,9 @@ class ServedDevice : public ::testing::Test {
   Metrics metrics_{"test"};
   LiveCalls live_;
   StreamRegistry streams_;
-  guard::Connections connections_{guard::ConnectionLimits(), [](auto, auto) {}};
+  guard::Connections connections_{
+      {.max = 64, .max_per_peer = 64, .max_streams = 64, .max_unfinished_bytes = 64 << 20},
+      [](auto, auto) {}};
   grpc::ResourceQuota quota_;
   std::unique_ptr<ServerState> state_;
   std::unique_ptr<Listener> listener_;

@@ -53,10 +53,11 @@ class Region:
     def answer(self, slot: int, device_ns: int, code: int, message: str, reason: str) -> None:
         at = self.report(slot)
         seq, host_done, run = struct.unpack_from("<IIQ", self.raw, at)
+        (failed,) = struct.unpack_from("<I", self.raw, at + 44)
         struct.pack_into("<I", self.raw, at, seq + 1)
         struct.pack_into(
-            "<QQQQi4x32s48s", self.raw, at + 8, run + 1, device_ns, 1000, 0, code,
-            reason.encode()[:31], message.encode()[:47],
+            "<QQQQiI32s48s", self.raw, at + 8, run + 1, device_ns, 1000, 0, code,
+            failed + (code != 0), reason.encode()[:31], message.encode()[:47],
         )  # fmt: skip
         struct.pack_into("<I", self.raw, at, seq + 2)
         struct.pack_into("<I", self.raw, at + 4, (host_done + 1) & 0xFFFFFFFF)
