@@ -27,7 +27,6 @@ Slot::Slot(std::shared_ptr<Region> region, uint32_t index, Options options)
     : region_(std::move(region)), index_(index), options_(std::move(options)) {
   // What a former owner's last run left.
   Store(&region_->done(index_)->done, 0);
-  told_run_ = 0;
   region_->SetArmed(index_, true);
 }
 
@@ -186,6 +185,7 @@ RunReport Slot::Report() const {
           .device_ns = copy.device_ns,
           .queued_ns = copy.queued_ns,
           .code = copy.code,
+          .failed = copy.failed,
           .reason = Text(copy.reason, sizeof(copy.reason)),
           .message = Text(copy.message, sizeof(copy.message))};
 }
@@ -199,11 +199,14 @@ Outcome Slot::Status() const {
 }
 
 Outcome Slot::NewFailure() {
-  if (__atomic_load_n(&region_->report(index_)->code, __ATOMIC_RELAXED) == 0) return {};
+  const uint32_t* failed = &region_->report(index_)->failed;
+  if (__atomic_load_n(failed, __ATOMIC_RELAXED) == told_failed_) return {};
   const RunReport last = Report();
-  if (last.code == 0 || last.run == told_run_) return {};
-  told_run_ = last.run;
-  return Status();
+  const uint32_t count = last.failed - told_failed_;
+  told_failed_ = last.failed;
+  if (last.code != 0) return Status();
+  return {Code::kInternal, std::to_string(count) + " of the runs before failed, though not the " +
+                               "last; their outputs hold NaN, and the daemon's log says why"};
 }
 
 }  // namespace gemmd::armed

@@ -19,6 +19,7 @@ struct RunReport {
   uint64_t device_ns = 0;
   uint64_t queued_ns = 0;  // from the ring to the device's start
   int32_t code = 0;        // google.rpc.Code
+  uint32_t failed = 0;     // runs that failed since the plan was armed
   std::string reason;      // one word; empty when OK
   std::string message;     // its beginning
 };
@@ -84,7 +85,7 @@ class Slot {
   const Options options_;
   std::atomic<Under> under_{Under::kNothing};
   uint32_t host_done_before_ = 0;
-  uint64_t told_run_ = 0;  // whose failure the caller knows
+  uint32_t told_failed_ = 0;  // failures that the caller knows
 };
 
 }  // namespace gemmd::armed

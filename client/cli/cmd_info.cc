@@ -49,10 +49,10 @@ std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devi
       Printable(info.instance_id()), "\n", "started      ",
       TimeText(info.start_time().seconds(), info.start_time().nanos()),
       info.draining() ? ", draining" : "", "\n", "tenant       ", Printable(info.tenant()), "\n",
-      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", SharingText(info, devices), "limits       ",
-      info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(), " buffers",
-      LimitText(info.limits().max_buffer_bytes()), ", ", info.limits().max_queued_programs(),
-      " programs queued, messages of ",
+      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", SharingText(info, devices),
+      "limits       ", info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(),
+      " buffers", LimitText(info.limits().max_buffer_bytes()), ", ",
+      info.limits().max_queued_programs(), " programs queued, messages of ",
       HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
   std::vector<std::vector<std::string>> rows = {
       {"device", "state", "memory", "used", "free", "buffers", "kernels", "queued", "programs",

@@ -4,36 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/cgroup.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/model.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
-
-// "max 100000" or "200000 100000": microseconds of CPU per period. 0 means no limit.
-int CgroupCores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  int64_t period_us = 0;
-  int64_t quota_us = 0;
-  if (!(file >> quota >> period_us) || !absl::SimpleAtoi(quota, &quota_us) || period_us <= 0) {
-    return 0;
-  }
-  return static_cast<int>((quota_us + period_us - 1) / period_us);
-}
-
-int64_t CgroupMemoryBytes() {
-  std::ifstream file("/sys/fs/cgroup/memory.max");
-  std::string text;
-  int64_t bytes = 0;
-  return file >> text && absl::SimpleAtoi(text, &bytes) ? bytes : 0;
-}
 
 std::string ModelName() {
   std::ifstream file("/proc/cpuinfo");
@@ -62,7 +44,9 @@ int UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (const int quota = CgroupCores(); quota > 0) cores = std::min(cores, quota);
+  if (const double quota = ReadCgroupLimits().cpus; quota > 0) {
+    cores = std::min(cores, static_cast<int>(std::ceil(quota)));
+  }
   return std::max(cores, 1);
 }
 
@@ -74,7 +58,8 @@ DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_byte
   info.memory_bytes = memory_bytes;
   if (memory_bytes == 0) {
     int64_t total = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-    if (const int64_t limit = CgroupMemoryBytes(); limit > 0) total = std::min(total, limit);
+    const int64_t limit = ReadCgroupLimits().memory_bytes;
+    if (limit > 0) total = std::min(total, limit);
     info.memory_bytes = total / 2;
   }
   const Machine machine = MachineFor(threads);

@@ -10,11 +10,11 @@
 
 namespace gemmd::kernels::cpu {
 
-// The smaller of the affinity mask and the cgroup's CPU quota (rounded up), at least 1: more
+// The smaller of the affinity mask and the cgroups' CPU quota (rounded up), at least 1: more
 // threads than that take turns, and OpenBLAS's spin while they wait.
 int UsableCores();
 
-// `memory_bytes` 0 takes half of the smaller of the machine's memory and the cgroup's limit.
+// `memory_bytes` 0 takes half of the smaller of the machine's memory and the cgroups' limit.
 DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_bytes);
 
 }  // namespace gemmd::kernels::cpu

@@ -95,7 +95,7 @@ __device__ __forceinline__ void StoreRounded(void* dst, int64_t element, const f
 template <int kCount>
 __device__ __forceinline__ void StoreQuantised(void* dst, int64_t element, const float (&y)[kCount],
                                                float scale) {
-  const auto divisor = MakeDivisor(scale);
+  const auto divisor = MakeScaleDivisor(scale);
   uint32_t codes[kCount / 4];
 #pragma unroll
   for (int i = 0; i < kCount / 4; ++i) {

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
             scale;
       }
     }
-    const auto divisor = MakeDivisor(scale);
+    const auto divisor = MakeScaleDivisor(scale);
     for (int j = 0; j < kPerLane; ++j) {
       const int64_t col = block * kQuantBlock + j * 32 + lane;
       if (col >= args.n) continue;

@@ -57,7 +57,12 @@ absl::StatusOr<std::unique_ptr<ArmedMemory>> ArmedMemory::Create(kernels::Backen
 }
 
 ArmedMemory::ArmedMemory(std::unique_ptr<kernels::Memory> memory, void* host, uint32_t slots)
-    : memory_(std::move(memory)), host_(host), slots_(slots), seq_(slots), host_done_(slots) {
+    : memory_(std::move(memory)),
+      host_(host),
+      slots_(slots),
+      seq_(slots),
+      host_done_(slots),
+      failed_(slots) {
   gemmd_armed_header& to = header();  // nobody else has it yet, and all of it is 0
   to.magic = GEMMD_ARMED_MAGIC;
   to.version = GEMMD_ARMED_VERSION;
@@ -83,6 +88,7 @@ uint32_t ArmedMemory::TakeGate(int slot) {
 
 void ArmedMemory::Reset(int slot) {
   gemmd_armed_report blank = {};
+  failed_[slot] = 0;
   blank.seq = seq_[slot];
   blank.host_done = host_done_[slot];  // goes on: somebody may sleep on it
   StoreBytes(gemmd_armed_report_of(host_, slots_, slot), &blank, sizeof(blank));
@@ -98,6 +104,8 @@ void ArmedMemory::WriteReport(int slot, const ArmedReport& report) {
   filled.queued_ns = Nanoseconds(report.queued);
   filled.taken_ns = static_cast<uint64_t>(absl::ToUnixNanos(report.taken));
   filled.code = report.status.raw_code();
+  if (!report.status.ok()) ++failed_[slot];
+  filled.failed = failed_[slot];
   CopyText(ReasonOf(report.status), filled.reason, sizeof(filled.reason));
   const absl::string_view message = report.status.message();
   CopyText({message.data(), message.size()}, filled.message, sizeof(filled.message));

@@ -64,7 +64,7 @@ class ArmedMemory {
   void* const host_;  // a mapping of our own: the device's address need not be the host's
   const uint32_t slots_;
   // What the region's counts are, by our own word: a client may scribble over them.
-  std::vector<uint32_t> seq_, host_done_;
+  std::vector<uint32_t> seq_, host_done_, failed_;
 };
 
 }  // namespace gemmd::server

@@ -53,7 +53,10 @@ absl::Status NotArmed(int slot) {
 
 absl::StatusOr<std::shared_ptr<ArmedRegion>> ArmedRegion::Create(
     Session& session, Device& home, int slots, const ArmedEnvironment& environment) {
-  auto memory = ArmedMemory::Create(home.backend(), (slots + kLine - 1) / kLine * kLine);
+  slots = (slots + kLine - 1) / kLine * kLine;
+  auto host_bytes = session.tenant().TakeHostBytes(gemmd_armed_size_bytes(slots));
+  if (!host_bytes.ok()) return host_bytes.status();
+  auto memory = ArmedMemory::Create(home.backend(), slots);
   if (!memory.ok()) return memory.status();
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
@@ -61,16 +64,17 @@ absl::StatusOr<std::shared_ptr<ArmedRegion>> ArmedRegion::Create(
         absl::StrCat("eventfd: ", std::strerror(errno), "; raise the limit of open files"));
   }
   // Shared by its session, the poller and runs under way, of which any may be the last.
-  return std::shared_ptr<ArmedRegion>(
-      new ArmedRegion(session, home, *std::move(memory), std::move(wake), environment));
+  return std::shared_ptr<ArmedRegion>(new ArmedRegion(
+      session, home, *std::move(memory), std::move(wake), *std::move(host_bytes), environment));
 }
 
 ArmedRegion::ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMemory> memory,
-                         UniqueFd wake, const ArmedEnvironment& environment)
+                         UniqueFd wake, Charge host_bytes, const ArmedEnvironment& environment)
     : session_(session.weak_from_this()),
       tenant_(session.tenant()),
       session_key_(session.key()),
       home_(home),
+      host_bytes_(std::move(host_bytes)),
       memory_(std::move(memory)),
       wake_(std::move(wake)),
       environment_(environment),

@@ -90,7 +90,8 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   // The session has ended: what is rung fails, and nothing is taken from now on.
   void End() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The poller's. Poll takes what is rung and submits it; true when there was any.
+  // The poller's. Poll takes what is rung, at most some 30 slots at a time, and submits it; true
+  // when there was any.
   bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasRings() const;
   bool rung_by_stream() const { return stream_slots_.load(std::memory_order_relaxed) > 0; }
@@ -131,7 +132,7 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   };
 
   ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMemory> memory, UniqueFd wake,
-              const ArmedEnvironment& environment);
+              Charge host_bytes, const ArmedEnvironment& environment);
   absl::StatusOr<std::shared_ptr<Program>> Prepare(RunRequest request, const ArmOptions& options);
   absl::StatusOr<int> Place(std::shared_ptr<Program> program, SlotInfo info, Charge charge,
                             std::vector<Handle> handles) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -155,10 +156,12 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   Tenant& tenant_;
   const uint64_t session_key_;
   Device& home_;
+  const Charge host_bytes_;
   const std::unique_ptr<ArmedMemory> memory_;
   const UniqueFd wake_;
   const ArmedEnvironment& environment_;
   std::vector<std::atomic<uint32_t>> watch_;  // by line of gates: slots whose rings are taken
+  size_t first_line_ = 0;                     // where the poller's next look begins
   std::atomic<int> stream_slots_{0};
   std::atomic<uint64_t> ends_{0};
   std::atomic<bool> gone_{false};  // as ended_, for the poller, which then lets go of it

@@ -13,21 +13,26 @@ namespace gemmd::server {
 namespace {
 
 constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
+// Rings after which a look at one region ends: others wait meanwhile, whoever this one's owner is.
+constexpr int kMostTaken = 16;
 
 }  // namespace
 
 bool ArmedRegion::Poll() {
-  bool any = false;
-  for (size_t line = 0; line < watch_.size(); ++line) {
+  const size_t lines = watch_.size();
+  int taken = 0;
+  for (size_t i = 0; i < lines && taken < kMostTaken; ++i) {
+    const size_t line = first_line_;
+    first_line_ = line + 1 < lines ? line + 1 : 0;
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
       const int slot = static_cast<int>(line) * kLine + std::countr_zero(left);
       if (!memory_->Rung(slot)) continue;
-      any = true;
+      ++taken;
       Take(slot);
     }
   }
-  return any;
+  return taken > 0;
 }
 
 bool ArmedRegion::HasRings() const {
@@ -83,7 +88,10 @@ absl::Status ArmedRegion::Submit(const Run& run) {
   }
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return absl::NotFoundError("the session has ended");
-  auto use = session->Use(run.taken);
+  // A ring keeps a session alive as a call does, but not one whose client's stream was cut: that
+  // client is dead, mostly, and what it rang last must not outlive the grace period.
+  const bool cut = session->ExpiryCause() == EndCause::kCut;
+  auto use = session->Use(cut ? absl::InfinitePast() : run.taken);
   if (!use.ok()) return use.status();
   auto charge = tenant_.TakeProgram();
   if (!charge.ok()) return charge.status();
@@ -148,7 +156,7 @@ bool ArmedRegion::SubmitPoison(const Run& run, JobResult& result) {
   if (!device.backend().health().ok() || !program.StillWritable()) return false;
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return false;
-  auto use = session->Use(run.taken);
+  auto use = session->Use(absl::InfinitePast());
   if (!use.ok()) return false;  // what it would fill goes with the session
   auto job = std::make_shared<Job>();
   job->program = program.poison;

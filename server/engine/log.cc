@@ -1,8 +1,5 @@
 #include "server/engine/log.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/engine/log_escape.h"
+#include "server/engine/log_writer.h"
 
 namespace gemmd::server {
 namespace {
@@ -92,28 +90,26 @@ std::string Head(bool json, LogLevel level, std::string_view event) {
   return line;
 }
 
-// A log that cannot be written is lost: the work it tells of matters more.
-void WriteToStderr(std::string_view line) {
-  while (!line.empty()) {
-    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    line.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 }  // namespace
 
 Log::Log(const LogConfig& config, Sink sink)
     : level_(config.level),
-      format_(config.format),
       sample_calls_(config.sample_calls),
-      process_(config.process),
-      to_stderr_(sink == nullptr),
+      style_(new Style{config.format, config.process}),
+      writer_(
+          sink != nullptr
+              ? nullptr
+              : std::make_unique<LogWriter>(
+                    LogWriter::Options(),
+                    [style = style_](int64_t count) {
+                      return Line(*style, LogLevel::kWarning, "log_dropped", {{"count", count}});
+                    })),
       sink_(std::move(sink)) {}
 
+Log::~Log() = default;
+
 void Log::Configure(const LogConfig& config) {
-  format_.store(config.format, std::memory_order_relaxed);
+  style_->format.store(config.format, std::memory_order_relaxed);
   Set(config.level, config.sample_calls);
 }
 
@@ -128,11 +124,10 @@ bool Log::SampleCall() {
   return calls_.fetch_add(1, std::memory_order_relaxed) % static_cast<uint64_t>(sample_calls) == 0;
 }
 
-void Log::Write(LogLevel level, std::string_view event, Fields fields) {
-  if (!enabled(level)) return;
-  const bool json = format_.load(std::memory_order_relaxed) == LogFormat::kJson;
+std::string Log::Line(const Style& style, LogLevel level, std::string_view event, Fields fields) {
+  const bool json = style.format.load(std::memory_order_relaxed) == LogFormat::kJson;
   std::string line = Head(json, level, event);
-  if (!process_.empty()) AppendField(json, {"process", process_}, line);
+  if (!style.process.empty()) AppendField(json, {"process", style.process}, line);
   std::string text;
   bool truncated = false;
   for (const LogField& field : fields) {
@@ -146,9 +141,19 @@ void Log::Write(LogLevel level, std::string_view event, Fields fields) {
   }
   if (truncated) AppendField(json, {"truncated", true}, line);
   line += json ? "}\n" : "\n";
-  if (to_stderr_) return WriteToStderr(line);
+  return line;
+}
+
+void Log::Write(LogLevel level, std::string_view event, Fields fields) {
+  if (!enabled(level)) return;
+  const std::string line = Line(*style_, level, event, fields);
+  if (writer_ != nullptr) return writer_->Write(line, /*urgent=*/level >= LogLevel::kWarning);
   absl::MutexLock lock(&sink_mutex_);
   sink_(line);
 }
+
+bool Log::Flush(absl::Duration patience) { return writer_ == nullptr || writer_->Flush(patience); }
+
+int64_t Log::dropped() const { return writer_ == nullptr ? 0 : writer_->dropped(); }
 
 }  // namespace gemmd::server

@@ -2,7 +2,7 @@
 // client sends can forge a line; events and keys are literals of ours. A value is cut after 512
 // bytes ("..." follows). Fields beyond a line of 4096 bytes (PIPE_BUF, up to which a write to a
 // pipe is atomic) are left out, and truncated=true says so. Where several processes write one log,
-// process= tells which.
+// process= tells which. A log that nobody reads loses lines, and stops nobody (log_writer.h).
 //
 //   log.Info("session_opened", {{"session", name}, {"ttl_ms", absl::ToInt64Milliseconds(ttl)}});
 
@@ -12,6 +12,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,10 +20,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/engine/config.h"
 
 namespace gemmd::server {
+
+class LogWriter;
 
 struct LogField {
   std::string_view key;
@@ -38,12 +42,14 @@ struct LogField {
   LogField(std::string_view k, bool v) : key(k), value(v) {}
 };
 
-// Thread-safe. A line is written by one write(2), so lines never mix.
+// Thread-safe. Lines are written whole and in order, by a thread of the log's own.
 class Log {
  public:
   // For tests; the default writes to stderr. `line` ends in a newline; one call at a time.
   using Sink = absl::AnyInvocable<void(std::string_view line)>;
   explicit Log(const LogConfig& config, Sink sink = nullptr);
+  // Waits for what is queued, for a second at most.
+  ~Log();
 
   // At run time: a reload's, and an admin's. `process` stays what it was.
   void Configure(const LogConfig& config);
@@ -63,13 +69,26 @@ class Log {
 
   void Write(LogLevel level, std::string_view event, Fields fields);
 
+  // Waits until every line so far is written, for whoever is about to end the process. False when
+  // that takes longer than `patience`.
+  bool Flush(absl::Duration patience);
+  // Lines that were lost because nobody read them, or the disk was full.
+  int64_t dropped() const;
+
  private:
+  // What lines look like.
+  struct Style {
+    std::atomic<LogFormat> format;
+    const std::string process;
+  };
+  static std::string Line(const Style& style, LogLevel level, std::string_view event,
+                          Fields fields);
+
   std::atomic<LogLevel> level_;
-  std::atomic<LogFormat> format_;
   std::atomic<int> sample_calls_;
   std::atomic<uint64_t> calls_{0};
-  const std::string process_;
-  const bool to_stderr_;
+  const std::shared_ptr<Style> style_;       // the writer's thread may outlive the log
+  const std::unique_ptr<LogWriter> writer_;  // null where there is a sink
   absl::Mutex sink_mutex_;
   Sink sink_ ABSL_GUARDED_BY(sink_mutex_);
 };

@@ -106,7 +106,7 @@ class Metrics {
   std::unique_ptr<Families> families_;
 };
 
-// Serves /metrics over HTTP, from two threads of its own. Port 0 picks a free one. UNAVAILABLE when
+// Serves /metrics over HTTP, from a thread of its own. Port 0 picks a free one. UNAVAILABLE when
 // the address cannot be bound.
 class MetricsServer {
  public:

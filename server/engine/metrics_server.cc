@@ -1,6 +1,8 @@
-// HTTP of one page, on plain sockets and threads. prometheus-cpp's own server cannot be used: its
-// workers have 100 KiB of stack, of which thread-local storage takes its part first (12 KiB with
-// cudart linked in), and a scrape ran off their end.
+// HTTP of one page, on plain sockets and one thread. prometheus-cpp's own server cannot be used:
+// its workers have 100 KiB of stack, of which thread-local storage takes its part first (12 KiB
+// with cudart linked in), and a scrape ran off their end. Civetweb itself and cpp-httplib give a
+// peer a thread until it has sent its request, so that a few that send half of one keep scrapers
+// out.
 
 #include <netdb.h>
 #include <poll.h>
@@ -8,9 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,46 +31,14 @@
 namespace gemmd::server {
 namespace {
 
-constexpr int kThreads = 2;  // a scraper and a curious person
-constexpr absl::Duration kPatience =
-    absl::Seconds(5);  // a peer that says nothing gives up its place
+// A peer that has not taken its answer by then is cut.
+constexpr absl::Duration kPatience = absl::Seconds(5);
+// Of one more the oldest gives way: a scraper is answered as soon as its request is here, so those
+// that stay are slow.
+constexpr size_t kMostPeers = 64;
 constexpr size_t kMaxRequestBytes = 16384;
-
-// Waits for `events` on `fd`. False at the deadline and once `stop` is readable.
-bool Await(int fd, short events, int stop, absl::Time deadline) {
-  pollfd fds[2] = {{fd, events, 0}, {stop, POLLIN, 0}};
-  for (;;) {
-    int64_t left_ms = -1;
-    if (deadline != absl::InfiniteFuture()) {
-      left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
-    }
-    const int ready = poll(fds, 2, static_cast<int>(left_ms));
-    if (ready < 0 && errno == EINTR) continue;
-    return ready > 0 && fds[1].revents == 0;
-  }
-}
-
-// The request's first line; empty when it does not come whole.
-std::string ReadRequest(int peer, int stop, absl::Time deadline) {
-  std::string request;
-  char buffer[4096];
-  while (request.find("\r\n\r\n") == std::string::npos) {
-    if (request.size() > kMaxRequestBytes || !Await(peer, POLLIN, stop, deadline)) return "";
-    const ssize_t got = recv(peer, buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return "";
-    request.append(buffer, got);
-  }
-  return request.substr(0, request.find("\r\n"));
-}
-
-void Write(int peer, int stop, std::string_view data, absl::Time deadline) {
-  while (!data.empty() && Await(peer, POLLOUT, stop, deadline)) {
-    const ssize_t sent = send(peer, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return;
-    if (sent > 0) data.remove_prefix(sent);
-  }
-}
+constexpr absl::Duration kWithoutDescriptors =
+    absl::Milliseconds(50);  // until accept is tried again
 
 std::string Answer(std::string_view line, const Exposition& exposition) {
   const auto reply = [](const char* status, const std::string& body) {
@@ -103,7 +78,7 @@ absl::StatusOr<Bound> Listen(const std::string& address) {
       bound.socket.valid() &&
       setsockopt(bound.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
       bind(bound.socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      listen(bound.socket.get(), 16) == 0;
+      listen(bound.socket.get(), SOMAXCONN) == 0;
   const int error = errno;
   freeaddrinfo(found);
   if (!listens) return absl::UnavailableError(std::strerror(error));
@@ -119,35 +94,119 @@ absl::StatusOr<Bound> Listen(const std::string& address) {
   return bound;
 }
 
+// One connection: its request comes in, its answer goes out, as far as either is possible at once.
+class Peer {
+ public:
+  Peer(UniqueFd socket, absl::Time deadline) : socket_(std::move(socket)), deadline_(deadline) {}
+
+  pollfd Wanted() const {
+    return {socket_.get(), static_cast<short>(answer_.empty() ? POLLIN : POLLOUT), 0};
+  }
+  absl::Time deadline() const { return deadline_; }
+  bool answering() const { return !answer_.empty(); }
+
+  // False when nothing more is to be done here.
+  bool Advance(const Exposition& exposition) {
+    if (!answering()) {
+      if (!Read()) return false;
+      const size_t end = request_.find("\r\n\r\n");
+      if (end == std::string::npos) return request_.size() <= kMaxRequestBytes;
+      answer_ = Answer(std::string_view(request_).substr(0, request_.find("\r\n")), exposition);
+    }
+    return Write();
+  }
+
+ private:
+  bool Read() {
+    char buffer[4096];
+    const ssize_t got = recv(socket_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got > 0) request_.append(buffer, static_cast<size_t>(got));
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+  bool Write() {
+    const std::string_view rest = std::string_view(answer_).substr(sent_);
+    const ssize_t sent = send(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) sent_ += static_cast<size_t>(sent);
+    return sent_ < answer_.size() && (sent > 0 || errno == EAGAIN || errno == EINTR);
+  }
+
+  const UniqueFd socket_;
+  const absl::Time deadline_;
+  std::string request_;
+  std::string answer_;
+  size_t sent_ = 0;
+};
+
 }  // namespace
 
 struct MetricsServer::Impl {
+  // One thread for all peers, which therefore cannot wait for any of them.
   void Serve() {
-    while (Await(listener.socket.get(), POLLIN, stop.get(), absl::InfiniteFuture())) {
-      // Both threads wake; the one that comes second finds nothing and waits on.
-      const UniqueFd peer(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!peer.valid()) {
-        // Out of descriptors: the connection stays pending, so poll would return at once.
-        if (errno == EMFILE || errno == ENFILE) absl::SleepFor(absl::Milliseconds(50));
-        continue;
-      }
-      const absl::Time deadline = absl::Now() + kPatience;
-      const std::string line = ReadRequest(peer.get(), stop.get(), deadline);
-      if (!line.empty()) Write(peer.get(), stop.get(), Answer(line, *exposition), deadline);
+    std::vector<pollfd> polled;
+    do {
+      polled = {{stop.get(), POLLIN, 0}, {AcceptsNow() ? listener.socket.get() : -1, POLLIN, 0}};
+      for (const auto& peer : peers) polled.push_back(peer->Wanted());
+      poll(polled.data(), polled.size(), TimeoutMs());
+      auto ready = polled.begin() + 2;
+      const absl::Time now = absl::Now();
+      std::erase_if(peers, [&](const std::unique_ptr<Peer>& peer) {
+        const bool moves = (ready++)->revents != 0;
+        return (moves && !peer->Advance(*exposition)) || peer->deadline() <= now;
+      });
+      if (polled[1].revents != 0) Accept();
+    } while (polled[0].revents == 0);
+  }
+
+  bool AcceptsNow() const { return absl::Now() >= accept_at; }
+
+  // Until the first peer's patience ends, or accept is to be tried again.
+  int TimeoutMs() const {
+    absl::Time next = peers.empty() ? absl::InfiniteFuture() : peers.front()->deadline();
+    if (!AcceptsNow()) next = std::min(next, accept_at);
+    if (next == absl::InfiniteFuture()) return -1;
+    const int64_t ms = absl::ToInt64Milliseconds(next - absl::Now()) + 1;
+    return static_cast<int>(std::max<int64_t>(0, ms));
+  }
+
+  // As many as may stay: what comes in a rush must not fill the system's queue either.
+  void Accept() {
+    for (size_t i = 0; i < kMostPeers; ++i) {
+      UniqueFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!socket.valid()) return NoteRefusal(errno);
+      if (peers.size() >= kMostPeers) DropOldest();
+      peers.push_back(std::make_unique<Peer>(std::move(socket), absl::Now() + kPatience));
     }
+  }
+
+  void NoteRefusal(int error) {
+    if (error != EMFILE && error != ENFILE) return;
+    // The connection stays pending, so poll would return at once.
+    DropOldest();
+    accept_at = absl::Now() + kWithoutDescriptors;
+  }
+
+  // Of those that have sent no request yet, or else of all.
+  void DropOldest() {
+    auto oldest = std::find_if(peers.begin(), peers.end(),
+                               [](const auto& peer) { return !peer->answering(); });
+    if (oldest == peers.end()) oldest = peers.begin();
+    if (oldest != peers.end()) peers.erase(oldest);
   }
 
   std::shared_ptr<const Exposition> exposition;  // shared with Metrics: it may go first
   Bound listener;
-  UniqueFd stop;  // an eventfd: readable from the moment the threads must end
-  std::vector<std::thread> threads;
+  UniqueFd stop;  // an eventfd: readable from the moment the thread must end
+  // The thread's:
+  std::vector<std::unique_ptr<Peer>> peers;  // by age, and so by deadline
+  absl::Time accept_at = absl::InfinitePast();
+  std::thread thread;
 };
 
 MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
 
 MetricsServer::~MetricsServer() {
   if (impl_->stop.valid()) eventfd_write(impl_->stop.get(), 1);
-  for (std::thread& thread : impl_->threads) thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
 }
 
 int MetricsServer::port() const { return impl_->listener.port; }
@@ -166,7 +225,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   impl.listener = *std::move(bound);
   impl.stop = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!impl.stop.valid()) return absl::ErrnoToStatus(errno, "metrics.address: eventfd");
-  for (int i = 0; i < kThreads; ++i) impl.threads.emplace_back([&impl] { impl.Serve(); });
+  impl.thread = std::thread([&impl] { impl.Serve(); });
   return server;
 }
 

@@ -43,66 +43,57 @@ AdminService::AdminService(ServiceContext& context, StreamRegistry& streams)
       get_log_(context, "GetLog"),
       set_log_(context, "SetLog"),
       end_session_(context, "EndSession"),
-      trace_(context, "Trace") {}
-
-grpc::ServerUnaryReactor* AdminService::GetLog(grpc::CallbackServerContext* context,
-                                               const v1::GetLogRequest*,
-                                               v1::LogSettings* response) {
-  return Unary(get_log_, context, [&](Call& call) -> absl::Status {
-    Fill(call.state().log(), response);
-    return absl::OkStatus();
+      trace_(context, "Trace") {
+  rpcs_.Serve(get_log_, this, &AdminService::GetLog);
+  rpcs_.Serve(set_log_, this, &AdminService::SetLog);
+  rpcs_.Serve(end_session_, this, &AdminService::EndSession);
+  rpcs_.ServeWriter<v1::TraceChunk>(trace_, [this](auto* context, const auto* request) {
+    return ServeTrace(trace_, streams_, context, *request);
   });
 }
 
-grpc::ServerUnaryReactor* AdminService::SetLog(grpc::CallbackServerContext* context,
-                                               const v1::SetLogRequest* request,
-                                               v1::LogSettings* response) {
-  return Unary(set_log_, context, [&](Call& call) -> absl::Status {
-    Log& log = call.state().log();
-    LogLevel level = log.level();
-    int sample_calls = log.sample_calls();
-    if (!request->level().empty()) {
-      const auto asked = ParseLevel(request->level());
-      if (!asked) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("level=\"", absl::CHexEscape(request->level().substr(0, 64)),
-                         "\" is none; give debug, info, warning or error"));
-      }
-      level = *asked;
-    }
-    if (request->has_sample_calls()) {
-      sample_calls = request->sample_calls();
-      if (sample_calls < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("sample_calls=", sample_calls, " is below 0; give 0 for none, 1 for all"));
-      }
-    }
-    log.Set(level, sample_calls);
-    Fill(log, response);
-    return absl::OkStatus();
-  });
+absl::Status AdminService::GetLog(Call& call, const v1::GetLogRequest&, v1::LogSettings* response) {
+  Fill(call.state().log(), response);
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* AdminService::EndSession(grpc::CallbackServerContext* context,
-                                                   const v1::EndSessionRequest* request,
-                                                   v1::EndSessionResponse*) {
-  return Unary(end_session_, context, [&](Call& call) -> absl::Status {
-    SessionStore& sessions = call.state().sessions();
-    const auto session = sessions.FindByName(request->name());
-    if (session == nullptr || !sessions.End(*session, EndCause::kEvicted)) {
-      return WithReason(
-          absl::NotFoundError(absl::StrCat("there is no session \"",
-                                           absl::CHexEscape(request->name().substr(0, 64)),
-                                           "\"; `gemmctl sessions` lists those there are")),
-          reason::kSessionGone);
+absl::Status AdminService::SetLog(Call& call, const v1::SetLogRequest& request,
+                                  v1::LogSettings* response) {
+  Log& log = call.state().log();
+  LogLevel level = log.level();
+  int sample_calls = log.sample_calls();
+  if (!request.level().empty()) {
+    const auto asked = ParseLevel(request.level());
+    if (!asked) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("level=\"", absl::CHexEscape(request.level().substr(0, 64)),
+                       "\" is none; give debug, info, warning or error"));
     }
-    return absl::OkStatus();
-  });
+    level = *asked;
+  }
+  if (request.has_sample_calls()) {
+    sample_calls = request.sample_calls();
+    if (sample_calls < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sample_calls=", sample_calls, " is below 0; give 0 for none, 1 for all"));
+    }
+  }
+  log.Set(level, sample_calls);
+  Fill(log, response);
+  return absl::OkStatus();
 }
 
-grpc::ServerWriteReactor<v1::TraceChunk>* AdminService::Trace(grpc::CallbackServerContext* context,
-                                                              const v1::TraceRequest* request) {
-  return ServeTrace(trace_, streams_, context, *request);
+absl::Status AdminService::EndSession(Call& call, const v1::EndSessionRequest& request,
+                                      v1::EndSessionResponse*) {
+  SessionStore& sessions = call.state().sessions();
+  const auto session = sessions.FindByName(request.name());
+  if (session == nullptr || !sessions.End(*session, EndCause::kEvicted)) {
+    return WithReason(absl::NotFoundError(absl::StrCat(
+                          "there is no session \"", absl::CHexEscape(request.name().substr(0, 64)),
+                          "\"; `gemmctl sessions` lists those there are")),
+                      reason::kSessionGone);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gemmd::server

@@ -5,29 +5,25 @@
 
 #include "gemmd/v1/admin_service.grpc.pb.h"
 #include "server/service/call.h"
+#include "server/service/rpcs.h"
 #include "server/service/streams.h"
 
 namespace gemmd::server {
 
-class AdminService final : public v1::AdminService::CallbackService {
+class AdminService {
  public:
   AdminService(ServiceContext& context, StreamRegistry& streams);
-
-  grpc::ServerUnaryReactor* GetLog(grpc::CallbackServerContext* context,
-                                   const v1::GetLogRequest* request,
-                                   v1::LogSettings* response) override;
-  grpc::ServerUnaryReactor* SetLog(grpc::CallbackServerContext* context,
-                                   const v1::SetLogRequest* request,
-                                   v1::LogSettings* response) override;
-  grpc::ServerUnaryReactor* EndSession(grpc::CallbackServerContext* context,
-                                       const v1::EndSessionRequest* request,
-                                       v1::EndSessionResponse* response) override;
-  grpc::ServerWriteReactor<v1::TraceChunk>* Trace(grpc::CallbackServerContext* context,
-                                                  const v1::TraceRequest* request) override;
+  grpc::Service& wire() { return rpcs_; }
 
  private:
+  absl::Status GetLog(Call& call, const v1::GetLogRequest& request, v1::LogSettings* response);
+  absl::Status SetLog(Call& call, const v1::SetLogRequest& request, v1::LogSettings* response);
+  absl::Status EndSession(Call& call, const v1::EndSessionRequest& request,
+                          v1::EndSessionResponse* response);
+
   StreamRegistry& streams_;
   Method get_log_, set_log_, end_session_, trace_;
+  Rpcs<v1::AdminService> rpcs_;
 };
 
 }  // namespace gemmd::server

@@ -80,97 +80,89 @@ ArmedService::ArmedService(ServiceContext& context)
     : region_(context, "GetArmedRegion"),
       arm_(context, "ArmPlan"),
       disarm_(context, "DisarmPlan"),
-      list_(context, "ListArmed") {}
-
-grpc::ServerUnaryReactor* ArmedService::GetArmedRegion(grpc::CallbackServerContext* context,
-                                                       const v1::GetArmedRegionRequest* request,
-                                                       v1::ArmedRegion* response) {
-  return Unary(region_, context, [&](Call& call) -> absl::Status {
-    ServerState& state = call.state();
-    if (absl::Status open = state.CheckOpen(); !open.ok()) return open;
-    auto use = state.sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    ShareSocket* share = state.share();
-    if (share == nullptr) {
-      return WithReason(absl::FailedPreconditionError("this server offers no shared memory "
-                                                      "(share.disabled); use RunPlan"),
-                        reason::kNotShared);
-    }
-    auto region = state.armed().RegionOf(**use, request->slots());
-    if (!region.ok()) return region.status();
-    const std::string& owner = call.tenant().name();
-    auto memory = share->Offer((*region)->memfd(), /*writable=*/true, owner);
-    if (!memory.ok()) return memory.status();
-    auto wake = share->Offer((*region)->wake_fd(), /*writable=*/true, owner);
-    if (!wake.ok()) return wake.status();
-    response->set_region_token(ToBytes(*memory));
-    response->set_wake_token(ToBytes(*wake));
-    response->set_share_socket(share->address());
-    response->set_size_bytes((*region)->size_bytes());
-    response->set_slots((*region)->slots());
-    response->set_layout_version(GEMMD_ARMED_VERSION);
-    *response->mutable_linger() = ToProto(state.armed().poller().linger());
-    *response->mutable_stream_linger() = ToProto(state.armed().poller().stream_linger());
-    return absl::OkStatus();
-  });
+      list_(context, "ListArmed") {
+  rpcs_.Serve(region_, this, &ArmedService::GetArmedRegion);
+  rpcs_.Serve(arm_, this, &ArmedService::ArmPlan);
+  rpcs_.Serve(disarm_, this, &ArmedService::DisarmPlan);
+  rpcs_.Serve(list_, this, &ArmedService::ListArmed);
 }
 
-grpc::ServerUnaryReactor* ArmedService::ArmPlan(grpc::CallbackServerContext* context,
-                                                const v1::ArmPlanRequest* request,
-                                                v1::ArmedPlan* response) {
-  return Unary(arm_, context, [&](Call& call) -> absl::Status {
-    if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    auto plan_id = ConvertHandle(request->plan_id(), "plan_id");
-    if (!plan_id.ok()) return plan_id.status();
-    auto options = ConvertOptions(*request);
-    if (!options.ok()) return options.status();
-    auto rebind = ConvertRebindings(request->rebind());
-    if (!rebind.ok()) return rebind.status();
-    auto region = RegionOf(**use);
-    if (!region.ok()) return region.status();
-    auto armed = (*region)->Arm(*std::move(use), *plan_id, *std::move(rebind), *options);
-    if (!armed.ok()) {
-      call.state().CountRejection(call.tenant(), armed.status());
-      return armed.status();
-    }
-    response->set_slot(armed->slot);
-    response->set_device(armed->plan->device->name());
-    response->set_estimated_seconds(armed->plan->program->estimated_seconds());
-    response->set_done_by_stream(armed->done_by_stream);
-    return absl::OkStatus();
-  });
+absl::Status ArmedService::GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request,
+                                          v1::ArmedRegion* response) {
+  ServerState& state = call.state();
+  if (absl::Status open = state.CheckOpen(); !open.ok()) return open;
+  auto use = state.sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  ShareSocket* share = state.share();
+  if (share == nullptr) {
+    return WithReason(absl::FailedPreconditionError("this server offers no shared memory "
+                                                    "(share.disabled); use RunPlan"),
+                      reason::kNotShared);
+  }
+  auto region = state.armed().RegionOf(**use, request.slots());
+  if (!region.ok()) return region.status();
+  const std::string& owner = call.tenant().name();
+  auto memory = share->Offer((*region)->memfd(), /*writable=*/true, owner);
+  if (!memory.ok()) return memory.status();
+  auto wake = share->Offer((*region)->wake_fd(), /*writable=*/true, owner);
+  if (!wake.ok()) return wake.status();
+  response->set_region_token(ToBytes(*memory));
+  response->set_wake_token(ToBytes(*wake));
+  response->set_share_socket(share->address());
+  response->set_size_bytes((*region)->size_bytes());
+  response->set_slots((*region)->slots());
+  response->set_layout_version(GEMMD_ARMED_VERSION);
+  *response->mutable_linger() = ToProto(state.armed().poller().linger());
+  *response->mutable_stream_linger() = ToProto(state.armed().poller().stream_linger());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ArmedService::DisarmPlan(grpc::CallbackServerContext* context,
-                                                   const v1::DisarmPlanRequest* request,
-                                                   v1::DisarmPlanResponse*) {
-  return Unary(disarm_, context, [&](Call& call) -> absl::Status {
-    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    if (request->slots().empty() ||
-        request->slots_size() > static_cast<int>(GEMMD_ARMED_MAX_SLOTS)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "slots has ", request->slots_size(), " entries; name 1 to ", GEMMD_ARMED_MAX_SLOTS));
-    }
-    auto region = RegionOf(**use);
-    if (!region.ok()) return region.status();
-    return (*region)->Disarm({request->slots().begin(), request->slots().end()});
-  });
+absl::Status ArmedService::ArmPlan(Call& call, const v1::ArmPlanRequest& request,
+                                   v1::ArmedPlan* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto plan_id = ConvertHandle(request.plan_id(), "plan_id");
+  if (!plan_id.ok()) return plan_id.status();
+  auto options = ConvertOptions(request);
+  if (!options.ok()) return options.status();
+  auto rebind = ConvertRebindings(request.rebind());
+  if (!rebind.ok()) return rebind.status();
+  auto region = RegionOf(**use);
+  if (!region.ok()) return region.status();
+  auto armed = (*region)->Arm(*std::move(use), *plan_id, *std::move(rebind), *options);
+  if (!armed.ok()) {
+    call.state().CountRejection(call.tenant(), armed.status());
+    return armed.status();
+  }
+  response->set_slot(armed->slot);
+  response->set_device(armed->plan->device->name());
+  response->set_estimated_seconds(armed->plan->program->estimated_seconds());
+  response->set_done_by_stream(armed->done_by_stream);
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ArmedService::ListArmed(grpc::CallbackServerContext* context,
-                                                  const v1::ListArmedRequest* request,
-                                                  v1::ListArmedResponse* response) {
-  return Unary(list_, context, [&](Call& call) -> absl::Status {
-    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    const auto region = (*use)->armed();
-    if (region == nullptr) return absl::OkStatus();
-    for (const ArmedRegion::SlotInfo& info : region->List()) Fill(info, response->add_slots());
-    return absl::OkStatus();
-  });
+absl::Status ArmedService::DisarmPlan(Call& call, const v1::DisarmPlanRequest& request,
+                                      v1::DisarmPlanResponse*) {
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  if (request.slots().empty() || request.slots_size() > static_cast<int>(GEMMD_ARMED_MAX_SLOTS)) {
+    return absl::InvalidArgumentError(absl::StrCat("slots has ", request.slots_size(),
+                                                   " entries; name 1 to ", GEMMD_ARMED_MAX_SLOTS));
+  }
+  auto region = RegionOf(**use);
+  if (!region.ok()) return region.status();
+  return (*region)->Disarm({request.slots().begin(), request.slots().end()});
+}
+
+absl::Status ArmedService::ListArmed(Call& call, const v1::ListArmedRequest& request,
+                                     v1::ListArmedResponse* response) {
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  const auto region = (*use)->armed();
+  if (region == nullptr) return absl::OkStatus();
+  for (const ArmedRegion::SlotInfo& info : region->List()) Fill(info, response->add_slots());
+  return absl::OkStatus();
 }
 
 }  // namespace gemmd::server

@@ -5,28 +5,26 @@
 
 #include "gemmd/v1/armed_service.grpc.pb.h"
 #include "server/service/call.h"
+#include "server/service/rpcs.h"
 
 namespace gemmd::server {
 
-class ArmedService final : public v1::ArmedService::CallbackService {
+class ArmedService {
  public:
   explicit ArmedService(ServiceContext& context);
-
-  grpc::ServerUnaryReactor* GetArmedRegion(grpc::CallbackServerContext* context,
-                                           const v1::GetArmedRegionRequest* request,
-                                           v1::ArmedRegion* response) override;
-  grpc::ServerUnaryReactor* ArmPlan(grpc::CallbackServerContext* context,
-                                    const v1::ArmPlanRequest* request,
-                                    v1::ArmedPlan* response) override;
-  grpc::ServerUnaryReactor* DisarmPlan(grpc::CallbackServerContext* context,
-                                       const v1::DisarmPlanRequest* request,
-                                       v1::DisarmPlanResponse* response) override;
-  grpc::ServerUnaryReactor* ListArmed(grpc::CallbackServerContext* context,
-                                      const v1::ListArmedRequest* request,
-                                      v1::ListArmedResponse* response) override;
+  grpc::Service& wire() { return rpcs_; }
 
  private:
+  absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request,
+                              v1::ArmedRegion* response);
+  absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPlan* response);
+  absl::Status DisarmPlan(Call& call, const v1::DisarmPlanRequest& request,
+                          v1::DisarmPlanResponse* response);
+  absl::Status ListArmed(Call& call, const v1::ListArmedRequest& request,
+                         v1::ListArmedResponse* response);
+
   Method region_, arm_, disarm_, list_;
+  Rpcs<v1::ArmedService> rpcs_;
 };
 
 }  // namespace gemmd::server

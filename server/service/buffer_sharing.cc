@@ -137,69 +137,63 @@ absl::Status ImportHost(Call& call, Session& session, const v1::ImportBufferRequ
 
 }  // namespace
 
-grpc::ServerUnaryReactor* BufferService::ExportBuffer(grpc::CallbackServerContext* context,
-                                                      const v1::ExportBufferRequest* request,
-                                                      v1::ExportBufferResponse* response) {
-  return Unary(export_, context, [&](Call& call) -> absl::Status {
-    auto use = UseSession(call, request->session_id());
-    if (!use.ok()) return use.status();
-    Handle handle;
-    auto ref = ResolveBuffer(**use, request->buffer_id(), handle);
-    if (!ref.ok()) return ref.status();
-    ShareSocket* share = call.state().share();
-    if (share == nullptr) {
-      return NotShared("this server offers no shared memory (share.disabled); use Download");
-    }
-    if (absl::Status fits = CheckExport(*ref, request->writable()); !fits.ok()) return fits;
-    const Buffer& buffer = *ref->buffer;
-    const std::string& owner = call.tenant().name();
-    absl::StatusOr<Handle> token;
-    if (buffer.spec().kind == MemoryKind::kDeviceShared) {
-      auto record = DeviceRecord(call.state(), buffer);
-      if (!record.ok()) return record.status();
-      token = share->Offer(record->get(), /*writable=*/false, owner);
-    } else {
-      token = share->Offer(buffer.memory().shared_fd(), request->writable(), owner);
-    }
-    if (!token.ok()) return token.status();
-    response->set_token(ToBytes(*token));
-    response->set_share_socket(share->address());
-    response->set_size_bytes(buffer.spec().size_bytes);
-    return absl::OkStatus();
-  });
+absl::Status BufferService::ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
+                                         v1::ExportBufferResponse* response) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  Handle handle;
+  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
+  if (!ref.ok()) return ref.status();
+  ShareSocket* share = call.state().share();
+  if (share == nullptr) {
+    return NotShared("this server offers no shared memory (share.disabled); use Download");
+  }
+  if (absl::Status fits = CheckExport(*ref, request.writable()); !fits.ok()) return fits;
+  const Buffer& buffer = *ref->buffer;
+  const std::string& owner = call.tenant().name();
+  absl::StatusOr<Handle> token;
+  if (buffer.spec().kind == MemoryKind::kDeviceShared) {
+    auto record = DeviceRecord(call.state(), buffer);
+    if (!record.ok()) return record.status();
+    token = share->Offer(record->get(), /*writable=*/false, owner);
+  } else {
+    token = share->Offer(buffer.memory().shared_fd(), request.writable(), owner);
+  }
+  if (!token.ok()) return token.status();
+  response->set_token(ToBytes(*token));
+  response->set_share_socket(share->address());
+  response->set_size_bytes(buffer.spec().size_bytes);
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* BufferService::ImportBuffer(grpc::CallbackServerContext* context,
-                                                      const v1::ImportBufferRequest* request,
-                                                      v1::Buffer* response) {
-  return Unary(import_, context, [&](Call& call) -> absl::Status {
-    if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-    auto use = UseSession(call, request->session_id());
-    if (!use.ok()) return use.status();
-    if (absl::Status label = CheckLabel(request->label()); !label.ok()) return label;
-    const bool of_device = request->memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED;
-    if (!of_device && request->memory_kind() != v1::MEMORY_KIND_DEVICE &&
-        request->memory_kind() != v1::MEMORY_KIND_HOST_SHARED) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("memory_kind ", static_cast<int>(request->memory_kind()),
-                       " is not imported; use HOST_SHARED or DEVICE_IMPORTED"));
-    }
-    if (!of_device) {
-      // Before the token is used up.
-      auto spec = ConvertSpec(request->dtype(), request->shape(), request->size_bytes());
-      if (!spec.ok()) return spec.status();
-    }
-    ShareSocket* share = call.state().share();
-    if (share == nullptr) {
-      return NotShared("this server offers no shared memory (share.disabled); use Upload");
-    }
-    auto token = ConvertHandle(request->token(), "token");
-    if (!token.ok()) return token.status();
-    auto fd = share->Redeem(*token);
-    if (!fd.ok()) return fd.status();
-    return of_device ? ImportDevice(call, **use, *request, fd->get(), response)
-                     : ImportHost(call, **use, *request, fd->get(), response);
-  });
+absl::Status BufferService::ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
+                                         v1::Buffer* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
+  const bool of_device = request.memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED;
+  if (!of_device && request.memory_kind() != v1::MEMORY_KIND_DEVICE &&
+      request.memory_kind() != v1::MEMORY_KIND_HOST_SHARED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory_kind ", static_cast<int>(request.memory_kind()),
+                     " is not imported; use HOST_SHARED or DEVICE_IMPORTED"));
+  }
+  if (!of_device) {
+    // Before the token is used up.
+    auto spec = ConvertSpec(request.dtype(), request.shape(), request.size_bytes());
+    if (!spec.ok()) return spec.status();
+  }
+  ShareSocket* share = call.state().share();
+  if (share == nullptr) {
+    return NotShared("this server offers no shared memory (share.disabled); use Upload");
+  }
+  auto token = ConvertHandle(request.token(), "token");
+  if (!token.ok()) return token.status();
+  auto fd = share->Redeem(*token);
+  if (!fd.ok()) return fd.status();
+  return of_device ? ImportDevice(call, **use, request, fd->get(), response)
+                   : ImportHost(call, **use, request, fd->get(), response);
 }
 
 }  // namespace gemmd::server

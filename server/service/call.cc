@@ -9,6 +9,7 @@
 #include "prometheus/histogram.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
+#include "server/service/message.h"
 #include "server/service/status.h"
 
 namespace gemmd::server {
@@ -39,6 +40,7 @@ std::optional<TraceContext> TraceOf(const grpc::CallbackServerContext& context) 
 void LiveCalls::Enter() {
   absl::MutexLock lock(&mutex_);
   ++count_;
+  ++entered_;
 }
 
 void LiveCalls::Exit() {
@@ -56,6 +58,11 @@ bool LiveCalls::AwaitNone(absl::Time deadline) {
 int64_t LiveCalls::count() const {
   absl::MutexLock lock(&mutex_);
   return count_;
+}
+
+int64_t LiveCalls::entered() const {
+  absl::MutexLock lock(&mutex_);
+  return entered_;
 }
 
 Method::Method(ServiceContext& context, std::string name)
@@ -106,6 +113,18 @@ absl::Status Call::Admit() {
                         ", and the caller's is ", Text(Name(principal_->role)),
                         "; ask the server's operator for another role")),
                     reason::kRole);
+}
+
+absl::Status Call::Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) const {
+  if (!admission_.ok()) return admission_;
+  if (absl::Status present = CheckPresent(bytes); !present.ok()) return present;
+  return ReadMessage(bytes, request);
+}
+
+absl::Status Call::CheckPresent(const grpc::ByteBuffer& bytes) const {
+  if (bytes.Valid()) return absl::OkStatus();
+  if (cancelled()) return absl::CancelledError("the call ended before its message was here");
+  return absl::InvalidArgumentError("the call has no message; send one");
 }
 
 Call::~Call() {

@@ -4,7 +4,9 @@
 #ifndef GEMMD_SERVER_SERVICE_CALL_H_
 #define GEMMD_SERVER_SERVICE_CALL_H_
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
 #include <array>
@@ -34,10 +36,12 @@ class LiveCalls {
   // False when the deadline came first.
   bool AwaitNone(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t count() const ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t entered() const ABSL_LOCKS_EXCLUDED(mutex_);  // so far
 
  private:
   mutable absl::Mutex mutex_;
   int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t entered_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // What all services of one listener share. Lives as long as the listener.
@@ -80,6 +84,10 @@ class Call {
   // Whether the caller may make this call: UNAUTHENTICATED or PERMISSION_DENIED otherwise. Nothing
   // may be done for one that is not admitted, and it has no tenant.
   const absl::Status& admission() const { return admission_; }
+  // Of a caller that is admitted. INVALID_ARGUMENT when `bytes` are no such message (message.h).
+  absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) const;
+  // CANCELLED or INVALID_ARGUMENT when there are none.
+  absl::Status CheckPresent(const grpc::ByteBuffer& bytes) const;
 
   Method& method() { return method_; }
   ServerState& state() { return method_.state(); }
@@ -116,15 +124,6 @@ class Call {
   const absl::Status admission_;
   bool finished_ = false;
 };
-
-// For RPCs whose work never waits: `work(call)` returns the Status.
-template <typename Work>
-grpc::ServerUnaryReactor* Unary(Method& method, grpc::CallbackServerContext* context, Work work) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Call call(method, context);
-  reactor->Finish(call.Finish(call.admission().ok() ? work(call) : call.admission()));
-  return reactor;
-}
 
 }  // namespace gemmd::server
 

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "server/engine/host_bytes.h"
-#include "server/engine/reason.h"
 #include "server/service/convert.h"
-#include "server/service/execute.h"
 #include "server/service/prepare.h"
 #include "server/service/queue.h"
 
@@ -17,12 +15,7 @@ template <typename Request>
 absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
                                                      const grpc::ByteBuffer& request,
                                                      const InlineData* taken) {
-  if (taken != nullptr) return pool.Parse(taken->rest);
-  if (!request.Valid()) {
-    return WithReason(absl::CancelledError("the call ended before its message was here"),
-                      reason::kCancelled);
-  }
-  return pool.Parse(request);
+  return taken != nullptr ? pool.Parse(taken->rest) : pool.Parse(request);
 }
 
 // `message`, of so many bytes on the wire, is what the run's inputs point into, unless they were
@@ -49,128 +42,141 @@ ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
       create_plan_(context, "CreatePlan"),
       run_plan_(context, "RunPlan"),
       delete_plan_(context, "DeletePlan"),
-      explain_(context, "Explain") {}
+      explain_(context, "Explain") {
+  rpcs_.ServeBytes(execute_, [this](auto* context, const auto* request, auto* response) {
+    return Execute(context, *request, response);
+  });
+  rpcs_.ServeBidi<v1::QueueRequest, v1::QueueResponse>(
+      queue_, [this](auto* context) { return QueueStream::Start(queue_, streams_, context); });
+  rpcs_.Serve(create_plan_, this, &ComputeService::CreatePlan);
+  rpcs_.ServeBytes(run_plan_, [this](auto* context, const auto* request, auto* response) {
+    return RunPlan(context, *request, response);
+  });
+  rpcs_.Serve(delete_plan_, this, &ComputeService::DeletePlan);
+  rpcs_.Serve(explain_, this, &ComputeService::Explain);
+}
 
 grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request,
+                                                  const grpc::ByteBuffer& request,
                                                   grpc::ByteBuffer* response) {
-  const grpc::Slice bytes = SmallRequest(*request);
+  return ExecuteCall::Start(
+      execute_, context,
+      [&](const Call& call, ExecuteCall::Submit submit) {
+        const absl::Status present = call.CheckPresent(request);
+        return present.ok() ? SubmitOps(request, submit) : present;
+      },
+      response);
+}
+
+absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
+                                       ExecuteCall::Submit submit) {
+  const grpc::Slice bytes = SmallRequest(request);
   auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
   std::shared_ptr<InlineData> taken;
   if (!view) {
-    taken = TakeExecuteData(const_cast<grpc::ByteBuffer&>(*request));
+    taken = TakeExecuteData(const_cast<grpc::ByteBuffer&>(request));
     if (taken != nullptr) view = ExecuteView::Of(taken->rest, ExecuteView::Data::kTakenOut);
   }
   if (view) {
-    return ExecuteCall::Start(
-        execute_, context,
-        {view->session_id, view->priority, view->report, OpIdOf(*view, taken.get())},
-        [&](SessionUse use) {
-          return PrepareView(std::move(use), *view, taken, execute_requests_);
-        },
-        response);
+    return submit({view->session_id, view->priority, view->report, OpIdOf(*view, taken.get())},
+                  [&](SessionUse use) {
+                    return PrepareView(std::move(use), *view, taken, execute_requests_);
+                  });
   }
-  const size_t message_bytes = request->Length();  // parsing empties it
-  const auto parsed = Parse(execute_requests_, *request, taken.get());
-  if (!parsed.ok()) return Unary(execute_, context, [&](Call&) { return parsed.status(); });
+  const size_t message_bytes = request.Length();  // parsing empties it
+  const auto parsed = Parse(execute_requests_, request, taken.get());
+  if (!parsed.ok()) return parsed.status();
   const v1::ExecuteRequest& message = **parsed;
-  return ExecuteCall::Start(
-      execute_, context,
+  return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
         return Keeping(*parsed, message_bytes, PrepareOps(std::move(use), message.ops(), taken));
-      },
-      response);
+      });
 }
 
-grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* ComputeService::Queue(
-    grpc::CallbackServerContext* context) {
-  return QueueStream::Start(queue_, streams_, context);
-}
-
-grpc::ServerUnaryReactor* ComputeService::CreatePlan(grpc::CallbackServerContext* context,
-                                                     const v1::CreatePlanRequest* request,
-                                                     v1::Plan* response) {
-  return Unary(create_plan_, context, [&](Call& call) -> absl::Status {
-    if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
-    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    auto plan = PrepareNewPlan(**use, *request);
-    if (!plan.ok()) return plan.status();
-    auto handle = (*use)->AddPlan(*plan);
-    if (!handle.ok()) return handle.status();
-    response->set_plan_id(ToBytes(*handle));
-    response->set_device((*plan)->device->name());
-    response->set_estimated_seconds((*plan)->program->estimated_seconds());
-    for (const auto& step : (*plan)->program->steps()) {
-      v1::PlanStep* proto = response->add_steps();
-      proto->set_op(std::string(step.op));
-      proto->set_kernel(std::string(step.choice.kernel));
-      proto->set_reason(ToProto(step.choice.reason));
-      proto->set_estimated_seconds(step.choice.estimated_seconds);
-    }
-    return absl::OkStatus();
-  });
+absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest& request,
+                                        v1::Plan* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto plan = PrepareNewPlan(**use, request);
+  if (!plan.ok()) return plan.status();
+  auto handle = (*use)->AddPlan(*plan);
+  if (!handle.ok()) return handle.status();
+  response->set_plan_id(ToBytes(*handle));
+  response->set_device((*plan)->device->name());
+  response->set_estimated_seconds((*plan)->program->estimated_seconds());
+  for (const auto& step : (*plan)->program->steps()) {
+    v1::PlanStep* proto = response->add_steps();
+    proto->set_op(std::string(step.op));
+    proto->set_kernel(std::string(step.choice.kernel));
+    proto->set_reason(ToProto(step.choice.reason));
+    proto->set_estimated_seconds(step.choice.estimated_seconds);
+  }
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request,
+                                                  const grpc::ByteBuffer& request,
                                                   grpc::ByteBuffer* response) {
-  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
-  std::shared_ptr<InlineData> taken;
-  const size_t message_bytes = request->Length();  // parsing empties it
-  if (message_bytes >= kMayHaveData) {
-    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(*request));
-  }
-  const auto parsed = Parse(run_plan_requests_, *request, taken.get());
-  if (!parsed.ok()) return Unary(run_plan_, context, [&](Call&) { return parsed.status(); });
-  const v1::RunPlanRequest& message = **parsed;
   return ExecuteCall::Start(
       run_plan_, context,
-      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
-      [&](SessionUse use) {
-        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
+      [&](const Call& call, ExecuteCall::Submit submit) {
+        const absl::Status present = call.CheckPresent(request);
+        return present.ok() ? SubmitPlan(request, submit) : present;
       },
       response);
 }
 
-grpc::ServerUnaryReactor* ComputeService::DeletePlan(grpc::CallbackServerContext* context,
-                                                     const v1::DeletePlanRequest* request,
-                                                     v1::DeletePlanResponse*) {
-  return Unary(delete_plan_, context, [&](Call& call) -> absl::Status {
-    auto use = call.state().sessions().Use(call.tenant(), request->session_id());
-    if (!use.ok()) return use.status();
-    auto handle = ConvertHandle(request->plan_id(), "plan_id");
-    if (!handle.ok()) return handle.status();
-    return (*use)->DeletePlan(*handle);
-  });
+absl::Status ComputeService::SubmitPlan(const grpc::ByteBuffer& request,
+                                        ExecuteCall::Submit submit) {
+  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
+  std::shared_ptr<InlineData> taken;
+  const size_t message_bytes = request.Length();  // parsing empties it
+  if (message_bytes >= kMayHaveData) {
+    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
+  }
+  const auto parsed = Parse(run_plan_requests_, request, taken.get());
+  if (!parsed.ok()) return parsed.status();
+  const v1::RunPlanRequest& message = **parsed;
+  return submit(
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
+      });
 }
 
-grpc::ServerUnaryReactor* ComputeService::Explain(grpc::CallbackServerContext* context,
-                                                  const v1::ExplainRequest* request,
-                                                  v1::ExplainResponse* response) {
-  return Unary(explain_, context, [&](Call& call) -> absl::Status {
-    Device* device = call.state().devices().front().get();
-    if (!request->device().empty()) {
-      auto named = call.state().FindDevice(request->device());
-      if (!named.ok()) return named.status();
-      device = *named;
-    }
-    auto problem = Convert(request->problem());
-    if (!problem.ok()) return problem.status();
-    response->set_device(device->name());
-    response->set_problem(kernels::ToString(*problem));
-    for (const auto& candidate : device->backend().Explain(*problem)) {
-      v1::Candidate* proto = response->add_candidates();
-      proto->set_kernel(std::string(candidate.kernel));
-      proto->set_feasible(candidate.feasible);
-      proto->set_why_not(candidate.why_not);
-      proto->set_modelled_seconds(candidate.modelled_seconds);
-      proto->set_measured_seconds(candidate.measured_seconds);
-      proto->set_chosen(candidate.chosen);
-    }
-    return absl::OkStatus();
-  });
+absl::Status ComputeService::DeletePlan(Call& call, const v1::DeletePlanRequest& request,
+                                        v1::DeletePlanResponse*) {
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto handle = ConvertHandle(request.plan_id(), "plan_id");
+  if (!handle.ok()) return handle.status();
+  return (*use)->DeletePlan(*handle);
+}
+
+absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& request,
+                                     v1::ExplainResponse* response) {
+  Device* device = call.state().devices().front().get();
+  if (!request.device().empty()) {
+    auto named = call.state().FindDevice(request.device());
+    if (!named.ok()) return named.status();
+    device = *named;
+  }
+  auto problem = Convert(request.problem());
+  if (!problem.ok()) return problem.status();
+  response->set_device(device->name());
+  response->set_problem(kernels::ToString(*problem));
+  for (const auto& candidate : device->backend().Explain(*problem)) {
+    v1::Candidate* proto = response->add_candidates();
+    proto->set_kernel(std::string(candidate.kernel));
+    proto->set_feasible(candidate.feasible);
+    proto->set_why_not(candidate.why_not);
+    proto->set_modelled_seconds(candidate.modelled_seconds);
+    proto->set_measured_seconds(candidate.measured_seconds);
+    proto->set_chosen(candidate.chosen);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gemmd::server

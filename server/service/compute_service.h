@@ -5,46 +5,38 @@
 
 #include "gemmd/v1/compute_service.grpc.pb.h"
 #include "server/service/call.h"
+#include "server/service/execute.h"
 #include "server/service/request_pool.h"
+#include "server/service/rpcs.h"
 #include "server/service/streams.h"
 
 namespace gemmd::server {
 
-// The two that carry matrices, if small ones, as raw callbacks: their replies are made by hand
-// (reply.h).
-using ComputeServiceBase = v1::ComputeService::WithRawCallbackMethod_Execute<
-    v1::ComputeService::WithRawCallbackMethod_RunPlan<v1::ComputeService::WithCallbackMethod_Queue<
-        v1::ComputeService::WithCallbackMethod_CreatePlan<
-            v1::ComputeService::WithCallbackMethod_DeletePlan<
-                v1::ComputeService::WithCallbackMethod_Explain<v1::ComputeService::Service>>>>>>;
-
-class ComputeService final : public ComputeServiceBase {
+class ComputeService {
  public:
   ComputeService(ServiceContext& context, StreamRegistry& streams);
-
-  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>* Queue(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* CreatePlan(grpc::CallbackServerContext* context,
-                                       const v1::CreatePlanRequest* request,
-                                       v1::Plan* response) override;
-  grpc::ServerUnaryReactor* RunPlan(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* DeletePlan(grpc::CallbackServerContext* context,
-                                       const v1::DeletePlanRequest* request,
-                                       v1::DeletePlanResponse* response) override;
-  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
-                                    const v1::ExplainRequest* request,
-                                    v1::ExplainResponse* response) override;
+  grpc::Service& wire() { return rpcs_; }
 
  private:
+  // The two that carry matrices, if small ones, make their replies by hand (reply.h).
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer& request, grpc::ByteBuffer* response);
+  grpc::ServerUnaryReactor* RunPlan(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer& request, grpc::ByteBuffer* response);
+  absl::Status SubmitOps(const grpc::ByteBuffer& request, ExecuteCall::Submit submit);
+  absl::Status SubmitPlan(const grpc::ByteBuffer& request, ExecuteCall::Submit submit);
+
+  absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Plan* response);
+  absl::Status DeletePlan(Call& call, const v1::DeletePlanRequest& request,
+                          v1::DeletePlanResponse* response);
+  absl::Status Explain(Call& call, const v1::ExplainRequest& request,
+                       v1::ExplainResponse* response);
+
   StreamRegistry& streams_;
   RequestPool<v1::ExecuteRequest> execute_requests_;
   RequestPool<v1::RunPlanRequest> run_plan_requests_;
   Method execute_, queue_, create_plan_, run_plan_, delete_plan_, explain_;
+  Rpcs<v1::ComputeService> rpcs_;
 };
 
 }  // namespace gemmd::server

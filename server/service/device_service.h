@@ -5,25 +5,25 @@
 
 #include "gemmd/v1/device_service.grpc.pb.h"
 #include "server/service/call.h"
+#include "server/service/rpcs.h"
 
 namespace gemmd::server {
 
-class DeviceService final : public v1::DeviceService::CallbackService {
+class DeviceService {
  public:
   explicit DeviceService(ServiceContext& context);
-
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::ServerInfo* response) override;
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
-                                        const v1::ListDevicesRequest* request,
-                                        v1::ListDevicesResponse* response) override;
-  grpc::ServerUnaryReactor* ListKernels(grpc::CallbackServerContext* context,
-                                        const v1::ListKernelsRequest* request,
-                                        v1::ListKernelsResponse* response) override;
+  grpc::Service& wire() { return rpcs_; }
 
  private:
+  absl::Status GetServerInfo(Call& call, const v1::GetServerInfoRequest& request,
+                             v1::ServerInfo* response);
+  absl::Status ListDevices(Call& call, const v1::ListDevicesRequest& request,
+                           v1::ListDevicesResponse* response);
+  absl::Status ListKernels(Call& call, const v1::ListKernelsRequest& request,
+                           v1::ListKernelsResponse* response);
+
   Method info_, devices_, kernels_;
+  Rpcs<v1::DeviceService> rpcs_;
 };
 
 }  // namespace gemmd::server

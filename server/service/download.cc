@@ -1,7 +1,5 @@
 #include "server/service/download.h"
 
-#include <grpcpp/support/proto_buffer_reader.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -35,18 +33,12 @@ DownloadStream::DownloadStream(Method& method, grpc::CallbackServerContext* cont
 }
 
 absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
-  if (!call_.admission().ok()) return call_.admission();
+  v1::DownloadRequest request;
+  if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
   auto charge = call_.tenant().TakeStream();
   if (!charge.ok()) return charge.status();
   charge_ = *std::move(charge);
-  grpc::ByteBuffer copy(bytes);
-  grpc::ProtoBufferReader reader(&copy);
-  v1::DownloadRequest request;
-  if (!reader.status().ok() || !request.ParseFromZeroCopyStream(&reader)) {
-    return absl::InvalidArgumentError(
-        "the message is not a DownloadRequest; check that client and server speak gemmd.v1");
-  }
   auto use = call_.state().sessions().Use(call_.tenant(), request.session_id());
   if (!use.ok()) return use.status();
   auto handle = ConvertHandle(request.buffer_id(), "buffer_id");

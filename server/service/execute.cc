@@ -16,10 +16,14 @@ absl::Status Cancelled() {
 }  // namespace
 
 grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServerContext* context,
-                                             Request request, Prepare prepare,
-                                             grpc::ByteBuffer* response) {
-  std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, request, response));
-  absl::Status status = call->Submit(std::move(request), prepare);
+                                             Read read, grpc::ByteBuffer* response) {
+  std::unique_ptr<ExecuteCall> call(new ExecuteCall(method, context, response));
+  absl::Status status = call->call_.admission();
+  if (status.ok()) {
+    status = read(call->call_, [&call](Request request, Prepare prepare) {
+      return call->Start(std::move(request), prepare);
+    });
+  }
   {
     absl::MutexLock lock(&call->mutex_);
     if (status.ok() && !call->answered_) {
@@ -33,8 +37,8 @@ grpc::ServerUnaryReactor* ExecuteCall::Start(Method& method, grpc::CallbackServe
   return reactor;
 }
 
-absl::Status ExecuteCall::Submit(Request request, Prepare prepare) {
-  if (!call_.admission().ok()) return call_.admission();
+absl::Status ExecuteCall::Start(Request request, Prepare prepare) {
+  report_ = request.report;
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
   if (!request.op_id.ok()) return request.op_id.status();
   auto priority = Convert(request.priority);

@@ -26,29 +26,30 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
     absl::StatusOr<OpId> op_id;
   };
   using Prepare = absl::FunctionRef<absl::StatusOr<RunRequest>(SessionUse)>;
+  // Reads the message of a caller that is admitted, and gives what is in it to `submit`.
+  using Submit = absl::FunctionRef<absl::Status(Request, Prepare)>;
+  using Read = absl::FunctionRef<absl::Status(const Call&, Submit submit)>;
 
-  // Prepares and submits at once. What is answered by then (a refusal, a replay, a program that ran
-  // on this thread) is finished on gRPC's default reactor: a reactor of our own costs a hop to an
-  // executor thread when it is done, a third of a tiny call's time. Anything else is answered by an
-  // ExecuteCall, from wherever the program ends.
+  // Reads, prepares and submits at once. What is answered by then (a refusal, a replay, a program
+  // that ran on this thread) is finished on gRPC's default reactor: a reactor of our own costs a
+  // hop to an executor thread when it is done, a third of a tiny call's time. Anything else is
+  // answered by an ExecuteCall, from wherever the program ends.
   static grpc::ServerUnaryReactor* Start(Method& method, grpc::CallbackServerContext* context,
-                                         Request request, Prepare prepare,
-                                         grpc::ByteBuffer* response);
+                                         Read read, grpc::ByteBuffer* response);
 
   void OnCancel() override;
   void OnDone() override { delete this; }
 
  private:
-  ExecuteCall(Method& method, grpc::CallbackServerContext* context, const Request& request,
-              grpc::ByteBuffer* response)
-      : call_(method, context), report_(request.report), response_(response) {}
+  ExecuteCall(Method& method, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : call_(method, context), response_(response) {}
 
-  absl::Status Submit(Request request, Prepare prepare);
+  absl::Status Start(Request request, Prepare prepare);
   void Answer(std::shared_ptr<const Outcome> outcome, bool replayed);
 
   Call call_;
-  const v1::ReportLevel report_;
   grpc::ByteBuffer* const response_;
+  v1::ReportLevel report_ = v1::REPORT_LEVEL_FULL;
   RunTicket ticket_;  // set before Start returns, and so before OnCancel
   absl::Mutex mutex_;
   bool bound_ ABSL_GUARDED_BY(mutex_) = false;     // gRPC has this reactor, and its Finish answers

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -26,6 +27,9 @@ ABSL_CONST_INIT absl::Mutex error_mutex(absl::kConstInit);
 int64_t error_second ABSL_GUARDED_BY(error_mutex) = 0;
 int errors ABSL_GUARDED_BY(error_mutex) = 0;        // in that second
 int64_t left_out ABSL_GUARDED_BY(error_mutex) = 0;  // since the last line
+
+// For how long the end of the process waits for a line that says why.
+constexpr absl::Duration kLastWord = absl::Seconds(1);
 
 // How many lines were left out before this one, or -1 if it is to be left out itself.
 int64_t TakeErrorLine() {
@@ -54,6 +58,12 @@ void WriteProtobuf(google::protobuf::LogLevel, const char* file, int line,
   if (current != nullptr) current->Debug("protobuf", {{"where", where}, {"message", message}});
 }
 
+// gRPC ends the process when this returns.
+void WriteLast(std::string_view where, std::string_view message) ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+  current->Error("grpc", {{"where", where}, {"message", message}});
+  current->Flush(kLastWord);
+}
+
 void Write(gpr_log_func_args* args) {
   const std::string where = Where(args->file, args->line);
   const std::string_view message(args->message);
@@ -61,6 +71,7 @@ void Write(gpr_log_func_args* args) {
   if (current == nullptr) return;
   switch (args->severity) {
     case GPR_LOG_SEVERITY_ERROR: {
+      if (absl::StartsWith(Text(message), "assertion failed")) return WriteLast(where, message);
       // Of a peer more often than of ours: a handshake that failed.
       const int64_t skipped = TakeErrorLine();
       if (skipped < 0) return;

@@ -10,7 +10,7 @@ namespace gemmd::server {
 
 HoldStream* HoldStream::Start(Method& method, StreamRegistry& streams,
                               grpc::CallbackServerContext* context,
-                              const v1::HoldRequest& request) {
+                              const grpc::ByteBuffer& request) {
   std::shared_ptr<HoldStream> stream(new HoldStream(method, streams, context));
   stream->self_ = stream;
   method.state().metrics().Streams(method.name()).Increment();
@@ -25,8 +25,9 @@ HoldStream* HoldStream::Start(Method& method, StreamRegistry& streams,
   return stream.get();
 }
 
-absl::Status HoldStream::Hold(const v1::HoldRequest& request) {
-  if (!call_.admission().ok()) return call_.admission();
+absl::Status HoldStream::Hold(const grpc::ByteBuffer& bytes) {
+  v1::HoldRequest request;
+  if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
   auto charge = call_.tenant().TakeStream();
   if (!charge.ok()) return charge.status();
   charge_ = *std::move(charge);

@@ -3,6 +3,8 @@
 #ifndef GEMMD_SERVER_SERVICE_HOLD_H_
 #define GEMMD_SERVER_SERVICE_HOLD_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include <deque>
 #include <memory>
 
@@ -17,7 +19,7 @@ namespace gemmd::server {
 class HoldStream final : public grpc::ServerWriteReactor<v1::HoldEvent>, public DrainableStream {
  public:
   static HoldStream* Start(Method& method, StreamRegistry& streams,
-                           grpc::CallbackServerContext* context, const v1::HoldRequest& request);
+                           grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -29,7 +31,7 @@ class HoldStream final : public grpc::ServerWriteReactor<v1::HoldEvent>, public 
   HoldStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
       : call_(method, context, Call::Kind::kStream), streams_(streams) {}
 
-  absl::Status Hold(const v1::HoldRequest& request);
+  absl::Status Hold(const grpc::ByteBuffer& bytes);
   void Send(v1::HoldEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
   // Finishes with `status` once what was sent before is written.
   void End(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -80,12 +80,12 @@ struct Listener::Services {
         admin(context, streams) {}
 
   void Register(grpc::ServerBuilder& builder) {
-    builder.RegisterService(&sessions)
-        .RegisterService(&buffers)
-        .RegisterService(&compute)
-        .RegisterService(&armed)
-        .RegisterService(&devices)
-        .RegisterService(&admin);
+    builder.RegisterService(&sessions.wire())
+        .RegisterService(&buffers.wire())
+        .RegisterService(&compute.wire())
+        .RegisterService(&armed.wire())
+        .RegisterService(&devices.wire())
+        .RegisterService(&admin.wire());
   }
 
   const std::unique_ptr<Acceptor> acceptor;

@@ -162,7 +162,7 @@ void QueueStream::Drive() {
     const Step step = NextStep();
     if (step == Step::kNone) break;
     --left;
-    v1::QueueRequest* const next = inbox_.next();
+    auto* const next = inbox_.next();
     const absl::Status status = status_;
     mutex_.Unlock();
     if (step == Step::kRead) {

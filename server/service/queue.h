@@ -50,9 +50,10 @@ class InFlight {
 };
 
 // Kept alive by gRPC (until OnDone), the registry, and each batch under way.
-class QueueStream final : public grpc::ServerBidiReactor<v1::QueueRequest, v1::QueueResponse>,
-                          public DrainableStream,
-                          public std::enable_shared_from_this<QueueStream> {
+class QueueStream final
+    : public grpc::ServerBidiReactor<MaybeMessage<v1::QueueRequest>, v1::QueueResponse>,
+      public DrainableStream,
+      public std::enable_shared_from_this<QueueStream> {
  public:
   static QueueStream* Start(Method& method, StreamRegistry& streams,
                             grpc::CallbackServerContext* context);

@@ -47,7 +47,7 @@ void QueueStream::OnReadDone(bool ok) {
     const v1::QueueRequest* message = nullptr;
     {
       absl::MutexLock lock(&mutex_);
-      message = inbox_.next();  // nobody else's until it is pushed
+      message = &inbox_.next()->message;  // nobody else's until it is pushed
     }
     bytes = static_cast<int64_t>(message->ByteSizeLong());
     charge = ChargeMessage(*message, bytes);
@@ -175,11 +175,13 @@ void QueueStream::AcceptInbox() {
   for (;;) {
     v1::QueueRequest* message = nullptr;
     int item = 0;
+    bool valid = true;
     {
       absl::MutexLock lock(&mutex_);
       if (ending_) return;
       if (!inbox_.empty()) {
         message = &inbox_.front();
+        valid = inbox_.front_valid();
         item = item_;
         accepts_few_ops_ = FewOpsNext();
       } else if (!read_all_) {
@@ -188,6 +190,7 @@ void QueueStream::AcceptInbox() {
       }
     }
     if (message == nullptr) return EndAfterAnswers(absl::OkStatus());
+    if (!valid) return EndAfterAnswers(NotAMessage(*v1::QueueRequest::descriptor()));
     const absl::StatusOr<bool> taken = Take(*message, item);
     if (!taken.ok()) return EndAfterAnswers(taken.status());
     if (!*taken) return;  // whoever gives the batch its turn may be accepting by now

@@ -16,8 +16,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "server/service/message.h"
 
 namespace gemmd::server {
 
@@ -58,9 +58,7 @@ class RequestPool {
     std::shared_ptr<const Request> kept(
         request, [this, held = block.release()](const Request*) { Return(held); });
     if (parsed) return kept;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the message is not a ", Request::descriptor()->name(),
-                     ": build it from gemmd's proto files with a protobuf library"));
+    return NotAMessage(*Request::descriptor());
   }
 
   std::unique_ptr<Block> Take() {

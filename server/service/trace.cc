@@ -60,7 +60,7 @@ void Fill(const TimelineEvent& event, absl::Time begin, v1::TraceEvent& proto) {
 class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, public DrainableStream {
  public:
   static TraceStream* Start(Method& method, StreamRegistry& streams,
-                            grpc::CallbackServerContext* context, const v1::TraceRequest& request);
+                            grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -72,7 +72,7 @@ class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, publi
   TraceStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
       : call_(method, context, Call::Kind::kStream), streams_(streams), context_(context) {}
 
-  absl::Status Begin(const v1::TraceRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Begin(const grpc::ByteBuffer& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   // Records no more; the stream finishes with `status` once what was recorded is written, and is
   // cut if its reader has not taken that within `patience`.
   void End(absl::Status status, absl::Duration patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -109,7 +109,7 @@ class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, publi
 
 TraceStream* TraceStream::Start(Method& method, StreamRegistry& streams,
                                 grpc::CallbackServerContext* context,
-                                const v1::TraceRequest& request) {
+                                const grpc::ByteBuffer& request) {
   std::shared_ptr<TraceStream> stream(new TraceStream(method, streams, context));
   stream->self_ = stream;
   streams.Add(stream);
@@ -123,8 +123,9 @@ TraceStream* TraceStream::Start(Method& method, StreamRegistry& streams,
   return stream.get();
 }
 
-absl::Status TraceStream::Begin(const v1::TraceRequest& request) {
-  if (!call_.admission().ok()) return call_.admission();
+absl::Status TraceStream::Begin(const grpc::ByteBuffer& bytes) {
+  v1::TraceRequest request;
+  if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
   if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
   auto charge = call_.tenant().TakeStream();
   if (!charge.ok()) return charge.status();
@@ -266,7 +267,7 @@ void TraceStream::OnDone() {
 
 grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method, StreamRegistry& streams,
                                                      grpc::CallbackServerContext* context,
-                                                     const v1::TraceRequest& request) {
+                                                     const grpc::ByteBuffer& request) {
   return TraceStream::Start(method, streams, context, request);
 }
 

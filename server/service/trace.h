@@ -3,6 +3,8 @@
 #ifndef GEMMD_SERVER_SERVICE_TRACE_H_
 #define GEMMD_SERVER_SERVICE_TRACE_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include "gemmd/v1/admin_service.grpc.pb.h"
 #include "server/service/call.h"
 #include "server/service/streams.h"
@@ -14,7 +16,7 @@ namespace gemmd::server {
 // reading is cut 10 s after the end. A drain ends it at once, UNAVAILABLE, with what was recorded.
 grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method, StreamRegistry& streams,
                                                      grpc::CallbackServerContext* context,
-                                                     const v1::TraceRequest& request);
+                                                     const grpc::ByteBuffer& request);
 
 }  // namespace gemmd::server
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "tests/e2e/armed_wire.h"
-#include "tests/e2e/fixture.h"
+#include "tests/e2e/daemon.h"
 
 namespace gemmd::e2e {
 namespace {
@@ -119,7 +119,7 @@ class ArmedGpuTest : public testing::Test {
 
   float* Pinned(int count) {
     float* data = nullptr;
-    EXPECT_EQ(cudaMallocHost(&data, count * sizeof(float)), cudaSuccess);
+    EXPECT_EQ(cudaMallocHost(reinterpret_cast<void**>(&data), count * sizeof(float)), cudaSuccess);
     pinned_.push_back(data);
     std::fill(data, data + count, -1.0f);
     return data;

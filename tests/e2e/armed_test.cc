@@ -1,5 +1,7 @@
 // Armed plans against a real daemon, by a caller that knows the wire and the layout alone.
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <atomic>
@@ -8,7 +10,7 @@
 #include <thread>
 
 #include "tests/e2e/armed_wire.h"
-#include "tests/e2e/fixture.h"
+#include "tests/e2e/daemon.h"
 #include "tests/e2e/supervised.h"
 
 namespace gemmd::e2e {
@@ -186,6 +188,51 @@ TEST_F(ArmedE2eTest, ADrainAnswersWhatIsRungAndRefusesTheRest) {
   caller.join();
   EXPECT_GT(ran, 0);
   EXPECT_GT(failed, 0);
+}
+
+// Callers are killed somewhere between arming, ringing and waiting; another one's results stay
+// right.
+TEST(ArmedDeathTest, KilledCallersLeaveNothing) {
+  Daemon daemon({.config = "session { default_grace_ms: 50 } limits { max_plans: 65536 }"});
+  Wire wire(daemon.target());
+  ArmedWire armed(wire);
+  const ArmedMatmul matmul(wire, armed.session(), 2);
+  const int slot = armed.Arm(armed.Plan(matmul.ops()));
+  const Holdings before = HoldingsOf(daemon);
+  std::atomic<bool> stop{false};
+  std::atomic<int> runs{0}, failed{0};
+  std::thread survivor([&] {
+    while (!stop.load()) {
+      failed += armed.Run(slot) != GEMMD_ARMED_RAN;
+      ++runs;
+    }
+  });
+  constexpr int kWaves = 6, kAtOnce = 3;
+  for (int wave = 0; wave < kWaves; ++wave) {
+    std::vector<Process> doomed;
+    for (int i = 0; i < kAtOnce; ++i) {
+      doomed.push_back(Process::Start({ARMED_DOOMED_PATH, daemon.target()}, daemon.dir()));
+    }
+    for (Process& process : doomed) {
+      ASSERT_TRUE(WaitUntil([&] { return process.out() == "held\n"; })) << process.err();
+    }
+    for (int i = 0; i < kAtOnce; ++i) {
+      absl::SleepFor(absl::Microseconds(997 * (wave * kAtOnce + i) % 20011));
+      EXPECT_TRUE(doomed[i].running()) << doomed[i].err();
+      doomed[i].Signal(SIGKILL);
+      ASSERT_EQ(doomed[i].Wait(absl::Seconds(10)), 128 + SIGKILL);
+    }
+  }
+  stop.store(true);
+  survivor.join();
+  EXPECT_EQ(failed.load(), 0);
+  EXPECT_GT(runs.load(), 0);
+  EXPECT_EQ(matmul.Result(wire), 8);
+  EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == before; }))
+      << testing::PrintToString(HoldingsOf(daemon)) << ", before "
+      << testing::PrintToString(before);
+  EXPECT_EQ(daemon.Metric("gemmd_armed_slots"), 1);
+  EXPECT_EQ(daemon.Metric("gemmd_sessions_ended_total", "cause=\"cut\""), kWaves * kAtOnce);
 }
 
 // Each process has a share socket and a poller of its own.

@@ -26,6 +26,11 @@ std::string Bytes(const grpc::ByteBuffer& buffer) {
 
 Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                     const std::string& request, const Metadata& metadata) {
+  return CallByName(channel, method, std::vector<std::string>{request}, metadata);
+}
+
+Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                    const std::vector<std::string>& requests, const Metadata& metadata) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
@@ -35,9 +40,13 @@ Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::st
   Answered answered;
   call->StartCall(nullptr);
   if (Step(queue)) {
-    const grpc::Slice slice(request.data(), request.size());
     // A server that has refused already takes no more; Finish says what it said.
-    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    for (const std::string& request : requests) {
+      const grpc::Slice slice(request.data(), request.size());
+      call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+      if (!Step(queue)) break;
+    }
+    call->WritesDone(nullptr);
     Step(queue);
     grpc::ByteBuffer response;
     for (call->Read(&response, nullptr); Step(queue); call->Read(&response, nullptr)) {

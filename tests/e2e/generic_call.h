@@ -26,6 +26,9 @@ struct Answered {
 // it is: on the wire they are alike. DEADLINE_EXCEEDED after 20 s.
 Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                     const std::string& request, const Metadata& metadata = {});
+// The same with any number of request messages, none included.
+Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                    const std::vector<std::string>& requests, const Metadata& metadata = {});
 
 }  // namespace gemmd::e2e
 

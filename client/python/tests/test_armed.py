@@ -67,7 +67,7 @@ def test_a_second_ring_before_the_wait_is_refused(matmul):
 
 
 def test_other_buffers_may_take_the_place_of_the_plans(session, matmul, random):
-    plan, x, y, w = matmul
+    plan, _, y, w = matmul
     other = session.create_buffer(shape=(4, 16), dtype="f32", memory_kind="host_shared")
     other.array()[...] = random.standard_normal((4, 16), "f4")
     owner = plan.ops[0].owners[0].values.owner

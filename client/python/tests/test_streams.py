@@ -1,4 +1,4 @@
-"""What a layer does with CUDA streams, on a driver and a torch that the tests play: see fake/gpu.py."""
+"""What a layer does with CUDA streams, on a driver and a torch that tests play (fake/gpu.py)."""
 
 import os
 import subprocess
@@ -21,4 +21,4 @@ def test_layers_queue_their_work_on_streams():
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok test_") == 4
+    assert done.stdout.count("ok test_") == 6

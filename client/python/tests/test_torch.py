@@ -1,4 +1,4 @@
-"""Layers and torch on the CPU: the custom op, its fake kernel, the compiler. Skips without torch."""
+"""Layers and torch on the CPU: the op, its fake kernel, the compiler. Skips without torch."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,9 @@ def layer(session, random):
 
 def test_a_compiled_call_gives_the_same_bits_as_an_eager_one(layer):
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: torch.relu(layer(x)) + 1, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        lambda x: torch.relu(layer(x)) + 1, fullgraph=True, backend="aot_eager"
+    )
     for rows in ((3,), (3,), (2, 5)):
         x = torch.randn(*rows, 40)
         assert torch.equal(compiled(x), torch.relu(layer(x)) + 1)

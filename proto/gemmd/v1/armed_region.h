@@ -95,9 +95,9 @@ struct gemmd_armed_report {
   uint64_t queued_ns;  // from the ring's taking to the device's start
   uint64_t taken_ns;   // when the ring was taken, since 1970
   int32_t code;        // google.rpc.Code; 0 is OK
-  uint32_t reserved;
-  char reason[32];   // as `gemmd-reason`; ends with 0; empty when OK
-  char message[48];  // the beginning of the message; ends with 0. ListArmed has all of it.
+  uint32_t failed;     // runs that failed since the plan was armed, modulo 2^32
+  char reason[32];     // as `gemmd-reason`; ends with 0; empty when OK
+  char message[48];    // the beginning of the message; ends with 0. ListArmed has all of it.
 };
 
 #ifdef __cplusplus
@@ -120,6 +120,7 @@ GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, device_ns) == 16, "layout
 GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, queued_ns) == 24, "layout version 1");
 GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, taken_ns) == 32, "layout version 1");
 GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, code) == 40, "layout version 1");
+GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, failed) == 44, "layout version 1");
 GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, reason) == 48, "layout version 1");
 GEMMD_ARMED_ASSERT(offsetof(struct gemmd_armed_report, message) == 80, "layout version 1");
 

@@ -117,6 +117,7 @@ void FakeDaemon::Answer(uint32_t slot, int32_t code) {
   report->run += 1;
   report->device_ns = 1000 + slot;
   report->code = code;
+  if (code != 0) ++report->failed;
   std::strcpy(report->reason, code == 0 ? "" : "FAKE");
   std::strcpy(report->message, code == 0 ? "" : "the program failed");
   Store(&report->seq, report->seq + 1);

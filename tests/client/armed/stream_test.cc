@@ -86,6 +86,22 @@ TEST_F(StreamTest, TheErrorOfARunIsTheNextCallsAndThatOnceOnly) {
   ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
 }
 
+TEST_F(StreamTest, AFailureBehindWhichOthersRanIsToldToo) {
+  daemon_.StartPoller(/*sleeps=*/false);
+  Slot slot(Open(), 0, {.rung_by_stream = true});
+  code_ = 3;
+  ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
+  FakeCudaCall(
+      stream_, [](void* code) { *static_cast<int32_t*>(code) = 0; }, &code_);
+  ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
+  ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+  const Outcome told = slot.RingOn(stream_);
+  EXPECT_EQ(told.code, Code::kInternal);
+  EXPECT_THAT(told.message, HasSubstr("1 of the runs before failed"));
+  EXPECT_TRUE(slot.CallOn(stream_, {}, {}).ok());
+  ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+}
+
 TEST_F(StreamTest, StreamsThatMayNotRingAreRefused) {
   daemon_.StartPoller(/*sleeps=*/false);
   const std::shared_ptr<Region> region = Open();

@@ -73,7 +73,7 @@ class GraphGpuTest : public testing::Test {
     options.device = *device;
     options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
     kernels_.emplace(std::move(options));
-    kernels_->others = {"", "quantize", "convert", "copy", "fill", "write", "read"};
+    kernels_->others = {"", "quantize", "gated", "convert", "copy", "fill", "write", "read"};
     kernels_->memory_bytes_per_s = 4e12;
   }
 

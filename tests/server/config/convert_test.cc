@@ -39,6 +39,8 @@ TEST(ConvertTest, SchedulerNumbersHaveBounds) {
       {"scheduler { inline_below_us: 1001 }", "scheduler.inline_below_us", {"above 1000"}},
       {"scheduler { processor_wake_us: -1 }", "scheduler.processor_wake_us", {"-1 is below 0"}},
       {"scheduler { busy_poll_us: 10001 }", "scheduler.busy_poll_us", {"10001", "10000"}},
+      {"scheduler { armed_linger_us: 1000001 }", "scheduler.armed_linger_us", {"1000000"}},
+      {"scheduler { armed_stream_linger_us: -1 }", "scheduler.armed_stream_linger_us", {"below 0"}},
       {"scheduler { processor_wake_us: 1000001 }",
        "scheduler.processor_wake_us",
        {"above 1000000"}},

@@ -4,10 +4,10 @@ namespace gemmd::server {
 namespace {
 
 TEST(LimitsTest, EveryLimitRefusesANegativeNumber) {
-  for (const char* field :
-       {"max_message_bytes", "max_ops", "max_inline_bytes", "max_sessions", "max_buffers",
-        "max_buffer_bytes", "max_plans", "max_queued_programs", "max_streams", "window_batches",
-        "window_bytes", "idempotency_entries", "max_program_ms", "max_host_bytes"}) {
+  for (const char* field : {"max_message_bytes", "max_ops", "max_inline_bytes", "max_sessions",
+                            "max_buffers", "max_buffer_bytes", "max_plans", "max_armed",
+                            "max_queued_programs", "max_streams", "window_batches", "window_bytes",
+                            "idempotency_entries", "max_program_ms", "max_host_bytes"}) {
     const std::string text = absl::StrCat("limits { ", field, ": -1 }");
     ExpectErrors({{text, absl::StrCat("limits.", field), {"-1 is below", "give a value between"}}});
   }

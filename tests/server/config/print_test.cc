@@ -61,6 +61,7 @@ TEST(PrintTest, EverythingSetRoundTrips) {
         window_bytes: 10
         idempotency_entries: 11
         max_program_ms: 12
+        max_armed: 13
       }
     }
     limits { max_message_bytes: 70000 max_buffer_bytes: 99 }
@@ -71,6 +72,8 @@ TEST(PrintTest, EverythingSetRoundTrips) {
       inline_below_us: 13
       processor_wake_us: 0
       busy_poll_us: 14
+      armed_linger_us: 0
+      armed_stream_linger_us: 21
     }
     drain { notice_ms: 14 limit_ms: 15 }
     connections { max: 18 max_per_peer: 17 max_streams: 19 }

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
@@ -255,6 +257,67 @@ TEST(MetricsServerTest, ServesAfterPeersThatSayNothing) {
     close(fd);
   }
   EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
+}
+
+int ConnectTo(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+// More of them than it keeps, too.
+TEST(MetricsServerTest, HalfRequestsKeepNobodyOut) {
+  Metrics metrics("1");
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<int> slow;
+  for (const int count : {24, 200}) {
+    while (slow.size() < count) {
+      slow.push_back(ConnectTo((*server)->port()));
+      EXPECT_EQ(write(slow.back(), "GET /metrics HTTP/1.1\r\n", 23), 23);
+    }
+    const absl::Time begin = absl::Now();
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
+    }
+    // Each gives up its place after 5 seconds: had a scrape waited for one, this would be more.
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(4));
+  }
+  for (const int fd : slow) close(fd);
+}
+
+TEST(MetricsServerTest, ARequestInPiecesIsServed) {
+  Metrics metrics("1");
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int fd = ConnectTo((*server)->port());
+  for (const char byte : std::string("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")) {
+    EXPECT_EQ(write(fd, &byte, 1), 1);
+    std::this_thread::yield();
+  }
+  std::string text;
+  char bytes[4096];
+  for (ssize_t got; (got = read(fd, bytes, sizeof(bytes))) > 0;) text.append(bytes, got);
+  close(fd);
+  EXPECT_THAT(text, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("gemmd_build_info")));
+}
+
+// They take what they asked for late, and one that never does has its place taken.
+TEST(MetricsServerTest, PeersThatDoNotReadTheirAnswerKeepNobodyOut) {
+  Metrics metrics("1");
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<int> slow;
+  for (int i = 0; i < 100; ++i) {
+    slow.push_back(ConnectTo((*server)->port()));
+    EXPECT_EQ(write(slow.back(), "GET /metrics HTTP/1.1\r\n\r\n", 25), 25);
+  }
+  EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
+  for (const int fd : slow) close(fd);
 }
 
 TEST(MetricsServerTest, PortInUseIsUnavailable) {

@@ -1,4 +1,4 @@
-"""The same MLP three ways: torch in this process, and gemmd's Linear and MLP. All are called alike."""
+"""The same MLP three ways, called alike: torch in this process, gemmd's Linear, gemmd's MLP."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def worker(options: argparse.Namespace) -> Any:
 
 
 def work(options: argparse.Namespace) -> None:
-    """A child: says its result's digest, and after the line that tells it when to begin, its rate."""
+    """A child: says its result's digest; told when to begin, its rate."""
     with worker(options) as one:
         print(one.digest(), flush=True)
         print(one.rate(float(sys.stdin.readline()), options.seconds), flush=True)
@@ -188,8 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
     else:
         print(
-            f"{options.mode}: p50 {figures['p50_us']:.0f} us, p99 {figures['p99_us']:.0f} us a step;"
-            f" {figures['layer']}"
+            f"{options.mode}: p50 {figures['p50_us']:.0f} us, p99 {figures['p99_us']:.0f} us"
+            f" a step; {figures['layer']}"
         )
     return 0
 

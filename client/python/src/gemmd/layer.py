@@ -21,6 +21,7 @@ from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.resident import why_not_on_gpu
 from gemmd.result import Array, Result
+from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -76,7 +77,9 @@ class Layer:
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> AnyStep:
         raise NotImplementedError
 
-    def program(self, step: AnyStep, io: Buffer, scratch: Buffer) -> list[Op]:
+    def program(
+        self, step: AnyStep, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
         raise NotImplementedError
 
     def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:

@@ -166,10 +166,14 @@ class Step:
     def d_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.weights.n), self.out_dtype, offset_bytes=self.d_at)
 
-    def program(self, weights: Handle, io: Handle, scratch: Handle) -> list[Op]:
-        """The ops, on these buffers; a plan of them is rebound to others."""
+    def program(
+        self, weights: Handle, io: Handle, scratch: Handle, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops, on these buffers; a plan of them is rebound to others. `result`: where it goes
+        instead of into `io`.
+        """
         m, k = self.m, self.weights.k
-        x, d, program = self.x_of(io), self.d_of(io), list[Op]()
+        x, d, program = self.x_of(io), result or self.d_of(io), list[Op]()
         if self.way == "inline":
             program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
         if self.weights.quantized:

@@ -13,6 +13,7 @@ from gemmd.layer import Layer
 from gemmd.layers import Activation, Step, Way
 from gemmd.ops import Op
 from gemmd.resident import Quantize, Source, obtain
+from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -83,8 +84,10 @@ class Linear(Layer):
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> Step:
         return Step(self.weights, m, dtype, self.result_dtype(dtype), self._activation, way)
 
-    def program(self, step: Any, io: Buffer, scratch: Buffer) -> list[Op]:
-        program: list[Op] = step.program(self.buffer, io, scratch)
+    def program(
+        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        program: list[Op] = step.program(self.buffer, io, scratch, result)
         return program
 
     def unpublish(self) -> None:

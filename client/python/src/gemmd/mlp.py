@@ -14,6 +14,7 @@ from gemmd.layers import Way, Weights
 from gemmd.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd.ops import Activation, Op
 from gemmd.resident import Quantize, Source, obtain
+from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -87,8 +88,10 @@ class MLP(Layer):
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MlpStep:
         return MlpStep(*self.weights, m, dtype, self.result_dtype(dtype), self._gate, way)
 
-    def program(self, step: Any, io: Buffer, scratch: Buffer) -> list[Op]:
-        program: list[Op] = step.program(self.buffers, io, scratch)
+    def program(
+        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        program: list[Op] = step.program(self.buffers, io, scratch, result)
         return program
 
     def unpublish(self) -> None:

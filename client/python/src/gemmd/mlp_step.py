@@ -1,4 +1,4 @@
-"""How an `MLP`'s call lies in memory and which ops it is: pure, as `layers.Step` is for `Linear`."""
+"""How an `MLP`'s call lies in memory and which ops it is: pure, as `layers.Step` is."""
 
 from __future__ import annotations
 
@@ -102,15 +102,19 @@ class MlpStep:
         room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
         return Operand(values, kind.scales_in(room, shape), kind)
 
-    def program(self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle) -> list[Op]:
-        """The ops, on these buffers; a plan of them is rebound to others."""
+    def program(
+        self,
+        weights: tuple[Handle, Handle],
+        io: Handle,
+        scratch: Handle,
+        result: Tensor | None = None,
+    ) -> list[Op]:
+        """As `Step.program`."""
         x_at, x_scales_at, product_at, h_at, h_scales_at, _ = self._places
         x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
-        d = io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
+        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
         a = self._operand(scratch, self.gate_up, x_at, x_scales_at)
-        product = scratch.tensor(
-            (self.m, self.gate_up.n), self.in_dtype, offset_bytes=product_at
-        )
+        product = scratch.tensor((self.m, self.gate_up.n), self.in_dtype, offset_bytes=product_at)
         h = self._operand(scratch, self.down, h_at, h_scales_at)
         of_gate_up, of_down = weights
         program: list[Op] = []

@@ -38,8 +38,8 @@ def sent_as(name: str, value: Any) -> np.dtype[Any]:
     found = interop.element_type(value)
     if found is None:
         raise TypeError(
-            f"{name} has dtype {given}, which is not multiplied: {_TAKEN}; convert it first,"
-            f" {_conversion(name, value)} where float32 has its numbers (integers up to 2**24)"
+            f"{name} has dtype {given}, which is not an element type of gemmd: {_TAKEN}; convert it"
+            f" first, {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""The fake's armed plans: a region in a memfd as gemmd/v1/armed_region.h lays it out, and a poller."""
+"""The fake's armed plans: a region as gemmd/v1/armed_region.h lays it out, and a poller."""
 
 from __future__ import annotations
 
@@ -53,16 +53,18 @@ class Region:
     def answer(self, slot: int, device_ns: int, code: int, message: str, reason: str) -> None:
         at = self.report(slot)
         seq, host_done, run = struct.unpack_from("<IIQ", self.raw, at)
+        (failed,) = struct.unpack_from("<I", self.raw, at + 44)
         struct.pack_into("<I", self.raw, at, seq + 1)
         struct.pack_into(
-            "<QQQQi4x32s48s", self.raw, at + 8, run + 1, device_ns, 1000, 0, code,
-            reason.encode()[:31], message.encode()[:47],
+            "<QQQQiI32s48s", self.raw, at + 8, run + 1, device_ns, 1000, 0, code,
+            failed + (code != 0), reason.encode()[:31], message.encode()[:47],
         )  # fmt: skip
         struct.pack_into("<I", self.raw, at, seq + 2)
         struct.pack_into("<I", self.raw, at + 4, (host_done + 1) & 0xFFFFFFFF)
         self.words[self.done(slot)] = 1 if code == 0 else 2
         address = self.raw.ctypes.data + at + 4
-        ctypes.CDLL(None).syscall(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, 0, 0, 0)
+        futex = ctypes.CDLL(None).syscall
+        futex(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 1 << 30, 0, 0, 0)
 
 
 class Arming:

@@ -1,6 +1,6 @@
 """A torch whose CUDA tensors are host memory, over the driver that the C++ tests play
-(tests/client/armed/fake_cuda.cc): what a layer does with streams, without a GPU. Run as a program, with
-that driver's folder in LD_LIBRARY_PATH, by test_streams.py.
+(tests/client/armed/fake_cuda.cc): what a layer does with streams, without a GPU. Run as a program,
+with that driver's folder in LD_LIBRARY_PATH, by test_streams.py.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import contextlib
 import ctypes
 import sys
 import tempfile
+import weakref
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 
 import gemmd
 from gemmd import errors, interop, layer, local
+from gemmd.share import SharedArray
 
 from .server import FakeServer
 
@@ -38,13 +41,34 @@ class Stream:
         other.settle()
 
 
+class Storage:
+    """Memory, and how many tensors are over it."""
+
+    all: ClassVar[weakref.WeakValueDictionary[int, Storage]] = weakref.WeakValueDictionary()
+
+    def __init__(self, memory: SharedArray | None) -> None:
+        self.memory, self.uses, self._cdata = memory, 0, id(self)
+        Storage.all[self._cdata] = self
+
+
 class FakeTensor:
     """Float32 in host memory, as a CUDA tensor of device 0."""
 
     is_cuda, requires_grad, dtype, device = True, False, "torch.float32", "cuda:0"
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: np.ndarray, storage: Storage | None = None) -> None:
         self.array, self.shape = array, array.shape
+        self.storage = storage or Storage(None)
+        self.storage.uses += 1
+
+    def __del__(self) -> None:
+        self.storage.uses -= 1
+
+    def untyped_storage(self) -> Storage:
+        return self.storage
+
+    def view(self, shape) -> FakeTensor:
+        return FakeTensor(self.array.reshape(shape), self.storage)
 
     def get_device(self) -> int:
         return 0
@@ -68,15 +92,26 @@ class FakeTorch:
         self._C = SimpleNamespace(
             _cuda_getDevice=lambda: 0,
             _cuda_getCurrentRawStream=lambda _: self.streams[self.now].handle,
+            _cuda_isCurrentStreamCapturing=lambda: self.capturing,
+            _storage_Use_Count=lambda number: Storage.all[number].uses,
         )
-        self.cuda = SimpleNamespace(
-            is_current_stream_capturing=lambda: self.capturing,
-            current_stream=lambda _: self.streams[self.now],
-        )
+        self.cuda = SimpleNamespace(current_stream=lambda _: self.streams[self.now])
 
     @staticmethod
     def empty(shape, dtype, device) -> FakeTensor:
-        return FakeTensor(np.full(shape, np.nan, "f4"))
+        memory = SharedArray(shape, "f4")
+        memory.array[...] = np.nan
+        return FakeTensor(memory.array, Storage(memory))
+
+
+def from_dlpack(session, tensor, *, ready, label):
+    """Over shared memory, in the place of CUDA IPC."""
+    if not from_dlpack.works:
+        raise errors.FailedPrecondition("no CUDA IPC handle")
+    return session.import_array(tensor.storage.memory, label=label).tensor(tensor.shape)
+
+
+from_dlpack.works = True
 
 
 @contextlib.contextmanager
@@ -87,6 +122,7 @@ def layer_on_fake_gpu(weight: np.ndarray):
     interop.torch_of = lambda value: torch if isinstance(value, FakeTensor) else None
     interop.torch_dtype = lambda _: FakeTensor.dtype
     layer.Layer.why_not_on_gpu = lambda *_: ""
+    gemmd.Session.from_dlpack = from_dlpack
     make = local.LocalCalls._make
 
     def make_on_host(self, kind, step):
@@ -159,7 +195,7 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
             driver.FakeCudaReplay(stream)
             torch.streams[1].settle()
             np.testing.assert_array_equal(y.array, x.array)
-        local.MAX_SEATS = 2
+        local.MAX_SEATS = 3
         for m in (3, 4, 5, 6):
             linear(FakeTensor(np.ones((m, 40), "f4")))
         torch.streams[1].settle()
@@ -167,7 +203,41 @@ def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
         driver.FakeCudaReplay(stream)  # its slot was not given to another
         torch.streams[1].settle()
         np.testing.assert_array_equal(y.array, x.array)
-        assert len(server.arming.armed) == 2
+        assert len(server.arming.armed) == 3
+        local.MAX_SEATS = 32
+
+
+def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        inputs = [FakeTensor(np.full((2, 40), value, "f4")) for value in range(6)]
+        kept = [linear(x) for x in inputs]
+        torch.streams[0].settle()
+        for value, y in enumerate(kept):
+            np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        assert len({y.data_ptr() for y in kept}) == 6
+        assert len(server.arming.armed) == 1 + local.MAX_RESULTS
+        del y, kept[1]
+        again = linear(inputs[5])
+        torch.streams[0].settle()
+        np.testing.assert_array_equal(again.array, np.full((2, 40), 5, "f4"))
+        np.testing.assert_array_equal(kept[1].array, np.full((2, 40), 2, "f4"))
+        linear.close()
+        np.testing.assert_array_equal(kept[0].array, np.zeros((2, 40), "f4"))  # still the caller's
+        assert not server.arming.armed and not server.plans
+
+
+def test_results_are_copied_where_memory_cannot_be_handed_over() -> None:
+    w = np.eye(40, dtype="f4")
+    from_dlpack.works = False
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        for value in range(3):
+            x = FakeTensor(np.full((2, 40), value, "f4"))
+            y = linear(x)
+            torch.streams[0].settle()
+            np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        assert len(server.arming.armed) == 1
+    from_dlpack.works = True
 
 
 def test_the_error_of_a_run_is_the_next_calls() -> None:
