@@ -5,6 +5,12 @@
 #include "absl/time/clock.h"
 
 namespace gemmd::server {
+namespace {
+
+// What the log has to be written: within the half second that an end may take.
+constexpr absl::Duration kLastWord = absl::Milliseconds(50);
+
+}  // namespace
 
 LastResort::~LastResort() {
   {
@@ -32,6 +38,7 @@ void LastResort::Run() {
   }
   if (off_) return;
   log_.Warning("ended_by_force", {{"status", static_cast<int64_t>(status_)}});
+  log_.Flush(kLastWord);  // nobody may be reading it
   _exit(status_);
 }
 

@@ -18,6 +18,7 @@ constexpr double kL1Ns = 0.5;  // of an element apart from its neighbours, by wh
 constexpr double kL2Ns = 1.3;
 constexpr double kL3Ns = 3.3;
 constexpr double kTlbNs = 3.3;         // and by whether its page is remembered
+constexpr double kGatherNs = 0.25;     // to bring together what shares a line
 constexpr double kPageNs = 8;          // on a page that nothing has touched lately
 constexpr double kStridedStore = 1.6;  // a line is read before a part of it is written
 constexpr double kCopyRowNs = 9;       // a row: its place, a call
@@ -111,7 +112,11 @@ double RunsSeconds(const Machine& machine, const TensorRef* src, const TensorRef
                 .inner_stride = static_cast<double>(strides[2]) * size,
                 .next_stride = one_row ? 0 : static_cast<double>(strides[next]) * size};
   };
-  if (src != nullptr) ns += elements * AccessNs(walk(SizeBytes(src->dtype), runs.src_strides));
+  if (src != nullptr) {
+    const Walk from = walk(SizeBytes(src->dtype), runs.src_strides);
+    const bool gathers = from.inner_stride > from.size && from.inner_stride <= kLine;
+    ns += elements * (AccessNs(from) + (gathers ? kGatherNs : 0));
+  }
   const Walk to = walk(SizeBytes(dst.dtype), runs.dst_strides);
   ns += elements * AccessNs(to) * (to.inner_stride > to.size ? kStridedStore : 1);
   if (converts) ns += elements * ConversionNs(machine, dst.dtype);
