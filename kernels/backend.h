@@ -22,6 +22,7 @@
 #include "kernels/kernel.h"
 #include "kernels/op.h"
 #include "kernels/sensors.h"
+#include "kernels/stop.h"
 
 namespace gemmd::kernels {
 
@@ -106,6 +107,10 @@ struct Bindings {
   std::vector<std::byte*> slots;    // by TensorRef::slot
   std::vector<HostBytes> inputs;    // by WriteOp::input
   std::vector<OutputSpan> outputs;  // by ReadOp::output
+  const Stop* stop = nullptr;       // may end the run early; null: nothing does
+  // A 32-bit word of a kHostShared allocation, by its device address, that the device sets to 1
+  // behind the last op. Null, or left alone by a backend that signals nothing: LaunchResult tells.
+  std::byte* signal = nullptr;
 };
 
 // How a program reached the device.
@@ -119,12 +124,16 @@ inline constexpr int kLaunchWays = 3;
 struct LaunchResult {
   absl::Status status;
   LaunchWay way = LaunchWay::kOps;
+  // Why it ended before its last op; then `status` is not OK, and op_seconds has what ran.
+  StopCause stopped = StopCause::kNone;
   absl::Time started;             // when the device began
   double device_seconds = 0;      // start of the first op to the end of the last
-  std::vector<float> op_seconds;  // one per step
+  std::vector<float> op_seconds;  // one per step that ran
   // Whether those were measured, each op from the end of the one before it; else they are shares of
   // device_seconds by the estimates.
   bool ops_timed = false;
+  // Whether the device sets, or has set, Bindings::signal by itself.
+  bool signalled = false;
   // The next program launched has ended too: its `done` runs as soon as this one has returned.
   bool more = false;
 };
@@ -170,6 +179,8 @@ class Backend {
   // remedy, when they cannot; this device's fault once it has one. Thread-safe; the first call for
   // a `home` may take the driver milliseconds.
   virtual absl::Status CanRead(const Backend& home) const = 0;
+  // Whether streams here set Bindings::signal. Thread-safe.
+  virtual bool signals() const { return false; }
 
   // INVALID_ARGUMENT for size_bytes <= 0 and kDeviceImported, RESOURCE_EXHAUSTED when the device
   // has not enough, UNIMPLEMENTED for kDeviceShared on a device whose memory is the host's.

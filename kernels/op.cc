@@ -41,6 +41,22 @@ std::string_view Name(ScaleGranularity granularity) {
   return "unknown";
 }
 
+std::string_view Name(Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return "none";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kGeluTanh:
+      return "gelu_tanh";
+    case Activation::kGeluErf:
+      return "gelu_erf";
+  }
+  return "unknown";
+}
+
 Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
   Dims scales;
   if (granularity == ScaleGranularity::kNone || shape.rank < 2) return scales;
@@ -71,8 +87,8 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
 
 std::string_view Name(const Op& op) {
   // By the variant's index: one row per alternative, in its order.
-  constexpr std::string_view kNames[] = {"matmul", "quantize", "convert", "copy",
-                                         "fill",   "write",    "read"};
+  constexpr std::string_view kNames[] = {"matmul", "quantize", "gated", "convert",
+                                         "copy",   "fill",     "write", "read"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
   return kNames[op.index()];
 }
@@ -91,6 +107,11 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                         fn(quantize.src, Access::kRead);
                         fn(quantize.dst, Access::kWrite);
                         fn(quantize.scales, Access::kWrite);
+                      },
+                      [&](const GatedOp& gated) {
+                        fn(gated.src, Access::kRead);
+                        fn(gated.dst, Access::kWrite);
+                        if (gated.scales) fn(*gated.scales, Access::kWrite);
                       },
                       [&](const ConvertOp& convert) {
                         fn(convert.src, Access::kRead);

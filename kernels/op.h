@@ -23,8 +23,9 @@
 namespace gemmd::kernels {
 
 // How many elements of an operand share one FP32 scale. value = stored * scale.
-// "rows" are an operand's m (of A) or n (of B); blocks run along k. Scale shapes, with an optional
-// leading batch:
+// "rows" are an operand's m (of A) or n (of B); blocks run along k. Scale shapes; those of a batch
+// lead with it, and are [batch, 1] for kPerTensor. A matmul's operand may have [1] there too, which
+// all of the batch then shares; Quantize gives each item of a batch a scale.
 enum class ScaleGranularity : uint8_t {
   kNone = 0,          // no scales tensor
   kPerTensor = 1,     // [1]
@@ -42,10 +43,21 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity);
 struct Operand {
   TensorRef values;  // [rows, k] or [batch, rows, k]
   ScaleGranularity granularity = ScaleGranularity::kNone;
-  std::optional<TensorRef> scales;  // F32, shape ScaleShape(values.shape, granularity); any strides
+  // F32, shape ScaleShape(values.shape, granularity), or [1] for kPerTensor; any strides.
+  std::optional<TensorRef> scales;
 };
 
-enum class Activation : uint8_t { kNone = 0, kRelu = 1 };
+// Of one number x. All but ReLU are computed in FP32, within a few units of its last place; a
+// result below 2^-119 may be 0. NaN stays NaN, +infinity stays, and -infinity gives the limit, 0.
+enum class Activation : uint8_t {
+  kNone = 0,
+  kRelu = 1,      // max(x, 0)
+  kSilu = 2,      // x * sigmoid(x)
+  kGeluTanh = 3,  // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+  kGeluErf = 4,   // x/2 * (1 + erf(x / sqrt(2)))
+};
+inline constexpr int kActivations = 5;
+std::string_view Name(Activation activation);  // "none", "relu", "silu", "gelu_tanh", "gelu_erf"
 
 struct MatmulOp {
   Operand a;    // [m, k]
@@ -70,6 +82,27 @@ struct QuantizeOp {
   TensorRef dst;     // same shape; E4M3 or I8
   TensorRef scales;  // F32, shape ScaleShape(src.shape, granularity); any strides
   ScaleGranularity granularity = ScaleGranularity::kBlock1x128;  // any but kNone
+};
+
+// dst = activation(gate) * (up + up_offset), where each row of src holds n columns of gate and n of
+// up. With a period p, columns [2pi, 2pi + p) of src are the gates of dst's columns [pi, pi + p),
+// and the p columns behind those their ups: 1 alternates, 128 takes turns by blocks, and n, which 0
+// stands for, is two halves.
+//
+// With a limit, gate is min(gate, limit) and up is clamped to [-limit, limit] first. `alpha` goes
+// with kSilu, which it makes x * sigmoid(alpha * x). All of it in FP32; NaN stays NaN, in clamps
+// too. The result is rounded once, to dst's dtype. E4M3 takes scales of 1x128, and is what
+// QuantizeOp makes of the unrounded FP32 results: on one device, bit for bit what a GatedOp into
+// F32 and a QuantizeOp leave.
+struct GatedOp {
+  TensorRef src;  // [rows, 2n] or [batch, rows, 2n]; F32, BF16 or F16; any strides
+  TensorRef dst;  // [rows, n] or [batch, rows, n]; F32, BF16, F16 or E4M3
+  std::optional<TensorRef> scales;  // of an E4M3 dst: F32, [rows, ceil(n/128)], any strides
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;  // divides n; 0: n
+  float alpha = 1.0f;  // above 0; 1 unless the activation is kSilu
+  float limit = 0.0f;  // above 0; 0: none
+  float up_offset = 0.0f;
 };
 
 // dst = (dst dtype) src, round to nearest even. E4M3 saturates to +-448 and I8 to +-127, infinities
@@ -100,7 +133,7 @@ struct ReadOp {  // src, dense row-major, into bytes that the reply carries
   int output = 0;  // index into Bindings::outputs
 };
 
-using Op = std::variant<MatmulOp, QuantizeOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp>;
+using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp>;
 
 // "matmul", "quantize", ... : the label `op` of metrics and replies.
 std::string_view Name(const Op& op);

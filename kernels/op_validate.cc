@@ -37,6 +37,7 @@ class Validator {
 
   absl::Status operator()(const MatmulOp& op);
   absl::Status operator()(const QuantizeOp& op);
+  absl::Status operator()(const GatedOp& op) { return validate::CheckGated(op, slots_); }
   absl::Status operator()(const ConvertOp& op) { return CheckMove(op.src, op.dst, false); }
   absl::Status operator()(const CopyOp& op) { return CheckMove(op.src, op.dst, true); }
   absl::Status operator()(const FillOp& op);
@@ -92,8 +93,11 @@ absl::Status Validator::CheckScales(const View& values, ScaleGranularity granula
   view.tensor = &*scales;
   GEMMD_RETURN_IF_ERROR(CheckTensor(view, slots_));
   GEMMD_RETURN_IF_ERROR(CheckDType(view, kScaleDTypes));
+  const bool shared = granularity == ScaleGranularity::kPerTensor && view.access == Access::kRead;
+  if (shared && view.tensor->shape == MakeDims({1})) return absl::OkStatus();
   return CheckShape(view, ScaleShape(values.tensor->shape, granularity),
-                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name));
+                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name,
+                           shared ? ", or [1] for the whole batch" : ""));
 }
 
 // a [batch?, m, k] against b [batch?, n, k], and what d must be.
@@ -149,10 +153,7 @@ absl::Status Validator::operator()(const MatmulOp& op) {
   }
   GEMMD_RETURN_IF_ERROR(CheckFinite("alpha", op.alpha));
   GEMMD_RETURN_IF_ERROR(CheckFinite("beta", op.beta));
-  if (static_cast<int>(op.activation) > static_cast<int>(Activation::kRelu)) {
-    return InvalidArgumentError(StrCat("activation number ", static_cast<int>(op.activation),
-                                       " does not exist; use none or relu"));
-  }
+  GEMMD_RETURN_IF_ERROR(validate::CheckActivation(op.activation));
   if (op.c) {
     View c{"c", &*op.c};
     GEMMD_RETURN_IF_ERROR(CheckTensor(c, slots_));

@@ -1,6 +1,6 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
-// op_validate.cc.
+// op_validate.cc, or op_validate_gated.cc.
 
 #ifndef GEMMD_KERNELS_OP_VALIDATE_H_
 #define GEMMD_KERNELS_OP_VALIDATE_H_
@@ -33,6 +33,11 @@ absl::Status CheckSameShape(const View& left, const View& right);
 
 // "e4m3 is not one of f32, bf16, f16 ..." unless `view`'s dtype is in `allowed`.
 absl::Status CheckDType(const View& view, absl::Span<const DType> allowed);
+
+absl::Status CheckActivation(Activation activation);
+
+// Every rule of a GatedOp.
+absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots);
 
 }  // namespace gemmd::kernels::validate
 

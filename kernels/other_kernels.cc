@@ -18,6 +18,7 @@ struct OtherKernel {
 
 constexpr OtherKernel kOtherKernels[] = {
     {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
+    {"gated", "activation(gate) * up, f32, bf16 or f16 to those or e4m3 with scales of 1x128"},
     {"convert", "any type to any other, any strides"},
     {"copy", "any strides"},
     {"fill", "one value, any strides"},

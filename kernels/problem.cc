@@ -113,7 +113,9 @@ std::string ToString(const MatmulProblem& problem) {
                   " d=", OperandString(problem.d));
   if (problem.has_c) absl::StrAppend(&text, " +c");
   if (problem.has_bias) absl::StrAppend(&text, " +bias");
-  if (problem.activation == Activation::kRelu) absl::StrAppend(&text, " relu");
+  if (problem.activation != Activation::kNone) {
+    absl::StrAppend(&text, " ", Text(Name(problem.activation)));
+  }
   return text;
 }
 

@@ -48,6 +48,10 @@ class Writer {
     const auto& [src, dst, scales, granularity] = op;
     AddAll(src, dst, scales, granularity);
   }
+  void Add(const GatedOp& op) {
+    const auto& [src, dst, scales, activation, period, alpha, limit, up_offset] = op;
+    AddAll(src, dst, scales, activation, period, alpha, limit, up_offset);
+  }
   void Add(const ConvertOp& op) {
     const auto& [src, dst] = op;
     AddAll(src, dst);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gathers what a bare GPU machine needs to measure, test and serve: gemm_bench, the tests named *_gpu_test, and, where
 # they are built, gemmd, gemmctl and the end-to-end tests, with the shared libraries they use, stripped, in a tree that
-# runs from anywhere; and the same as one archive.
+# runs from anywhere; and the same as one archive. Where scripts/venv.sh has installed it, the Python package lies in python/.
 #
 #   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist, beside it build/dist.tar.xz
 #   build/dist/bin/gemm_bench --help
@@ -31,7 +31,8 @@ is_system() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client"; do
+for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client" \
+  "$build/tests/e2e/armed_bench"; do
   [ -x "$program" ] && programs+=("$program")
 done
 mapfile -t tests < <(find "$build/tests" -type f -perm -u+x \( -name '*_gpu_test' -o -name 'e2e_*_test' \) | sort)
@@ -68,6 +69,16 @@ for program in "$out"/bin/*; do
       fail "$program takes $name from $path and not from the tree"
   done < <(env -i ldd "$program" | grep '=>')
 done
+# The Python package and what it needs that frameworks do not bring, for an interpreter of another version: the native
+# module speaks the stable ABI.
+package=$(find build/venv/lib -maxdepth 3 -type d -path '*/site-packages/gemmd' 2>/dev/null | head -n 1)
+if [ -n "$package" ]; then
+  mkdir "$out/python"
+  cp -r "$package" "$out/python/"
+  find "$out/python" -name __pycache__ -prune -exec rm -r {} +
+  build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --target "$out/python" \
+    --python-version "${GEMMD_TARGET_PYTHON:-3.12}" 'google-crc32c>=1.5,<2'
+fi
 archive=$out.tar.xz
 tar -C "$(dirname "$out")" -c "$(basename "$out")" | xz -6 -T0 >"$archive"
 mib=$(($(stat -c %s "$archive") / 1048576 + 1))

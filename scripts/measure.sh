@@ -50,7 +50,9 @@ step "300 random shapes; 60 and the odd ones on every kernel; checked"
 tail -n 3 "$out/checks.log"
 grep -E "shapes: .* ok" "$out/checks.log"
 step "compute-sanitizer"
-kinds=m16n64,m64n64k256s6g2,m128n64s8,m128n112,m128n128s6,m128n144,m128n128s5d,m128n176,m128n192s4d,m192n96,m192n128s4d,m256n112,m256n128s3d
+# One config for each tile of D in each family, with and without the copy engine's stores; with it, all of its splits.
+kinds=$("$bin/gemm_bench" --list | sed -nE 's/^(sm90_fp8_[a-z]+_(m[0-9]+n[0-9]+)[^_]*).*/\1/p' |
+  awk '{ kind = $0; sub(/(k[0-9]+)?s[0-9]+/, "", kind); sub(/[gx].*/, "", kind); if (!seen[kind]++) print }' | paste -sd,)
 if command -v compute-sanitizer >/dev/null; then
   sanitize() {
     keep timeout 60 compute-sanitizer --error-exitcode 9 --tool "$1" "$2" --check-only --no-peers --sweep --shapes "$3" --only "$kinds" \

@@ -30,6 +30,8 @@ run_cpu() {
 
 # What only a build with CUDA has. Tests labelled gpu skip where there is none.
 cuda_tests=(cuda_select_test cuda_choice_test cuda_backend_test cuda_host_node_test cuda_nvml_test cuda_nvtx_test cuda_gpu_test cuda_backend_gpu_test cublaslt_test config_test)
+# Of the kernels' objects, which those need.
+code_tests=(cuda_compiled_kernels_test cuda_sass_test)
 
 run_cuda() {
   if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
@@ -41,7 +43,7 @@ run_cuda() {
   # Toolkits without cupti.h have no gemm_bench.
   if ninja -C build/cuda -t query gemm_bench >/dev/null 2>&1; then scripts/build.sh cuda gemm_bench; fi
   stage cuda "tests"
-  tests cuda -R "^($(IFS='|' && echo "${cuda_tests[*]}"))\."
+  tests cuda -R "^($(IFS='|' && echo "${cuda_tests[*]}"))\.|^($(IFS='|' && echo "${code_tests[*]}"))\$"
 }
 
 run_asan() {

@@ -15,6 +15,7 @@ python=/usr/bin/python3
 
 hash_of() {
   find "$@" scripts/venv.sh -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' -not -path '*/build/*' \
+    -not -path '*/gathered/*' \
     -not -path '*/.pytest_cache/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
 }
 
@@ -29,7 +30,7 @@ install_into() {
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
-sources=$(hash_of client/python proto)
+sources=$(hash_of client/python client/armed proto)
 if ! installed build/venv "$sources"; then
   install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # of the tests: the last two
   echo "$sources" >build/venv/.installed

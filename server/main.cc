@@ -24,6 +24,7 @@
 #include "server/exit_status.h"
 #include "server/grpc_threads/grpc_threads.h"
 #include "server/options.h"
+#include "server/places.h"
 #include "server/process_start.h"
 #include "server/ready_file.h"
 #include "server/server.h"
@@ -113,6 +114,7 @@ int Complain(const absl::Status& status, int exit_status) {
 
 int Serve(const Options& options, const Config& config, const Signals& signals) {
   KeepFreedMemory();
+  if (absl::Status made = MakeSocketFolders(config); !made.ok()) return Complain(made, kFailed);
   auto server = Server::Start(config);
   if (!server.ok()) {
     return Complain(server.status(),
@@ -187,9 +189,12 @@ int Show(const Options& options, const std::vector<Config>& configs) {
   }
   if (!options.check) return kOk;
   // The processes of one config read the same files.
-  const absl::Status files = Server::CheckFiles(configs.front());
-  if (!files.ok()) std::cerr << "gemmd: " << options.config << ": " << files.message() << "\n";
-  return files.ok() ? kOk : kBadConfig;
+  absl::Status fits = Server::CheckFiles(configs.front());
+  for (const Config& config : configs) fits.Update(CheckPlaces(config));
+  if (fits.ok()) return kOk;
+  const std::string where = options.config.empty() ? "" : absl::StrCat(options.config, ": ");
+  std::cerr << absl::StrCat("gemmd: ", where, fits.message(), "\n");
+  return kBadConfig;
 }
 
 int Run(const Options& options) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "server/config/per_device.h"
+#include "server/default_listeners.h"
 #include "server/engine/version.h"
 #include "server/exit_status.h"
 
@@ -15,7 +16,10 @@ namespace gemmd::server {
 namespace {
 
 constexpr char kUsage[] =
-    R"(usage: gemmd --config FILE [--supervise | --device NAME] [--listen ADDRESS]...
+    R"(usage: gemmd [--config FILE] [--supervise | --device NAME] [--listen ADDRESS]...
+
+Without a config and an address gemmd serves on 127.0.0.1:8470 and on the Unix socket gemmd.sock in $XDG_RUNTIME_DIR/gemmd,
+or without that variable in /run/gemmd for root and /tmp/gemmd-UID for others. Clients that are given no server look there.
 
   --config FILE      the config, a textproto of gemmd.v1.ServerConfig
   --listen ADDRESS   one more listener of tenant "default": 127.0.0.1:8470, unix:/path, unix-abstract:name
@@ -24,7 +28,7 @@ constexpr char kUsage[] =
                      name ("cuda-1" for cuda:1) and has to be there when there are several; to TCP ports the device's
                      place in the config's list is added: 8470, 8471, ...
   --device NAME      serve this one of the config's devices and nothing else, at these addresses
-  --check            only check the config and the files it names; exit 0 or 2
+  --check            only check the config, the files it names, and that its addresses can be bound; exit 0 or 2
   --print-config     print the config with every default filled in
   --ready-file FILE  write the listeners' addresses there, one a line, once serving; the metrics address last, as
                      "metrics ADDRESS". With --supervise "device NAME" stands before those of each device, and the file
@@ -54,7 +58,7 @@ int OpenDescriptor(const std::string& option, const char* text) {
 }
 
 void Check(Options& options) {
-  if (options.config.empty() && options.listen.empty()) Misuse("");
+  if (options.config.empty() && options.listen.empty()) options.listen = DefaultListeners();
   if (options.supervise && !options.device.empty()) {
     Misuse("--supervise and --device do not go together; give one of them");
   }

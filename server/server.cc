@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,16 +11,22 @@
 #include "kernels/cpu/cpu_backend.h"
 #ifdef GEMMD_HAVE_CUDA
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/mps.h"
 #endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
+#include "server/connection_limits.h"
+#include "server/engine/armed_plans.h"
 #include "server/engine/counter_source.h"
 #include "server/engine/exposition.h"
+#include "server/engine/line_budget.h"
 #include "server/engine/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
 #include "server/grpc_threads/grpc_threads.h"
 #include "server/grpc_threads/metrics.h"
+#include "server/guard/metrics.h"
+#include "server/last_resort.h"
 #include "server/memory_return.h"
 #include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
@@ -31,6 +38,12 @@ namespace {
 
 // How often a drain looks for a second signal.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+constexpr int kCutLinesPerSecond = 20;
+// Past a drain's limit programs are told to stop, which one on a CPU does in 100 ms; whatever has
+// not ended after this long ends with the process.
+constexpr absl::Duration kForceAfter = absl::Milliseconds(350);
+// How long calls have to be answered once their programs were told.
+constexpr absl::Duration kAnswerWithin = absl::Milliseconds(200);
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config,
                                                               [[maybe_unused]] Log& log) {
@@ -52,14 +65,30 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
          .tuning_table = config.tuning_table,
          .self_test = config.self_test,
          .numa_binding = config.numa_binding,
-         .unbound = [&](const absl::Status& why) {
-           log.Warning("numa_unbound",
-                       {{"device", config.name}, {"message", std::string(why.message())}});
-         }});
+         .unbound =
+             [&](const absl::Status& why) {
+               log.Warning("numa_unbound",
+                           {{"device", config.name}, {"message", std::string(why.message())}});
+             },
+         .stale_tuning =
+             [&](const std::string& why) {
+               log.Warning("tuning_stale", {{"device", config.name}, {"message", why}});
+             }});
   }
 #endif
   return absl::InvalidArgumentError(
       absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
+}
+
+// One process's contexts are all under MPS or none is.
+bool UnderMps([[maybe_unused]] const ServerState& state) {
+#ifdef GEMMD_HAVE_CUDA
+  for (const auto& device : state.devices()) {
+    const int ordinal = device->backend().info().gpu_ordinal;
+    if (ordinal >= 0) return kernels::RunsUnderMps(ordinal);
+  }
+#endif
+  return false;
 }
 
 }  // namespace
@@ -80,7 +109,9 @@ class Server::Impl {
             "Memory of bursts that was given back to the system while idle.",
             [this] { return memory_return_.returned_bytes(); }))),
         process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())),
-        busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())) {}
+        busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())),
+        connections_(LimitsOf(config), [this](auto name, auto why) { NoteCut(name, why); }),
+        connection_metrics_(metrics_.Register(std::make_unique<guard::Metrics>(connections_))) {}
 
   absl::Status Start() {
     SetBusyPoll(config_);
@@ -95,14 +126,17 @@ class Server::Impl {
         ServerState::Create(config_, std::move(backends), clock_, log_, metrics_, instance_id_);
     if (!state.ok()) return state.status();
     state_ = *std::move(state);
+    const bool under_mps = UnderMps(*state_);
+    state_->armed().set_under_mps(under_mps);
     if (!config_.metrics_address.empty()) {
       auto metrics = MetricsServer::Start(config_.metrics_address, metrics_);
       if (!metrics.ok()) return metrics.status();
       metrics_server_ = *std::move(metrics);
     }
     EnableListenerPlugins();
+    quota_.Resize(static_cast<size_t>(ReceiveQuotaBytes()));
     for (const ListenerConfig& config : config_.listeners) {
-      auto listener = Listener::Start(config, *state_, live_, streams_);
+      auto listener = Listener::Start(config, {*state_, live_, streams_, connections_, quota_});
       if (!listener.ok()) return listener.status();
       listeners_.push_back(*std::move(listener));
     }
@@ -112,6 +146,7 @@ class Server::Impl {
     }
     log_.Info("serving", {{"version", kVersion},
                           {"instance", instance_id_},
+                          {"mps", under_mps},
                           {"devices", static_cast<int64_t>(config_.devices.size())},
                           {"metrics", MetricsAddress()}});
     return absl::OkStatus();
@@ -120,6 +155,14 @@ class Server::Impl {
   ~Impl() {
     for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
     listeners_.clear();
+  }
+
+  // On a thread of gRPC's. Anybody who can connect can be cut: the lines are bounded.
+  void NoteCut(std::string_view name, guard::Breach why) {
+    const std::optional<int64_t> left_out = cut_lines_.Take(clock_.Now());
+    if (!left_out) return;
+    log_.Warning("connection_cut",
+                 {{"peer", name}, {"reason", guard::Name(why)}, {"left_out", *left_out}});
   }
 
   std::string MetricsAddress() const {
@@ -178,8 +221,12 @@ class Server::Impl {
   int WatchDevices() {
     WatchPrograms();
     for (const auto& listener : listeners_) listener->Watch();
-    if (state_->NoteFaults()) {
-      for (const auto& listener : listeners_) listener->SetServing(true);
+    // A probe at one listener asks whether the daemon serves: none of them may be deaf.
+    const bool accepting = std::all_of(listeners_.begin(), listeners_.end(),
+                                       [](const auto& listener) { return listener->accepting(); });
+    const bool changed = std::exchange(accepting_, accepting) != accepting;
+    if (state_->NoteFaults() || changed) {
+      for (const auto& listener : listeners_) listener->SetServing(accepting);
     }
     return state_->serving_devices();
   }
@@ -188,14 +235,21 @@ class Server::Impl {
   bool Await(absl::Time deadline, absl::FunctionRef<bool()> interrupted,
              absl::FunctionRef<bool(absl::Time)> done) {
     while (true) {
-      if (interrupted()) return false;
       const absl::Time now = absl::Now();
       if (done(std::min(deadline, now + kLookAgain))) return true;
-      if (now >= deadline) return false;
+      if (interrupted() || now >= deadline) return false;
     }
   }
 
-  bool Drain(absl::FunctionRef<bool()> interrupted) {
+  bool Drain(absl::FunctionRef<bool()> second_signal) {
+    bool cut_short = false;
+    const auto interrupted = [&] {
+      if (!cut_short && second_signal()) {
+        cut_short = true;
+        EndBy(absl::Now() + kForceAfter, kCutShort);
+      }
+      return cut_short;
+    };
     const absl::Time refuse_at = absl::Now() + config_.drain.notice;
     log_.Info("drain_begins", {{"notice_ms", absl::ToInt64Milliseconds(config_.drain.notice)},
                                {"limit_ms", absl::ToInt64Milliseconds(config_.drain.limit)},
@@ -210,16 +264,27 @@ class Server::Impl {
     });
     state_->Refuse();
     const absl::Time limit = absl::Now() + config_.drain.limit;
+    if (!cut_short) EndBy(limit + kForceAfter, kCutShort);
     streams_.DrainAll();
     const bool streams =
         Await(limit, interrupted, [&](absl::Time until) { return streams_.AwaitNone(until); });
     const bool calls =
         Await(limit, interrupted, [&](absl::Time until) { return live_.AwaitNone(until); });
+    const bool answered = streams && calls;
+    if (answered && !cut_short) EndBy(limit + kForceAfter, kOk);
+    // Also programs that nobody waits for: of calls and streams that were cut.
+    state_->StopPrograms();
+    if (!answered) live_.AwaitNone(absl::Now() + kAnswerWithin);
     // What is left now is health watches and the like, which must not delay us, and calls past the
     // limit.
     for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
-    log_.Info("drained", {{"answered_all", streams && calls}, {"live_calls", live_.count()}});
-    return streams && calls;
+    log_.Info("drained", {{"answered_all", answered}, {"live_calls", live_.count()}});
+    return answered;
+  }
+
+  // However it hangs from here on, the process is gone by then.
+  void EndBy(absl::Time when, ExitStatus status) {
+    last_resort_.Set(when, state_->serving_devices() == 0 ? kNoDevice : status);
   }
 
   Config config_;
@@ -227,6 +292,7 @@ class Server::Impl {
   std::unique_ptr<ProcessorWake> processor_wake_;  // null: as the system is set
   SystemClock clock_;
   Log log_;
+  LastResort last_resort_{log_};  // watches over the end of all that is below
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
   MemoryReturn memory_return_;
@@ -237,6 +303,11 @@ class Server::Impl {
   std::unique_ptr<ServerState> state_;
   LiveCalls live_;
   StreamRegistry streams_;
+  LineBudget cut_lines_{kCutLinesPerSecond};
+  guard::Connections connections_;
+  std::unique_ptr<SourceRegistration> connection_metrics_;
+  grpc::ResourceQuota quota_{"gemmd"};
+  bool accepting_ = true;  // every listener
   std::unique_ptr<MetricsServer> metrics_server_;
   std::vector<std::unique_ptr<Listener>> listeners_;
 };

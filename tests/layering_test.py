@@ -31,6 +31,7 @@ CASES = [
     ("server/engine/buffer.cc", '"kernels/cpu/cpu_backend.h"', False),
     ("server/engine/buffer.cc", "<grpcpp/server.h>", False),
     ("server/engine/buffer.cc", '"gemmd/v1/types.pb.h"', False),
+    ("server/engine/armed_region.cc", '"gemmd/v1/armed_region.h"', True),
     ("server/engine/buffer.cc", "<cuda_runtime_api.h>", False),
     ("server/engine/buffer.cc", '"server/service/convert.h"', False),
     ("server/config/load.cc", '"gemmd/v1/config.pb.h"', True),

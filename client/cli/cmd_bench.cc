@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -90,6 +92,13 @@ constexpr Flag kFlags[] = {
      .value = "TIME",
      .fallback = "5s",
      .help = "how long"},
+    {.name = "grace",
+     .kind = ValueKind::kDuration,
+     .value = "TIME",
+     .fallback = "5s",
+     .help =
+         "how long after that to wait for what is under way; open loop: half of it, to send what "
+         "is late"},
     {.name = "requests",
      .kind = ValueKind::kCount,
      .value = "N",
@@ -191,6 +200,7 @@ absl::StatusOr<LoadOptions> LoadOf(const Args& args) {
   LoadOptions load = {
       .concurrency = static_cast<int>(std::min<int64_t>(args.Count("concurrency"), 1024)),
       .duration = args.Duration("duration"),
+      .grace = args.Duration("grace"),
       .requests = args.Count("requests"),
       .rate = args.Number("rate"),
       .poisson = args.On("poisson")};
@@ -209,12 +219,30 @@ absl::StatusOr<LoadOptions> LoadOf(const Args& args) {
 LoadOptions EchoLoad(const LoadOptions& load) {
   LoadOptions echo = load;
   echo.requests = 0;
+  echo.grace = absl::Seconds(1);
   echo.duration = absl::Milliseconds(300);
   if (load.rate > 0) {
     const absl::Duration enough = absl::Seconds(kEchoes / load.rate);
     echo.duration = std::clamp(enough, echo.duration, absl::Seconds(3));
   }
   return echo;
+}
+
+// What requests go to. The workload goes first.
+struct UnderTest {
+  UnderTest(client::Client client, std::unique_ptr<Workload> workload)
+      : client(std::move(client)), workload(std::move(workload)) {}
+
+  client::Client client;
+  std::unique_ptr<Workload> workload;
+};
+
+absl::Status Unanswered(const LoadReport& report, const LoadOptions& load) {
+  return WithExit(ExitCode::kUnreachable,
+                  absl::DeadlineExceededError(absl::StrCat(
+                      report.unanswered, " requests were not answered within ",
+                      absl::FormatDuration(load.duration + load.grace),
+                      " of the run; ask for less at once, or give --duration and --grace more")));
 }
 
 absl::Status RunBench(Invocation& call) {
@@ -245,18 +273,24 @@ absl::Status RunBench(Invocation& call) {
   if (!peer.ok()) return WithExit(ExitCode::kInternal, peer.status());
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
   if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<Workload>> workload = MakeWorkload(*client, spec);
-  if (!workload.ok()) return Explained(workload.status(), target);
-  EchoClient echo((*peer)->target());
-  const auto echo_request = [&](int) {
-    return echo.Unary((*workload)->message_bytes(), (*workload)->reply_bytes());
+  absl::StatusOr<std::unique_ptr<Workload>> made = MakeWorkload(*client, spec);
+  if (!made.ok()) return Explained(made.status(), target);
+  // Shared with requests that are left behind unanswered: they may end after this command has.
+  const auto under_test = std::make_shared<UnderTest>(*std::move(client), *std::move(made));
+  const auto echo = std::make_shared<EchoClient>((*peer)->target());
+  const Workload& workload = *under_test->workload;
+  const auto echo_request = [echo, bytes = workload.message_bytes(),
+                             reply_bytes = workload.reply_bytes()](int) {
+    return echo->Unary(bytes, reply_bytes);
   };
-  const auto request = [&](int worker) { return (*workload)->Request(worker); };
+  const auto request = [under_test](int worker) { return under_test->workload->Request(worker); };
   // Connections, caches and clocks warm up; then the run, between two halves of the echo.
   const LoadOptions warm_up = {.concurrency = load->concurrency,
-                               .duration = absl::Milliseconds(300)};
+                               .duration = absl::Milliseconds(300),
+                               .grace = load->duration + load->grace};
   LoadReport warm = RunLoad(warm_up, request);
   if (!warm.first_error.ok()) return Explained(warm.first_error, target);
+  if (warm.unanswered > 0) return Unanswered(warm, warm_up);
   LoadReport bare = RunLoad(warm_up, echo_request);
   const LoadOptions half = EchoLoad(*load);
   bare = RunLoad(half, echo_request);
@@ -272,9 +306,10 @@ absl::Status RunBench(Invocation& call) {
                               .spec = spec,
                               .report = report,
                               .echo = bare,
-                              .workload = **workload};
+                              .workload = workload};
   call.out.Result(BenchJson(result), BenchText(result));
-  return report.first_error.ok() ? absl::OkStatus() : Explained(report.first_error, target);
+  if (!report.first_error.ok()) return Explained(report.first_error, target);
+  return report.unanswered > 0 ? Unanswered(report, *load) : absl::OkStatus();
 }
 
 }  // namespace
@@ -290,7 +325,8 @@ const Command kBenchCommand = {
         "charged to all that it delayed; the echo comes as often. Matrices lie on the server, but "
         "in modes inline and plan-inline A\n"
         "comes with each request and D with its answer, as the echo's bytes do; percentiles are "
-        "exact.\n\n"
+        "exact. Each run ends when --duration and --grace are over, and tells what was due and not "
+        "sent, or sent and not answered (exit code 4).\n\n"
         "--suite floor measures what the daemon adds to its parts, each against the bare part in "
         "turns in the same run:\n"
         "Execute and Queue against gRPC echoes, uploads against a raw stream and memcpy, matmuls "

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
@@ -60,7 +61,8 @@ absl::Status RunConfig(Invocation& call) {
       return absl::OkStatus();
     case 2:
       call.out.Result({{"file", file}, {"valid", false}, {"message", text}}, "");
-      return WithExit(ExitCode::kBadFile, absl::InvalidArgumentError(text));
+      return WithExit(ExitCode::kBadFile,
+                      absl::InvalidArgumentError(absl::StrReplaceAll(text, {{"\n", "; "}})));
     case 127:
       return WithExit(ExitCode::kInternal,
                       absl::NotFoundError(absl::StrCat(

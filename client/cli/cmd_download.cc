@@ -2,6 +2,7 @@
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/load_file.h"
@@ -19,6 +20,7 @@ constexpr Positional kPositionals[] = {
      .kind = ValueKind::kFile},
 };
 constexpr Flag kFlags[] = {
+    kForceFlag,
     {.name = "session",
      .kind = ValueKind::kText,
      .value = "ID",
@@ -65,7 +67,7 @@ absl::Status RunDownload(Invocation& call) {
     dtype = files::DType::kI8;
     shape = {buffer->size_bytes()};
   }
-  absl::StatusOr<files::MatrixWriter> writer = CreateFile(path, dtype, shape);
+  absl::StatusOr<files::MatrixWriter> writer = CreateFile(call.args, path, dtype, shape);
   if (!writer.ok()) return writer.status();
   client::TransferOptions options;
   options.progress = ProgressLine(call.out, "downloading " + call.args.Positional(0));
@@ -81,19 +83,21 @@ absl::Status RunDownload(Invocation& call) {
                    {"dtype", std::string(files::DTypeName(dtype))},
                    {"shape", shape},
                    {"transfer", TransferJson(*moved)}},
-                  absl::StrCat("wrote ", path, ": ", files::DTypeName(dtype), " ",
+                  absl::StrCat("wrote ", Printable(path), ": ", files::DTypeName(dtype), " ",
                                files::ShapeText(shape), "; ", TransferText(*moved), "\n"));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-const Command kDownloadCommand = {
-    .name = "download",
-    .summary = "write a buffer of the server to a file",
-    .details = "A file of that name is replaced once everything has arrived.",
-    .positionals = kPositionals,
-    .flags = kFlags,
-    .run = RunDownload};
+const Command kDownloadCommand = {.name = "download",
+                                  .summary = "write a buffer of the server to a file",
+                                  .details =
+                                      "Without --force a file that exists is refused. With it the "
+                                      "old file stays until everything "
+                                      "has arrived.",
+                                  .positionals = kPositionals,
+                                  .flags = kFlags,
+                                  .run = RunDownload};
 
 }  // namespace gemmd::cli

@@ -1,8 +1,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/numerics/activation.h"
 #include "client/cli/quantize.h"
 #include "gemmd/v1/compute_service.pb.h"
 
@@ -52,7 +54,12 @@ constexpr Flag kFlags[] = {
     {.name = "kn", .help = "B lies as [k, n], as numpy's A @ B has it, instead of [n, k]"},
     {.name = "with-c", .help = "C is added"},
     {.name = "with-bias", .help = "a bias is added"},
-    {.name = "relu", .help = "negative results become 0"},
+    {.name = "activation",
+     .kind = ValueKind::kChoice,
+     .fallback = "none",
+     .help = "of each element of D",
+     .choices = kActivationNames},
+    {.name = "relu", .help = "the same as --activation relu"},
     {.name = "device",
      .kind = ValueKind::kText,
      .value = "NAME",
@@ -75,7 +82,8 @@ v1::MatmulProblem Problem(const Args& args) {
   problem.set_b_is_kn(args.On("kn"));
   problem.set_has_c(args.On("with-c"));
   problem.set_has_bias(args.On("with-bias"));
-  problem.set_activation(args.On("relu") ? v1::ACTIVATION_RELU : v1::ACTIVATION_NONE);
+  problem.set_activation(static_cast<v1::Activation>(
+      args.On("relu") ? Activation::kRelu : ActivationNamed(args.Text("activation"))));
   return problem;
 }
 
@@ -100,8 +108,8 @@ absl::Status RunExplain(Invocation& call) {
                     seconds(candidate.modelled_seconds()), seconds(candidate.measured_seconds()),
                     candidate.why_not()});
   }
-  call.out.Result(document,
-                  absl::StrCat(answer->problem(), " on ", answer->device(), "\n\n", Table(rows)));
+  call.out.Result(document, absl::StrCat(Printable(answer->problem()), " on ",
+                                         Printable(answer->device()), "\n\n", Table(rows)));
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/device_view.h"
@@ -19,6 +20,7 @@ Json LimitsJson(const v1::Limits& limits) {
           {"max_buffers", limits.max_buffers()},
           {"max_buffer_bytes", limits.max_buffer_bytes()},
           {"max_plans", limits.max_plans()},
+          {"max_armed", limits.max_armed()},
           {"max_queued_programs", limits.max_queued_programs()},
           {"window_batches", limits.window_batches()}};
 }
@@ -29,17 +31,28 @@ std::string LimitText(int64_t max_buffer_bytes) {
   return absl::StrCat(" of ", HumanBytes(static_cast<double>(max_buffer_bytes)), " in all");
 }
 
+// How callers that work on a GPU themselves share it with the server; nothing without one.
+std::string SharingText(const v1::ServerInfo& info, const std::vector<v1::Device>& devices) {
+  const auto is_gpu = [](const v1::Device& device) { return !device.gpu_uuid().empty(); };
+  if (std::none_of(devices.begin(), devices.end(), is_gpu)) return "";
+  return info.under_mps()
+             ? "GPU sharing  MPS: callers run beside the server\n"
+             : "GPU sharing  time slices: callers take turns with the server, see MPS in "
+               "docs/operations.md\n";
+}
+
 std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devices,
                  const std::vector<v1::Kernel>& kernels, const std::string& target,
                  bool same_host) {
   std::string text = absl::StrCat(
-      "gemmd ", info.version(), " at ", target, ", instance ", info.instance_id(), "\n",
-      "started      ", TimeText(info.start_time().seconds(), info.start_time().nanos()),
-      info.draining() ? ", draining" : "", "\n", "tenant       ", info.tenant(), "\n",
-      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", "limits       ",
-      info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(), " buffers",
-      LimitText(info.limits().max_buffer_bytes()), ", ", info.limits().max_queued_programs(),
-      " programs queued, messages of ",
+      "gemmd ", Printable(info.version()), " at ", target, ", instance ",
+      Printable(info.instance_id()), "\n", "started      ",
+      TimeText(info.start_time().seconds(), info.start_time().nanos()),
+      info.draining() ? ", draining" : "", "\n", "tenant       ", Printable(info.tenant()), "\n",
+      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", SharingText(info, devices),
+      "limits       ", info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(),
+      " buffers", LimitText(info.limits().max_buffer_bytes()), ", ",
+      info.limits().max_queued_programs(), " programs queued, messages of ",
       HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
   std::vector<std::vector<std::string>> rows = {
       {"device", "state", "memory", "used", "free", "buffers", "kernels", "queued", "programs",
@@ -77,6 +90,7 @@ absl::Status RunInfo(Invocation& call) {
       {"start_time", TimeText(info->start_time().seconds(), info->start_time().nanos())},
       {"tenant", info->tenant()},
       {"draining", info->draining()},
+      {"under_mps", info->under_mps()},
       {"share_socket", info->share_socket()},
       {"same_host", same_host},
       {"limits", LimitsJson(info->limits())},

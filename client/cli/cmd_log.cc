@@ -4,6 +4,7 @@
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 
@@ -39,9 +40,10 @@ absl::Status RunLog(Invocation& call) {
   const absl::StatusOr<client::LogSettings> settings =
       changes ? client->SetLog(change) : client->GetLog();
   if (!settings.ok()) return Explained(settings.status(), target);
-  call.out.Result({{"level", settings->level}, {"sample_calls", settings->sample_calls}},
-                  absl::StrCat("level   ", settings->level, "\nsample  ", settings->sample_calls,
-                               settings->sample_calls == 0 ? " (no successful calls)\n" : "\n"));
+  call.out.Result(
+      {{"level", settings->level}, {"sample_calls", settings->sample_calls}},
+      absl::StrCat("level   ", Printable(settings->level), "\nsample  ", settings->sample_calls,
+                   settings->sample_calls == 0 ? " (no successful calls)\n" : "\n"));
   return absl::OkStatus();
 }
 

@@ -26,10 +26,12 @@ constexpr Flag kFlags[] = {
      .letter = 'o',
      .kind = ValueKind::kFile,
      .value = "FILE",
-     .help = "write D to FILE.npy or FILE.safetensors[:NAME]"},
+     .help = "write D to FILE.npy or FILE.safetensors[:NAME], which is new or --force is given"},
+    kForceFlag,
     {.name = "verify",
-     .help = "recompute in float64 on the operands as the server holds them; exit code 1 beyond "
-             "the bound"},
+     .help =
+         "recompute in float64, on the operands as the server holds them (exit code 1 beyond the "
+         "bound) and on what the files hold"},
     {.name = "quantize",
      .kind = ValueKind::kChoice,
      .fallback = "none",
@@ -58,7 +60,12 @@ constexpr Flag kFlags[] = {
      .kind = ValueKind::kNumber,
      .value = "X",
      .help = "factor of C; default 1 with --c, otherwise 0"},
-    {.name = "relu", .help = "negative results become 0"},
+    {.name = "activation",
+     .kind = ValueKind::kChoice,
+     .fallback = "none",
+     .help = "of each element of D, behind all else",
+     .choices = kActivationNames},
+    {.name = "relu", .help = "the same as --activation relu"},
     {.name = "kernel",
      .kind = ValueKind::kText,
      .value = "NAME",
@@ -85,6 +92,7 @@ absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
     std::string path;
     files::Matrix* matrix;
   };
+  std::vector<LoadedFile> loaded;
   if (call.args.Given("c")) inputs.c.emplace();
   if (call.args.Given("bias")) inputs.bias.emplace();
   for (const Wanted& wanted :
@@ -95,7 +103,9 @@ absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
     absl::StatusOr<files::Matrix> matrix = LoadFile(call, wanted.path);
     if (!matrix.ok()) return matrix.status();
     *wanted.matrix = *std::move(matrix);
+    loaded.push_back({wanted.path, *wanted.matrix});
   }
+  WarnOfNarrowing(call, loaded);
   return inputs;
 }
 
@@ -105,9 +115,12 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
       .nt = args.On("nt"),
       .alpha = static_cast<float>(args.Number("alpha")),
       .beta = static_cast<float>(args.Given("beta") ? args.Number("beta") : args.Given("c")),
-      .relu = args.On("relu"),
+      .activation = args.On("relu") ? Activation::kRelu : ActivationNamed(args.Text("activation")),
       .kernel = args.Text("kernel"),
       .route = RouteOf(args.Text("route"))};
+  if (args.On("relu") && args.Given("activation")) {
+    return Usage("--relu and --activation are two words for one thing; give --activation alone");
+  }
   if (settings.beta != 0 && !inputs.c) return Usage("--beta needs --c");
   const files::DType a = inputs.a.dtype();
   const files::DType b = inputs.b.dtype();
@@ -154,7 +167,7 @@ absl::Status RunMatmul(Invocation& call) {
   std::optional<files::MatrixWriter> writer;
   if (!output.empty()) {
     absl::StatusOr<files::MatrixWriter> created =
-        CreateFile(output, ToFile(settings->out_dtype), shape->DShape());
+        CreateFile(call.args, output, ToFile(settings->out_dtype), shape->DShape());
     if (!created.ok()) return created.status();
     writer = *std::move(created);
   }
@@ -180,7 +193,7 @@ absl::Status RunMatmul(Invocation& call) {
     absl::Status downloaded = job.DownloadD(d);
     if (!downloaded.ok()) return Explained(downloaded, target);
     if (call.args.On("verify")) {
-      absl::StatusOr<VerifyReport> verified = job.Check(d);
+      absl::StatusOr<Verified> verified = job.Check(d);
       if (!verified.ok()) return Explained(verified.status(), target);
       report.verified = *verified;
     }
@@ -191,26 +204,30 @@ absl::Status RunMatmul(Invocation& call) {
     if (!committed.ok()) return committed;
   }
   call.out.Result(ReportJson(report), ReportText(report));
-  if (!report.verified || report.verified->ok) return absl::OkStatus();
-  return WithExit(ExitCode::kCheckFailed, absl::DataLossError(VerifyText(*report.verified)));
+  if (!report.verified || report.verified->kernel.ok) return absl::OkStatus();
+  return WithExit(ExitCode::kCheckFailed, absl::DataLossError(VerifyText(report.verified->kernel)));
 }
 
 }  // namespace
 
 const Command kMatmulCommand = {
     .name = "matmul",
-    .summary = "multiply two matrix files on the server: D = relu(alpha A B + beta C + bias)",
+    .summary = "multiply two matrix files on the server: D = act(alpha A B + beta C + bias)",
     .details =
         "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
-        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is converted to f32 with a note. "
-        ".npy has no name\n"
-        "for bf16 and e4m3: numpy saves ml_dtypes' arrays as opaque bytes, which --dtype names. "
-        "The bound of\n"
-        "--verify on ||D - ref|| / ||ref|| is 1e-5 for f32 results (1e-3 of e4m3 operands), 5e-3 "
-        "for bf16 and 1e-3\n"
-        "for f16; where sums cancel, FP32 rounding is granted on top. Beyond 8.6e9 multiply-adds a "
-        "random sample of\n"
-        "rows is checked, and the report says so.",
+        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is narrowed to f32 with a "
+        "warning, "
+        "other integers are refused. .npy has no name for bf16 and e4m3: numpy saves ml_dtypes' "
+        "arrays as opaque bytes, which --dtype names.\n\n"
+        "--verify tells two errors, each ||D - ref|| / ||ref||. The kernel's: ref is of the "
+        "operands "
+        "as the server holds them, after quantising. Its bound is 1e-5 for f32 results (1e-3 of "
+        "e4m3 "
+        "operands), 5e-3 for bf16 and 1e-3 for f16; where sums cancel, FP32 rounding is granted on "
+        "top. The files': ref is of the numbers in the files, so that quantising, narrowing and "
+        "rounding all count; nothing bounds it but your own need. Beyond 8.6e9 multiply-adds a "
+        "random "
+        "sample of rows is checked, and the report says so.",
     .positionals = kPositionals,
     .flags = kFlags,
     .run = RunMatmul};

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
@@ -40,7 +39,7 @@ absl::Status RunTop(Invocation& call) {
   // To a terminal each table takes the last one's place; into a file or a pipe they follow it.
   const bool clears = !once && isatty(STDOUT_FILENO) != 0;
   for (;;) {
-    absl::SleepFor(call.args.Duration("interval"));
+    if (absl::Status read = call.out.Pause(call.args.Duration("interval")); !read.ok()) return read;
     absl::StatusOr<TopSample> after = Look(*client, metrics);
     if (!after.ok()) return Explained(after.status(), target);
     const TopLoad load = LoadBetween(*before, *after);
@@ -49,20 +48,21 @@ absl::Status RunTop(Invocation& call) {
       call.out.Result(TopJson(*after, load), text);
       return absl::OkStatus();
     }
-    call.out.Text(absl::StrCat(clears ? "\033[H\033[2J" : "", text, clears ? "" : "\n"));
+    const absl::Status shown = call.out.Screen(absl::StrCat(text, clears ? "" : "\n"), clears);
+    if (!shown.ok()) return shown;
     before = std::move(after);
   }
 }
 
 }  // namespace
 
-const Command kTopCommand = {
-    .name = "top",
-    .summary = "watch devices, queues, tenants and sessions at work",
-    .details =
-        "Until it is interrupted. Sessions are the caller's tenant's; what other tenants "
-        "use is in the metrics alone.",
-    .flags = kFlags,
-    .run = RunTop};
+const Command kTopCommand = {.name = "top",
+                             .summary = "watch devices, queues, tenants and sessions at work",
+                             .details =
+                                 "Until it is interrupted, or nobody reads what it prints. "
+                                 "Sessions are the caller's tenant's; what other tenants "
+                                 "use is in the metrics alone.",
+                             .flags = kFlags,
+                             .run = RunTop};
 
 }  // namespace gemmd::cli

@@ -36,7 +36,11 @@ constexpr Flag kFlags[] = {
 // For the last events to come, beyond the trace's own time, where --timeout says nothing else.
 constexpr absl::Duration kGrace = absl::Seconds(10);
 
-absl::Status BadFile(const absl::Status& status) { return WithExit(ExitCode::kBadFile, status); }
+// Of the file; stdout's errors have an exit code of their own.
+absl::Status BadFile(const absl::Status& status) {
+  return ExitCodeOf(status) == ExitCode::kBrokenPipe ? status
+                                                     : WithExit(ExitCode::kBadFile, status);
+}
 
 // A trace on its way from the daemon into a file.
 class Tracing {

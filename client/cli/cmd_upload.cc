@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/load_file.h"
@@ -61,6 +62,7 @@ absl::Status RunUpload(Invocation& call) {
   const std::string path = call.args.Positional(0);
   absl::StatusOr<files::Matrix> matrix = LoadFile(call, path);
   if (!matrix.ok()) return matrix.status();
+  WarnOfNarrowing(call, {{path, *matrix}});
   const std::string name = call.args.Given("name") ? call.args.Text("name") : DefaultName(path);
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
   if (!client.ok()) return client.status();
@@ -78,15 +80,16 @@ absl::Status RunUpload(Invocation& call) {
   if (!moved.ok()) return Explained(moved.status(), target);
   absl::Status published = session->Publish(*buffer, name);
   if (!published.ok()) return Explained(published, target);
-  call.out.Result({{"name", name},
-                   {"device", session->device()},
-                   {"dtype", std::string(files::DTypeName(matrix->dtype()))},
-                   {"shape", matrix->shape()},
-                   {"size_bytes", buffer->size_bytes()},
-                   {"transfer", TransferJson(*moved)}},
-                  absl::StrCat("published ", name, ": ", files::DTypeName(matrix->dtype()), " ",
-                               files::ShapeText(matrix->shape()), " on ", session->device(), "; ",
-                               TransferText(*moved), "\n"));
+  call.out.Result(
+      {{"name", name},
+       {"device", session->device()},
+       {"dtype", std::string(files::DTypeName(matrix->dtype()))},
+       {"shape", matrix->shape()},
+       {"size_bytes", buffer->size_bytes()},
+       {"transfer", TransferJson(*moved)}},
+      absl::StrCat("published ", Printable(name), ": ", files::DTypeName(matrix->dtype()), " ",
+                   files::ShapeText(matrix->shape()), " on ", Printable(session->device()), "; ",
+                   TransferText(*moved), "\n"));
   return absl::OkStatus();
 }
 

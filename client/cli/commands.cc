@@ -9,7 +9,8 @@ constexpr Flag kGlobalFlags[] = {
      .value = "TARGET",
      .fallback = "127.0.0.1:8470",
      .help = "the daemon: HOST:PORT, unix:/PATH or unix-abstract:NAME; of several with commas "
-             "between them the first that answers"},
+             "between them the first that answers. GEMMD_SERVER names another default; without it "
+             "the socket of a local gemmd that was started without an address comes first"},
     {.name = "tls", .help = "speak TLS, to a server that this system's authorities vouch for"},
     {.name = "tls-ca",
      .kind = ValueKind::kFile,

@@ -22,10 +22,26 @@ absl::StatusOr<files::Matrix> LoadFile(const Invocation& call, const std::string
   return matrix;
 }
 
-absl::StatusOr<files::MatrixWriter> CreateFile(const std::string& path, files::DType dtype,
-                                               std::vector<int64_t> shape) {
-  absl::StatusOr<files::MatrixWriter> writer =
-      files::MatrixWriter::Create(path, dtype, std::move(shape));
+void WarnOfNarrowing(const Invocation& call, const std::vector<LoadedFile>& files) {
+  std::string narrowed;
+  int64_t overflowed = 0;
+  for (const LoadedFile& file : files) {
+    if (!file.matrix.narrowed()) continue;
+    absl::StrAppend(&narrowed, narrowed.empty() ? "" : ", ", file.path);
+    overflowed += file.matrix.overflowed();
+  }
+  if (narrowed.empty()) return;
+  call.out.Note(absl::StrCat(
+      "warning: ", narrowed, ": float64 is narrowed to float32",
+      overflowed > 0 ? absl::StrCat(", and ", overflowed, " of the values became infinite") : "",
+      "; save as float32 what needs no more"));
+}
+
+absl::StatusOr<files::MatrixWriter> CreateFile(const Args& args, const std::string& path,
+                                               files::DType dtype, std::vector<int64_t> shape) {
+  absl::StatusOr<files::MatrixWriter> writer = files::MatrixWriter::Create(
+      path, dtype, std::move(shape),
+      args.On(kForceFlag.name) ? files::Existing::kReplace : files::Existing::kKeep);
   if (!writer.ok()) return BadFile(writer.status());
   return writer;
 }

@@ -1,5 +1,7 @@
 #include "client/cli/matmul_job.h"
 
+#include <random>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/progress.h"
 #include "client/cli/transfers.h"
@@ -99,14 +101,13 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
       session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
   if (!d.ok()) return d.status();
   d_ = *std::move(d);
-  client::Matmul matmul = {
-      .a = a_.operand,
-      .b = b_.operand,
-      .d = d_.tensor(),
-      .alpha = settings_.alpha,
-      .beta = settings_.beta,
-      .activation = settings_.relu ? client::Activation::kRelu : client::Activation::kNone,
-      .kernel = settings_.kernel};
+  client::Matmul matmul = {.a = a_.operand,
+                           .b = b_.operand,
+                           .d = d_.tensor(),
+                           .alpha = settings_.alpha,
+                           .beta = settings_.beta,
+                           .activation = static_cast<client::Activation>(settings_.activation),
+                           .kernel = settings_.kernel};
   if (inputs_.c) {
     absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
     if (!c.ok()) return c.status();
@@ -154,7 +155,7 @@ absl::StatusOr<Buffer> MatmulJob::Dense(const Tensor& tensor) {
   return dense;
 }
 
-absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
+VerifyProblem MatmulJob::PlainProblem(absl::Span<const std::byte> d, bool of_files) const {
   VerifyProblem problem = {.batch = shape_.batch,
                            .m = shape_.m,
                            .n = shape_.n,
@@ -162,23 +163,42 @@ absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
                            .d = {ToFile(settings_.out_dtype), d.data()},
                            .alpha = settings_.alpha,
                            .beta = settings_.beta,
-                           .relu = settings_.relu};
-  const bool kn = !settings_.nt;
-  problem.a = {.dtype = inputs_.a.dtype(),
-               .values = inputs_.a.bytes().data(),
-               .rows = shape_.m,
-               .k = shape_.k};
-  problem.b = {.dtype = inputs_.b.dtype(),
-               .values = inputs_.b.bytes().data(),
-               .rows = shape_.n,
-               .k = shape_.k};
-  problem.a.row_stride = problem.b.row_stride = shape_.k;
-  if (kn) {
+                           .activation = settings_.activation};
+  const auto tensor = [of_files](const files::Matrix& matrix) {
+    return of_files ? HostTensor{matrix.file_dtype(), matrix.file_values()}
+                    : HostTensor{matrix.dtype(), matrix.bytes().data()};
+  };
+  const auto operand = [&](const files::Matrix& matrix, int64_t rows) {
+    const HostTensor values = tensor(matrix);
+    return HostOperand{.dtype = values.dtype,
+                       .values = values.data,
+                       .rows = rows,
+                       .k = shape_.k,
+                       .row_stride = shape_.k};
+  };
+  problem.a = operand(inputs_.a, shape_.m);
+  problem.b = operand(inputs_.b, shape_.n);
+  if (!settings_.nt) {
     problem.b.row_stride = 1;
     problem.b.k_stride = shape_.n;
   }
   if (shape_.a_batched) problem.a.batch_stride = shape_.m * shape_.k;
   if (shape_.b_batched) problem.b.batch_stride = shape_.n * shape_.k;
+  if (of_files && inputs_.c) problem.c = tensor(*inputs_.c);
+  if (of_files && inputs_.bias) problem.bias = tensor(*inputs_.bias);
+  return problem;
+}
+
+bool MatmulJob::TookFilesAsTheyAre() const {
+  for (const files::Matrix* matrix : {&inputs_.a, &inputs_.b, inputs_.c ? &*inputs_.c : nullptr,
+                                      inputs_.bias ? &*inputs_.bias : nullptr}) {
+    if (matrix != nullptr && matrix->narrowed()) return false;
+  }
+  return settings_.quantize.dtype == DType::kUnspecified && !c_converted_ && !bias_converted_;
+}
+
+absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
+  VerifyProblem problem = PlainProblem(d, /*of_files=*/false);
   std::vector<char> keep[6];  // what the problem points to
   int kept = 0;
   const auto fetch = [&](const Buffer& buffer,
@@ -225,7 +245,13 @@ absl::StatusOr<VerifyReport> MatmulJob::Check(absl::Span<const std::byte> d) {
     if (!bias.ok()) return bias.status();
     problem.bias = HostTensor{ToFile(buffer.dtype()), *bias};
   }
-  return Verify(problem);
+  VerifyOptions options;
+  while (options.seed == 0) options.seed = std::random_device()();  // the same rows for both
+  Verified verified;
+  verified.kernel = Verify(problem, options);
+  verified.files =
+      TookFilesAsTheyAre() ? verified.kernel : Verify(PlainProblem(d, /*of_files=*/true), options);
+  return verified;
 }
 
 }  // namespace gemmd::cli

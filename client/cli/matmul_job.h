@@ -34,9 +34,15 @@ struct MatmulSettings {
   bool nt = false;  // B lies as [n, k]
   float alpha = 1;
   float beta = 0;
-  bool relu = false;
+  Activation activation = Activation::kNone;
   std::string kernel;
   client::TransferOptions::Route route = client::TransferOptions::Route::kAuto;
+};
+
+// D against float64, twice.
+struct Verified {
+  VerifyReport kernel;  // of the operands as the server multiplied them
+  VerifyReport files;   // of what the files hold; its bound and ok mean nothing
 };
 
 class MatmulJob {
@@ -52,7 +58,7 @@ class MatmulJob {
   absl::Status DownloadD(absl::Span<std::byte> d);
   // Fetches what the server multiplied: values and scales as it quantised them, C and bias as it
   // converted them.
-  absl::StatusOr<VerifyReport> Check(absl::Span<const std::byte> d);
+  absl::StatusOr<Verified> Check(absl::Span<const std::byte> d);
 
   const client::TransferReport& uploaded() const { return uploaded_; }
   const client::TransferReport& downloaded() const { return downloaded_; }
@@ -74,6 +80,11 @@ class MatmulJob {
   absl::StatusOr<client::Tensor> Converted(const client::Buffer& buffer, client::DType dtype,
                                            std::optional<client::Buffer>& converted,
                                            client::OpList& ops);
+  // Without quantisation: A and B as they were uploaded, or with `of_files` as the files have them,
+  // C and bias too.
+  VerifyProblem PlainProblem(absl::Span<const std::byte> d, bool of_files) const;
+  // True when the server multiplied and added just what the files hold.
+  bool TookFilesAsTheyAre() const;
   // A copy on the server, row-major without gaps.
   absl::StatusOr<client::Buffer> Dense(const client::Tensor& tensor);
   absl::StatusOr<std::vector<char>> Fetch(const client::Buffer& buffer, const std::string& name);

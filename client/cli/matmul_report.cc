@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/transfers.h"
 #include "gemmd/v1/types.pb.h"
 
@@ -47,14 +48,35 @@ Json OpJson(const v1::OpReport& op) {
           {"gb_per_second", PerSecond(op.bytes(), op) / 1e9}};
 }
 
-Json VerifyJson(const VerifyReport& report) {
+Json VerifyJson(const Verified& verified) {
+  const VerifyReport& report = verified.kernel;
   return {{"ok", report.ok},
           {"relative_error", report.relative_error},
           {"bound", report.bound},
           {"max_abs_error", report.max_abs_error},
           {"nonfinite_wrong", report.nonfinite_wrong},
           {"rows_checked", report.rows_checked},
-          {"rows_total", report.rows_total}};
+          {"rows_total", report.rows_total},
+          {"against_files",
+           {{"relative_error", verified.files.relative_error},
+            {"max_abs_error", verified.files.max_abs_error},
+            {"nonfinite_wrong", verified.files.nonfinite_wrong}}}};
+}
+
+std::string NonfiniteText(const VerifyReport& report) {
+  if (report.nonfinite_wrong == 0) return "";
+  return absl::StrCat(", ", report.nonfinite_wrong,
+                      " elements are NaN or infinite and should not be, or the reverse");
+}
+
+// "against the files: relative error 3.7e-02, quantised to fp8-block".
+std::string FilesText(const MatmulReport& report) {
+  const VerifyReport& files = report.verified->files;
+  const bool quantised = report.settings.quantize.dtype != client::DType::kUnspecified;
+  return absl::StrFormat(
+      "against the files: relative error %.2e%s%s", files.relative_error,
+      quantised ? absl::StrCat(", quantised to ", report.settings.quantize.name) : "",
+      NonfiniteText(files));
 }
 
 }  // namespace
@@ -84,17 +106,18 @@ Json ReportJson(const MatmulReport& report) {
 
 std::string ReportText(const MatmulReport& report) {
   const v1::ProgramReport& program = report.result.report();
-  std::string text = absl::StrFormat(
-      "D [%s%d, %d] %s, k=%d, on %s\n",
-      report.shape.a_batched ? absl::StrCat(report.shape.batch, ", ") : "", report.shape.m,
-      report.shape.n, client::Name(report.settings.out_dtype), report.shape.k, program.device());
+  std::string text =
+      absl::StrFormat("D [%s%d, %d] %s, k=%d, on %s\n",
+                      report.shape.a_batched ? absl::StrCat(report.shape.batch, ", ") : "",
+                      report.shape.m, report.shape.n, client::Name(report.settings.out_dtype),
+                      report.shape.k, Printable(program.device()));
   for (const v1::OpReport& op : program.ops()) {
-    absl::StrAppendFormat(&text, "%-9s  %s", op.op(), HumanSeconds(op.device_seconds()));
+    absl::StrAppendFormat(&text, "%-9s  %s", Printable(op.op()), HumanSeconds(op.device_seconds()));
     if (op.flops() > 0)
       absl::StrAppendFormat(&text, ", %.3f TFLOP/s", PerSecond(op.flops(), op) / 1e12);
     absl::StrAppendFormat(&text, ", %.2f GB/s", PerSecond(op.bytes(), op) / 1e9);
     if (!op.kernel().empty())
-      absl::StrAppend(&text, "; ", op.kernel(), ", ", ReasonText(op.reason()));
+      absl::StrAppend(&text, "; ", Printable(op.kernel()), ", ", ReasonText(op.reason()));
     absl::StrAppend(&text, "\n");
   }
   absl::StrAppend(&text, "queued     ", HumanSeconds(program.queue_seconds()), ", on the device ",
@@ -103,7 +126,10 @@ std::string ReportText(const MatmulReport& report) {
   if (report.job.downloaded().bytes > 0) {
     absl::StrAppend(&text, "download   ", TransferText(report.job.downloaded()), "\n");
   }
-  if (report.verified) absl::StrAppend(&text, "verify     ", VerifyText(*report.verified), "\n");
+  if (report.verified) {
+    absl::StrAppend(&text, "verify     the kernel: ", VerifyText(report.verified->kernel), "\n",
+                    "           ", FilesText(report), "\n");
+  }
   if (!report.output.empty()) absl::StrAppend(&text, "wrote      ", report.output, "\n");
   return text;
 }
@@ -112,10 +138,7 @@ std::string VerifyText(const VerifyReport& report) {
   std::string text = absl::StrFormat(
       "relative error %.2e %s the bound %.2e", report.relative_error,
       report.relative_error <= report.bound ? "is within" : "is beyond", report.bound);
-  if (report.nonfinite_wrong > 0) {
-    absl::StrAppend(&text, ", ", report.nonfinite_wrong,
-                    " elements are NaN or infinite and should not be, or the reverse");
-  }
+  absl::StrAppend(&text, NonfiniteText(report));
   if (report.rows_checked == report.rows_total) {
     absl::StrAppend(&text, ", all ", report.rows_total, " rows checked");
   } else {

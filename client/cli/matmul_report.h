@@ -21,13 +21,13 @@ struct MatmulReport {
   const client::Result& result;
   const MatmulJob& job;
   std::string output;  // the file written; empty: none
-  std::optional<VerifyReport> verified;
+  std::optional<Verified> verified;
 };
 
 Json ReportJson(const MatmulReport& report);
 std::string ReportText(const MatmulReport& report);
 
-// "relative error 1.6e-03 within 5.0e-03, all 2048 rows".
+// The kernel's: "relative error 1.6e-03 is within the bound 5.0e-03, all 2048 rows checked".
 std::string VerifyText(const VerifyReport& report);
 
 }  // namespace gemmd::cli

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/cli/args/printable.h"
 
 namespace gemmd::cli {
 namespace {
@@ -15,7 +16,8 @@ constexpr int kBarWidth = 30;
 
 class Line {
  public:
-  explicit Line(std::string label) : label_(std::move(label)), start_(absl::Now()), last_(start_) {}
+  explicit Line(absl::string_view label)
+      : label_(Printable(label)), start_(absl::Now()), last_(start_) {}
 
   void Update(int64_t done, int64_t total) {
     const absl::Time now = absl::Now();
@@ -46,7 +48,7 @@ class Line {
 std::function<void(int64_t, int64_t)> ProgressLine(const Output& out, std::string label) {
   if (out.quiet() || isatty(STDERR_FILENO) == 0) return nullptr;
   // Shared because std::function must be copyable.
-  auto line = std::make_shared<Line>(std::move(label));
+  auto line = std::make_shared<Line>(label);
   return [line](int64_t done, int64_t total) { line->Update(done, total); };
 }
 

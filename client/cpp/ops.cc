@@ -91,6 +91,24 @@ OpList& OpList::Add(const Quantize& op) {
   return *this;
 }
 
+OpList& OpList::Add(const Gated& op) {
+  if (!Check("gated", {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}})) {
+    return *this;
+  }
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, kOps);
+  wire::Nested nested(out, v1::Op::kGatedFieldNumber);
+  AppendTensor(out, v1::Gated::kSrcFieldNumber, op.src);
+  AppendTensor(out, v1::Gated::kDstFieldNumber, op.dst);
+  AppendTensor(out, v1::Gated::kScalesFieldNumber, op.scales);
+  wire::AppendInt(out, v1::Gated::kActivationFieldNumber, static_cast<int>(op.activation));
+  wire::AppendInt(out, v1::Gated::kPeriodFieldNumber, op.period);
+  if (op.alpha != 1) wire::AppendFloat(out, v1::Gated::kAlphaFieldNumber, op.alpha);
+  if (op.limit != 0) wire::AppendFloat(out, v1::Gated::kLimitFieldNumber, op.limit);
+  if (op.up_offset != 0) wire::AppendFloat(out, v1::Gated::kUpOffsetFieldNumber, op.up_offset);
+  return *this;
+}
+
 OpList& OpList::Add(const Convert& op) {
   if (!Check("convert", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
   std::string& out = wire_.ForWriting();

@@ -55,6 +55,23 @@ struct Quantize {
   ScaleGranularity granularity;
 };
 
+// dst = activation(gate) * (up + up_offset), in FP32 and rounded once. Each row of src holds n
+// columns of gate and n of up: two halves, or `period` of gate and `period` of up by turns. An E4M3
+// dst is quantised as Quantize does, ready to be the next matmul's a:
+//
+//   ops.Add(Gated{.src = gate_up, .dst = y, .scales = ScalesIn(room, y.shape(), kBlock1x128)})
+//       .Add(Matmul{.a = {y, kBlock1x128, scales}, .b = down, .d = out});
+struct Gated {
+  Tensor src;          // [rows, 2n] or [batch, rows, 2n]; F32, BF16 or F16
+  Tensor dst;          // [rows, n] or [batch, rows, n]; F32, BF16, F16 or E4M3
+  Tensor scales = {};  // of an E4M3 dst: FP32, [rows, ceil(n/128)], written
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;   // divides n; 0: n
+  float alpha = 1;      // kSilu becomes x * sigmoid(alpha * x)
+  float limit = 0;      // above 0: min(gate, limit), and up within [-limit, limit], first
+  float up_offset = 0;  // added to up
+};
+
 // dst = src in dst's dtype, to nearest even; E4M3 and I8 saturate.
 struct Convert {
   Tensor src;
@@ -97,6 +114,7 @@ class OpList {
  public:
   OpList& Add(const Matmul& op);
   OpList& Add(const Quantize& op);
+  OpList& Add(const Gated& op);
   OpList& Add(const Convert& op);
   OpList& Add(const Copy& op);
   OpList& Add(const Fill& op);

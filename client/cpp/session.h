@@ -33,7 +33,9 @@ class Buffer;
 
 namespace gemmd::client {
 
+class Armed;
 class SessionCore;
+struct ArmOptions;
 
 // News about a session that nobody asked for.
 struct SessionEvent {
@@ -96,6 +98,12 @@ class Session {
   absl::StatusOr<Queue> OpenQueue(const QueueOptions& options = {});
   // RESOURCE_EXHAUSTED at a limit, after dropped plans have been waited for.
   absl::StatusOr<Plan> CreatePlan(const OpList& ops, const PlanOptions& options = {});
+  // For callers on the daemon's host: the plan in a slot of shared memory, run without a call; see
+  // armed.h. FAILED_PRECONDITION from another host, RESOURCE_EXHAUSTED when all slots are taken,
+  // INVALID_ARGUMENT for a plan with Read ops.
+  absl::StatusOr<Armed> Arm(const Plan& plan, absl::Span<const Rebinding> bindings = {});
+  absl::StatusOr<Armed> Arm(const Plan& plan, absl::Span<const Rebinding> bindings,
+                            const ArmOptions& options);
 
   // Zeroed memory. RESOURCE_EXHAUSTED at a limit, after dropped buffers have been waited for.
   absl::StatusOr<Buffer> CreateBuffer(const BufferSpec& spec, const CallOptions& options = {});

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/cpp/arming.h"
 #include "client/cpp/call.h"
 
 namespace gemmd::client {
@@ -13,7 +14,10 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
       errors_(std::make_shared<BackgroundErrors>(client_)),
       reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)),
       inline_memory_(std::make_unique<InlineMemory>(*this)),
-      plan_twins_(std::make_unique<AllPlanTwins>()) {}
+      plan_twins_(std::make_unique<AllPlanTwins>()),
+      arming_(std::make_unique<Arming>()) {}
+
+SessionCore::~SessionCore() = default;
 
 void SessionCore::End() {
   keeper_.reset();

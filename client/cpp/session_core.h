@@ -27,6 +27,8 @@
 
 namespace gemmd::client {
 
+class Arming;
+
 // A HOST_SHARED buffer through which a device's other buffers are filled and read by Copy ops. The
 // mutex is held for a whole transfer: one at a time and device. Created by the first.
 struct Staging {
@@ -48,6 +50,7 @@ struct SessionFacts {
 class SessionCore {
  public:
   SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts);
+  ~SessionCore();
 
   void StartKeeper(const SessionOptions& options);
 
@@ -68,6 +71,7 @@ class SessionCore {
   Staging& StagingFor(const std::string& device);
   InlineMemory& inline_memory() const { return *inline_memory_; }
   AllPlanTwins& plan_twins() const { return *plan_twins_; }
+  Arming& arming() const { return *arming_; }
 
  private:
   const std::shared_ptr<ClientCore> client_;  // shared with the client and other sessions
@@ -78,6 +82,7 @@ class SessionCore {
   std::unique_ptr<Keeper> keeper_;
   const std::unique_ptr<InlineMemory> inline_memory_;
   const std::unique_ptr<AllPlanTwins> plan_twins_;
+  const std::unique_ptr<Arming> arming_;
 
   absl::Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

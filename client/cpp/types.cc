@@ -26,6 +26,9 @@ static_assert(static_cast<int>(ScaleGranularity::kBlock1x128) == v1::SCALE_GRANU
 static_assert(static_cast<int>(ScaleGranularity::kBlock128x128) ==
               v1::SCALE_GRANULARITY_BLOCK_128X128);
 static_assert(static_cast<int>(Activation::kRelu) == v1::ACTIVATION_RELU);
+static_assert(static_cast<int>(Activation::kSilu) == v1::ACTIVATION_SILU);
+static_assert(static_cast<int>(Activation::kGeluTanh) == v1::ACTIVATION_GELU_TANH);
+static_assert(static_cast<int>(Activation::kGeluErf) == v1::ACTIVATION_GELU_ERF);
 static_assert(static_cast<int>(Priority::kHigh) == v1::PRIORITY_HIGH);
 static_assert(static_cast<int>(Priority::kLow) == v1::PRIORITY_LOW);
 static_assert(static_cast<int>(ReportLevel::kSummary) == v1::REPORT_LEVEL_SUMMARY);

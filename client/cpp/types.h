@@ -39,7 +39,9 @@ enum class ScaleGranularity : int {
   kBlock128x128 = 4,  // scales [ceil(rows/128), ceil(k/128)]
 };
 
-enum class Activation : int { kNone = 0, kRelu = 1 };
+// x -> max(x, 0); x * sigmoid(x); x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); x/2 * (1 +
+// erf(x / sqrt(2))).
+enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kGeluErf = 4 };
 
 // What order programs of one tenant run in. Waiting raises it, so kLow is never starved.
 enum class Priority : int { kNormal = 0, kHigh = 1, kLow = 2 };

@@ -1,17 +1,23 @@
-"""Generates the message classes of gemmd.v1 from the repository's proto files, before anything is
-packaged.
+"""Generates the message classes of gemmd.v1 and gathers the native module's sources, both from the
+repository, before anything is packaged.
 
-It runs for wheels, sdists and editable installs alike. An unpacked sdist carries the generated
-files and no proto folder.
+It runs for wheels, sdists and editable installs alike. An unpacked sdist carries what was generated
+and gathered, and no repository around it.
 """
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
-PROTO_ROOT = HERE.parents[1] / "proto"
+REPOSITORY = HERE.parents[1]
+PROTO_ROOT = REPOSITORY / "proto"
 OUT = HERE / "src"
+GATHERED = Path("native") / "gathered"  # relative: setuptools takes no other
 
 
 def generate() -> None:
@@ -37,5 +43,57 @@ def generate() -> None:
         raise SystemExit("protoc failed on the files above")
 
 
+def gather() -> list[str]:
+    """client/armed and the layout's header beside module.cc; the sources to compile."""
+    armed = REPOSITORY / "client" / "armed"
+    if armed.exists():
+        shutil.rmtree(HERE / GATHERED, ignore_errors=True)
+        layout = PROTO_ROOT / "gemmd" / "v1" / "armed_region.h"
+        for source in [*armed.glob("*.h"), *armed.glob("*.cc"), layout]:
+            root = PROTO_ROOT if source == layout else REPOSITORY
+            target = HERE / GATHERED / source.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    sources = sorted((HERE / GATHERED / "client" / "armed").glob("*.cc"))
+    return ["native/module.cc", *(str(one.relative_to(HERE)) for one in sources)]
+
+
+class OptionalExtension(build_ext):
+    """Without a C++ compiler the package installs all the same: calls go by gRPC then, and say so."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            self.warn_without(error)
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            self.warn_without(error)
+
+    @staticmethod
+    def warn_without(error: Exception) -> None:
+        if os.environ.get("GEMMD_NATIVE") == "require":
+            raise error
+        print(f"gemmd: installed without gemmd._native: {error}", file=sys.stderr)
+
+
+NATIVE = Extension(
+    "gemmd._native",
+    gather(),
+    include_dirs=[str(GATHERED)],
+    extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden"],
+    libraries=["dl", "pthread"],
+    py_limited_api=True,
+    optional=True,
+    language="c++",
+)
+
 generate()
-setup()
+setup(
+    ext_modules=[NATIVE],
+    cmdclass={"build_ext": OptionalExtension},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

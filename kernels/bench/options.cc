@@ -14,11 +14,11 @@ constexpr std::string_view kHelp =
     R"(gemm_bench: measures the FP8 kernels of this build on this machine's GPU.
 
   gemm_bench                                     the 44 shapes everyone measures, beside cuBLASLt
-  gemm_bench --suite random --count 300          other shapes; also: odd
+  gemm_bench --suite random --count 300          other shapes; also: odd, models
   gemm_bench --shapes 64x4096x7168,1x576x7168    these shapes
   gemm_bench --sweep --shapes 64x4096x7168       every kernel of the pool, fastest first
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
-  gemm_bench --quantize                          the quantize kernels against copy bandwidth
+  gemm_bench --quantize                          the quantize and gated kernels against copy bandwidth
   gemm_bench --list                              the names of the pool
   gemm_bench --compare OLD.json NEW.json         what became slower; needs no GPU
   gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape; needs no GPU
@@ -27,9 +27,12 @@ Every result is checked against float64 before it is timed. Times are the device
 flushed before each call, and the kinds that are compared take turns.
 
 What to run
-  --suite dense44|random|odd   default dense44
+  --suite dense44|random|odd|models[-odd][-fit|-judge]
+                               default dense44. models: layers of public models, whole and divided among 2, 4 and 8
+                               ranks, of the half for fitting, the half for judging, or both; -odd: those that are no
+                               multiples of 128. --count shapes of it, rows from 1 to 4096 in turns
   --shapes MxNxK,...           instead of a suite
-  --count N, --seed N          of the random suite; default 300 and 1. The seed also makes the data
+  --count N, --seed N          of the suites random and models; default 300 and 1. The seed also makes the data
 Which kernels
   --tuning FILE[,FILE]         a tuning table, or the mean of several; without one, the cost model chooses. With --tune,
                                tables of earlier runs, whose times enter the mean that is written
@@ -45,6 +48,8 @@ How
   --bitwise N                  N more runs must give the same bits
   --check-only                 check, time nothing
   --no-peers                   leave cuBLASLt out
+  --no-bf16                    of cuBLASLt, leave BF16 out
+  --pool-times                 of --sweep: a short measurement of every kernel goes to the JSON, to fit a model to
   --cold-code                  other code runs before each timed call, so that none finds its own in the SMs' caches;
                                --sweep and --tune do so anyway, where neighbours are often the same kernel
   --rest-ms N                  idle so long before a shape is timed: a sweep heats the chip, and what it gains by a
@@ -134,6 +139,8 @@ std::vector<Flag> FlagsOf(Options& o) {
       Integer("--bitwise", o.bitwise, 0, 10000),
       Switch("--check-only", o.check_only),
       Switch("--no-peers", o.peers, false),
+      Switch("--no-bf16", o.bf16_peer, false),
+      Switch("--pool-times", o.pool_times),
       Switch("--cold-code", o.cold_code),
       Integer("--rest-ms", o.rest_ms, 0, 60000),
       Switch("--sweep", o.sweep),
@@ -179,6 +186,9 @@ absl::Status CheckTogether(const Options& o, const std::vector<std::string>& fil
   }
   if (!o.kernel.empty() && (o.sweep || o.tune)) {
     return absl::InvalidArgumentError("--kernel takes one kernel, --sweep and --tune the pool");
+  }
+  if (o.pool_times && !o.sweep) {
+    return absl::InvalidArgumentError("--pool-times is of --sweep; add it");
   }
   if (o.check_only && o.tune) {
     return absl::InvalidArgumentError("--tune needs times, --check-only takes none");

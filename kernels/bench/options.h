@@ -38,10 +38,12 @@ struct Options {
   int bitwise = 0;
   bool check_only = false;
   bool peers = true;
+  bool bf16_peer = true;
   bool cold_code = false;
   bool sweep = false;
-  int rest_ms = 0;  // before a shape is timed
-  int top = 0;      // of a sweep: only the model's first so many; 0 for all
+  int rest_ms = 0;          // before a shape is timed
+  int top = 0;              // of a sweep: only the model's first so many; 0 for all
+  bool pool_times = false;  // of a sweep: the short measurement of every kernel goes to the JSON
   bool tune = false;
   std::string out = "tuning.json";  // of --tune
   double budget_s = 0;              // 0: none

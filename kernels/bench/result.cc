@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/rows_summary.h"
 #include "kernels/bench/summary.h"
 #include "kernels/text.h"
 
@@ -59,6 +60,11 @@ Json ToRecord(const ShapeResult& s) {
     r["model_kernel"] = s.model_kernel;
     r["model_us"] = Measured(s.model_us);
   }
+  if (!s.pool.empty()) {
+    Json pool;
+    for (const VariantTime& v : s.pool) pool[v.kernel] = v.us;
+    r["pool"] = std::move(pool);
+  }
   return r;
 }
 
@@ -92,6 +98,8 @@ ShapeResult FromRecord(const Json& r) {
   }
   s.model_kernel = r.value("model_kernel", "");
   s.model_us = Number(r, "model_us");
+  const Json pool = r.value("pool", Json::object());
+  for (const auto& [kernel, us] : pool.items()) s.pool.push_back({kernel, us.get<double>()});
   return s;
 }
 
@@ -145,12 +153,33 @@ Json ToRecord(const Summary& summary) {
   return out;
 }
 
+Json ToRecord(const Regret& regret) {
+  return {
+      {"shapes", regret.shapes}, {"mean", regret.mean}, {"p99", regret.p99}, {"most", regret.most}};
+}
+
+Json ToRecord(const RowsSummary& summary) {
+  Json record;
+  record["m_least"] = summary.rows.least;
+  record["m_most"] = summary.rows.most;
+  record["shapes"] = summary.shapes;
+  record["cublaslt_tensorwise_ratio"] = Measured(summary.tensorwise_ratio);
+  record["cublaslt_block_ratio"] = Measured(summary.block_ratio);
+  record["least_cublaslt_block_ratio"] = Measured(summary.least_block_ratio);
+  if (summary.choice.shapes > 0) {
+    record["model_cublaslt_tensorwise_ratio"] = Measured(summary.model_tensorwise_ratio);
+    record["choice_regret"] = ToRecord(summary.choice);
+    record["model_regret"] = ToRecord(summary.model);
+  }
+  return record;
+}
+
 }  // namespace
 
 double QuantizeResult::bytes() const {
   const double blocks_k = (k + 127) / 128;
-  const double scale_rows = block == "1x128" ? rows : (rows + 127) / 128;
-  return 3.0 * rows * k + 4.0 * scale_rows * blocks_k;
+  const double scale_rows = block == "128x128" ? (rows + 127) / 128 : rows;
+  return (block == "gated" ? 5.0 : 3.0) * rows * k + 4.0 * scale_rows * blocks_k;
 }
 
 std::string_view Name(Outcome outcome) {
@@ -181,6 +210,9 @@ std::string ToJson(const RunResult& run) {
   out["places"] = run.places;
   out["copy_gb_s"] = Measured(run.copy_gb_s);
   out["summary"] = ToRecord(Summarize(run));
+  Json rows = Json::array();
+  for (const RowsSummary& summary : SummarizeRows(run)) rows.push_back(ToRecord(summary));
+  out["summary"]["rows"] = std::move(rows);
   Json shapes = Json::array();
   for (const ShapeResult& s : run.shapes) shapes.push_back(ToRecord(s));
   out["shapes"] = std::move(shapes);

@@ -55,16 +55,18 @@ struct ShapeResult {
   std::vector<VariantTime> best;
   std::string model_kernel;
   double model_us = 0;
+  std::vector<VariantTime> pool;  // every kernel by a few calls at one place, if that was asked for
 
   double tflops() const { return us > 0 ? shape.flops() / us * 1e-6 : 0; }
   double gb_per_s() const { return us > 0 ? shape.bytes() / us * 1e-3 : 0; }
 };
 
-// Of --quantize: BF16 to E4M3 and its scales.
+// Of --quantize: BF16 to E4M3 and its scales. "gated" is silu(gate) * up of [rows, 2k], with scales
+// of 1x128.
 struct QuantizeResult {
   int64_t rows = 0;
   int64_t k = 0;
-  std::string block;  // "1x128", "128x128"
+  std::string block;  // "1x128", "128x128", "gated"
   bool right = false;
   double rel_error = 0;  // of the dequantised values against the source
   double us = 0;

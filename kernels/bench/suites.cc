@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/bench/models.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {
@@ -23,6 +26,27 @@ int64_t LogUniform(std::mt19937_64& random, double low, double high) {
 }
 
 int64_t RoundTo16(int64_t x) { return std::max<int64_t>(16, (x + 8) / 16 * 16); }
+
+// Takes `prefix` off `text` if it begins so.
+bool Consume(std::string_view prefix, std::string_view& text) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// "models", and behind it "-odd", "-fit" or "-judge", or the first and one of the others.
+std::optional<std::vector<Shape>> ModelSuite(std::string_view name, int count, uint64_t seed) {
+  if (!Consume("models", name)) return std::nullopt;
+  const Alignment alignment = Consume("-odd", name) ? Alignment::kOdd : Alignment::kOf128;
+  std::vector<Weights> weights;
+  for (const auto& [suffix, half] : {std::pair{"-fit", Half::kFit}, {"-judge", Half::kJudge}}) {
+    if (!name.empty() && name != suffix) continue;
+    const std::vector<Weights> of_half = WeightsOf(half, alignment);
+    weights.insert(weights.end(), of_half.begin(), of_half.end());
+  }
+  if (weights.empty()) return std::nullopt;
+  return ModelShapes(weights, count, seed);
+}
 
 }  // namespace
 
@@ -71,8 +95,10 @@ absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint6
   if (name == "dense44") return Dense44();
   if (name == "random") return RandomShapes(count, seed);
   if (name == "odd") return OddShapes();
+  if (auto shapes = ModelSuite(name, count, seed); shapes.has_value()) return *std::move(shapes);
   return absl::InvalidArgumentError(
-      absl::StrCat("--suite ", Text(name), ": no such suite; use dense44, random or odd"));
+      absl::StrCat("--suite ", Text(name),
+                   ": no such suite; use dense44, random, odd or models[-odd][-fit|-judge]"));
 }
 
 absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {

@@ -65,7 +65,8 @@ inline BoundScales BindScales(const TensorRef& scales, ScaleGranularity granular
   BoundScales bound;
   bound.data = reinterpret_cast<float*>(Address(scales, bindings));
   const int first = batched ? 1 : 0;
-  if (batched) bound.data += batch * scales.strides[0];
+  const bool shared = granularity == ScaleGranularity::kPerTensor && scales.shape.rank == 1;
+  if (batched && !shared) bound.data += batch * scales.strides[0];
   if (granularity == ScaleGranularity::kPerTensor) return bound;
   bound.row_stride = scales.strides[first];
   bound.rows_per_scale = granularity == ScaleGranularity::kBlock128x128 ? kScaleBlock : 1;

@@ -28,7 +28,7 @@ void CopyRun(int size, const std::byte* src, int64_t src_stride, std::byte* dst,
 void CopyAll(const Dims& shape, int size, const std::byte* src, const Dims& src_strides,
              std::byte* dst, const Dims& dst_strides, const RunContext& context) {
   const Runs runs = PlanRuns(shape, src_strides, dst_strides);
-  ForEachRun(runs, context.workers, [&](int64_t from, int64_t to, int64_t n) {
+  ForEachRun(runs, context, [&](int64_t from, int64_t to, int64_t n) {
     CopyRun(size, src + from * size, runs.src_strides[2], dst + to * size, runs.dst_strides[2], n);
   });
 }
@@ -61,7 +61,7 @@ void RunConvert(const ConvertOp& op, const RunContext& context) {
   const std::byte* src = Address(op.src, context.bindings);
   std::byte* dst = Address(op.dst, context.bindings);
   const Runs runs = PlanRuns(op.src.shape, op.src.strides, op.dst.strides);
-  ForEachRun(runs, context.workers, [&](int64_t from, int64_t to, int64_t n) {
+  ForEachRun(runs, context, [&](int64_t from, int64_t to, int64_t n) {
     ConvertRun(op, src + from * SizeBytes(op.src.dtype), runs.src_strides[2],
                dst + to * SizeBytes(op.dst.dtype), runs.dst_strides[2], n);
   });
@@ -80,7 +80,7 @@ void RunFill(const FillOp& op, const RunContext& context) {
   std::byte* dst = Address(op.dst, context.bindings);
   const Runs runs = PlanRuns(op.dst.shape, op.dst.strides, op.dst.strides);
   const int64_t stride = runs.dst_strides[2];
-  ForEachRun(runs, context.workers, [&](int64_t, int64_t to, int64_t n) {
+  ForEachRun(runs, context, [&](int64_t, int64_t to, int64_t n) {
     for (int64_t i = 0; i < n; i += kChunk) {
       Scatter(size, pattern, std::min(kChunk, n - i), dst + (to + i * stride) * size, stride);
     }

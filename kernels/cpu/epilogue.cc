@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/activate.h"
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/isa.h"
@@ -84,6 +85,7 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
   Finish<Acc> finish{
       nullptr, run.problem.has_c ? c_row : nullptr, op.bias ? bias : nullptr, op.alpha,
       op.beta, op.activation == Activation::kRelu};
+  const bool exponential = op.activation > Activation::kRelu;
   const bool direct = d.dtype == DType::kF32 && d.col_stride == 1;
   for (int64_t row = row_begin; row < row_end; ++row) {
     if (run.problem.has_c) {
@@ -91,7 +93,9 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
     }
     if (acc != nullptr) finish.acc = acc + row * ld + col;
     std::byte* target = d.At(tile.row0 + row, tile.col0 + col);
-    FinishRow(finish, n, direct ? reinterpret_cast<float*>(target) : out);
+    float* const finished = direct ? reinterpret_cast<float*>(target) : out;
+    FinishRow(finish, n, finished);
+    if (exponential) Activate(op.activation, n, finished);
     if (direct) continue;
     if (d.col_stride == 1) {
       FromF32(d.dtype, out, n, target);
@@ -105,8 +109,9 @@ void StoreColumns(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_
 template <class Acc>
 void StoreAny(const MatmulRun& run, const Tile& tile, const Acc* acc, int64_t ld) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(tile.cols, 1));
-  run.context.workers.For(tile.rows, grain, [&](int64_t begin, int64_t end) {
+  run.context.For(tile.rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t col = 0; col < tile.cols; col += kChunk) {
+      if (col % kGrainElements == kGrainElements - kChunk && run.context.Stopped()) return;
       StoreColumns(run, tile, acc, ld, begin, end, col, std::min(kChunk, tile.cols - col));
     }
   });
@@ -125,6 +130,7 @@ void StoreTile(const MatmulRun& run, const Tile& tile, const double* acc, int64_
 void StoreWithoutProduct(const MatmulRun& run) {
   const MatmulProblem& p = run.problem;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, 1.0 * p.m * p.n)) return;
     StoreAny<float>(run, {batch, 0, p.m, 0, p.n}, nullptr, 0);
   }
 }

@@ -18,7 +18,8 @@ struct Tile {
   int64_t cols = 0;
 };
 
-// D = activation(alpha * acc + beta * C + bias) on `tile`, computed in the accumulator's type.
+// D = activation(alpha * acc + beta * C + bias) on `tile`, computed in the accumulator's type;
+// SiLU and GELU in FP32.
 // acc: [rows, cols], `ld` elements between rows; null for a product of zeros.
 void StoreTile(const MatmulRun& run, const Tile& tile, const float* acc, int64_t ld);
 void StoreTile(const MatmulRun& run, const Tile& tile, const double* acc, int64_t ld);

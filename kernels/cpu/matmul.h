@@ -3,12 +3,15 @@
 #ifndef GEMMD_KERNELS_CPU_MATMUL_H_
 #define GEMMD_KERNELS_CPU_MATMUL_H_
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/model.h"
+#include "kernels/cpu/run_watch.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/workers.h"
 
@@ -19,6 +22,24 @@ struct RunContext {
   const Bindings& bindings;
   Workers& workers;
   Scratch& scratch;
+  RunWatch* watch = nullptr;  // null: nothing stops it
+
+  // Whether to leave the rest of the op undone. To be asked between pieces of some milliseconds.
+  bool Stopped() const { return watch != nullptr && watch->Stopped(); }
+  // The same before item `index` of a batch. Of small items only every eighth asks.
+  bool StoppedBefore(int64_t index, double elements_each) const {
+    constexpr double kSmall = 1 << 15;
+    return index > 0 && (elements_each > kSmall || index % 8 == 0) && Stopped();
+  }
+  // Workers::For that gives up between pieces of `grain` once the run is stopped.
+  void For(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) const {
+    if (count <= grain || watch == nullptr) return workers.For(count, grain, body);
+    workers.For(count, grain, [&](int64_t begin, int64_t end) {
+      for (; begin < end && !watch->Stopped(); begin += grain) {
+        body(begin, std::min(begin + grain, end));
+      }
+    });
+  }
 };
 
 struct MatmulRun {

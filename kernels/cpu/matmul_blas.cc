@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,10 @@ struct Side {
   const float* data;
   int ld;
   bool k_contiguous;
+
+  Side At(int64_t row, int64_t k) const {
+    return {data + (k_contiguous ? row * ld + k : k * ld + row), ld, k_contiguous};
+  }
 };
 
 Side SideOf(const Operand& operand, const OperandTraits& traits, const Bindings& bindings,
@@ -46,19 +51,57 @@ Side SideOf(const Operand& operand, const OperandTraits& traits, const Bindings&
           traits.layout == Layout::kKContiguous};
 }
 
+// A call to OpenBLAS cannot be stopped, so a long problem is multiplied in blocks of this; on a
+// busy machine one may take several times as long.
+constexpr double kBlockSeconds = 0.02;
+constexpr int64_t kDeepest = 2048;  // of a block, along k
+
+struct Extents {
+  int64_t m, n, k;
+};
+
+// About as many rows as columns: each is packed once a block.
+Extents BlockOf(const MatmulProblem& p, int threads) {
+  const double flops = kBlockSeconds * MachineFor(threads).sgemm_flops;
+  if (2.0 * p.m * p.n * p.k <= flops) return {p.m, p.n, p.k};
+  const int64_t k = std::min(p.k, kDeepest);
+  const double area = std::max(1.0, flops / (2.0 * k));
+  const int64_t n =
+      std::min(p.n, std::max<int64_t>(std::llround(std::sqrt(area)), std::llround(area / p.m)));
+  return {std::min(p.m, std::max<int64_t>(1, std::llround(area / n))), n, k};
+}
+
 // D's memory read as row-major [m, n], or as column-major when its rows are contiguous: then the
 // same call with both transpositions turned round.
+void MultiplyBlock(const MatmulProblem& p, const Side& a, const Side& b, const BoundMatrix& d,
+                   const Extents& block, float alpha, float beta) {
+  const bool row_major = p.d.layout == Layout::kKContiguous;
+  cblas_sgemm(row_major ? CblasRowMajor : CblasColMajor,
+              a.k_contiguous == row_major ? CblasNoTrans : CblasTrans,
+              b.k_contiguous == row_major ? CblasTrans : CblasNoTrans, static_cast<int>(block.m),
+              static_cast<int>(block.n), static_cast<int>(block.k), alpha, a.data, a.ld, b.data,
+              b.ld, beta, reinterpret_cast<float*>(d.data), static_cast<int>(p.d.leading_stride));
+}
+
 void Multiply(const MatmulRun& run, int64_t batch, float alpha, float beta) {
   const MatmulProblem& p = run.problem;
   const Side a = SideOf(run.op.a, p.a, run.context.bindings, batch);
   const Side b = SideOf(run.op.b, p.b, run.context.bindings, batch);
   const BoundMatrix d = BindMatrix(run.op.d, run.context.bindings, batch);
-  const bool row_major = p.d.layout == Layout::kKContiguous;
-  cblas_sgemm(row_major ? CblasRowMajor : CblasColMajor,
-              a.k_contiguous == row_major ? CblasNoTrans : CblasTrans,
-              b.k_contiguous == row_major ? CblasTrans : CblasNoTrans, static_cast<int>(p.m),
-              static_cast<int>(p.n), static_cast<int>(p.k), alpha, a.data, a.ld, b.data, b.ld, beta,
-              reinterpret_cast<float*>(d.data), static_cast<int>(p.d.leading_stride));
+  const Extents most = BlockOf(p, run.context.workers.threads());
+  for (int64_t n0 = 0; n0 < p.n; n0 += most.n) {
+    for (int64_t m0 = 0; m0 < p.m; m0 += most.m) {
+      for (int64_t k0 = 0; k0 < p.k; k0 += most.k) {
+        if (n0 + m0 + k0 > 0 && run.context.Stopped()) return;
+        BoundMatrix part = d;
+        part.data = d.At(m0, n0);
+        MultiplyBlock(
+            p, a.At(m0, k0), b.At(n0, k0), part,
+            {std::min(most.m, p.m - m0), std::min(most.n, p.n - n0), std::min(most.k, p.k - k0)},
+            alpha, k0 == 0 ? beta : 1.0f);
+      }
+    }
+  }
 }
 
 // Bias and activation, in place: alpha and beta * C are in D already.
@@ -92,6 +135,8 @@ std::string BlasWhyNot(const MatmulProblem& p) {
 double BlasSeconds(const MatmulProblem& p, const Machine& machine) {
   double each = SgemmSeconds(machine, p.m, p.n, p.k);
   const double out = 1.0 * p.m * p.n;
+  // D goes through the cache; with a long k that is nothing beside the products.
+  each += 8 * out / machine.memory_bytes_per_s;
   if (p.has_bias || p.activation != Activation::kNone) each += MoveSeconds(machine, out, 8 * out);
   return p.batch * each;
 }
@@ -104,6 +149,7 @@ void RunBlas(const MatmulRun& run) {
   if (run.problem.has_c && !IsInPlace(op)) RunCopy({*op.c, op.d}, run.context);
   const float beta = run.problem.has_c ? op.beta : 0.0f;
   for (int64_t batch = 0; batch < run.problem.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, run.problem.flops() / run.problem.batch)) return;
     Multiply(run, batch, op.alpha, beta);
     if (needs_finish) Finish(run, batch);
   }

@@ -144,7 +144,7 @@ void RunColumns(const MatmulRun& run, const Tile& tile, const LoadedA& a, int64_
   const BoundScales b_scales = BindScales(run.op.b, run.context.bindings, tile.batch);
   double* sums = run.context.scratch.Get<double>(Scratch::kAccumulator, tile.rows * tile.cols);
   const int64_t grain = std::max<int64_t>(1, kGrainElements / (p.k + 16 * p.m));
-  run.context.workers.For(tile.cols, grain, [&](int64_t begin, int64_t end) {
+  run.context.For(tile.cols, grain, [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
       double column[kMaxRows] = {};
       for (int64_t k = 0; k < p.k; k += chunk) {
@@ -190,8 +190,10 @@ void RunDot(const MatmulRun& run) {
   const MatmulProblem& p = run.problem;
   const int64_t chunk = ChunkOf(p);
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, p.flops() / p.batch)) return;
     const LoadedA a = LoadA(run, batch, chunk);
     for (int64_t n0 = 0; n0 < p.n; n0 += kBlockN) {
+      if (n0 > 0 && run.context.Stopped()) return;
       RunColumns(run, {batch, 0, p.m, n0, std::min(kBlockN, p.n - n0)}, a, chunk);
     }
   }

@@ -53,14 +53,13 @@ void RunTile(const MatmulRun& run, const Tile& tile) {
   double* b_factors = scratch.Get<double>(Scratch::kFactors, tile.cols);
   std::fill_n(sums, tile.rows * tile.cols, 0.0);
   for (int64_t k0 = 0; k0 < k; k0 += chunk) {
+    if (k0 > 0 && context.Stopped()) return;
     const int64_t ks = std::min(chunk, k - k0);
-    const Panel a_panel =
-        LoadPanel(a, {}, {tile.row0, tile.rows, k0, ks}, a_storage, context.workers);
-    const Panel b_panel =
-        LoadPanel(b, {}, {tile.col0, tile.cols, k0, ks}, b_storage, context.workers);
+    const Panel a_panel = LoadPanel(a, {}, {tile.row0, tile.rows, k0, ks}, a_storage, context);
+    const Panel b_panel = LoadPanel(b, {}, {tile.col0, tile.cols, k0, ks}, b_storage, context);
     MultiplyPanels(a_panel, b_panel, tile.rows, tile.cols, ks, 0.0f, products, tile.cols);
     for (int64_t j = 0; j < tile.cols; ++j) b_factors[j] = b_scales.Factor(tile.col0 + j, k0);
-    context.workers.For(tile.rows, 128, [&](int64_t begin, int64_t end) {
+    context.For(tile.rows, 128, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         AddScaled(products + i * tile.cols, tile.cols, a_scales.Factor(tile.row0 + i, k0),
                   b_factors, sums + i * tile.cols);
@@ -92,8 +91,10 @@ void RunInt8(const MatmulRun& run) {
   if (run.product_is_zero()) return StoreWithoutProduct(run);
   const MatmulProblem& p = run.problem;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, p.flops() / p.batch)) return;
     for (int64_t n0 = 0; n0 < p.n; n0 += kBlockN) {
       for (int64_t m0 = 0; m0 < p.m; m0 += kBlockM) {
+        if (m0 + n0 > 0 && run.context.Stopped()) return;
         RunTile(run, {batch, m0, std::min(kBlockM, p.m - m0), n0, std::min(kBlockN, p.n - n0)});
       }
     }

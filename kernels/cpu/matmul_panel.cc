@@ -29,11 +29,12 @@ void RunTile(const MatmulRun& run, const Tile& tile) {
   float* b_storage = context.scratch.Get<float>(Scratch::kPanelB, PanelFloats(tile.cols, deepest));
   float* sums = context.scratch.Get<float>(Scratch::kTile, tile.rows * tile.cols);
   for (int64_t k0 = 0; k0 < k; k0 += kBlockK) {
+    if (k0 > 0 && context.Stopped()) return;
     const int64_t ks = std::min(kBlockK, k - k0);
     const Panel a_panel =
-        LoadPanel(a, a_scales, {tile.row0, tile.rows, k0, ks}, a_storage, context.workers);
+        LoadPanel(a, a_scales, {tile.row0, tile.rows, k0, ks}, a_storage, context);
     const Panel b_panel =
-        LoadPanel(b, b_scales, {tile.col0, tile.cols, k0, ks}, b_storage, context.workers);
+        LoadPanel(b, b_scales, {tile.col0, tile.cols, k0, ks}, b_storage, context);
     MultiplyPanels(a_panel, b_panel, tile.rows, tile.cols, ks, k0 == 0 ? 0.0f : 1.0f, sums,
                    tile.cols);
   }
@@ -55,12 +56,14 @@ double PanelSeconds(const MatmulProblem& p, const Machine& machine) {
   const double converted = m * k * CeilDiv(n, kBlockN) + n * k * CeilDiv(m, kBlockM) + m * n;
   // A row of few elements costs a call, not its elements.
   const double calls = (m * CeilDiv(n, kBlockN) + n * CeilDiv(m, kBlockM)) * CeilDiv(k, 128) * 5e-9;
+  // So does a row of D.
+  const double stores = m * CeilDiv(n, 512) * 12e-9;
   const double strided = p.a.layout == Layout::kStrided || p.b.layout == Layout::kStrided ? 4 : 1;
   const double each =
       SgemmSeconds(machine, std::min<double>(m, kBlockM), std::min<double>(n, kBlockN), k) *
           std::max(m * n / (std::min<double>(m, kBlockM) * std::min<double>(n, kBlockN)), 1.0) +
       (m * n == 0 ? 0 : MoveSeconds(machine, strided * converted, p.bytes() / p.batch)) +
-      calls / machine.threads + tiles * 0.2e-6;
+      (calls + stores) / machine.threads + tiles * 0.2e-6;
   return p.batch * each;
 }
 
@@ -68,8 +71,10 @@ void RunPanel(const MatmulRun& run) {
   if (run.product_is_zero()) return StoreWithoutProduct(run);
   const MatmulProblem& p = run.problem;
   for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, p.flops() / p.batch)) return;
     for (int64_t n0 = 0; n0 < p.n; n0 += kBlockN) {
       for (int64_t m0 = 0; m0 < p.m; m0 += kBlockM) {
+        if (m0 + n0 > 0 && run.context.Stopped()) return;
         RunTile(run, {batch, m0, std::min(kBlockM, p.m - m0), n0, std::min(kBlockN, p.n - n0)});
       }
     }

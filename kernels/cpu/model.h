@@ -22,7 +22,7 @@ Machine MachineFor(int threads);
 // Seconds of one cblas_sgemm call.
 double SgemmSeconds(const Machine& machine, double m, double n, double k);
 
-// Seconds of an op that only moves or converts `elements`.
+// Seconds of a part of a matmul that moves or converts `elements`, in long rows.
 double MoveSeconds(const Machine& machine, double elements, double bytes);
 
 }  // namespace gemmd::kernels::cpu

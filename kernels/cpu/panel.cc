@@ -87,19 +87,19 @@ void LoadColumns(const BoundMatrix& values, const BoundScales& scales, const Blo
 }  // namespace
 
 Panel LoadPanel(const BoundMatrix& values, const BoundScales& scales, const Block& block,
-                float* storage, Workers& workers) {
+                float* storage, const RunContext& context) {
   Panel panel;
   if (IsReady(values, scales, block, panel)) return panel;
   if (values.col_stride != 1 && values.row_stride == 1 && block.ks > 1) {
     const int64_t ld = block.rows + kPadding;
-    workers.For(block.ks, GrainOf(block.rows), [&](int64_t begin, int64_t end) {
+    context.For(block.ks, GrainOf(block.rows), [&](int64_t begin, int64_t end) {
       LoadColumns(values, scales, block, begin, end, storage, ld);
     });
     return {storage, ld, false};
   }
   const int64_t ld = block.ks + kPadding;
   const bool strided = values.col_stride != 1;
-  workers.For(block.rows, GrainOf(block.ks), [&](int64_t begin, int64_t end) {
+  context.For(block.rows, GrainOf(block.ks), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* out = storage + r * ld;
       if (strided) {

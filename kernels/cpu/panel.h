@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/bound.h"
-#include "kernels/cpu/workers.h"
+#include "kernels/cpu/matmul.h"
 
 namespace gemmd::kernels::cpu {
 
@@ -26,10 +26,10 @@ struct Panel {
 // Floats that LoadPanel needs for a block of `rows` x `ks`.
 inline int64_t PanelFloats(int64_t rows, int64_t ks) { return (rows + 16) * (ks + 16); }
 
-// Converts a block of `values` into `storage`, shared out over `workers`. An FP32 block without
+// Converts a block of `values` into `storage`, shared out over the workers. An FP32 block without
 // scales that sgemm can take is not copied: the panel then points at the operand itself.
 Panel LoadPanel(const BoundMatrix& values, const BoundScales& scales, const Block& block,
-                float* storage, Workers& workers);
+                float* storage, const RunContext& context);
 
 // c[m, n] = a . b^T + beta * c, row-major, by cblas_sgemm.
 void MultiplyPanels(const Panel& a, const Panel& b, int64_t m, int64_t n, int64_t k, float beta,

@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/gated.h"
+#include "kernels/cpu/move_model.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/text.h"
 
@@ -19,6 +21,7 @@ const TensorRef& Main(const Op& op) {
     if (main == nullptr) main = &tensor;
   });
   if (const auto* quantize = std::get_if<QuantizeOp>(&op)) return quantize->dst;
+  if (const auto* gated = std::get_if<GatedOp>(&op)) return gated->dst;
   if (const auto* convert = std::get_if<ConvertOp>(&op)) return convert->dst;
   return *main;
 }
@@ -31,6 +34,7 @@ struct Runner {
   const RunContext& context;
   void operator()(const MatmulOp&) const {}  // RunStep's own
   void operator()(const QuantizeOp& op) const { RunQuantize(op, context); }
+  void operator()(const GatedOp& op) const { RunGated(op, context); }
   void operator()(const ConvertOp& op) const { RunConvert(op, context); }
   void operator()(const CopyOp& op) const { RunCopy(op, context); }
   void operator()(const FillOp& op) const { RunFill(op, context); }
@@ -44,9 +48,7 @@ absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
     return absl::UnimplementedError(
         absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
   }
-  const double elements =
-      static_cast<double>(NumElements(Main(op).shape).value_or(0)) * (op.index() == 1 ? 2 : 1);
-  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(pool.machine, elements, Bytes(op))};
+  return KernelChoice{kernel, ChoiceReason::kOnly, OpMoveSeconds(pool.machine, op)};
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ float ScaleOf(const AbsMax& max, DType dtype) {
 
 // One batch item.
 struct Job {
+  const RunContext& context;
   BoundMatrix src;
   BoundMatrix dst;
   BoundScales scales;
@@ -73,12 +74,18 @@ const float* LoadRun(const BoundMatrix& src, int64_t row, int64_t k, int64_t n, 
   return storage;
 }
 
+// A row may be of any length: whether to leave the rest of it.
+bool StoppedAt(const Job& job, int64_t k) {
+  return k % kGrainElements == kGrainElements - kChunk && job.context.Stopped();
+}
+
 AbsMax AbsMaxOf(const Job& job, const Block& block) {
   alignas(64) std::byte dense[kChunk * 4];
   alignas(64) float storage[kChunk];
   AbsMax max;
   for (int64_t row = block.row0; row < block.row0 + block.rows; ++row) {
     for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
+      if (StoppedAt(job, k)) return max;
       const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
       FindAbsMax(LoadRun(job.src, row, k, n, dense, storage), n, &max);
     }
@@ -92,6 +99,7 @@ void StoreBlock(const Job& job, const Block& block, float scale) {
   alignas(64) std::byte codes[kChunk];
   for (int64_t row = block.row0; row < block.row0 + block.rows; ++row) {
     for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
+      if (StoppedAt(job, k)) return;
       const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
       const float* values = LoadRun(job.src, row, k, n, dense, storage);
       std::byte* target = job.dst.At(row, k);
@@ -103,37 +111,43 @@ void StoreBlock(const Job& job, const Block& block, float scale) {
 }
 
 // One scale for everything: every row's maximum first, then the values.
-void QuantizeTensor(const Job& job, Workers& workers) {
+void QuantizeTensor(const Job& job) {
   const int64_t rows = job.src.rows;
   const int64_t ks = job.src.cols;
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(ks, 1));
   absl::Mutex mutex;
   AbsMax max;
-  workers.For(rows, grain, [&](int64_t begin, int64_t end) {
+  job.context.For(rows, grain, [&](int64_t begin, int64_t end) {
     const AbsMax part = AbsMaxOf(job, {begin, end - begin, 0, ks});
     absl::MutexLock lock(&mutex);
     max.Add(part);
   });
   const float scale = ScaleOf(max, job.dst.dtype);
   *job.scales.At(0, 0) = scale;
-  workers.For(rows, grain, [&](int64_t begin, int64_t end) {
+  job.context.For(rows, grain, [&](int64_t begin, int64_t end) {
     StoreBlock(job, {begin, end - begin, 0, ks}, scale);
   });
 }
 
 // Blocks of block_rows x block_k, each with a scale; a thread takes whole bands of rows.
-void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k, Workers& workers) {
+void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k) {
   const int64_t rows = job.src.rows;
   const int64_t ks = job.src.cols;
   const int64_t bands = (rows + block_rows - 1) / block_rows;
   const int64_t grain =
       std::max<int64_t>(1, kGrainElements / std::max<int64_t>(ks * block_rows, 1));
-  workers.For(bands, grain, [&](int64_t begin, int64_t end) {
+  job.context.For(bands, grain, [&](int64_t begin, int64_t end) {
+    int64_t since_look = 0;  // elements
     for (int64_t band = begin; band < end; ++band) {
       Block block{band * block_rows, std::min(block_rows, rows - band * block_rows), 0, 0};
       // A row without elements still has its scale, of a block that is all zero.
       for (block.k0 = 0; block.k0 == 0 || block.k0 < ks; block.k0 += block_k) {
+        if (since_look >= kGrainElements) {
+          if (job.context.Stopped()) return;
+          since_look = 0;
+        }
         block.ks = std::min(block_k, ks - block.k0);
+        since_look += block.rows * block.ks;
         if (ks == 0 && block_k == kScaleBlock) break;  // no blocks along k, no scales
         const float scale = ScaleOf(AbsMaxOf(job, block), job.dst.dtype);
         *job.scales.At(block.row0, block.k0) = scale;
@@ -145,27 +159,38 @@ void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k, Workers
 
 }  // namespace
 
+float QuantizeRun(DType dtype, const float* values, int64_t n, std::byte* codes) {
+  AbsMax max;
+  FindAbsMax(values, n, &max);
+  const float scale = ScaleOf(max, dtype);
+  FromF32Divided(dtype, values, n, scale, codes);
+  return scale;
+}
+
 void RunQuantize(const QuantizeOp& op, const RunContext& context) {
   const bool batched = op.src.shape.rank == 3;
   const int64_t batches = batched ? op.src.shape[0] : 1;
+  const int rank = op.src.shape.rank;
+  const double elements = 1.0 * op.src.shape[rank - 2] * op.src.shape[rank - 1];
   for (int64_t batch = 0; batch < batches; ++batch) {
-    const Job job{BindMatrix(op.src, context.bindings, batch),
+    if (context.StoppedBefore(batch, elements)) return;
+    const Job job{context, BindMatrix(op.src, context.bindings, batch),
                   BindMatrix(op.dst, context.bindings, batch),
                   BindScales(op.scales, op.granularity, batched, context.bindings, batch)};
     switch (op.granularity) {
       case ScaleGranularity::kNone:  // refused by ValidateOps
         return;
       case ScaleGranularity::kPerTensor:
-        QuantizeTensor(job, context.workers);
+        QuantizeTensor(job);
         break;
       case ScaleGranularity::kPerRow:
-        QuantizeBlocks(job, 1, std::max<int64_t>(job.src.cols, 1), context.workers);
+        QuantizeBlocks(job, 1, std::max<int64_t>(job.src.cols, 1));
         break;
       case ScaleGranularity::kBlock1x128:
-        QuantizeBlocks(job, 1, kScaleBlock, context.workers);
+        QuantizeBlocks(job, 1, kScaleBlock);
         break;
       case ScaleGranularity::kBlock128x128:
-        QuantizeBlocks(job, kScaleBlock, kScaleBlock, context.workers);
+        QuantizeBlocks(job, kScaleBlock, kScaleBlock);
         break;
     }
   }

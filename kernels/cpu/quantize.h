@@ -9,6 +9,9 @@
 
 namespace gemmd::kernels::cpu {
 
+// One block by itself: its scale. codes[i] = round(values[i] / scale), SizeBytes(dtype) each.
+float QuantizeRun(DType dtype, const float* values, int64_t n, std::byte* codes);
+
 void RunQuantize(const QuantizeOp& op, const RunContext& context);
 
 }  // namespace gemmd::kernels::cpu

@@ -138,7 +138,7 @@ std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings)
         switch (operand.granularity) {
           case ScaleGranularity::kNone:
           case ScaleGranularity::kPerTensor:
-            scale = h;
+            scale = scales.size() == 1 ? 0 : h;  // shared by the batch
             break;
           case ScaleGranularity::kPerRow:
             scale = h * rows + i;
@@ -181,10 +181,52 @@ std::vector<double> ReferenceMatmul(const MatmulOp& op, const Bindings& bindings
     double value = op.alpha * d[i];
     if (!c.empty()) value += op.beta * c[i];
     if (!bias.empty()) value += bias[i % n];
-    if (op.activation == Activation::kRelu && value < 0) value = 0;
-    d[i] = value;
+    d[i] = ReferenceActivation(op.activation, value);
   }
   return d;
+}
+
+double ReferenceActivation(Activation activation, double x) {
+  if (activation == Activation::kNone || std::isnan(x)) return x;
+  if (x == -std::numeric_limits<double>::infinity()) return 0;
+  switch (activation) {
+    case Activation::kNone:
+      break;
+    case Activation::kRelu:
+      return x < 0 ? 0 : x;
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGeluTanh: {
+      // tanh(u) + 1 = 2 / (1 + e^(-2u)): the sum itself would cancel for negative u.
+      const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+      return x / (1 + std::exp(-2 * u));
+    }
+    case Activation::kGeluErf:
+      return x * std::erfc(-x / M_SQRT2) / 2;
+  }
+  return x;
+}
+
+std::vector<double> ReferenceGated(const GatedOp& op, const Bindings& bindings) {
+  const std::vector<double> src = ReadTensor(op.src, bindings);
+  const int64_t n = op.dst.shape[op.dst.shape.rank - 1];
+  const int64_t period = op.period == 0 ? n : op.period;
+  std::vector<double> dst(src.size() / 2);
+  for (size_t i = 0; i < dst.size(); ++i) {
+    const int64_t col = static_cast<int64_t>(i) % n;
+    const size_t gate_at = i / n * 2 * n + col / period * 2 * period + col % period;
+    double gate = src[gate_at];
+    double up = src[gate_at + period];
+    if (op.limit > 0) {
+      if (gate > op.limit) gate = op.limit;
+      if (up > op.limit) up = op.limit;
+      if (up < -op.limit) up = -op.limit;
+    }
+    // x * sigmoid(alpha * x) = silu(alpha * x) / alpha
+    const double alpha = op.activation == Activation::kSilu ? op.alpha : 1;
+    dst[i] = ReferenceActivation(op.activation, alpha * gate) / alpha * (up + op.up_offset);
+  }
+  return dst;
 }
 
 double RelativeError(absl::Span<const double> out, absl::Span<const double> ref) {

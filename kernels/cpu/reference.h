@@ -18,6 +18,11 @@ std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings)
 // D in float64, [batch?, m, n] row-major, unrounded.
 std::vector<double> ReferenceMatmul(const MatmulOp& op, const Bindings& bindings);
 
+// Activation by its definition. -infinity gives the limit.
+double ReferenceActivation(Activation activation, double x);
+// dst in float64, [batch?, rows, n] row-major, unrounded.
+std::vector<double> ReferenceGated(const GatedOp& op, const Bindings& bindings);
+
 // ||out - ref|| / ||ref||; NaN anywhere in either gives NaN; 0/0 is 0.
 double RelativeError(absl::Span<const double> out, absl::Span<const double> ref);
 

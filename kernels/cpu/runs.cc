@@ -52,11 +52,11 @@ Runs PlanRuns(const Dims& shape, const Dims& src_strides, const Dims& dst_stride
   return runs;
 }
 
-void ForEachRun(const Runs& runs, Workers& workers,
+void ForEachRun(const Runs& runs, const RunContext& context,
                 absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn) {
   const int64_t length = runs.extents[2];
   if (length == 0) return;
-  workers.For(runs.count(), kGrainElements, [&](int64_t begin, int64_t end) {
+  context.For(runs.count(), kGrainElements, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t row = begin / length;
       const int64_t first = begin % length;

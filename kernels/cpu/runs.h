@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "kernels/cpu/workers.h"
+#include "kernels/cpu/matmul.h"
 #include "kernels/tensor.h"
 
 namespace gemmd::kernels::cpu {
@@ -24,9 +24,9 @@ struct Runs {
 
 Runs PlanRuns(const Dims& shape, const Dims& src_strides, const Dims& dst_strides);
 
-// Calls fn(src offset, dst offset, n), in elements, for every run or piece of one, on all workers.
-// Inside a run, elements are src_strides[2] and dst_strides[2] apart.
-void ForEachRun(const Runs& runs, Workers& workers,
+// Calls fn(src offset, dst offset, n), in elements, for every run or piece of one, on all workers,
+// until the run is stopped. Inside a run, elements are src_strides[2] and dst_strides[2] apart.
+void ForEachRun(const Runs& runs, const RunContext& context,
                 absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn);
 
 }  // namespace gemmd::kernels::cpu

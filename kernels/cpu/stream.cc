@@ -3,7 +3,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/cpu/run_watch.h"
 
 namespace gemmd::kernels::cpu {
 
@@ -38,26 +40,34 @@ void CpuStream::Launch(std::shared_ptr<const Program> program, Bindings bindings
 }
 
 void CpuStream::Run(Job job) {
-  using Clock = std::chrono::steady_clock;
   const auto& program = static_cast<const CpuProgram&>(*job.program);
   LaunchResult result;
   result.status = program.CheckBindings(job.bindings);
   result.started = absl::Now();
   result.ops_timed = true;
-  if (result.status.ok()) {
-    const RunContext context{job.bindings, workers_, scratch_};
-    result.op_seconds.reserve(program.steps().size());
-    const Clock::time_point start = Clock::now();
-    Clock::time_point last = start;
-    for (size_t i = 0; i < program.steps().size(); ++i) {
-      program.RunStep(i, context);
-      const Clock::time_point now = Clock::now();
-      result.op_seconds.push_back(std::chrono::duration<float>(now - last).count());
-      last = now;
-    }
-    result.device_seconds = std::chrono::duration<double>(last - start).count();
-  }
+  if (result.status.ok()) RunOps(program, job.bindings, result);
   std::move(job.done)(std::move(result));
+}
+
+void CpuStream::RunOps(const CpuProgram& program, const Bindings& bindings, LaunchResult& result) {
+  using Clock = RunWatch::Clock;
+  const size_t ops = program.steps().size();
+  const Clock::time_point start = Clock::now();
+  Clock::time_point last = start;
+  RunWatch watch(bindings.stop, start, result.started);
+  const RunContext context{bindings, workers_, scratch_, &watch};
+  result.op_seconds.reserve(ops);
+  for (size_t i = 0; i < ops && !watch.StoppedAt(last); ++i) {
+    program.RunStep(i, context);
+    const Clock::time_point now = Clock::now();
+    result.op_seconds.push_back(std::chrono::duration<float>(now - last).count());
+    last = now;
+  }
+  result.device_seconds = std::chrono::duration<double>(last - start).count();
+  result.stopped = watch.cause();
+  if (result.stopped == StopCause::kNone) return;
+  result.status = absl::CancelledError(
+      absl::StrCat("stopped in or after op ", result.op_seconds.size(), " of ", ops));
 }
 
 void CpuStream::ThreadMain() {

@@ -37,6 +37,7 @@ class CpuStream final : public Stream {
   };
 
   void Run(Job job);
+  void RunOps(const CpuProgram& program, const Bindings& bindings, LaunchResult& result);
   void ThreadMain();
 
   Workers& workers_;

@@ -1,3 +1,4 @@
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/any_gemm_math.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -96,7 +97,11 @@ __device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOri
       if (args.bias != nullptr) {
         value += LoadAs(args.bias, args.bias_type, col * args.bias_stride);
       }
-      if (args.relu && value < 0) value = 0;  // not of NaN, which is not below 0
+      if (args.activation == ActivationType::kRelu) {
+        if (value < 0) value = 0;  // not of NaN, which is not below 0
+      } else if (args.activation != ActivationType::kNone) {
+        value = Activate(args.activation, static_cast<float>(value));
+      }
       const int64_t at =
           tile.batch * args.d.batch_stride + row * args.d.row_stride + col * args.d.col_stride;
       StoreCode(args.d.data, at, ElementBytes(args.out),

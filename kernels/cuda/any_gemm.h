@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/element.h"
 
 namespace gemmd::kernels::cuda {
@@ -62,7 +63,7 @@ struct AnyGemmArgs {
   ElementType bias_type = ElementType::kF32;  // kF32 or `out`
   float alpha = 1.0f;                         // 0: a and b are not read
   float beta = 0.0f;
-  bool relu = false;
+  ActivationType activation = ActivationType::kNone;
   bool programmatic = false;  // the launch may overlap the previous kernel's end
 };
 

@@ -23,6 +23,7 @@
 #endif
 #include "kernels/cuda/peer_access.h"
 #include "kernels/cuda/self_test.h"
+#include "kernels/cuda/stream_signal.h"
 #include "kernels/other_kernels.h"
 #include "kernels/program_cache.h"
 
@@ -68,6 +69,7 @@ class CudaBackend final : public Backend {
   absl::Status health() const override { return fence_.status(); }
   int64_t pinned_bytes() const override { return pinned_.bytes(); }
   absl::Status CanRead(const Backend& home) const override { return peers_.Enable(home.info()); }
+  bool signals() const override { return CanSignal(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {
     return memory_.Allocate(size_bytes, kind);
@@ -185,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
   }
   GemmPoolOptions pool;
-  pool.others.push_back(AnyGemmKernel());
+  pool.others.push_back(AnyGemmKernel(LaunchAnyGemm));
 #ifdef GEMMD_FAULT_KERNEL
   pool.others.push_back(FaultKernel());
 #endif
@@ -199,6 +201,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   if (!options.tuning_table.empty()) {
     auto table = TuningTable::Load(options.tuning_table, pool.device.model);
     if (!table.ok()) return table.status();
+    if (options.stale_tuning && !table->stale().empty()) {
+      options.stale_tuning(absl::StrCat(options.tuning_table, ": ", table->stale()));
+    }
     pool.table = *std::move(table);
   }
   auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);

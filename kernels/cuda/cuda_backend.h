@@ -32,6 +32,9 @@ struct CudaBackendOptions {
   // Told before CreateCudaBackend returns when there is a node and threads cannot be bound to it:
   // the backend works unbound.
   std::function<void(const absl::Status&)> unbound;
+  // Told likewise when part of the tuning table was measured with other machine code, and is left
+  // out: TuningTable::stale().
+  std::function<void(const std::string&)> stale_tuning;
 };
 
 // FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of

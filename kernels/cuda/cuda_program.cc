@@ -66,6 +66,7 @@ cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
   return LaunchConvert(args, stream);
 }
 cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
+cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
 cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
   return LaunchQuantize(args, stream);
 }
@@ -106,6 +107,10 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
     task.gemm = gemms_++;
     task.copies = CopiesOf(op);
     scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
+    if (op.activation > Activation::kRelu) {
+      pick->choice.estimated_seconds +=
+          MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
+    }
   } else {
     task.other = kernels.matmul.other(pick->other).launch;
   }
@@ -313,8 +318,7 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
   AnyGemmArgs args = ArgsOf(op, context.slots);
   if (!task.variant) {
     args.programmatic = task.overlap;
-    const auto launch = task.other != nullptr ? task.other : LaunchAnyGemm;
-    return ToStatus(launch(args, context.stream), "launch");
+    return ToStatus(task.other(args, context.stream), "launch");
   }
   bool overlap = task.overlap;
   for (auto copy :
@@ -325,7 +329,12 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     if (code != cudaSuccess) return ToStatus(code, "copying scales");
     overlap = true;
   }
-  return Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  const absl::Status status =
+      Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  std::optional<ActivateArgs> activate = ActivationOf(args);
+  if (!status.ok() || !activate) return status;
+  activate->programmatic = true;
+  return ToStatus(LaunchActivate(*activate, context.stream), "activation");
 }
 
 absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
@@ -367,13 +376,6 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
   return ToStatus(Queue(args, context.stream), "launch");
 }
 
-// Only what overlaps the end of another kernel has a wait to ask in.
-WeightsAhead CudaProgram::AheadAt(size_t index, const RunContext& context) const {
-  if (!tasks_[index].overlap || index + 1 == tasks_.size()) return {};
-  const Task& next = tasks_[index + 1];
-  return next.variant ? AheadOf(*next.variant, context.launches.gemms[next.gemm]) : WeightsAhead{};
-}
-
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
   const absl::Status status = std::visit(
@@ -388,7 +390,6 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;
           args.independent = context.IsIndependent(index);
-          if constexpr (std::is_same_v<T, QuantizeOp>) args.ahead = AheadAt(index, context);
           return ToStatus(Queue(args, context.stream), "launch");
         }
       },

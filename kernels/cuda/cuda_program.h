@@ -24,7 +24,6 @@
 #include "kernels/cuda/independent.h"
 #include "kernels/cuda/op_args.h"
 #include "kernels/cuda/pool.h"
-#include "kernels/cuda/weights_ahead.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -143,8 +142,6 @@ class CudaProgram final : public Program {
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
   absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;
-  // What the op at `index` is to ask L2 for on behalf of the one behind it.
-  WeightsAhead AheadAt(size_t index, const RunContext& context) const;
 
   const uint64_t serial_ = NextSerial();
   DeviceTraits device_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/cuda/nvtx.h"
+#include "kernels/cuda/stream_signal.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -37,6 +38,8 @@ absl::Duration PollTime(double expected_seconds) {
   return kPollAtLeast + absl::Seconds(2 * expected_seconds);
 }
 
+// Launched between two looks at whether the program is to stop: some tens of microseconds.
+constexpr size_t kOpsALook = 16;
 constexpr int64_t kMinScratchBytes = 1 << 20;
 constexpr size_t kMostNodesOfAnOp = 4;  // quantize by tensor: clear, maximum, scales, values
 
@@ -138,9 +141,23 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
   return flight;
 }
 
+absl::Status CudaStream::CheckStop(Flight& flight) const {
+  const Stop* const stop = flight.bindings.stop;
+  if (stop == nullptr) return absl::OkStatus();
+  if (stop->asked()) {
+    flight.stopped = StopCause::kAsked;
+  } else if (stop->deadline() < absl::InfiniteFuture() && absl::Now() >= stop->deadline()) {
+    flight.stopped = StopCause::kDeadline;
+  } else {
+    return absl::OkStatus();
+  }
+  return absl::CancelledError("stopped before all of it was launched");
+}
+
 absl::Status CudaStream::Start(Flight& flight) {
   const CudaProgram& code = flight.code();
   absl::Status status = fence_.status();
+  if (status.ok()) status = CheckStop(flight);
   if (status.ok()) status = ready_;
   if (status.ok()) status = code.CheckBindings(flight.bindings);
   if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
@@ -154,7 +171,17 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
+  status = flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
+  const bool whole = status.ok() && flight.stopped == StopCause::kNone;
+  return whole ? Signal(flight) : status;
+}
+
+// Behind the last event: it is no part of the program's time, nor of a graph that others replay.
+absl::Status CudaStream::Signal(Flight& flight) {
+  if (flight.bindings.signal == nullptr) return absl::OkStatus();
+  const absl::Status status = fence_.Check(QueueSignal(stream_, flight.bindings.signal, 1));
+  flight.signalled = status.ok();
+  return status;
 }
 
 absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches) {
@@ -264,7 +291,8 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   size_t event = 0;
   absl::Status status = Record(flight, event++);
   for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
-    status = fence_.Check(code.LaunchStep(i, context));
+    if (i % kOpsALook == kOpsALook - 1) status = CheckStop(flight);
+    if (status.ok()) status = fence_.Check(code.LaunchStep(i, context));
     if (status.ok() && code.timed() && i + 1 < code.steps().size()) {
       status = Record(flight, event++);
     }
@@ -387,11 +415,17 @@ LaunchResult CudaStream::Finish(Flight& flight) {
   LaunchResult result;
   result.started = flight.launched;
   result.status = flight.status;
+  result.stopped = flight.stopped;
   result.way = flight.way;
+  result.signalled = flight.signalled;
   if (flight.queued) {
     const absl::Status ended = AwaitEnd(flight);
     const absl::Time seen = absl::Now();
     if (result.status.ok()) result.status = ended;
+    // What was launched of a program that was stopped has no event at its end.
+    if (flight.stopped != StopCause::kNone) {
+      result.device_seconds = std::max(0.0, absl::ToDoubleSeconds(Passed(flight, seen)));
+    }
     last_seen_ = seen;
     if (result.status.ok()) result.status = ReadTimes(flight, result);
     if (result.status.ok()) {

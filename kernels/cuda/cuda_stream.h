@@ -64,8 +64,10 @@ class CudaStream final : public Stream {
     Done done;
     absl::Time launched;
     absl::Time launch_ended;
-    absl::Status status;  // of the launch
-    bool queued = false;  // something of it may be on the device
+    absl::Status status;                   // of the launch
+    bool queued = false;                   // something of it may be on the device
+    bool signalled = false;                // the device sets bindings.signal
+    StopCause stopped = StopCause::kNone;  // before all of it was launched
     LaunchWay way = LaunchWay::kOps;
     std::shared_ptr<CachedGraph> graph;  // that it runs as; null when op by op
     PinnedBlock io;                      // unless it is the graph's
@@ -92,9 +94,12 @@ class CudaStream final : public Stream {
   absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
   void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);
+  // CANCELLED when nothing more of it is to be given to the device.
+  absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);
+  absl::Status Signal(Flight& flight);
 
   // On the harvest thread, or on a caller's that found nothing in flight.
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);

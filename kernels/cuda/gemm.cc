@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cuda/code_hash.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/k_split.h"
 #include "kernels/cuda/tensor_map.h"
@@ -129,6 +130,8 @@ std::string Name(const GemmVariant& variant) {
   if (variant.split > 1) absl::StrAppend(&name, "_k", variant.split);
   return name;
 }
+
+std::string_view CodeOf(const GemmVariant& variant) { return CodeHash(variant.shape()); }
 
 absl::Span<const GemmVariant> AllVariants() {
   static const auto* all = new std::vector<GemmVariant>(ListVariants());

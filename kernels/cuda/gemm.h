@@ -49,6 +49,9 @@ struct GemmVariant {
 // the plain config (x2 CTAs an SM, r2/c2 multicast, k4 split).
 std::string Name(const GemmVariant& variant);
 
+// The hash of its kernel's machine code (code_hash.h), which all splits of a config share.
+std::string_view CodeOf(const GemmVariant& variant);
+
 // Every member, families in order, splits of a config ascending. Stable within a build.
 absl::Span<const GemmVariant> AllVariants();
 std::optional<GemmVariant> FindVariant(std::string_view name);

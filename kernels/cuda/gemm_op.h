@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/activate.h"
 #include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/gemm_args.h"
 #include "kernels/cuda/scale_layout.h"
@@ -44,6 +45,10 @@ std::optional<ScaleLayoutArgs> CopyOfA(const AnyGemmArgs& any, const ScaleCopies
                                        std::byte* scratch);
 std::optional<ScaleLayoutArgs> CopyOfB(const AnyGemmArgs& any, const ScaleCopies& copies,
                                        std::byte* scratch);
+
+// The launch that comes behind the matmul's, of an activation that its kernels do not apply: they
+// know ReLU alone. They round D before it as well as behind it, which FP32 does not feel.
+std::optional<ActivateArgs> ActivationOf(const AnyGemmArgs& any);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -13,6 +13,11 @@ static_assert(static_cast<int>(ElementType::kBF16) == static_cast<int>(DType::kB
 static_assert(static_cast<int>(ElementType::kF16) == static_cast<int>(DType::kF16));
 static_assert(static_cast<int>(ElementType::kE4M3) == static_cast<int>(DType::kE4M3));
 static_assert(static_cast<int>(ElementType::kI8) == static_cast<int>(DType::kI8));
+static_assert(static_cast<int>(ActivationType::kRelu) == static_cast<int>(Activation::kRelu));
+static_assert(static_cast<int>(ActivationType::kSilu) == static_cast<int>(Activation::kSilu));
+static_assert(static_cast<int>(ActivationType::kGeluTanh) ==
+              static_cast<int>(Activation::kGeluTanh));
+static_assert(static_cast<int>(ActivationType::kGeluErf) == static_cast<int>(Activation::kGeluErf));
 static_assert(kElementwiseRank == kMaxRank);
 
 ElementType TypeOf(DType dtype) { return static_cast<ElementType>(dtype); }
@@ -46,7 +51,8 @@ ScaleView ViewOf(const TensorRef& scales, ScaleGranularity granularity, bool bat
   ScaleView view;
   view.data = reinterpret_cast<const float*>(AddressOf(scales, slots));
   const int first = batched ? 1 : 0;
-  if (batched) view.batch_stride = scales.strides[0];
+  const bool shared = granularity == ScaleGranularity::kPerTensor && scales.shape.rank == 1;
+  if (batched && !shared) view.batch_stride = scales.strides[0];
   if (granularity == ScaleGranularity::kPerTensor) return view;
   view.row_stride = scales.strides[first];
   view.row_blocks = granularity == ScaleGranularity::kBlock128x128;
@@ -114,7 +120,7 @@ AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots) {
   }
   args.alpha = op.alpha;
   args.beta = op.beta;
-  args.relu = op.activation == Activation::kRelu;
+  args.activation = static_cast<ActivationType>(op.activation);
   return args;
 }
 
@@ -155,6 +161,39 @@ QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots) {
       args.block = QuantizeBlock::k128x128;
       break;
   }
+  return args;
+}
+
+GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots) {
+  const Matrix src(op.src);
+  const Matrix dst(op.dst);
+  GatedArgs args;
+  args.batch = dst.batch;
+  args.rows = dst.rows;
+  args.n = dst.cols;
+  args.src = AddressOf(op.src, slots);
+  args.src_type = TypeOf(op.src.dtype);
+  args.src_batch = src.batch_stride;
+  args.src_row = src.row_stride;
+  args.src_col = src.col_stride;
+  args.dst = AddressOf(op.dst, slots);
+  args.dst_type = TypeOf(op.dst.dtype);
+  args.dst_batch = dst.batch_stride;
+  args.dst_row = dst.row_stride;
+  args.dst_col = dst.col_stride;
+  if (op.scales) {
+    const ScaleView scales =
+        ViewOf(*op.scales, ScaleGranularity::kBlock1x128, op.src.shape.rank == 3, slots);
+    args.scales = reinterpret_cast<float*>(AddressOf(*op.scales, slots));
+    args.scales_batch = scales.batch_stride;
+    args.scales_row = scales.row_stride;
+    args.scales_block = scales.k_stride;
+  }
+  args.period = op.period == 0 ? args.n : op.period;
+  args.activation = static_cast<ActivationType>(op.activation);
+  args.alpha = op.alpha;
+  args.limit = op.limit;
+  args.up_offset = op.up_offset;
   return args;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gated.h"
 #include "kernels/cuda/quantize.h"
 #include "kernels/op.h"
 
@@ -18,6 +19,7 @@ using SlotAddresses = absl::Span<std::byte* const>;  // by TensorRef::slot
 
 AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots);
 QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots);
+GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const ConvertOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
 FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);

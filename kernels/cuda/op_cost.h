@@ -7,6 +7,12 @@
 
 namespace gemmd::kernels::cuda {
 
+// Bytes of a view's sectors, of 32 bytes each: what memory has to bring once.
+double TouchedSectorBytes(const TensorRef& tensor);
+// Bytes that the L2 cache has to bring when neighbouring threads walk along dimension `inner`: a
+// whole sector for each element when those lie apart.
+double RequestedBytes(const TensorRef& tensor, int inner);
+
 // Of any op but matmul, on a device whose memory moves `memory_bytes_per_s` (0: unknown).
 double MoveSeconds(const Op& op, double memory_bytes_per_s);
 

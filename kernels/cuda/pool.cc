@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -43,40 +42,6 @@ double AnyGemmSeconds(const MatmulProblem& problem) {
                                     waves * stages * kStageSeconds});
 }
 
-std::string CublasLtWhyNot(const MatmulProblem& problem) {
-  const MatmulProblem& p = problem;
-  if (p.a.dtype != DType::kBF16 || p.b.dtype != DType::kBF16) {
-    return absl::StrCat("a is ", Text(Name(p.a.dtype)), " and b is ", Text(Name(p.b.dtype)),
-                        "; it is used for bf16");
-  }
-  if (p.a.granularity != ScaleGranularity::kNone || p.b.granularity != ScaleGranularity::kNone) {
-    return "operands have scales; it applies none";
-  }
-  if (p.d.dtype == DType::kF16) return "d is f16; of bf16 it makes bf16 or f32";
-  if (p.batch != 1 || p.has_bias || p.activation != Activation::kNone) {
-    return absl::StrCat("batch=", p.batch, ", a bias or an activation; it is used without");
-  }
-  constexpr int64_t kMaxExtent = int64_t{1} << 30;  // its extents are int32
-  if (std::min({p.m, p.n, p.k}) < 1 || std::max({p.m, p.n, p.k}) > kMaxExtent) {
-    return absl::StrCat("m=", p.m, " n=", p.n, " k=", p.k, "; it takes 1 to ", kMaxExtent, " each");
-  }
-  for (auto [name, operand, cols] :
-       {std::tuple{"a", &p.a, p.k}, {"b", &p.b, p.k}, {"d", &p.d, p.n}}) {
-    if (operand->layout != Layout::kKContiguous || operand->alignment_bytes % 16 != 0 ||
-        operand->leading_stride < cols) {
-      return absl::StrCat(name, " is not of dense rows at multiples of 16 bytes; copy ", name);
-    }
-  }
-  return "";
-}
-
-double CublasLtSeconds(const MatmulProblem& problem) {
-  constexpr double kLaunchSeconds = 4e-6;
-  constexpr double kFlops = 780e12;  // BF16 on an H200, large shapes
-  constexpr double kBytesPerSecond = 3.5e12;
-  return kLaunchSeconds + std::max(problem.flops() / kFlops, problem.bytes() / kBytesPerSecond);
-}
-
 std::string Microseconds(double seconds) { return absl::StrFormat("%.1f us", seconds * 1e6); }
 
 // Why a kernel that could serve was not taken.
@@ -95,16 +60,11 @@ std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReaso
 
 }  // namespace
 
-OtherKernel AnyGemmKernel() {
+OtherKernel AnyGemmKernel(decltype(OtherKernel::launch) launch) {
   return {.info = {kAnyGemmName, kAnyGemmName, "any type, shape, stride and scales; slow"},
           .why_not = [](const MatmulProblem&) { return std::string(); },
-          .seconds = AnyGemmSeconds};
-}
-
-OtherKernel CublasLtKernel() {
-  return {.info = {"cublaslt_bf16", "cublaslt", "BF16, rows of 16 bytes, no batch or epilogue"},
-          .why_not = CublasLtWhyNot,
-          .seconds = CublasLtSeconds};
+          .seconds = AnyGemmSeconds,
+          .launch = launch};
 }
 
 GemmPool::GemmPool(GemmPoolOptions options) : options_(std::move(options)) {

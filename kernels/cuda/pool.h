@@ -2,7 +2,7 @@
 // families first, by the selector; what they cannot take goes to the other kernels, of which
 // sm90_any_gemm takes everything. Remembers its answers.
 //
-//   GemmPool pool({.device = traits, .table = table, .others = {AnyGemmKernel()}});
+//   GemmPool pool({.device = traits, .table = table, .others = {AnyGemmKernel(LaunchAnyGemm)}});
 //   absl::StatusOr<PoolPick> pick = pool.Choose(problem);
 //   if (pick->variant.has_value()) { ... PrepareLaunch(*pick->variant, args, traits) ... }
 
@@ -26,22 +26,19 @@
 
 namespace gemmd::kernels::cuda {
 
-// A kernel beside the TMA families: the fallback, cuBLASLt where the machine has it.
+// A kernel beside the TMA families: the fallback, and what a test brings.
 struct OtherKernel {
   KernelInfo info;
   // Empty when it serves the problem; else one cause, with value, limit and remedy. Thread-safe.
   std::function<std::string(const MatmulProblem&)> why_not;
   std::function<double(const MatmulProblem&)> seconds;  // modelled
-  // Queues it; the current device is the pool's. Null: LaunchAnyGemm.
+  // Queues it; the current device is the pool's. Not null.
   cudaError_t (*launch)(const AnyGemmArgs& args, cudaStream_t stream) = nullptr;
 };
 
-// sm90_any_gemm (any_gemm.h).
-OtherKernel AnyGemmKernel();
-// cuBLASLt for BF16 (cublaslt.h), named as CublasLtKind::kBf16 is. Its FP8 kinds are peers of the
-// bench only: tensor-wise scaling accumulates with fewer bits than the API promises, and what the
-// block-scaled one takes the TMA families take.
-OtherKernel CublasLtKernel();
+// sm90_any_gemm (any_gemm.h). `launch` is LaunchAnyGemm, which whoever chooses without launching
+// does not link.
+OtherKernel AnyGemmKernel(decltype(OtherKernel::launch) launch);
 
 struct PoolPick {
   std::optional<GemmVariant> variant;  // a member of the TMA families, or

@@ -5,7 +5,6 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize.h"
 #include "kernels/cuda/quantize_chunk.cuh"
-#include "kernels/cuda/weights_ahead.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -56,12 +55,13 @@ __device__ __forceinline__ void LargestOf(const Chunk<kType> (&chunks)[kTurns][k
 // find the first turn's, the other half the second's.
 template <bool kI8>
 __device__ __forceinline__ void DivisorsOf(const float (&amax)[kTurns], int part,
-                                           float (&scales)[kTurns], Divisor (&divisors)[kTurns]) {
+                                           float (&scales)[kTurns],
+                                           ScaleDivisor (&divisors)[kTurns]) {
   static_assert(kTurns == 2);
   constexpr int kHalf = kLanesPerBlock / 2;
   const bool second = part >= kHalf;
   const float scale = ScaleOf<kI8>(second ? amax[1] : amax[0]);
-  const Divisor divisor = MakeDivisor(scale);
+  const ScaleDivisor divisor = MakeScaleDivisor(scale);
   const float other_scale = __shfl_xor_sync(0xffffffffu, scale, kHalf);
   const float other_reciprocal = __shfl_xor_sync(0xffffffffu, divisor.negative_reciprocal, kHalf);
 #pragma unroll
@@ -79,7 +79,6 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
-  AskFor(args.ahead);
   BeginInTurn(args.independent);
   const int warp = threadIdx.x / 32;
   const int part = threadIdx.x % kLanesPerBlock;
@@ -107,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
         }
       }
       float amax[kTurns], scales[kTurns];
-      Divisor divisors[kTurns];
+      ScaleDivisor divisors[kTurns];
       LargestOf<kType, kI8>(chunks, amax);
       DivisorsOf<kI8>(amax, part, scales, divisors);
 #pragma unroll
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
       amax = MaxOverLanes<kWarps>(warp_max[lane % kWarps]);
       __syncthreads();  // and has been read, before the next block's overwrites it
       const float scale = ScaleOf<kI8>(amax);
-      const Divisor divisor = MakeDivisor(scale);
+      const ScaleDivisor divisor = MakeScaleDivisor(scale);
       if (threadIdx.x == 0) {
         args.scales[batch * args.scales_batch + row_block * args.scales_row +
                     k_block * args.scales_k] = scale;

@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "kernels/cuda/element.h"
-#include "kernels/cuda/weights_ahead.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -49,7 +48,6 @@ struct QuantizeArgs {
   QuantizeBlock block = QuantizeBlock::k1x128;
   bool programmatic = false;  // the launch may overlap the previous kernel's end
   bool independent = false;   // and need not wait for it first (independent.h)
-  WeightsAhead ahead = {};    // only the fast kernel for 1x128 asks for them
 };
 
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type or block that is

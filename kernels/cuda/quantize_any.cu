@@ -46,7 +46,7 @@ __device__ float PartialMax(const QuantizeArgs& args, const Region& region) {
 
 template <bool kI8>
 __device__ void StoreRegion(const QuantizeArgs& args, const Region& region, float scale) {
-  const Divisor divisor = MakeDivisor(scale);
+  const ScaleDivisor divisor = MakeScaleDivisor(scale);
   ForEachElement(region, [&](int64_t row, int64_t k) {
     const uint32_t code = QuantizeOne<kI8>(LoadSource(args, region.batch, row, k), divisor);
     const int64_t at = region.batch * args.dst_batch + row * args.dst_row + k * args.dst_k;

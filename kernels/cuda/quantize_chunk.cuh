@@ -65,7 +65,8 @@ struct Chunk {
 
   // The codes, four to a word.
   template <bool kI8>
-  __device__ __forceinline__ void Encode(const Divisor& d, uint32_t (&codes)[kCodeWords]) const {
+  __device__ __forceinline__ void Encode(const ScaleDivisor& d,
+                                         uint32_t (&codes)[kCodeWords]) const {
     float x[kElements];
     Expand(x);
     if (d.lift) {

@@ -49,7 +49,7 @@ __device__ __forceinline__ float MaxOverLanes(float amax) {
 // five multiply-adds. Two corrections of x * (1/s) give the correctly rounded quotient whenever
 // 1/s is correctly rounded and the remainders are exact (Markstein 1990). Remainders of a tiny s
 // would be subnormal and lose bits, so both sides are then multiplied by 2^64 first.
-struct Divisor {
+struct ScaleDivisor {
   float scale;
   float negative_reciprocal;
   bool lift;
@@ -58,20 +58,20 @@ struct Divisor {
 inline constexpr float kLift = 0x1p64f;
 
 // `negative_reciprocal` is that of the scale after it was multiplied.
-__device__ __forceinline__ Divisor Lifted(float scale, float negative_reciprocal) {
+__device__ __forceinline__ ScaleDivisor Lifted(float scale, float negative_reciprocal) {
   const bool lift = scale < 0x1p-60f;
   return {lift ? scale * kLift : scale, negative_reciprocal, lift};
 }
 
-__device__ __forceinline__ Divisor MakeDivisor(float scale) {
-  Divisor divisor = Lifted(scale, 0.0f);
+__device__ __forceinline__ ScaleDivisor MakeScaleDivisor(float scale) {
+  ScaleDivisor divisor = Lifted(scale, 0.0f);
   divisor.negative_reciprocal = -__frcp_rn(divisor.scale);
   return divisor;
 }
 
 // x has been multiplied by kLift if the divisor says so. Finite x at most about 448 scales, where
 // a quotient below 2^-11 may be inexact (it becomes 0). The order of the terms keeps -0 negative.
-__device__ __forceinline__ float DivideLifted(float x, const Divisor& d) {
+__device__ __forceinline__ float DivideLifted(float x, const ScaleDivisor& d) {
   const float guess = x * -d.negative_reciprocal;
   const float closer = __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
   return __fmaf_rn(__fmaf_rn(closer, d.scale, -x), d.negative_reciprocal, closer);
@@ -79,12 +79,12 @@ __device__ __forceinline__ float DivideLifted(float x, const Divisor& d) {
 
 // With one correction, for E4M3 and an x and a largest magnitude of at most 11 significant bits, as
 // BF16's and FP16's: the same codes, by trying all pairs of them (the contract suite does, too).
-__device__ __forceinline__ float DivideNarrowLifted(float x, const Divisor& d) {
+__device__ __forceinline__ float DivideNarrowLifted(float x, const ScaleDivisor& d) {
   const float guess = x * -d.negative_reciprocal;
   return __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);
 }
 
-__device__ __forceinline__ float Divide(float x, const Divisor& d) {
+__device__ __forceinline__ float Divide(float x, const ScaleDivisor& d) {
   return DivideLifted(d.lift ? x * kLift : x, d);
 }
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ uint32_t E4m3OfBadBlock(float x) {
 
 // One element, by the block's divisor. `x` as loaded.
 template <bool kI8>
-__device__ __forceinline__ uint32_t QuantizeOne(float x, const Divisor& d) {
+__device__ __forceinline__ uint32_t QuantizeOne(float x, const ScaleDivisor& d) {
   if constexpr (kI8) return F32ToI8(fabsf(x) == kInf ? x : Divide(x, d));
   if (!(d.scale < kInf)) return E4m3OfBadBlock(x);
   return ptx::E4m3x2FromF32(Divide(x, d), 0.0f) & 0xffu;

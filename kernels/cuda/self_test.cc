@@ -278,9 +278,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
   }
   for (const OtherKernel& other : options.others) {
     if (!other.why_not(ProblemOf(problem.op())).empty()) continue;
-    const auto launch = other.launch != nullptr ? other.launch : LaunchAnyGemm;
     const absl::Status status = test(other.info.name, [&] {
-      return ToStatus(launch(any, (*bench)->stream()), other.info.name);
+      return ToStatus(other.launch(any, (*bench)->stream()), other.info.name);
     });
     if (!status.ok()) return status;
   }

@@ -7,8 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/code_hash.h"
+#include "kernels/cuda/stale_times.h"
 #include "kernels/text.h"
 #include "nlohmann/json.hpp"
 
@@ -19,7 +22,7 @@ using absl::InvalidArgumentError;
 using absl::StrCat;
 using nlohmann::json;
 
-constexpr std::string_view kFormat = "gemmd-tuning-1";
+constexpr std::string_view kFormat = "gemmd-tuning-2";
 // Bounds on what a file can make the daemon hold; a table of thousands of shapes is far below them.
 constexpr size_t kMaxFileBytes = size_t{16} << 20;
 constexpr size_t kMaxNameLength = 128;
@@ -130,19 +133,30 @@ absl::Status CheckHead(const json& file, std::string_view gpu_model) {
   }
   const absl::StatusOr<std::string> gpu = StringMember(file, "gpu", "tuning table");
   if (!gpu.ok()) return gpu.status();
-  const absl::StatusOr<std::string> kernels = StringMember(file, "kernels", "tuning table");
-  if (!kernels.ok()) return kernels.status();
   if (*gpu != gpu_model) {
     return absl::FailedPreconditionError(StrCat("tuning table was measured on ", Quoted(*gpu),
                                                 ", this device is ", Quoted(gpu_model),
                                                 "; run `gemm_bench --tune` on it"));
   }
-  if (*kernels != KernelSourceHash()) {
-    return absl::FailedPreconditionError(
-        StrCat("tuning table was measured with kernels ", Quoted(*kernels), ", this build has ",
-               Quoted(KernelSourceHash()), "; run `gemm_bench --tune` again"));
-  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<KernelCodes> ReadCodes(const json& file) {
+  const json* object = Member(file, "kernels");
+  if (object == nullptr || !object->is_object() || object->size() > kMaxKernelsPerEntry) {
+    return InvalidArgumentError(StrCat("tuning table.kernels is not an object of at most ",
+                                       kMaxKernelsPerEntry,
+                                       " kernels' code; run `gemm_bench --tune`"));
+  }
+  KernelCodes codes;
+  for (const auto& [name, code] : object->items()) {
+    if (!code.is_string() || name.size() > kMaxNameLength) {
+      return InvalidArgumentError(
+          StrCat("tuning table.kernels[", Quoted(name), "] is not a kernel's code"));
+    }
+    codes[name] = code.get<std::string>();
+  }
+  return codes;
 }
 
 std::string DumpString(std::string_view text) {
@@ -162,23 +176,30 @@ absl::StatusOr<TuningTable> TuningTable::Parse(std::string_view text, std::strin
     return InvalidArgumentError(StrCat("tuning table of ", text.size(), " bytes is not JSON"));
   }
   if (absl::Status status = CheckHead(file, gpu_model); !status.ok()) return status;
+  const absl::StatusOr<KernelCodes> codes = ReadCodes(file);
+  if (!codes.ok()) return codes.status();
   const json* entries = Member(file, "entries");
   if (entries == nullptr || !entries->is_array()) {
     return InvalidArgumentError("tuning table.entries is not a list");
   }
   TuningTable table;
+  StaleTimes stale(*codes);
+  absl::btree_set<TuningKey> seen;
   for (size_t i = 0; i < entries->size(); ++i) {
     const std::string place = StrCat("tuning table.entries[", i, "]");
     const absl::StatusOr<TuningKey> key = ReadKey((*entries)[i], place);
     if (!key.ok()) return key.status();
     absl::StatusOr<std::vector<TunedKernel>> kernels = ReadKernels((*entries)[i], place);
     if (!kernels.ok()) return kernels.status();
-    if (table.entries_.contains(*key)) {
+    if (!seen.insert(*key).second) {
       return InvalidArgumentError(StrCat(place, " repeats the shape m=", key->m, " n=", key->n,
                                          " k=", key->k, " of an earlier entry; remove one"));
     }
+    stale.RemoveFrom(*kernels);
     table.Set(*key, *std::move(kernels));
   }
+  if (stale.none_left()) return absl::FailedPreconditionError(stale.Describe());
+  table.stale_ = stale.Describe();
   return table;
 }
 
@@ -202,11 +223,21 @@ absl::StatusOr<TuningTable> TuningTable::Load(const std::string& path, std::stri
 
 std::string TuningTable::Serialize(std::string_view gpu_model, std::string_view driver,
                                    std::string_view date) const {
-  std::string text = StrCat(
-      "{\n\"format\": ", DumpString(kFormat), ",\n\"gpu\": ", DumpString(gpu_model),
-      ",\n\"kernels\": ", DumpString(KernelSourceHash()), ",\n\"driver\": ", DumpString(driver),
-      ",\n\"date\": ", DumpString(date), ",\n\"entries\": [");
+  std::string text =
+      StrCat("{\n\"format\": ", DumpString(kFormat), ",\n\"gpu\": ", DumpString(gpu_model),
+             ",\n\"driver\": ", DumpString(driver), ",\n\"date\": ", DumpString(date),
+             ",\n\"compiler\": ", DumpString(KernelCompiler()), ",\n\"kernels\": {");
+  KernelCodes codes;  // this build's, which are therefore what was measured
+  for (const auto& [key, kernels] : entries_) {
+    for (const TunedKernel& kernel : kernels) AddCode(kernel.kernel, codes);
+  }
   const char* separator = "\n";
+  for (const auto& [name, code] : codes) {
+    absl::StrAppend(&text, separator, DumpString(name), ": ", DumpString(code));
+    separator = ",\n";
+  }
+  text += "\n},\n\"entries\": [";
+  separator = "\n";
   for (const auto& [key, kernels] : entries_) {
     absl::StrAppend(&text, separator, "{\"m\": ", key.m, ", \"n\": ", key.n, ", \"k\": ", key.k,
                     ", \"out\": ", DumpString(Name(key.out)), ", \"kernels\": [");

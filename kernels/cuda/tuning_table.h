@@ -1,5 +1,6 @@
-// TuningTable: what gemm_bench measured on one kind of GPU with one set of kernels. A JSON file in
-// deploy/tuning/, written by `gemm_bench --tune`, read once at start.
+// TuningTable: what gemm_bench measured on one kind of GPU. A JSON file in deploy/tuning/, written
+// by `gemm_bench --tune`, read once at start. Each kernel's times hold as long as its machine code
+// is the one that was measured (code_hash.h).
 
 #ifndef GEMMD_KERNELS_CUDA_TUNING_TABLE_H_
 #define GEMMD_KERNELS_CUDA_TUNING_TABLE_H_
@@ -37,10 +38,12 @@ class TuningTable {
  public:
   TuningTable() = default;
 
-  // Names of kernels that this build lacks are kept: who chooses passes them over.
-  // FAILED_PRECONDITION, naming both sides and the remedy (run `gemm_bench --tune`), when the file
-  // was made on another GPU model or for kernels of another source hash. INVALID_ARGUMENT, with
-  // the place, when it is not such a file. NOT_FOUND when Load cannot open it.
+  // Names of kernels that this build lacks are kept: who chooses passes them over. Times of kernels
+  // whose code is another than was measured are left out, and so is a shape of which no kernel near
+  // the fastest is left; stale() tells. FAILED_PRECONDITION, naming both sides and the remedy (run
+  // `gemm_bench --tune`), when nothing is left, or the file was made on another GPU model.
+  // INVALID_ARGUMENT, with the place, when it is not such a file. NOT_FOUND when Load cannot open
+  // it.
   static absl::StatusOr<TuningTable> Parse(std::string_view json, std::string_view gpu_model);
   static absl::StatusOr<TuningTable> Load(const std::string& path, std::string_view gpu_model);
   // What Parse takes, one shape a line in the order of keys. Times are kept to the nanosecond.
@@ -62,14 +65,13 @@ class TuningTable {
   };
   Hit Find(const TuningKey& key) const;
   int size() const { return static_cast<int>(entries_.size()); }
+  // Empty when all that was read is here; else what was left out, why, and the remedy.
+  const std::string& stale() const { return stale_; }
 
  private:
   absl::btree_map<TuningKey, std::vector<TunedKernel>> entries_;
+  std::string stale_;
 };
-
-// Sixteen hexadecimal digits over the sources of the families and their config tables, taken when
-// they were compiled (cmake/source_hash.cmake): a table is only as good as the kernels it measured.
-std::string_view KernelSourceHash();
 
 }  // namespace gemmd::kernels::cuda
 

@@ -44,6 +44,16 @@ SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fie
       .busy_poll =
           absl::Microseconds(fields.Int("scheduler.busy_poll_us", message.busy_poll_us(),
                                         {0, 10000}, absl::ToInt64Microseconds(defaults.busy_poll))),
+      .armed_linger =
+          message.has_armed_linger_us()
+              ? absl::Microseconds(fields.Int("scheduler.armed_linger_us",
+                                              message.armed_linger_us(), {0, 1000000}, 0))
+              : defaults.armed_linger,
+      .armed_stream_linger =
+          message.has_armed_stream_linger_us()
+              ? absl::Microseconds(fields.Int("scheduler.armed_stream_linger_us",
+                                              message.armed_stream_linger_us(), {0, 10000000}, 0))
+              : defaults.armed_stream_linger,
   };
 }
 
@@ -55,6 +65,19 @@ DrainConfig ConvertDrain(const v1::DrainConfig& message, Fields& fields) {
       .limit = absl::Milliseconds(fields.Int("drain.limit_ms", message.limit_ms(), {0, 600000},
                                              absl::ToInt64Milliseconds(defaults.limit))),
   };
+}
+
+ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Fields& fields) {
+  const int max =
+      static_cast<int>(fields.IntOrUnset("connections.max", message.max(), {1, kMaxConnections}));
+  const IntRange within_max = max == 0 ? IntRange{1, kMaxConnections}
+                                       : IntRange{.max = max, .max_field = "connections.max"};
+  return {
+      .max = max,
+      .max_per_peer = static_cast<int>(
+          fields.IntOrUnset("connections.max_per_peer", message.max_per_peer(), within_max)),
+      .max_streams = static_cast<int>(fields.Int("connections.max_streams", message.max_streams(),
+                                                 {16, 100000}, ConnectionsConfig().max_streams))};
 }
 
 ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
@@ -113,6 +136,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
   config.session = ConvertSession(message.session(), fields);
   config.scheduler = ConvertScheduler(message.scheduler(), fields);
   config.drain = ConvertDrain(message.drain(), fields);
+  config.connections = ConvertConnections(message.connections(), fields);
   config.share = ConvertShare(message.share(), fields);
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {

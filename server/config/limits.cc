@@ -10,6 +10,8 @@ constexpr std::string_view kMaxMessageField = "limits.max_message_bytes";
 constexpr int64_t kMaxQueuedDeviceMs = int64_t{24} * 3600 * 1000;
 // A chunk of the largest message then waits about a quarter of an hour at most.
 constexpr int64_t kMinUploadRate = 65536;
+// A few programs with their results, each of the least message.
+constexpr int64_t kMinHostBytes = 1 << 20;
 
 // Everything but max_message_bytes, which is `base`'s.
 Limits Convert(const std::string& path, const v1::LimitsConfig& message, const Limits& base,
@@ -29,6 +31,7 @@ Limits Convert(const std::string& path, const v1::LimitsConfig& message, const L
                                                  {.max = kMaxConfigBytes});
   if (buffer_bytes != 0) limits.max_buffer_bytes = buffer_bytes;
   limits.max_plans = count("max_plans", message.max_plans(), base.max_plans);
+  limits.max_armed = count("max_armed", message.max_armed(), base.max_armed);
   limits.max_queued_programs =
       count("max_queued_programs", message.max_queued_programs(), base.max_queued_programs);
   limits.max_streams = count("max_streams", message.max_streams(), base.max_streams);
@@ -47,6 +50,9 @@ Limits Convert(const std::string& path, const v1::LimitsConfig& message, const L
       fields.IntOrUnset(at("max_upload_bytes_per_second"), message.max_upload_bytes_per_second(),
                         {.min = kMinUploadRate, .max = kMaxConfigBytes});
   if (upload_bytes != 0) limits.max_upload_bytes_per_second = upload_bytes;
+  limits.max_host_bytes =
+      fields.Int(at("max_host_bytes"), message.max_host_bytes(),
+                 {.min = kMinHostBytes, .max = kMaxConfigBytes}, base.max_host_bytes);
   return limits;
 }
 

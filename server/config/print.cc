@@ -12,6 +12,7 @@ void Fill(const Limits& limits, v1::LimitsConfig* message) {
   message->set_max_buffers(limits.max_buffers);
   message->set_max_buffer_bytes(limits.max_buffer_bytes);
   message->set_max_plans(limits.max_plans);
+  message->set_max_armed(limits.max_armed);
   message->set_max_queued_programs(limits.max_queued_programs);
   message->set_max_streams(limits.max_streams);
   message->set_window_batches(limits.window_batches);
@@ -22,6 +23,7 @@ void Fill(const Limits& limits, v1::LimitsConfig* message) {
     message->set_max_queued_device_ms(absl::ToInt64Milliseconds(limits.max_queued_device_time));
   }
   message->set_max_upload_bytes_per_second(limits.max_upload_bytes_per_second);
+  message->set_max_host_bytes(limits.max_host_bytes);
 }
 
 v1::Role ToProto(Role role) {
@@ -124,9 +126,17 @@ void FillSettings(const Config& config, v1::ServerConfig* message) {
   }
   scheduler->set_busy_poll_us(
       static_cast<int32_t>(absl::ToInt64Microseconds(config.scheduler.busy_poll)));
+  scheduler->set_armed_linger_us(
+      static_cast<int32_t>(absl::ToInt64Microseconds(config.scheduler.armed_linger)));
+  scheduler->set_armed_stream_linger_us(
+      static_cast<int32_t>(absl::ToInt64Microseconds(config.scheduler.armed_stream_linger)));
   v1::DrainConfig* drain = message->mutable_drain();
   drain->set_notice_ms(absl::ToInt64Milliseconds(config.drain.notice));
   drain->set_limit_ms(absl::ToInt64Milliseconds(config.drain.limit));
+  v1::ConnectionsConfig* connections = message->mutable_connections();
+  connections->set_max(config.connections.max);
+  connections->set_max_per_peer(config.connections.max_per_peer);
+  connections->set_max_streams(config.connections.max_streams);
   message->mutable_share()->set_disabled(config.share.disabled);
   message->mutable_share()->set_socket_path(config.share.socket_path);
   message->mutable_metrics()->set_address(config.metrics_address);

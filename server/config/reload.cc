@@ -23,6 +23,7 @@ absl::Status CheckReload(const Config& current, const Config& next) {
   if (MaxMessageBytes(current) != MaxMessageBytes(next)) {
     return CannotChange("limits.max_message_bytes");
   }
+  if (current.connections != next.connections) return CannotChange("connections");
   if (current.share != next.share) return CannotChange("share");
   if (current.metrics_address != next.metrics_address) return CannotChange("metrics.address");
   return absl::OkStatus();

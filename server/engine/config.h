@@ -22,6 +22,7 @@ struct Limits {
   int max_buffers = 65536;
   int64_t max_buffer_bytes = 0;  // 0: bounded by the devices alone
   int max_plans = 1024;
+  int max_armed = 1024;
   int max_queued_programs = 4096;
   int max_streams = 512;
   int window_batches = 64;
@@ -29,7 +30,8 @@ struct Limits {
   int idempotency_entries = 256;
   absl::Duration max_program_time = absl::Minutes(1);  // of the device, by the cost model
   absl::Duration max_queued_device_time = absl::InfiniteDuration();
-  int64_t max_upload_bytes_per_second = 0;  // 0: no bound
+  int64_t max_upload_bytes_per_second = 0;    // 0: no bound
+  int64_t max_host_bytes = int64_t{1} << 30;  // beside buffers; Tenant::TakeHostBytes
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -114,6 +116,8 @@ struct SchedulerConfig {
   absl::Duration inline_below = absl::Microseconds(50);
   std::optional<absl::Duration> processor_wake;  // none: as the system is set
   absl::Duration busy_poll = absl::ZeroDuration();
+  absl::Duration armed_linger = absl::Microseconds(200);
+  absl::Duration armed_stream_linger = absl::Milliseconds(20);
   friend bool operator==(const SchedulerConfig&, const SchedulerConfig&) = default;
 };
 
@@ -121,6 +125,15 @@ struct DrainConfig {
   absl::Duration notice = absl::Seconds(1);
   absl::Duration limit = absl::Seconds(20);
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
+};
+
+inline constexpr int kMaxConnections = 50000;
+
+struct ConnectionsConfig {
+  int max = 0;           // 0: by the descriptors that the process may have
+  int max_per_peer = 0;  // 0: half of them, at most 1024
+  int max_streams = 1000;
+  friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
 };
 
 struct ShareConfig {
@@ -147,6 +160,7 @@ struct Config {
   SessionConfig session;
   SchedulerConfig scheduler;
   DrainConfig drain;
+  ConnectionsConfig connections;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;

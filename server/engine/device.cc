@@ -53,6 +53,11 @@ void Device::CancelSession(uint64_t session_key, const absl::Status& status) {
   if (transfers_ != nullptr) transfers_->CancelSession(session_key, status);
 }
 
+void Device::CancelAll(const absl::Status& status) {
+  lane_.CancelAll(status);
+  if (transfers_ != nullptr) transfers_->CancelAll(status);
+}
+
 void Device::Reconfigure(const SchedulerConfig& config) {
   lane_.Reconfigure(config);
   if (transfers_ != nullptr) transfers_->Reconfigure(config);

@@ -41,6 +41,7 @@ class Device {
   // These are both lanes'.
   DeviceStats stats() const;
   void CancelSession(uint64_t session_key, const absl::Status& status);
+  void CancelAll(const absl::Status& status);
   void Reconfigure(const SchedulerConfig& config);
   void Stop();
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "kernels/stop.h"
 #include "server/engine/bound_buffers.h"
 #include "server/engine/session_use.h"
 #include "server/engine/tenant.h"
@@ -56,12 +57,14 @@ struct Job {
   SessionUse use;                               // keeps the session's end waiting
   Charge charge;                                // of the tenant's queued programs
   Charge time_charge;                           // of the tenant's queued device time
+  Charge inline_charge;                         // of host memory, for what came with the program
   Tenant* tenant = nullptr;
   uint64_t session_key = 0;  // dense, never reused; what fairness within a tenant is counted by
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<Chain> chain;  // null outside a Queue stream
   int64_t chain_position = 0;
+  bool armed = false;         // a ring brought it, not a call
   bool caller_waits = false;  // whoever submits it has nothing else to do until it is answered
   // Runs exactly once, on any thread, with no lock held.
   Done done;
@@ -70,6 +73,8 @@ struct Job {
   double estimate = 0;  // seconds, corrected by what programs of its size took lately
   absl::Time accepted;
   uint64_t traced_as = 0;  // its number in the timeline; 0 when nobody watched its launch
+  kernels::Stop stop;      // of its run
+  absl::Status stop_why;   // with which that was asked for; guarded by the lane's lock
   enum class State : uint8_t { kQueued, kLaunched, kAnswered } state = State::kQueued;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
+#include "server/engine/text.h"
 
 namespace gemmd::server {
 namespace {
@@ -17,6 +18,37 @@ constexpr size_t kBacklog = 4;
 constexpr absl::Duration kLinger = absl::Microseconds(50);
 // A thread's sleep is late by about as much.
 constexpr absl::Duration kShortestNap = absl::Microseconds(100);
+
+absl::Status Retold(const absl::Status& status, std::string_view message) {
+  return WithReason(absl::Status(status.code(), Text(message)), ReasonOf(status));
+}
+
+absl::Status NothingRan(const absl::Status& why) {
+  return Retold(why, absl::StrCat(why.message(), " before this program started; nothing ran"));
+}
+
+// The answer of a job whose run was stopped.
+absl::Status WhyStopped(const Job& job, const kernels::LaunchResult& launch) {
+  const std::string ran =
+      absl::StrCat("the program was stopped after ",
+                   absl::FormatDuration(
+                       absl::Trunc(absl::Seconds(launch.device_seconds), absl::Microseconds(1))),
+                   " on the device, in or after op ", launch.op_seconds.size(), " of ",
+                   job.program->steps().size(), "; what it had written by then stays written; ");
+  switch (launch.stopped) {
+    case kernels::StopCause::kLimit:
+      return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                            ran, "limit ", absl::FormatDuration(job.stop.limit()),
+                            " a program (max_program_ms), by the clock; send it in parts")),
+                        reason::kProgramLimit);
+    case kernels::StopCause::kDeadline:
+      return WithReason(absl::DeadlineExceededError(absl::StrCat(
+                            ran, "its deadline had passed; allow more time or send less")),
+                        reason::kDeadline);
+    default:
+      return Retold(job.stop_why, absl::StrCat(ran, job.stop_why.message()));
+  }
+}
 
 }  // namespace
 
@@ -40,10 +72,7 @@ void Lane::Stop() {
     stopping_ = true;
     called_.store(true, std::memory_order_relaxed);
     // Nothing new is launched from here on; a submitter that is pumping finds the queue empty.
-    while (std::shared_ptr<Job> job = queue_.Pop(clock_.Now())) {
-      job->state = Job::State::kAnswered;
-      left.push_back(std::move(job));
-    }
+    left = TakeQueued();
   }
   const absl::Status status = WithReason(
       absl::UnavailableError("the server is stopping; go to another"), reason::kDraining);
@@ -105,7 +134,7 @@ std::shared_ptr<Job> Lane::TakeNext(
     if (drop.ok()) {
       job->state = Job::State::kLaunched;
       launched_.Launched(job->estimate, now);
-      launched_chains_.push_back(job->chain.get());
+      launched_jobs_.push_back(job.get());
       return job;
     }
     job->state = Job::State::kAnswered;
@@ -156,6 +185,7 @@ void Lane::Answer(Job& job, JobResult result) {
   job.buffers.reset();
   job.charge.Release();
   job.time_charge.Release();
+  job.inline_charge.Release();
   std::move(done)(std::move(result));
   job.use = SessionUse();
   metrics_.Answered();
@@ -181,6 +211,11 @@ void Lane::Launch(std::shared_ptr<Job> job, bool wait) {
   // The job may be gone when Launch returns.
   const uint64_t traced_as = launched.traced_as;
   const Tenant& tenant = *launched.tenant;
+  // The stream's clock is the system's, whatever the lane's is.
+  const absl::Duration left = launched.deadline - begin;
+  launched.stop.Arm(left < absl::InfiniteDuration() ? absl::Now() + left : absl::InfiniteFuture(),
+                    tenant.limits().max_program_time);
+  launched.bindings.stop = &launched.stop;
   const auto launch = wait ? &kernels::Stream::LaunchAndWait : &kernels::Stream::Launch;
   (stream_.get()->*launch)(launched.program, std::move(launched.bindings),
                            [this, job = std::move(job)](kernels::LaunchResult result) {
@@ -236,11 +271,13 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
   bool left = false;
   {
     absl::MutexLock lock(&mutex_);
+    if (result.launch.stopped != kernels::StopCause::kNone) {
+      result.status = WhyStopped(*job, result.launch);
+    }
     launched_.Ended(clock_.Now());
-    launched_chains_.pop_front();
-    result.more_of_chain = result.launch.more && job->chain != nullptr &&
-                           !launched_chains_.empty() &&
-                           launched_chains_.front() == job->chain.get();
+    launched_jobs_.erase(std::find(launched_jobs_.begin(), launched_jobs_.end(), job.get()));
+    result.more_of_chain = result.launch.more && job->chain != nullptr && !launched_jobs_.empty() &&
+                           launched_jobs_.front()->chain == job->chain;
     busy_seconds_ += result.launch.device_seconds;
     ++completed_;
     if (result.status.ok()) {
@@ -268,15 +305,45 @@ void Lane::Cancel(const std::shared_ptr<Job>& job, const absl::Status& status) {
   AnswerUnlaunched(*job, status);
 }
 
-void Lane::CancelSession(uint64_t session_key, const absl::Status& status) {
+void Lane::CancelSession(uint64_t session_key, const absl::Status& why) {
   std::vector<std::shared_ptr<Job>> removed;
   {
     absl::MutexLock lock(&mutex_);
     removed = queue_.RemoveSession(session_key);
     for (auto& job : removed) job->state = Job::State::kAnswered;
+    StopLaunched(session_key, why);
     UpdateGauges();
   }
-  for (auto& job : removed) AnswerUnlaunched(*job, status);
+  for (auto& job : removed) AnswerUnlaunched(*job, NothingRan(why));
+}
+
+void Lane::CancelAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<Job>> removed;
+  {
+    absl::MutexLock lock(&mutex_);
+    removed = TakeQueued();
+    StopLaunched(std::nullopt, why);
+    UpdateGauges();
+  }
+  for (auto& job : removed) AnswerUnlaunched(*job, NothingRan(why));
+}
+
+std::vector<std::shared_ptr<Job>> Lane::TakeQueued() {
+  std::vector<std::shared_ptr<Job>> taken;
+  while (std::shared_ptr<Job> job = queue_.Pop(clock_.Now())) {
+    job->state = Job::State::kAnswered;
+    queue_.Correct(*job->tenant, job->session_key, -job->estimate);
+    taken.push_back(std::move(job));
+  }
+  return taken;
+}
+
+void Lane::StopLaunched(std::optional<uint64_t> session_key, const absl::Status& why) {
+  for (Job* job : launched_jobs_) {
+    if (session_key.has_value() && job->session_key != *session_key) continue;
+    job->stop_why.Update(why);
+    job->stop.Ask();
+  }
 }
 
 bool Lane::LeaveToLauncher(const Job* own) {

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,8 +60,11 @@ class Lane {
   // Answers the job with `status` if it has not been launched; does nothing otherwise.
   void Cancel(const std::shared_ptr<Job>& job, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same for every queued job of a session, which is then forgotten.
-  void CancelSession(uint64_t session_key, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Answers every queued job of a session, which is then forgotten, and stops those that run. The
+  // answers have the code and reason of `why`, and tell its message and how far the program came.
+  void CancelSession(uint64_t session_key, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same for every session's.
+  void CancelAll(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Reconfigure(const SchedulerConfig& config) ABSL_LOCKS_EXCLUDED(mutex_);
   LaneStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -73,6 +77,11 @@ class Lane {
   std::shared_ptr<Job> TakeNext(std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Launch(std::shared_ptr<Job> job, bool wait) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes every job out of the queue.
+  std::vector<std::shared_ptr<Job>> TakeQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks launched jobs to stop: of one session, or all.
+  void StopLaunched(std::optional<uint64_t> session_key, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether what is queued is now the lane's thread's to launch.
   bool LeaveToLauncher(const Job* own) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // When what is launched leaves room for more, if that is well before the next program ends.
@@ -99,7 +108,7 @@ class Lane {
   FairQueue queue_ ABSL_GUARDED_BY(mutex_);
   EstimateFeedback feedback_ ABSL_GUARDED_BY(mutex_);
   LaunchedWork launched_ ABSL_GUARDED_BY(mutex_);
-  std::deque<const Chain*> launched_chains_ ABSL_GUARDED_BY(mutex_);  // whose they are; or null
+  std::deque<Job*> launched_jobs_ ABSL_GUARDED_BY(mutex_);  // which they are; the stream has them
   absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the lane's thread
   double busy_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;

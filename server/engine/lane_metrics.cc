@@ -57,6 +57,10 @@ LaneMetrics::LaneMetrics(Metrics& metrics, std::string device, LaneKind kind)
   } else {
     queued_transfers_ = &metrics.QueuedTransfers(device_);
   }
+  for (const bool armed : {false, true}) {
+    const char* const path = armed ? "armed" : "grpc";
+    runs_[armed] = {&metrics.Runs(device_, path, "failed"), &metrics.Runs(device_, path, "ok")};
+  }
   for (size_t i = 0; i < kWays.size(); ++i) launches_[i] = &metrics.Launches(device_, kWays[i]);
 }
 
@@ -85,6 +89,7 @@ void LaneMetrics::Completed(const Job& job, const JobResult& result) {
   queue_seconds_[static_cast<int>(job.priority)]->Observe(result.queue_seconds);
   busy_seconds_.Increment(result.launch.device_seconds);
   launches_[static_cast<size_t>(result.launch.way)]->Increment();
+  runs_[job.armed][result.status.ok()]->Increment();
   const auto steps = job.program->steps();
   absl::MutexLock lock(&mutex_);
   auto& tenant = tenants_[job.tenant];

@@ -57,6 +57,8 @@ class LaneMetrics {
   prometheus::Histogram& launch_seconds_;
   prometheus::Counter& busy_seconds_;
   std::array<prometheus::Counter*, kernels::kLaunchWays> launches_;
+  // By whether a ring brought it, and whether it succeeded.
+  std::array<std::array<prometheus::Counter*, 2>, 2> runs_;
   absl::Mutex mutex_;
   // Keyed by the names' addresses: they belong to the backend and never move.
   absl::flat_hash_map<std::tuple<const char*, const char*, int, int>, StepCounters> steps_

@@ -137,6 +137,13 @@ struct Metrics::Families {
   Counters checksum_failures{NewCounters(r, "gemmd_checksum_failures_total",
                                          "Uploaded chunks whose CRC32C did not match.")};
   Counters plan_runs{NewCounters(r, "gemmd_plan_runs_total", "Runs of plans.")};
+  Counters runs{NewCounters(r, "gemmd_runs_total",
+                            "Programs that a device ran, by the way they came and their end.")};
+  Gauges armed_slots{NewGauges(r, "gemmd_armed_slots", "Plans armed.")};
+  Counters armed_runs{NewCounters(r, "gemmd_armed_runs_total",
+                                  "Rings of armed plans answered, refused ones among the failed.")};
+  Counters armed_poll_seconds{NewCounters(r, "gemmd_armed_poll_seconds_total",
+                                          "Seconds that the poller of armed plans was awake.")};
   Counters kernel_fallback{NewCounters(r, "gemmd_kernel_fallback_total",
                                        "Ops that ran on a fallback kernel, by reason.")};
   Gauges kernel_quarantined{NewGauges(r, "gemmd_kernel_quarantined",
@@ -179,9 +186,10 @@ Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families
   KernelFallback("no_better_kernel");
   for (std::string_view reason :
        {reason::kSessionLimit, reason::kBufferLimit, reason::kBufferBytesLimit, reason::kPlanLimit,
-        reason::kStreamLimit, reason::kQueueLimit, reason::kOpsLimit, reason::kProgramLimit,
-        reason::kInlineLimit, reason::kWindow, reason::kDeviceMemory, reason::kDeadline,
-        reason::kDraining, reason::kDeviceFenced, reason::kQueuedTimeLimit}) {
+        reason::kArmedLimit, reason::kHostBytesLimit, reason::kStreamLimit, reason::kQueueLimit,
+        reason::kOpsLimit, reason::kProgramLimit, reason::kInlineLimit, reason::kWindow,
+        reason::kDeviceMemory, reason::kDeadline, reason::kDraining, reason::kDeviceFenced,
+        reason::kQueuedTimeLimit}) {
     Rejected(reason);
   }
   for (std::string_view reason :
@@ -269,6 +277,15 @@ Histogram& Metrics::TransferSeconds(std::string_view dir) {
 }
 Counter& Metrics::ChecksumFailures() { return families_->checksum_failures.Get({}); }
 Counter& Metrics::PlanRuns() { return families_->plan_runs.Get({}); }
+Counter& Metrics::Runs(std::string_view device, std::string_view path, std::string_view status) {
+  return families_->runs.Get(
+      {{"device", Str(device)}, {"path", Str(path)}, {"status", Str(status)}});
+}
+Gauge& Metrics::ArmedSlots() { return families_->armed_slots.Get({}); }
+Counter& Metrics::ArmedRuns(std::string_view status) {
+  return families_->armed_runs.Get({{"status", Str(status)}});
+}
+Counter& Metrics::ArmedPollSeconds() { return families_->armed_poll_seconds.Get({}); }
 Counter& Metrics::KernelFallback(std::string_view reason) {
   return families_->kernel_fallback.Get({{"reason", Str(reason)}});
 }

@@ -69,6 +69,12 @@ class Metrics {
       std::string_view dir);  // dir: in, out; path: grpc, inline, shm
   prometheus::Counter& ChecksumFailures();
   prometheus::Counter& PlanRuns();
+  // gemmd_runs_total; path: grpc, armed; status: ok, failed
+  prometheus::Counter& Runs(std::string_view device, std::string_view path,
+                            std::string_view status);
+  prometheus::Gauge& ArmedSlots();                          // gemmd_armed_slots
+  prometheus::Counter& ArmedRuns(std::string_view status);  // gemmd_armed_runs_total
+  prometheus::Counter& ArmedPollSeconds();                  // gemmd_armed_poll_seconds_total
   prometheus::Counter& KernelFallback(std::string_view reason);
   prometheus::Gauge& KernelQuarantined(std::string_view device, std::string_view kernel);
   // gemmd_kernels; state: enabled, disabled, quarantined

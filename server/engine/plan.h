@@ -30,10 +30,12 @@ struct Plan {
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
   std::vector<Slot> slots;
-  absl::flat_hash_map<Handle, int> slot_of;  // by the handle of each
-  std::vector<std::string> inputs;           // default data of the Write ops
-  std::vector<int64_t> output_bytes;         // of the Read ops
+  absl::flat_hash_map<Handle, int> slot_of;       // by the handle of each
+  std::vector<std::string> inputs;                // default data of the Write ops
+  std::vector<int64_t> output_bytes;              // of the Read ops
+  std::vector<kernels::TensorRef> float_outputs;  // that it writes and that can hold NaN
   Charge charge;
+  Charge host_charge;  // of `inputs` and `slots`; the program has its own
 };
 
 }  // namespace gemmd::server

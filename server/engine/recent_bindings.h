@@ -38,6 +38,7 @@ class RecentBindings {
     std::weak_ptr<const Plan> plan;
     std::vector<Rebinding> rebind;
     std::shared_ptr<const BoundBuffers> buffers;
+    Charge charge;  // of host memory
   };
   // Entries that are no longer remembered, for the caller to let go of without its lock: the last
   // share of a buffer frees it.

@@ -2,10 +2,14 @@
 
 #include <utility>
 
+#include "server/engine/host_bytes.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
 namespace {
+
+// Of an answer without a program and outputs.
+constexpr int64_t kEntryBytes = 512;
 
 std::shared_ptr<const Outcome> Refused() {
   auto outcome = std::make_shared<Outcome>();
@@ -19,7 +23,8 @@ std::shared_ptr<const Outcome> Refused() {
 }  // namespace
 
 int64_t ReplayCache::Bytes(const Outcome& outcome) {
-  int64_t bytes = 0;
+  int64_t bytes = kEntryBytes;
+  if (outcome.program != nullptr) bytes += HostBytesOf(*outcome.program);
   for (const auto& output : outcome.outputs) bytes += static_cast<int64_t>(output->size());
   return bytes;
 }
@@ -47,27 +52,44 @@ bool ReplayCache::Begin(const OpId& op_id, OutcomeDone& done) {
   return false;
 }
 
+void ReplayCache::ForgetOldest() {
+  auto oldest = entries_.find(finished_.front());
+  bytes_ -= Bytes(*oldest->second.outcome);
+  entries_.erase(oldest);
+  finished_.pop_front();
+}
+
+std::optional<Charge> ReplayCache::MakeRoom(int64_t bytes, Tenant& tenant) {
+  const size_t most = tenant.limits().idempotency_entries;
+  while (!finished_.empty() && (finished_.size() >= most || bytes_ + bytes > kMaxBytes)) {
+    ForgetOldest();
+  }
+  std::optional<Charge> charge;
+  while (bytes <= kMaxBytes && !(charge = tenant.TryRememberedBytes(bytes)) && !finished_.empty()) {
+    ForgetOldest();
+  }
+  return charge;
+}
+
 void ReplayCache::Finish(const OpId& op_id, std::shared_ptr<const Outcome> outcome,
-                         int max_entries) {
+                         Tenant& tenant) {
   std::vector<OutcomeDone> waiting;
   {
     absl::MutexLock lock(&mutex_);
     auto it = entries_.find(op_id.id);
     if (it == entries_.end()) return;
     waiting = std::move(it->second.waiting);
-    if (!outcome->result.status.ok()) {
+    const int64_t bytes = Bytes(*outcome);
+    std::optional<Charge> charge;
+    if (outcome->result.status.ok()) charge = MakeRoom(bytes, tenant);
+    it = entries_.find(op_id.id);  // where it is once others have gone
+    if (!charge) {
       entries_.erase(it);
     } else {
       it->second.outcome = outcome;
-      bytes_ += Bytes(*outcome);
+      it->second.charge = *std::move(charge);
+      bytes_ += bytes;
       finished_.push_back(op_id.id);
-      while (!finished_.empty() &&
-             (static_cast<int>(finished_.size()) > max_entries || bytes_ > kMaxBytes)) {
-        auto oldest = entries_.find(finished_.front());
-        bytes_ -= Bytes(*oldest->second.outcome);
-        entries_.erase(oldest);
-        finished_.pop_front();
-      }
     }
   }
   if (!waiting.empty() && absl::IsCancelled(outcome->result.status)) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Outcome {
   std::string device;
   JobResult result;
   std::vector<std::unique_ptr<kernels::HostMemory>> outputs;  // what each Read op brought
+  // Of host memory, for `outputs`; shared with whoever makes a message of them. Null without any.
+  std::shared_ptr<const Charge> charge;
 };
 
 // A client's name for one run, and what is to run: a name that comes back with another program is
@@ -49,8 +52,9 @@ class ReplayCache {
   // True when the caller is to run the program and then call Finish. Otherwise `done` has been or
   // will be called with the first one's outcome, or refused when the first one ran another program.
   bool Begin(const OpId& op_id, OutcomeDone& done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Answers whoever waits for the same id. `max_entries` bounds what is remembered from here on.
-  void Finish(const OpId& op_id, std::shared_ptr<const Outcome> outcome, int max_entries)
+  // Answers whoever waits for the same id. The tenant's limits bound what is remembered from here
+  // on: without room for an answer, even when older ones have given way, it is not.
+  void Finish(const OpId& op_id, std::shared_ptr<const Outcome> outcome, Tenant& tenant)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -58,8 +62,13 @@ class ReplayCache {
     uint64_t program_digest = 0;
     std::shared_ptr<const Outcome> outcome;  // null while it runs
     std::vector<OutcomeDone> waiting;
+    Charge charge;  // of what is remembered
   };
   static int64_t Bytes(const Outcome& outcome);
+  // Finds room for an entry of `bytes`; the oldest give way.
+  std::optional<Charge> MakeRoom(int64_t bytes, Tenant& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/host_bytes.h"
 #include "server/engine/placement.h"
 #include "server/engine/program_limits.h"
 #include "server/engine/reason.h"
@@ -59,6 +60,32 @@ Lane& LaneOf(const RunRequest& run) {
   return beside ? run.device->transfers() : run.device->lane();
 }
 
+int64_t TotalOf(absl::Span<const int64_t> sizes) {
+  int64_t total = 0;
+  for (const int64_t size : sizes) total += size;
+  return total;
+}
+
+// What came with the program, for as long as it is under way.
+absl::StatusOr<Charge> TakeInlineBytes(const RunRequest& request) {
+  int64_t bytes = request.message_bytes;
+  if (!request.inputs_charged) {
+    for (const auto& input : request.inputs) bytes += static_cast<int64_t>(input.size());
+  }
+  if (bytes == 0) return Charge();
+  return request.use->tenant().TakeHostBytes(bytes);
+}
+
+// What it brings, until nobody has it any more. Null for nothing.
+absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
+                                                              const RunRequest& request) {
+  const int64_t bytes = TotalOf(request.output_bytes);
+  if (bytes == 0) return std::shared_ptr<const Charge>();
+  absl::StatusOr<Charge> charge = tenant.TakeHostBytes(bytes);
+  if (!charge.ok()) return charge.status();
+  return std::make_shared<const Charge>(*std::move(charge));
+}
+
 struct Compiled {
   Device* device = nullptr;
   Sources sources;
@@ -91,7 +118,9 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   compiled.sources = std::move(placement->sources);
   auto program = compiled.device->backend().Compile(ops);
   if (!program.ok()) return program.status();
-  compiled.program = *std::move(program);
+  auto charged = ChargedProgram(session.tenant(), *std::move(program));
+  if (!charged.ok()) return charged.status();
+  compiled.program = *std::move(charged);
   if (absl::Status time = CheckTime(session.tenant(), compiled.device->name(),
                                     compiled.program->estimated_seconds());
       !time.ok()) {
@@ -113,6 +142,9 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
       Plan::Slot& slot = plan.slots[tensor.slot];
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
+      if (access == kernels::Access::kWrite && tensor.dtype != kernels::DType::kI8) {
+        plan.float_outputs.push_back(tensor);
+      }
     });
   }
 }
@@ -165,6 +197,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
                                                         const Inputs& inputs, std::string label) {
   absl::StatusOr<Charge> charge = session.tenant().TakePlan();
   if (!charge.ok()) return charge.status();
+  absl::StatusOr<Charge> host_charge =
+      session.tenant().TakeHostBytes(TotalOf(SizesOf(inputs)) + slots.size() * kSlotBytes);
+  if (!host_charge.ok()) return host_charge.status();
   auto compiled = Compile(session, ops, slots, inputs);
   if (!compiled.ok()) return compiled.status();
   auto plan = std::make_shared<Plan>();
@@ -173,6 +208,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   plan->program = std::move(compiled->program);
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
+  plan->host_charge = *std::move(host_charge);
   for (const auto& input : inputs) {
     input.CopyTo(
         reinterpret_cast<std::byte*>(plan->inputs.emplace_back(input.size(), '\0').data()));
@@ -207,7 +243,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
                  done = std::move(done)](std::shared_ptr<Outcome> outcome) mutable {
     session.ProgramAnswered(outcome->result.launch.device_seconds);
     if (!op_id.id.empty()) {
-      session.replays().Finish(op_id, outcome, session.tenant().limits().idempotency_entries);
+      session.replays().Finish(op_id, outcome, session.tenant());
     }
     std::move(done)(std::move(outcome), /*replayed=*/false);
   };
@@ -215,11 +251,21 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   absl::StatusOr<Charge> charge = session.tenant().TakeProgram();
   absl::StatusOr<Charge> time_charge =
       session.tenant().TakeDeviceTime(absl::Seconds(request.program->estimated_seconds()));
-  if (!charge.ok() || !time_charge.ok()) {
-    outcome->result.status = charge.ok() ? time_charge.status() : charge.status();
+  absl::StatusOr<Charge> inline_charge = TakeInlineBytes(request);
+  absl::StatusOr<std::shared_ptr<const Charge>> output_charge =
+      TakeOutputBytes(session.tenant(), request);
+  absl::Status room = charge.status();
+  for (const absl::Status& status :
+       {time_charge.status(), inline_charge.status(), output_charge.status()}) {
+    room.Update(status);
+  }
+  if (!room.ok()) {
+    if (request.chain != nullptr) request.chain->Fail(request.chain_position);
+    outcome->result.status = std::move(room);
     finish(std::move(outcome));
     return {};
   }
+  outcome->charge = *std::move(output_charge);
   Lane& lane = LaneOf(request);
   // Shared by the lane and by whoever may cancel it.
   auto job = std::make_shared<Job>();
@@ -237,6 +283,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->session_key = session.key();
   job->charge = *std::move(charge);
   job->time_charge = *std::move(time_charge);
+  job->inline_charge = *std::move(inline_charge);
   job->priority = request.priority;
   job->deadline = request.deadline;
   job->chain = std::move(request.chain);

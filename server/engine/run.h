@@ -54,8 +54,9 @@ struct RunRequest {
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
   std::shared_ptr<const BoundBuffers> buffers;
-  Sources sources;  // other devices that Copy ops read
-  Inputs inputs;    // what they point at is valid until the answer
+  Sources sources;              // other devices that Copy ops read
+  Inputs inputs;                // what they point at is valid until the answer
+  bool inputs_charged = false;  // the tenant pays for them elsewhere
   std::vector<int64_t> output_bytes;
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
   int64_t shared_out_bytes = 0;  // and the other way
@@ -68,6 +69,7 @@ struct RunRequest {
   OpId op_id;
   std::shared_ptr<const Plan> plan;     // null for one-off programs; keeps default inputs alive
   std::shared_ptr<const void> message;  // keeps other inputs alive; null when others do
+  int64_t message_bytes = 0;            // of host memory, that `message` takes beside them
 };
 
 // Checks the tenant's limits, every op, and where the program runs (placement.h); then compiles.

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/host_bytes.h"
 #include "server/engine/placement.h"
 #include "server/engine/program_limits.h"
 #include "server/engine/reason.h"
@@ -108,8 +109,15 @@ absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
   if (absl::Status distinct = CheckAliases(*plan, buffers->leases); !distinct.ok()) return distinct;
   // Whether another device's memory can be read is asked each time: it may be fenced since.
   if (plan->slots.size() >= RecentBindings::kFewestSlots && sources.empty()) {
-    session.RememberBinding(
-        {.plan = plan, .rebind = {rebind.begin(), rebind.end()}, .buffers = buffers}, found);
+    auto charge =
+        session.tenant().TrySpareHostBytes(static_cast<int64_t>(plan->slots.size()) * kSlotBytes +
+                                           static_cast<int64_t>(rebind.size()) * kRebindingBytes);
+    if (!charge) return buffers;
+    session.RememberBinding({.plan = plan,
+                             .rebind = {rebind.begin(), rebind.end()},
+                             .buffers = buffers,
+                             .charge = *std::move(charge)},
+                            found);
   }
   return buffers;
 }
@@ -156,6 +164,7 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     if (!buffers.ok()) return buffers.status();
     request.buffers = *std::move(buffers);
   }
+  request.inputs_charged = inputs.empty();  // the plan's own
   auto bound = BindInputs(*plan, std::move(inputs));
   if (!bound.ok()) return bound.status();
   request.inputs = *std::move(bound);

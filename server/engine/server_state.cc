@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
+#include "server/engine/armed_plans.h"
 #include "server/engine/device_metrics.h"
 #include "server/engine/exposition.h"
 #include "server/engine/reason.h"
@@ -77,7 +79,12 @@ ServerState::ServerState(const Config& config,
       instance_id_(std::move(instance_id)),
       start_time_(clock.Now()),
       tenants_(config.tenants),
-      audit_(clock, log) {
+      audit_(clock, log),
+      armed_(std::make_unique<ArmedPlans>(
+          config.scheduler, clock, metrics, [this] { return CheckOpen(); },
+          [this](const Tenant& tenant, const absl::Status& status) {
+            CountRejection(tenant, status);
+          })) {
   for (auto& backend : backends) {
     devices_.push_back(
         std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics, timeline_));
@@ -91,8 +98,7 @@ ServerState::ServerState(const Config& config,
   sessions_ = std::make_unique<SessionStore>(
       config.session, clock, metrics, log, [this](Session& session, EndCause cause) {
         const absl::Status status = WithReason(
-            absl::CancelledError(absl::StrCat("the session ended (", Text(Name(cause)),
-                                              ") before this program started; nothing ran")),
+            absl::CancelledError(absl::StrCat("the session ended (", Text(Name(cause)), ")")),
             reason::kSessionGone);
         for (const auto& device : devices_) device->CancelSession(session.key(), status);
       });
@@ -107,6 +113,7 @@ ServerState::~ServerState() {
   stop_.Notify();
   if (reaper_.joinable()) reaper_.join();  // not there if Create failed
   sessions_->EndAll(EndCause::kDrained);
+  armed_->poller().Stop();
   published_.Clear();
   // Programs under way hold sessions and buffers: they end while the store and the devices are
   // still there.
@@ -120,7 +127,7 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
     if (device->name() == name) return device.get();
     absl::StrAppend(&names, names.empty() ? "" : ", ", device->name());
   }
-  return absl::NotFoundError(absl::StrCat("device \"", Text(name.substr(0, 64)),
+  return absl::NotFoundError(absl::StrCat("device \"", absl::CHexEscape(Text(name.substr(0, 64))),
                                           "\" does not exist here; there is ", names));
 }
 
@@ -145,6 +152,13 @@ void ServerState::set_draining() {
   metrics_.Draining().Set(1);
 }
 
+void ServerState::StopPrograms() {
+  const absl::Status why =
+      WithReason(absl::UnavailableError("the server stops at the end of its drain; go to another"),
+                 reason::kDraining);
+  for (const auto& device : devices_) device->CancelAll(why);
+}
+
 void ServerState::CountRejection(const Tenant& tenant, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status) && !absl::IsDeadlineExceeded(status) &&
       !absl::IsUnavailable(status)) {
@@ -165,6 +179,7 @@ void ServerState::Reconfigure(const Config& config) {
   tenants_.Reconfigure(config.tenants);
   access_->Reconfigure(config.auth);
   sessions_->Reconfigure(config.session);
+  armed_->poller().Reconfigure(config.scheduler);
   for (const auto& device : devices_) device->Reconfigure(config.scheduler);
   log_.Configure(config.log);
 }

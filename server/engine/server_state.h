@@ -28,6 +28,7 @@
 
 namespace gemmd::server {
 
+class ArmedPlans;
 class SourceRegistration;
 
 class ServerState {
@@ -51,6 +52,7 @@ class ServerState {
   SessionStore& sessions() { return *sessions_; }
   PublishedBuffers& published() { return published_; }
   ShareSocket* share() { return share_.get(); }  // null when disabled
+  ArmedPlans& armed() { return *armed_; }
   const std::string& instance_id() const { return instance_id_; }
   absl::Time start_time() const { return start_time_; }
 
@@ -71,6 +73,9 @@ class ServerState {
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   void set_draining();
 
+  // Past a drain's limit: answers every program that is queued, and stops those that run.
+  void StopPrograms();
+
   // Counts `status` among a tenant's refusals if it is one: a limit, a deadline, a drain.
   void CountRejection(const Tenant& tenant, const absl::Status& status);
 
@@ -89,6 +94,7 @@ class ServerState {
   Timeline timeline_;
   std::unique_ptr<Access> access_;
   Audit audit_;
+  std::unique_ptr<ArmedPlans> armed_;  // before the devices: programs that end tell it
   std::vector<std::unique_ptr<Device>> devices_;
   PublishedBuffers published_;
   std::unique_ptr<SessionStore> sessions_;

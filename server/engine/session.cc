@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/armed_region.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -155,6 +156,7 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
                                                std::shared_ptr<void> until_unmapped) {
   std::vector<BufferRef> freed;  // destroyed after the lock is let go
   RecentBindings::Forgotten forgotten;
+  std::shared_ptr<ArmedRegion> armed;
   int64_t bytes = 0;
   {
     absl::MutexLock lock(&mutex_);
@@ -171,7 +173,9 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
     }
     ++deletions_;
     if (bound) forgotten = recent_.ForgetBuffers(handles);
+    armed = armed_;
   }
+  if (armed != nullptr) armed->ForgetBuffers(handles);
   forgotten.clear();  // before what else keeps the buffers is counted
   for (BufferRef& ref : freed) {
     if (ref.buffer.use_count() == 1) bytes += ref.buffer->spec().size_bytes;
@@ -217,13 +221,33 @@ absl::StatusOr<std::shared_ptr<const Plan>> Session::FindPlan(const Handle& hand
 absl::Status Session::DeletePlan(const Handle& handle) {
   std::shared_ptr<const Plan> plan;  // destroyed after the lock is let go
   RecentBindings::Forgotten forgotten;
+  std::shared_ptr<ArmedRegion> armed;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = plans_.find(handle);
+    if (it == plans_.end()) return NoPlan(handle);
+    plan = std::move(it->second);
+    plans_.erase(it);
+    ++deletions_;
+    forgotten = recent_.ForgetPlan(plan);
+    armed = armed_;
+  }
+  if (armed != nullptr) armed->ForgetPlan(handle);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<ArmedRegion> Session::armed() const {
   absl::MutexLock lock(&mutex_);
-  auto it = plans_.find(handle);
-  if (it == plans_.end()) return NoPlan(handle);
-  plan = std::move(it->second);
-  plans_.erase(it);
-  ++deletions_;
-  forgotten = recent_.ForgetPlan(plan);
+  return armed_;
+}
+
+absl::Status Session::SetArmed(std::shared_ptr<ArmedRegion> region) {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return Gone();
+  if (armed_ != nullptr) {
+    return absl::FailedPreconditionError("the session has a region of armed plans already");
+  }
+  armed_ = std::move(region);
   return absl::OkStatus();
 }
 
@@ -267,17 +291,19 @@ Session::Stats Session::stats() const {
 
 bool Session::End(absl::AnyInvocable<void(Freed) &&> freed) {
   Holder holder;
-  bool idle = false;
+  std::shared_ptr<ArmedRegion> armed;
   {
     absl::MutexLock lock(&mutex_);
     if (ended_) return false;
     ended_ = true;
+    ++uses_;  // ours: nothing is freed before armed plans have let go of it
+    armed = std::exchange(armed_, nullptr);
     freed_ = std::move(freed);
     holder = std::exchange(holder_, Holder());
-    idle = uses_ == 0;
   }
+  if (armed != nullptr) armed->End();
   if (holder.ended) holder.ended();
-  if (idle) FreeAll();
+  ReleaseUse();
   return true;
 }
 

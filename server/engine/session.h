@@ -28,6 +28,8 @@
 
 namespace gemmd::server {
 
+class ArmedRegion;
+
 struct SessionOptions {
   absl::Duration ttl;
   absl::Duration grace;
@@ -105,6 +107,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void RememberBinding(RecentBindings::Entry entry, const FoundBuffers& found)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Its armed plans; null before there are any. SetArmed: NOT_FOUND once it has ended,
+  // FAILED_PRECONDITION when another call has set it meanwhile.
+  std::shared_ptr<ArmedRegion> armed() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status SetArmed(std::shared_ptr<ArmedRegion> region) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Programs accepted and not yet answered, and the device time that answered ones took.
   void ProgramAccepted() ABSL_LOCKS_EXCLUDED(mutex_);
   void ProgramAnswered(double device_seconds) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -165,6 +172,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::flat_hash_map<Handle, BufferEntry> buffers_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Handle, std::shared_ptr<const Plan>> plans_ ABSL_GUARDED_BY(mutex_);
   RecentBindings recent_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ArmedRegion> armed_ ABSL_GUARDED_BY(mutex_);  // shared: see there
   int64_t deletions_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that took buffers or plans away
   int64_t queued_programs_ ABSL_GUARDED_BY(mutex_) = 0;
   double device_seconds_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -26,6 +28,13 @@ namespace {
 // How often peers and tokens are looked at while there are any. Expiry goes by the Clock, which a
 // poll cannot wait on.
 constexpr int kTickMs = 50;
+
+// One part in `part` of the descriptors that this process may have, at most `most`.
+int OfDescriptors(int part, int most) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return most;
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / part, 2, most));
+}
 
 absl::StatusOr<UniqueFd> Duplicate(int fd, bool writable) {
   UniqueFd copy;
@@ -65,7 +74,8 @@ struct ShareSocket::Impl {
         wake(std::move(wake_fd)),
         clock(time),
         log(lines),
-        tokens(time) {
+        most_peers(OfDescriptors(8, kMaxPeers)),
+        tokens(time, OfDescriptors(8, kMaxPending)) {
     thread = std::thread([this] { Run(); });
   }
   ~Impl() {
@@ -89,6 +99,7 @@ struct ShareSocket::Impl {
   const UniqueFd wake;  // eventfd: there is a token, or the end
   const Clock& clock;
   Log& log;
+  const size_t most_peers;
   ShareTokens tokens;
   std::atomic<bool> stopping{false};
   // The thread's own:
@@ -105,7 +116,7 @@ void ShareSocket::Impl::Run() {
     const bool waiting = tokens.DropExpired() > 0;
     CutStalledPeers();
     const bool paused = std::exchange(pause_accept, false);
-    const bool accepting = peers.size() < kMaxPeers && !paused;
+    const bool accepting = peers.size() < most_peers && !paused;
     polled.clear();
     polled.push_back({wake.get(), POLLIN, 0});
     polled.push_back({accepting ? listener.fd() : -1, POLLIN, 0});
@@ -124,7 +135,7 @@ void ShareSocket::Impl::Run() {
 }
 
 void ShareSocket::Impl::Accept() {
-  while (peers.size() < kMaxPeers) {
+  while (peers.size() < most_peers) {
     UniqueFd connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
       accept_failing = false;
@@ -154,7 +165,7 @@ void ShareSocket::Impl::ServePeers(const std::vector<pollfd>& polled) {
 
 void ShareSocket::Impl::CutStalledPeers() {
   const absl::Time now = clock.Now();
-  const absl::Duration life = peers.size() < kMaxPeers ? kPeerLife : kPeerLifeWhenFull;
+  const absl::Duration life = peers.size() < most_peers ? kPeerLife : kPeerLifeWhenFull;
   const size_t cut =
       std::erase_if(peers, [&](const SharePeer& peer) { return now - peer.since() >= life; });
   if (cut > 0) log.Debug("share_peers_cut", {{"peers", cut}});
@@ -178,10 +189,10 @@ absl::StatusOr<std::unique_ptr<ShareSocket>> ShareSocket::Start(const ShareConfi
   return socket;
 }
 
-absl::StatusOr<Handle> ShareSocket::Offer(int fd, bool writable) {
+absl::StatusOr<Handle> ShareSocket::Offer(int fd, bool writable, std::string_view owner) {
   absl::StatusOr<UniqueFd> copy = Duplicate(fd, writable);
   if (!copy.ok()) return copy.status();
-  absl::StatusOr<Handle> token = impl_->tokens.Add(ShareTokens::Way::kGet, *std::move(copy));
+  absl::StatusOr<Handle> token = impl_->tokens.Add(ShareTokens::Way::kGet, *std::move(copy), owner);
   impl_->Wake();  // the thread begins to watch expiries
   return token;
 }

@@ -7,7 +7,9 @@
 //
 // Tokens are single-use and die after 10 s, by the Clock, and their descriptors are closed then. At
 // most 64 peers are served at once, each for at most 2 s, or 100 ms while all 64 places are taken:
-// a peer that stalls does not block another.
+// a peer that stalls does not block another. Of the tokens of one way a tenant, or a user id at the
+// socket, has a fair share: with n that hold some, a place is free for another until each has one
+// part in n + 1. Of a process' descriptors all this takes three eighths at most.
 
 #ifndef GEMMD_SERVER_ENGINE_SHARE_H_
 #define GEMMD_SERVER_ENGINE_SHARE_H_
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "server/engine/clock.h"
@@ -46,10 +49,9 @@ class UniqueFd {
 
 class ShareSocket {
  public:
-  static constexpr int kMaxPending = 1024;  // tokens waiting, both ways together
-  // Of them, puts: they come from anyone who can connect and must not crowd out what sessions
-  // offer.
-  static constexpr int kMaxPendingPuts = kMaxPending / 2;
+  // Tokens waiting, each way: puts come from anyone who can connect and must not crowd out what
+  // sessions offer.
+  static constexpr int kMaxPending = 1024;
   static constexpr absl::Duration kTokenLife = absl::Seconds(10);
   static constexpr int kMaxPeers = 64;
   static constexpr absl::Duration kPeerLife = absl::Seconds(2);
@@ -64,11 +66,12 @@ class ShareSocket {
   // "unix:/run/gemmd/share.sock" or "unix-abstract:gemmd-3f...": what ServerInfo tells clients.
   const std::string& address() const { return address_; }
 
-  // Offers `fd` (duplicated here) to whoever presents the token. RESOURCE_EXHAUSTED at kMaxPending.
+  // Offers `fd` (duplicated here) to whoever presents the token. RESOURCE_EXHAUSTED when `owner`,
+  // the tenant, has its share of kMaxPending.
   // With writable false the descriptor handed over is reopened read-only and cannot be mapped for
   // writing; the file's mode becomes 0400, so that reopening it through /proc needs a chmod by its
   // owner. It stops mistakes and other users, not a process with the server's own user id.
-  absl::StatusOr<Handle> Offer(int fd, bool writable);
+  absl::StatusOr<Handle> Offer(int fd, bool writable, std::string_view owner);
   // The descriptor that a client put under `token`. NOT_FOUND for a token unknown, used or older
   // than 10 s.
   absl::StatusOr<UniqueFd> Redeem(const Handle& token);

@@ -108,7 +108,13 @@ absl::Status SharePeer::AnswerPut(ShareTokens& tokens) {
   if (received_.size() > 1 || descriptors_lost_) {
     return absl::InvalidArgumentError("a put carries one descriptor; got more");
   }
-  absl::StatusOr<Handle> token = tokens.Add(ShareTokens::Way::kPut, std::move(received_[0]));
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+    return absl::InternalError(absl::StrCat("SO_PEERCRED: ", std::strerror(errno)));
+  }
+  absl::StatusOr<Handle> token =
+      tokens.Add(ShareTokens::Way::kPut, std::move(received_[0]), absl::StrCat("uid=", peer.uid));
   if (!token.ok()) return token.status();
   return Send(std::string(1, '\0') + ToBytes(*token), -1);
 }

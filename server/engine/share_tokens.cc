@@ -1,9 +1,11 @@
 #include "server/engine/share_tokens.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/text.h"
 
 namespace gemmd::server {
 
@@ -13,29 +15,46 @@ ShareTokens::Entries ShareTokens::RemoveExpired() {
   for (auto it = entries_.begin(); it != entries_.end();) {
     const auto entry = it++;
     if (entry->second.expiry > now) continue;
-    --count(entry->second.way);
+    Release(entry->second);
     expired.insert(entries_.extract(entry));
   }
   return expired;
 }
 
-absl::StatusOr<Handle> ShareTokens::Add(Way way, UniqueFd fd) {
+void ShareTokens::Release(const Entry& entry) {
+  Pool& of = pool(entry.way);
+  --of.waiting;
+  const auto owner = of.by_owner.find(entry.owner);
+  if (--owner->second == 0) of.by_owner.erase(owner);
+}
+
+int ShareTokens::ShareOf(Way way, const std::string& owner) {
+  const Pool& of = pool(way);
+  if (of.waiting >= most_) return 0;
+  const int owners = static_cast<int>(of.by_owner.size()) + !of.by_owner.contains(owner);
+  return std::max(1, most_ / (owners + 1));
+}
+
+absl::StatusOr<Handle> ShareTokens::Add(Way way, UniqueFd fd, std::string_view owner) {
   Entries expired;
+  std::string name(owner);
   absl::MutexLock lock(&mutex_);
-  const auto full = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return entries_.size() >= ShareSocket::kMaxPending ||
-           (way == Way::kPut && puts_ >= ShareSocket::kMaxPendingPuts);
+  const auto refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto found = pool(way).by_owner.find(name);
+    return (found == pool(way).by_owner.end() ? 0 : found->second) >= ShareOf(way, name);
   };
-  if (full()) expired = RemoveExpired();
-  if (full()) {
-    const int limit = way == Way::kPut ? ShareSocket::kMaxPendingPuts : ShareSocket::kMaxPending;
+  if (refused()) expired = RemoveExpired();
+  if (refused()) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        entries_.size(), " shared descriptors wait to be fetched, the limit is ", limit,
-        "; fetch them, or retry in ", absl::FormatDuration(ShareSocket::kTokenLife)));
+        pool(way).waiting, " shared descriptors wait to be fetched, of at most ", most_,
+        ", and a fair share of them is ", Text(owner), "'s; fetch them, or retry in ",
+        absl::FormatDuration(ShareSocket::kTokenLife)));
   }
   const Handle token = NewHandle();
-  entries_.emplace(token, Entry{std::move(fd), way, clock_.Now() + ShareSocket::kTokenLife});
-  ++count(way);
+  ++pool(way).waiting;
+  ++pool(way).by_owner[name];
+  entries_.emplace(
+      token, Entry{std::move(fd), way, clock_.Now() + ShareSocket::kTokenLife, std::move(name)});
   return token;
 }
 
@@ -46,8 +65,8 @@ std::optional<UniqueFd> ShareTokens::Take(Way way, const Handle& token) {
     return std::nullopt;
   }
   UniqueFd fd = std::move(it->second.fd);
+  Release(it->second);
   entries_.erase(it);
-  --count(way);
   return fd;
 }
 

@@ -69,6 +69,10 @@ absl::StatusOr<Charge> Tenant::TakeBufferBytes(int64_t bytes) {
 absl::StatusOr<Charge> Tenant::TakePlan() {
   return Take(plans_, 1, limits().max_plans, "plans", reason::kPlanLimit, "delete plans");
 }
+absl::StatusOr<Charge> Tenant::TakeArmed() {
+  return Take(armed_, 1, limits().max_armed, "plans armed", reason::kArmedLimit,
+              "disarm plans that are done");
+}
 absl::StatusOr<Charge> Tenant::TakeProgram() {
   return Take(programs_, 1, limits().max_queued_programs, "programs queued", reason::kQueueLimit,
               "wait for some to complete, then retry");
@@ -76,6 +80,18 @@ absl::StatusOr<Charge> Tenant::TakeProgram() {
 absl::StatusOr<Charge> Tenant::TakeStream() {
   return Take(streams_, 1, limits().max_streams, "streams open", reason::kStreamLimit,
               "close streams that are done");
+}
+
+absl::StatusOr<Charge> Tenant::TakeHostBytes(int64_t bytes) {
+  return Take(host_bytes_, bytes, limits().max_host_bytes,
+              "bytes of host memory (max_host_bytes: plans, programs, results not read)",
+              reason::kHostBytesLimit, "read results, delete plans, or send less at once");
+}
+std::optional<Charge> Tenant::TrySpareHostBytes(int64_t bytes) {
+  return Charge::Take(host_bytes_, bytes, limits().max_host_bytes);
+}
+std::optional<Charge> Tenant::TryRememberedBytes(int64_t bytes) {
+  return Charge::Take(remembered_bytes_, bytes, limits().max_host_bytes / 4);
 }
 
 absl::StatusOr<Charge> Tenant::TakeDeviceTime(absl::Duration time) {

@@ -69,8 +69,15 @@ class Tenant {
   absl::StatusOr<Charge> TakeBuffer();
   absl::StatusOr<Charge> TakeBufferBytes(int64_t bytes);
   absl::StatusOr<Charge> TakePlan();
+  absl::StatusOr<Charge> TakeArmed();
   absl::StatusOr<Charge> TakeProgram();
   absl::StatusOr<Charge> TakeStream();
+  // Host memory beside buffers, for as long as the tenant's work holds it.
+  absl::StatusOr<Charge> TakeHostBytes(int64_t bytes);
+  // The same for what need not be kept; and, for answers that are remembered for retries, up to a
+  // quarter of the limit beside it, so that they leave room for work. Nothing when it is full.
+  std::optional<Charge> TrySpareHostBytes(int64_t bytes);
+  std::optional<Charge> TryRememberedBytes(int64_t bytes);
   // Estimated device time of a program that is accepted; the only one always fits.
   absl::StatusOr<Charge> TakeDeviceTime(absl::Duration time);
   // Counts bytes that an Upload brought; how long its stream waits before it reads on.
@@ -82,10 +89,12 @@ class Tenant {
   struct Usage {
     int64_t sessions = 0;
     int64_t buffer_bytes = 0;
+    int64_t host_bytes = 0;
     absl::Duration queued_device_time;
   };
   Usage usage() const {
-    return {sessions_.used(), buffer_bytes_.used(), absl::Microseconds(queued_us_.used())};
+    return {sessions_.used(), buffer_bytes_.used(), host_bytes_.used(),
+            absl::Microseconds(queued_us_.used())};
   }
 
  private:
@@ -100,7 +109,8 @@ class Tenant {
   // Limits once read may still be in use after a reload; there are few reloads, so all are kept.
   std::vector<std::unique_ptr<const Limits>> history_ ABSL_GUARDED_BY(mutex_);
 
-  Quota sessions_, buffers_, buffer_bytes_, plans_, programs_, streams_;
+  Quota sessions_, buffers_, buffer_bytes_, plans_, armed_, programs_, streams_;
+  Quota host_bytes_, remembered_bytes_;
   Quota queued_us_;  // of device time
   UploadPace upload_pace_;
 };

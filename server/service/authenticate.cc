@@ -61,7 +61,7 @@ std::string Wanted(const Credentials& asked) {
 }  // namespace
 
 Authenticator::Authenticator(const ListenerConfig& config, Tenant& tenant, const Access& access,
-                             const UnixAcceptor* acceptor)
+                             const Acceptor& acceptor)
     : asked_(config.credentials),
       access_(access),
       acceptor_(acceptor),
@@ -72,8 +72,7 @@ Authenticator::Authenticator(const ListenerConfig& config, Tenant& tenant, const
 bool Authenticator::Trusted(uint32_t uid) const { return uid == 0 || uid == own_uid_; }
 
 PrincipalRef Authenticator::AtUnix(const grpc::ServerContextBase& context) const {
-  if (acceptor_ == nullptr) return nullptr;
-  const std::optional<UnixPeer> peer = acceptor_->Find(context.peer());
+  const std::optional<UnixPeer> peer = acceptor_.Find(context.peer());
   if (!peer) return nullptr;
   if (PrincipalRef principal = access_.ByUid(peer->uid)) return principal;
   return Trusted(peer->uid) ? local_root_ : nullptr;
@@ -81,6 +80,12 @@ PrincipalRef Authenticator::AtUnix(const grpc::ServerContextBase& context) const
 
 absl::StatusOr<PrincipalRef> Authenticator::Authenticate(
     const grpc::ServerContextBase& context) const {
+  auto principal = Identify(context);
+  if (principal.ok() && acceptor_.AwaitsAdmission()) acceptor_.NoteAdmitted(context.peer());
+  return principal;
+}
+
+absl::StatusOr<PrincipalRef> Authenticator::Identify(const grpc::ServerContextBase& context) const {
   if (!asked_.any()) {
     PrincipalRef principal = AtUnix(context);
     return principal != nullptr ? principal : anyone_;
@@ -115,8 +120,7 @@ absl::StatusOr<PrincipalRef> Authenticator::Authenticate(
 
 std::string Authenticator::PeerName(const grpc::ServerContextBase& context) const {
   std::string name = context.peer();
-  if (acceptor_ == nullptr) return name;
-  const std::optional<UnixPeer> peer = acceptor_->Find(name);
+  const std::optional<UnixPeer> peer = acceptor_.Find(name);
   if (!peer) return name;
   return absl::StrCat("unix:uid=", peer->uid, ",pid=", peer->pid);
 }

@@ -150,13 +150,14 @@ absl::Status BufferService::ExportBuffer(Call& call, const v1::ExportBufferReque
   }
   if (absl::Status fits = CheckExport(*ref, request.writable()); !fits.ok()) return fits;
   const Buffer& buffer = *ref->buffer;
+  const std::string& owner = call.tenant().name();
   absl::StatusOr<Handle> token;
   if (buffer.spec().kind == MemoryKind::kDeviceShared) {
     auto record = DeviceRecord(call.state(), buffer);
     if (!record.ok()) return record.status();
-    token = share->Offer(record->get(), /*writable=*/false);
+    token = share->Offer(record->get(), /*writable=*/false, owner);
   } else {
-    token = share->Offer(buffer.memory().shared_fd(), request.writable());
+    token = share->Offer(buffer.memory().shared_fd(), request.writable(), owner);
   }
   if (!token.ok()) return token.status();
   response->set_token(ToBytes(*token));

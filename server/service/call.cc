@@ -173,8 +173,15 @@ void Call::AddToTimeline(absl::Duration duration) {
   state().timeline().Add(event);
 }
 
+void Call::WriteFailed(const absl::Status& status, double seconds) {
+  // The audit has refusals, as many as the log has room for.
+  if (!admission_.ok()) return WriteLog(LogLevel::kDebug, "call_failed", status, seconds);
+  const auto left_out = method_.context().failed_lines.Take(tenant(), begin_);
+  if (left_out) WriteLog(LogLevel::kInfo, "call_failed", status, seconds, *left_out);
+}
+
 void Call::WriteLog(LogLevel level, std::string_view event, const absl::Status& status,
-                    double seconds) {
+                    double seconds, int64_t left_out) {
   Log& log = state().log();
   if (!log.enabled(level)) return;
   const std::string id = RequestId();
@@ -190,6 +197,7 @@ void Call::WriteLog(LogLevel level, std::string_view event, const absl::Status& 
     fields.push_back({"code", CodeName(status.code())});
     fields.push_back({"reason", reason});
     fields.push_back({"message", message});
+    if (left_out > 0) fields.push_back({"left_out", left_out});
   }
   fields.push_back({"seconds", seconds});
   if (trace_) {
@@ -219,8 +227,7 @@ grpc::Status Call::Finish(const absl::Status& status) {
   if (admission_.ok()) state().CountRejection(tenant(), status);
   context_->AddTrailingMetadata("gemmd-reason", reason);
   context_->AddTrailingMetadata("gemmd-request-id", RequestId());
-  // The audit has refusals, as many as the log has room for.
-  WriteLog(admission_.ok() ? LogLevel::kInfo : LogLevel::kDebug, "call_failed", status, seconds);
+  WriteFailed(status, seconds);
   return ToGrpc(status);
 }
 

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "server/engine/server_state.h"
 #include "server/service/authenticate.h"
+#include "server/service/failed_lines.h"
 #include "server/service/rpc_roles.h"
 #include "server/service/trace_context.h"
 
@@ -48,6 +49,7 @@ struct ServiceContext {
   ServerState& state;
   LiveCalls& live;
   const Authenticator& authenticator;
+  FailedLines failed_lines = {};
 };
 
 // One RPC's name, who may call it, and its counters. Thread-safe.
@@ -107,7 +109,10 @@ class Call {
   std::string OwnSpanId() const;
   void WriteAudit(const absl::Status& status);
   void AddToTimeline(absl::Duration duration);
-  void WriteLog(LogLevel level, std::string_view event, const absl::Status& status, double seconds);
+  void WriteFailed(const absl::Status& status, double seconds);
+  // `left_out`: lines like this one before it.
+  void WriteLog(LogLevel level, std::string_view event, const absl::Status& status, double seconds,
+                int64_t left_out = 0);
 
   Method& method_;
   grpc::CallbackServerContext* const context_;

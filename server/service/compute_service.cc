@@ -1,7 +1,9 @@
 #include "server/service/compute_service.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "server/engine/host_bytes.h"
 #include "server/service/convert.h"
 #include "server/service/prepare.h"
 #include "server/service/queue.h"
@@ -16,11 +18,18 @@ absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
   return taken != nullptr ? pool.Parse(taken->rest) : pool.Parse(request);
 }
 
-// `message` is what the run's inputs point into, unless they were taken out of it.
+// `message`, of so many bytes on the wire, is what the run's inputs point into, unless they were
+// taken out of it.
 template <typename Request>
 absl::StatusOr<RunRequest> Keeping(const std::shared_ptr<const Request>& message,
-                                   absl::StatusOr<RunRequest> run) {
-  if (run.ok() && run->message == nullptr) run->message = message;
+                                   size_t message_bytes, absl::StatusOr<RunRequest> run) {
+  if (!run.ok() || run->message != nullptr || run->inputs.empty() || run->inputs_charged) {
+    return run;
+  }
+  int64_t rest = static_cast<int64_t>(message_bytes);
+  for (const auto& input : run->inputs) rest -= static_cast<int64_t>(input.size());
+  run->message_bytes = kParsedByte * std::max<int64_t>(rest, 0);
+  run->message = message;
   return run;
 }
 
@@ -74,13 +83,14 @@ absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
                     return PrepareView(std::move(use), *view, taken, execute_requests_);
                   });
   }
+  const size_t message_bytes = request.Length();  // parsing empties it
   const auto parsed = Parse(execute_requests_, request, taken.get());
   if (!parsed.ok()) return parsed.status();
   const v1::ExecuteRequest& message = **parsed;
   return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, PrepareOps(std::move(use), message.ops(), taken));
+        return Keeping(*parsed, message_bytes, PrepareOps(std::move(use), message.ops(), taken));
       });
 }
 
@@ -122,7 +132,8 @@ absl::Status ComputeService::SubmitPlan(const grpc::ByteBuffer& request,
                                         ExecuteCall::Submit submit) {
   constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
   std::shared_ptr<InlineData> taken;
-  if (request.Length() >= kMayHaveData) {
+  const size_t message_bytes = request.Length();  // parsing empties it
+  if (message_bytes >= kMayHaveData) {
     taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
   }
   const auto parsed = Parse(run_plan_requests_, request, taken.get());
@@ -131,7 +142,7 @@ absl::Status ComputeService::SubmitPlan(const grpc::ByteBuffer& request,
   return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, PreparePlan(std::move(use), message.run(), taken));
+        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
       });
 }
 

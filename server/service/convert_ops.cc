@@ -23,6 +23,8 @@ class OpConverter {
         return Add(op.matmul());
       case v1::Op::kQuantize:
         return Add(op.quantize());
+      case v1::Op::kGated:
+        return Add(op.gated());
       case v1::Op::kConvert:
         return AddPair<kernels::ConvertOp>("convert", op.convert());
       case v1::Op::kCopy:
@@ -38,8 +40,8 @@ class OpConverter {
     }
     return absl::InvalidArgumentError(
         absl::StrCat("ops[", index_,
-                     "] has no kind this server knows; set one of matmul, quantize, convert, "
-                     "copy, fill, write, read"));
+                     "] has no kind this server knows; set one of matmul, quantize, gated, "
+                     "convert, copy, fill, write, read"));
   }
 
  private:
@@ -117,6 +119,16 @@ class OpConverter {
                       out.scales.emplace());
   }
 
+  absl::Status FillActivation(v1::Activation activation, std::string_view field,
+                              kernels::Activation& out) const {
+    if (!v1::Activation_IsValid(activation)) {
+      return Error(field,
+                   absl::StrCat("activation ", static_cast<int>(activation), " is not known here"));
+    }
+    out = static_cast<kernels::Activation>(activation);
+    return absl::OkStatus();
+  }
+
   template <typename T>
   T& Emplace() {
     return std::get<T>(out_.ops.emplace_back(std::in_place_type<T>));
@@ -137,11 +149,7 @@ class OpConverter {
     }
     if (matmul.has_alpha()) op.alpha = matmul.alpha();
     op.beta = matmul.beta();
-    if (!v1::Activation_IsValid(matmul.activation())) {
-      return Error("matmul", absl::StrCat("activation ", static_cast<int>(matmul.activation()),
-                                          " is not known here"));
-    }
-    op.activation = static_cast<kernels::Activation>(matmul.activation());
+    if (auto s = FillActivation(matmul.activation(), "matmul", op.activation); !s.ok()) return s;
     if (matmul.kernel().size() > 128) return Error("matmul", "kernel is longer than any name");
     op.kernel = matmul.kernel();
     return absl::OkStatus();
@@ -162,6 +170,22 @@ class OpConverter {
     }
     op.granularity = static_cast<kernels::ScaleGranularity>(quantize.granularity());
     return FillTensor(quantize.scales(), quantize.has_scales(), "quantize.scales", op.scales);
+  }
+
+  absl::Status Add(const v1::Gated& gated) {
+    auto& op = Emplace<kernels::GatedOp>();
+    if (auto s = FillTensor(gated.src(), gated.has_src(), "gated.src", op.src); !s.ok()) return s;
+    if (auto s = FillTensor(gated.dst(), gated.has_dst(), "gated.dst", op.dst); !s.ok()) return s;
+    if (gated.has_scales()) {
+      if (auto s = FillTensor(gated.scales(), true, "gated.scales", op.scales.emplace()); !s.ok()) {
+        return s;
+      }
+    }
+    if (gated.has_alpha()) op.alpha = gated.alpha();
+    op.period = gated.period();
+    op.limit = gated.limit();
+    op.up_offset = gated.up_offset();
+    return FillActivation(gated.activation(), "gated", op.activation);
   }
 
   template <typename T, typename Proto>

@@ -1,5 +1,6 @@
 #include "server/service/device_service.h"
 
+#include "server/engine/armed_plans.h"
 #include "server/engine/version.h"
 #include "server/service/convert.h"
 
@@ -23,6 +24,7 @@ absl::Status DeviceService::GetServerInfo(Call& call, const v1::GetServerInfoReq
   response->set_tenant(call.tenant().name());
   response->set_draining(state.draining());
   if (state.share() != nullptr) response->set_share_socket(state.share()->address());
+  response->set_under_mps(state.armed().under_mps());
   const Limits& limits = call.tenant().limits();
   v1::Limits* proto = response->mutable_limits();
   proto->set_max_message_bytes(limits.max_message_bytes);
@@ -36,6 +38,7 @@ absl::Status DeviceService::GetServerInfo(Call& call, const v1::GetServerInfoReq
   }
   proto->set_max_buffer_bytes(limits.max_buffer_bytes > 0 ? limits.max_buffer_bytes : device_bytes);
   proto->set_max_plans(limits.max_plans);
+  proto->set_max_armed(limits.max_armed);
   proto->set_max_queued_programs(limits.max_queued_programs);
   proto->set_window_batches(limits.window_batches);
   return absl::OkStatus();

@@ -7,21 +7,21 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "prometheus/gauge.h"
+#include "server/service/acceptor.h"
 #include "server/service/admin_service.h"
+#include "server/service/armed_service.h"
 #include "server/service/authenticate.h"
 #include "server/service/buffer_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/device_service.h"
+#include "server/service/health_service.h"
 #include "server/service/session_service.h"
 #include "server/service/tls.h"
-#include "server/service/unix_acceptor.h"
 
 namespace gemmd::server {
 namespace {
@@ -30,6 +30,8 @@ namespace {
 // cannot hold a session.
 constexpr int kKeepaliveTimeMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
+// TLS, and the client's SETTINGS, have to be there within this; gRPC's default is two minutes.
+constexpr int kHandshakeTimeoutMs = 10'000;
 // Clients may ping as often as this.
 constexpr int kMinPingIntervalMs = 1'000;
 // HTTP/2 frames and windows large enough for 1 MiB chunks; the default 16 KiB frames cost uploads a
@@ -49,9 +51,10 @@ class WithoutIntrospection final : public grpc::ServerBuilderOption {
   }
 };
 
-void SetArguments(grpc::ServerBuilder& builder, int message_bytes) {
+void SetArguments(grpc::ServerBuilder& builder, int message_bytes, int max_streams) {
   builder.SetMaxReceiveMessageSize(message_bytes)
-      .AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0)
+      .AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_streams)
+      .AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs)
       .AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1)
@@ -61,33 +64,18 @@ void SetArguments(grpc::ServerBuilder& builder, int message_bytes) {
       .AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
 }
 
-// Nothing for an address that is not a Unix socket's.
-std::optional<UnixListenerOptions> UnixOptions(const ListenerConfig& config) {
-  absl::string_view name = config.address;
-  UnixListenerOptions options{.mode = static_cast<mode_t>(config.unix_mode),
-                              .field = absl::StrCat("listener ", config.address)};
-  if (absl::ConsumePrefix(&name, "unix:")) {
-    options.path = std::string(name);
-    return options;
-  }
-  if (absl::ConsumePrefix(&name, "unix-abstract:")) {
-    options.abstract_name = std::string(name);
-    return options;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 struct Listener::Services {
   Services(const ListenerConfig& config, ServerState& state, LiveCalls& live, Tenant& tenant,
-           StreamRegistry& streams, std::unique_ptr<UnixAcceptor> unix_acceptor)
-      : acceptor(std::move(unix_acceptor)),
-        authenticator(config, tenant, state.access(), acceptor.get()),
+           StreamRegistry& streams, std::unique_ptr<Acceptor> bound)
+      : acceptor(std::move(bound)),
+        authenticator(config, tenant, state.access(), *acceptor),
         context{state, live, authenticator},
         sessions(context, streams),
         buffers(context),
         compute(context, streams),
+        armed(context),
         devices(context),
         admin(context, streams) {}
 
@@ -95,18 +83,21 @@ struct Listener::Services {
     builder.RegisterService(&sessions.wire())
         .RegisterService(&buffers.wire())
         .RegisterService(&compute.wire())
+        .RegisterService(&armed.wire())
         .RegisterService(&devices.wire())
         .RegisterService(&admin.wire());
   }
 
-  const std::unique_ptr<UnixAcceptor> acceptor;  // null for TCP
+  const std::unique_ptr<Acceptor> acceptor;
   const Authenticator authenticator;
   ServiceContext context;
   SessionService sessions;
   BufferService buffers;
   ComputeService compute;
+  ArmedService armed;
   DeviceService devices;
   AdminService admin;
+  HealthService health;
   // Answers UNIMPLEMENTED: beside health a server needs something that makes it poll.
   grpc::CallbackGenericService nothing;
   std::unique_ptr<grpc::Server> server;  // first to go: no call reaches a service after it
@@ -116,24 +107,17 @@ void EnableListenerPlugins() {
   // Never released: the last gRPC object to go would otherwise wait up to 10 s for gRPC's backup
   // poller (1.51).
   grpc_init();
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);  // HealthService is
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::channelz::experimental::InitChannelzService();
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& config,
-                                                          ServerState& state, LiveCalls& live,
-                                                          StreamRegistry& streams) {
-  Tenant* tenant = state.tenants().Find(config.tenant);
+                                                          const ListenerContext& context) {
+  Tenant* tenant = context.state.tenants().Find(config.tenant);
   if (tenant == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("listener ", config.address, ": there is no tenant ", config.tenant));
-  }
-  std::unique_ptr<UnixAcceptor> acceptor;
-  if (const auto options = UnixOptions(config)) {
-    auto bound = UnixAcceptor::Bind(*options, state.log());
-    if (!bound.ok()) return bound.status();
-    acceptor = *std::move(bound);
   }
   if (config.tls) {
     if (absl::Status files = CheckTlsFiles(*config.tls); !files.ok()) {
@@ -141,45 +125,42 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& 
                           absl::StrCat("listener ", config.address, ": ", files.message()));
     }
   }
+  auto acceptor = Acceptor::Bind(config, context.connections, context.state.log());
+  if (!acceptor.ok()) return acceptor.status();
   std::unique_ptr<Listener> listener(new Listener());
-  listener->services_ =
-      std::make_unique<Services>(config, state, live, *tenant, streams, std::move(acceptor));
+  listener->services_ = std::make_unique<Services>(config, context.state, context.live, *tenant,
+                                                   context.streams, *std::move(acceptor));
   Services& services = *listener->services_;
   grpc::ServerBuilder builder;
-  SetArguments(builder, static_cast<int>(tenant->limits().max_message_bytes));
+  SetArguments(builder, static_cast<int>(tenant->limits().max_message_bytes),
+               context.connections.limits().max_streams);
   if (config.credentials.any() || config.health_only) {
     builder.SetOption(std::make_unique<WithoutIntrospection>());
   }
+  builder.RegisterService(&services.health);
   if (config.health_only) {
     builder.RegisterCallbackGenericService(&services.nothing);
   } else {
+    builder.SetResourceQuota(context.quota);
     services.Register(builder);
   }
-  int port = 0;
-  if (services.acceptor == nullptr) {
-    builder.AddListeningPort(
-        config.address, config.tls ? MakeTlsCredentials(config) : grpc::InsecureServerCredentials(),
-        &port);
-  }
+  services.acceptor->Register(
+      builder, config.tls ? MakeTlsCredentials(config) : grpc::InsecureServerCredentials());
   services.server = builder.BuildAndStart();
-  if (services.server == nullptr || (services.acceptor == nullptr && port == 0)) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", config.address,
-                                               "; is the address in use or not this host's?"));
+  if (services.server == nullptr) {
+    return absl::UnavailableError(absl::StrCat("gRPC cannot serve ", config.address));
   }
   listener->config_address_ = config.address;
   if (config.tls) listener->certificate_file_ = config.tls->certificate_file;
   listener->Watch();
-  if (services.acceptor != nullptr) {
-    services.acceptor->Start(*services.server);
-    listener->address_ = services.acceptor->address();
-  } else {
-    listener->address_ =
-        absl::StrCat(config.address.substr(0, config.address.rfind(':')), ":", port);
-  }
+  services.acceptor->Start(*services.server);
+  listener->address_ = services.acceptor->address();
   return listener;
 }
 
 Listener::~Listener() { Shutdown(absl::Now()); }
+
+bool Listener::accepting() const { return services_->acceptor->accepting(); }
 
 void Listener::Watch() {
   if (certificate_file_.empty()) return;
@@ -194,20 +175,20 @@ void Listener::Watch() {
 }
 
 void Listener::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* health = services_->server->GetHealthCheckService();
+  HealthService& health = services_->health;
   const ServerState& state = services_->context.state;
   const bool whole = serving && state.serving_devices() > 0;
   // The one for all services would also turn on the devices that do not serve.
-  health->SetServingStatus("", whole);
-  health->SetServingStatus("gemmd.v1", whole);
+  health.Set("", whole);
+  health.Set("gemmd.v1", whole);
   for (const auto& device : state.devices()) {
-    health->SetServingStatus(device->name(), serving && !device->fenced());
+    health.Set(device->name(), serving && !device->fenced());
   }
 }
 
 void Listener::Shutdown(absl::Time deadline) {
   if (services_ == nullptr || services_->server == nullptr) return;
-  if (services_->acceptor != nullptr) services_->acceptor->Stop();
+  services_->acceptor->Stop();
   services_->server->Shutdown(absl::ToChronoTime(deadline));
   services_->server->Wait();
 }

@@ -116,6 +116,13 @@ absl::StatusOr<OpId> MakeOpId(std::string_view id, const InlineData* taken,
   return op_id;
 }
 
+// Until the run is answered.
+void Keep(std::shared_ptr<InlineData> taken, RunRequest& run) {
+  if (taken == nullptr) return;
+  run.message_bytes = static_cast<int64_t>(taken->rest.size());
+  run.message = std::move(taken);
+}
+
 // `then` sees what was compiled.
 absl::StatusOr<RunRequest> CompileOps(
     SessionUse use, const OpList& ops, std::shared_ptr<InlineData> taken,
@@ -128,7 +135,7 @@ absl::StatusOr<RunRequest> CompileOps(
   auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
   if (!run.ok()) return run.status();
   then(*run, converted->ops, slots);
-  run->message = std::move(taken);
+  Keep(std::move(taken), *run);
   return run;
 }
 
@@ -147,7 +154,7 @@ absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
     Inputs none;
     auto run = RunAgain(use, *plan, taken != nullptr ? taken->data : none);
     if (run.ok()) {
-      run->message = std::move(taken);
+      Keep(std::move(taken), *run);
       return run;
     }  // else the way below says what is wrong, and where
   }
@@ -184,7 +191,7 @@ absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
     for (const std::string& input : run.inputs()) inputs.push_back(BytesOf(input));
   }
   auto bound = BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs));
-  if (bound.ok()) bound->message = std::move(taken);
+  if (bound.ok()) Keep(std::move(taken), *bound);
   return bound;
 }
 

@@ -13,10 +13,18 @@ namespace {
 // Completions in one message: enough to catch up with, not so many that the message grows past any
 // limit.
 constexpr size_t kMostCompletions = 256;
-constexpr int64_t kMostOutputBytes = 1 << 20;
+constexpr int64_t kMostOutputBytes = 1 << 20;  // of results and reports
+constexpr int64_t kMostKeptBytes = 64 << 10;
 // Completions that wait until a small batch is accepted, to be written by the thread that accepts.
 constexpr int kMostLeft = 4;
 constexpr int kStepsInTurn = 2;  // a write, and the read that a thread left meanwhile
+
+// About what a completion's report takes.
+int64_t ReportBytes(const Outcome& outcome, v1::ReportLevel level) {
+  constexpr int64_t kOfAnOp = 96;
+  if (level != v1::REPORT_LEVEL_FULL || outcome.program == nullptr) return 0;
+  return kOfAnOp * static_cast<int64_t>(outcome.program->steps().size());
+}
 
 }  // namespace
 
@@ -77,20 +85,21 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
 bool QueueStream::Gather() {
   sending_opened_ = std::exchange(opened_pending_, false);
   if (sending_opened_) return true;
-  int64_t output_bytes = 0;
+  int64_t bytes = 0;
   while (!entries_.empty() && entries_.front()->done && sending_.size() < kMostCompletions &&
-         output_bytes < kMostOutputBytes) {
+         bytes < kMostOutputBytes) {
     const Entry& entry = *entries_.front();
     inline_bytes_ -= entry.inline_bytes;
     --done_;
     if (entry.status.ok()) {
-      for (const auto& output : entry.outcome->outputs) {
-        output_bytes += static_cast<int64_t>(output->size());
-      }
+      bytes += entry.result_bytes + ReportBytes(*entry.outcome, report_);
+      sending_bytes_ += entry.result_bytes;
+      sending_charges_.push_back(entry.outcome->charge);
     }
     sending_.push_back(std::move(entries_.front()));
     entries_.pop_front();
   }
+  message_bytes_ += bytes;
   return !sending_.empty();
 }
 
@@ -170,12 +179,22 @@ void QueueStream::Drive() {
 }
 
 void QueueStream::OnWriteDone(bool ok) {
+  // A message that is used again keeps the memory of every part that was ever in it.
+  if (message_bytes_ > kMostKeptBytes) {
+    message_ = v1::QueueResponse();
+    message_bytes_ = 0;
+  }
+  sending_charges_.clear();
+  std::unique_ptr<Waiting> next;
   {
     absl::MutexLock lock(&mutex_);
     writing_ = false;
     broken_ |= !ok;
+    result_bytes_ -= std::exchange(sending_bytes_, 0);
+    next = NextTurn();
   }
   Drive();
+  if (next != nullptr) TakeTurn(std::move(next));
 }
 
 void QueueStream::EndAfterAnswers(absl::Status status) {

@@ -70,7 +70,9 @@ class QueueStream final
   struct Entry {
     int64_t sequence = 0;
     int64_t inline_bytes = 0;
-    std::unique_ptr<v1::Batch> batch;  // keeps inline data alive; null when there is none
+    std::unique_ptr<v1::Batch> batch;            // keeps inline data alive; null when there is none
+    std::shared_ptr<const Charge> batch_charge;  // of host memory, for `batch`; null for little
+    int64_t result_bytes = 0;                    // that its Read ops bring, once it is started
     RunTicket ticket;
     bool in_flight = false;
     bool done = false;
@@ -88,6 +90,10 @@ class QueueStream final
       : call_(method, context, Call::Kind::kStream),
         streams_(streams),
         deadline_(call_.deadline()) {}
+
+  // What a message that was read takes of the tenant's host memory; null for a small one.
+  absl::StatusOr<std::shared_ptr<const Charge>> ChargeMessage(const v1::QueueRequest& message,
+                                                              int64_t bytes);
 
   // What the thread that accepts does; it is one at a time.
   absl::Status Open(const v1::QueueOpen& open);
@@ -107,8 +113,14 @@ class QueueStream final
   // Whether what is accepted next takes microseconds.
   bool FewOpsNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(const std::shared_ptr<Entry>& entry, RunRequest run) ABSL_LOCKS_EXCLUDED(mutex_);
-  // All before it are answered. Called by a callback that keeps this alive: gRPC may be through
-  // with it.
+  // Whether a batch may start: what is under way keeps it in order, and its results fit into the
+  // stream's window beside those that the client has not taken. One that is alone always may.
+  bool MayStart(const RunRequest& run, const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteStarted(const RunRequest& run, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The batch that waits, if it may start by now.
+  std::unique_ptr<Waiting> NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // All before it are answered, or enough is read. Called by a callback that keeps this alive: gRPC
+  // may be through with it.
   void TakeTurn(std::unique_ptr<Waiting> waiting) ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop(Waiting& waiting, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
@@ -147,6 +159,7 @@ class QueueStream final
   absl::Mutex mutex_;
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);  // in the order received
   int64_t inline_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t result_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of started batches, until written
   InFlight in_flight_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   // Places change hands under the lock: a message is gRPC's until it is read, then the accepting
@@ -171,6 +184,9 @@ class QueueStream final
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   // From NextStep to the end of the write the driving thread's, then gRPC's.
   std::vector<std::shared_ptr<Entry>> sending_;
+  std::vector<std::shared_ptr<const Charge>> sending_charges_;  // of the results in message_
+  int64_t sending_bytes_ = 0;                                   // of those results
+  int64_t message_bytes_ = 0;  // about what message_ was filled with since it was made
   bool sending_opened_ = false;
   v1::QueueResponse message_;
 };

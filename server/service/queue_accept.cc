@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/host_bytes.h"
 #include "server/engine/reason.h"
 #include "server/service/queue.h"
 
@@ -10,6 +11,8 @@ namespace gemmd::server {
 namespace {
 
 constexpr int kFewOps = 4;
+// Of a message on the wire, up to which the tenant is not charged for it.
+constexpr int64_t kUnchargedBytes = 8 << 10;
 
 int64_t InlineBytes(const v1::Batch& batch) {
   int64_t bytes = 0;
@@ -24,15 +27,38 @@ int64_t InlineBytes(const v1::Batch& batch) {
 
 }  // namespace
 
+absl::StatusOr<std::shared_ptr<const Charge>> QueueStream::ChargeMessage(
+    const v1::QueueRequest& message, int64_t bytes) {
+  if (bytes <= kUnchargedBytes) return std::shared_ptr<const Charge>();
+  int64_t data = 0;
+  if (message.has_batch()) data = InlineBytes(message.batch());
+  for (const v1::Batch& batch : message.batches().items()) data += InlineBytes(batch);
+  auto charge = call_.tenant().TakeHostBytes(data + kParsedByte * (bytes - data));
+  if (!charge.ok()) return charge.status();
+  return std::make_shared<const Charge>(*std::move(charge));
+}
+
 // The next read comes first: its message arrives while this one is accepted, on another thread if
 // one is free.
 void QueueStream::OnReadDone(bool ok) {
+  absl::StatusOr<std::shared_ptr<const Charge>> charge = std::shared_ptr<const Charge>();
+  int64_t bytes = 0;
+  if (ok) {
+    const v1::QueueRequest* message = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      message = &inbox_.next()->message;  // nobody else's until it is pushed
+    }
+    bytes = static_cast<int64_t>(message->ByteSizeLong());
+    charge = ChargeMessage(*message, bytes);
+  }
   {
     absl::MutexLock lock(&mutex_);
     reading_ = false;
     read_all_ |= !ok;
-    if (ok) inbox_.Push();
+    if (ok && charge.ok()) inbox_.Push(bytes, *std::move(charge));
   }
+  if (!charge.ok()) return EndAfterAnswers(charge.status());
   Drive();
   AcceptAll();
 }
@@ -90,18 +116,21 @@ absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   if (entry->inline_bytes > 0) {
     entry->batch = std::make_unique<v1::Batch>();
     entry->batch->Swap(batch);
+    absl::MutexLock lock(&mutex_);
+    entry->batch_charge = inbox_.front_charge();
   }
+  run->inputs_charged = true;  // by the message they came in
+  for (const int64_t bytes : run->output_bytes) entry->result_bytes += bytes;
   run->chain = chain_;
   run->chain_position = entry->sequence;
   CountRun(call_.state(), *run);
   {
     absl::MutexLock lock(&mutex_);
-    if (!in_flight_.Orders(*run)) {
+    if (!MayStart(*run, *entry)) {
       waiting_ = std::make_unique<Waiting>(Waiting{entry, *std::move(run)});
       return false;
     }
-    in_flight_.Add(*run);
-    entry->in_flight = true;
+    NoteStarted(*run, *entry);
   }
   Start(entry, *std::move(run));
   return true;

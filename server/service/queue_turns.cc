@@ -29,24 +29,47 @@ void QueueStream::Start(const std::shared_ptr<Entry>& entry, RunRequest run) {
   if (!entry->done) entry->ticket = std::move(ticket);
 }
 
+bool QueueStream::MayStart(const RunRequest& run, const Entry& entry) {
+  if (!in_flight_.Orders(run)) return false;
+  return result_bytes_ == 0 ||
+         result_bytes_ + entry.result_bytes <= call_.tenant().limits().window_bytes;
+}
+
+void QueueStream::NoteStarted(const RunRequest& run, Entry& entry) {
+  in_flight_.Add(run);
+  entry.in_flight = true;
+  result_bytes_ += entry.result_bytes;
+}
+
+std::unique_ptr<QueueStream::Waiting> QueueStream::NextTurn() {
+  if (waiting_ == nullptr || !MayStart(waiting_->run, *waiting_->entry)) return nullptr;
+  NoteStarted(waiting_->run, *waiting_->entry);
+  return std::move(waiting_);
+}
+
 void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                            std::shared_ptr<const Outcome> outcome) {
   call_.state().CountRejection(call_.tenant(), status);
   const bool held = outcome != nullptr && outcome->result.more_of_chain;
   std::unique_ptr<Waiting> next;
+  std::unique_ptr<v1::Batch> batch;  // destroyed after the lock is let go
+  std::shared_ptr<const Charge> batch_charge;
   {
     absl::MutexLock lock(&mutex_);
+    batch_charge = std::move(entry->batch_charge);
+    batch = std::move(entry->batch);
     entry->done = true;
     ++done_;
     entry->status = std::move(status);
     entry->outcome = std::move(outcome);
     entry->ticket = RunTicket();
-    if (std::exchange(entry->in_flight, false)) in_flight_.Remove();
-    if (waiting_ != nullptr && in_flight_.Orders(waiting_->run)) {
-      next = std::move(waiting_);
-      in_flight_.Add(next->run);
-      next->entry->in_flight = true;
+    if (std::exchange(entry->in_flight, false)) {
+      in_flight_.Remove();
+      if (!entry->status.ok()) result_bytes_ -= std::exchange(entry->result_bytes, 0);
+    } else {
+      entry->result_bytes = 0;  // it was never started
     }
+    next = NextTurn();
     held_ = held && held_ < kMostHeld ? held_ + 1 : 0;
   }
   Drive();

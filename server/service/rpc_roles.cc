@@ -30,6 +30,9 @@ constexpr Entry kRpcs[] = {
     {"CreatePlan", RpcKind::kWork},      {"RunPlan", RpcKind::kWork},
     {"DeletePlan", RpcKind::kWork},
 
+    {"GetArmedRegion", RpcKind::kWork},  {"ArmPlan", RpcKind::kWork},
+    {"DisarmPlan", RpcKind::kWork},      {"ListArmed", RpcKind::kWork},
+
     {"GetLog", RpcKind::kObserve},       {"Trace", RpcKind::kObserve},
 
     {"SetLog", RpcKind::kChange},        {"EndSession", RpcKind::kChange},

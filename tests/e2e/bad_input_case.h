@@ -34,6 +34,7 @@ inline void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; 
 std::vector<BadInput> BadTensors();   // shapes, strides, offsets, dtypes, scales, aliasing
 std::vector<BadInput> BadPrograms();  // op lists, inline data, handles, sessions, plans
 std::vector<BadInput> BadBuffers();   // creation, transfers, names, shared memory
+std::vector<BadInput> BadGated();     // columns, periods, numbers and scales of Gated
 std::vector<BadInput> BadQueues();    // the Queue stream's protocol
 
 }  // namespace gemmd::e2e

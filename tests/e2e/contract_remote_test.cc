@@ -35,6 +35,16 @@ class Translator {
     ops.Add(client::Quantize{Of(op.src), Of(op.dst), Of(op.scales),
                              static_cast<client::ScaleGranularity>(op.granularity)});
   }
+  void operator()(const GatedOp& op) {
+    ops.Add(client::Gated{.src = Of(op.src),
+                          .dst = Of(op.dst),
+                          .scales = op.scales ? Of(*op.scales) : client::Tensor(),
+                          .activation = static_cast<client::Activation>(op.activation),
+                          .period = op.period,
+                          .alpha = op.alpha,
+                          .limit = op.limit,
+                          .up_offset = op.up_offset});
+  }
   void operator()(const ConvertOp& op) { ops.Add(client::Convert{Of(op.src), Of(op.dst)}); }
   void operator()(const CopyOp& op) { ops.Add(client::Copy{Of(op.src), Of(op.dst)}); }
   void operator()(const FillOp& op) { ops.Add(client::Fill{Of(op.dst), op.value}); }

@@ -48,8 +48,11 @@ Daemon::~Daemon() {
 void Daemon::Start() {
   const std::string ready = dir_.File("ready");
   std::remove(ready.c_str());
-  std::vector<std::string> command = {FindProgram(GEMMD_PATH), "--config",
-                                      dir_.File("gemmd.textproto"), "--ready-file", ready};
+  std::vector<std::string> command = options_.launcher;
+  const bool direct = command.empty() && options_.log_to.empty();
+  const std::string program = direct ? GEMMD_PATH : FindProgram(GEMMD_PATH);
+  command.insert(command.end(),
+                 {program, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready});
   if (!options_.log_to.empty()) {
     command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", options_.log_to});
   }

@@ -32,6 +32,8 @@ struct DaemonOptions {
   // Short: every test that stops a daemon waits for the notice.
   std::string drain = "drain { notice_ms: 50 limit_ms: 20000 }";
   std::string devices = DeviceEntry();
+  // What starts it, instead of the test itself: {"/usr/bin/prlimit", "--nofile=96"}.
+  std::vector<std::string> launcher = {};
   // Where its log goes, a FIFO for one; a file of the test's own unless given. A FIFO must have a
   // reader by then, and log() knows nothing of what is written there.
   std::string log_to = "";

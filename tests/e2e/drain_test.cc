@@ -149,5 +149,51 @@ TEST_F(DrainTest, ASecondSignalForces) {
   EXPECT_TRUE(daemon.process().Wait(absl::Seconds(10)).has_value());
 }
 
+// Programs of minutes, where those above take milliseconds.
+class LongProgramDrainTest : public testing::Test {
+ protected:
+  LongProgramDrainTest()
+      : daemon_({.config = "limits { max_program_ms: 3600000 }",
+                 .drain = "drain { notice_ms: 50 limit_ms: 2000 }"}),
+        wire_(daemon_.target()) {
+    const std::string session = wire_.OpenSession();
+    // Five minutes of products of one element with itself.
+    const v1::Tensor x =
+        View(wire_.CreateBuffer(session, 64), {512, int64_t{1} << 26}, v1::DTYPE_BF16, 0, {0, 0});
+    const v1::Tensor y = View(wire_.CreateBuffer(session, 512 * 512 * 4), {512, 512});
+    running_ = std::async(std::launch::async, [this, session, x, y] {
+      return wire_.Execute(session, {MatmulOp(x, x, y)});
+    });
+    EXPECT_TRUE(WaitUntil([&] { return daemon_.Metric("gemmd_programs") >= 1; }));
+  }
+  // Prints how long it took, and gives the exit status.
+  std::optional<int> Ends(const char* what) {
+    const absl::Time begin = absl::Now();
+    const std::optional<int> status = daemon_.process().Wait(absl::Seconds(20));
+    std::printf("ended %s after %s\n", absl::FormatDuration(absl::Now() - begin).c_str(), what);
+    return status;
+  }
+
+  Daemon daemon_;
+  Wire wire_;
+  std::future<grpc::Status> running_;
+};
+
+TEST_F(LongProgramDrainTest, TheLimitEndsIt) {
+  daemon_.process().Signal(SIGTERM);
+  EXPECT_EQ(Ends("SIGTERM, with a notice of 50 ms and a limit of 2 s"), 3) << daemon_.log();
+  // Its caller was told.
+  EXPECT_EQ(running_.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(LongProgramDrainTest, ASecondSignalEndsIt) {
+  daemon_.process().Signal(SIGTERM);
+  EXPECT_TRUE(WaitUntil([&] { return daemon_.log().find("drain_begins") != std::string::npos; }));
+  EXPECT_TRUE(daemon_.process().running());
+  daemon_.process().Signal(SIGTERM);
+  EXPECT_EQ(Ends("the second SIGTERM"), 3) << daemon_.log();
+  EXPECT_EQ(running_.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
 }  // namespace
 }  // namespace gemmd::e2e

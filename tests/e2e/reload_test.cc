@@ -43,11 +43,12 @@ TEST_F(ReloadTest, ConnectionsArePolledFromNowOnAndNoLonger) {
   EXPECT_GT(looked(), 0);
   daemon_.Reload("scheduler {}");
   EXPECT_TRUE(WaitUntil([&] { return Reloads("ok") == 2; }));
-  call();  // whoever looks now does so for the last time
-  absl::SleepFor(absl::Milliseconds(20));
-  const double seconds = looked();
-  call();
-  EXPECT_EQ(looked(), seconds);
+  // A thread that looks now does so for the last time.
+  EXPECT_TRUE(WaitUntil([&] {
+    const double seconds = looked();
+    call();
+    return looked() == seconds;
+  }));
 }
 
 TEST_F(ReloadTest, AnInvalidFileChangesNothing) {

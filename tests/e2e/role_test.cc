@@ -27,6 +27,8 @@ const std::map<std::string, std::string>& Table() {
   static const auto* const table = new std::map<std::string, std::string>{
       {"AdminService/EndSession", kChange},     {"AdminService/GetLog", kObserve},
       {"AdminService/SetLog", kChange},         {"AdminService/Trace", kObserve},
+      {"ArmedService/ArmPlan", kWork},          {"ArmedService/DisarmPlan", kWork},
+      {"ArmedService/GetArmedRegion", kWork},   {"ArmedService/ListArmed", kWork},
       {"BufferService/CreateBuffer", kWork},    {"BufferService/DeleteBuffers", kWork},
       {"BufferService/Download", kWork},        {"BufferService/ExportBuffer", kWork},
       {"BufferService/FindBuffer", kWork},      {"BufferService/GetBuffer", kWork},

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
 #include "tests/e2e/fixture.h"
 #include "tests/e2e/secured.h"
@@ -138,7 +139,7 @@ TEST_F(RotationTest, TheClientsAuthorityUnderLoadAndWhatItSignedIsRefusedAfterwa
   ClientOptions revoked;
   revoked.connect_timeout = absl::Milliseconds(500);
   revoked.tls = old;
-  EXPECT_EQ(Reach(revoked), absl::OkStatus());
+  EXPECT_TRUE(WaitUntil([&] { return Reach(revoked).ok(); }));
 
   Load load(secured_.by_certificate(), Options());
   load.Advance();
@@ -153,8 +154,13 @@ TEST_F(RotationTest, TheClientsAuthorityUnderLoadAndWhatItSignedIsRefusedAfterwa
   secured_.PutServer(server, next.pem());
   EXPECT_TRUE(WaitUntil([&] { return absl::IsUnavailable(Reach(revoked)); }));
   for (int i = 0; i < 3; ++i) {
-    const absl::Status refused = Reach(revoked);
-    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("does not take cert_file="));
+    absl::Status refused;
+    // On a busy machine a handshake may not get as far as its failure within one try.
+    EXPECT_TRUE(WaitUntil([&] {
+      refused = Reach(revoked);
+      return refused.ok() || absl::StrContains(refused.message(), "does not take cert_file=");
+    }));
+    EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   }
   load.Advance();
 }

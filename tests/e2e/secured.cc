@@ -60,8 +60,8 @@ Secured::Secured(const SecuredOptions& options) {
   WriteFile(token_file(), options.tokens);
   WriteFile(authority_file(), servers_.pem());
   PutServer(ServerIdentity(), clients_.pem());
-  daemon_ =
-      std::make_unique<Daemon>(DaemonOptions{.config = ConfigText(dir_.path()) + options.config});
+  daemon_ = std::make_unique<Daemon>(DaemonOptions{
+      .config = ConfigText(dir_.path()) + options.config, .devices = options.devices});
 }
 
 void Secured::PutServer(const Identity& identity, const std::string& client_authorities) {

@@ -30,6 +30,7 @@ std::string TokenLines();
 struct SecuredOptions {
   std::string config = "";
   std::string tokens = TokenLines();
+  std::string devices = DeviceEntry();
 };
 
 class Secured {

@@ -29,6 +29,27 @@ def npy_dict(descr, shape, fortran=False):
     return f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}"
 
 
+def armed_word(at, value, factor=0):
+    """Writes `value` to the word at that place of the region; above 3, a large number."""
+    return struct.pack("<HBB", at, value, factor)
+
+
+def make_armed():
+    slots = 32
+    gates = 128 // 4
+    done = gates + 2 * slots
+    reports = done + 16 * slots
+    write("fuzz_armed", "nothing", b"")
+    write("fuzz_armed", "rings_all_the_time", b"".join(armed_word(gates + i, 1) for i in range(slots)))
+    write("fuzz_armed", "nonsense_in_gates", b"".join(armed_word(gates + i, 200 + i, i) for i in range(8)))
+    write("fuzz_armed", "header", b"".join(armed_word(i, 255, i) for i in range(32)))
+    write("fuzz_armed", "done_and_waiters",
+          b"".join(armed_word(done + 16 * i + j, j + 1) for i in range(slots) for j in range(2)))
+    write("fuzz_armed", "reports", b"".join(armed_word(reports + i, 255, i & 255) for i in range(0, 32 * slots, 7)))
+    write("fuzz_armed", "plan_and_buffer_deleted",
+          bytes([7, 7, 253, 254, 7, 15, 0, 1]) + b"".join(armed_word(gates + i, 1) for i in range(8)))
+
+
 def make_npy():
     for name, descr, size in [("f4", "<f4", 4), ("f8", "<f8", 8), ("f2", "<f2", 2), ("i1", "|i1", 1),
                               ("v1", "|V1", 1), ("v2", "<V2", 2)]:
@@ -142,6 +163,7 @@ log { format: FORMAT_JSON level: LEVEL_DEBUG sample_calls: 100 }
 
 
 if __name__ == "__main__":
+    make_armed()
     make_npy()
     make_safetensors()
     make_config()

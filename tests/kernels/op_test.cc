@@ -42,6 +42,7 @@ TEST(OpTest, ScaleShapesKeepTheBatch) {
 TEST(OpTest, EveryOpHasItsOwnName) {
   EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
   EXPECT_EQ(Name(Op(QuantizeOp{})), "quantize");
+  EXPECT_EQ(Name(Op(GatedOp{})), "gated");
   EXPECT_EQ(Name(Op(ConvertOp{})), "convert");
   EXPECT_EQ(Name(Op(CopyOp{})), "copy");
   EXPECT_EQ(Name(Op(FillOp{})), "fill");
@@ -69,6 +70,23 @@ TEST(OpTest, WrittenSlotsAreThoseOfOutputs) {
   const Op ops[] = {FullMatmul(), quantize, write};
   EXPECT_THAT(WrittenSlots(ops, 8),
               ElementsAre(true, false, false, false, false, true, true, true));
+}
+
+TEST(OpTest, AGatedOpWritesItsScalesToo) {
+  GatedOp gated;
+  gated.src.slot = 1;
+  gated.dst.slot = 2;
+  EXPECT_THAT(WrittenSlots({Op(gated)}, 4), ElementsAre(false, false, true, false));
+  gated.scales.emplace().slot = 3;
+  EXPECT_THAT(WrittenSlots({Op(gated)}, 4), ElementsAre(false, false, true, true));
+}
+
+TEST(OpTest, EveryActivationHasItsOwnName) {
+  EXPECT_EQ(Name(Activation::kNone), "none");
+  EXPECT_EQ(Name(Activation::kRelu), "relu");
+  EXPECT_EQ(Name(Activation::kSilu), "silu");
+  EXPECT_EQ(Name(Activation::kGeluTanh), "gelu_tanh");
+  EXPECT_EQ(Name(Activation::kGeluErf), "gelu_erf");
 }
 
 TEST(OpTest, WrittenSlotsIgnoresSlotsOutOfRange) {

@@ -56,6 +56,24 @@ class OpValidateTest : public testing::Test {
   CopyOp copy_;
 };
 
+TEST_F(OpValidateTest, OneScaleIsAWholeBatchsForMatmulsAlone) {
+  const auto batched = [](int slot, DType dtype, int64_t rows, int64_t cols) {
+    return Dense(slot, dtype, MakeDims({2, rows, cols}));
+  };
+  MatmulOp matmul;
+  matmul.a = {batched(0, DType::kI8, 4, 8), ScaleGranularity::kPerTensor,
+              Dense(3, DType::kF32, MakeDims({1}))};
+  matmul.b = {batched(1, DType::kI8, 6, 8), ScaleGranularity::kPerTensor,
+              Dense(4, DType::kF32, MakeDims({2, 1}))};
+  matmul.d = batched(2, DType::kF32, 4, 6);
+  EXPECT_TRUE(Validate(matmul).ok()) << Validate(matmul);
+  matmul.a.scales = Dense(3, DType::kF32, MakeDims({2}));
+  ExpectInvalid(matmul, "[1] for the whole batch");
+  QuantizeOp quantize{batched(0, DType::kF32, 4, 8), batched(1, DType::kI8, 4, 8),
+                      Dense(2, DType::kF32, MakeDims({1})), ScaleGranularity::kPerTensor};
+  ExpectInvalid(quantize, "[2, 1]");
+}
+
 TEST_F(OpValidateTest, AcceptsValidOps) {
   EXPECT_TRUE(Validate(matmul_).ok()) << Validate(matmul_);
   EXPECT_TRUE(Validate(quantize_).ok()) << Validate(quantize_);
@@ -85,8 +103,8 @@ TEST_F(OpValidateTest, RefusesUnknownEnums) {
   matmul_.a.granularity = static_cast<ScaleGranularity>(5);
   ExpectInvalid(matmul_, "granularity number 5");
   matmul_.a.granularity = ScaleGranularity::kBlock1x128;
-  matmul_.activation = static_cast<Activation>(2);
-  ExpectInvalid(matmul_, "activation number 2");
+  matmul_.activation = static_cast<Activation>(5);
+  ExpectInvalid(matmul_, "activation number 5");
   quantize_.granularity = static_cast<ScaleGranularity>(200);
   ExpectInvalid(quantize_, "granularity number 200");
 }

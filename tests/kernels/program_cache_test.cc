@@ -81,6 +81,13 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   ops.push_back(ReadOp{x, 1});
   ops.push_back(QuantizeOp{x, y, y, ScaleGranularity::kBlock1x128});
   ops.push_back(QuantizeOp{x, y, y, ScaleGranularity::kPerTensor});
+  ops.push_back(GatedOp{.src = x, .dst = y});
+  ops.push_back(GatedOp{.src = x, .dst = y, .scales = y});
+  ops.push_back(GatedOp{.src = x, .dst = y, .activation = Activation::kGeluErf});
+  ops.push_back(GatedOp{.src = x, .dst = y, .period = 1});
+  ops.push_back(GatedOp{.src = x, .dst = y, .alpha = 2});
+  ops.push_back(GatedOp{.src = x, .dst = y, .limit = 7});
+  ops.push_back(GatedOp{.src = x, .dst = y, .up_offset = 1});
   for (size_t i = 0; i < ops.size(); ++i) {
     for (size_t j = 0; j < ops.size(); ++j) {
       EXPECT_EQ(KeyOf({ops[i]}) == KeyOf({ops[j]}), i == j) << i << " and " << j;

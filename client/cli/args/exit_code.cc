@@ -19,13 +19,16 @@ constexpr ExitCodeMeaning kMeanings[] = {
      "target missed, health not serving"},
     {ExitCode::kUsage, "usage", "the command line is wrong; nothing was sent"},
     {ExitCode::kBadFile, "bad_file",
-     "a file cannot be read, is not what it claims, or cannot be written"},
+     "a file cannot be read, is not what it claims, exists already, or cannot be written; nor can "
+     "stdout"},
     {ExitCode::kUnreachable, "unreachable", "no answer from the server in time"},
     {ExitCode::kRefused, "refused",
      "the server answered and refused; the message carries its reason"},
     {ExitCode::kInternal, "internal", "a fault in the server or in gemmctl"},
     {ExitCode::kInterrupted, "interrupted",
-     "stopped by SIGINT or SIGTERM; no partial file is left"},
+     "stopped by SIGINT, SIGTERM or SIGHUP; no partial file is left"},
+    {ExitCode::kBrokenPipe, "broken_pipe",
+     "whoever read stdout has gone, as in 'gemmctl top | head'; nothing is said"},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ enum class ExitCode : int {
   kRefused = 5,
   kInternal = 6,
   kInterrupted = 130,
+  kBrokenPipe = 141,
 };
 
 struct ExitCodeMeaning {

@@ -1,60 +1,118 @@
 #include "client/cli/args/output.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "client/cli/args/exit_code.h"
+#include "client/cli/args/printable.h"
 
 namespace gemmd::cli {
 namespace {
 
-void Write(std::FILE* stream, absl::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stream);
-  std::fflush(stream);
+void WriteToStderr(absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+std::string Dumped(const Json& document) {
+  // replace: labels and peers come from the server, and an invalid byte must not throw.
+  return PrintableJson(document.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 }  // namespace
 
-void Output::Result(const Json& document, absl::string_view text) {
-  printed_ = true;
-  if (json_) {
-    // replace: labels and peers come from the server, and an invalid byte must not throw.
-    Write(stdout, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } else if (!quiet_) {
-    Write(stdout, text);
+absl::Status StdoutError(int error) {
+  if (error == EPIPE) {
+    return WithExit(ExitCode::kBrokenPipe, absl::CancelledError("stdout's reader has gone"));
+  }
+  return WithExit(ExitCode::kBadFile, absl::FailedPreconditionError(absl::StrCat(
+                                          "cannot write to stdout: ", std::strerror(error))));
+}
+
+void Output::Write(absl::string_view text) {
+  while (!text.empty() && written_.ok()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<size_t>(count));
+    } else if (errno != EINTR) {
+      written_ = StdoutError(errno);
+    }
   }
 }
 
-void Output::Text(absl::string_view text) const { Write(stdout, text); }
-
-void Output::Note(absl::string_view text) const {
-  if (!quiet_) Write(stderr, absl::StrCat("gemmctl: ", text, "\n"));
+void Output::Result(const Json& document, absl::string_view text) {
+  printed_ = true;
+  if (json_) {
+    Write(Dumped(document));
+  } else if (!quiet_) {
+    Write(PrintableLines(text));
+  }
 }
 
-void Output::Error(const absl::Status& status) const {
-  Write(stderr, absl::StrCat("gemmctl: ", status.message(), "\n"));
-  if (!json_ || printed_) return;
+void Output::Text(absl::string_view text) { Write(text); }
+
+absl::Status Output::Screen(absl::string_view text, bool clears) {
+  Write(absl::StrCat(clears ? "\033[H\033[2J" : "", PrintableLines(text)));
+  return written_;
+}
+
+absl::Status Output::Pause(absl::Duration duration) {
+  constexpr absl::Duration kLongest = absl::Minutes(1);
+  const absl::Time end = absl::Now() + duration;
+  for (absl::Duration left = duration; left > absl::ZeroDuration(); left = end - absl::Now()) {
+    pollfd reader = {STDOUT_FILENO, 0, 0};  // nothing asked for: errors alone
+    const absl::Duration piece = std::min(left, kLongest) + absl::Milliseconds(1);
+    poll(&reader, 1, static_cast<int>(absl::ToInt64Milliseconds(piece)));
+    if (reader.revents == 0) continue;
+    if (written_.ok()) written_ = StdoutError(EPIPE);
+    break;
+  }
+  return written_;
+}
+
+absl::Status Output::written() {
+  // Some file systems tell of a full disk or a lost server when a descriptor is closed.
+  const int again = written_.ok() ? dup(STDOUT_FILENO) : -1;
+  if (again >= 0 && close(again) != 0 && errno != EINTR) written_ = StdoutError(errno);
+  return written_;
+}
+
+void Output::Note(absl::string_view text) const {
+  if (!quiet_) WriteToStderr(absl::StrCat("gemmctl: ", PrintableLines(text), "\n"));
+}
+
+void Output::Error(const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
-  const Json document = {{"error",
-                          {{"exit_code", static_cast<int>(code)},
-                           {"kind", std::string(ExitCodeName(code))},
-                           {"status", absl::StatusCodeToString(status.code())},
-                           {"message", std::string(status.message())}}}};
-  Write(stdout, document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  if (code == ExitCode::kBrokenPipe) return;
+  WriteToStderr(absl::StrCat("gemmctl: ", Printable(status.message()), "\n"));
+  if (!json_ || printed_) return;
+  Write(Dumped({{"error",
+                 {{"exit_code", static_cast<int>(code)},
+                  {"kind", std::string(ExitCodeName(code))},
+                  {"status", absl::StatusCodeToString(status.code())},
+                  {"message", std::string(status.message())}}}}));
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
-  for (const auto& row : rows) {
+  std::vector<std::vector<std::string>> shown = rows;
+  for (auto& row : shown) {
+    for (std::string& cell : row) cell = Printable(cell);
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
-  for (const auto& row : rows) {
+  for (const auto& row : shown) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
       const int width = static_cast<int>(widths[i]);

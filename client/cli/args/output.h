@@ -1,5 +1,6 @@
 // Where a command's results go: one JSON document or plain text on stdout, notes and errors on
-// stderr.
+// stderr. What reaches a terminal passes through here, and no control character of others does
+// (printable.h).
 
 #ifndef GEMMD_CLIENT_CLI_ARGS_OUTPUT_H_
 #define GEMMD_CLIENT_CLI_ARGS_OUTPUT_H_
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace gemmd::cli {
 
@@ -26,21 +28,38 @@ class Output {
   // The command's result; once a command, as its last act. `text` ends in a newline; with --quiet
   // it is not printed.
   void Result(const Json& document, absl::string_view text);
-  // What the user asked for verbatim, such as a script or a help text: printed with --quiet too.
-  void Text(absl::string_view text) const;
-  // Something worth knowing that is not the result: on stderr, not with --quiet.
+  // Our own text that the user asked for, such as a script or a help text: printed verbatim, and
+  // with --quiet too.
+  void Text(absl::string_view text);
+  // The next of many tables; `clears` takes a terminal's last one away first. The error is that of
+  // written(): a loop ends on it.
+  absl::Status Screen(absl::string_view text, bool clears);
+  // Waits that long; the error of written() at once when stdout's reader goes away meanwhile.
+  absl::Status Pause(absl::Duration duration);
+  // Something worth knowing that is not the result: on stderr, not with --quiet. Its lines are
+  // ours.
   void Note(absl::string_view text) const;
-  // On stderr; with --json also {"error": {...}} on stdout, unless a result is there already.
-  void Error(const absl::Status& status) const;
+  // One line on stderr; with --json also {"error": {...}} on stdout, unless a result is there
+  // already. Nothing when the error is that nobody reads any more.
+  void Error(const absl::Status& status);
+
+  // The first error of writing to stdout (StdoutError). To be asked last: it flushes.
+  absl::Status written();
 
  private:
+  void Write(absl::string_view text);
+
   const bool json_;
   const bool quiet_;
   bool printed_ = false;  // a document is on stdout
+  absl::Status written_;
 };
 
+// `error`, an errno, of a write to stdout, with the exit code that it ends the program with.
+absl::Status StdoutError(int error);
+
 // Columns padded to the widest cell, two blanks between; the first row is the header. Cells that
-// start with a digit are flush right.
+// start with a digit are flush right; each is one line, whatever it was (Printable).
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
 std::string HumanBytes(double bytes);      // "1.50 GiB"

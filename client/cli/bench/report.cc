@@ -46,6 +46,9 @@ Json BenchJson(const BenchReport& bench) {
                    {"poisson", bench.load.poisson},
                    {"requests", bench.report.latencies.count()},
                    {"errors", bench.report.errors},
+                   {"due", open ? Json(bench.report.due) : Json()},
+                   {"unsent", bench.report.unsent},
+                   {"unanswered", bench.report.unanswered},
                    {"seconds", bench.report.seconds},
                    {"requests_per_second", Rate(bench.report)},
                    {"latency_us", LatencyJson(bench.report.latencies)},
@@ -108,6 +111,16 @@ std::string BenchText(const BenchReport& bench) {
   }
   if (open)
     absl::StrAppend(&text, "\nsent at most ", HumanSeconds(bench.report.max_late_seconds), " late");
+  if (bench.report.unsent > 0) {
+    absl::StrAppend(&text, "\n", bench.load.poisson ? "about " : "", bench.report.unsent, " of ",
+                    bench.report.due, " requests that were due were not sent: ",
+                    bench.report.first_error.ok() ? "the rate is more than was answered"
+                                                  : "an error ended the run");
+  }
+  if (bench.report.unanswered > 0) {
+    absl::StrAppend(&text, "\n", bench.report.unanswered,
+                    " requests were not answered when the run ended");
+  }
   return text + "\n";
 }
 

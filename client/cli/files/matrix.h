@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "client/cli/files/dtype.h"
 #include "client/cli/files/mapped_file.h"
+#include "client/cli/files/new_file.h"
 
 namespace gemmd::files {
 
@@ -38,7 +39,13 @@ class Matrix {
   DType dtype() const { return dtype_; }                        // never kF64
   const std::vector<int64_t>& shape() const { return shape_; }  // 1 to 3 extents, each above 0
   absl::Span<const std::byte> bytes() const { return bytes_; }
-  // What was done to it on the way, for people: "converted from f64 to f32".
+  // The elements as the file has them, row-major; the same as above unless narrowed().
+  DType file_dtype() const { return file_dtype_; }
+  const std::byte* file_values() const { return file_values_.data(); }
+  bool narrowed() const { return file_dtype_ != dtype_; }  // from kF64 to kF32
+  // Elements that kF32 has no finite value for and that became infinite.
+  int64_t overflowed() const { return overflowed_; }
+  // What else was done to it on the way, for people: "transposed in memory ..".
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -51,6 +58,10 @@ class Matrix {
   absl::Span<const std::byte> bytes_;  // into mapping_ or copy_
   MappedFile mapping_;
   std::vector<std::byte> copy_;
+  DType file_dtype_ = DType::kF32;
+  absl::Span<const std::byte> file_values_;  // into mapping_, copy_ or file_copy_
+  std::vector<std::byte> file_copy_;
+  int64_t overflowed_ = 0;
   std::vector<std::string> notes_;
 };
 
@@ -62,16 +73,21 @@ absl::StatusOr<Matrix> LoadMatrix(absl::string_view text,
 // an interrupted run leaves no half file.
 class MatrixWriter {
  public:
-  // The tensor's name in a .safetensors file is "D" unless `text` gives one.
+  // The tensor's name in a .safetensors file is "D" unless `text` gives one. A file that is there
+  // already is refused (ALREADY_EXISTS), in words that tell what it holds. With kReplace a .npy
+  // file is replaced; in a .safetensors file the tensor is added or replaced and the others stay,
+  // byte for byte. One that is no .safetensors file is refused then, too.
   static absl::StatusOr<MatrixWriter> Create(absl::string_view text, DType dtype,
-                                             std::vector<int64_t> shape);
+                                             std::vector<int64_t> shape,
+                                             Existing existing = Existing::kKeep);
 
   MatrixWriter(MatrixWriter&&) noexcept;
   MatrixWriter& operator=(MatrixWriter&&) noexcept;
   ~MatrixWriter();  // discards what was not committed
 
   absl::Span<std::byte> data();
-  absl::Status Commit();  // replaces a file of that name
+  // ABORTED when a .safetensors file has changed since Create: what came to it would be lost.
+  absl::Status Commit();
 
  private:
   struct State;

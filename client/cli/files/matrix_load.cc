@@ -1,7 +1,9 @@
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -72,7 +74,9 @@ absl::StatusOr<Matrix> LoadMatrix(absl::string_view text, std::optional<DType> o
     if (!(*entry)->dtype) {
       return absl::InvalidArgumentError(absl::StrCat(
           path->file, ": tensor '", (*entry)->name, "' is ", (*entry)->dtype_name.substr(0, 40),
-          "; F32, BF16, F16, F8_E4M3, I8 and F64 are read"));
+          ", which is not multiplied; F32, BF16, F16, F8_E4M3, I8 and F64 (narrowed to F32) are: "
+          "convert "
+          "it where it is saved"));
     }
     matrix.dtype_ = *(*entry)->dtype;
     matrix.shape_ = (*entry)->shape;
@@ -88,6 +92,8 @@ absl::StatusOr<Matrix> LoadMatrix(absl::string_view text, std::optional<DType> o
   absl::Status checked = CheckShape(*path, matrix.shape_);
   if (!checked.ok()) return checked;
   if (fortran_order && matrix.shape_.size() > 1) matrix.ToRowMajor();
+  matrix.file_dtype_ = matrix.dtype_;
+  matrix.file_values_ = matrix.bytes_;
   if (matrix.dtype_ == DType::kF64) matrix.ToFloat32();
   return matrix;
 }
@@ -96,13 +102,15 @@ void Matrix::ToFloat32() {
   const int64_t count = static_cast<int64_t>(bytes_.size()) / 8;
   std::vector<std::byte> floats(count * sizeof(float));
   for (int64_t i = 0; i < count; ++i) {
-    const float value = static_cast<float>(ElementAt(DType::kF64, bytes_.data(), i));
+    const double wide = ElementAt(DType::kF64, bytes_.data(), i);
+    const float value = static_cast<float>(wide);
+    if (std::isinf(value) && !std::isinf(wide)) ++overflowed_;
     std::memcpy(floats.data() + i * sizeof(float), &value, sizeof(float));
   }
+  file_copy_ = std::move(copy_);  // moving it moves no bytes: file_values_ stays right
   copy_ = std::move(floats);
   bytes_ = copy_;
   dtype_ = DType::kF32;
-  notes_.push_back("converted from f64 to f32");
 }
 
 void Matrix::ToRowMajor() {

@@ -49,8 +49,10 @@ absl::StatusOr<DType> DTypeOf(absl::string_view descr, std::optional<DType> opaq
   }
   return Bad(absl::StrCat(
       "element type '", shown,
-      "' is not served; use float32, float16, int8, float64 (converted to float32), or "
-      "bfloat16 and float8_e4m3fn of ml_dtypes"));
+      "' is not multiplied; float32, float16, int8, float64 (narrowed to float32), and bfloat16 "
+      "and "
+      "float8_e4m3fn of ml_dtypes are: save it with a.astype('float32'), where float32 has its "
+      "numbers (integers up to 2**24)"));
 }
 
 uint32_t LittleEndian(absl::Span<const std::byte> bytes) {

@@ -53,7 +53,7 @@ absl::StatusOr<SafetensorsEntry> CheckTensor(internal::RawTensor raw,
     }
     if (*wanted != end - begin) {
       return Bad(absl::StrCat("tensor '", Shown(raw.name), "' of shape ", ShapeText(raw.shape),
-                              " and type ", raw.dtype, " takes ", *wanted,
+                              " and type ", Shown(raw.dtype), " takes ", *wanted,
                               " bytes, its data_offsets span ", end - begin));
     }
     entry.dtype = type.dtype;
@@ -133,18 +133,24 @@ absl::StatusOr<const SafetensorsEntry*> SafetensorsView::Find(absl::string_view 
       absl::StrCat("there is no tensor '", Shown(name), "'; there are ", names));
 }
 
-std::string SafetensorsHeader(absl::string_view name, DType dtype, std::span<const int64_t> shape) {
-  absl::string_view type_name;
+absl::string_view SafetensorsTypeName(DType dtype) {
   for (const TypeName& type : kTypes) {
-    if (type.dtype == dtype) type_name = type.name;
+    if (type.dtype == dtype) return type.name;
   }
+  return "";
+}
+
+std::string SafetensorsHeader(absl::string_view name, DType dtype, std::span<const int64_t> shape) {
   const int64_t bytes = DenseBytes(shape, ElementSize(dtype)).value_or(0);
-  nlohmann::ordered_json entry = {{"dtype", std::string(type_name)},
-                                  {"shape", std::vector<int64_t>(shape.begin(), shape.end())},
-                                  {"data_offsets", {0, bytes}}};
   nlohmann::ordered_json header;
-  header[std::string(name)] = std::move(entry);
-  std::string json = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  header[std::string(name)] = {{"dtype", std::string(SafetensorsTypeName(dtype))},
+                               {"shape", std::vector<int64_t>(shape.begin(), shape.end())},
+                               {"data_offsets", {0, bytes}}};
+  return internal::SafetensorsFrame(
+      header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+std::string internal::SafetensorsFrame(std::string json) {
   json.append((kAlignment - (8 + json.size()) % kAlignment) % kAlignment, ' ');
   std::string out;
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(json.size() >> (8 * i)));

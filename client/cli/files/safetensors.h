@@ -37,11 +37,20 @@ struct SafetensorsView {
 
 absl::StatusOr<SafetensorsView> ParseSafetensors(absl::Span<const std::byte> file);
 
+absl::string_view SafetensorsTypeName(DType dtype);  // "BF16"
+
 // Everything before the data of a file with this one tensor, padded so that the data begins at a
 // multiple of 64 bytes.
 std::string SafetensorsHeader(absl::string_view name, DType dtype, std::span<const int64_t> shape);
 
 namespace internal {
+
+// In a header beside the tensors: strings about the file. No tensor can have this name.
+inline constexpr char kMetadataKey[] = "__metadata__";
+
+// A header's JSON with its length in front and blanks behind, so that the data begins at a multiple
+// of 64 bytes.
+std::string SafetensorsFrame(std::string json);
 
 // The header's JSON, not yet compared with the file's size.
 struct RawTensor {

@@ -14,7 +14,6 @@ namespace gemmd::files::internal {
 namespace {
 
 constexpr size_t kMaxRank = 32;
-constexpr absl::string_view kMetadata = "__metadata__";  // string to string; ignored
 
 // Depth 1 is the header, 2 a tensor, 3 one of its two lists. Every handler returns false to stop,
 // with error_ set.
@@ -61,7 +60,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
             absl::StrCat("tensor '", absl::CHexEscape(key.substr(0, 80)), "' is there twice"));
       }
       name_ = key;
-      in_metadata_ = key == kMetadata;
+      in_metadata_ = key == kMetadataKey;  // ignored
       return true;
     }
     if (in_metadata_) return true;

@@ -128,7 +128,7 @@ class Panel {
       want += problem_.beta * files::ElementAt(problem_.c->dtype, problem_.c->data, at);
     }
     if (problem_.bias) want += files::ElementAt(problem_.bias->dtype, problem_.bias->data, column);
-    if (problem_.relu && want < 0) want = 0;  // NaN stays NaN
+    want = Activated(problem_.activation, want);
     Compare(problem_.d.dtype, files::ElementAt(problem_.d.dtype, problem_.d.data, at), want, sums);
   }
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "client/cli/files/dtype.h"
+#include "client/cli/numerics/activation.h"
 #include "client/cli/numerics/operand.h"
 
 namespace gemmd::cli {
@@ -29,7 +30,7 @@ struct VerifyProblem {
   std::optional<HostTensor> bias;  // [n]
   double alpha = 1;
   double beta = 0;
-  bool relu = false;
+  Activation activation = Activation::kNone;
 };
 
 struct VerifyOptions {

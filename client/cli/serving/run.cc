@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -13,6 +12,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/connect.h"
 #include "client/cli/device_view.h"
+#include "client/cli/files/new_file.h"
 #include "client/cli/floor/echo_client.h"
 #include "client/cli/floor/peer_process.h"
 #include "client/cli/serving/soak.h"
@@ -91,12 +91,13 @@ Json Document(const char* suite, const std::string& target, const Place& place, 
 
 absl::Status Finish(Invocation& call, const Json& document, const std::vector<Figure>& figures) {
   if (const std::string path = call.args.Text("out"); !path.empty()) {
-    std::ofstream out(path, std::ios::trunc);
-    out << document.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-    if (!out.flush()) {
-      return WithExit(ExitCode::kBadFile,
-                      absl::InvalidArgumentError(absl::StrCat("cannot write ", path)));
+    absl::StatusOr<files::NewFile> file = files::NewFile::Create(path, files::Existing::kReplace);
+    absl::Status written = file.status();
+    if (written.ok()) {
+      written = file->Write(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     }
+    if (written.ok()) written = file->Commit();
+    if (!written.ok()) return WithExit(ExitCode::kBadFile, written);
   }
   call.out.Result(document, FigureTable(figures));
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/device_view.h"
 
 namespace gemmd::cli {
@@ -64,11 +65,11 @@ std::string SessionTable(const TopLoad& load, size_t max_sessions) {
 
 std::string TopText(const TopSample& sample, const TopLoad& load, size_t max_sessions) {
   const absl::Time started = absl::FromUnixSeconds(sample.info.start_time().seconds());
-  const std::string head =
-      absl::StrCat("gemmd ", sample.info.version(), ", up ",
-                   absl::FormatDuration(absl::Trunc(sample.at - started, absl::Seconds(1))),
-                   ", tenant ", sample.info.tenant(), sample.info.draining() ? ", draining" : "",
-                   ", over ", absl::StrFormat("%.1f s", load.seconds), "\n\n");
+  const std::string head = absl::StrCat(
+      "gemmd ", Printable(sample.info.version()), ", up ",
+      absl::FormatDuration(absl::Trunc(sample.at - started, absl::Seconds(1))), ", tenant ",
+      Printable(sample.info.tenant()), sample.info.draining() ? ", draining" : "", ", over ",
+      absl::StrFormat("%.1f s", load.seconds), "\n\n");
   return absl::StrCat(head, DeviceTable(load), TenantTable(load), SessionTable(load, max_sessions));
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/args/printable.h"
 
 namespace gemmd::cli {
 namespace {
@@ -13,7 +14,7 @@ constexpr absl::string_view kDeviceRow = "device";
 constexpr absl::string_view kLaunchRow = "launch";
 
 std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return PrintableJson(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // Nanoseconds as microseconds, exactly: 12345 is 12.345.

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "client/cli/args/output.h"
+
 namespace gemmd::cli {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr size_t kGather = 1 << 20;
 
 absl::Status Sink::Open(const std::string& path) {
   if (path == "-") return absl::OkStatus();
-  absl::StatusOr<files::NewFile> file = files::NewFile::Create(path);
+  absl::StatusOr<files::NewFile> file = files::NewFile::Create(path, files::Existing::kReplace);
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   return absl::OkStatus();
@@ -38,7 +40,7 @@ absl::Status Sink::Write(absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write to stdout");
+    if (written < 0) return StdoutError(errno);
     text.remove_prefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();

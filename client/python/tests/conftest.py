@@ -39,6 +39,14 @@ def sharing_fake(tmp_path):
 
 
 @pytest.fixture
+def arming_fake(tmp_path):
+    """One that arms plans. Tests of it need the package's native module."""
+    server = FakeServer(str(tmp_path), share=True, arms=True)
+    yield server
+    server.close()
+
+
+@pytest.fixture
 def client(fake):
     with gemmd.Client(fake.target, timeout_s=20, retry=QUICK) as client:
         yield client

@@ -272,3 +272,18 @@ async def test_no_server_is_unavailable(tmp_path):
             await client.info()
         with pytest.raises(gemmd.Unavailable, match="no connection"):
             await client.wait_ready(0.05)
+
+
+@in_loop
+async def test_integers_are_refused_and_float64_warns_as_without_asyncio(fake):
+    whole = np.ones((4, 4), np.int64)
+    async with connect(fake) as client, client.session() as session:
+        with pytest.raises(TypeError, match="a has dtype int64"):
+            await session.matmul(whole, whole)
+        with pytest.raises(TypeError, match="data has dtype int64"):
+            await session.upload(whole)
+        with pytest.raises(TypeError, match="weight has dtype int64"):
+            await gemmd.aio.Linear.create(session, whole, quantize=None)
+        with pytest.warns(gemmd.PrecisionWarning, match="a, b: float64") as caught:
+            await session.matmul(whole.astype("f8"), whole.astype("f8"))
+        assert [one.filename for one in caught] == [__file__]

@@ -1,3 +1,5 @@
+import math
+
 import grpc
 import numpy as np
 import pytest
@@ -28,6 +30,74 @@ def test_alpha_beta_bias_and_relu_reach_the_server(session, random):
     np.testing.assert_allclose(
         got, np.maximum(0.5 * a @ b.T + 2 * c + bias, 0), rtol=1e-5, atol=1e-5
     )
+
+
+def activated(name, x):
+    return {
+        "none": lambda: x,
+        "relu": lambda: np.maximum(x, 0),
+        "silu": lambda: x / (1 + np.exp(-x)),
+        "gelu_tanh": lambda: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+        "gelu_erf": lambda: x / 2 * (1 + np.vectorize(math.erf)(x / np.sqrt(2))),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["none", "relu", "silu", "gelu_tanh", "gelu_erf"])
+def test_every_activation_reaches_the_server(session, random, name):
+    x = 3 * random.standard_normal((4, 6), "f4")
+    t, eye = session.upload(x), session.upload(np.eye(6, dtype="f4"))
+    d = session.create_buffer(shape=(4, 6), dtype="f32")
+    gates = session.create_buffer(shape=(4, 3), dtype="f32")
+    result = session.execute(
+        [
+            gemmd.matmul(t, eye, d, activation=name),
+            gemmd.gated(t, gates, activation=name),
+            gemmd.read(d),
+            gemmd.read(gates),
+        ]
+    )
+    np.testing.assert_allclose(result[0], activated(name, x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        result[1], activated(name, x[:, :3]) * x[:, 3:], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_an_unknown_activation_is_refused_with_the_names(session):
+    t = session.create_buffer(shape=(2, 2), dtype="f32")
+    for op in (lambda: gemmd.matmul(t, t, t, activation="swish"),
+               lambda: gemmd.gated(t, t, activation="swish")):  # fmt: skip
+        with pytest.raises(ValueError, match="'swish' does not exist; use one of none, relu, silu"):
+            op()
+
+
+def test_gated_fields_reach_the_server(session, random):
+    x = 6 * random.standard_normal((3, 16), "f4")
+    source = session.upload(x)
+    y = session.create_buffer(shape=(3, 8), dtype="f32")
+    op = gemmd.gated(source, y, period=1, alpha=1.702, limit=7.0, up_offset=1.0)
+    got = session.execute([op, gemmd.read(y)])[0]
+    gate, up = np.minimum(x[:, ::2], 7), np.clip(x[:, 1::2], -7, 7)
+    np.testing.assert_allclose(got, gate / (1 + np.exp(-1.702 * gate)) * (up + 1), rtol=1e-5)
+    assert not gemmd.gated(source, y).message.gated.HasField("alpha")
+    assert gemmd.gated(source, y).message.gated.activation == 2  # SILU
+
+
+def test_gated_into_an_operand_quantises(session, random):
+    x = random.standard_normal((5, 600), "f4")
+    source = session.upload(x)
+    operand = session.operand((5, 300), gemmd.Granularity.BLOCK_1X128)
+    values, scales = session.execute(
+        [
+            gemmd.gated(source, operand),
+            gemmd.read(operand.values),
+            gemmd.read(operand.scales),
+        ]
+    ).outputs
+    exact = activated("silu", x[:, :300].astype(np.float64)) * x[:, 300:]
+    got = values.astype("f4") * scales.repeat(128, axis=1)[:, :300]
+    assert np.linalg.norm(got - exact) < 0.04 * np.linalg.norm(exact)
+    with pytest.raises(ValueError, match="PER_ROW; gated writes BLOCK_1X128"):
+        gemmd.gated(source, session.operand((5, 300), gemmd.Granularity.PER_ROW))
 
 
 def test_alpha_zero_is_sent_and_alpha_one_is_left_out(session):

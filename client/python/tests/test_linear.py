@@ -229,3 +229,22 @@ def test_the_asyncio_one_does_the_same(server, random):
     for x, y in zip([*inputs, inputs[0]], results, strict=True):
         assert relative_error(y, x.astype(np.float64) @ w.T + bias) < 1e-5
     assert server.count(methods.CREATE_PLAN) == 4  # 1, 3 and 600 rows, and one of the other's
+
+
+def test_a_layer_refuses_integers_and_warns_of_float64_once(session, random):
+    w = random.standard_normal((8, 16), "f4")
+    whole = np.ones((8, 16), np.int64)
+    for weight, bias in ((whole, None), (w, whole[:, 0])):
+        name = "weight" if bias is None else "bias"
+        with pytest.raises(TypeError, match=f"{name} has dtype int64"):
+            gemmd.Linear(session, weight, bias=bias, quantize=None)
+    with pytest.warns(gemmd.PrecisionWarning, match="weight, bias: float64") as caught:
+        layer = gemmd.Linear(session, w.astype("f8"), bias=np.zeros(8), quantize=None)
+    assert [one.filename for one in caught] == [__file__]
+    assert layer.weights.dtype == gemmd.float32
+    with pytest.raises(TypeError, match="x has dtype int64"):
+        layer(whole[:2])
+    with pytest.raises(TypeError, match="x has dtype int8"):
+        layer(whole[:2].astype(np.int8))
+    with pytest.warns(gemmd.PrecisionWarning, match="x: float64"):
+        layer(random.standard_normal((2, 16)))

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -89,11 +91,49 @@ def test_batches_bias_alpha_and_output_dtype(session, random):
     np.testing.assert_allclose(d.astype("f4"), 0.5 * a @ b + bias, rtol=0.02, atol=0.02)
 
 
-def test_float64_arrays_become_float32_and_arrays_follow_a_resident_dtype(session, random):
+def test_float64_arrays_become_float32_with_one_warning_at_the_callers_line(session, random):
     a = random.standard_normal((4, 4))
-    np.testing.assert_allclose(session.matmul(a, a), a @ a, rtol=1e-5, atol=1e-5)
+    with pytest.warns(gemmd.PrecisionWarning, match=r"a, b, bias: float64 is narrowed") as caught:
+        got = session.matmul(a, a, bias=np.ones(4))
+    assert [one.filename for one in caught] == [__file__]
+    np.testing.assert_allclose(got, a @ a + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_arrays_follow_a_resident_dtype(session, random):
+    a = random.standard_normal((4, 4), "f4")
     halves = session.upload(a.astype(np.float16))
-    np.testing.assert_allclose(session.matmul(a, halves), a @ a, rtol=0.01, atol=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = session.matmul(a, halves)
+    np.testing.assert_allclose(got, a @ a, rtol=0.01, atol=0.01)
+
+
+INTEGERS = ["int16", "int32", "int64", "uint8", "uint64", "bool", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_numbers_that_float32_would_lose_are_refused(fake, session, dtype):
+    """2**24 + 1 is no float32: as one, 16777217 @ 1 is 16777216."""
+    exact, whole = np.ones((4, 4), "f4"), np.full((4, 4), 2**24 + 1).astype(dtype)
+    for operands, name in (((whole, exact), "a"), ((exact, whole), "b"), ((whole, whole), "a")):
+        with pytest.raises(TypeError, match=rf"{name} has dtype {dtype}.*{name}\.astype"):
+            session.matmul(*operands)
+    with pytest.raises(TypeError, match=f"bias has dtype {dtype}"):
+        session.matmul(exact, exact, bias=whole[0])
+    with pytest.raises(TypeError, match=f"a has dtype {dtype}"):
+        session.matmul(whole, session.upload(exact))
+    with pytest.raises(TypeError, match=f"data has dtype {dtype}"):
+        session.upload(whole)
+    assert fake.count(methods.EXECUTE) == 0
+
+
+def test_int8_multiplies_int8_alone(session):
+    small, exact = np.ones((4, 4), np.int8), np.ones((4, 4), "f4")
+    np.testing.assert_array_equal(session.matmul(small, small), np.full((4, 4), 4))
+    with pytest.raises(TypeError, match="int8 multiplies int8 alone"):
+        session.matmul(small, exact)
+    with pytest.raises(TypeError, match="int8 multiplies int8 alone"):
+        session.matmul(exact, session.upload(small))
 
 
 def test_inner_extents_must_agree(session):

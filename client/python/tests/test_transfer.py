@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -74,10 +76,12 @@ def test_a_strided_array_is_uploaded_as_numpy_shows_it(session, random):
     np.testing.assert_array_equal(session.upload(array.T[::2]).download(), array.T[::2])
 
 
-def test_float64_needs_a_dtype_to_become(session):
-    with pytest.raises(TypeError, match="float64"):
-        session.upload(np.zeros(4))
-    assert session.upload(np.zeros(4), dtype="bf16").dtype == gemmd.bfloat16
+def test_float64_becomes_float32_with_a_warning_or_what_is_asked_for_without_one(session):
+    with pytest.warns(gemmd.PrecisionWarning, match="data: float64"):
+        assert session.upload(np.zeros(4)).dtype == gemmd.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session.upload(np.zeros(4), dtype="bf16").dtype == gemmd.bfloat16
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 3])

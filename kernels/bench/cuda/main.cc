@@ -16,11 +16,13 @@
 #include "kernels/bench/chart.h"
 #include "kernels/bench/compare.h"
 #include "kernels/bench/cuda/entries.h"
+#include "kernels/bench/cuda/gated_bench.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
 #include "kernels/bench/cuda/quantize_bench.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
+#include "kernels/bench/rows_summary.h"
 #include "kernels/bench/suites.h"
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
@@ -38,6 +40,7 @@ constexpr int kNoGpu = 3;
 
 constexpr int kListedVariants = 8;
 constexpr int64_t kQuantizedK = 7168;  // a hidden size everyone measures
+constexpr int64_t kGatedN = 14336;     // Llama-3-8B's inner size
 
 int Complain(const absl::Status& status, int code) {
   std::fprintf(stderr, "gemm_bench: %s\n", std::string(status.message()).c_str());
@@ -143,11 +146,16 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
     const Summary so_far = Summarize(run);
     Print(TableRow(run.shapes.back(), so_far.best_tensorwise_tflops,
                    options.sweep ? kListedVariants : 0));
+    if (late) continue;  // a file of hundreds of shapes takes its time, and there is no news for it
     if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
       return Complain(status, kUsage);
     }
   }
+  if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
+    return Complain(status, kUsage);
+  }
   Print(SummaryTable(run));
+  Print(RowsTable(run));
   if (runner.device_lost()) {
     std::fflush(nullptr);
     _exit(kBad);  // a hanging kernel would keep the CUDA runtime from ending
@@ -184,6 +192,12 @@ int MainQuantize(const Options& options) {
       right &= result->right;
       run.quantize.push_back(*std::move(result));
     }
+  }
+  for (int64_t rows : {16, 128, 4096, 16384}) {
+    absl::StatusOr<QuantizeResult> result = BenchGated(**machine, rows, kGatedN, options.repeats);
+    if (!result.ok()) return Complain(result.status(), kBad);
+    right &= result->right;
+    run.quantize.push_back(*std::move(result));
   }
   Print(QuantizeTable(run));
   if (!options.json.empty()) {

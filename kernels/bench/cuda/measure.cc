@@ -77,7 +77,7 @@ ShapeResult ShapeRunner::Run(const Shape& shape) {
 }
 
 absl::Status ShapeRunner::Measure(ShapeResult& result) {
-  const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only;
+  const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only && options_.bf16_peer;
   const int places = options_.check_only ? 1 : options_.places;
   if (absl::Status s =
           workload_.Prepare(result.shape, options_.seed, bf16, places, machine_.stream);
@@ -155,6 +155,9 @@ absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& e
       machine_.timer->Time(calls, kQuickRepeats);
   if (!seconds.ok()) return Prefixed(seconds.status(), "timing the pool");
   for (size_t i = 0; i < entries.size(); ++i) entries[i].quick_s = Median((*seconds)[i]);
+  if (options_.pool_times) {
+    for (const Entry& entry : entries) result.pool.push_back({entry.name, entry.quick_s * 1e6});
+  }
   std::sort(entries.begin() + 1, entries.end(),
             [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; });
   size_t kept = 1;
@@ -184,6 +187,7 @@ absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peer
       {CublasLtKind::kBf16, &Workload::bf16_args, &result.cublaslt_bf16_us},
   };
   for (const Wanted& w : wanted) {
+    if (w.kind == CublasLtKind::kBf16 && !options_.bf16_peer) continue;
     const bool block = w.kind == CublasLtKind::kFp8Block;
     const Binding bind = [&lt = *machine_.cublaslt, w](const Workload& workload) {
       return BindPeer(lt, w.kind, (workload.*w.args)());

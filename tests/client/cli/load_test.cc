@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "client/cli/load/generator.h"
 #include "client/cli/load/percentiles.h"
 
@@ -91,6 +93,62 @@ TEST(LoadTest, OpenLoopChargesAStallToWhatWasDueMeanwhile) {
   EXPECT_GT(report.latencies.Percentile(75), 0.010);
   EXPECT_GE(report.latencies.max(), 0.050);
   EXPECT_GE(report.max_late_seconds, 0.048);
+  EXPECT_EQ(report.due, 100);
+  EXPECT_EQ(report.unsent, 0);
+}
+
+TEST(LoadTest, EndsWhenDurationAndGraceAreOverAndTellsWhatWasNotSent) {
+  // A thousand times what one worker can send.
+  const LoadReport report = RunLoad({.concurrency = 1,
+                                     .duration = absl::Milliseconds(100),
+                                     .grace = absl::Seconds(2),
+                                     .rate = 1e6},
+                                    [](int) {
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                      return absl::OkStatus();
+                                    });
+  EXPECT_LT(report.seconds, 20);  // all of them would take 100 s
+  EXPECT_EQ(report.due, 100'000);
+  EXPECT_EQ(report.unsent, report.due - report.latencies.count());
+  EXPECT_GT(report.unsent, 50'000);
+  EXPECT_EQ(report.unanswered, 0);
+}
+
+TEST(LoadTest, PoissonTellsAboutHowManyWereNotSent) {
+  const LoadReport report = RunLoad({.concurrency = 1,
+                                     .duration = absl::Milliseconds(100),
+                                     .grace = absl::Seconds(1),
+                                     .rate = 1e6,
+                                     .poisson = true},
+                                    [](int) {
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                      return absl::OkStatus();
+                                    });
+  EXPECT_GT(report.unsent, 90'000);
+  EXPECT_NEAR(static_cast<double>(report.due), 1e5, 5e3);
+}
+
+TEST(LoadTest, ARequestWithoutAnAnswerIsLeftBehindAndCounted) {
+  struct Gate {
+    absl::Notification open, left;
+  };
+  const auto gate = std::make_shared<Gate>();
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const LoadReport report = RunLoad(
+      {.concurrency = 1, .duration = absl::Milliseconds(1), .grace = absl::Milliseconds(300)},
+      [gate, calls](int) {
+        if (calls->fetch_add(1) == 0) return absl::OkStatus();
+        gate->open.WaitForNotification();
+        gate->left.Notify();
+        return absl::OkStatus();
+      });
+  // The second one is still there, unless the first took all of the duration.
+  if (calls->load() == 2) {
+    EXPECT_EQ(report.unanswered, 1);
+    EXPECT_EQ(report.latencies.count(), 1);  // what the worker had seen before counts
+    gate->open.Notify();
+    gate->left.WaitForNotification();
+  }
 }
 
 TEST(LoadTest, StopsAtTheFirstErrorAndReportsIt) {

@@ -8,13 +8,14 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <numeric>
+#include <limits>
 
 #include "client/cli/files/npy.h"
 
 namespace gemmd::files {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -47,47 +48,44 @@ TEST(MatrixPathTest, SplitsTheTensorsNameOff) {
   EXPECT_THAT(ParseMatrixPath("a.txt").status().message(), HasSubstr("neither FILE.npy nor"));
 }
 
-TEST(MatrixTest, RoundTripsThroughBothFormats) {
-  for (const char* name : {"rt.npy", "rt.safetensors", "rt2.safetensors:w"}) {
-    absl::StatusOr<MatrixWriter> writer = MatrixWriter::Create(Path(name), DType::kF32, {2, 3});
-    ASSERT_TRUE(writer.ok()) << writer.status();
-    std::vector<float> values(6);
-    std::iota(values.begin(), values.end(), 1.0f);
-    std::memcpy(writer->data().data(), values.data(), 24);
-    ASSERT_TRUE(writer->Commit().ok());
-    absl::StatusOr<Matrix> matrix = LoadMatrix(Path(name));
-    ASSERT_TRUE(matrix.ok()) << matrix.status();
-    EXPECT_THAT(matrix->shape(), ElementsAre(2, 3));
-    EXPECT_THAT(Values(*matrix), ElementsAre(1, 2, 3, 4, 5, 6));
-  }
-}
-
-TEST(MatrixTest, ADroppedWriterLeavesTheOldFileAlone) {
-  const std::string path = Path("old.npy");
-  Save(path, "old");
-  {
-    absl::StatusOr<MatrixWriter> writer = MatrixWriter::Create(path, DType::kI8, {4});
-    ASSERT_TRUE(writer.ok()) << writer.status();
-  }
-  std::ifstream file(path);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "old");
-}
-
-TEST(MatrixTest, ReportsAFolderThatIsNotThere) {
-  absl::StatusOr<MatrixWriter> writer =
-      MatrixWriter::Create("/no/such/folder/d.npy", DType::kI8, {4});
-  EXPECT_EQ(writer.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(writer.status().message(), HasSubstr("/no/such/folder/d.npy"));
-}
-
-TEST(MatrixTest, ConvertsFloat64AndSaysSo) {
-  Save(Path("f64.npy"),
-       NpyHeader(DType::kF64, std::vector<int64_t>{2}) + Raw<double>({1.5, -2.25}));
-  absl::StatusOr<Matrix> matrix = LoadMatrix(Path("f64.npy"));
+TEST(MatrixTest, NarrowsFloat64AndKeepsWhatTheFileHolds) {
+  const std::string path = Path("f8.npy");
+  Save(path, NpyHeader(DType::kF64, std::vector<int64_t>{3}) +
+                 Raw<double>({1 + std::ldexp(1, -40), -2.5, 1e300}));
+  absl::StatusOr<Matrix> matrix = LoadMatrix(path);
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   EXPECT_EQ(matrix->dtype(), DType::kF32);
-  EXPECT_THAT(Values(*matrix), ElementsAre(1.5, -2.25));
-  EXPECT_THAT(matrix->notes(), ElementsAre(HasSubstr("f64 to f32")));
+  EXPECT_THAT(Values(*matrix), ElementsAre(1, -2.5, std::numeric_limits<double>::infinity()));
+  EXPECT_TRUE(matrix->narrowed());
+  EXPECT_EQ(matrix->overflowed(), 1);
+  const Matrix moved = *std::move(matrix);
+  EXPECT_EQ(moved.file_dtype(), DType::kF64);
+  std::vector<double> held(3);
+  ToDouble(moved.file_dtype(), moved.file_values(), 0, held);
+  EXPECT_THAT(held, ElementsAre(1 + std::ldexp(1, -40), -2.5, 1e300));
+}
+
+TEST(MatrixTest, WhatTheFileHoldsIsInRowsToo) {
+  const std::string path = Path("f8_fortran.npy");
+  std::string header = NpyHeader(DType::kF64, std::vector<int64_t>{2, 3});
+  header.replace(header.find("False"), 5, "True ");
+  Save(path, header + Raw<double>({1, 4, 2, 5, 3, 6}));
+  absl::StatusOr<Matrix> matrix = LoadMatrix(path);
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  EXPECT_THAT(Values(*matrix), ElementsAre(1, 2, 3, 4, 5, 6));
+  std::vector<double> held(6);
+  ToDouble(matrix->file_dtype(), matrix->file_values(), 0, held);
+  EXPECT_THAT(held, ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(MatrixTest, IntegersAreRefusedByName) {
+  const std::string path = Path("i8.npy");
+  std::string header = NpyHeader(DType::kF64, std::vector<int64_t>{2});
+  header.replace(header.find("<f8"), 3, "<i8");
+  Save(path, header + Raw<int64_t>({1, 2}));
+  const absl::Status refused = LoadMatrix(path).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("<i8"), HasSubstr("astype")));
 }
 
 TEST(MatrixTest, LaysFortranOrderOutInRows) {

@@ -109,9 +109,9 @@ TEST(VerifyTest, AppliesAlphaBetaBiasAndRelu) {
   problem.c = HostTensor{DType::kF32, Raw(c.data())};
   for (float& x : bias) x -= 6.0f;
   problem.bias = HostTensor{DType::kF32, Raw(bias.data())};
-  problem.relu = true;
+  problem.activation = Activation::kRelu;
   EXPECT_TRUE(Verify(problem).ok);
-  problem.relu = false;
+  problem.activation = Activation::kNone;
   EXPECT_FALSE(Verify(problem).ok);
 }
 

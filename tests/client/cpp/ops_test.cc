@@ -66,6 +66,37 @@ TEST(OpListTest, MatmulLeavesOutWhatIsNotThere) {
   EXPECT_EQ(matmul.alpha(), 0);
 }
 
+TEST(OpListTest, GatedArrivesAsItWasWritten) {
+  OpList ops;
+  ops.Add(Gated{.src = T('a', {4, 512}), .dst = T('d', {4, 256})})
+      .Add(Gated{.src = T('a', {4, 512}),
+                 .dst = T('d', {4, 256}, DType::kE4M3),
+                 .scales = T('s', {4, 2}),
+                 .activation = Activation::kGeluErf,
+                 .period = 128,
+                 .alpha = 1.702f,
+                 .limit = 7,
+                 .up_offset = 1});
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 2);
+  const v1::Gated& plain = request.ops(0).gated();
+  EXPECT_EQ(plain.src().buffer_id(), std::string(16, 'a'));
+  EXPECT_EQ(plain.dst().buffer_id(), std::string(16, 'd'));
+  EXPECT_FALSE(plain.has_scales());
+  EXPECT_EQ(plain.activation(), v1::ACTIVATION_SILU);
+  EXPECT_EQ(plain.period(), 0);
+  EXPECT_FALSE(plain.has_alpha()) << "unset is 1";
+  EXPECT_EQ(plain.limit(), 0);
+  EXPECT_EQ(plain.up_offset(), 0);
+  const v1::Gated& full = request.ops(1).gated();
+  EXPECT_EQ(full.scales().buffer_id(), std::string(16, 's'));
+  EXPECT_EQ(full.activation(), v1::ACTIVATION_GELU_ERF);
+  EXPECT_EQ(full.period(), 128);
+  EXPECT_EQ(full.alpha(), 1.702f);
+  EXPECT_EQ(full.limit(), 7);
+  EXPECT_EQ(full.up_offset(), 1);
+}
+
 TEST(OpListTest, EveryKindOfOpArrivesInOrder) {
   const std::string data(300000, 'x');  // a length of three bytes, moved by nobody
   OpList ops;

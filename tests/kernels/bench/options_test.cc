@@ -68,16 +68,18 @@ TEST(OptionsTest, ErrorsNameTheArgument) {
 TEST(OptionsTest, RefusesCombinationsWithoutMeaning) {
   EXPECT_FALSE(Parse({"--kernel", "x", "--sweep"}).ok());
   EXPECT_FALSE(Parse({"--check-only", "--tune"}).ok());
+  EXPECT_FALSE(Parse({"--pool-times"}).ok());
+  EXPECT_TRUE(Parse({"--pool-times", "--sweep"})->pool_times);
 }
 
 TEST(OptionsTest, HelpNamesEveryOption) {
   for (const char* name :
-       {"--suite",   "--shapes",     "--count",    "--seed",     "--tuning",  "--no-table",
-        "--kernel",  "--only",       "--skip",     "--top",      "--repeats", "--places",
-        "--bitwise", "--check-only", "--no-peers", "--budget-s", "--timer",   "--library-dir",
-        "--device",  "--json",       "--commit",   "--date",     "--sweep",   "--tune",
-        "--out",     "--rest-ms",    "--quantize", "--list",     "--compare", "--chart",
-        "--from",    "--cold-code"}) {
+       {"--suite",   "--shapes",     "--count",    "--seed",      "--tuning",  "--no-table",
+        "--kernel",  "--only",       "--skip",     "--top",       "--repeats", "--places",
+        "--bitwise", "--check-only", "--no-peers", "--budget-s",  "--timer",   "--library-dir",
+        "--device",  "--json",       "--commit",   "--date",      "--sweep",   "--tune",
+        "--out",     "--rest-ms",    "--quantize", "--list",      "--compare", "--chart",
+        "--from",    "--cold-code",  "--no-bf16",  "--pool-times"}) {
     EXPECT_THAT(std::string(HelpText()), HasSubstr(name));
   }
 }

@@ -19,6 +19,7 @@ TEST(ResultTest, JsonKeepsEverything) {
   run.shapes[0].best = {{"x", 9.5}, {"y", 10}};
   run.shapes[0].model_kernel = "y";
   run.shapes[0].model_us = 10;
+  run.shapes[0].pool = {{"y", 11}, {"x", 9.75}};
   run.shapes[0].bitwise_runs = 20;
   run.shapes[0].cublaslt_block_refusal = "m=1";
   const absl::StatusOr<RunResult> back = FromJson(ToJson(run));
@@ -26,6 +27,8 @@ TEST(ResultTest, JsonKeepsEverything) {
   EXPECT_EQ(ToJson(*back), ToJson(run));
   EXPECT_EQ(back->gpu, "NVIDIA H200");
   EXPECT_EQ(back->shapes[0].best[1].kernel, "y");
+  ASSERT_EQ(back->shapes[0].pool.size(), 2);
+  EXPECT_EQ(back->shapes[0].pool[1].us, 9.75);
   EXPECT_EQ(back->shapes[1].cublaslt_block_us, 220);
   EXPECT_EQ(back->shapes[2].outcome, Outcome::kRefused);
   EXPECT_EQ(back->shapes[3].outcome, Outcome::kSkipped);
@@ -48,6 +51,7 @@ TEST(ResultTest, JsonHasTheFieldsThatCommittedResultsNeed) {
   for (const char* key : {"gpu", "driver", "date", "commit", "method", "copy_gb_s", "summary"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
+  EXPECT_EQ(json.at("summary").at("rows").at(0).at("m_least"), 17);
   const auto& shape = json.at("shapes").at(0);
   for (const char* key :
        {"m", "n", "k", "kernel", "us", "floor_us", "cublaslt_block_us", "cublaslt_tensorwise_us",

@@ -74,6 +74,18 @@ TEST(SuitesTest, ParsesShapes) {
               ElementsAre(Shape{64, 4096, 7168}, Shape{0, 1, 2}));
 }
 
+TEST(SuitesTest, ModelsComeByHalfAndByAlignment) {
+  const auto size = [](std::string_view name) { return Suite(name, 100000, 1)->size(); };
+  EXPECT_GT(size("models-fit"), 3000);
+  EXPECT_GT(size("models-judge"), 3000);
+  EXPECT_EQ(size("models"), size("models-fit") + size("models-judge"));
+  EXPECT_EQ(size("models-odd"), size("models-odd-fit") + size("models-odd-judge"));
+  EXPECT_EQ(Suite("models-judge", 30, 2)->size(), 30);
+  for (const char* name : {"models-", "models-fit-odd", "models-judged", "model", "models-odd-"}) {
+    EXPECT_EQ(Suite(name, 1, 1).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+}
+
 TEST(SuitesTest, RefusesWhatIsNoShape) {
   for (const char* text :
        {"", "64x4096", "1x2x3x4", "-1x2x3", "ax2x3", "1x2x3,", "1x2x4294967296"}) {

@@ -83,6 +83,27 @@ TEST_P(ContractTest, AppliesScalesToFewRows) {
   }
 }
 
+TEST_P(ContractTest, ABatchSharesAScaleOrHasOneEach) {
+  for (DType dtype : {DType::kE4M3, DType::kI8}) {
+    for (bool a_shares : {false, true}) {
+      for (bool b_shares : {false, true}) {
+        for (int64_t m : {5, 140}) {
+          Scene scene;
+          MatmulCase c{m, 130, 257, 3};
+          c.dtype = dtype;
+          c.a_granularity = c.b_granularity = ScaleGranularity::kPerTensor;
+          SCOPED_TRACE(ToString(c));
+          MatmulOp op = MakeMatmul(scene, c);
+          const Dims alone = MakeDims({257, 1});  // of a matrix that is not batched: [1]
+          if (a_shares) op.a.scales = scene.Scales(alone, ScaleGranularity::kPerTensor);
+          if (b_shares) op.b.scales = scene.Scales(alone, ScaleGranularity::kPerTensor);
+          ExpectMatchesReference(executor(), scene, op);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, ReadsAndWritesEveryPlacement) {
   Scene seed_scene;
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kE4M3, DType::kI8}) {

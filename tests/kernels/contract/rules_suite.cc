@@ -35,7 +35,7 @@ const std::vector<MatmulCase>& KernelShapes() {
   return shapes;
 }
 
-TEST_P(ContractTest, AddsAlphaBetaBiasAndRelu) {
+TEST_P(ContractTest, AddsAlphaBetaBiasAndActivation) {
   Scene seed_scene;
   for (MatmulCase c : KernelShapes()) {
     for (int flags = 0; flags < 16; ++flags) {
@@ -49,7 +49,7 @@ TEST_P(ContractTest, AddsAlphaBetaBiasAndRelu) {
           op.c = scene.Random(c.out, op.d.shape, kPlacements[scene.Between(0, 3)]);
           op.beta = 1.5f;
         }
-        if (flags & 2) op.activation = Activation::kRelu;
+        if (flags & 2) op.activation = static_cast<Activation>(scene.Between(1, kActivations - 1));
         if (flags & 12) {
           op.bias = scene.Random(flags & 4 ? DType::kF32 : c.out, MakeDims({c.n}),
                                  flags & 8 ? Placement::kStrided : Placement::kDense);
@@ -159,10 +159,12 @@ TEST_P(ContractTest, CarriesNaNToItsRowOrColumnOnly) {
   }
 }
 
-TEST_P(ContractTest, KeepsNaNThroughRelu) {
+TEST_P(ContractTest, KeepsNaNThroughEveryActivation) {
   for (const MatmulCase& c : KernelShapes()) {
     if (c.dtype == DType::kI8) continue;
-    CheckNaN(executor(), c, true, kNaN, Activation::kRelu);
+    for (int activation = 1; activation < kActivations; ++activation) {
+      CheckNaN(executor(), c, true, kNaN, static_cast<Activation>(activation));
+    }
   }
 }
 

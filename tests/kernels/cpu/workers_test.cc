@@ -63,17 +63,23 @@ TEST(RunsTest, PutsTheTargetsSmallestStrideInnermost) {
 
 TEST(RunsTest, HasNoRunsWithoutElements) {
   Workers workers(2);
-  ForEachRun(PlanRuns(MakeDims({4, 0}), MakeDims({5, 1}), MakeDims({5, 1})), workers,
+  Scratch scratch;
+  const Bindings bindings;
+  const RunContext context{bindings, workers, scratch};
+  ForEachRun(PlanRuns(MakeDims({4, 0}), MakeDims({5, 1}), MakeDims({5, 1})), context,
              [](int64_t, int64_t, int64_t) { ADD_FAILURE(); });
 }
 
 TEST(RunsTest, VisitsEveryElementOnceWhenSharedOut) {
   Workers workers(3);
+  Scratch scratch;
+  const Bindings bindings;
+  const RunContext context{bindings, workers, scratch};
   // Large enough to be cut, with runs that the cuts fall into.
   const Dims shape = MakeDims({7, 300, 401});
   const Dims strides = MakeDims({300 * 500, 500, 1});
   std::vector<std::atomic<char>> hits(7 * 300 * 500);
-  ForEachRun(PlanRuns(shape, strides, strides), workers, [&](int64_t src, int64_t dst, int64_t n) {
+  ForEachRun(PlanRuns(shape, strides, strides), context, [&](int64_t src, int64_t dst, int64_t n) {
     EXPECT_EQ(src, dst);
     for (int64_t i = 0; i < n; ++i) ++hits[src + i];
   });

@@ -55,6 +55,13 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view CodeOf(const GemmVariant& variant) {
+  const GemmConfig& config = variant.shape();
+  if (config.skinny()) return config.cols == 8 ? "5c1dd10000000008" : "5c1dd10000000064";
+  return config.multicast() == 1 ? "711ed00000000128" : "711ed00000000c20";
+}
+std::string_view KernelCompiler() { return "13.0.88"; }
+
 GemmVariant Variant(std::string_view name) {
   const std::optional<GemmVariant> variant = FindVariant(name);
   if (!variant.has_value()) std::abort();

@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "kernels/cuda/code_hash.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/problem.h"
 

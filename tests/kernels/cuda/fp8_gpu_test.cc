@@ -103,8 +103,29 @@ TEST_F(Fp8GpuTest, AppliesTheEpilogue) {
         op.beta = 1.25f;
       }
       if (flags & 2) op.bias = scene.Random(out, MakeDims({330}));
-      if (flags & 4) op.activation = Activation::kRelu;
+      if (flags & 4) op.activation = static_cast<Activation>(scene.Between(1, kActivations - 1));
       Check(scene, op);
+    }
+  }
+}
+
+// By a second kernel in place, whose 16-byte accesses ask for aligned rows.
+TEST_F(Fp8GpuTest, ActivatesResultsHoweverTheyLie) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int activation = 1; activation < kActivations; ++activation) {
+      for (const auto& [m, n] : {std::pair{1, 8}, {7, 130}, {64, 4096}, {33, 257}}) {
+        for (Placement d : {Placement::kDense, Placement::kPadded}) {
+          Scene scene(seed_scene.random()());
+          MatmulCase c = Shape(m, n, 256);
+          c.out = out;
+          c.d = d;
+          MatmulOp op = MakeMatmul(scene, c);
+          op.alpha *= 0x1p-14f;
+          op.activation = static_cast<Activation>(activation);
+          Check(scene, op);
+        }
+      }
     }
   }
 }
@@ -131,6 +152,32 @@ TEST_F(Fp8GpuTest, RunsChainsInOrder) {
   matmul.alpha = 1e-3f;
   std::vector<Op> ops;
   for (int i = 0; i < 12; ++i) ops.insert(ops.end(), {Op(quantize), Op(matmul)});
+  const contract::Outcome all = scene.Run(*executor_, ops);
+  Scene by_hand(scene);
+  for (const Op& op : ops) by_hand.Replace(by_hand.Run(*executor_, op));
+  EXPECT_TRUE(all.slots == by_hand.slots());
+}
+
+// gate_up, silu(gate) * up and down, layer behind layer: each kernel starts under the end of the
+// one whose results it reads.
+TEST_F(Fp8GpuTest, RunsFeedForwardLayersInOrder) {
+  Scene scene;
+  constexpr int64_t kM = 32, kHidden = 512, kInner = 768;
+  MatmulOp gate_up = MakeMatmul(scene, Shape(kM, 2 * kInner, kHidden));
+  gate_up.a.scales->strides = MakeDims({1, kM});
+  gate_up.alpha = 0x1p-15f;
+  MatmulOp down = MakeMatmul(scene, Shape(kM, kHidden, kInner));
+  down.a.scales->strides = MakeDims({1, kM});
+  down.alpha = 0x1p-8f;
+  const QuantizeOp quantize{scene.Random(DType::kBF16, MakeDims({kM, kHidden})), gate_up.a.values,
+                            *gate_up.a.scales, ScaleGranularity::kBlock1x128};
+  down.d = quantize.src;
+  GatedOp gated{gate_up.d, down.a.values, down.a.scales};
+  std::vector<Op> ops;
+  for (int i = 0; i < 8; ++i) {
+    gated.period = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : 128;
+    ops.insert(ops.end(), {Op(quantize), Op(gate_up), Op(gated), Op(down)});
+  }
   const contract::Outcome all = scene.Run(*executor_, ops);
   Scene by_hand(scene);
   for (const Op& op : ops) by_hand.Replace(by_hand.Run(*executor_, op));

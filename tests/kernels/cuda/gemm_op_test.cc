@@ -129,6 +129,30 @@ TEST(GemmOpTest, SharesOneCopyAmongABatch) {
   EXPECT_EQ(WhyNot(AllVariants()[0], args), "");
 }
 
+TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
+  const std::vector<std::byte*> slots = Slots();
+  MatmulOp op = Op();
+  op.d.shape = MakeDims({60, 300});
+  op.d.strides = MakeDims({304, 1});
+  for (Activation activation : {Activation::kNone, Activation::kRelu}) {
+    op.activation = activation;
+    EXPECT_FALSE(ActivationOf(ArgsOf(op, slots)));
+    EXPECT_EQ(Fp8ArgsOf(ArgsOf(op, slots), CopiesOf(op), kScratch).relu,
+              activation == Activation::kRelu);
+  }
+  op.activation = Activation::kGeluErf;
+  EXPECT_FALSE(Fp8ArgsOf(ArgsOf(op, slots), CopiesOf(op), kScratch).relu);
+  const std::optional<ActivateArgs> activate = ActivationOf(ArgsOf(op, slots));
+  ASSERT_TRUE(activate);
+  EXPECT_EQ(activate->activation, ActivationType::kGeluErf);
+  EXPECT_EQ(activate->data, slots[4]);
+  EXPECT_EQ(activate->type, ElementType::kBF16);
+  EXPECT_EQ(activate->batch, 1);
+  EXPECT_EQ(activate->rows, 60);
+  EXPECT_EQ(activate->cols, 300);
+  EXPECT_EQ(activate->row_stride, 304);
+}
+
 TEST(GemmOpTest, TellsWhatTheProblemDoesNot) {
   EXPECT_EQ(WhyNot(Op()), "");
   MatmulOp op = Op();

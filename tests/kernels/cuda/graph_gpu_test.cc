@@ -71,9 +71,9 @@ class GraphGpuTest : public testing::Test {
     const auto device = TraitsOf(0);
     ASSERT_TRUE(device.ok()) << device.status();
     options.device = *device;
-    options.others.push_back(AnyGemmKernel());
+    options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
     kernels_.emplace(std::move(options));
-    kernels_->others = {"", "quantize", "convert", "copy", "fill", "write", "read"};
+    kernels_->others = {"", "quantize", "gated", "convert", "copy", "fill", "write", "read"};
     kernels_->memory_bytes_per_s = 4e12;
   }
 

@@ -85,6 +85,7 @@ class KernelExecutor final : public contract::Executor {
     args.programmatic = programmatic_;
     if constexpr (std::is_same_v<Args, AnyGemmArgs>) return LaunchAnyGemm(args, nullptr);
     if constexpr (std::is_same_v<Args, QuantizeArgs>) return LaunchQuantize(args, nullptr);
+    if constexpr (std::is_same_v<Args, GatedArgs>) return LaunchGated(args, nullptr);
     if constexpr (std::is_same_v<Args, ConvertArgs>) return LaunchConvert(args, nullptr);
     if constexpr (std::is_same_v<Args, FillArgs>) return LaunchFill(args, nullptr);
   }

@@ -17,6 +17,8 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
+cudaError_t NoLaunch(const AnyGemmArgs&, cudaStream_t) { return cudaErrorNoDevice; }
+
 // Stands in for a library that takes aligned BF16 only, quickly.
 OtherKernel Library() {
   return {.info = {"library_bf16", "library", "aligned bf16"},
@@ -24,9 +26,12 @@ OtherKernel Library() {
               [](const MatmulProblem& problem) {
                 return problem.a.dtype == DType::kBF16 ? "" : std::string("a is not bf16");
               },
-          .seconds = [](const MatmulProblem&) { return 1e-9; }};
+          .seconds = [](const MatmulProblem&) { return 1e-9; },
+          .launch = NoLaunch};
 }
-GemmPoolOptions Options() { return {.device = FakeH200(), .others = {Library(), AnyGemmKernel()}}; }
+GemmPoolOptions Options() {
+  return {.device = FakeH200(), .others = {Library(), AnyGemmKernel(NoLaunch)}};
+}
 TuningTable Table(std::vector<TunedKernel> kernels) {
   TuningTable table;
   table.Set({64, 4096, 7168, DType::kBF16}, std::move(kernels));
@@ -103,29 +108,12 @@ TEST(GemmPoolTest, WhatTheFamiliesCannotTakeGoesToTheFastestOther) {
   EXPECT_EQ(pick.choice.kernel, "library_bf16");
 }
 
-TEST(GemmPoolTest, CublasLtTakesPlainAlignedBf16Only) {
-  const OtherKernel kernel = CublasLtKernel();
-  const auto problem = [](int64_t m, int64_t n, int64_t k) {
-    MatmulProblem bf16 = Fp8Problem(m, n, k);
-    bf16.a.dtype = bf16.b.dtype = DType::kBF16;
-    bf16.a.granularity = bf16.b.granularity = ScaleGranularity::kNone;
-    return bf16;
-  };
-  EXPECT_EQ(kernel.why_not(problem(64, 128, 256)), "");
-  EXPECT_LT(kernel.seconds(problem(4096, 4096, 4096)),
-            AnyGemmKernel().seconds(problem(4096, 4096, 4096)));
-  EXPECT_THAT(kernel.why_not(Fp8Problem(64, 128, 256)), HasSubstr("a is e4m3"));
-  EXPECT_THAT(kernel.why_not(problem(64, 128, 0)), HasSubstr("k=0"));
-  EXPECT_THAT(kernel.why_not(problem(64, 129, 256)), HasSubstr("d is not of dense rows"));
-  MatmulProblem other = problem(64, 128, 256);
-  other.b.layout = Layout::kRowsContiguous;
-  EXPECT_THAT(kernel.why_not(other), HasSubstr("b is not of dense rows"));
-  other = problem(64, 128, 256);
-  other.d.dtype = DType::kF16;
-  EXPECT_THAT(kernel.why_not(other), HasSubstr("d is f16"));
-  other = problem(64, 128, 256);
-  other.has_bias = true;
-  EXPECT_THAT(kernel.why_not(other), HasSubstr("a bias"));
+TEST(GemmPoolTest, EveryKernelBesideTheFamiliesHasALauncher) {
+  const GemmPool pool(Options());
+  const PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();
+  ASSERT_EQ(pick.choice.kernel, kAnyGemmName);
+  EXPECT_EQ(pool.other(pick.other).launch, NoLaunch);
+  EXPECT_EQ(pool.other(pool.Choose(Bf16Problem())->other).launch, NoLaunch);
 }
 
 TEST(GemmPoolTest, EmptyProblemsAreServed) {

@@ -30,13 +30,13 @@ class ProgramTest : public testing::Test {
  protected:
   static GemmPoolOptions Options(absl::flat_hash_map<std::string, std::string> disabled) {
     GemmPoolOptions options;
-    options.others.push_back(AnyGemmKernel());
+    options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
     options.disabled = std::move(disabled);
     return options;
   }
   explicit ProgramTest(absl::flat_hash_map<std::string, std::string> disabled = {})
       : kernels_(Options(std::move(disabled))) {
-    kernels_.others = {"", "quantize", "convert", "copy", "fill", "write", ""};
+    kernels_.others = {"", "quantize", "gated", "convert", "copy", "fill", "write", ""};
   }
 
   absl::StatusOr<std::shared_ptr<const Program>> Compile(std::vector<Op> ops) {
@@ -60,6 +60,34 @@ TEST_F(ProgramTest, MultipliesFp8ByTheTmaFamilies) {
   EXPECT_EQ(code.steps()[0].dtype, DType::kE4M3);
   EXPECT_EQ(code.scratch_bytes(), 64 * 4 * 4);  // a's scales come row-major
   EXPECT_GT(code.estimated_seconds(), 0);
+}
+
+// They know ReLU; a second kernel does the others, and takes its time.
+TEST_F(ProgramTest, LeavesOtherActivationsToASecondKernelBehindTheTmaFamilies) {
+  MatmulOp relu = Fp8(), silu = Fp8();
+  relu.activation = Activation::kRelu;
+  silu.activation = Activation::kSilu;
+  const auto program = Compile({relu, silu});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::Span<const Step> steps = (*program)->steps();
+  EXPECT_EQ(steps[0].choice.kernel, steps[1].choice.kernel);
+  EXPECT_THAT(std::string(steps[1].choice.kernel), StartsWith("sm90_fp8_"));
+  EXPECT_GT(steps[1].choice.estimated_seconds, steps[0].choice.estimated_seconds);
+}
+
+TEST_F(ProgramTest, GatesBetweenMatmulsUnderTheirEnds) {
+  GatedOp gated;
+  gated.src = Dense(4, DType::kBF16, MakeDims({64, 256}));
+  gated.dst = Dense(5, DType::kE4M3, MakeDims({64, 128}));
+  gated.scales = Dense(6, DType::kF32, MakeDims({64, 1}));
+  const auto program = Compile({Fp8(), gated});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const Step& step = (*program)->steps()[1];
+  EXPECT_EQ(step.op, "gated");
+  EXPECT_EQ(step.choice.kernel, "gated");
+  EXPECT_EQ(step.dtype, DType::kE4M3);
+  EXPECT_EQ(step.bytes, 64 * 256 * 2 + 64 * 128 + 64 * 4);
+  EXPECT_GT(step.choice.estimated_seconds, 0);
 }
 
 TEST_F(ProgramTest, FallsBackForWhatTheFamiliesCannotDo) {

@@ -9,12 +9,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/text.h"
+#include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr std::string_view kGpu = "NVIDIA H200";
 
@@ -29,16 +31,12 @@ std::string SampleText() { return Sample().Serialize(kGpu, "580.1", "2026-11-20"
 
 // A table with the given text in place of its entries.
 std::string WithEntries(std::string_view entries) {
-  return absl::StrCat(R"({"format": "gemmd-tuning-1", "gpu": "NVIDIA H200", "kernels": ")",
-                      Text(KernelSourceHash()), R"(", "entries": )", Text(entries), "}");
+  return absl::StrCat(
+      R"({"format": "gemmd-tuning-2", "gpu": "NVIDIA H200", "kernels": {}, "entries": )",
+      Text(entries), "}");
 }
 absl::Status ParseEntries(std::string_view entries) {
   return TuningTable::Parse(WithEntries(entries), kGpu).status();
-}
-
-TEST(TuningTableTest, SourceHashIs16Digits) {
-  EXPECT_EQ(KernelSourceHash().size(), 16);
-  EXPECT_EQ(KernelSourceHash().find_first_not_of("0123456789abcdef"), std::string_view::npos);
 }
 
 TEST(TuningTableTest, ReadsWhatItWrote) {
@@ -103,14 +101,92 @@ TEST(TuningTableTest, RefusesAnotherGpu) {
                                       HasSubstr("gemm_bench --tune")));
 }
 
-TEST(TuningTableTest, RefusesOtherKernels) {
-  const std::string text =
-      absl::StrReplaceAll(SampleText(), {{Text(KernelSourceHash()), "0123456789abcdeg"}});
+constexpr TuningKey kSmall = {16, 4096, 7168, DType::kBF16};
+constexpr TuningKey kLarge = {4096, 4096, 7168, DType::kBF16};
+
+// Measured on the kernels of fake_pool.cc.
+std::string Measured() {
+  TuningTable table;
+  table.Set(kSmall, {{"skinny_8x64_k4", 10e-6}, {"skinny_64x64_k2", 10.5e-6}, {"gone", 12e-6}});
+  table.Set(kLarge, {{"tiled_128x128", 100e-6}, {"tiled_128x128_c2", 101e-6}});
+  return table.Serialize(kGpu, "580.1", "2026-11-20");
+}
+std::string WithOtherCode(std::string_view config) {
+  const std::string code(CodeOf(Variant(config)));
+  return absl::StrReplaceAll(Measured(), {{code, "0123456789abcdef"}});
+}
+std::vector<std::string> KernelsOf(const TuningTable& table, const TuningKey& key) {
+  std::vector<std::string> names;
+  for (const TunedKernel& tuned : table.Find(key).kernels) names.push_back(tuned.kernel);
+  return names;
+}
+
+TEST(TuningTableTest, NamesTheCodeOfEachConfigOnce) {
+  EXPECT_THAT(Measured(), HasSubstr("\"compiler\": \"13.0.88\",\n\"kernels\": {\n"
+                                    "\"skinny_64x64\": \"5c1dd10000000064\",\n"
+                                    "\"skinny_8x64\": \"5c1dd10000000008\",\n"
+                                    "\"tiled_128x128\": \"711ed00000000128\",\n"
+                                    "\"tiled_128x128_c2\": \"711ed00000000c20\"\n},"));
+  EXPECT_EQ(TuningTable::Parse(Measured(), kGpu)->stale(), "");
+}
+
+TEST(TuningTableTest, AChangedKernelLosesItsOwnTimesOnly) {
+  const TuningTable table = TuningTable::Parse(WithOtherCode(kSkinny8), kGpu).value();
+  EXPECT_EQ(KernelsOf(table, kSmall), (std::vector<std::string>{"skinny_64x64_k2", "gone"}));
+  EXPECT_EQ(KernelsOf(table, kLarge).size(), 2);
+  EXPECT_THAT(table.stale(), AllOf(HasSubstr("other machine code of skinny_8x64 than"),
+                                   HasSubstr("1 of its 5 times and 0 of its shapes"),
+                                   HasSubstr("gemm_bench --tune")));
+}
+
+TEST(TuningTableTest, AShapeGoesWhenOnlySlowerKernelsAreLeft) {
+  std::string text = WithOtherCode(kSkinny8);
+  text = absl::StrReplaceAll(text, {{"\"us\": 10.5", "\"us\": 11.5"}});
+  const TuningTable table = TuningTable::Parse(text, kGpu).value();
+  EXPECT_EQ(KernelsOf(table, kSmall).size(), 0);
+  EXPECT_EQ(table.size(), 1);
+  EXPECT_THAT(table.stale(), HasSubstr("3 of its 5 times and 1 of its shapes"));
+}
+
+TEST(TuningTableTest, OneFamilysChangeSparesTheOther) {
+  std::string text = WithOtherCode(kTiled);
+  text = absl::StrReplaceAll(text, {{"711ed00000000c20", "0123456789abcdef"}});
+  const TuningTable table = TuningTable::Parse(text, kGpu).value();
+  EXPECT_EQ(KernelsOf(table, kSmall).size(), 3);
+  EXPECT_EQ(KernelsOf(table, kLarge).size(), 0);
+  EXPECT_THAT(table.stale(),
+              AllOf(HasSubstr("tiled_128x128, tiled_128x128_c2 than"), Not(HasSubstr("skinny"))));
+}
+
+TEST(TuningTableTest, IsRefusedWhenEveryKernelChanged) {
+  std::string text;
+  for (const std::string_view config : {kTiled, kTiledPair, kSkinny8, kSkinny64}) {
+    const std::string code(CodeOf(Variant(config)));
+    text = absl::StrReplaceAll(text.empty() ? Measured() : text, {{code, "fedcba9876543210"}});
+  }
   const absl::Status status = TuningTable::Parse(text, kGpu).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(),
-              AllOf(HasSubstr("0123456789abcdeg"), HasSubstr(std::string(KernelSourceHash())),
+              AllOf(HasSubstr("nvcc 13.0.88"), HasSubstr("5 of its 5 times and 2 of its shapes"),
                     HasSubstr("gemm_bench --tune")));
+}
+
+TEST(TuningTableTest, AKernelWithoutACodeIsAChangedOne) {
+  const std::string text =
+      absl::StrReplaceAll(Measured(), {{"\"tiled_128x128\": \"711ed00000000128\",\n", ""}});
+  EXPECT_EQ(KernelsOf(TuningTable::Parse(text, kGpu).value(), kLarge),
+            std::vector<std::string>{"tiled_128x128_c2"});
+}
+
+TEST(TuningTableTest, CodesThatAreNoneAreRefused) {
+  for (const char* kernels : {"", "\"kernels\": \"db25546a2b5890d8\",", "\"kernels\": [],",
+                              "\"kernels\": {\"tiled_128x128\": 7},", "\"kernels\": null,"}) {
+    const std::string text = absl::StrCat(R"({"format": "gemmd-tuning-2", "gpu": "NVIDIA H200", )",
+                                          kernels, R"("entries": []})");
+    const absl::Status status = TuningTable::Parse(text, kGpu).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << kernels;
+    EXPECT_THAT(status.message(), HasSubstr("tuning table.kernels")) << kernels;
+  }
 }
 
 TEST(TuningTableTest, EveryTruncationIsRefused) {
@@ -176,7 +252,7 @@ TEST(TuningTableTest, NamesThePlaceOfAnError) {
 TEST(TuningTableTest, RefusesOtherFiles) {
   for (const char* text :
        {"", " ", "[]", "7", "\"gemmd-tuning-1\"", "{}", R"({"format": 1})",
-        R"({"format": "gemmd-tuning-2"})", "\xff\xfe", "{\"format\": \"\xff\"}"}) {
+        R"({"format": "gemmd-tuning-1"})", "\xff\xfe", "{\"format\": \"\xff\"}"}) {
     EXPECT_EQ(TuningTable::Parse(text, kGpu).status().code(), absl::StatusCode::kInvalidArgument)
         << text;
   }

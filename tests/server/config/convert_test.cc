@@ -39,6 +39,8 @@ TEST(ConvertTest, SchedulerNumbersHaveBounds) {
       {"scheduler { inline_below_us: 1001 }", "scheduler.inline_below_us", {"above 1000"}},
       {"scheduler { processor_wake_us: -1 }", "scheduler.processor_wake_us", {"-1 is below 0"}},
       {"scheduler { busy_poll_us: 10001 }", "scheduler.busy_poll_us", {"10001", "10000"}},
+      {"scheduler { armed_linger_us: 1000001 }", "scheduler.armed_linger_us", {"1000000"}},
+      {"scheduler { armed_stream_linger_us: -1 }", "scheduler.armed_stream_linger_us", {"below 0"}},
       {"scheduler { processor_wake_us: 1000001 }",
        "scheduler.processor_wake_us",
        {"above 1000000"}},
@@ -74,6 +76,20 @@ TEST(ConvertTest, LogTakesItsEnumsAndRefusesOthers) {
       {"log { sample_calls: -1 }", "log.sample_calls", {"-1 is below 0"}},
   });
   EXPECT_THAT(ErrorOf("log { level: LOUD }"), StartsWith("line 2, column "));
+}
+
+TEST(ConvertTest, ConnectionsHaveBounds) {
+  ExpectErrors({
+      {"connections { max: -1 }", "connections.max", {"-1 is below 1"}},
+      {"connections { max: 50001 }", "connections.max", {"above 50000"}},
+      {"connections { max: 10 max_per_peer: 11 }",
+       "connections.max_per_peer",
+       {"11", "above connections.max=10"}},
+      {"connections { max_streams: 15 }", "connections.max_streams", {"15 is below 16"}},
+  });
+  EXPECT_EQ(ConfigOf("").connections, (ConnectionsConfig{0, 0, 1000}));
+  EXPECT_EQ(ConfigOf("connections { max: 10 max_per_peer: 10 max_streams: 16 }").connections,
+            (ConnectionsConfig{10, 10, 16}));
 }
 
 TEST(ConvertTest, SharePathIsAnAbsolutePathThatFits) {

@@ -4,10 +4,10 @@ namespace gemmd::server {
 namespace {
 
 TEST(LimitsTest, EveryLimitRefusesANegativeNumber) {
-  for (const char* field :
-       {"max_message_bytes", "max_ops", "max_inline_bytes", "max_sessions", "max_buffers",
-        "max_buffer_bytes", "max_plans", "max_queued_programs", "max_streams", "window_batches",
-        "window_bytes", "idempotency_entries", "max_program_ms"}) {
+  for (const char* field : {"max_message_bytes", "max_ops", "max_inline_bytes", "max_sessions",
+                            "max_buffers", "max_buffer_bytes", "max_plans", "max_armed",
+                            "max_queued_programs", "max_streams", "window_batches", "window_bytes",
+                            "idempotency_entries", "max_program_ms", "max_host_bytes"}) {
     const std::string text = absl::StrCat("limits { ", field, ": -1 }");
     ExpectErrors({{text, absl::StrCat("limits.", field), {"-1 is below", "give a value between"}}});
   }
@@ -23,6 +23,7 @@ TEST(LimitsTest, UpperBoundsAreThoseOfTheSchema) {
        {"4194305", "above limits.max_message_bytes=4194304"}},
       {"limits { max_buffer_bytes: 9000000000000000000 }", "limits.max_buffer_bytes", {"above"}},
       {"limits { window_bytes: 9000000000000000000 }", "limits.window_bytes", {"above"}},
+      {"limits { max_host_bytes: 1048575 }", "limits.max_host_bytes", {"below 1048576"}},
   });
 }
 

@@ -10,6 +10,7 @@ void ExpectSame(const Config& a, const Config& b) {
   EXPECT_EQ(a.session, b.session);
   EXPECT_EQ(a.scheduler, b.scheduler);
   EXPECT_EQ(a.drain, b.drain);
+  EXPECT_EQ(a.connections, b.connections);
   EXPECT_EQ(a.share, b.share);
   EXPECT_EQ(a.metrics_address, b.metrics_address);
   EXPECT_EQ(a.log, b.log);
@@ -60,6 +61,7 @@ TEST(PrintTest, EverythingSetRoundTrips) {
         window_bytes: 10
         idempotency_entries: 11
         max_program_ms: 12
+        max_armed: 13
       }
     }
     limits { max_message_bytes: 70000 max_buffer_bytes: 99 }
@@ -70,8 +72,11 @@ TEST(PrintTest, EverythingSetRoundTrips) {
       inline_below_us: 13
       processor_wake_us: 0
       busy_poll_us: 14
+      armed_linger_us: 0
+      armed_stream_linger_us: 21
     }
     drain { notice_ms: 14 limit_ms: 15 }
+    connections { max: 18 max_per_peer: 17 max_streams: 19 }
     share { disabled: true socket_path: "/tmp/s" }
     metrics { address: "127.0.0.1:1" }
     log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }

@@ -24,6 +24,7 @@ TEST(ReloadTest, TheRestMayNot) {
   ExpectRefused("", "listeners { address: \"unix:/tmp/a\" }", "listeners");
   ExpectRefused("", "devices { name: \"cpu:0\" threads: 2 }", "devices");
   ExpectRefused("", "limits { max_message_bytes: 100000 }", "limits.max_message_bytes");
+  ExpectRefused("", "connections { max: 5 }", "connections");
   ExpectRefused("", "share { disabled: true }", "share");
   ExpectRefused("", "metrics { address: \"127.0.0.1:0\" }", "metrics.address");
 }

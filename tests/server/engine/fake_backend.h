@@ -4,7 +4,11 @@
 #ifndef GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
 #define GEMMD_TESTS_SERVER_ENGINE_FAKE_BACKEND_H_
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <string>
@@ -20,13 +24,21 @@ namespace gemmd::server {
 
 class FakeMemory final : public kernels::Memory {
  public:
-  FakeMemory(int64_t size, kernels::MemoryKind kind) : bytes_(size), kind_(kind) {}
+  FakeMemory(int64_t size, kernels::MemoryKind kind) : bytes_(size), kind_(kind) {
+    if (kind != kernels::MemoryKind::kHostShared) return;
+    memfd_ = memfd_create("fake", MFD_CLOEXEC);
+    if (ftruncate(memfd_, size) != 0) std::abort();
+  }
+  ~FakeMemory() override {
+    if (memfd_ >= 0) close(memfd_);
+  }
   int64_t size_bytes() const override { return static_cast<int64_t>(bytes_.size()); }
   kernels::MemoryKind kind() const override { return kind_; }
   std::byte* address() const override { return const_cast<std::byte*>(bytes_.data()); }
   absl::Status Gather(int64_t, Sources) override { return absl::OkStatus(); }
   absl::Status CopyOut(int64_t, absl::Span<std::byte>) const override { return absl::OkStatus(); }
-  int shared_fd() const override { return -1; }
+  // What is there, others may map; address() is other memory, as a device's may be.
+  int shared_fd() const override { return memfd_; }
   absl::StatusOr<kernels::DeviceHandle> Share() const override {
     if (kind_ != kernels::MemoryKind::kDeviceShared) {
       return absl::FailedPreconditionError("not shared device memory");
@@ -38,6 +50,7 @@ class FakeMemory final : public kernels::Memory {
  private:
   std::vector<std::byte> bytes_;
   kernels::MemoryKind kind_;
+  int memfd_ = -1;
 };
 
 class FakeProgram final : public kernels::Program {
@@ -65,6 +78,7 @@ class FakeDevice {
   explicit FakeDevice(bool one_launcher = false) : one_launcher(one_launcher) {}
   const bool one_launcher;   // Stream::prefers_one_launcher
   int64_t pinned_bytes = 0;  // Backend's; before it is used
+  bool signals = false;      // likewise
 
   struct Launched {
     std::shared_ptr<const kernels::Program> program;
@@ -172,6 +186,7 @@ class FakeBackend final : public kernels::Backend {
   absl::Status health() const override { return device_.health(); }
   int64_t pinned_bytes() const override { return device_.pinned_bytes; }
   absl::Status CanRead(const kernels::Backend&) const override { return device_.can_read(); }
+  bool signals() const override { return device_.signals; }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
                                                             kernels::MemoryKind kind) override {
     if (size > info_.memory_bytes) return absl::ResourceExhaustedError("the device is full");

@@ -66,5 +66,11 @@ TEST_F(FindDeviceTest, ANameIsTakenAsItIs) {
   EXPECT_EQ(state_->FindDevice("fake:2").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(FindDeviceTest, ANameThatIsNoneComesBackEscaped) {
+  const std::string message(state_->FindDevice("\x1b]0;title\x07\n\x9b").status().message());
+  EXPECT_NE(message.find("\\x1b]0;title\\x07\\n\\x9b"), std::string::npos) << message;
+  for (unsigned char byte : message) EXPECT_TRUE(byte >= 0x20 && byte < 0x7f) << message;
+}
+
 }  // namespace
 }  // namespace gemmd::server

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -205,6 +206,62 @@ TEST_F(LaneTest, EndingASessionAnswersItsQueuedPrograms) {
   EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED"));
   device_.CompleteAll();
   EXPECT_THAT(answered(), ElementsAre("waiting:CANCELLED", "running:OK"));
+}
+
+TEST_F(LaneTest, EndingASessionStopsItsProgramThatRuns) {
+  Submit(0.005, "running");
+  auto other = Make(0.0001, "other");
+  other->session_key = 2;
+  ASSERT_TRUE(lane_.Submit(std::move(other)).ok());
+  lane_.CancelSession(1, WithReason(absl::CancelledError("the session ended"), "SESSION_GONE"));
+  FakeDevice::Launched running = device_.TakeOne();
+  EXPECT_TRUE(running.bindings.stop->asked());
+  std::move(running.done)({.status = absl::CancelledError("stopped"),
+                           .stopped = kernels::StopCause::kAsked,
+                           .started = absl::Now(),
+                           .device_seconds = 0.002});
+  EXPECT_THAT(answered(), ElementsAre("running:CANCELLED"));
+  EXPECT_EQ(ReasonOf(last_), "SESSION_GONE");
+  EXPECT_THAT(std::string(last_.message()), HasSubstr("2ms on the device"));
+  // The device goes on with others, whom nothing was told.
+  FakeDevice::Launched next = device_.TakeOne();
+  EXPECT_FALSE(next.bindings.stop->asked());
+  std::move(next.done)({.started = absl::Now()});
+  EXPECT_THAT(answered(), ElementsAre("running:CANCELLED", "other:OK"));
+  EXPECT_EQ(lane_.stats().queued_seconds, 0.0);
+  EXPECT_EQ(lane_.stats().busy_seconds, 0.002);
+}
+
+TEST_F(LaneTest, AProgramThatPassesItsLimitOrDeadlineIsToldWhich) {
+  for (const auto& [cause, code, reason] :
+       {std::tuple(kernels::StopCause::kLimit, absl::StatusCode::kResourceExhausted,
+                   "PROGRAM_LIMIT"),
+        std::tuple(kernels::StopCause::kDeadline, absl::StatusCode::kDeadlineExceeded,
+                   "DEADLINE")}) {
+    Submit(0.005, "x");
+    FakeDevice::Launched launched = device_.TakeOne();
+    EXPECT_EQ(launched.bindings.stop->limit(), tenant_.limits().max_program_time);
+    std::move(launched.done)({.status = absl::CancelledError("stopped"),
+                              .stopped = cause,
+                              .started = absl::Now(),
+                              .device_seconds = 1.5});
+    EXPECT_EQ(last_.code(), code);
+    EXPECT_EQ(ReasonOf(last_), reason);
+  }
+  EXPECT_EQ(lane_.stats().queued_seconds, 0.0);
+}
+
+TEST_F(LaneTest, CancellingAllAnswersWhatWaitsAndStopsWhatRuns) {
+  Submit(0.005, "running");
+  Submit(0.005, "waiting");
+  lane_.CancelAll(absl::UnavailableError("the server stops"));
+  EXPECT_THAT(answered(), ElementsAre("waiting:UNAVAILABLE"));
+  FakeDevice::Launched running = device_.TakeOne();
+  EXPECT_TRUE(running.bindings.stop->asked());
+  std::move(running.done)({.status = absl::CancelledError("stopped"),
+                           .stopped = kernels::StopCause::kAsked,
+                           .started = absl::Now()});
+  EXPECT_THAT(answered(), ElementsAre("waiting:UNAVAILABLE", "running:UNAVAILABLE"));
 }
 
 TEST_F(LaneTest, StopAnswersEverything) {

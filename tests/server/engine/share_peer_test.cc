@@ -29,7 +29,7 @@ class SharePeerTest : public testing::Test {
 
   // One full exchange works.
   void ExpectServed() {
-    const auto token = socket_->Offer(memory_.get(), true);
+    const auto token = socket_->Offer(memory_.get(), true, "default");
     ASSERT_TRUE(token.ok()) << token.status();
     EXPECT_EQ(GetShared(address_, *token).fds.size(), 1);
   }
@@ -66,7 +66,7 @@ TEST_F(SharePeerTest, GarbageIsRefusedWhateverItsLength) {
 }
 
 TEST_F(SharePeerTest, RequestMayComeByteByByte) {
-  const auto token = socket_->Offer(memory_.get(), true);
+  const auto token = socket_->Offer(memory_.get(), true, "default");
   ASSERT_TRUE(token.ok());
   ShareClient client(address_);
   for (const char byte : "G" + ToBytes(*token)) ASSERT_TRUE(client.Send(std::string(1, byte)));
@@ -74,7 +74,7 @@ TEST_F(SharePeerTest, RequestMayComeByteByByte) {
 }
 
 TEST_F(SharePeerTest, BytesAfterAGetAreIgnored) {
-  const auto token = socket_->Offer(memory_.get(), true);
+  const auto token = socket_->Offer(memory_.get(), true, "default");
   ASSERT_TRUE(token.ok());
   EXPECT_EQ(Exchange(address_, "G" + ToBytes(*token) + "GGGG").fds.size(), 1);
 }
@@ -133,7 +133,7 @@ TEST_F(SharePeerTest, PeerThatLeavesInTheMiddleCostsNothing) {
 TEST_F(SharePeerTest, PeerThatLeavesBeforeItsAnswerCostsNothing) {
   const int before = OpenDescriptors();
   for (int i = 0; i < 500; ++i) {
-    const auto token = socket_->Offer(memory_.get(), true);
+    const auto token = socket_->Offer(memory_.get(), true, "default");
     ASSERT_TRUE(token.ok());
     ShareClient client(address_);
     ASSERT_TRUE(client.Send("G" + ToBytes(*token)));
@@ -147,7 +147,7 @@ TEST_F(SharePeerTest, ManyPeersAtOnceAreAllServed) {
   std::vector<ShareClient> clients;
   std::vector<Handle> tokens;
   for (int i = 0; i < kPeers; ++i) {
-    const auto token = socket_->Offer(memory_.get(), true);
+    const auto token = socket_->Offer(memory_.get(), true, "default");
     ASSERT_TRUE(token.ok());
     tokens.push_back(*token);
     clients.emplace_back(address_);
@@ -162,7 +162,7 @@ TEST_F(SharePeerTest, ManyPeersAtOnceAreAllServed) {
 TEST_F(SharePeerTest, StalledPeersGiveWaySoonerWhenAllPlacesAreTaken) {
   std::vector<ShareClient> stalled;
   for (int i = 0; i < ShareSocket::kMaxPeers; ++i) stalled.emplace_back(address_);
-  const auto token = socket_->Offer(memory_.get(), true);
+  const auto token = socket_->Offer(memory_.get(), true, "default");
   ASSERT_TRUE(token.ok());
   ShareClient waiting(address_);
   ASSERT_TRUE(waiting.Send("G" + ToBytes(*token)));

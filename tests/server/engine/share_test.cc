@@ -32,8 +32,8 @@ class ShareSocketTest : public testing::Test {
     return fd;
   }
 
-  Handle Offer(bool writable = true) {
-    const auto token = socket_->Offer(memory_.get(), writable);
+  Handle Offer(bool writable = true, const std::string& owner = "default") {
+    const auto token = socket_->Offer(memory_.get(), writable, owner);
     EXPECT_TRUE(token.ok()) << token.status();
     return token.ok() ? *token : Handle();
   }
@@ -162,12 +162,13 @@ TEST_F(ShareSocketTest, ReadOnlyOfferCannotBeMappedWritable) {
 }
 
 TEST_F(ShareSocketTest, OfferOfABadDescriptorFails) {
-  EXPECT_EQ(socket_->Offer(-1, true).status().code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(socket_->Offer(-1, false).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(socket_->Offer(-1, true, "default").status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(socket_->Offer(-1, false, "default").status().code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(ShareSocketTest, PutsCannotCrowdOutOffers) {
-  for (int i = 0; i < ShareSocket::kMaxPendingPuts; ++i) Put(memory_.get());
+  // The one user id that puts here leaves half of the places to another.
+  for (int i = 0; i < ShareSocket::kMaxPending / 2; ++i) Put(memory_.get());
   const ShareAnswer refused = Exchange(address_, "P", {memory_.get()});
   EXPECT_TRUE(refused.refused());
   EXPECT_THAT(refused.bytes, HasSubstr("512"));
@@ -176,9 +177,16 @@ TEST_F(ShareSocketTest, PutsCannotCrowdOutOffers) {
   Put(memory_.get());
 }
 
-TEST_F(ShareSocketTest, OffersStopAtTheLimit) {
-  for (int i = 0; i < ShareSocket::kMaxPending; ++i) ASSERT_NE(Offer(), Handle());
-  EXPECT_EQ(socket_->Offer(memory_.get(), true).status().code(),
+TEST_F(ShareSocketTest, ATenantsOffersLeaveAShareToOthers) {
+  const auto offers = [&](const std::string& owner) {
+    int taken = 0;
+    while (socket_->Offer(memory_.get(), true, owner).ok()) ++taken;
+    return taken;
+  };
+  EXPECT_EQ(offers("greedy"), ShareSocket::kMaxPending / 2);
+  EXPECT_EQ(offers("second"), ShareSocket::kMaxPending / 3);
+  EXPECT_GT(offers("third"), 0);
+  EXPECT_EQ(socket_->Offer(memory_.get(), true, "greedy").status().code(),
             absl::StatusCode::kResourceExhausted);
   clock_.Advance(absl::Seconds(10));
   Offer();

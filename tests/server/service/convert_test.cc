@@ -51,6 +51,36 @@ class ConvertTest : public StateTest {
   Handle plain_, typed_;
 };
 
+TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
+  v1::Op op;
+  v1::Gated& gated = *op.mutable_gated();
+  *gated.mutable_src() = Tensor(typed_, "");
+  *gated.mutable_dst() = Tensor(plain_, "dtype: DTYPE_E4M3 shape: 4 shape: 4");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::GatedOp>(converted->ops[0]);
+  EXPECT_EQ(plain.activation, kernels::Activation::kNone);
+  EXPECT_EQ(plain.alpha, 1);
+  EXPECT_FALSE(plain.scales);
+  *gated.mutable_scales() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 1 offset_bytes: 64");
+  gated.set_activation(v1::ACTIVATION_SILU);
+  gated.set_period(2);
+  gated.set_alpha(1.5);
+  gated.set_limit(7);
+  gated.set_up_offset(1);
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::GatedOp>(converted->ops[0]);
+  EXPECT_EQ(full.src.dtype, kernels::DType::kBF16);
+  EXPECT_EQ(full.dst.dtype, kernels::DType::kE4M3);
+  EXPECT_EQ(full.scales->offset_bytes, 64);
+  EXPECT_EQ(full.activation, kernels::Activation::kSilu);
+  EXPECT_EQ(full.period, 2);
+  EXPECT_EQ(full.alpha, 1.5f);
+  EXPECT_EQ(full.limit, 7);
+  EXPECT_EQ(full.up_offset, 1);
+}
+
 TEST_F(ConvertTest, ATypedBufferLendsItsTypeAndShape) {
   const auto converted = ConvertFill(Tensor(typed_, ""));
   ASSERT_TRUE(converted.ok()) << converted.status();

@@ -8,8 +8,9 @@
 `gemmd.aio` has the same nouns for asyncio.
 """
 
+from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
-from gemmd.client import Client
+from gemmd.client import Client, connect
 from gemmd.device_array import DeviceArray
 from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8
 from gemmd.errors import (
@@ -31,7 +32,21 @@ from gemmd.errors import (
     Unimplemented,
 )
 from gemmd.linear import Linear
-from gemmd.ops import Granularity, Op, Operand, convert, copy, fill, matmul, quantize, read, write
+from gemmd.mlp import MLP
+from gemmd.narrowing import PrecisionWarning
+from gemmd.ops import (
+    Granularity,
+    Op,
+    Operand,
+    convert,
+    copy,
+    fill,
+    gated,
+    matmul,
+    quantize,
+    read,
+    write,
+)
 from gemmd.plan import Plan
 from gemmd.queue import Queue
 from gemmd.replicas import Replicas
@@ -47,11 +62,12 @@ from gemmd.work import Prepared
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Array", "Buffer", "Cancelled", "Client", "DataLoss",
-    "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity", "Internal",
-    "InvalidArgument", "Linear", "NotFound", "Op", "OpReport", "Operand", "OutOfRange",
-    "PermissionDenied", "Plan", "Prepared", "Queue", "Replicas", "Report", "ResourceExhausted",
-    "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls", "Transfer", "Unauthenticated",
-    "Unavailable", "Unimplemented", "as_dtype", "bfloat16", "convert", "copy", "fill", "float16",
-    "float32", "float8_e4m3fn", "int8", "matmul", "quantize", "read", "write",
+    "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",
+    "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity",
+    "Internal", "InvalidArgument", "Linear", "MLP", "NotFound", "Op", "OpReport", "Operand",
+    "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
+    "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
+    "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
+    "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated", "int8",
+    "matmul", "quantize", "read", "write",
 ]  # fmt: skip

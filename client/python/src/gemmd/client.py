@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gemmd import dtypes, methods, requests, share
-from gemmd.errors import FailedPrecondition
+from gemmd.errors import FailedPrecondition, Unavailable
 from gemmd.retry import Retry
 from gemmd.security import Security
 from gemmd.session import Session, SharedMemory
+from gemmd.target import NOBODY_THERE, default_target
 from gemmd.tls import Path, Tls
 from gemmd.transport import Transport
 from gemmd.v1 import admin_service_pb2 as admin_pb
@@ -23,9 +24,10 @@ class Client:
 
     Parameters
     ----------
-    target : str
+    target : str, optional
         "127.0.0.1:8470", "unix:/run/gemmd/gemmd.sock", "unix-abstract:gemmd": as gRPC has it. A
-        Unix socket is quickest.
+        Unix socket is quickest. By default the environment's GEMMD_SERVER; without it the socket of
+        a local gemmd that was started without an address; else 127.0.0.1:8470.
     timeout_s : float or None
         Deadline of every call that names none. None waits for ever. Transfers have none: they end
         when the bytes stop.
@@ -50,7 +52,7 @@ class Client:
 
     def __init__(
         self,
-        target: str,
+        target: str | None = None,
         *,
         timeout_s: float | None = 60.0,
         retry: Retry | None = None,
@@ -58,6 +60,7 @@ class Client:
         token_file: Path | None = None,
         send_token_in_plaintext: bool = False,
     ) -> None:
+        target = default_target() if target is None else target
         security = Security(target, tls, token_file, send_token_in_plaintext)
         self.transport = Transport(target, timeout_s, retry or Retry(), security)
         self._info: pb.ServerInfo | None = None
@@ -220,3 +223,36 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def connect(
+    target: str | None = None,
+    *,
+    connect_timeout_s: float = 10.0,
+    timeout_s: float | None = 60.0,
+    retry: Retry | None = None,
+    tls: Tls | None = None,
+    token_file: Path | None = None,
+    send_token_in_plaintext: bool = False,
+) -> Client:
+    """A `Client` whose server is there: `with gemmd.connect() as client`.
+
+    Parameters
+    ----------
+    connect_timeout_s : float
+        How long to wait for it.
+
+    Raises
+    ------
+    Unavailable
+        Nobody answers at `target` in that time.
+    """
+    client = Client(
+        target, timeout_s=timeout_s, retry=retry, tls=tls, token_file=token_file,
+        send_token_in_plaintext=send_token_in_plaintext,
+    )  # fmt: skip
+    try:
+        return client.wait_ready(connect_timeout_s)
+    except Unavailable as error:
+        client.close()
+        raise Unavailable(f"{error.message}; {NOBODY_THERE}") from None

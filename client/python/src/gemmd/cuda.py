@@ -14,6 +14,7 @@ from gemmd.errors import FailedPrecondition, Unavailable
 
 _HANDLE_BYTES = 64
 _POINTER_LEGACY_IPC = 10  # CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+_MPS_ENABLED = 133  # CU_DEVICE_ATTRIBUTE_MPS_ENABLED
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 _CODES = {
     1: "CUDA_ERROR_INVALID_VALUE",
@@ -181,6 +182,14 @@ class Driver:
             self._call("unmapping device memory", "cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
         finally:
             self._leave()
+
+    def is_time_sliced(self, device: int) -> bool:
+        """Whether this process has the GPU to itself for slices of time, as it has without MPS."""
+        under_mps = ctypes.c_int()
+        code = self._library.cuDeviceGetAttribute(
+            ctypes.byref(under_mps), ctypes.c_int(_MPS_ENABLED), ctypes.c_int(device)
+        )
+        return bool(code == 0 and under_mps.value == 0)  # older drivers do not know it
 
     def wait_for_default_stream(self, device: int) -> None:
         self._enter(device)

@@ -31,6 +31,11 @@ def torch_of(value: Any) -> Any:
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
+def has_torch() -> bool:
+    """Whether this process has imported torch."""
+    return "torch" in sys.modules
+
+
 def torch_module() -> Any:
     """torch. ImportError, with the remedy, where it is not installed."""
     try:
@@ -152,22 +157,23 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def element_type(value: Any) -> np.dtype[Any]:
-    """The dtype of a torch tensor or an array; float32 for what gemmd has no element type for."""
+def element_type(value: Any) -> np.dtype[Any] | None:
+    """The dtype of a torch tensor or an array as one of gemmd's element types; None if it has
+    none.
+    """
+    return element_type_of(value.dtype)
+
+
+def element_type_of(dtype: Any) -> np.dtype[Any] | None:
+    """The same of torch's or numpy's dtype."""
+    return _TORCH_NAMES.get(str(dtype).removeprefix("torch."))
+
+
+def as_type(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A torch tensor or an array in that element type; itself if it has it."""
     if torch_of(value) is not None:
-        return _TORCH_NAMES.get(str(value.dtype).removeprefix("torch."), dtypes.float32)
-    found: np.dtype[Any] = value.dtype
-    return found if found in _TORCH_NAMES.values() else dtypes.float32
-
-
-def as_factor(value: Any) -> Any:
-    """A torch tensor as it is, anything else as a numpy array; both of an element type of gemmd."""
-    torch = torch_of(value)
-    if torch is not None:
-        known = str(value.dtype).removeprefix("torch.") in _TORCH_NAMES
-        return value if known else value.to(torch.float32)
-    array = as_numpy(value)
-    return array.astype(element_type(array), copy=False)
+        return value.to(torch_dtype(dtype))
+    return value.astype(dtype, copy=False)
 
 
 def as_torch(array: npt.NDArray[Any]) -> Any:

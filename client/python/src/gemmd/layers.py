@@ -9,14 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, interop, ops
+from gemmd import dtypes, interop, narrowing, ops
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 from gemmd.v1 import device_service_pb2 as pb
 
-Activation = Literal["none", "relu"]
 MemoryKind = Literal["device", "host_shared", "device_shared"]
 Way = Literal["inline", "moved", "host_shared", "device_shared"]
 
@@ -26,7 +25,7 @@ _BIAS = "+bias"
 _ALIGNMENT_BYTES = 256  # of each piece: what the device kernels' bulk copies like best
 
 
-def _padded(nbytes: int) -> int:
+def padded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
@@ -55,15 +54,15 @@ class Weights:
 
     @property
     def scales_at(self) -> int:
-        return _padded(self.n * self.k * self.dtype.itemsize)
+        return padded(self.n * self.k * self.dtype.itemsize)
 
     @property
     def bias_at(self) -> int:
-        return self.scales_at + (_padded(4 * math.prod(self.scales_shape)) if self.quantized else 0)
+        return self.scales_at + (padded(4 * math.prod(self.scales_shape)) if self.quantized else 0)
 
     @property
     def size_bytes(self) -> int:
-        return self.bias_at + (_padded(4 * self.n) if self.has_bias else 0)
+        return self.bias_at + (padded(4 * self.n) if self.has_bias else 0)
 
     @property
     def label(self) -> str:
@@ -113,7 +112,8 @@ class Step:
     ----------
     way : str
         "inline": x and the result travel with the call. "moved": by upload and download.
-        "host_shared", "device_shared": they lie in memory that this process has mapped.
+        "host_shared", "device_shared": they lie in memory that this process has mapped, and the
+        plan is armed.
     """
 
     weights: Weights
@@ -122,6 +122,10 @@ class Step:
     out_dtype: np.dtype[Any]
     activation: Activation
     way: Way
+
+    @property
+    def n(self) -> int:
+        return self.weights.n
 
     @property
     def x_bytes(self) -> int:
@@ -133,22 +137,22 @@ class Step:
 
     @property
     def d_at(self) -> int:
-        return _padded(self.x_bytes)
+        return padded(self.x_bytes)
 
     @property
     def io_bytes(self) -> int:
-        return self.d_at + _padded(self.d_bytes)
+        return self.d_at + padded(self.d_bytes)
 
     @property
     def scales_at(self) -> int:
-        return _padded(self.m * self.weights.k)
+        return padded(self.m * self.weights.k)
 
     @property
     def scratch_bytes(self) -> int:
         if not self.weights.quantized:
-            return _padded(self.x_bytes)
+            return padded(self.x_bytes)
         room = Granularity.BLOCK_1X128.scales_room((self.m, self.weights.k))
-        return self.scales_at + _padded(4 * math.prod(room))
+        return self.scales_at + padded(4 * math.prod(room))
 
     def quantized_x(self, scratch: Handle) -> Operand:
         kind, shape = Granularity.BLOCK_1X128, (self.m, self.weights.k)
@@ -162,10 +166,14 @@ class Step:
     def d_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.weights.n), self.out_dtype, offset_bytes=self.d_at)
 
-    def program(self, weights: Handle, io: Handle, scratch: Handle) -> list[Op]:
-        """The ops, on these buffers; a plan of them is rebound to others."""
+    def program(
+        self, weights: Handle, io: Handle, scratch: Handle, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops, on these buffers; a plan of them is rebound to others. `result`: where it goes
+        instead of into `io`.
+        """
         m, k = self.m, self.weights.k
-        x, d, program = self.x_of(io), self.d_of(io), list[Op]()
+        x, d, program = self.x_of(io), result or self.d_of(io), list[Op]()
         if self.way == "inline":
             program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
         if self.weights.quantized:
@@ -193,6 +201,9 @@ def other_gpu(uuid: str, home: str, devices: Iterable[pb.Device]) -> str:
     if any(one.name == home and one.gpu_uuid == uuid for one in devices):
         return ""
     return f"the weight is on {home}, which is not {uuid}"
+
+
+AnyStep = Any  # a Step, or an MLP's: hashable, with their common attributes
 
 
 def rows_of(shape: Sequence[int], k: int) -> int:
@@ -224,7 +235,7 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
     if quantize not in (None, "fp8-block"):
         raise ValueError(f'quantize="{quantize}"; "fp8-block" or None')
-    dtype = interop.element_type(weight)
+    dtype = narrowing.sent_as("weight", weight)
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
@@ -244,6 +255,30 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         raise ValueError("an int8 weight has no scales here; use session.matmul")
     kept = dtypes.float8_e4m3fn if quantize is not None else dtype
     return Weights(*shape, kept, bias is not None)
+
+
+def taken(weight: Any, *, bias: Any, scales: Any) -> Any:
+    """A weight as a torch tensor or an array of an element type of gemmd.
+
+    Raises
+    ------
+    TypeError
+        It, the bias or the scales are of a type that is not multiplied.
+    """
+    given = weight if interop.torch_of(weight) is not None else interop.as_numpy(weight)
+    dtype = narrowing.sent_as("weight", given)
+    for name, value in (("bias", bias), ("scales", scales)):
+        if value is not None:
+            narrowing.check(name, interop.as_numpy(value), dtypes.float32)
+    narrowing.warn_of(weight=given, bias=bias, scales=scales)
+    return interop.as_type(given, dtype)
+
+
+def activations(x: Any) -> np.dtype[Any]:
+    """As `narrowing.activations_as`, of an array or a tensor, with a warning of float64."""
+    found = narrowing.activations_as(x.dtype)
+    narrowing.warn_of(x=x)
+    return found
 
 
 def float_bytes(array: Any) -> memoryview:

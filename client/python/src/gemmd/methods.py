@@ -7,6 +7,10 @@ RUN_PLAN = "/gemmd.v1.ComputeService/RunPlan"
 DELETE_PLAN = "/gemmd.v1.ComputeService/DeletePlan"
 EXPLAIN = "/gemmd.v1.ComputeService/Explain"
 
+GET_REGION = "/gemmd.v1.ArmedService/GetArmedRegion"
+ARM = "/gemmd.v1.ArmedService/ArmPlan"
+DISARM = "/gemmd.v1.ArmedService/DisarmPlan"
+
 CREATE_BUFFER = "/gemmd.v1.BufferService/CreateBuffer"
 GET_BUFFER = "/gemmd.v1.BufferService/GetBuffer"
 LIST_BUFFERS = "/gemmd.v1.BufferService/ListBuffers"
@@ -40,5 +44,5 @@ HEALTH = "/grpc.health.v1.Health/Check"
 # answers twice.
 SAFE_TO_REPEAT = frozenset(
     {EXECUTE, RUN_PLAN, EXPLAIN, GET_BUFFER, LIST_BUFFERS, KEEP_ALIVE, LIST_SESSIONS,
-     LIST_PUBLISHED, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, SET_LOG, HEALTH}
+     LIST_PUBLISHED, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, GET_REGION, SET_LOG, HEALTH}
 )  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, ops
-from gemmd.ops import Granularity, Op, Operand
+from gemmd import dtypes, narrowing, ops
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
 Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-row", "int8-tensor"]
@@ -45,7 +45,7 @@ class MatmulOptions:
     quantize: Quantized | None = None
     bias: npt.NDArray[Any] | TensorLike | None = None
     alpha: float = 1.0
-    activation: Literal["none", "relu"] = "none"
+    activation: Activation = "none"
     out: TensorLike | None = None
     out_dtype: dtypes.DTypeLike = "f32"
     kernel: str = ""
@@ -74,7 +74,9 @@ class Job:
         (*batch, m, k), (*_, k_of_b, n) = self._a.values.shape, self._b.values.shape
         if k != k_of_b:
             raise ValueError(f"a has shape [.., {m}, {k}], b [.., {k_of_b}, {n}]: k differs")
+        narrowing.warn_of(a=a, b=b, bias=options.bias)
         if isinstance(options.bias, np.ndarray):
+            narrowing.check("bias", options.bias, dtypes.float32)
             self._bias: Any = self._bring(options.bias, dtypes.float32)
         else:
             self._bias = options.bias
@@ -138,7 +140,11 @@ class Job:
     def _factor(self, name: str, value: MatmulInput, dtype: np.dtype[Any]) -> Operand:
         if isinstance(value, Operand):
             return value
-        tensor = self._bring(value, dtype) if isinstance(value, np.ndarray) else as_tensor(value)
+        if isinstance(value, np.ndarray):
+            narrowing.check(name, value, dtype)
+            tensor = self._bring(value, dtype)
+        else:
+            tensor = as_tensor(value)
         if tensor.ndim < 2:
             raise ValueError(
                 f"{name} has shape {tensor.shape}; a matrix or a batch of them is needed"
@@ -167,12 +173,9 @@ def _common_dtype(a: MatmulInput, b: MatmulInput) -> np.dtype[Any]:
     for value in (a, b):
         if not isinstance(value, np.ndarray | Operand):
             return as_tensor(value).dtype
-    for value in (a, b):
+    for name, value in (("a", a), ("b", b)):
         if isinstance(value, np.ndarray):
-            try:
-                return dtypes.as_dtype(value.dtype)
-            except TypeError:
-                return dtypes.float32  # float64 and the integers beyond int8
+            return narrowing.sent_as(name, value)
     return dtypes.float32
 
 

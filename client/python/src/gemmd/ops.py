@@ -26,6 +26,16 @@ _WRITE_FIELD, _WRITE_DST_FIELD, _WRITE_DATA_FIELD = 6, 1, 2  # of Op; of Write
 _SCALES_PADDING = 4  # floats: 16 bytes, which device kernels want strides to be multiples of
 
 
+Activation = Literal["none", "relu", "silu", "gelu_tanh", "gelu_erf"]
+ACTIVATIONS: dict[str, int] = {
+    "none": pb.ACTIVATION_NONE,
+    "relu": pb.ACTIVATION_RELU,
+    "silu": pb.ACTIVATION_SILU,
+    "gelu_tanh": pb.ACTIVATION_GELU_TANH,
+    "gelu_erf": pb.ACTIVATION_GELU_ERF,
+}
+
+
 class Granularity(enum.IntEnum):
     """How many elements share one float32 scale; value = stored * scale. Rows are m of A or n of B;
     blocks run along k.
@@ -218,7 +228,7 @@ def matmul(
     bias: TensorLike | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
-    activation: Literal["none", "relu"] = "none",
+    activation: Activation = "none",
     kernel: str = "",
 ) -> Op:
     """d = activation(alpha * a @ b.T + beta * c + bias).
@@ -233,6 +243,7 @@ def matmul(
     c : tensor [m, n] of d's dtype, optional
         May be d itself. Needed when beta is not 0.
     bias : tensor [n], float32 or d's dtype, optional
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
     kernel : str
         A kernel's name to insist on; by default the server chooses.
     """
@@ -244,7 +255,7 @@ def matmul(
         c=None if c is None else as_tensor(c).message,
         bias=None if bias is None else as_tensor(bias).message,
         beta=beta,
-        activation=_ACTIVATIONS[activation],  # type: ignore[arg-type]
+        activation=activation_number(activation),  # type: ignore[arg-type]
         kernel=kernel,
     )
     if alpha != 1.0:
@@ -252,7 +263,11 @@ def matmul(
     return Op("matmul", pb.Op(matmul=message), (a_, b_, d_, c, bias))
 
 
-_ACTIVATIONS: dict[str, int] = {"none": pb.ACTIVATION_NONE, "relu": pb.ACTIVATION_RELU}
+def activation_number(name: str) -> int:
+    """The wire's number."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} does not exist; use one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
 def quantize(src: TensorLike, dst: Operand) -> Op:
@@ -274,6 +289,54 @@ def quantize(src: TensorLike, dst: Operand) -> Op:
         granularity=int(dst.granularity),  # type: ignore[arg-type]
     )
     return Op("quantize", pb.Op(quantize=message), (source, dst))
+
+
+def gated(
+    src: TensorLike,
+    dst: OperandLike,
+    *,
+    activation: Activation = "silu",
+    period: int = 0,
+    alpha: float = 1.0,
+    limit: float = 0.0,
+    up_offset: float = 0.0,
+) -> Op:
+    """dst = activation(gate) * (up + up_offset), in float32 and rounded once.
+
+    Parameters
+    ----------
+    src : tensor [rows, 2n] or [batch, rows, 2n], float32, bfloat16 or float16
+        n columns of gate and n of up.
+    dst : tensor [rows, n] or [batch, rows, n], float32, bfloat16 or float16; or Operand
+        An Operand of float8_e4m3fn with scales of BLOCK_1X128 is quantised as `quantize` does, and
+        is ready to be the next matmul's a: `session.operand((rows, n), Granularity.BLOCK_1X128)`.
+    activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+    period : int
+        Columns of gate that lie together, in front of as many of up; divides n. 1: they alternate.
+        0: n, two halves.
+    alpha : float
+        "silu" becomes x * sigmoid(alpha * x).
+    limit : float
+        Above 0: min(gate, limit), and up within [-limit, limit], before all else.
+    up_offset : float
+    """
+    source, target = as_tensor(src), as_operand(dst)
+    if target.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
+        raise ValueError(
+            f"dst has scales of {target.granularity.name}; gated writes BLOCK_1X128 or none"
+        )
+    message = pb.Gated(
+        src=source.message,
+        dst=target.values.message,
+        scales=None if target.scales is None else target.scales.message,
+        activation=activation_number(activation),  # type: ignore[arg-type]
+        period=period,
+        limit=limit,
+        up_offset=up_offset,
+    )
+    if alpha != 1.0:
+        message.alpha = alpha
+    return Op("gated", pb.Op(gated=message), (source, target))
 
 
 def convert(src: TensorLike, dst: TensorLike) -> Op:

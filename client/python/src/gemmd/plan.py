@@ -16,6 +16,7 @@ from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
 
 if TYPE_CHECKING:
+    from gemmd.armed import Armed
     from gemmd.work import Work
 
 
@@ -177,6 +178,33 @@ class Plan(PlanHandle):
                 return None
             twins.add(self.plan_id, block, twin.plan_id)
             return block, twin.plan_id
+
+    def arm(
+        self,
+        rebind: Rebind | None = None,
+        *,
+        priority: Priority = "normal",
+        by_stream: bool = False,
+    ) -> Armed:
+        """Puts the plan and its buffers into a slot of memory shared with the server: from then on
+        a word that is set there runs it, without a call. The plan must have no reads, and its
+        writes write what they were made with: activations go through shared buffers.
+
+        Parameters
+        ----------
+        rebind : mapping of Buffer to Buffer, optional
+            As `run`'s, for all runs.
+        by_stream : bool
+            CUDA streams ring: keeps the server ready for rings that cannot wake it.
+
+        Raises
+        ------
+        FailedPrecondition
+            The server is on another host, or the package has no native module.
+        ResourceExhausted
+            All slots of the session or of the tenant are taken.
+        """
+        return self.session.arm(self, rebind, priority, by_stream)
 
     def delete(self) -> None:
         self.session.delete_plan(self)

@@ -47,6 +47,7 @@ class Report:
     queue_seconds: float  # accepted to started on the device
     device_seconds: float  # first op's start to last op's end
     ops: tuple[OpReport, ...]  # in order; empty unless the report level is "full"
+    path: str = "call"  # or "armed": rung in shared memory, and then `ops` is empty
 
     @property
     def kernel(self) -> str:

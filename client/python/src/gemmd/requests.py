@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from gemmd import dtypes
 from gemmd.handle import MEMORY_KINDS
 from gemmd.multiply import QUANTIZED
-from gemmd.ops import Granularity
+from gemmd.ops import Granularity, activation_number
 from gemmd.share import SharedArray
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
@@ -94,7 +94,7 @@ def explain(
         output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
         a_granularity=int(of_a),  # type: ignore[arg-type]
         b_granularity=int(of_b),  # type: ignore[arg-type]
-        activation=pb.ACTIVATION_RELU if activation == "relu" else pb.ACTIVATION_NONE,
+        activation=activation_number(activation),  # type: ignore[arg-type]
         **options,
     )  # fmt: skip
     return compute_pb.ExplainRequest(problem=problem, device=device)

@@ -47,7 +47,7 @@ def obtain(
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
-    buffer = _make(session, interop.as_factor(given), bias, scales, quantize)
+    buffer = _make(session, layers.taken(given, bias=bias, scales=scales), bias, scales, quantize)
     if not name:
         return buffer
     try:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, methods, requests
+from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd.armed import Armed, Arming
 from gemmd.buffer import Buffer
 from gemmd.device_array import Mapping
 from gemmd.hold import Hold
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
+from gemmd.plan import Plan
+from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
@@ -61,6 +64,7 @@ class Session(Work):
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = Mover(self, shared_memory)
+        self.arming = Arming(self)
         self._making_arena = threading.Lock()
         self._moving = threading.RLock()
         self._closed = False
@@ -114,11 +118,19 @@ class Session(Work):
         Parameters
         ----------
         dtype : DTypeLike, optional
-            Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
+            Convert to this first. Needed for what gemmd has no dtype for, such as int64; float64
+            becomes float32 without it, with a `PrecisionWarning`.
+
+        Raises
+        ------
+        TypeError
+            The array is of a dtype that gemmd has none for, and no `dtype` is given.
         """
         array = interop.as_numpy(data)
-        if dtype is not None:
-            array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
+        if dtype is None:
+            dtype = narrowing.sent_as("data", array)
+            narrowing.warn_of(data=array)
+        array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )
@@ -274,6 +286,12 @@ class Session(Work):
     def map_device(self, buffer: Buffer) -> Mapping:
         with self._moving:
             return self._mover.map_device(buffer)
+
+    def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        """See `plan.arm`."""
+        return self.arming.arm(plan, rebind, priority, by_stream)
 
     # Inline data.
 

@@ -1,8 +1,47 @@
-"""How far a call to a target travels: what may be said to it in plaintext depends on that."""
+"""Which server is meant where none is named, and how far a call to a target travels: what may be
+said to it in plaintext depends on that.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import stat
+from pathlib import Path
+
+DEFAULT_TCP_TARGET = "127.0.0.1:8470"
+NOBODY_THERE = "start gemmd there, or say where it is: by the argument target, or in GEMMD_SERVER"
+
+
+def default_target() -> str:
+    """The environment's GEMMD_SERVER; without it the Unix socket of a daemon that was started
+    without an address, where there is one; else 127.0.0.1:8470. gemmctl and the C++ client choose
+    alike.
+    """
+    if named := os.environ.get("GEMMD_SERVER"):
+        return named
+    found = next((path for path in default_sockets() if path.is_socket()), None)
+    return DEFAULT_TCP_TARGET if found is None else f"unix:{found}"
+
+
+def default_sockets() -> list[Path]:
+    """Where such a daemon has its socket, best first."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    folders = [Path(runtime) / "gemmd"] if runtime.startswith("/") else []
+    folders.append(Path("/run/gemmd"))
+    own = Path(f"/tmp/gemmd-{os.geteuid()}")
+    if _is_ours(own):
+        folders.append(own)
+    return [folder / "gemmd.sock" for folder in folders]
+
+
+def _is_ours(folder: Path) -> bool:
+    """/tmp is everybody's: another user could have made the folder, and a server in it."""
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077
 
 
 def is_unix_socket(target: str) -> bool:

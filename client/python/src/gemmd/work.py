@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
-from gemmd.programs import Priority, ReportLevel
+from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.queue import Queue
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
@@ -23,6 +23,9 @@ from gemmd.transport import Transport
 from gemmd.twins import Twins
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
+
+if TYPE_CHECKING:
+    from gemmd.armed import Armed
 
 
 class Work:
@@ -183,6 +186,11 @@ class Work:
         answer = self.transport.call(methods.CREATE_PLAN, request, timeout_s)
         return pb.Plan.FromString(answer)
 
+    def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        raise NotImplementedError  # Session has the region
+
     def delete_plan(self, plan: Plan) -> None:
         plan.delete_twins()
         self._delete_plan(plan.plan_id)
@@ -217,13 +225,14 @@ class Work:
         ----------
         a, b : array, Tensor, Buffer or Operand
             Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
-            [n, k] go in as `weights.T`. An Operand is quantised already.
+            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
+            narrowed to float32, with one `PrecisionWarning`.
         quantize : str, optional
             "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
             "int8-tensor": quantises on the device what is not quantised yet.
         bias : array or tensor [n], optional
         alpha : float
-        activation : {"none", "relu"}
+        activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
         out : Tensor or Buffer [m, n], optional
             Leave the result there, on the device.
         out_dtype : DTypeLike
@@ -236,6 +245,12 @@ class Work:
         Array
             A numpy array whose `.report` says which kernel ran, for how long, and at how many
             TFLOP/s. With `out`: a Result with the same report.
+
+        Raises
+        ------
+        TypeError
+            An array is of integers, or of another type that is not multiplied: int64 would lose
+            numbers in float32. int8 multiplies int8.
         """
         job = Job(a, b, MatmulOptions(**options))
         with self._scratch_for(job.scratch_bytes) as scratch:

@@ -47,10 +47,9 @@ def test_an_fp8_layer_is_near_for_every_activation_type(client, random, dtype, w
             exact = x.astype(np.float64) @ w.T.astype(np.float64) + bias
             assert (y.shape, y.dtype) == ((*shape[:-1], 200), kind)
             assert FP8[0] < relative_error(y, exact) < FP8[1]
-            ops = [op.op for op in y.report.ops]
-            assert (
-                ops[-2:] == ["matmul", "read"] if len(ops) == 4 else ops == ["quantize", "matmul"]
-            )
+            if y.report.path == "call":  # an armed run is reported as one
+                ops = [op.op for op in y.report.ops]
+                assert ops == ["write", "quantize", "matmul", "read"]
 
 
 @pytest.mark.parametrize("way", ["auto", "off"])

@@ -128,6 +128,41 @@ def test_a_program_computes_the_whole_expression(session, random):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("rows", [1, 16, 130])
+@pytest.mark.parametrize("period", [0, 1, 128])
+def test_gate_up_gated_and_down_are_one_program(session, random, rows, period):
+    hidden, inner = 256, 384
+    x = random.standard_normal((rows, hidden), "f4")
+    w1 = random.standard_normal((2 * inner, hidden), "f4") / hidden**0.5
+    w2 = random.standard_normal((hidden, inner), "f4") / inner**0.5
+    blocks = gemmd.Granularity.BLOCK_1X128
+    gate_up, down = (session.operand(w.shape, gemmd.Granularity.BLOCK_128X128) for w in (w1, w2))
+    session.execute(
+        [
+            gemmd.quantize(session.upload(w1), gate_up),
+            gemmd.quantize(session.upload(w2), down),
+        ]
+    )
+    a, y = session.operand(x.shape, blocks), session.operand((rows, inner), blocks)
+    pairs = session.create_buffer(shape=(rows, 2 * inner), dtype="bf16")
+    d = session.create_buffer(shape=(rows, hidden), dtype="bf16")
+    result = session.execute(
+        [
+            gemmd.quantize(session.upload(x), a),
+            gemmd.matmul(a, gate_up, pairs),
+            gemmd.gated(pairs, y, activation="silu", period=period),
+            gemmd.matmul(y, down, d),
+            gemmd.read(d),
+        ]
+    )
+    wide = (x.astype(np.float64) @ w1.T.astype(np.float64)).reshape(rows, -1, 2, period or inner)
+    gate, up = (wide[:, :, i].reshape(rows, inner) for i in (0, 1))
+    exact = gate / (1 + np.exp(-gate)) * up @ w2.T.astype(np.float64)
+    assert 1e-4 < relative_error(result[0], exact) < 0.12  # two matmuls with both sides in FP8
+    names = [op.op for op in result.report.ops]
+    assert names[:4] == ["quantize", "matmul", "gated", "matmul"]
+
+
 def test_batches_share_rank_two_weights(session, random):
     a, b = random.standard_normal((3, 10, 20), "f4"), random.standard_normal((20, 12), "f4")
     assert relative_error(session.matmul(a, b), a.astype(np.float64) @ b) < 1e-5

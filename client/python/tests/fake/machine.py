@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gemmd import dtypes
@@ -10,6 +12,21 @@ from gemmd.tensor import row_major
 from gemmd.v1 import types_pb2 as pb
 
 LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.int8: 127.0}
+
+
+_erf = np.vectorize(math.erf)
+
+
+def activated(activation: int, x: np.ndarray) -> np.ndarray:
+    if activation == pb.ACTIVATION_RELU:
+        return np.maximum(x, 0)
+    if activation == pb.ACTIVATION_SILU:
+        return x / (1 + np.exp(-x))
+    if activation == pb.ACTIVATION_GELU_TANH:
+        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    if activation == pb.ACTIVATION_GELU_ERF:
+        return x / 2 * (1 + _erf(x / np.sqrt(2)))
+    return x
 
 
 class Refused(Exception):
@@ -61,6 +78,8 @@ class Machine:
                 dst[...] = self.view(work.src).astype(dst.dtype)
             elif kind == "quantize":
                 self._quantize(op.quantize)
+            elif kind == "gated":
+                self._gated(op.gated)
             else:
                 self._matmul(op.matmul)
         return outputs
@@ -78,10 +97,16 @@ class Machine:
         return values.repeat(high, -2)[..., :rows, :].repeat(128, -1)[..., :k]
 
     def _quantize(self, op: pb.Quantize) -> None:
-        src, dst = self.view(op.src).astype(np.float64), self.view(op.dst)
+        src = self.view(op.src).astype(np.float64)
+        self._store_quantized(src, op.dst, op.scales, op.granularity)
+
+    def _store_quantized(
+        self, src: np.ndarray, to: pb.Tensor, scales_at: pb.Tensor, granularity: int
+    ) -> None:
+        dst = self.view(to)
         rows, k = src.shape[-2:]
-        high, wide = {1: (rows, k), 2: (1, k), 3: (1, 128), 4: (128, 128)}[op.granularity]
-        scales = self.view(op.scales)
+        high, wide = {1: (rows, k), 2: (1, k), 3: (1, 128), 4: (128, 128)}[granularity]
+        scales = self.view(scales_at)
         flat = scales.reshape(*src.shape[:-2], -(-rows // high), -(-k // wide))
         for i in range(flat.shape[-2]):
             for j in range(flat.shape[-1]):
@@ -89,8 +114,24 @@ class Machine:
                 amax = np.abs(block).max(axis=(-1, -2))
                 flat[..., i, j] = np.where(amax > 0, amax / LARGEST[dst.dtype], 1.0)
         scales[...] = flat.reshape(scales.shape)
-        stored = src / self._spread(op.scales, op.granularity, src.shape)
+        stored = src / self._spread(scales_at, granularity, src.shape)
         dst[...] = (np.rint(stored) if dst.dtype == np.int8 else stored).astype(dst.dtype)
+
+    def _gated(self, op: pb.Gated) -> None:
+        src = self.view(op.src).astype(np.float64)
+        n = src.shape[-1] // 2
+        pairs = src.reshape(*src.shape[:-1], -1, 2, op.period or n)
+        gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
+        if op.limit:
+            gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
+        alpha = op.alpha if op.HasField("alpha") else 1.0
+        out = activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
+        if op.HasField("scales"):
+            return self._store_quantized(
+                out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128
+            )
+        dst = self.view(op.dst)
+        dst[...] = out.astype(dst.dtype)
 
     def _operand(self, operand: pb.Operand) -> np.ndarray:
         values = self.view(operand.values).astype(np.float64)
@@ -106,6 +147,4 @@ class Machine:
             out = out + op.beta * self.view(op.c).astype(np.float64)
         if op.HasField("bias"):
             out = out + self.view(op.bias).astype(np.float64)
-        if op.activation == pb.ACTIVATION_RELU:
-            out = np.maximum(out, 0)
-        d[...] = out.astype(d.dtype)
+        d[...] = activated(op.activation, out).astype(d.dtype)

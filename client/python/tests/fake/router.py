@@ -6,6 +6,7 @@ import grpc
 
 from gemmd import methods
 from gemmd.v1 import admin_service_pb2 as adm
+from gemmd.v1 import armed_service_pb2 as armed
 from gemmd.v1 import buffer_service_pb2 as buf
 from gemmd.v1 import compute_service_pb2 as comp
 from gemmd.v1 import device_service_pb2 as dev
@@ -47,6 +48,12 @@ class Router(grpc.GenericRpcHandler):
             methods.DELETE_PLAN: (fake.delete_plan, comp.DeletePlanRequest),
             methods.EXPLAIN: (fake.explain, comp.ExplainRequest),
         }
+        if fake.arming is not None:
+            unary |= {
+                methods.GET_REGION: (fake.arming.get_region, armed.GetArmedRegionRequest),
+                methods.ARM: (fake.arming.arm, armed.ArmPlanRequest),
+                methods.DISARM: (fake.arming.disarm, armed.DisarmPlanRequest),
+            }
         self._unary = unary
         self._streams = {
             methods.HOLD: (grpc.unary_stream_rpc_method_handler, fake.hold, ses.HoldRequest),

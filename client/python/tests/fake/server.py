@@ -21,6 +21,7 @@ from gemmd.v1 import device_service_pb2 as dev
 from gemmd.v1 import session_service_pb2 as ses
 from gemmd.v1 import types_pb2 as pb
 
+from .armed import Arming
 from .machine import Machine, Refused
 from .router import Router
 from .share import ShareSocket
@@ -39,7 +40,9 @@ class Faults:
 
 
 class FakeServer:
-    def __init__(self, directory: str, share: bool = False, credentials=None) -> None:
+    def __init__(
+        self, directory: str, share: bool = False, credentials=None, arms: bool = False
+    ) -> None:
         """`credentials` make it listen on loopback with TLS, instead of on a Unix socket."""
         self.machine = Machine()
         self.faults = Faults()
@@ -57,6 +60,7 @@ class FakeServer:
         self.delay_s = 0.0  # before GetServerInfo answers, cut short when the fake closes
         self.shared: dict[bytes, SharedArray] = {}
         self.share = ShareSocket(f"{directory}/share.sock") if share else None
+        self.arming = Arming(self) if arms else None
         self.drain = threading.Event()
         self.stop_holding = threading.Event()
         self._lock = threading.Lock()
@@ -80,6 +84,8 @@ class FakeServer:
     def close(self) -> None:
         self.stop_holding.set()
         self._server.stop(None).wait()
+        if self.arming is not None:
+            self.arming.close()
         if self.share is not None:
             self.share.close()
 

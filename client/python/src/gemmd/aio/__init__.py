@@ -11,7 +11,7 @@ Ops, tensors, errors and results are those of `gemmd`.
 """
 
 from gemmd.aio.buffer import Buffer
-from gemmd.aio.client import Client
+from gemmd.aio.client import Client, connect
 from gemmd.aio.linear import Linear
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
@@ -19,4 +19,6 @@ from gemmd.aio.replicas import Replicas
 from gemmd.aio.session import Session
 from gemmd.aio.work import Prepared
 
-__all__ = ["Buffer", "Client", "Linear", "Plan", "Prepared", "Queue", "Replicas", "Session"]
+__all__ = [
+    "Buffer", "Client", "Linear", "Plan", "Prepared", "Queue", "Replicas", "Session", "connect",
+]  # fmt: skip

@@ -10,10 +10,11 @@ from gemmd.aio.hold import Hold
 from gemmd.aio.opening import Opening
 from gemmd.aio.session import Session
 from gemmd.aio.transport import Transport
-from gemmd.errors import FailedPrecondition
+from gemmd.errors import FailedPrecondition, Unavailable
 from gemmd.retry import Retry
 from gemmd.security import Security
 from gemmd.session import SharedMemory
+from gemmd.target import NOBODY_THERE, default_target
 from gemmd.tls import Path, Tls
 from gemmd.v1 import admin_service_pb2 as admin_pb
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
@@ -27,7 +28,7 @@ class Client:
 
     def __init__(
         self,
-        target: str,
+        target: str | None = None,
         *,
         timeout_s: float | None = 60.0,
         retry: Retry | None = None,
@@ -35,6 +36,7 @@ class Client:
         token_file: Path | None = None,
         send_token_in_plaintext: bool = False,
     ) -> None:
+        target = default_target() if target is None else target
         security = Security(target, tls, token_file, send_token_in_plaintext)
         self.transport = Transport(target, timeout_s, retry or Retry(), security)
         self._info: pb.ServerInfo | None = None
@@ -178,3 +180,25 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def connect(
+    target: str | None = None,
+    *,
+    connect_timeout_s: float = 10.0,
+    timeout_s: float | None = 60.0,
+    retry: Retry | None = None,
+    tls: Tls | None = None,
+    token_file: Path | None = None,
+    send_token_in_plaintext: bool = False,
+) -> Client:
+    """As `gemmd.connect`: `async with await gemmd.aio.connect() as client`."""
+    client = Client(
+        target, timeout_s=timeout_s, retry=retry, tls=tls, token_file=token_file,
+        send_token_in_plaintext=send_token_in_plaintext,
+    )  # fmt: skip
+    try:
+        return await client.wait_ready(connect_timeout_s)
+    except Unavailable as error:
+        await client.close()
+        raise Unavailable(f"{error.message}; {NOBODY_THERE}") from None

@@ -99,7 +99,7 @@ class Linear:
 
     async def _on_host(self, x: npt.NDArray[Any]) -> Array:
         m = layers.rows_of(x.shape, self.weights.k)
-        flat = np.ascontiguousarray(x, self.weights.dtype_for(x.dtype))
+        flat = np.ascontiguousarray(x, self.weights.dtype_for(layers.activations(x)))
         flat = flat.reshape(m, self.weights.k)
         step = self._step(m, flat.dtype, "inline")
         if not await self.session.why_not_shared():
@@ -131,7 +131,7 @@ class Linear:
 
     async def _on_gpu(self, x: Any, m: int) -> Any:
         torch = interop.torch_module()
-        dtype = self.weights.dtype_for(interop.element_type(x))
+        dtype = self.weights.dtype_for(layers.activations(x))
         step = self._step(m, dtype, "device_shared")
         stream = torch.cuda.current_stream(x.device)  # another task may choose another meanwhile
         async with self._place(step) as place:

@@ -16,6 +16,7 @@ from gemmd.twins import TwinRun
 from gemmd.v1 import compute_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from gemmd.aio.armed import Armed
     from gemmd.aio.work import Work
 
 
@@ -86,6 +87,16 @@ class Plan(PlanHandle):
                 return None
             twins.add(self.plan_id, block, twin.plan_id)
             return block, twin.plan_id
+
+    async def arm(
+        self,
+        rebind: Rebind | None = None,
+        *,
+        priority: Priority = "normal",
+        by_stream: bool = False,
+    ) -> Armed:
+        """As `gemmd.Plan.arm`."""
+        return await self.session.arming.arm(self, rebind, priority, by_stream)
 
     async def delete(self) -> None:
         await self.session.delete_plan(self)

@@ -41,7 +41,9 @@ async def obtain(
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
-    buffer = await _make(session, interop.as_factor(given), bias, scales, quantize)
+    buffer = await _make(
+        session, layers.taken(given, bias=bias, scales=scales), bias, scales, quantize
+    )
     if not name:
         return buffer
     try:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, methods, requests
+from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd.aio.armed import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.transfer import AsyncMover
@@ -47,6 +48,7 @@ class Session(Work):
         self.device = message.device
         self.ttl_s = message.ttl.ToMilliseconds() / 1e3
         self._mover = AsyncMover(self, shared_memory)
+        self.arming = Arming(self)
         self._making_arena = asyncio.Lock()
         self._hold = hold
         self._closed = False
@@ -99,11 +101,19 @@ class Session(Work):
         Parameters
         ----------
         dtype : DTypeLike, optional
-            Convert to this first. Needed for what gemmd has no dtype for, float64 for instance.
+            Convert to this first. Needed for what gemmd has no dtype for, such as int64; float64
+            becomes float32 without it, with a `PrecisionWarning`.
+
+        Raises
+        ------
+        TypeError
+            The array is of a dtype that gemmd has none for, and no `dtype` is given.
         """
         array = interop.as_numpy(data)
-        if dtype is not None:
-            array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
+        if dtype is None:
+            dtype = narrowing.sent_as("data", array)
+            narrowing.warn_of(data=array)
+        array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = await self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label
         )

@@ -29,6 +29,8 @@ from gemmd.wire import BytesLike
 class Work:
     """What submits programs for one session."""
 
+    arming: Any  # Session's; plans are armed by it
+
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
         self.session_id = session_id

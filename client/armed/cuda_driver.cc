@@ -1,0 +1,210 @@
+#include "client/armed/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+
+namespace gemmd::armed {
+namespace {
+
+using Device = int;
+
+// CUstreamBatchMemOpParams: 48 bytes, of which a step uses 32.
+struct BatchStep {
+  uint32_t operation;
+  uint64_t address;
+  uint64_t value;  // of 32-bit steps the low half
+  uint32_t flags;
+  uint64_t alias = 0;
+  uint64_t unused = 0;
+};
+static_assert(sizeof(BatchStep) == 48, "the driver's union is six 64-bit words");
+
+constexpr uint32_t kWaitValue32 = 1;   // CU_STREAM_MEM_OP_WAIT_VALUE_32
+constexpr uint32_t kWriteValue32 = 2;  // CU_STREAM_MEM_OP_WRITE_VALUE_32
+constexpr uint32_t kWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
+constexpr uint32_t kWriteDefault = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: with a barrier before
+constexpr unsigned kRegisterFlags = 0x1 | 0x2;  // CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
+constexpr int kInvalidContext = 201;            // CUDA_ERROR_INVALID_CONTEXT
+constexpr int kAlreadyRegistered = 712;         // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+constexpr size_t kMostSteps = 8;
+
+std::string UuidText(const std::array<unsigned char, 16>& bytes) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    char two[3];
+    std::snprintf(two, sizeof(two), "%02x", bytes[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += two;
+  }
+  return text;
+}
+
+}  // namespace
+
+struct CudaDriver::Calls {
+  int (*init)(unsigned);
+  int (*error_name)(int, const char**);
+  int (*device_count)(int*);
+  int (*device_uuid)(std::array<unsigned char, 16>*, Device);
+  int (*retain_primary)(CudaContext*, Device);
+  int (*push)(CudaContext);
+  int (*pop)(CudaContext*);
+  int (*current)(CudaContext*);
+  int (*device_of_current)(Device*);
+  int (*stream_context)(CudaStream, CudaContext*);
+  int (*host_register)(void*, size_t, unsigned);
+  int (*host_unregister)(void*);
+  int (*host_device_pointer)(uint64_t*, void*, unsigned);
+  int (*batch)(CudaStream, unsigned, BatchStep*, unsigned);
+  int (*copy)(uint64_t, uint64_t, size_t, CudaStream);
+
+  // What libcuda lacks, or null.
+  const char* Load(void* library) {
+    const char* missing = nullptr;
+    const auto find = [&](auto& call, const char* name) {
+      call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, name));
+      if (call == nullptr) missing = name;
+    };
+    find(init, "cuInit");
+    find(error_name, "cuGetErrorName");
+    find(device_count, "cuDeviceGetCount");
+    find(device_uuid, "cuDeviceGetUuid_v2");
+    find(retain_primary, "cuDevicePrimaryCtxRetain");
+    find(push, "cuCtxPushCurrent_v2");
+    find(pop, "cuCtxPopCurrent_v2");
+    find(current, "cuCtxGetCurrent");
+    find(device_of_current, "cuCtxGetDevice");
+    find(stream_context, "cuStreamGetCtx");
+    find(host_register, "cuMemHostRegister_v2");
+    find(host_unregister, "cuMemHostUnregister");
+    find(host_device_pointer, "cuMemHostGetDevicePointer_v2");
+    find(batch, "cuStreamBatchMemOp_v2");
+    find(copy, "cuMemcpyDtoDAsync_v2");
+    return missing;
+  }
+};
+
+const CudaDriver* CudaDriver::Get(Outcome& why) {
+  struct Opened {
+    const CudaDriver* driver = nullptr;
+    Outcome why;
+  };
+  static const Opened* const kOpened = [] {
+    auto* opened = new Opened;
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* reason = dlerror();
+      opened->why = {Code::kFailedPrecondition,
+                     std::string("a stream needs CUDA's driver, which this process has not: ") +
+                         (reason == nullptr ? "libcuda.so.1" : reason) +
+                         "; ring from the host instead"};
+      return opened;
+    }
+    auto* calls = new Calls;
+    if (const char* missing = calls->Load(library)) {
+      opened->why = {Code::kFailedPrecondition,
+                     std::string("libcuda.so.1 has no ") + missing +
+                         "; a driver of CUDA 11.7 or later is needed to ring from a stream"};
+      return opened;
+    }
+    const auto* driver = new CudaDriver(*calls);
+    if (const int code = calls->init(0); code != 0) {
+      opened->why = driver->Failed(code, "cuInit");
+      return opened;
+    }
+    opened->driver = driver;
+    return opened;
+  }();
+  why = kOpened->why;
+  return kOpened->driver;
+}
+
+Outcome CudaDriver::Failed(int code, const char* what) const {
+  const char* name = nullptr;
+  if (calls_.error_name(code, &name) != 0 || name == nullptr) name = "CUDA error";
+  return {Code::kFailedPrecondition,
+          std::string(what) + ": " + name + " (" + std::to_string(code) + ")"};
+}
+
+Outcome CudaDriver::ContextOf(CudaStream stream, CudaContext& context) const {
+  if (stream != nullptr) {
+    const int code = calls_.stream_context(stream, &context);
+    return code == 0 ? Outcome() : Failed(code, "the stream's context");
+  }
+  const int code = calls_.current(&context);
+  if (code != 0) return Failed(code, "the thread's CUDA context");
+  if (context != nullptr) return {};
+  return Failed(kInvalidContext, "the default stream of a thread without a CUDA context");
+}
+
+Outcome CudaDriver::GpuOf(CudaContext context, std::string& uuid) const {
+  if (const int code = calls_.push(context)) return Failed(code, "entering a CUDA context");
+  Device device = 0;
+  std::array<unsigned char, 16> bytes = {};
+  int code = calls_.device_of_current(&device);
+  if (code == 0) code = calls_.device_uuid(&bytes, device);
+  CudaContext popped;
+  (void)calls_.pop(&popped);
+  if (code != 0) return Failed(code, "a GPU's UUID");
+  uuid = UuidText(bytes);
+  return {};
+}
+
+Outcome CudaDriver::PrimaryContextOf(const std::string& uuid, CudaContext& context) const {
+  int count = 0;
+  if (const int code = calls_.device_count(&count)) return Failed(code, "counting GPUs");
+  for (Device device = 0; device < count; ++device) {
+    std::array<unsigned char, 16> bytes = {};
+    if (const int code = calls_.device_uuid(&bytes, device)) return Failed(code, "a GPU's UUID");
+    if (UuidText(bytes) != uuid) continue;
+    const int code = calls_.retain_primary(&context, device);
+    return code == 0 ? Outcome() : Failed(code, "opening the GPU");
+  }
+  return {Code::kFailedPrecondition, "this process does not see " + uuid + " among its " +
+                                         std::to_string(count) +
+                                         " GPUs; look at CUDA_VISIBLE_DEVICES"};
+}
+
+Outcome CudaDriver::Register(CudaContext context, void* data, size_t size_bytes,
+                             uint64_t& address) const {
+  if (const int code = calls_.push(context)) return Failed(code, "entering a CUDA context");
+  int code = calls_.host_register(data, size_bytes, kRegisterFlags);
+  if (code == kAlreadyRegistered) code = 0;  // portable: by another context of this process
+  if (code == 0) code = calls_.host_device_pointer(&address, data, 0);
+  CudaContext popped;
+  (void)calls_.pop(&popped);
+  return code == 0 ? Outcome() : Failed(code, "registering shared memory with the GPU");
+}
+
+void CudaDriver::Unregister(CudaContext context, void* data) const {
+  if (calls_.push(context) != 0) return;
+  (void)calls_.host_unregister(data);
+  CudaContext popped;
+  (void)calls_.pop(&popped);
+}
+
+Outcome CudaDriver::Queue(CudaStream stream, std::span<const MemoryStep> steps) const {
+  std::array<BatchStep, kMostSteps> batch = {};
+  if (steps.size() > batch.size()) {
+    return {Code::kInvalidArgument,
+            std::to_string(steps.size()) + " steps at once; 8 are the most"};
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const bool write = steps[i].kind == MemoryStep::Kind::kWrite;
+    batch[i] = {.operation = write ? kWriteValue32 : kWaitValue32,
+                .address = steps[i].address,
+                .value = steps[i].value,
+                .flags = write ? kWriteDefault : kWaitAtLeast};
+  }
+  const int code = calls_.batch(stream, static_cast<unsigned>(steps.size()), batch.data(), 0);
+  return code == 0 ? Outcome() : Failed(code, "cuStreamBatchMemOp");
+}
+
+Outcome CudaDriver::Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const {
+  const int code = calls_.copy(to, from, size_bytes, stream);
+  return code == 0 ? Outcome() : Failed(code, "cuMemcpyDtoDAsync");
+}
+
+}  // namespace gemmd::armed

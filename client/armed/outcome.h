@@ -1,0 +1,34 @@
+// What a call of this folder came to: a code of google.rpc.Code and, unless it is 0, a message.
+// Plain C++ without Abseil, because the Python package compiles these files by itself.
+
+#ifndef GEMMD_CLIENT_ARMED_OUTCOME_H_
+#define GEMMD_CLIENT_ARMED_OUTCOME_H_
+
+#include <string>
+#include <utility>
+
+namespace gemmd::armed {
+
+enum class Code : int {
+  kOk = 0,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kFailedPrecondition = 9,
+  kInternal = 13,
+  kUnavailable = 14,
+};
+
+struct [[nodiscard]] Outcome {
+  Outcome() = default;
+  Outcome(Code code, std::string message) : code(code), message(std::move(message)) {}
+
+  bool ok() const { return code == Code::kOk; }
+
+  Code code = Code::kOk;
+  std::string message;
+};
+
+}  // namespace gemmd::armed
+
+#endif  // GEMMD_CLIENT_ARMED_OUTCOME_H_

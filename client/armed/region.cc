@@ -1,0 +1,214 @@
+#include "client/armed/region.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "client/armed/words.h"
+
+namespace gemmd::armed {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{250};  // at the session's state
+// After the end, a stream runs into the waits that were queued before, one after the other.
+constexpr std::chrono::microseconds kEndingTick{20};
+constexpr std::chrono::microseconds kLongestEndingTick{10'000};
+
+constexpr char kDaemonGone[] =
+    "the daemon has ended; open a session of the one that serves now, and arm the plan again";
+constexpr char kSessionGone[] =
+    "the session has ended, and its armed plans with it; open another and arm the plan again";
+
+std::string Bytes(int64_t count) { return std::to_string(count) + " bytes"; }
+
+Outcome SystemError(const char* what) {
+  return {Code::kInternal, std::string("armed region: ") + what + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+std::shared_ptr<Region> Region::Open(RegionParts parts, Outcome& why) {
+  std::shared_ptr<Region> region(new Region);
+  region->wake_fd_ = parts.wake_fd;
+  region->slots_ = static_cast<uint32_t>(parts.slots);
+  region->share_socket_ = parts.share_socket;
+  if (parts.layout_version != static_cast<int32_t>(GEMMD_ARMED_VERSION)) {
+    why = {Code::kFailedPrecondition,
+           "the server's armed region has layout " + std::to_string(parts.layout_version) +
+               ", this client knows " + std::to_string(GEMMD_ARMED_VERSION) +
+               "; update the older one"};
+  } else if (parts.slots <= 0 || parts.slots > static_cast<int32_t>(GEMMD_ARMED_MAX_SLOTS) ||
+             parts.size_bytes < gemmd_armed_size_bytes(region->slots_)) {
+    why = {Code::kInternal, "the server's armed region of " + std::to_string(parts.slots) +
+                                " slots has " + Bytes(parts.size_bytes)};
+  } else {
+    region->mapped_bytes_ = static_cast<size_t>(parts.size_bytes);
+    why = region->Map(parts.memory_fd);
+  }
+  close(parts.memory_fd);
+  if (why.ok()) why = region->daemon_.Start(parts.share_socket);
+  if (!why.ok()) return nullptr;
+  region->states_ = std::make_unique<std::atomic<uint8_t>[]>(region->slots_);
+  region->stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (region->stop_fd_ < 0) {
+    why = SystemError("eventfd");
+    return nullptr;
+  }
+  region->watcher_ = std::thread([raw = region.get()] { raw->Watch(); });
+  return region;
+}
+
+Outcome Region::Map(int memory_fd) {
+  struct stat file = {};
+  if (fstat(memory_fd, &file) != 0 || file.st_size < static_cast<int64_t>(mapped_bytes_)) {
+    return {Code::kFailedPrecondition,
+            "the armed region's descriptor holds " + Bytes(file.st_size) + " of the " +
+                Bytes(static_cast<int64_t>(mapped_bytes_)) + " that the server named"};
+  }
+  const int seals = fcntl(memory_fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return {Code::kFailedPrecondition, "the armed region is no memfd sealed against shrinking"};
+  }
+  // Whole pages: that is what the GPU's driver registers.
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  mapped_bytes_ = (mapped_bytes_ + page - 1) / page * page;
+  void* data = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
+  if (data == MAP_FAILED) return SystemError("mmap");
+  data_ = data;
+  const auto* header = static_cast<const gemmd_armed_header*>(data_);
+  if (header->magic != GEMMD_ARMED_MAGIC) {
+    return {Code::kInternal, "the server's descriptor holds no armed region"};
+  }
+  return {};
+}
+
+Region::~Region() {
+  if (watcher_.joinable()) {
+    stopping_.store(true);
+    const uint64_t one = 1;
+    (void)!write(stop_fd_, &one, sizeof(one));
+    watcher_.join();
+  }
+  Outcome none;
+  for (const Registered& one : registered_) CudaDriver::Get(none)->Unregister(one.context, data_);
+  if (data_ != nullptr) munmap(data_, mapped_bytes_);
+  if (wake_fd_ >= 0) close(wake_fd_);
+  if (stop_fd_ >= 0) close(stop_fd_);
+}
+
+void Region::WakePoller() const {
+  Fence();
+  if (Load(&static_cast<const gemmd_armed_header*>(data_)->poller_sleeps) == 0) return;
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the poller has been woken.
+  (void)!write(wake_fd_, &one, sizeof(one));
+}
+
+Outcome Region::AddressFor(CudaStream stream, const std::string& gpu_uuid,
+                           uint64_t& address) const {
+  Outcome why;
+  const CudaDriver* driver = CudaDriver::Get(why);
+  if (driver == nullptr) return why;
+  CudaContext context = nullptr;
+  if (why = driver->ContextOf(stream, context); !why.ok()) return why;
+  if (context == last_context_.load(std::memory_order_acquire)) {
+    address = last_address_.load(std::memory_order_relaxed);
+    return {};
+  }
+  return RegisterIn(*driver, context, gpu_uuid, address);
+}
+
+Outcome Region::Prepare(const std::string& gpu_uuid) const {
+  Outcome why;
+  const CudaDriver* driver = CudaDriver::Get(why);
+  if (driver == nullptr) return why;
+  CudaContext context = nullptr;
+  if (why = driver->PrimaryContextOf(gpu_uuid, context); !why.ok()) return why;
+  uint64_t address = 0;
+  return RegisterIn(*driver, context, gpu_uuid, address);
+}
+
+Outcome Region::RegisterIn(const CudaDriver& driver, CudaContext context,
+                           const std::string& gpu_uuid, uint64_t& address) const {
+  const std::lock_guard lock(mu_);
+  for (const Registered& one : registered_) {
+    if (one.context == context) {
+      address = one.address;
+      return {};
+    }
+  }
+  if (!gpu_uuid.empty()) {
+    std::string found;
+    if (Outcome why = driver.GpuOf(context, found); !why.ok()) return why;
+    if (found != gpu_uuid) {
+      return {Code::kFailedPrecondition, "the stream is of " + found + ", the plan is armed on " +
+                                             gpu_uuid + "; ring from a stream of that GPU"};
+    }
+  }
+  if (Outcome why = driver.Register(context, data_, mapped_bytes_, address); !why.ok()) return why;
+  registered_.push_back({context, address});
+  if (last_context_.load(std::memory_order_relaxed) == nullptr) {
+    last_address_.store(address, std::memory_order_relaxed);
+    last_context_.store(context, std::memory_order_release);
+  }
+  return {};
+}
+
+void Region::SetArmed(uint32_t slot, bool armed) { states_[slot].store(armed ? kArmed : kGivenUp); }
+
+Outcome Region::Ended() const {
+  const char* why = ended_.load(std::memory_order_acquire);
+  return why == nullptr ? Outcome() : Outcome(Code::kUnavailable, why);
+}
+
+void Region::Watch() {
+  const uint32_t* state = &static_cast<const gemmd_armed_header*>(data_)->state;
+  while (!stopping_.load() && ended_.load() == nullptr) {
+    if (!daemon_.Lives(kLook, stop_fd_)) {
+      End(kDaemonGone);
+    } else if (Load(state) == GEMMD_ARMED_ENDED) {
+      End(kSessionGone);
+    } else {
+      EndRingsOfGivenUpSlots();
+    }
+  }
+  auto tick = kEndingTick;
+  while (!stopping_.load()) {
+    tick = EndWaits() ? kEndingTick : std::min(tick * 2, kLongestEndingTick);
+    std::this_thread::sleep_for(tick);
+  }
+}
+
+void Region::End(const char* why) { ended_.store(why, std::memory_order_release); }
+
+bool Region::EndWaits() {
+  bool any = false;
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    if (states_[slot].load(std::memory_order_relaxed) == kUnused) continue;
+    if (!Replace(&done(slot)->done, 0, GEMMD_ARMED_FAILED)) continue;
+    any = true;
+    if (Load(&done(slot)->waiters) != 0) WakeSleepers(&report(slot)->host_done);
+  }
+  return any;
+}
+
+// A stream may ring a slot that was disarmed with the ring still queued: it must not wait for ever.
+void Region::EndRingsOfGivenUpSlots() {
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    if (states_[slot].load(std::memory_order_relaxed) != kGivenUp) continue;
+    if (Replace(gate(slot), GEMMD_ARMED_RUNG, GEMMD_ARMED_IDLE)) {
+      Replace(&done(slot)->done, 0, GEMMD_ARMED_FAILED);
+    }
+  }
+}
+
+}  // namespace gemmd::armed

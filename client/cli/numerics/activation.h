@@ -1,0 +1,24 @@
+// Activations as --activation names them, and in float64 for --verify.
+
+#ifndef GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_
+#define GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_
+
+#include "absl/strings/string_view.h"
+
+namespace gemmd::cli {
+
+// The wire's numbers.
+enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kGeluErf = 4 };
+
+// For a flag's `choices`, by number.
+inline constexpr absl::string_view kActivationNames[] = {"none", "relu", "silu", "gelu_tanh",
+                                                         "gelu_erf"};
+// `name` is one of kActivationNames.
+Activation ActivationNamed(absl::string_view name);
+
+// NaN stays NaN; -infinity gives the limit.
+double Activated(Activation activation, double x);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_

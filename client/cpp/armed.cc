@@ -1,0 +1,220 @@
+#include "client/cpp/armed.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/armed/slot.h"
+#include "client/cpp/arming.h"
+#include "client/cpp/call.h"
+#include "client/cpp/plan.h"
+#include "client/cpp/session.h"
+#include "client/cpp/session_core.h"
+#include "client/cpp/share_socket.h"
+#include "gemmd/v1/armed_service.grpc.pb.h"
+
+namespace gemmd::client {
+namespace {
+
+constexpr int kSlots = 512;  // of a session's region: 100 KiB
+constexpr absl::Duration kDisarmTimeout = absl::Seconds(5);
+
+absl::Status ToStatus(const armed::Outcome& outcome) {
+  return absl::Status(static_cast<absl::StatusCode>(outcome.code), outcome.message);
+}
+
+absl::Status Nothing() { return absl::FailedPreconditionError("this Armed object holds no plan"); }
+
+std::unique_ptr<v1::ArmedService::Stub> StubOf(const SessionCore& session) {
+  return v1::ArmedService::NewStub(session.connection().channel());
+}
+
+absl::Status SendDisarm(const SessionCore& session, int slot, const CallOptions& options) {
+  v1::DisarmPlanRequest request;
+  request.set_session_id(session.id());
+  request.add_slots(slot);
+  v1::DisarmPlanResponse response;
+  const auto stub = StubOf(session);
+  return Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+    return stub->DisarmPlan(&context, request, &response);
+  });
+}
+
+// The UUID of the GPU that a device of the daemon is; empty for a CPU.
+absl::StatusOr<std::string> GpuOf(const SessionCore& session, const std::string& device,
+                                  const CallOptions& options) {
+  v1::ListDevicesResponse response;
+  const absl::Status status =
+      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return session.connection().devices.ListDevices(&context, v1::ListDevicesRequest(),
+                                                        &response);
+      });
+  if (!status.ok()) return status;
+  for (const v1::Device& one : response.devices()) {
+    if (one.name() == device) return one.gpu_uuid();
+  }
+  return absl::NotFoundError(absl::StrCat("the daemon has no device ", device));
+}
+
+v1::ArmPlanRequest RequestOf(const SessionCore& session, const Plan& plan,
+                             absl::Span<const Rebinding> bindings, const ArmOptions& options) {
+  v1::ArmPlanRequest request;
+  request.set_session_id(session.id());
+  request.set_plan_id(std::string(plan.id().bytes()));
+  for (const Rebinding& one : bindings) {
+    v1::Rebinding& rebind = *request.add_rebind();
+    rebind.set_from_buffer_id(std::string(one.from.bytes()));
+    rebind.set_to_buffer_id(std::string(one.to.bytes()));
+  }
+  request.set_priority(static_cast<v1::Priority>(options.priority));
+  request.set_rung_by_stream(options.rung_by_stream);
+  if (options.deadline != absl::InfiniteDuration()) {
+    const int64_t ns = absl::ToInt64Nanoseconds(options.deadline);
+    request.mutable_deadline()->set_seconds(ns / 1'000'000'000);
+    request.mutable_deadline()->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+  }
+  return request;
+}
+
+}  // namespace
+
+struct Armed::State {
+  std::shared_ptr<SessionCore> session;  // shared: an armed plan may outlive the Session object
+  int index = 0;
+  std::string device;
+  absl::Duration estimate;
+  std::unique_ptr<armed::Slot> slot;
+};
+
+Armed::Armed() = default;
+Armed::Armed(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Armed::Armed(Armed&&) noexcept = default;
+
+Armed::~Armed() {
+  if (!state_) return;
+  const absl::Status status = Disarm({.timeout = kDisarmTimeout});
+  (void)status;  // the session's end disarms, too
+}
+
+Armed& Armed::operator=(Armed&& other) noexcept {
+  Armed old(std::move(state_));
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+int Armed::slot() const { return state_->index; }
+const std::string& Armed::device() const { return state_->device; }
+absl::Duration Armed::estimate() const { return state_->estimate; }
+
+absl::Status Armed::Ring() { return state_ ? ToStatus(state_->slot->Ring()) : Nothing(); }
+
+absl::Status Armed::Wait(absl::Duration timeout) {
+  if (!state_) return Nothing();
+  const bool forever = timeout == absl::InfiniteDuration();
+  return ToStatus(state_->slot->Wait(forever ? -1 : std::max(0.0, absl::ToDoubleSeconds(timeout))));
+}
+
+bool Armed::Done() const { return state_ && state_->slot->Done(); }
+
+absl::Status Armed::RingOn(CUstream_st* stream) {
+  return state_ ? ToStatus(state_->slot->RingOn(stream)) : Nothing();
+}
+
+absl::Status Armed::WaitOn(CUstream_st* stream) {
+  return state_ ? ToStatus(state_->slot->WaitOn(stream)) : Nothing();
+}
+
+absl::Status Armed::status() const { return state_ ? ToStatus(state_->slot->Status()) : Nothing(); }
+
+ArmedReport Armed::report() const {
+  if (!state_) return {.status = Nothing()};
+  const armed::RunReport last = state_->slot->Report();
+  return {.run = static_cast<int64_t>(last.run),
+          .queued = absl::Nanoseconds(last.queued_ns),
+          .device = absl::Nanoseconds(last.device_ns),
+          .status = absl::Status(static_cast<absl::StatusCode>(last.code), last.message)};
+}
+
+absl::Status Armed::Disarm(const CallOptions& options) {
+  if (!state_) return Nothing();
+  const std::unique_ptr<State> state = std::move(state_);
+  // The slot goes after the answer: from then on the library ends what streams still ring.
+  return SendDisarm(*state->session, state->index, options);
+}
+
+absl::StatusOr<std::shared_ptr<armed::Region>> Arming::Region(const SessionCore& session,
+                                                              const CallOptions& options) {
+  absl::MutexLock lock(&mu_);
+  if (region_ != nullptr) return region_;
+  const absl::StatusOr<std::string> here = session.client().ShareSocket();
+  if (!here.ok()) return here.status();
+  v1::GetArmedRegionRequest request;
+  request.set_session_id(session.id());
+  request.set_slots(kSlots);
+  v1::ArmedRegion parts;
+  const auto stub = StubOf(session);
+  const absl::Status status =
+      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return stub->GetArmedRegion(&context, request, &parts);
+      });
+  if (!status.ok()) return status;
+  const absl::StatusOr<int> memory = FetchDescriptor(parts.share_socket(), parts.region_token());
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<int> wake = FetchDescriptor(parts.share_socket(), parts.wake_token());
+  if (!wake.ok()) {
+    close(*memory);
+    return wake.status();
+  }
+  armed::Outcome why;
+  region_ = armed::Region::Open({.memory_fd = *memory,
+                                 .wake_fd = *wake,
+                                 .size_bytes = parts.size_bytes(),
+                                 .slots = parts.slots(),
+                                 .layout_version = parts.layout_version(),
+                                 .share_socket = parts.share_socket()},
+                                why);
+  if (region_ == nullptr) return ToStatus(why);
+  return region_;
+}
+
+absl::StatusOr<Armed> Session::Arm(const Plan& plan, absl::Span<const Rebinding> bindings) {
+  return Arm(plan, bindings, ArmOptions());
+}
+
+absl::StatusOr<Armed> Session::Arm(const Plan& plan, absl::Span<const Rebinding> bindings,
+                                   const ArmOptions& options) {
+  const absl::StatusOr<std::shared_ptr<armed::Region>> region =
+      core_->arming().Region(*core_, options.call);
+  if (!region.ok()) return region.status();
+  const v1::ArmPlanRequest request = RequestOf(*core_, plan, bindings, options);
+  v1::ArmedPlan armed;
+  const auto stub = StubOf(*core_);
+  const absl::Status status =
+      Call(core_->client(), options.call, Again::kUnsentOnly,
+           [&](grpc::ClientContext& context) { return stub->ArmPlan(&context, request, &armed); });
+  if (!status.ok()) return status;
+  if (armed.slot() < 0 || armed.slot() >= static_cast<int>((*region)->slots())) {
+    return absl::InternalError(
+        absl::StrCat("the server's slot ", armed.slot(), " is none of ", (*region)->slots()));
+  }
+  armed::Slot::Options slot = {.rung_by_stream = options.rung_by_stream};
+  if (options.rung_by_stream) {
+    const absl::StatusOr<std::string> gpu = GpuOf(*core_, armed.device(), options.call);
+    if (!gpu.ok()) {
+      (void)SendDisarm(*core_, armed.slot(), options.call);
+      return gpu.status();
+    }
+    slot.gpu_uuid = *gpu;
+  }
+  auto state = std::make_unique<Armed::State>();
+  state->session = core_;
+  state->index = armed.slot();
+  state->device = armed.device();
+  state->estimate = absl::Seconds(armed.estimated_seconds());
+  state->slot = std::make_unique<armed::Slot>(*region, static_cast<uint32_t>(armed.slot()), slot);
+  return Armed(std::move(state));
+}
+
+}  // namespace gemmd::client

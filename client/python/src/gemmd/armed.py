@@ -1,0 +1,281 @@
+"""Armed plans: a run without a call, for callers on the server's host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gemmd import errors, methods, native, share
+from gemmd.programs import Priority, Rebind
+from gemmd.report import PRIORITIES, Report
+from gemmd.v1 import armed_service_pb2 as pb
+from gemmd.v1 import compute_service_pb2 as compute_pb
+
+if TYPE_CHECKING:
+    from gemmd.plan import Plan, PlanHandle
+    from gemmd.session import Session
+
+SLOTS = 512  # of a session's region: 100 KiB of memory
+
+
+@dataclass(frozen=True)
+class ArmedReport:
+    """Of an armed plan's last run that was answered.
+
+    Attributes
+    ----------
+    run : int
+        Which it was, since the plan was armed; 0: none was answered yet.
+    queue_seconds : float
+        From the ring to the device's start.
+    """
+
+    run: int
+    device: str
+    queue_seconds: float
+    device_seconds: float
+
+    def as_report(self) -> Report:
+        return Report(self.device, self.queue_seconds, self.device_seconds, (), "armed")
+
+
+def region_request(session_id: bytes) -> bytes:
+    return pb.GetArmedRegionRequest(session_id=session_id, slots=SLOTS).SerializeToString()
+
+
+def open_region(answer: bytes) -> Any:
+    """The region that the server's answer stands for, mapped."""
+    parts = pb.ArmedRegion.FromString(answer)
+    try:
+        memory = share.fetch_descriptor(parts.share_socket, parts.region_token)
+        try:
+            wake = share.fetch_descriptor(parts.share_socket, parts.wake_token)
+        except BaseException:
+            os.close(memory)
+            raise
+    except OSError as error:
+        raise errors.FailedPrecondition(f"{parts.share_socket}: {error}") from error
+    return native.module().Region(
+        memory, wake, parts.size_bytes, parts.slots, parts.layout_version, parts.share_socket
+    )
+
+
+def arm_request(
+    session_id: bytes, plan_id: bytes, rebind: Rebind | None, priority: Priority, by_stream: bool
+) -> bytes:
+    return pb.ArmPlanRequest(
+        session_id=session_id,
+        plan_id=plan_id,
+        rebind=[
+            compute_pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
+            for old, new in (rebind or {}).items()
+        ],
+        priority=PRIORITIES[priority],
+        rung_by_stream=by_stream,
+    ).SerializeToString()
+
+
+def disarm_request(session_id: bytes, slot: int) -> bytes:
+    return pb.DisarmPlanRequest(session_id=session_id, slots=[slot]).SerializeToString()
+
+
+def stream_handle(stream: Any) -> int:
+    """A CUDA stream as a number: one already, a torch or CuPy stream; None is torch's current."""
+    if stream is None:
+        import torch
+
+        return int(torch.cuda.current_stream().cuda_stream)
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    raise TypeError(f"{stream!r} is no CUDA stream; give its handle as an integer")
+
+
+class ArmedHandle:
+    """What both faces' armed plans have. See `Armed`."""
+
+    def __init__(self, plan: PlanHandle, message: pb.ArmedPlan, slot: Any, by_stream: bool) -> None:
+        self.plan = plan
+        self.slot_index = message.slot
+        self.device = message.device
+        self.by_stream = by_stream
+        self.slot = slot
+        self._ring, self._ring_on, self._wait_on = slot.ring, slot.ring_on, slot.wait_on
+
+    def ring(self) -> None:
+        """Runs the plan once; returns at once.
+
+        Raises
+        ------
+        FailedPrecondition
+            The last run has not been waited for.
+        Unavailable
+            The server or the session has ended.
+        """
+        self._ring()
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(self.slot.done())
+
+    def ring_on(self, stream: Any = None) -> None:
+        """The same by a CUDA stream, behind what it has been given: returns at once, and may be
+        captured in a graph together with `wait_on`. Runs read and write memory of the plan's
+        buffers as the stream has left it.
+
+        Parameters
+        ----------
+        stream : optional
+            A handle, a torch.cuda.Stream; by default torch's current stream.
+
+        Raises
+        ------
+        FailedPrecondition
+            The plan was not armed with `by_stream`, the stream is of another GPU, or there is no
+            CUDA. And any error of an earlier run, once.
+        """
+        self._ring_on(stream if type(stream) is int else stream_handle(stream))
+
+    def wait_on(self, stream: Any = None) -> None:
+        """Holds the stream, and not the host, until the run is done. If it fails, or the server is
+        gone, the stream goes on: outputs hold NaN, and the next call raises.
+        """
+        self._wait_on(stream if type(stream) is int else stream_handle(stream))
+
+    def check(self) -> None:
+        """Raises the error of the last run that was answered."""
+        self.slot.check()
+
+    @property
+    def report(self) -> ArmedReport:
+        run, device_ns, queued_ns, _, _, _ = self.slot.report()
+        return ArmedReport(run, self.device, queued_ns * 1e-9, device_ns * 1e-9)
+
+    def _give_up(self) -> bool:
+        """False if it is disarmed already. What a stream rings from now on fails."""
+        if self.slot is None:
+            return False
+        self.slot = None
+        for name in ("_ring", "_ring_on", "_wait_on"):
+            setattr(self, name, self._disarmed)
+        return True
+
+    def _disarmed(self, *_: Any) -> None:
+        raise errors.FailedPrecondition(f"slot {self.slot_index} is disarmed", reason="DISARMED")
+
+    def __repr__(self) -> str:
+        by = "by stream or host" if self.by_stream else "by host"
+        return f"Armed(slot {self.slot_index} on {self.device}, rung {by})"
+
+
+class Armed(ArmedHandle):
+    """A plan that is rung instead of called. Made by `plan.arm()`; needs a server on this host.
+
+    `ring` and `wait`, or `run`, from the host; `ring_on` and `wait_on` from CUDA streams. One run
+    at a time: to have several under way, arm the plan several times. For one thread at a time.
+
+    Attributes
+    ----------
+    report : ArmedReport
+    """
+
+    def __init__(
+        self, session: Session, plan: Plan, message: pb.ArmedPlan, slot: Any, by_stream: bool
+    ) -> None:
+        super().__init__(plan, message, slot, by_stream)
+        self.session = session
+        self._wait = slot.wait
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Waits for the run that `ring` began; other threads run meanwhile.
+
+        Raises
+        ------
+        DeadlineExceeded
+            It is not done: it goes on, and may be waited for again.
+        Error
+            The run failed, or the server is gone.
+        """
+        self._wait(-1.0 if timeout_s is None else timeout_s)
+
+    def run(self, timeout_s: float | None = None) -> ArmedReport:
+        """`ring` and `wait`."""
+        self._ring()
+        self.wait(timeout_s)
+        return self.report
+
+    def disarm(self) -> None:
+        """Frees the slot. Streams that still ring it are synchronised before. Again: nothing."""
+        self._wait = self._disarmed
+        if self._give_up():
+            self.session.arming.disarm(self.slot_index)
+
+    def __enter__(self) -> Armed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disarm()
+
+
+class Arming:
+    """How a session arms plans: its region, made by the first. Thread-safe."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._region: Any = None
+        self._why: str | None = None
+
+    def why_not(self) -> str:
+        """Why this session's plans cannot be armed; "" if they can. Asked once."""
+        if self._why is None:
+            self._why = self._find_why()
+        return self._why
+
+    def known_why_not(self) -> str | None:
+        """The same if it has been asked for; else None."""
+        return self._why
+
+    def _find_why(self) -> str:
+        why = native.why_not() or self._session.why_not_shared()
+        if why:
+            return why
+        try:
+            self.region()
+        except (errors.Error, OSError) as error:
+            return str(error)
+        return ""
+
+    def region(self) -> Any:
+        native.module()
+        with self._lock:
+            if self._region is None:
+                session = self._session
+                session.client.share_socket()  # its error says what to do on another host
+                request = region_request(session.session_id)
+                self._region = open_region(session.transport.call(methods.GET_REGION, request))
+            return self._region
+
+    def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        region, session = self.region(), self._session
+        gpu = ""
+        if by_stream:
+            gpu = next((d.gpu_uuid for d in session.client.devices() if d.name == plan.device), "")
+            if gpu:
+                region.prepare(gpu)
+        request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
+        message = pb.ArmedPlan.FromString(session.transport.call(methods.ARM, request))
+        slot = native.module().Slot(region, message.slot, by_stream, gpu)
+        return Armed(session, plan, message, slot, by_stream)
+
+    def disarm(self, slot: int) -> None:
+        request = disarm_request(self._session.session_id, slot)
+        with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
+            self._session.transport.call(methods.DISARM, request)

@@ -1,0 +1,122 @@
+"""MLP: gate_up, activation and down as one program on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmd import dtypes, interop
+from gemmd.buffer import Buffer
+from gemmd.layer import Layer
+from gemmd.layers import Way, Weights
+from gemmd.mlp_step import Gate, Layout, MlpStep, check_pair
+from gemmd.ops import Activation, Op
+from gemmd.resident import Quantize, Source, obtain
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+PARTS = ("gate_up", "down")  # of a published name
+
+
+class MLP(Layer):
+    """y = (activation(x @ gate.T) * (x @ up.T)) @ down.T, the weights resident.
+
+    One call of the server does all of it; `gemmd.Linear` says what else holds: FP8, names, armed
+    plans. Weights are as transformers keeps them.
+
+    Parameters
+    ----------
+    session : Session
+    gate_up : array or torch tensor [2i, k], a pair of [i, k], or a function that returns either
+        Gate and up, one above the other, or as `layout` says. May be left out if `name` is
+        published.
+    down : array or torch tensor [n, i], or a function that returns one
+    gate_up_scales, down_scales : array or torch tensor [ceil(rows/128), ceil(columns/128)]
+        Of weights that are float8_e4m3fn already (`weight_scale_inv`).
+    gate_up_bias, down_bias : array or torch tensor, optional
+    name : str
+        The weights are published as NAME.gate_up and NAME.down.
+    quantize : {"fp8-block", None}
+    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
+    layout : {"halves", "interleaved"}
+        The rows of gate_up: all gates before all ups, or a gate before each up.
+    out_dtype : DTypeLike, optional
+
+    Raises
+    ------
+    NotFound, FailedPrecondition
+        As `gemmd.Linear`'s.
+    ValueError
+        The two weights do not fit each other.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        gate_up: Source | Callable[[], Any] | None = None,
+        down: Source | Callable[[], Source] | None = None,
+        *,
+        gate_up_scales: Source | None = None,
+        down_scales: Source | None = None,
+        gate_up_bias: Source | None = None,
+        down_bias: Source | None = None,
+        name: str = "",
+        quantize: Quantize | None = "fp8-block",
+        activation: Activation = "silu",
+        layout: Layout = "halves",
+        out_dtype: dtypes.DTypeLike | None = None,
+    ) -> None:
+        self.name = name
+        self._gate = Gate(activation, layout)
+        names = [f"{name}.{part}" if name else "" for part in PARTS]
+        self.buffers: tuple[Buffer, Buffer] = (
+            obtain(session, joined(gate_up), gate_up_bias, gate_up_scales, names[0], quantize),
+            obtain(session, down, down_bias, down_scales, names[1], quantize),
+        )
+        self.weights = tuple(Weights.of(one) for one in self.buffers)
+        check_pair(*self.weights)
+        features = (self.weights[0].k, self.weights[1].n)
+        super().__init__(session, self.buffers[0].device, features, out_dtype)
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return self.weights[0].dtype_for(dtype)
+
+    def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MlpStep:
+        return MlpStep(*self.weights, m, dtype, self.result_dtype(dtype), self._gate, way)
+
+    def program(
+        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        program: list[Op] = step.program(self.buffers, io, scratch, result)
+        return program
+
+    def unpublish(self) -> None:
+        """Takes the names away: the weights go when the last worker has let go of them."""
+        for part in PARTS:
+            self.session.unpublish(f"{self.name}.{part}")
+
+    def close(self) -> None:
+        """As `Layer.close`."""
+        super().close()
+        self.session.delete_buffers(self.buffers)
+
+    def __repr__(self) -> str:
+        named = f' "{self.name}"' if self.name else ""
+        gate_up, down = self.weights
+        shape = f"{gate_up.k} -> {down.k} -> {down.n}"
+        kind = f"{gate_up.dtype.name}, {self._gate.activation}"
+        return f"MLP{named}({shape}, {kind}, {self._way()})"
+
+
+def joined(gate_up: Any) -> Any:
+    """One weight of a pair of gate and up, or of a function that returns one."""
+    if callable(gate_up) and interop.torch_of(gate_up) is None:
+        return lambda: joined(gate_up())
+    if not isinstance(gate_up, tuple | list):
+        return gate_up
+    torch = interop.torch_of(gate_up[0])
+    return np.concatenate(gate_up) if torch is None else torch.cat(list(gate_up))

@@ -1,0 +1,116 @@
+"""One rule for arrays of element types that no device multiplies: float64 is narrowed to float32,
+with one warning a call; integers, booleans and complex numbers are refused, because float32 has no
+value for many of them.
+
+gemmctl has the same rule for files.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from gemmd import dtypes, interop
+
+
+class PrecisionWarning(UserWarning):
+    """float64 data was narrowed to float32."""
+
+
+_WIDE = ("float64", "longdouble", "float128", "float96")
+_TAKEN = "float32, float16, bfloat16, float8_e4m3fn, int8 are, and float64 is narrowed to float32"
+
+
+def sent_as(name: str, value: Any) -> np.dtype[Any]:
+    """The element type in which an array or torch tensor is sent.
+
+    Raises
+    ------
+    TypeError
+        It has a type that is not multiplied. Names it, what is taken, and the remedy.
+    """
+    given = str(value.dtype).removeprefix("torch.")
+    if given in _WIDE:
+        return dtypes.float32
+    found = interop.element_type(value)
+    if found is None:
+        raise TypeError(
+            f"{name} has dtype {given}, which is not an element type of gemmd: {_TAKEN}; convert it"
+            f" first, {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
+        )
+    return found
+
+
+def activations_as(dtype: Any) -> np.dtype[Any]:
+    """The element type in which activations of torch's or numpy's `dtype` are sent, before the
+    weight has a say.
+
+    Raises
+    ------
+    TypeError
+        They are integers, or of another type that is not multiplied.
+    """
+    given = str(dtype).removeprefix("torch.")
+    if given in _WIDE:
+        return dtypes.float32
+    found = interop.element_type_of(dtype)
+    if found is None or found == dtypes.int8:
+        raise TypeError(
+            f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn and"
+            " float64, which is narrowed to float32: convert it first"
+        )
+    return found
+
+
+def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """That `value`, sent as `dtype`, keeps its numbers within rounding.
+
+    Raises
+    ------
+    TypeError
+        It is of integers and `dtype` is not, or the reverse.
+    """
+    own = sent_as(name, value)
+    if (own == dtypes.int8) != (dtype == dtypes.int8):
+        raise TypeError(
+            f"{name} has dtype {own}, the other side {dtype}; int8 multiplies int8 alone: convert"
+            f" {name} first, {_conversion(name, value)}"
+        )
+
+
+def warn_of(**values: Any) -> None:
+    """One warning for all of these that are float64, at the line that called gemmd. Arrays, tensors
+    or dtypes; anything else is none.
+    """
+    wide = [
+        name
+        for name, value in values.items()
+        if str(getattr(value, "dtype", value)).removeprefix("torch.") in _WIDE
+    ]
+    if wide:
+        warnings.warn(
+            f"{', '.join(wide)}: float64 is narrowed to float32, or to what the other side has;"
+            " convert it first to do without this warning",
+            PrecisionWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _conversion(name: str, value: Any) -> str:
+    torch = interop.torch_of(value) is not None
+    return f"{name}.float()" if torch else f"{name}.astype('float32')"
+
+
+def _outside() -> int:
+    """The `stacklevel`, for a function that was called by the caller of this one, of the first
+    frame that is not gemmd's.
+    """
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gemmd."):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -1,0 +1,273 @@
+"""A torch whose CUDA tensors are host memory, over the driver that the C++ tests play
+(tests/client/armed/fake_cuda.cc): what a layer does with streams, without a GPU. Run as a program,
+with that driver's folder in LD_LIBRARY_PATH, by test_streams.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import tempfile
+import weakref
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+
+import gemmd
+from gemmd import errors, interop, layer, local
+from gemmd.share import SharedArray
+
+from .server import FakeServer
+
+PATIENCE_MS = 20_000
+
+
+class Stream:
+    def __init__(self, driver: ctypes.CDLL) -> None:
+        driver.FakeCudaStream.restype = ctypes.c_void_p
+        self.driver, self.handle = driver, driver.FakeCudaStream(0)
+        self.waited: list[Stream] = []
+
+    def settle(self) -> None:
+        assert self.driver.FakeCudaSettled(ctypes.c_void_p(self.handle), PATIENCE_MS)
+
+    def synchronize(self) -> None:
+        self.settle()
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waited.append(other)
+        other.settle()
+
+
+class Storage:
+    """Memory, and how many tensors are over it."""
+
+    all: ClassVar[weakref.WeakValueDictionary[int, Storage]] = weakref.WeakValueDictionary()
+
+    def __init__(self, memory: SharedArray | None) -> None:
+        self.memory, self.uses, self._cdata = memory, 0, id(self)
+        Storage.all[self._cdata] = self
+
+
+class FakeTensor:
+    """Float32 in host memory, as a CUDA tensor of device 0."""
+
+    is_cuda, requires_grad, dtype, device = True, False, "torch.float32", "cuda:0"
+
+    def __init__(self, array: np.ndarray, storage: Storage | None = None) -> None:
+        self.array, self.shape = array, array.shape
+        self.storage = storage or Storage(None)
+        self.storage.uses += 1
+
+    def __del__(self) -> None:
+        self.storage.uses -= 1
+
+    def untyped_storage(self) -> Storage:
+        return self.storage
+
+    def view(self, shape) -> FakeTensor:
+        return FakeTensor(self.array.reshape(shape), self.storage)
+
+    def get_device(self) -> int:
+        return 0
+
+    def is_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
+    def contiguous(self) -> FakeTensor:
+        return FakeTensor(np.ascontiguousarray(self.array))
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+
+class FakeTorch:
+    Tensor = FakeTensor
+
+    def __init__(self, driver: ctypes.CDLL) -> None:
+        self.streams = [Stream(driver), Stream(driver)]
+        self.now, self.capturing = 0, False
+        self._C = SimpleNamespace(
+            _cuda_getDevice=lambda: 0,
+            _cuda_getCurrentRawStream=lambda _: self.streams[self.now].handle,
+            _cuda_isCurrentStreamCapturing=lambda: self.capturing,
+            _storage_Use_Count=lambda number: Storage.all[number].uses,
+        )
+        self.cuda = SimpleNamespace(current_stream=lambda _: self.streams[self.now])
+
+    @staticmethod
+    def empty(shape, dtype, device) -> FakeTensor:
+        memory = SharedArray(shape, "f4")
+        memory.array[...] = np.nan
+        return FakeTensor(memory.array, Storage(memory))
+
+
+def from_dlpack(session, tensor, *, ready, label):
+    """Over shared memory, in the place of CUDA IPC."""
+    if not from_dlpack.works:
+        raise errors.FailedPrecondition("no CUDA IPC handle")
+    return session.import_array(tensor.storage.memory, label=label).tensor(tensor.shape)
+
+
+from_dlpack.works = True
+
+
+@contextlib.contextmanager
+def layer_on_fake_gpu(weight: np.ndarray):
+    driver = ctypes.CDLL("libcuda.so.1")
+    torch = FakeTorch(driver)
+    interop.torch_module = lambda: torch
+    interop.torch_of = lambda value: torch if isinstance(value, FakeTensor) else None
+    interop.torch_dtype = lambda _: FakeTensor.dtype
+    layer.Layer.why_not_on_gpu = lambda *_: ""
+    gemmd.Session.from_dlpack = from_dlpack
+    make = local.LocalCalls._make
+
+    def make_on_host(self, kind, step):
+        place = make(self, "host_shared", step)
+        if kind == "device_shared":
+            place.array = place.memory
+            place.memory = place.array.ctypes.data
+        return place
+
+    local.LocalCalls._make = make_on_host
+    with tempfile.TemporaryDirectory() as directory:
+        server = FakeServer(directory, share=True, arms=True)
+        with gemmd.Client(server.target) as client, client.session() as session:
+            # Not closed with a failed call under way: the stream's thread would touch freed memory.
+            yield torch, server, gemmd.Linear(session, weight, quantize=None)
+        server.close()
+
+
+def test_calls_follow_one_another_and_the_host_waits_for_none() -> None:
+    random = np.random.default_rng()
+    w = random.standard_normal((24, 40), "f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        inputs = [random.standard_normal((m, 40), "f4") for m in (3, 5, 3, 3, 5)]
+        outputs = [linear(FakeTensor(x)) for x in inputs]
+        torch.streams[0].settle()
+        for x, y in zip(inputs, outputs, strict=True):
+            np.testing.assert_allclose(y.array, x @ w.T, rtol=1e-4, atol=1e-4)
+        calls = len(server.calls)
+        turned = FakeTensor(random.standard_normal((40, 3), "f4").T)
+        y = linear(turned)  # not dense
+        torch.streams[0].settle()
+        np.testing.assert_allclose(y.array, turned.array @ w.T, rtol=1e-4, atol=1e-4)
+        assert len(server.calls) == calls
+
+
+def test_another_stream_goes_behind_the_one_before() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, _, linear):
+        x = FakeTensor(np.ones((2, 40), "f4"))
+        linear(x)
+        torch.now = 1
+        y = linear(x)
+        linear(x)
+        assert torch.streams[1].waited == [torch.streams[0]]
+        torch.streams[1].settle()
+        np.testing.assert_array_equal(y.array, x.array)
+
+
+def test_a_capture_takes_what_is_warm_and_keeps_it() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        x = FakeTensor(np.ones((2, 40), "f4"))
+        linear(x)
+        torch.streams[0].settle()
+        torch.now, torch.capturing = 1, True
+        driver, stream = torch.streams[1].driver, ctypes.c_void_p(torch.streams[1].handle)
+        driver.FakeCudaCapture(stream, True)
+        y = linear(x)
+        driver.FakeCudaCapture(stream, False)
+        assert torch.streams[1].waited == []
+        try:
+            linear(FakeTensor(np.ones((3, 40), "f4")))
+        except errors.FailedPrecondition as error:
+            assert "call it once with that many first" in str(error)
+        else:
+            raise AssertionError("a cold capture was accepted")
+        torch.capturing = False
+        for value in (2, 3, 4):
+            x.array[...] = value
+            driver.FakeCudaReplay(stream)
+            torch.streams[1].settle()
+            np.testing.assert_array_equal(y.array, x.array)
+        local.MAX_SEATS = 3
+        for m in (3, 4, 5, 6):
+            linear(FakeTensor(np.ones((m, 40), "f4")))
+        torch.streams[1].settle()
+        x.array[...] = 9
+        driver.FakeCudaReplay(stream)  # its slot was not given to another
+        torch.streams[1].settle()
+        np.testing.assert_array_equal(y.array, x.array)
+        assert len(server.arming.armed) == 3
+        local.MAX_SEATS = 32
+
+
+def test_results_are_written_where_they_stay_unless_too_many_are_kept() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        inputs = [FakeTensor(np.full((2, 40), value, "f4")) for value in range(6)]
+        kept = [linear(x) for x in inputs]
+        torch.streams[0].settle()
+        for value, y in enumerate(kept):
+            np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        assert len({y.data_ptr() for y in kept}) == 6
+        assert len(server.arming.armed) == 1 + local.MAX_RESULTS
+        del y, kept[1]
+        again = linear(inputs[5])
+        torch.streams[0].settle()
+        np.testing.assert_array_equal(again.array, np.full((2, 40), 5, "f4"))
+        np.testing.assert_array_equal(kept[1].array, np.full((2, 40), 2, "f4"))
+        linear.close()
+        np.testing.assert_array_equal(kept[0].array, np.zeros((2, 40), "f4"))  # still the caller's
+        assert not server.arming.armed and not server.plans
+
+
+def test_results_are_copied_where_memory_cannot_be_handed_over() -> None:
+    w = np.eye(40, dtype="f4")
+    from_dlpack.works = False
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        for value in range(3):
+            x = FakeTensor(np.full((2, 40), value, "f4"))
+            y = linear(x)
+            torch.streams[0].settle()
+            np.testing.assert_array_equal(y.array, np.full((2, 40), value, "f4"))
+        assert len(server.arming.armed) == 1
+    from_dlpack.works = True
+
+
+def test_the_error_of_a_run_is_the_next_calls() -> None:
+    w = np.eye(40, dtype="f4")
+    with layer_on_fake_gpu(w) as (torch, server, linear):
+        x = FakeTensor(np.ones((2, 40), "f4"))
+        linear(x)
+        torch.streams[0].settle()
+        plans, server.plans = server.plans, {}
+        linear(x)
+        torch.streams[0].settle()
+        server.plans = plans
+        try:
+            linear(x)
+        except gemmd.NotFound:
+            pass
+        else:
+            raise AssertionError("nobody was told")
+        y = linear(x)
+        torch.streams[0].settle()
+        np.testing.assert_array_equal(y.array, x.array)
+
+
+def main() -> int:
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("ok", name, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""MLP against the fake: gate_up, activation and down in one program."""
+
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import native
+
+from .conftest import QUICK
+
+needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+
+
+@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
+def session(request, fake, arming_fake):
+    server = fake if request.param == "plain" else arming_fake
+    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
+        yield one
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def exact(x, gate, up, down):
+    x = x.astype(np.float64)
+    return (silu(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+def relative_error(got, wanted):
+    return np.linalg.norm(np.asarray(got, np.float64) - wanted) / np.linalg.norm(wanted)
+
+
+@pytest.fixture
+def weights(random):
+    gate, up = (random.standard_normal((24, 40), "f4") / 6 for _ in range(2))
+    return gate, up, random.standard_normal((16, 24), "f4") / 5
+
+
+def test_rows_of_any_number_go_through_gate_and_down(session, weights, random):
+    gate, up, down = weights
+    with gemmd.MLP(session, np.concatenate([gate, up]), down, quantize=None) as mlp:
+        for shape in [(40,), (3, 40), (2, 5, 40), (3, 40)]:
+            x = random.standard_normal(shape, "f4")
+            y = mlp(x)
+            assert y.shape == (*shape[:-1], 16) and y.report.path in ("armed", "call")
+            assert relative_error(y, exact(x, gate, up, down)) < 1e-5
+        assert "MLP(40 -> 24 -> 16, float32, silu" in repr(mlp)
+
+
+def test_gate_and_up_may_come_apart_alternate_or_from_a_function(session, weights, random):
+    gate, up, down = weights
+    alternating = np.stack([gate, up], 1).reshape(48, 40)
+    x = random.standard_normal((3, 40), "f4")
+    for given, layout in (
+        ((gate, up), "halves"),
+        (lambda: (gate, up), "halves"),
+        (alternating, "interleaved"),
+    ):
+        mlp = gemmd.MLP(session, given, down, quantize=None, layout=layout)
+        assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
+
+
+def test_an_fp8_mlp_quantises_what_goes_between_its_matmuls(session, weights, random):
+    gate, up, down = weights
+    mlp = gemmd.MLP(session, (gate, up), down)
+    x = random.standard_normal((5, 40), "f4").astype(gemmd.bfloat16)
+    y = mlp(x)
+    assert y.dtype == gemmd.bfloat16
+    assert 0.005 < relative_error(y, exact(x, gate, up, down)) < 0.15
+
+
+def test_workers_share_both_weights_by_one_name(session, weights, random):
+    gate, up, down = weights
+    first = gemmd.MLP(session, (gate, up), down, name="mlp/0", quantize=None)
+    second = gemmd.MLP(session, name="mlp/0")
+    for one, other in zip(first.buffers, second.buffers, strict=True):
+        assert one.buffer_id == other.buffer_id  # the fake has one id a buffer
+    x = random.standard_normal((2, 40), "f4")
+    np.testing.assert_array_equal(first(x), second(x))
+    first.unpublish()
+    with pytest.raises(gemmd.NotFound):
+        gemmd.MLP(session, name="mlp/0")
+
+
+def test_weights_that_do_not_fit_are_refused(session, weights):
+    gate, _, down = weights
+    with pytest.raises(ValueError, match="gate_up must have 48 rows"):
+        gemmd.MLP(session, gate, down, quantize=None)
+    with pytest.raises(ValueError, match='layout="rows"'):
+        gemmd.MLP(session, gate, down, layout="rows")
+    with pytest.raises(ValueError, match="last extent must be k=40"):
+        gemmd.MLP(session, (gate, gate), down, quantize=None)(np.zeros((2, 41), "f4"))

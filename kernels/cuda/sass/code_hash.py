@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes the C++ file that defines CodeHash() and KernelCompiler(): code_hash.py OUT OBJECT...
+
+Runs at build time, between the compiler of the kernels and that of the file. A digest is of a kernel's instructions, so a
+comment or another name changes none, and another config only adds one.
+"""
+
+import re
+import sys
+
+import machine_code
+
+FP8_GEMM = re.compile(r"7Fp8GemmILm(\d+)E")  # the config, as Encode() makes a number of it
+
+TEXT = """#include "kernels/cuda/code_hash.h"
+
+namespace gemmd::kernels::cuda {{
+
+std::string_view KernelCompiler() {{ return "{compiler}"; }}
+
+std::string_view CodeHash(const GemmConfig& config) {{
+  switch (Encode(config)) {{
+{cases}
+  }}
+  return "";
+}}
+
+}}  // namespace gemmd::kernels::cuda
+"""
+
+
+def main(arguments):
+    out, *objects = arguments
+    digests, compilers = {}, set()
+    for name, kernel in machine_code.kernels_of(objects).items():
+        config = FP8_GEMM.search(name)
+        if config:
+            digests[int(config[1])] = kernel.digest()
+            compilers.add(kernel.compiler)
+    if len(compilers) != 1:
+        return f"code_hash.py: {len(digests)} FP8 kernels of {len(compilers)} compilers in {', '.join(objects)}; build anew"
+    cases = "\n".join(f'    case {config:#x}:\n      return "{digest}";' for config, digest in sorted(digests.items()))
+    with open(out, "w", encoding="utf-8") as file:
+        file.write(TEXT.format(compiler=compilers.pop(), cases=cases))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

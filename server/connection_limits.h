@@ -1,0 +1,22 @@
+// What connections may take of this process: from the config and, where it leaves that open, from
+// the machine.
+
+#ifndef GEMMD_SERVER_CONNECTION_LIMITS_H_
+#define GEMMD_SERVER_CONNECTION_LIMITS_H_
+
+#include <cstdint>
+
+#include "server/engine/config.h"
+#include "server/guard/connections.h"
+
+namespace gemmd::server {
+
+guard::ConnectionLimits LimitsOf(const Config& config);
+
+// Bytes that gRPC may hold of what it received, all listeners together: a quarter of the memory
+// that this process may use, at least 256 MiB. Beyond it gRPC cancels calls.
+int64_t ReceiveQuotaBytes();
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_CONNECTION_LIMITS_H_

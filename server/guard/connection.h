@@ -1,0 +1,72 @@
+// Connection: one that is watched, and the table by which watch.cc finds it.
+
+#ifndef GEMMD_SERVER_GUARD_CONNECTION_H_
+#define GEMMD_SERVER_GUARD_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/guard/connections.h"
+#include "server/guard/frame_reader.h"
+#include "server/guard/token_bucket.h"
+
+namespace gemmd::guard {
+
+// Counted: the table holds it until its descriptor is closed, TLS as long as it lives.
+class Connection {
+ public:
+  Connection(const NewConnection& connection, int max_streams,
+             std::shared_ptr<Connections::State> state);
+
+  // Of the reading thread: takes bytes in the order in which gRPC would; false: cut.
+  bool Take(std::string_view bytes);
+  bool cut() const { return cut_.load(std::memory_order_relaxed); }
+  bool tls() const { return tls_; }
+
+  // Its descriptor is about to be closed.
+  void Closed();
+
+  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  friend struct Connections::State;
+
+  Breach Judge(const Seen& seen);
+
+  const std::string peer_;
+  const std::string name_;
+  const bool tls_;
+  const bool health_only_;
+  const std::shared_ptr<Connections::State> state_;
+  std::atomic<int> references_{1};
+  std::atomic<bool> admitted_{false};
+  std::atomic<bool> cut_{false};
+  std::atomic<int64_t> unfinished_bytes_{0};
+  int fd_;  // -1 once closed; by the state's mutex
+  // Of the reading thread.
+  FrameReader reader_;
+  TokenBucket control_frames_;
+  TokenBucket calls_;  // until one was admitted
+  bool counting_ = true;
+};
+
+// The watched connection of a descriptor, or null.
+Connection* Watched(int fd);
+// Null, or whose TLS begins in this thread.
+Connection* BeingHandedOver();
+// Before a watched descriptor is closed.
+void Forget(int fd);
+
+// Defined beside the functions that stand in front of others', so that whoever links the one has
+// the other.
+void StandInFront();
+
+}  // namespace gemmd::guard
+
+#endif  // GEMMD_SERVER_GUARD_CONNECTION_H_

@@ -1,0 +1,288 @@
+#include "server/guard/connections.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/guard/connection.h"
+
+namespace gemmd::guard {
+namespace {
+
+// gRPC takes a descriptor's number for the connection's name, and so does this.
+constexpr int kMaxDescriptor = 65536;
+std::atomic<Connection*> watched[kMaxDescriptor];
+thread_local Connection* handing_over = nullptr;
+
+// A call that is cancelled leaves some 28 KB to be worked off.
+constexpr Rate kResets{.burst = 2000, .per_second = 500};         // of a peer
+constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connection
+// Calls before one was admitted: a connection's own, so that a stranger's do not cost another of
+// the same address his, and a peer's for connections that have used up theirs.
+constexpr Rate kCalls{.burst = 20, .per_second = 100};
+constexpr Rate kPeersCalls{.burst = 1000, .per_second = 200};
+// A peer without a connection is forgotten when its budget is whole again.
+constexpr absl::Duration kPeerMemory = absl::Seconds(10);
+constexpr size_t kForgetPeersAbove = 1024;
+
+}  // namespace
+
+std::string_view Name(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kNone:
+      return "none";
+    case Refusal::kPeer:
+      return "peer";
+    case Refusal::kAll:
+      return "all";
+    case Refusal::kDescriptors:
+      return "descriptors";
+  }
+  return "none";
+}
+
+ConnectionLimits Resolve(ConnectionLimits limits, int64_t descriptors) {
+  const int64_t most = std::clamp<int64_t>(descriptors * 3 / 4, 4, 4096);
+  if (limits.max == 0) limits.max = static_cast<int>(most);
+  if (limits.max_per_peer == 0) limits.max_per_peer = std::clamp(limits.max / 2, 1, 1024);
+  return limits;
+}
+
+struct Connections::State {
+  struct Peer {
+    int connections = 0;
+    TokenBucket resets{kResets};
+    TokenBucket calls{kPeersCalls};
+    absl::Time seen = absl::InfinitePast();
+  };
+
+  State(const ConnectionLimits& bounds, OnCut told) : limits(bounds), on_cut(std::move(told)) {}
+
+  Peer& PeerOf(const std::string& name, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (peers.size() > kForgetPeersAbove) {
+      absl::erase_if(peers, [now](const auto& entry) {
+        return entry.second.connections == 0 && now - entry.second.seen > kPeerMemory;
+      });
+    }
+    Peer& peer = peers[name];
+    peer.seen = now;
+    return peer;
+  }
+
+  Refusal MayOpen(const NewConnection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (connection.fd >= kMaxDescriptor) return Refusal::kPeer;
+    if (connection.health_only) {
+      return health_only < kHealthOnlyPlaces ? Refusal::kNone : Refusal::kPeer;
+    }
+    if (open >= limits.max) return Refusal::kAll;
+    const Peer& peer = PeerOf(connection.peer, absl::Now());
+    return peer.connections < limits.max_per_peer ? Refusal::kNone : Refusal::kPeer;
+  }
+
+  // One of the budgets of a connection's peer.
+  bool Take(const Connection& connection, TokenBucket Peer::*budget, double count, absl::Time now) {
+    absl::MutexLock lock(&mutex);
+    return (PeerOf(connection.peer_, now).*budget).Take(count, now);
+  }
+
+  // What a connection's reader has counted by now.
+  void SetUnfinished(Connection& connection, int64_t bytes) {
+    unfinished_bytes += bytes - connection.unfinished_bytes_.exchange(bytes);
+    if (unfinished_bytes.load() > limits.max_unfinished_bytes) CutLargest();
+  }
+
+  void CutLargest() {
+    std::string name;
+    {
+      absl::MutexLock lock(&mutex);
+      Connection* largest = nullptr;
+      for (const auto& [unused, connection] : by_name) {
+        if (connection->cut() || connection->fd_ < 0 || connection->unfinished_bytes_ == 0)
+          continue;
+        if (largest == nullptr || largest->unfinished_bytes_ < connection->unfinished_bytes_) {
+          largest = connection;
+        }
+      }
+      if (largest == nullptr || largest->cut_.exchange(true)) return;
+      unfinished_bytes -= largest->unfinished_bytes_.exchange(0);
+      shutdown(largest->fd_, SHUT_RDWR);
+      name = largest->name_;
+    }
+    Tell(name, Breach::kUnfinished);
+  }
+
+  // Its reader found a breach.
+  void Cut(Connection& connection, Breach breach) {
+    if (connection.cut_.exchange(true)) return;
+    {
+      absl::MutexLock lock(&mutex);
+      if (connection.fd_ >= 0) shutdown(connection.fd_, SHUT_RDWR);
+    }
+    Tell(connection.name_, breach);
+  }
+
+  void Tell(const std::string& name, Breach breach) {
+    cut[static_cast<int>(breach)].fetch_add(1, std::memory_order_relaxed);
+    if (on_cut) on_cut(name, breach);
+  }
+
+  void Admit(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto named = by_name.find(std::string(name));
+    if (named != by_name.end() && !named->second->admitted_.exchange(true)) --unadmitted;
+  }
+
+  void Remove(Connection& connection) {
+    absl::MutexLock lock(&mutex);
+    connection.fd_ = -1;
+    --(connection.health_only_ ? health_only : open);
+    if (!connection.health_only_) {
+      Peer& peer = peers[connection.peer_];
+      --peer.connections;
+      peer.seen = absl::Now();
+    }
+    const auto named = by_name.find(connection.name_);
+    if (named != by_name.end() && named->second == &connection) by_name.erase(named);
+    if (!connection.admitted_.exchange(true)) --unadmitted;
+    unfinished_bytes -= connection.unfinished_bytes_.exchange(0);
+  }
+
+  const ConnectionLimits limits;
+  const OnCut on_cut;
+  std::atomic<int64_t> unfinished_bytes{0};
+  std::atomic<int> unadmitted{0};
+  std::array<std::atomic<int64_t>, kRefusals> refused = {};
+  std::array<std::atomic<int64_t>, kBreaches> cut = {};
+  mutable absl::Mutex mutex;
+  int open ABSL_GUARDED_BY(mutex) = 0;
+  int health_only ABSL_GUARDED_BY(mutex) = 0;
+  absl::flat_hash_map<std::string, Peer> peers ABSL_GUARDED_BY(mutex);
+  absl::flat_hash_map<std::string, Connection*> by_name ABSL_GUARDED_BY(mutex);
+};
+
+Connection::Connection(const NewConnection& connection, int max_streams,
+                       std::shared_ptr<Connections::State> state)
+    : peer_(connection.peer),
+      name_(connection.name),
+      tls_(connection.tls),
+      health_only_(connection.health_only),
+      state_(std::move(state)),
+      fd_(connection.fd),
+      reader_(max_streams),
+      control_frames_(kControlFrames),
+      calls_(kCalls) {}
+
+bool Connection::Take(std::string_view bytes) {
+  if (cut()) return false;
+  if (counting_ && admitted_.load(std::memory_order_relaxed)) {
+    counting_ = false;
+    reader_.StopCounting();
+    state_->SetUnfinished(*this, 0);
+  }
+  Seen seen;
+  Breach breach = reader_.Read(bytes, seen);
+  if (breach == Breach::kNone) breach = Judge(seen);
+  if (breach != Breach::kNone) {
+    state_->Cut(*this, breach);
+  } else if (counting_) {
+    state_->SetUnfinished(*this, reader_.unfinished_bytes());
+  }
+  return !cut();
+}
+
+Breach Connection::Judge(const Seen& seen) {
+  if (seen.control_frames == 0 && seen.resets == 0 && (seen.calls == 0 || !counting_)) {
+    return Breach::kNone;
+  }
+  using Peer = Connections::State::Peer;
+  const absl::Time now = absl::Now();
+  if (!control_frames_.Take(static_cast<double>(seen.control_frames), now)) {
+    return Breach::kControlFrames;
+  }
+  const auto resets = static_cast<double>(seen.resets);
+  if (resets > 0 && !state_->Take(*this, &Peer::resets, resets, now)) return Breach::kResets;
+  if (!counting_) return Breach::kNone;
+  const double beyond = calls_.TakeUpTo(static_cast<double>(seen.calls), now);
+  if (beyond > 0 && !state_->Take(*this, &Peer::calls, beyond, now)) return Breach::kCalls;
+  return Breach::kNone;
+}
+
+Connection* Watched(int fd) {
+  if (fd < 0 || fd >= kMaxDescriptor) return nullptr;
+  return watched[fd].load(std::memory_order_acquire);
+}
+
+Connection* BeingHandedOver() { return handing_over; }
+
+void Forget(int fd) {
+  Connection* const connection = watched[fd].exchange(nullptr, std::memory_order_acq_rel);
+  if (connection == nullptr) return;
+  connection->Closed();
+  connection->Unref();
+}
+
+void Connection::Closed() { state_->Remove(*this); }
+
+Connections::Connections(const ConnectionLimits& limits, OnCut on_cut)
+    : state_(std::make_shared<State>(limits, std::move(on_cut))) {
+  StandInFront();
+}
+
+Connections::~Connections() = default;
+
+const ConnectionLimits& Connections::limits() const { return state_->limits; }
+
+Refusal Connections::Open(const NewConnection& connection) {
+  absl::MutexLock lock(&state_->mutex);
+  if (const Refusal refusal = state_->MayOpen(connection); refusal != Refusal::kNone) {
+    CountRefused(refusal);
+    return refusal;
+  }
+  ++(connection.health_only ? state_->health_only : state_->open);
+  if (!connection.health_only) ++state_->peers[connection.peer].connections;
+  ++state_->unadmitted;
+  auto* opened = new Connection(connection, state_->limits.max_streams, state_);
+  state_->by_name[connection.name] = opened;
+  watched[connection.fd].store(opened, std::memory_order_release);
+  return Refusal::kNone;
+}
+
+void Connections::CountRefused(Refusal refusal) {
+  state_->refused[static_cast<int>(refusal)].fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Connections::full() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->open >= state_->limits.max;
+}
+
+bool Connections::AwaitsAdmission() const {
+  return state_->unadmitted.load(std::memory_order_relaxed) > 0;
+}
+
+void Connections::NoteAdmitted(std::string_view name) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->Admit(name);
+}
+
+ConnectionCounts Connections::counts() const {
+  ConnectionCounts counts;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    counts.open = state_->open + state_->health_only;
+  }
+  counts.unfinished_bytes = state_->unfinished_bytes.load();
+  for (int i = 0; i < kRefusals; ++i) counts.refused[i] = state_->refused[i].load();
+  for (int i = 0; i < kBreaches; ++i) counts.cut[i] = state_->cut[i].load();
+  return counts;
+}
+
+Connections::HandingOver::HandingOver(int fd) { handing_over = Watched(fd); }
+Connections::HandingOver::~HandingOver() { handing_over = nullptr; }
+
+}  // namespace gemmd::guard

@@ -1,0 +1,83 @@
+// FrameReader: looks at the frame headers of what an HTTP/2 client sends, before gRPC does, and
+// says when it costs more than a call is worth. It skips payloads, so an upload loses nothing, and
+// it does not judge whether the bytes are right: gRPC does.
+
+#ifndef GEMMD_SERVER_GUARD_FRAME_READER_H_
+#define GEMMD_SERVER_GUARD_FRAME_READER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace gemmd::guard {
+
+// Why a connection is cut.
+enum class Breach { kNone, kHeaderBlock, kStreams, kControlFrames, kResets, kCalls, kUnfinished };
+inline constexpr int kBreaches = 7;
+// A metric's label: "header_block".
+std::string_view Name(Breach breach);
+
+// What there was in some bytes, for the budgets of who sent them.
+struct Seen {
+  int64_t calls = 0;           // streams that began
+  int64_t resets = 0;          // RST_STREAM
+  int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, and empty DATA
+};
+
+// One connection's bytes, in order. Not thread-safe.
+class FrameReader {
+ public:
+  // HEADERS and the CONTINUATIONs behind it. gRPC 1.51 looks at its own limit, 8 KiB, only when the
+  // block is complete (CVE-2023-33953), and takes quadratic time for one long string.
+  static constexpr int64_t kMaxHeaderBlockBytes = 64 << 10;
+  // What gRPC holds for a call that has begun, about: counted with the bytes of its message.
+  static constexpr int64_t kStreamBytes = 16 << 10;
+
+  // `max_streams`: how many streams may begin before the client has acknowledged the server's
+  // SETTINGS, which limit them from then on.
+  explicit FrameReader(int max_streams) : max_streams_(max_streams) {}
+
+  // The breach in `bytes`, if any; what it read up to there is added to `seen`.
+  Breach Read(std::string_view bytes, Seen& seen);
+
+  // Of streams that the client has begun and neither ended nor reset.
+  int64_t unfinished_bytes() const { return unfinished_bytes_; }
+  // From now on none is counted.
+  void StopCounting();
+
+ private:
+  static constexpr size_t kFrameHeaderBytes = 9;
+  static constexpr size_t kPrefaceBytes = 24;
+
+  struct Frame {
+    int64_t bytes;
+    int type;
+    int flags;
+    uint32_t stream;
+  };
+
+  Breach Take(const Frame& frame, Seen& seen);
+  Breach TakeHeaders(const Frame& frame, Seen& seen);
+  void TakeData(const Frame& frame, Seen& seen);
+  void EndStream(uint32_t stream);
+
+  const int max_streams_;
+  bool counting_ = true;
+  bool settings_acknowledged_ = false;
+  int streams_begun_ = 0;  // before that
+  uint32_t last_stream_ = 0;
+  int64_t header_block_bytes_ = 0;
+  absl::flat_hash_map<uint32_t, int64_t> streams_;  // unfinished ones' bytes
+  int64_t unfinished_bytes_ = 0;
+
+  std::array<char, kFrameHeaderBytes> header_ = {};
+  size_t header_bytes_ = 0;                             // of it, read so far
+  int64_t skip_ = static_cast<int64_t>(kPrefaceBytes);  // before the next header
+};
+
+}  // namespace gemmd::guard
+
+#endif  // GEMMD_SERVER_GUARD_FRAME_READER_H_

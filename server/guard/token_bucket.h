@@ -1,0 +1,42 @@
+// TokenBucket: so many at once, so many a second from then on.
+
+#ifndef GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_
+#define GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+
+namespace gemmd::guard {
+
+struct Rate {
+  double burst = 0;
+  double per_second = 0;
+};
+
+// Not thread-safe.
+class TokenBucket {
+ public:
+  explicit TokenBucket(const Rate& rate) : rate_(rate), left_(rate.burst) {}
+
+  // Takes as many of `count` as there are. How many there were not.
+  double TakeUpTo(double count, absl::Time now) {
+    const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - last_));
+    last_ = std::max(last_, now);
+    left_ = std::min(rate_.burst, left_ + seconds * rate_.per_second);
+    const double taken = std::min(left_, count);
+    left_ -= taken;
+    return count - taken;
+  }
+  // False when fewer than `count` are left; then all that were are gone.
+  bool Take(double count, absl::Time now) { return TakeUpTo(count, now) <= 0; }
+
+ private:
+  Rate rate_;
+  double left_;
+  absl::Time last_ = absl::UnixEpoch();
+};
+
+}  // namespace gemmd::guard
+
+#endif  // GEMMD_SERVER_GUARD_TOKEN_BUCKET_H_

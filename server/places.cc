@@ -1,0 +1,133 @@
+#include "server/places.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "server/config/address.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr absl::string_view kUnix = "unix:";
+
+absl::Status Bad(const std::string& address, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("listener ", address, ": ", why));
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string SocketPath(const std::string& address) {
+  return std::string(absl::StripPrefix(address, kUnix));
+}
+
+std::string Remedy(const std::string& folder) {
+  return absl::StrCat("; make it and give it to user ", geteuid(), " ('install -d -o ", geteuid(),
+                      " ", folder, "'), or choose another address");
+}
+
+bool InTmp(const std::string& folder) { return FolderOf(folder) == "/tmp"; }
+
+// One below /tmp that somebody else may write to could hold somebody else's socket.
+absl::Status CheckOwner(const std::string& address, const std::string& folder) {
+  struct stat info;
+  if (!absl::StartsWith(folder, "/tmp/gemmd-")) return absl::OkStatus();
+  if (lstat(folder.c_str(), &info) != 0) return absl::OkStatus();
+  if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 077) == 0) {
+    return absl::OkStatus();
+  }
+  return Bad(address, absl::StrCat(folder, " is not a folder of user ", geteuid(),
+                                   " alone (mode 0700); remove it, or set XDG_RUNTIME_DIR"));
+}
+
+absl::Status CheckFolder(const std::string& address) {
+  const std::string path = SocketPath(address);
+  const std::string folder = FolderOf(path);
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+    return Bad(address, absl::StrCat(path, " is there and is no socket; choose another address"));
+  }
+  if (stat(folder.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) {
+      return Bad(address, absl::StrCat(folder, " is no folder; choose another address"));
+    }
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return CheckOwner(address, folder);
+    return Bad(address, absl::StrCat("cannot write to its folder ", folder, ": ",
+                                     std::strerror(errno), Remedy(folder)));
+  }
+  if (access(FolderOf(folder).c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return Bad(address, absl::StrCat("its folder ", folder, " is not there and cannot be made: ",
+                                   std::strerror(errno), Remedy(folder)));
+}
+
+absl::Status MakeFolder(const std::string& address) {
+  const std::string folder = FolderOf(SocketPath(address));
+  if (mkdir(folder.c_str(), InTmp(folder) ? 0700 : 0755) != 0 && errno != EEXIST) {
+    return Bad(address, absl::StrCat("cannot make its folder ", folder, ": ", std::strerror(errno),
+                                     Remedy(folder)));
+  }
+  return CheckFolder(address);
+}
+
+absl::Status CheckBind(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int code = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+      code != 0) {
+    return Bad(address, absl::StrCat("cannot look its host up: ", gai_strerror(code)));
+  }
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Bad(address, absl::StrCat("no socket: ", std::strerror(errno)));
+  const auto closer = absl::MakeCleanup([fd] { close(fd); });
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (bind(fd, found->ai_addr, found->ai_addrlen) == 0 || errno == EADDRINUSE) {
+    return absl::OkStatus();
+  }
+  return Bad(address, absl::StrCat("cannot bind it: ", std::strerror(errno),
+                                   errno == EACCES ? "; choose a port above 1023"
+                                                   : "; choose an address that this host has"));
+}
+
+absl::Status CheckPlace(const std::string& address) {
+  if (IsUnixPath(address)) return CheckFolder(address);
+  return IsUnix(address) ? absl::OkStatus() : CheckBind(address);
+}
+
+}  // namespace
+
+absl::Status MakeSocketFolders(const Config& config) {
+  for (const ListenerConfig& listener : config.listeners) {
+    if (!IsUnixPath(listener.address)) continue;
+    if (absl::Status made = MakeFolder(listener.address); !made.ok()) return made;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlaces(const Config& config) {
+  for (const ListenerConfig& listener : config.listeners) {
+    if (absl::Status fits = CheckPlace(listener.address); !fits.ok()) return fits;
+  }
+  return config.metrics_address.empty() ? absl::OkStatus() : CheckPlace(config.metrics_address);
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,188 @@
+#include "tests/client/armed/fake_cuda.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kGpus = 2;
+constexpr int kInvalidValue = 1;
+constexpr int kInvalidContext = 201;
+
+using Step = std::function<void()>;
+
+uint32_t* Word(uint64_t address) { return reinterpret_cast<uint32_t*>(address); }
+
+struct BatchStep {
+  uint32_t operation;
+  uint64_t address;
+  uint64_t value;
+  uint32_t flags;
+  uint64_t alias;
+  uint64_t unused;
+};
+
+}  // namespace
+
+struct CUctx_st {
+  int gpu = 0;
+};
+
+struct CUstream_st {
+  explicit CUstream_st(CUctx_st* home) : context(home), thread([this] { Run(); }) {}
+
+  void Add(Step step) {
+    const std::lock_guard lock(mu);
+    if (capturing) {
+      captured.push_back(std::move(step));
+      return;
+    }
+    steps.push_back(std::move(step));
+    changed.notify_all();
+  }
+
+  void Run() {
+    std::unique_lock lock(mu);
+    for (;;) {
+      changed.wait(lock, [this] { return !steps.empty(); });
+      const Step step = std::move(steps.front());
+      steps.pop_front();
+      busy = true;
+      lock.unlock();
+      step();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+
+  CUctx_st* const context;
+  std::mutex mu;
+  std::condition_variable changed;
+  std::deque<Step> steps;
+  std::vector<Step> captured;
+  bool capturing = false;
+  bool busy = false;
+  std::thread thread;  // never ends, as a GPU does not
+};
+
+namespace {
+
+std::array<CUctx_st, kGpus> contexts = {CUctx_st{0}, CUctx_st{1}};
+thread_local std::vector<CUctx_st*> current;
+std::atomic<int> registrations = 0;
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) { return 0; }
+int cuGetErrorName(int code, const char** name) {
+  *name = code == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT" : "CUDA_ERROR_INVALID_VALUE";
+  return 0;
+}
+int cuDeviceGetCount(int* count) {
+  *count = kGpus;
+  return 0;
+}
+int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  std::memset(uuid, 0xa0 + device, 16);
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(CUctx_st** context, int device) {
+  *context = &contexts[static_cast<size_t>(device)];
+  return 0;
+}
+int cuCtxPushCurrent_v2(CUctx_st* context) {
+  current.push_back(context);
+  return 0;
+}
+int cuCtxPopCurrent_v2(CUctx_st** context) {
+  if (current.empty()) return kInvalidContext;
+  *context = current.back();
+  current.pop_back();
+  return 0;
+}
+int cuCtxGetCurrent(CUctx_st** context) {
+  *context = current.empty() ? nullptr : current.back();
+  return 0;
+}
+int cuCtxGetDevice(int* device) {
+  if (current.empty()) return kInvalidContext;
+  *device = current.back()->gpu;
+  return 0;
+}
+int cuStreamGetCtx(CUstream_st* stream, CUctx_st** context) {
+  *context = stream->context;
+  return 0;
+}
+int cuMemHostRegister_v2(void* data, size_t size, unsigned) {
+  if (reinterpret_cast<uintptr_t>(data) % 4096 != 0 || size % 4096 != 0) return kInvalidValue;
+  ++registrations;
+  return 0;
+}
+int cuMemHostUnregister(void*) {
+  --registrations;
+  return 0;
+}
+int cuMemHostGetDevicePointer_v2(uint64_t* address, void* data, unsigned) {
+  *address = reinterpret_cast<uint64_t>(data);
+  return 0;
+}
+int cuStreamBatchMemOp_v2(CUstream_st* stream, unsigned count, BatchStep* steps, unsigned) {
+  for (unsigned i = 0; i < count; ++i) {
+    const BatchStep step = steps[i];
+    const auto value = static_cast<uint32_t>(step.value);
+    if (step.operation == 2) {
+      stream->Add([step, value] { __atomic_store_n(Word(step.address), value, __ATOMIC_SEQ_CST); });
+    } else if (step.operation == 1 && step.flags == 0) {
+      stream->Add([step, value] {
+        while (static_cast<int32_t>(__atomic_load_n(Word(step.address), __ATOMIC_SEQ_CST) - value) <
+               0) {
+          std::this_thread::yield();
+        }
+      });
+    } else {
+      return kInvalidValue;
+    }
+  }
+  return 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, CUstream_st* stream) {
+  stream->Add(
+      [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size); });
+  return 0;
+}
+
+CUstream_st* FakeCudaStream(int gpu) {
+  return new CUstream_st(&contexts[static_cast<size_t>(gpu)]);
+}
+bool FakeCudaSettled(CUstream_st* stream, int most_ms) {
+  std::unique_lock lock(stream->mu);
+  return stream->changed.wait_for(lock, std::chrono::milliseconds(most_ms),
+                                  [&] { return stream->steps.empty() && !stream->busy; });
+}
+void FakeCudaCall(CUstream_st* stream, void (*function)(void*), void* argument) {
+  stream->Add([=] { function(argument); });
+}
+void FakeCudaCapture(CUstream_st* stream, bool on) {
+  const std::lock_guard lock(stream->mu);
+  stream->capturing = on;
+  if (on) stream->captured.clear();
+}
+void FakeCudaReplay(CUstream_st* stream) {
+  for (const Step& step : stream->captured) stream->Add(step);
+}
+int FakeCudaRegistrations() { return registrations; }
+
+}  // extern "C"

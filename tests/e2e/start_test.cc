@@ -1,0 +1,106 @@
+// A first start: without an argument gemmd says where it serves, clients find it there, and what
+// cannot work is said before it is tried.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/e2e/fixture.h"
+
+namespace gemmd::e2e {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class StartTest : public testing::Test {
+ protected:
+  std::string Runtime() const { return dir_.path(); }
+  std::string Socket() const { return dir_.File("gemmd/gemmd.sock"); }
+  // With that runtime folder and without GEMMD_SERVER.
+  Finished Run(const std::string& program, std::vector<std::string> args,
+               std::vector<std::string> environment = {}) const {
+    std::vector<std::string> argv = {"/usr/bin/env", "-u", "GEMMD_SERVER",
+                                     "XDG_RUNTIME_DIR=" + Runtime()};
+    argv.insert(argv.end(), environment.begin(), environment.end());
+    argv.push_back(FindProgram(program));
+    argv.insert(argv.end(), args.begin(), args.end());
+    return RunToEnd(argv);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(StartTest, WithoutAnArgumentItServesOnLoopbackAndOneSocket) {
+  const Finished config = Run(GEMMD_PATH, {"--print-config"});
+  EXPECT_EQ(config.status, 0) << config.err;
+  EXPECT_THAT(config.out,
+              AllOf(HasSubstr("\"127.0.0.1:8470\""), HasSubstr("\"unix:" + Socket() + "\"")));
+  EXPECT_EQ(Run(GEMMD_PATH, {"--check"}).status, 0);
+}
+
+TEST_F(StartTest, WithoutARuntimeFolderTheSocketHasOneOfItsOwn) {
+  const Finished config = RunToEnd(
+      {"/usr/bin/env", "-u", "XDG_RUNTIME_DIR", FindProgram(GEMMD_PATH), "--print-config"});
+  const std::string folder =
+      geteuid() == 0 ? "/run/gemmd" : "/tmp/gemmd-" + std::to_string(geteuid());
+  EXPECT_THAT(config.out, HasSubstr("\"unix:" + folder + "/gemmd.sock\""));
+}
+
+TEST_F(StartTest, TheSocketsFolderIsMadeAndGemmctlFindsItByItself) {
+  const std::string ready = dir_.File("ready");
+  Process daemon = Process::Start(
+      {GEMMD_PATH, "--listen", "unix:" + Socket(), "--ready-file", ready}, dir_.path());
+  ASSERT_TRUE(WaitUntil([&] { return !ReadFile(ready).empty() || !daemon.running(); }));
+  struct stat info;
+  ASSERT_EQ(stat(dir_.File("gemmd").c_str(), &info), 0) << daemon.err();
+  EXPECT_EQ(info.st_mode & 022, 0u);
+  const Finished found = Run(GEMMCTL_PATH, {"info"});
+  EXPECT_EQ(found.status, 0) << found.err;
+  EXPECT_THAT(found.out, HasSubstr("at unix:" + Socket()));
+  // The environment says otherwise, the line says otherwise again.
+  const std::string nobody = "unix:" + dir_.File("nobody.sock");
+  const Finished named =
+      Run(GEMMCTL_PATH, {"info", "--timeout", "200ms"}, {"GEMMD_SERVER=" + nobody});
+  EXPECT_EQ(named.status, 4);
+  EXPECT_THAT(named.err, HasSubstr("nobody.sock"));
+  EXPECT_EQ(Run(GEMMCTL_PATH, {"info", "--server", "unix:" + Socket()}, {"GEMMD_SERVER=" + nobody})
+                .status,
+            0);
+}
+
+TEST_F(StartTest, AFolderThatCannotBeMadeIsNamedWithItsRemedy) {
+  WriteFile(dir_.File("file"), "no folder");
+  for (const std::string& place : {dir_.File("file/x.sock"), dir_.File("none/deeper/x.sock")}) {
+    const std::vector<std::string> listen = {"--listen", "unix:" + place};
+    std::vector<std::string> check = listen;
+    check.push_back("--check");
+    const Finished checked = Run(GEMMD_PATH, check), started = Run(GEMMD_PATH, listen);
+    EXPECT_EQ(checked.status, 2) << place;
+    EXPECT_EQ(started.status, 1) << place;
+    for (const Finished& done : {checked, started}) {
+      EXPECT_THAT(done.err, AllOf(HasSubstr(place), HasSubstr("choose another address"))) << place;
+    }
+  }
+}
+
+TEST_F(StartTest, CheckTriesToBind) {
+  // Of TEST-NET-1: an address that no host has.
+  WriteFile(dir_.File("config"),
+            "listeners { address: \"unix-abstract:gemmd-check\" } metrics { address: "
+            "\"192.0.2.1:8471\" }");
+  const Finished refused = Run(GEMMD_PATH, {"--config", dir_.File("config"), "--check"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("192.0.2.1:8471"), HasSubstr("cannot bind")));
+  // What a daemon serves already is no fault of the config.
+  Daemon daemon;
+  EXPECT_EQ(
+      Run(GEMMD_PATH, {"--check", "--listen", daemon.tcp_target(), "--listen", daemon.target()})
+          .status,
+      0);
+}
+
+}  // namespace
+}  // namespace gemmd::e2e

@@ -1,0 +1,123 @@
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
+}
+
+// A valid op with everything, one slot per tensor; tests break one thing of it.
+class OpValidateGatedTest : public testing::Test {
+ protected:
+  OpValidateGatedTest() {
+    op_.src = Dense(0, DType::kBF16, MakeDims({4, 512}));
+    op_.dst = Dense(1, DType::kE4M3, MakeDims({4, 256}));
+    op_.scales = Dense(2, DType::kF32, MakeDims({4, 2}));
+    op_.alpha = 1.702f;
+    op_.limit = 7;
+    op_.up_offset = 1;
+  }
+
+  absl::Status Validate(const GatedOp& op) { return ValidateOps({Op(op)}, slots_, {}); }
+
+  template <class Change>
+  void ExpectRefused(Change change, const testing::Matcher<std::string>& message) {
+    GatedOp op = op_;
+    change(op);
+    const absl::Status status = Validate(op);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("op 0 (gated): "), message));
+  }
+
+  std::vector<SlotInfo> slots_ = std::vector<SlotInfo>(3, {4096, false});
+  GatedOp op_;
+};
+
+TEST_F(OpValidateGatedTest, AcceptsEveryPeriodThatDivides) {
+  for (int64_t period : {0, 1, 2, 128, 256}) {
+    op_.period = period;
+    EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  }
+}
+
+TEST_F(OpValidateGatedTest, AcceptsResultsWithoutScales) {
+  for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    op_.dst.dtype = dtype;
+    op_.scales.reset();
+    EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  }
+}
+
+TEST_F(OpValidateGatedTest, RefusesColumnsThatDoNotPair) {
+  ExpectRefused([](GatedOp& op) { op.src.shape[1] = 511; },
+                HasSubstr("511 columns, an odd number"));
+  ExpectRefused([](GatedOp& op) { op.dst.shape[1] = 255; }, HasSubstr("half of src's columns"));
+  ExpectRefused([](GatedOp& op) { op.dst.shape[0] = 3; }, HasSubstr("half of src's columns"));
+  ExpectRefused([](GatedOp& op) { op.src = Dense(0, DType::kBF16, MakeDims({512})); },
+                HasSubstr("give it 2 dimensions"));
+  for (int64_t period : {int64_t{-1}, int64_t{3}, int64_t{512}, std::numeric_limits<int64_t>::min(),
+                         std::numeric_limits<int64_t>::max()}) {
+    ExpectRefused([&](GatedOp& op) { op.period = period; },
+                  AllOf(HasSubstr("period="), HasSubstr("does not divide n=256")));
+  }
+}
+
+TEST_F(OpValidateGatedTest, RefusesTypesThatItDoesNotTake) {
+  ExpectRefused([](GatedOp& op) { op.src.dtype = DType::kE4M3; }, HasSubstr("src is e4m3"));
+  ExpectRefused([](GatedOp& op) { op.dst.dtype = DType::kI8; }, HasSubstr("dst is i8"));
+}
+
+TEST_F(OpValidateGatedTest, RefusesScalesThatDoNotFit) {
+  ExpectRefused([](GatedOp& op) { op.scales.reset(); }, HasSubstr("add f32 ones of [4, 2]"));
+  ExpectRefused([](GatedOp& op) { op.scales->shape[1] = 1; }, HasSubstr("granularity 1x128"));
+  ExpectRefused([](GatedOp& op) { op.scales->dtype = DType::kBF16; }, HasSubstr("scales is bf16"));
+  ExpectRefused([](GatedOp& op) { op.dst.dtype = DType::kBF16; }, HasSubstr("scales are given"));
+}
+
+TEST_F(OpValidateGatedTest, RefusesNumbersOutOfRange) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (float alpha : {0.0f, -1.0f, kNaN, kInfinity}) {
+    ExpectRefused([&](GatedOp& op) { op.alpha = alpha; }, HasSubstr("alpha="));
+  }
+  for (float limit : {-1.0f, kNaN, kInfinity}) {
+    ExpectRefused([&](GatedOp& op) { op.limit = limit; }, HasSubstr("limit="));
+  }
+  for (float offset : {kNaN, kInfinity}) {
+    ExpectRefused([&](GatedOp& op) { op.up_offset = offset; }, HasSubstr("up_offset="));
+  }
+  ExpectRefused([](GatedOp& op) { op.activation = Activation::kGeluErf; },
+                HasSubstr("does not go with gelu_erf"));
+  ExpectRefused([](GatedOp& op) { op.activation = static_cast<Activation>(5); },
+                HasSubstr("activation number 5 does not exist"));
+}
+
+TEST_F(OpValidateGatedTest, RefusesOverlaps) {
+  ExpectRefused([](GatedOp& op) { op.dst.slot = 0; },
+                HasSubstr("dst (bytes 0 to 1024) overlaps src"));
+  ExpectRefused([](GatedOp& op) { op.scales->slot = 0; },
+                HasSubstr("scales (bytes 0 to 32) overlaps src"));
+  ExpectRefused([](GatedOp& op) { op.scales->slot = 1; }, HasSubstr("overlaps scales"));
+}
+
+TEST_F(OpValidateGatedTest, RefusesViewsBeyondTheirSlots) {
+  ExpectRefused([](GatedOp& op) { op.src.strides[0] = 513; }, HasSubstr("reaches byte"));
+  ExpectRefused([](GatedOp& op) { op.dst.strides[0] = 0; }, HasSubstr("map several elements"));
+  ExpectRefused([](GatedOp& op) { op.scales->offset_bytes = 4092; }, HasSubstr("reaches byte"));
+}
+
+TEST_F(OpValidateGatedTest, RefusesToWriteAPublishedBuffer) {
+  slots_[1].read_only = true;
+  EXPECT_EQ(Validate(op_).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace gemmd::kernels
