@@ -32,6 +32,7 @@ void LastResort::Run() {
   }
   if (off_) return;
   log_.Warning("ended_by_force", {{"status", static_cast<int64_t>(status_)}});
+  log_.Flush(absl::Milliseconds(200));  // its own thread writes it, and ends with the process
   _exit(status_);
 }
 
