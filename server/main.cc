@@ -19,11 +19,13 @@
 #include "server/device_processes.h"
 #include "server/engine/access.h"
 #include "server/engine/log.h"
+#include "server/engine/log_writer.h"
 #include "server/engine/version.h"
 #include "server/exit_status.h"
 #include "server/grpc_threads/grpc_threads.h"
 #include "server/options.h"
 #include "server/places.h"
+#include "server/process_start.h"
 #include "server/ready_file.h"
 #include "server/server.h"
 #include "server/signals.h"
@@ -37,6 +39,8 @@ namespace {
 // How late a device's fault is noticed: its health and, with the last one, the process's end; and
 // the end of a device's process.
 constexpr absl::Duration kWatchEvery = absl::Milliseconds(50);
+// For how long a complaint waits for somebody to read it.
+constexpr absl::Duration kLastWord = absl::Seconds(1);
 
 // The configs to serve: one, or with --supervise one for each device's process.
 absl::StatusOr<std::vector<Config>> Load(const Options& options) {
@@ -104,7 +108,7 @@ void KeepFreedMemory() {
 
 int Complain(const absl::Status& status, int exit_status) {
   // In one piece: processes that start at once write to the same place.
-  std::cerr << absl::StrCat("gemmd: ", status.message(), "\n");
+  WriteWithin(STDERR_FILENO, absl::StrCat("gemmd: ", status.message(), "\n"), kLastWord);
   return exit_status;
 }
 
@@ -203,6 +207,8 @@ int Run(const Options& options) {
   const Signals signals;
   ::signal(SIGPIPE, SIG_IGN);
 
+  // At once: what libraries do at a process's end may want what there is too little of.
+  if (absl::Status room = CheckRoom(); !room.ok()) _exit(Complain(room, kFailed));
   auto configs = LoadFirst(options);
   if (!configs.ok()) return Complain(configs.status(), kBadConfig);
   if (options.check || options.print_config) return Show(options, *configs);
@@ -213,6 +219,11 @@ int Run(const Options& options) {
 }  // namespace
 }  // namespace gemmd::server
 
+// Before the libraries' constructors: one of gRPC's opens an eventfd.
+__attribute__((section(".preinit_array"), used)) void (*const open_standard_descriptors)() =
+    gemmd::server::OpenStandardDescriptors;
+
 int main(int argc, char** argv) {
+  gemmd::server::ExplainUncaughtExceptions();
   return gemmd::server::Run(gemmd::server::ParseOptions(argc, argv));
 }

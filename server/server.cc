@@ -17,6 +17,7 @@
 #include "server/config/load.h"
 #include "server/connection_limits.h"
 #include "server/engine/armed_plans.h"
+#include "server/engine/counter_source.h"
 #include "server/engine/exposition.h"
 #include "server/engine/line_budget.h"
 #include "server/engine/process_metrics.h"
@@ -26,6 +27,7 @@
 #include "server/grpc_threads/metrics.h"
 #include "server/guard/metrics.h"
 #include "server/last_resort.h"
+#include "server/memory_return.h"
 #include "server/processor_wake.h"
 #include "server/service/grpc_log.h"
 #include "server/service/listener.h"
@@ -98,6 +100,14 @@ class Server::Impl {
         instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
         log_(config.log),
         metrics_(kVersion),
+        log_metrics_(metrics_.Register(std::make_unique<CounterSource>(
+            "gemmd_log_lines_dropped_total",
+            "Lines of the log lost because nobody read them or the disk was full.",
+            [this] { return log_.dropped(); }))),
+        memory_metrics_(metrics_.Register(std::make_unique<CounterSource>(
+            "gemmd_memory_returned_bytes_total",
+            "Memory of bursts that was given back to the system while idle.",
+            [this] { return memory_return_.returned_bytes(); }))),
         process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())),
         busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())),
         connections_(LimitsOf(config), [this](auto name, auto why) { NoteCut(name, why); }),
@@ -195,21 +205,21 @@ class Server::Impl {
     grpc_threads::BusyPoll(absl::ToInt64Microseconds(config.scheduler.busy_poll));
   }
 
-  void WatchProcessors() {
-    if (processor_wake_ != nullptr) {
-      int64_t done = 0, under_way = 0;
-      for (const auto& device : state_->devices()) {
-        const DeviceStats stats = device->stats();
-        done += stats.completed;
-        under_way += stats.queued + stats.launched;
-      }
-      processor_wake_->Watch(done, under_way, clock_.Now());
+  void WatchPrograms() {
+    int64_t done = 0, under_way = 0;
+    for (const auto& device : state_->devices()) {
+      const DeviceStats stats = device->stats();
+      done += stats.completed;
+      under_way += stats.queued + stats.launched;
     }
+    memory_return_.Watch({.begun = done + live_.entered(), .under_way = under_way + live_.count()},
+                         clock_.Now());
+    if (processor_wake_ != nullptr) processor_wake_->Watch(done, under_way, clock_.Now());
     metrics_.ProcessorWakeHeld().Set(processor_wake_ != nullptr && processor_wake_->held());
   }
 
   int WatchDevices() {
-    WatchProcessors();
+    WatchPrograms();
     for (const auto& listener : listeners_) listener->Watch();
     // A probe at one listener asks whether the daemon serves: none of them may be deaf.
     const bool accepting = std::all_of(listeners_.begin(), listeners_.end(),
@@ -285,6 +295,9 @@ class Server::Impl {
   LastResort last_resort_{log_};  // watches over the end of all that is below
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
+  MemoryReturn memory_return_;
+  std::unique_ptr<SourceRegistration> log_metrics_;
+  std::unique_ptr<SourceRegistration> memory_metrics_;
   std::unique_ptr<SourceRegistration> process_metrics_;
   std::unique_ptr<SourceRegistration> busy_poll_metrics_;
   std::unique_ptr<ServerState> state_;

@@ -1,7 +1,8 @@
 # A daemon under everything at once (tests/soak): for 20 seconds with the other tests, for 15 minutes with the long ones.
 # gemmd_leaky is gemmd with a leak planted, which the same checks must find.
 gemmd_binary(gemmd_leaky NO_INSTALL
-             SRCS ${CMAKE_SOURCE_DIR}/server/main.cc ${CMAKE_SOURCE_DIR}/server/options.cc ${CMAKE_SOURCE_DIR}/server/signals.cc
+             SRCS ${CMAKE_SOURCE_DIR}/server/main.cc ${CMAKE_SOURCE_DIR}/server/default_listeners.cc
+                  ${CMAKE_SOURCE_DIR}/server/options.cc ${CMAKE_SOURCE_DIR}/server/places.cc ${CMAKE_SOURCE_DIR}/server/signals.cc
                   ${CMAKE_SOURCE_DIR}/server/engine/session_store.cc
              DEPS gemmd_server gemmd_processes prometheus-cpp::core)
 target_compile_definitions(gemmd_leaky PRIVATE GEMMD_PLANTED_LEAK)

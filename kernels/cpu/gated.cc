@@ -102,7 +102,7 @@ void RunGated(const GatedOp& op, const RunContext& context) {
   if (batches == 0 || rows == 0 || columns == 0) return;
   const int64_t segments = (columns + kSegment - 1) / kSegment;
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::min(columns, kSegment));
-  context.workers.For(batches * rows * segments, grain, [&](int64_t begin, int64_t end) {
+  context.For(batches * rows * segments, grain, [&](int64_t begin, int64_t end) {
     int64_t bound = -1;
     Job job;
     for (int64_t i = begin; i < end; ++i) {

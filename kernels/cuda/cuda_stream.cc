@@ -422,6 +422,10 @@ LaunchResult CudaStream::Finish(Flight& flight) {
     const absl::Status ended = AwaitEnd(flight);
     const absl::Time seen = absl::Now();
     if (result.status.ok()) result.status = ended;
+    // What was launched of a program that was stopped has no event at its end.
+    if (flight.stopped != StopCause::kNone) {
+      result.device_seconds = std::max(0.0, absl::ToDoubleSeconds(Passed(flight, seen)));
+    }
     last_seen_ = seen;
     if (result.status.ok()) result.status = ReadTimes(flight, result);
     if (result.status.ok()) {

@@ -88,7 +88,10 @@ absl::Status ArmedRegion::Submit(const Run& run) {
   }
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return absl::NotFoundError("the session has ended");
-  auto use = session->Use(run.taken);
+  // A ring keeps a session alive as a call does, but not one whose client's stream was cut: that
+  // client is dead, mostly, and what it rang last must not outlive the grace period.
+  const bool cut = session->ExpiryCause() == EndCause::kCut;
+  auto use = session->Use(cut ? absl::InfinitePast() : run.taken);
   if (!use.ok()) return use.status();
   auto charge = tenant_.TakeProgram();
   if (!charge.ok()) return charge.status();
@@ -153,7 +156,7 @@ bool ArmedRegion::SubmitPoison(const Run& run, JobResult& result) {
   if (!device.backend().health().ok() || !program.StillWritable()) return false;
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return false;
-  auto use = session->Use(run.taken);
+  auto use = session->Use(absl::InfinitePast());
   if (!use.ok()) return false;  // what it would fill goes with the session
   auto job = std::make_shared<Job>();
   job->program = program.poison;

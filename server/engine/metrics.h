@@ -106,8 +106,8 @@ class Metrics {
   std::unique_ptr<Families> families_;
 };
 
-// Serves /metrics over HTTP, from a thread of its own. Port 0 picks a free one. UNAVAILABLE when the
-// address cannot be bound.
+// Serves /metrics over HTTP, from a thread of its own. Port 0 picks a free one. UNAVAILABLE when
+// the address cannot be bound.
 class MetricsServer {
  public:
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,

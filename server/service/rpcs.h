@@ -16,6 +16,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "server/service/call.h"
 #include "server/service/message.h"
@@ -27,19 +29,20 @@ template <typename Response>
 class PendingCall {
  public:
   PendingCall(Method& method, grpc::CallbackServerContext* context, grpc::ByteBuffer* bytes)
-      : call_(method, context), reactor_(context->DefaultReactor()), bytes_(bytes) {}
+      : call_(std::in_place, method, context), reactor_(context->DefaultReactor()), bytes_(bytes) {}
 
-  Call& call() { return call_; }
+  Call& call() { return *call_; }  // until Finish
   Response* response() { return &response_; }
   grpc::ServerUnaryReactor* reactor() { return reactor_; }  // gRPC's to have back
 
   void Finish(const absl::Status& status) {
     if (status.ok()) *bytes_ = WriteMessage(response_);
-    reactor_->Finish(call_.Finish(status));
+    reactor_->Finish(call_->Finish(status));
+    call_.reset();  // no longer live, however long somebody keeps this
   }
 
  private:
-  Call call_;
+  std::optional<Call> call_;
   grpc::ServerUnaryReactor* const reactor_;
   grpc::ByteBuffer* const bytes_;
   Response response_;

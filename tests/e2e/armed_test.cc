@@ -207,7 +207,7 @@ TEST(ArmedDeathTest, KilledCallersLeaveNothing) {
       ++runs;
     }
   });
-  constexpr int kWaves = 10, kAtOnce = 3;
+  constexpr int kWaves = 6, kAtOnce = 3;
   for (int wave = 0; wave < kWaves; ++wave) {
     std::vector<Process> doomed;
     for (int i = 0; i < kAtOnce; ++i) {

@@ -52,6 +52,9 @@ void Daemon::Start() {
   const std::string program = command.empty() ? GEMMD_PATH : FindProgram(GEMMD_PATH);
   command.insert(command.end(),
                  {program, "--config", dir_.File("gemmd.textproto"), "--ready-file", ready});
+  if (!options_.log_to.empty()) {
+    command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", options_.log_to});
+  }
   process_ = std::make_unique<Process>(Process::Start(command, dir_.path()));
   const bool up = WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); },
                             absl::Seconds(30));

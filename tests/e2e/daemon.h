@@ -34,6 +34,9 @@ struct DaemonOptions {
   std::string devices = DeviceEntry();
   // What starts it, instead of the test itself: {"/usr/bin/prlimit", "--nofile=96"}.
   std::vector<std::string> launcher = {};
+  // Where its log goes, a FIFO for one; a file of the test's own unless given. A FIFO must have a
+  // reader by then, and log() knows nothing of what is written there.
+  std::string log_to = "";
   // Written into the daemon's folder before it starts. In the texts above and in these @DIR@ is
   // that folder.
   std::map<std::string, std::string> files = {};

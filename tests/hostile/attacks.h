@@ -16,7 +16,7 @@ namespace gemmd::hostile {
 // What it got done.
 struct AttackCounts {
   int64_t connections = 0;  // that were taken
-  int64_t cut = 0;          // of them, by the daemon
+  int64_t cut = 0;          // of them, before their time
   int64_t sent = 0;         // calls or frames, as the attack has them
 };
 
@@ -32,7 +32,7 @@ AttackCounts UnfinishedMessages(const PeerOptions& options, absl::Time until);
 AttackCounts WatchFlood(const PeerOptions& options, absl::Time until);
 // Calls that are reset at once (CVE-2023-44487).
 AttackCounts RapidReset(const PeerOptions& options, absl::Time until);
-// SETTINGS and PINGs whose answers nobody reads.
+// SETTINGS, each of which wants an answer. PINGs gRPC itself ends.
 AttackCounts ControlFlood(const PeerOptions& options, absl::Time until);
 
 struct NamedAttack {

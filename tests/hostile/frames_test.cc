@@ -108,9 +108,13 @@ TEST(GuardTest, SaysWhatItCutAndWhy) {
   e2e::Secured secured;
   for (const bool tls : {false, true}) {
     SCOPED_TRACE(tls);
-    const PeerOptions peer{
-        .target = tls ? secured.by_either() : secured.by_token(), .tls = tls, .most_cuts = 1};
     const auto attack = [&](Attack run, const char* reason) {
+      // Each as a peer of its own: the third uses up what one has.
+      static int host = 2;
+      const PeerOptions peer{.target = tls ? secured.by_either() : secured.by_token(),
+                             .source = absl::StrCat("127.0.0.", host++),
+                             .tls = tls,
+                             .most_cuts = 1};
       EXPECT_GT(run(peer, absl::Now() + absl::Seconds(60)).cut, 0) << reason;
       EXPECT_GE(Cut(secured, reason), 1 + tls) << reason;
     };

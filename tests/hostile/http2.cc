@@ -237,6 +237,16 @@ bool RawConnection::Handshake(absl::Duration timeout) {
 }
 
 bool RawConnection::Send(std::string_view bytes, absl::Duration patience) {
+  if (sending_) return open();
+  sending_ = true;
+  bool sent = SendAll(bytes, patience);
+  // Frames must not be mixed, and TLS wants what it took a part of before anything else.
+  while (sent && !answers_.empty()) sent = SendAll(std::exchange(answers_, ""), patience);
+  sending_ = false;
+  return sent;
+}
+
+bool RawConnection::SendAll(std::string_view bytes, absl::Duration patience) {
   absl::Time moved = absl::Now();
   while (open() && !bytes.empty()) {
     const int64_t sent = WriteSome(bytes);
@@ -248,7 +258,11 @@ bool RawConnection::Send(std::string_view bytes, absl::Duration patience) {
     if (sent > 0) moved = absl::Now();
     if (!Read()) return false;
     if (sent > 0) continue;
-    if (absl::Now() - moved > patience) return false;
+    if (absl::Now() - moved > patience) {
+      // A part of a frame is out: nothing sensible can follow.
+      Fail();
+      return false;
+    }
     pollfd polled = {fd_, POLLIN | POLLOUT, 0};
     poll(&polled, 1, 20);
   }
@@ -268,7 +282,7 @@ bool RawConnection::Read(absl::Duration timeout) {
       Fail();
       return false;
     }
-    if (got == 0) return true;
+    if (got == 0) return answers_.empty() || Send("");
     input_.append(bytes, static_cast<size_t>(got));
     TakeFrames();
     if (!open()) return false;
@@ -323,10 +337,10 @@ void RawConnection::TakeFrame(FrameType type, uint8_t flags, uint32_t stream,
         }
       }
       settled_ = true;
-      WriteSome(Frame(FrameType::kSettings, kAck, 0, ""));
+      answers_ += Frame(FrameType::kSettings, kAck, 0, "");
       return;
     case FrameType::kPing:
-      if (!(flags & kAck)) WriteSome(Frame(FrameType::kPing, kAck, 0, payload));
+      if (!(flags & kAck)) answers_ += Frame(FrameType::kPing, kAck, 0, payload);
       return;
     case FrameType::kWindowUpdate:
       (stream == 0 ? connection_window_ : window_changes_[stream]) += BigEndian(payload);

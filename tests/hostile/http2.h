@@ -91,6 +91,7 @@ class RawConnection {
  private:
   void Fail();
   bool ShakeHands(const PeerOptions& options);
+  bool SendAll(std::string_view bytes, absl::Duration patience);
   int64_t ReadSome(char* into, size_t bytes);
   int64_t WriteSome(std::string_view bytes);
   void TakeFrames();
@@ -100,6 +101,8 @@ class RawConnection {
   std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_{nullptr, SSL_CTX_free};
   std::unique_ptr<SSL, decltype(&SSL_free)> ssl_{nullptr, SSL_free};
   std::string input_;
+  std::string answers_;  // to SETTINGS and PINGs, to go between two frames
+  bool sending_ = false;
   bool settled_ = false;
   int64_t connection_window_ = 65535;
   int64_t initial_window_ = 65535;

@@ -92,6 +92,13 @@ class SassDiffTest(unittest.TestCase):
         new = self.file("new.o", device_file({name.format("0d9e5433", "56f64c5e"): [FADD]}))
         self.assertIn("changed  _ZN4cuda(quantize_cu)3RunEv", self.run_main(old, new)[1])
 
+    def test_a_new_kernel_is_named_and_is_no_change(self):
+        old = self.file("old.o", device_file({"a": [FADD, EXIT]}))
+        new = self.file("new.o", device_file({"a": [FADD, EXIT], "b": [EXIT]}))
+        code, text = self.run_main(old, new)
+        self.assertEqual(code, 0, text)
+        self.assertIn("new      b\n2 kernels, 0 not as they were", text)
+
     def test_kernels_that_come_or_go_are_named(self):
         old = self.file("old.o", device_file({"a": [FADD, EXIT]}))
         new = self.file("new.o", device_file({"b": [EXIT]}))

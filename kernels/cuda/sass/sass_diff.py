@@ -6,8 +6,8 @@
     sass_diff.py --write reference.json NEW   makes NEW the reference
 
 Names of symbols and places in the constant bank are no part of what is compared. A renamed kernel with the old one's
-instructions counts as the same. Exit codes: 0 all the same; 1 some are not; 2 usage; 77 the reference is of another
-compiler, whose instructions say nothing about the sources.
+instructions counts as the same; a new one is named, and changes nothing. Exit codes: 0 OLD's are all the same; 1 some are
+not; 2 usage; 77 the reference is of another compiler, whose instructions say nothing about the sources.
 """
 
 import itertools
@@ -64,7 +64,7 @@ def first_difference(old, new):
 
 
 def compare(old, new):
-    """Lines of text about every kernel that is not the same, and their number."""
+    """Lines of text about every kernel that is not the same, and the number of old ones among them."""
     moved = renamed(old, new)
     known = {name for pair in moved for name in pair}
     lines = [f"renamed  {before} -> {after}" for before, after in moved]
@@ -72,11 +72,12 @@ def compare(old, new):
     for name in sorted(old.digests.keys() | new.digests.keys()):
         if name in known or old.digests.get(name) == new.digests.get(name):
             continue
+        if name not in old.digests:
+            lines.append(f"new      {name}")
+            continue
         different += 1
         if name not in new.digests:
             lines.append(f"gone     {name}")
-        elif name not in old.digests:
-            lines.append(f"new      {name}")
         else:
             detail = ""
             if name in old.code and name in new.code:

@@ -116,6 +116,12 @@ QuantizeOp Quantized(ScaleGranularity granularity, Dims shape) {
   op.scales = Dense(2, DType::kF32, ScaleShape(shape, granularity));
   return op;
 }
+GatedOp Gated(int64_t rows, int64_t columns) {
+  GatedOp op;
+  op.src = Repeated(0, DType::kF32, MakeDims({rows, 2 * columns}));
+  op.dst = Dense(1, DType::kF32, MakeDims({rows, columns}));
+  return op;
+}
 CopyOp Transposed(int64_t side) {
   TensorRef src = Dense(0, DType::kI8, MakeDims({side, side}));
   std::swap(src.strides[0], src.strides[1]);
@@ -134,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"few_rows", FewRows(8, 1 << 22, 4096)},
         Case{"quantize_one_row", Quantized(ScaleGranularity::kPerTensor, MakeDims({1, 1 << 28}))},
         Case{"quantize_blocks", Quantized(ScaleGranularity::kBlock1x128, MakeDims({4, 1 << 26}))},
-        Case{"copy_transposed", Transposed(16384)}),
+        Case{"gated", Gated(1 << 13, 1 << 13)}, Case{"copy_transposed", Transposed(16384)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(StopTest, NothingRunsOnceItIsAsked) {

@@ -30,12 +30,14 @@ TEST(DeviceServiceTest, TellsTheNodeThatADeviceIsBoundToAndWhatItHoldsPinned) {
   Metrics metrics("test");
   LiveCalls live;
   StreamRegistry streams;
+  guard::Connections connections(guard::ConnectionLimits(), [](auto, auto) {});
+  const grpc::ResourceQuota quota;
   const auto state =
       ServerState::Create(config, std::move(backends), clock, log, metrics, "instance");
   ASSERT_TRUE(state.ok()) << state.status();
   const std::string address = absl::StrCat("unix-abstract:gemmd-devices-", getpid());
-  const auto listener =
-      Listener::Start({.address = address, .tenant = "red"}, **state, live, streams);
+  const auto listener = Listener::Start({.address = address, .tenant = "red"},
+                                        {**state, live, streams, connections, quota});
   ASSERT_TRUE(listener.ok()) << listener.status();
   const auto stub =
       v1::DeviceService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));

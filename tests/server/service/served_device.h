@@ -29,8 +29,8 @@ class ServedDevice : public ::testing::Test {
     state_ = *ServerState::Create(config, std::move(backends), clock_, log_, metrics_, "instance");
     static int count = 0;
     const std::string address = absl::StrCat("unix-abstract:gemmd-served-", getpid(), "-", count++);
-    auto listener =
-        Listener::Start({.address = address, .tenant = "red"}, *state_, live_, streams_);
+    auto listener = Listener::Start({.address = address, .tenant = "red"},
+                                    {*state_, live_, streams_, connections_, quota_});
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     SessionStore::OpenOptions options;
@@ -45,6 +45,8 @@ class ServedDevice : public ::testing::Test {
   Metrics metrics_{"test"};
   LiveCalls live_;
   StreamRegistry streams_;
+  guard::Connections connections_{guard::ConnectionLimits(), [](auto, auto) {}};
+  grpc::ResourceQuota quota_;
   std::unique_ptr<ServerState> state_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<Session> session_;

@@ -1,0 +1,49 @@
+// MemoryReturn: gives the memory of a burst back once the burst is over. malloc keeps what is freed
+// in blocks below 32 MiB, so that messages do not fault their pages in again (main.cc), and by
+// itself would keep it for good.
+
+#ifndef GEMMD_SERVER_MEMORY_RETURN_H_
+#define GEMMD_SERVER_MEMORY_RETURN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace gemmd::server {
+
+class MemoryReturn {
+ public:
+  // How to see and to give back, for tests; by default the process's own.
+  struct Memory {
+    std::function<int64_t()> resident_bytes;
+    std::function<void()> trim;
+  };
+  MemoryReturn();
+  explicit MemoryReturn(Memory memory) : memory_(std::move(memory)) {}
+
+  // What the daemon does: calls and programs begun so far, and those under way.
+  struct Work {
+    int64_t begun = 0;
+    int64_t under_way = 0;
+  };
+  // Trims when for some seconds next to nothing was done, nothing is under way, and the process has
+  // grown since it last trimmed. To be called a few times a second, by one thread: a trim walks all
+  // of malloc's memory, and whoever wants some meanwhile waits.
+  void Watch(const Work& work, absl::Time now);
+
+  int64_t returned_bytes() const { return returned_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const Memory memory_;
+  absl::Time quiet_since_ = absl::InfiniteFuture();
+  int64_t begun_ = 0;            // when quiet_since_ was
+  int64_t resident_bytes_ = -1;  // after the last trim; at first, before any work
+  std::atomic<int64_t> returned_bytes_{0};
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_MEMORY_RETURN_H_
