@@ -45,7 +45,7 @@ def gauges() -> dict[str, float]:
     page = urllib.request.urlopen(os.environ["METRICS"], timeout=10).read().decode()
     found = (GAUGES.match(line) for line in page.splitlines())
     names = {match[1]: float(match[2]) for match in found if match}
-    return {name: value for name, value in names.items() if not name.split("{")[0].endswith("_total")}
+    return {name: value for name, value in names.items() if not name.partition("{")[0].endswith(("_total", "_count", "_sum"))}
 
 
 class Witness:
