@@ -23,10 +23,12 @@ thread_local Connection* handing_over = nullptr;
 // A call that is cancelled leaves some 28 KB to be worked off.
 constexpr Rate kResets{.burst = 2000, .per_second = 500};         // of a peer
 constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connection
-// Calls before one was admitted: a connection's own, so that a stranger's do not cost another of
-// the same address his, and a peer's for connections that have used up theirs.
+// Calls before one was admitted, beyond the first two of each read: one who waits for answers sends
+// one or two, a flood dozens. A connection's own, so that a stranger's do not cost another of the
+// same address his, and a peer's for connections that have used up theirs.
+constexpr int64_t kFreeCallsOfARead = 2;
 constexpr Rate kCalls{.burst = 20, .per_second = 100};
-constexpr Rate kPeersCalls{.burst = 1000, .per_second = 200};
+constexpr Rate kPeersCalls{.burst = 500, .per_second = 100};
 // A peer without a connection is forgotten when its budget is whole again.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);
 constexpr size_t kForgetPeersAbove = 1024;
@@ -207,7 +209,8 @@ Breach Connection::Judge(const Seen& seen) {
   const auto resets = static_cast<double>(seen.resets);
   if (resets > 0 && !state_->Take(*this, &Peer::resets, resets, now)) return Breach::kResets;
   if (!counting_) return Breach::kNone;
-  const double beyond = calls_.TakeUpTo(static_cast<double>(seen.calls), now);
+  const int64_t calls = std::max<int64_t>(0, seen.calls - kFreeCallsOfARead);
+  const double beyond = calls_.TakeUpTo(static_cast<double>(calls), now);
   if (beyond > 0 && !state_->Take(*this, &Peer::calls, beyond, now)) return Breach::kCalls;
   return Breach::kNone;
 }

@@ -151,15 +151,30 @@ TEST_F(ConnectionsTest, AfterItsPeersResetsAConnectionOfTheSamePeerHasNoneLeft) 
   EXPECT_TRUE(Send(1, resets));
 }
 
+// So many calls at once, from stream `first` on.
+std::string Calls(uint32_t first, int count) {
+  std::string frames;
+  for (int i = 0; i < count; ++i) frames += Frame(1, 5, first + 2 * i, 10);
+  return frames;
+}
+
 TEST_F(ConnectionsTest, AStrangersCallsDoNotCostAnotherOfItsPeerHis) {
   Open("a");
   Open("a");
   Send(0, Frame(4, 1, 0, 0));
   uint32_t stream = 1;
-  while (Send(0, Frame(1, 5, stream, 10))) stream += 2;
+  while (Send(0, Calls(stream, 20))) stream += 40;
   EXPECT_EQ(cuts_.back().second, Breach::kCalls);
-  EXPECT_GE(stream / 2, 1000u);
-  for (uint32_t first = 1; first < 20; first += 2) EXPECT_TRUE(Send(1, Frame(1, 5, first, 10)));
+  EXPECT_GE(stream / 2, 500u);
+  EXPECT_TRUE(Send(1, Calls(1, 20)));
+}
+
+TEST_F(ConnectionsTest, WhoWaitsForAnswersMayCallForEver) {
+  Open("a");
+  Send(0, Frame(4, 1, 0, 0));
+  for (uint32_t stream = 1; stream < 20000; stream += 4) {
+    ASSERT_TRUE(Send(0, Calls(stream, 2)));
+  }
 }
 
 TEST_F(ConnectionsTest, OnceOneWasAdmittedCallsAreNotCounted) {
