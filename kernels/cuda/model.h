@@ -64,7 +64,8 @@ struct ModelConstants {
 double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                     const DeviceTraits& device, const ModelConstants& constants = {});
 
-// Clusters of `cluster_size` CTAs that are at work at once; a cluster lives within one GPC.
+// Clusters of `cluster_size` CTAs that are at work at once. A cluster lives within one GPC, so
+// fewer than the SMs would hold; GPUs of one model may differ by one.
 int ClustersAtOnce(const DeviceTraits& device, int cluster_size, int ctas_per_sm);
 
 }  // namespace gemmd::kernels::cuda

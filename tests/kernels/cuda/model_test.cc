@@ -75,13 +75,14 @@ TEST(ModelTest, UnalignedResultsCostMore) {
   EXPECT_GT(Seconds(kTiled, problem), aligned);
 }
 
-TEST(ModelTest, ClustersLiveWithinAGpc) {
+TEST(ModelTest, ClustersAtOnceAreAsMeasured) {
   const DeviceTraits device = FakeH200();
   EXPECT_EQ(ClustersAtOnce(device, 1, 1), 132);
   EXPECT_EQ(ClustersAtOnce(device, 1, 2), 264);
   EXPECT_EQ(ClustersAtOnce(device, 2, 1), 66);
-  EXPECT_EQ(ClustersAtOnce(device, 4, 1), 32);
-  EXPECT_EQ(ClustersAtOnce(device, 8, 1), 16);
+  EXPECT_EQ(ClustersAtOnce(device, 3, 2), 78);
+  EXPECT_EQ(ClustersAtOnce(device, 4, 1), 30);
+  EXPECT_EQ(ClustersAtOnce(device, 8, 1), 15);
 }
 
 }  // namespace
