@@ -63,11 +63,10 @@ Figure MeasureGrpc(const Serving& serving, client::Buffer& buffer, absl::string_
 
 // From the caller's own memory: a copy into shared memory, and one from there to the device.
 Figure MeasureUpload(const Serving& serving, client::Buffer& buffer, absl::string_view data) {
-  return MeasureRate(
-      {.key = "upload_shm",
-       .what = "the same through shared memory, from memory of the caller's own"},
-      serving, static_cast<int64_t>(data.size()),
-      [&] { return UploadRate(buffer, data, Route::kShm).status(); });
+  return MeasureRate({.key = "upload_shm",
+                      .what = "the same through shared memory, from memory of the caller's own"},
+                     serving, static_cast<int64_t>(data.size()),
+                     [&] { return UploadRate(buffer, data, Route::kShm).status(); });
 }
 
 // To memory of the caller's own whose pages are there.
