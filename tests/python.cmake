@@ -11,6 +11,8 @@ foreach(file IN LISTS files)
   add_test(NAME ${name} COMMAND ${pytest} tests/${file} WORKING_DIRECTORY ${folder})
   set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 300)
 endforeach()
+# pytest ends with 5 when no test ran: here, where torch is not installed.
+set_tests_properties(python.torch PROPERTIES SKIP_RETURN_CODE 5)
 
 file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests/e2e ${folder}/tests/e2e/test_*.py)
 foreach(file IN LISTS files)
