@@ -95,7 +95,13 @@ struct Connections::State {
 
   // What a connection's reader has counted by now.
   void SetUnfinished(Connection& connection, int64_t bytes) {
-    unfinished_bytes += bytes - connection.unfinished_bytes_.exchange(bytes);
+    {
+      absl::MutexLock lock(&mutex);
+      // Of TLS, what was read before the descriptor was closed is looked at after it: Remove has
+      // taken the connection's bytes away by then, and nobody would again.
+      if (connection.fd_ < 0) return;
+      unfinished_bytes += bytes - connection.unfinished_bytes_.exchange(bytes);
+    }
     if (unfinished_bytes.load() > limits.max_unfinished_bytes) CutLargest();
   }
 

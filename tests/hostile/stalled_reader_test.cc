@@ -184,7 +184,8 @@ TEST(StalledLogTest, StopsNoCallAndItsReaderIsToldWhatItMissed) {
   log.Stop();
   Compare("unread log", before, during);
 
-  // Of every call both lines are there or counted, whole and in order.
+  // Of every call the audit's line is there or counted, whole and in order. The line of a failed
+  // call beside it has a budget of its own.
   int64_t lines = 0, dropped = 0, last = 0;
   bool drained = false;
   for (const std::string& line : log.Lines()) {
@@ -200,7 +201,7 @@ TEST(StalledLogTest, StopsNoCallAndItsReaderIsToldWhatItMissed) {
   }
   EXPECT_TRUE(drained);
   EXPECT_GT(dropped, 0);
-  EXPECT_GE(lines + dropped, 2 * calls);  // dropped ones may be others, too
+  EXPECT_GE(lines + dropped, calls);  // dropped ones may be others, too
 }
 
 TEST(StalledLogTest, DoesNotKeepTheDaemonFromItsEnd) {

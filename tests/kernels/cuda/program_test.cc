@@ -69,7 +69,7 @@ TEST_F(ProgramTest, LeavesOtherActivationsToASecondKernelBehindTheTmaFamilies) {
   silu.activation = Activation::kSilu;
   const auto program = Compile({relu, silu});
   ASSERT_TRUE(program.ok()) << program.status();
-  const absl::Span<const Step> steps = (*program)->steps();
+  const absl::Span<const kernels::Program::Step> steps = (*program)->steps();
   EXPECT_EQ(steps[0].choice.kernel, steps[1].choice.kernel);
   EXPECT_THAT(std::string(steps[1].choice.kernel), StartsWith("sm90_fp8_"));
   EXPECT_GT(steps[1].choice.estimated_seconds, steps[0].choice.estimated_seconds);
@@ -82,7 +82,7 @@ TEST_F(ProgramTest, GatesBetweenMatmulsUnderTheirEnds) {
   gated.scales = Dense(6, DType::kF32, MakeDims({64, 1}));
   const auto program = Compile({Fp8(), gated});
   ASSERT_TRUE(program.ok()) << program.status();
-  const Step& step = (*program)->steps()[1];
+  const kernels::Program::Step& step = (*program)->steps()[1];
   EXPECT_EQ(step.op, "gated");
   EXPECT_EQ(step.choice.kernel, "gated");
   EXPECT_EQ(step.dtype, DType::kE4M3);
