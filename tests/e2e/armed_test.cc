@@ -169,7 +169,6 @@ TEST_F(ArmedE2eTest, ADrainAnswersWhatIsRungAndRefusesTheRest) {
   const ArmedMatmul matmul(wire_, armed_.session(), 2);
   std::vector<int> slots;
   for (int i = 0; i < 16; ++i) slots.push_back(armed_.Arm(armed_.Plan(matmul.ops())));
-  std::atomic<bool> stop{false};
   int ran = 0, failed = 0;
   std::thread caller([&] {
     while (armed_.caller().header().state == GEMMD_ARMED_OPEN) {
