@@ -11,7 +11,6 @@ namespace {
 constexpr char kExecute[] = "/gemmd.v1.ComputeService/Execute";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
 constexpr size_t kFrameBytes = 16384;
-constexpr size_t kDataBytes = 65536;  // the server takes frames of up to 1 MiB
 constexpr absl::Duration kPatience = absl::Seconds(2);
 // Between two connections: loopback would otherwise run out of ports.
 constexpr absl::Duration kPause = absl::Milliseconds(5);
