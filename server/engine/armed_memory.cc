@@ -32,7 +32,7 @@ void StoreBytes(void* target, const void* source, size_t bytes) {
 }
 
 void CopyText(std::string_view text, char* target, size_t size) {
-  std::memcpy(target, text.data(), std::min(text.size(), size - 1));
+  text.copy(target, size - 1);
 }
 
 uint64_t Nanoseconds(absl::Duration duration) {
