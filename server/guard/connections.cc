@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -185,22 +186,43 @@ Connection::Connection(const NewConnection& connection, int max_streams,
       control_frames_(kControlFrames),
       calls_(kCalls) {}
 
-bool Connection::Take(std::string_view bytes) {
-  if (cut()) return false;
-  if (counting_ && admitted_.load(std::memory_order_relaxed)) {
+Breach Connection::Read(std::string_view bytes, Seen& seen) {
+  if (!counting_) return reader_.Read(bytes, seen);
+  absl::MutexLock lock(&counting_mutex_);
+  if (admitted_.load(std::memory_order_relaxed)) {
     counting_ = false;
     reader_.StopCounting();
     state_->SetUnfinished(*this, 0);
   }
+  return reader_.Read(bytes, seen);
+}
+
+bool Connection::Take(std::string_view bytes) {
+  if (cut()) return false;
   Seen seen;
-  Breach breach = reader_.Read(bytes, seen);
+  Breach breach = Read(bytes, seen);
   if (breach == Breach::kNone) breach = Judge(seen);
   if (breach != Breach::kNone) {
     state_->Cut(*this, breach);
   } else if (counting_) {
+    absl::MutexLock lock(&counting_mutex_);
     state_->SetUnfinished(*this, reader_.unfinished_bytes());
   }
   return !cut();
+}
+
+void Connection::Sent(std::string_view bytes) {
+  absl::MutexLock lock(&counting_mutex_);
+  if (!counting_) return;
+  const int64_t before = reader_.unfinished_bytes();
+  while (const std::optional<FrameHeader> frame = sent_.Next(bytes)) {
+    const bool ends = frame->type == kResetStream ||
+                      (frame->type == kHeaders && (frame->flags & kEndStream) != 0);
+    if (ends) reader_.Answered(frame->stream);
+  }
+  if (reader_.unfinished_bytes() != before) {
+    state_->SetUnfinished(*this, reader_.unfinished_bytes());
+  }
 }
 
 Breach Connection::Judge(const Seen& seen) {

@@ -79,6 +79,16 @@ class ConnectionsTest : public testing::Test {
     }
     return true;
   }
+  // The server's side, as gRPC sends: in two pieces.
+  void Answer(size_t index, std::string bytes) {
+    const size_t half = bytes.size() / 2;
+    iovec pieces[] = {{bytes.data(), half}, {bytes.data() + half, bytes.size() - half}};
+    msghdr message = {};
+    message.msg_iov = pieces;
+    message.msg_iovlen = 2;
+    EXPECT_EQ(sendmsg(pipes_[index].theirs, &message, MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
   // As gRPC does, into two pieces of memory.
   bool Receive(size_t index) {
     char first[1000], second[100000];
@@ -202,6 +212,24 @@ TEST_F(ConnectionsTest, TheOneWithMostUnfinishedGivesWay) {
   EXPECT_LT(connections_.counts().unfinished_bytes, kLimits.max_unfinished_bytes);
   Close(1);
   Close(2);
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 0);
+}
+
+// gRPC answers a call that it refuses before its client has ended it, and forgets it then.
+TEST_F(ConnectionsTest, WhatIsAnsweredIsFinished) {
+  Open("a");
+  for (uint32_t stream = 1; stream < 9; stream += 2) Send(0, Unfinished(stream, 1000));
+  const int64_t each = FrameReader::kStreamBytes + 1000;
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);
+  Answer(0, Frame(4, 0, 0, 12) + Frame(1, 4, 1, 50) + Frame(0, 0, 1, 300));  // and more to come
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);
+  Answer(0, Frame(1, 5, 1, 20));  // its end
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 3 * each);
+  Answer(0, Frame(3, 0, 3, 4));
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 2 * each);
+  for (uint32_t stream = 5; stream < 9; stream += 2) {
+    for (const char byte : Frame(1, 5, stream, 20)) Answer(0, {byte});
+  }
   EXPECT_EQ(connections_.counts().unfinished_bytes, 0);
 }
 
