@@ -64,6 +64,7 @@ class Connection {
   // Of the reading thread.
   TokenBucket control_frames_;
   TokenBucket calls_;  // until one was admitted
+  double unadmitted_bytes_ = 0;
 };
 
 // The watched connection of a descriptor, or null.

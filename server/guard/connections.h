@@ -67,8 +67,9 @@ class Connections {
   const ConnectionLimits& limits() const;
 
   // Begins to watch `connection.fd`, which from then on is given back by close(). On a refusal
-  // nothing was taken, and it is counted.
-  Refusal Open(const NewConnection& connection);
+  // nothing was taken, and it is counted. `turn`: when it may be handed to gRPC, kept waiting for
+  // that if its peer's connections are cut by the dozen.
+  Refusal Open(const NewConnection& connection, absl::Time& turn);
   // A connection that could not be accepted at all.
   void CountRefused(Refusal refusal);
   bool full() const;

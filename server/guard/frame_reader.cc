@@ -77,6 +77,7 @@ Breach FrameReader::TakeHeaders(const FrameHeader& frame, Seen& seen) {
 }
 
 void FrameReader::TakeData(const FrameHeader& frame, Seen& seen) {
+  seen.data_bytes += frame.bytes;
   if (frame.flags & kEndStream) return EndStream(frame.stream);
   if (frame.bytes == 0) ++seen.control_frames;
   if (!counting_) return;
