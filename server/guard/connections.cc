@@ -35,8 +35,8 @@ constexpr Rate kPeersCalls{.burst = 500, .per_second = 100};
 constexpr double kBytesPerSecond = 4 << 20;
 // A peer whose connections are cut gets new ones, and with TLS their handshakes, as fast as it asks
 // for them until so many were cut, and then one by one. Who has to wait for longer is refused.
-constexpr Rate kCuts{.burst = 20, .per_second = 1};
-constexpr absl::Duration kBetweenTurns = absl::Milliseconds(250);
+constexpr Rate kCuts{.burst = 20, .per_second = 0.2};
+constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // A peer without a connection is forgotten when its budget is whole again.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);

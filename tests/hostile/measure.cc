@@ -1,10 +1,11 @@
 // Every attack at every kind of listener, for a while each: what it costs the daemon, and somebody
 // else. A table on standard output.
 //
-//   hostile_measure [--seconds 60] [--settle 60] [--attack NAME] [--listener NAME]
+//   hostile_measure [--seconds 60] [--settle 60] [--attack NAME]... [--listener NAME]...
 
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,9 +34,13 @@ constexpr absl::Duration kWarmUp = absl::Seconds(3);
 struct Options {
   absl::Duration attack_time = absl::Seconds(60);
   absl::Duration settle = absl::Seconds(60);
-  std::string attack = "";  // all
-  std::string listener = "";
+  std::vector<std::string> attacks;  // none: all
+  std::vector<std::string> listeners;
 };
+
+bool IsIn(const std::vector<std::string>& wanted, const std::string& name) {
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+}
 
 // Where an attack arrives, and how the attacker and somebody else come there.
 struct Place {
@@ -129,8 +134,7 @@ int Run(const Options& options) {
   std::optional<Settling> last;
   for (const NamedAttack& attack : AllAttacks()) {
     for (const Place& place : Places()) {
-      const bool wanted = (options.attack.empty() || options.attack == attack.name) &&
-                          (options.listener.empty() || options.listener == place.name);
+      const bool wanted = IsIn(options.attacks, attack.name) && IsIn(options.listeners, place.name);
       if (!wanted) continue;
       Settling next = Measure(attack, place, options);
       if (last) last->Finish(options.settle);
@@ -150,8 +154,8 @@ int main(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--seconds") options.attack_time = absl::Seconds(std::atoi(argv[i + 1]));
     if (name == "--settle") options.settle = absl::Seconds(std::atoi(argv[i + 1]));
-    if (name == "--attack") options.attack = argv[i + 1];
-    if (name == "--listener") options.listener = argv[i + 1];
+    if (name == "--attack") options.attacks.push_back(argv[i + 1]);
+    if (name == "--listener") options.listeners.push_back(argv[i + 1]);
   }
   return gemmd::hostile::Run(options);
 }
