@@ -180,7 +180,7 @@ RunReport Slot::Report() const {
       words[word] =
           __atomic_load_n(reinterpret_cast<const uint32_t*>(shared) + word, __ATOMIC_RELAXED);
     }
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    Fence();
     const uint32_t after = __atomic_load_n(&shared->seq, __ATOMIC_RELAXED);
     if ((before & 1) == 0 && before == after) break;
   }
