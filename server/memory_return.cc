@@ -44,7 +44,8 @@ bool MemoryReturn::DueAtWork(absl::Time now) {
   if (now < next_look_) return false;
   const bool trimmed = before_trim_ >= 0;
   const bool came_back = trimmed && memory_.resident_bytes() >= before_trim_ - kWorthwhileBytes;
-  if (trimmed) patience_ = came_back ? std::min(2 * patience_, kLongestPatience) : kShortestPatience;
+  if (trimmed)
+    patience_ = came_back ? std::min(2 * patience_, kLongestPatience) : kShortestPatience;
   next_look_ = now + patience_;
   before_trim_ = -1;
   return !came_back;

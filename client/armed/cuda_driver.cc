@@ -157,7 +157,8 @@ Outcome CudaDriver::PrimaryContextOf(const std::string& uuid, CudaContext& conte
   if (const int code = calls_.device_count(&count)) return Failed(code, "counting GPUs");
   for (Device device = 0; device < count; ++device) {
     std::array<unsigned char, 16> bytes = {};
-    if (const int code = calls_.device_uuid(bytes.data(), device)) return Failed(code, "a GPU's UUID");
+    if (const int code = calls_.device_uuid(bytes.data(), device))
+      return Failed(code, "a GPU's UUID");
     if (UuidText(bytes) != uuid) continue;
     const int code = calls_.retain_primary(&context, device);
     return code == 0 ? Outcome() : Failed(code, "opening the GPU");

@@ -111,8 +111,7 @@ class CudaProgram final : public Program {
   // The launches for this memory, remembered from the last time or made. The program's device is
   // current. Queues nothing.
   absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
-                                           bool often = false) const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+                                           bool often = false) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What a graph of it on this memory is known by. The slots were checked.
   GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;

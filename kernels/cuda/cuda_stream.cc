@@ -196,7 +196,8 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
     flight.graph.reset();
   }
   if (absl::Status status = TakeIo(flight); !status.ok()) return status;
-  absl::StatusOr<PreparedLaunches> prepared = code.Prepare(flight.bindings.slots, scratch_, flight.often());
+  absl::StatusOr<PreparedLaunches> prepared =
+      code.Prepare(flight.bindings.slots, scratch_, flight.often());
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.

@@ -32,9 +32,7 @@ void StoreBytes(void* target, const void* source, size_t bytes) {
   }
 }
 
-void CopyText(std::string_view text, char* target, size_t size) {
-  text.copy(target, size - 1);
-}
+void CopyText(std::string_view text, char* target, size_t size) { text.copy(target, size - 1); }
 
 uint64_t Nanoseconds(absl::Duration duration) {
   return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(duration)));

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/guard/connection.h"
+#include "server/guard/peer.h"
 
 namespace gemmd::guard {
 namespace {
@@ -21,23 +22,12 @@ constexpr int kMaxDescriptor = 65536;
 std::atomic<Connection*> watched[kMaxDescriptor];
 thread_local Connection* handing_over = nullptr;
 
-// A call that is cancelled leaves some 28 KB to be worked off.
-constexpr Rate kResets{.burst = 2000, .per_second = 500};         // of a peer
 constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connection
 // Calls before one was admitted, beyond the first two of each read: one who waits for answers sends
 // one or two, a flood dozens. A connection's own, so that a stranger's do not cost another of the
 // same address his, and a peer's for connections that have used up theirs.
 constexpr int64_t kFreeCallsOfARead = 2;
 constexpr Rate kCalls{.burst = 20, .per_second = 100};
-constexpr Rate kPeersCalls{.burst = 500, .per_second = 100};
-// Bytes of requests before a call was admitted, beyond a burst of half of what all may hold. They
-// are given back when one is: what is left to pay for was read for nothing.
-constexpr double kBytesPerSecond = 4 << 20;
-// A peer whose connections are cut gets new ones, and with TLS their handshakes, as fast as it asks
-// for them until so many were cut, and then one by one. Who has to wait for longer is refused.
-constexpr Rate kCuts{.burst = 20, .per_second = 0.2};
-constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
-constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // A peer without a connection is forgotten when its budget is whole again.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);
 constexpr size_t kForgetPeersAbove = 1024;
@@ -66,19 +56,6 @@ ConnectionLimits Resolve(ConnectionLimits limits, int64_t descriptors) {
 }
 
 struct Connections::State {
-  struct Peer {
-    explicit Peer(const ConnectionLimits& limits)
-        : bytes({.burst = static_cast<double>(limits.max_unfinished_bytes) / 2,
-                 .per_second = kBytesPerSecond}) {}
-    int connections = 0;
-    TokenBucket bytes;
-    TokenBucket resets{kResets};
-    TokenBucket calls{kPeersCalls};
-    TokenBucket cuts{kCuts};
-    absl::Time next_turn = absl::InfinitePast();
-    absl::Time seen = absl::InfinitePast();
-  };
-
   State(const ConnectionLimits& bounds, OnCut told) : limits(bounds), on_cut(std::move(told)) {}
 
   Peer& PeerOf(const std::string& name, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -100,18 +77,13 @@ struct Connections::State {
     if (open >= limits.max) return Refusal::kAll;
     const absl::Time now = absl::Now();
     const Peer& peer = PeerOf(connection.peer, now);
-    if (peer.next_turn > now + kLongestWait) return Refusal::kPeer;
-    return peer.connections < limits.max_per_peer ? Refusal::kNone : Refusal::kPeer;
+    const bool has_room = peer.connections < limits.max_per_peer && peer.MayWait(now);
+    return has_room ? Refusal::kNone : Refusal::kPeer;
   }
 
   absl::Time TurnOf(const NewConnection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const absl::Time now = absl::Now();
-    if (connection.health_only) return now;
-    Peer& peer = PeerOf(connection.peer, now);
-    if (!peer.cuts.empty(now)) return now;
-    const absl::Time turn = std::max(now, peer.next_turn);
-    peer.next_turn = turn + kBetweenTurns;
-    return turn;
+    return connection.health_only ? now : PeerOf(connection.peer, now).TakeTurn(now);
   }
 
   void NoteCut(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -265,7 +237,6 @@ void Connection::Sent(std::string_view bytes) {
 Breach Connection::Judge(const Seen& seen) {
   const bool asks = counting_ && (seen.calls > 0 || seen.data_bytes > 0);
   if (seen.control_frames == 0 && seen.resets == 0 && !asks) return Breach::kNone;
-  using Peer = Connections::State::Peer;
   const absl::Time now = absl::Now();
   if (!control_frames_.Take(static_cast<double>(seen.control_frames), now)) {
     return Breach::kControlFrames;

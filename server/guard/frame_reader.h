@@ -21,8 +21,8 @@ std::string_view Name(Breach breach);
 
 // What there was in some bytes, for the budgets of who sent them.
 struct Seen {
-  int64_t calls = 0;           // streams that began
-  int64_t resets = 0;          // RST_STREAM
+  int64_t calls = 0;   // streams that began
+  int64_t resets = 0;  // RST_STREAM
   int64_t data_bytes = 0;
   int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, and empty DATA
 };

@@ -66,8 +66,8 @@ std::vector<Place> Places() {
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-// What is left of a measurement when its attack is over: the next one may begin meanwhile, since the
-// other's calls have ended with it.
+// What is left of a measurement when its attack is over: the next one may begin meanwhile, since
+// the other's calls have ended with it.
 struct Settling {
   std::unique_ptr<e2e::Secured> secured;
   std::string row;  // but for the memory that is left
@@ -117,9 +117,8 @@ Settling Measure(const NamedAttack& attack, const Place& place, const Options& o
   char row[400];
   std::snprintf(row, sizeof(row),
                 "| %s | %s | %.2f / %.2f | %.2f / %.2f | %lld of %zu | %lld / %lld / %lld |",
-                attack.name, place.name, Ms(health_alone.Percentile(99)),
-                Ms(health.Percentile(99)), Ms(execute_alone.Percentile(99)),
-                Ms(execute.Percentile(99)),
+                attack.name, place.name, Ms(health_alone.Percentile(99)), Ms(health.Percentile(99)),
+                Ms(execute_alone.Percentile(99)), Ms(execute.Percentile(99)),
                 static_cast<long long>(health.failed + execute.failed),
                 health.ok.size() + execute.ok.size(), static_cast<long long>(counts.connections),
                 static_cast<long long>(counts.cut), static_cast<long long>(counts.sent));
