@@ -56,7 +56,9 @@ void MemoryReturn::Watch(const Work& work, absl::Time now) {
   if (quiet_since_ != absl::InfiniteFuture() && Idle(work)) {
     if (!QuietForLong(work, now)) return;
     const int64_t before = memory_.resident_bytes();
-    Trim(before);
+    const bool grown = before - resident_bytes_ >= kWorthwhileBytes;
+    // Connections may have ended since, and what they freed shows in no growth.
+    if (grown || last_returned_ >= kWorthwhileBytes) Trim(before);
     resident_bytes_ = std::min(resident_bytes_, before);
     return;
   }
@@ -64,16 +66,16 @@ void MemoryReturn::Watch(const Work& work, absl::Time now) {
   begun_ = work.begun;
   if (!DueAtWork(now)) return;
   const int64_t before = memory_.resident_bytes();
-  if (Trim(before)) before_trim_ = before;
+  if (before - resident_bytes_ < kWorthwhileBytes) return;
+  Trim(before);
+  before_trim_ = before;
 }
 
-bool MemoryReturn::Trim(int64_t before) {
-  if (before - resident_bytes_ < kWorthwhileBytes) return false;
+void MemoryReturn::Trim(int64_t before) {
   memory_.trim();
   resident_bytes_ = memory_.resident_bytes();
-  returned_bytes_.fetch_add(std::max<int64_t>(0, before - resident_bytes_),
-                            std::memory_order_relaxed);
-  return true;
+  last_returned_ = std::max<int64_t>(0, before - resident_bytes_);
+  returned_bytes_.fetch_add(last_returned_, std::memory_order_relaxed);
 }
 
 }  // namespace gemmd::server

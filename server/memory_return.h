@@ -45,7 +45,7 @@ class MemoryReturn {
   bool Idle(const Work& work) const;
   bool QuietForLong(const Work& work, absl::Time now);
   bool DueAtWork(absl::Time now);
-  bool Trim(int64_t before);  // if that is worth it
+  void Trim(int64_t before);
 
   const Memory memory_;
   absl::Time quiet_since_ = absl::InfiniteFuture();
@@ -54,6 +54,7 @@ class MemoryReturn {
   absl::Time next_look_ = absl::InfinitePast();
   absl::Duration patience_ = kShortestPatience;
   int64_t before_trim_ = -1;
+  int64_t last_returned_ = 0;    // by the last trim
   int64_t begun_ = 0;            // when quiet_since_ was
   int64_t resident_bytes_ = -1;  // after the last trim; at first, before any work
   std::atomic<int64_t> returned_bytes_{0};

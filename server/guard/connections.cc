@@ -86,7 +86,9 @@ struct Connections::State {
     return connection.health_only ? now : PeerOf(connection.peer, now).TakeTurn(now);
   }
 
-  void NoteCut(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  // Before the peer can see it.
+  void NoteCut(const Connection& connection, Breach breach) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    cut[static_cast<int>(breach)].fetch_add(1, std::memory_order_relaxed);
     const absl::Time now = absl::Now();
     PeerOf(connection.peer_, now).cuts.TakeUpTo(1, now);
   }
@@ -128,8 +130,8 @@ struct Connections::State {
       }
       if (largest == nullptr || largest->cut_.exchange(true)) return;
       unfinished_bytes -= largest->unfinished_bytes_.exchange(0);
+      NoteCut(*largest, Breach::kUnfinished);
       shutdown(largest->fd_, SHUT_RDWR);
-      NoteCut(*largest);
       name = largest->name_;
     }
     Tell(name, Breach::kUnfinished);
@@ -140,14 +142,13 @@ struct Connections::State {
     if (connection.cut_.exchange(true)) return;
     {
       absl::MutexLock lock(&mutex);
+      NoteCut(connection, breach);
       if (connection.fd_ >= 0) shutdown(connection.fd_, SHUT_RDWR);
-      NoteCut(connection);
     }
     Tell(connection.name_, breach);
   }
 
   void Tell(const std::string& name, Breach breach) {
-    cut[static_cast<int>(breach)].fetch_add(1, std::memory_order_relaxed);
     if (on_cut) on_cut(name, breach);
   }
 
