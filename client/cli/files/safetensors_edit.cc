@@ -28,7 +28,9 @@ Json MetadataOf(absl::Span<const std::byte> file) {
 // Bytes of an element; 0 where the type is unknown or its elements share bytes.
 int64_t Width(const SafetensorsEntry& entry) {
   int64_t count = 1;
-  for (int64_t extent : entry.shape) count *= extent;  // checked: its bytes are those of the file
+  for (int64_t extent : entry.shape) {  // of an unknown type nobody has checked it
+    if (__builtin_mul_overflow(count, extent, &count)) return 0;
+  }
   return count > 0 ? static_cast<int64_t>(entry.data.size()) / count : 0;
 }
 
