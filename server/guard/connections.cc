@@ -28,7 +28,8 @@ constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connec
 // same address his, and a peer's for connections that have used up theirs.
 constexpr int64_t kFreeCallsOfARead = 2;
 constexpr Rate kCalls{.burst = 20, .per_second = 100};
-// A peer without a connection is forgotten when its budget is whole again.
+// For how long a peer without a connection is remembered, once there are many. What it has used up
+// may not be whole by then, but addresses are cheaper for it than memory is here.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);
 constexpr size_t kForgetPeersAbove = 1024;
 

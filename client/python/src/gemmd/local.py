@@ -215,8 +215,8 @@ class LocalCalls:
     # From a CUDA stream.
 
     def again(self, x: Any) -> Any:
-        """`on_gpu` for an x like one before, on the same stream, as most calls of a loop are: it
-        takes the host half the time. None for anything else.
+        """`on_gpu` for an x like one before, on the same stream, as most calls of a loop are, with
+        fewer questions to torch. None for anything else.
         """
         torch = sys.modules.get("torch")
         if torch is None or type(x) is not torch.Tensor or not self._known:
