@@ -297,7 +297,7 @@ TEST_F(TuneTest, AFileThatCannotBeUsedIsCountedAndKeptBesideTheNewOne) {
 }
 
 TEST_F(TuneTest, KernelsThatThisBuildLacksAreLeftOutOfAFile) {
-  Write(absl::StrCat(kGood, "\n8 64 256 of_another_build 1e-07"));
+  Write(absl::StrCat(std::string(kGood), "\n8 64 256 of_another_build 1e-07"));
   Serve();
   EXPECT_EQ(tuner().counts().partial, 1);
   EXPECT_EQ(Choice().kernel, "fake_split");
