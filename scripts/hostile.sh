@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What hostile peers without a credential cost the daemon and somebody else: every attack at every kind of listener, as a
-# table. An hour and a half with the defaults; the machine should do nothing else.
+# table. Half an hour with the defaults; the machine should do nothing else.
 #
 #   scripts/hostile.sh [SECONDS_EACH [SECONDS_AFTER]]
 #   scripts/hostile.sh 60 60 --attack rapid_reset --listener "TLS token"

@@ -27,26 +27,52 @@ int64_t ResidentBytes() {
 
 MemoryReturn::MemoryReturn() : MemoryReturn({ResidentBytes, [] { malloc_trim(0); }}) {}
 
-void MemoryReturn::Watch(const Work& work, absl::Time now) {
-  if (resident_bytes_ < 0) resident_bytes_ = memory_.resident_bytes();
-  if (work.under_way > 0 || work.begun - begun_ > kNextToNothing ||
-      quiet_since_ == absl::InfiniteFuture()) {
-    quiet_since_ = now;
-    begun_ = work.begun;
-    return;
-  }
-  if (now - quiet_since_ < kQuiet) return;
+bool MemoryReturn::Idle(const Work& work) const {
+  return work.under_way == 0 && work.begun - begun_ <= kNextToNothing;
+}
+
+bool MemoryReturn::QuietForLong(const Work& work, absl::Time now) {
+  if (now - quiet_since_ < kQuiet) return false;
   quiet_since_ = now;
   begun_ = work.begun;
-  const int64_t before = memory_.resident_bytes();
-  if (before - resident_bytes_ < kWorthwhileBytes) {
+  return true;
+}
+
+// What has come back since the last trim is what the work needs.
+bool MemoryReturn::DueAtWork(absl::Time now) {
+  if (next_look_ == absl::InfinitePast()) next_look_ = now + patience_;
+  if (now < next_look_) return false;
+  const bool trimmed = before_trim_ >= 0;
+  const bool came_back = trimmed && memory_.resident_bytes() >= before_trim_ - kWorthwhileBytes;
+  if (trimmed) patience_ = came_back ? std::min(2 * patience_, kLongestPatience) : kShortestPatience;
+  next_look_ = now + patience_;
+  before_trim_ = -1;
+  return !came_back;
+}
+
+void MemoryReturn::Watch(const Work& work, absl::Time now) {
+  if (resident_bytes_ < 0) resident_bytes_ = memory_.resident_bytes();
+  if (quiet_since_ != absl::InfiniteFuture() && Idle(work)) {
+    if (!QuietForLong(work, now)) return;
+    const int64_t before = memory_.resident_bytes();
+    Trim(before);
     resident_bytes_ = std::min(resident_bytes_, before);
     return;
   }
+  quiet_since_ = now;
+  begun_ = work.begun;
+  if (!DueAtWork(now)) return;
+  const int64_t before = memory_.resident_bytes();
+  if (Trim(before)) before_trim_ = before;
+}
+
+bool MemoryReturn::Trim(int64_t before) {
+  if (before - resident_bytes_ < kWorthwhileBytes) return false;
   memory_.trim();
   resident_bytes_ = memory_.resident_bytes();
   returned_bytes_.fetch_add(std::max<int64_t>(0, before - resident_bytes_),
                             std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace gemmd::server

@@ -29,16 +29,31 @@ class MemoryReturn {
     int64_t begun = 0;
     int64_t under_way = 0;
   };
-  // Trims when for some seconds next to nothing was done, nothing is under way, and the process has
-  // grown since it last trimmed. To be called a few times a second, by one thread: a trim walks all
-  // of malloc's memory, and whoever wants some meanwhile waits.
+  // Trims when the process has grown since it last did, and for some seconds next to nothing was
+  // done and nothing is under way; or, while there is work, now and then: less and less often when
+  // it turns out that the work needs the memory. To be called a few times a second, by one thread:
+  // a trim walks all of malloc's memory, and whoever wants some meanwhile waits.
   void Watch(const Work& work, absl::Time now);
 
   int64_t returned_bytes() const { return returned_bytes_.load(std::memory_order_relaxed); }
 
  private:
+  // Between two looks while there is work. A trim of 200 MiB holds malloc up for milliseconds.
+  static constexpr absl::Duration kShortestPatience = absl::Seconds(20);
+  static constexpr absl::Duration kLongestPatience = absl::Minutes(10);
+
+  bool Idle(const Work& work) const;
+  bool QuietForLong(const Work& work, absl::Time now);
+  bool DueAtWork(absl::Time now);
+  bool Trim(int64_t before);  // if that is worth it
+
   const Memory memory_;
   absl::Time quiet_since_ = absl::InfiniteFuture();
+  // While there is work: the next look, the time to the one after it, and what there was before the
+  // last trim.
+  absl::Time next_look_ = absl::InfinitePast();
+  absl::Duration patience_ = kShortestPatience;
+  int64_t before_trim_ = -1;
   int64_t begun_ = 0;            // when quiet_since_ was
   int64_t resident_bytes_ = -1;  // after the last trim; at first, before any work
   std::atomic<int64_t> returned_bytes_{0};

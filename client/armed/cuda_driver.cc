@@ -47,7 +47,7 @@ struct CudaDriver::Calls {
   int (*init)(unsigned);
   int (*error_name)(int, const char**);
   int (*device_count)(int*);
-  int (*device_uuid)(std::array<unsigned char, 16>*, Device);
+  int (*device_uuid)(unsigned char*, Device);  // 16 bytes
   int (*retain_primary)(CudaContext*, Device);
   int (*push)(CudaContext);
   int (*pop)(CudaContext*);
@@ -57,7 +57,7 @@ struct CudaDriver::Calls {
   int (*host_register)(void*, size_t, unsigned);
   int (*host_unregister)(void*);
   int (*host_device_pointer)(uint64_t*, void*, unsigned);
-  int (*batch)(CudaStream, unsigned, BatchStep*, unsigned);
+  int (*batch)(CudaStream, unsigned, void*, unsigned);  // BatchSteps
   int (*copy)(uint64_t, uint64_t, size_t, CudaStream);
 
   // What libcuda lacks, or null.
@@ -144,7 +144,7 @@ Outcome CudaDriver::GpuOf(CudaContext context, std::string& uuid) const {
   Device device = 0;
   std::array<unsigned char, 16> bytes = {};
   int code = calls_.device_of_current(&device);
-  if (code == 0) code = calls_.device_uuid(&bytes, device);
+  if (code == 0) code = calls_.device_uuid(bytes.data(), device);
   CudaContext popped;
   (void)calls_.pop(&popped);
   if (code != 0) return Failed(code, "a GPU's UUID");
@@ -157,7 +157,7 @@ Outcome CudaDriver::PrimaryContextOf(const std::string& uuid, CudaContext& conte
   if (const int code = calls_.device_count(&count)) return Failed(code, "counting GPUs");
   for (Device device = 0; device < count; ++device) {
     std::array<unsigned char, 16> bytes = {};
-    if (const int code = calls_.device_uuid(&bytes, device)) return Failed(code, "a GPU's UUID");
+    if (const int code = calls_.device_uuid(bytes.data(), device)) return Failed(code, "a GPU's UUID");
     if (UuidText(bytes) != uuid) continue;
     const int code = calls_.retain_primary(&context, device);
     return code == 0 ? Outcome() : Failed(code, "opening the GPU");

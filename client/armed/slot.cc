@@ -14,7 +14,10 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kSpin = std::chrono::microseconds(50);  // longer than a small run takes
+// A sleeper wakes some tens of microseconds late, so a wait looks for twice as long as the run
+// before took; of a run of a millisecond that is little.
+constexpr nanoseconds kShortestSpin = std::chrono::microseconds(50);
+constexpr nanoseconds kLongestSpin = std::chrono::milliseconds(1);
 constexpr int kLooksAClockRead = 32;
 // The watcher ends waits without a change of the word that is slept on, so look now and then.
 constexpr int64_t kSleepNs = 100'000'000;
@@ -43,6 +46,7 @@ Outcome Slot::Ring() {
   if (Outcome may = MayRing(); !may.ok()) return may;
   host_done_before_ = Load(&region_->report(index_)->host_done);
   under_.store(Under::kHostRun, std::memory_order_relaxed);
+  rung_at_ = steady_clock::now();
   Store(region_->gate(index_), GEMMD_ARMED_RUNG);
   region_->WakePoller();
   return {};
@@ -51,7 +55,7 @@ Outcome Slot::Ring() {
 bool Slot::Done() const { return Load(&region_->done(index_)->done) != 0; }
 
 bool Slot::SpinUntilDone() const {
-  const auto until = steady_clock::now() + kSpin;
+  const auto until = steady_clock::now() + std::clamp(2 * last_took_, kShortestSpin, kLongestSpin);
   do {
     for (int i = 0; i < kLooksAClockRead; ++i) {
       if (Done()) return true;
@@ -90,6 +94,7 @@ Outcome Slot::Wait(double timeout_s) {
     SleepUntilDone(left.count());
     done = Done();
   }
+  last_took_ = steady_clock::now() - rung_at_;
   const uint32_t came_to = Load(&region_->done(index_)->done);
   Store(&region_->done(index_)->done, 0);
   under_.store(Under::kNothing, std::memory_order_relaxed);
@@ -175,7 +180,7 @@ RunReport Slot::Report() const {
       words[word] =
           __atomic_load_n(reinterpret_cast<const uint32_t*>(shared) + word, __ATOMIC_RELAXED);
     }
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    Fence();
     const uint32_t after = __atomic_load_n(&shared->seq, __ATOMIC_RELAXED);
     if ((before & 1) == 0 && before == after) break;
   }

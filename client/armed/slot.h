@@ -4,6 +4,7 @@
 #define GEMMD_CLIENT_ARMED_SLOT_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -86,6 +87,9 @@ class Slot {
   std::atomic<Under> under_{Under::kNothing};
   uint32_t host_done_before_ = 0;
   uint32_t told_failed_ = 0;  // failures that the caller knows
+  // Of the host's runs, until they were seen to be done.
+  std::chrono::steady_clock::time_point rung_at_;
+  std::chrono::nanoseconds last_took_{0};
 };
 
 }  // namespace gemmd::armed

@@ -288,9 +288,9 @@ GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
   return {serial_, AddressesOf(slots, scratch)};
 }
 
-absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots,
-                                                      std::byte* scratch) const {
-  if (gemms_ == 0 && !capturable()) {
+absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
+                                                      bool often) const {
+  if (gemms_ == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }

@@ -70,7 +70,8 @@ class CudaProgram final : public Program {
  public:
   // Bindings whose launches are remembered; one more forgets them all. A plan has a handful.
   static constexpr int kMaxRemembered = 16;
-  // Below this a graph's launch takes as long as those of the ops.
+  // Below this a graph's launch takes as long as those of the ops. In a process under MPS it takes
+  // less from the first op on, 2 us where a kernel takes 5: worth it for what surely comes again.
   static constexpr int kFewestGraphOps = 4;
 
   // The contract of Backend::Compile. kEveryOp times each op, however short.
@@ -88,7 +89,10 @@ class CudaProgram final : public Program {
   bool timed() const { return timed_; }
   // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
   // so long that launching them is nothing, and a graph has no place for the events between them.
-  bool capturable() const { return !timed_ && steps_.size() >= kFewestGraphOps; }
+  // `often`: it is known to run again and again on the same memory.
+  bool capturable(bool often = false) const {
+    return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
+  }
   uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
@@ -109,7 +113,8 @@ class CudaProgram final : public Program {
 
   // The launches for this memory, remembered from the last time or made. The program's device is
   // current. Queues nothing.
-  absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch) const
+  absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
+                                           bool often = false) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What a graph of it on this memory is known by. The slots were checked.

@@ -186,7 +186,7 @@ absl::Status CudaStream::Signal(Flight& flight) {
 
 absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches) {
   const CudaProgram& code = flight.code();
-  bool capture = code.capturable();
+  bool capture = code.capturable(flight.often());
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
@@ -196,7 +196,7 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
     flight.graph.reset();
   }
   if (absl::Status status = TakeIo(flight); !status.ok()) return status;
-  absl::StatusOr<PreparedLaunches> prepared = code.Prepare(flight.bindings.slots, scratch_);
+  absl::StatusOr<PreparedLaunches> prepared = code.Prepare(flight.bindings.slots, scratch_, flight.often());
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.

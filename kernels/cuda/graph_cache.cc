@@ -1,5 +1,6 @@
 #include "kernels/cuda/graph_cache.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -20,9 +21,10 @@ uint64_t HashOf(const GraphKey& key) {
 
 std::shared_ptr<CachedGraph> GraphCache::Find(const GraphKey& key) {
   ++launches_;
-  const uint64_t hash = HashOf(key);
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->hash != hash || !(entry->key == key)) continue;
+  const auto [first, last] = by_hash_.equal_range(HashOf(key));
+  for (auto at = first; at != last; ++at) {
+    const Entries::iterator entry = at->second;
+    if (!(entry->key == key)) continue;
     CachedGraph& found = *entry->graph;
     if (found.io_bytes > 0 && found.busy.exchange(true, std::memory_order_acquire)) continue;
     entry->used = launches_;
@@ -35,6 +37,8 @@ std::shared_ptr<CachedGraph> GraphCache::Find(const GraphKey& key) {
 GraphCache::Entries::iterator GraphCache::Forget(Entries::iterator entry) {
   nodes_ -= entry->nodes;
   io_bytes_ -= entry->graph->io_bytes;
+  const auto [first, last] = by_hash_.equal_range(entry->hash);
+  by_hash_.erase(std::find_if(first, last, [&](const auto& one) { return one.second == entry; }));
   return entries_.erase(entry);
 }
 
@@ -61,6 +65,7 @@ void GraphCache::Add(GraphKey key, const std::shared_ptr<const Program>& program
   nodes_ += nodes;
   io_bytes_ += graph->io_bytes;
   entries_.push_back({hash, std::move(key), program, std::move(graph), nodes, launches_});
+  by_hash_.emplace(hash, std::prev(entries_.end()));
 }
 
 void GraphCache::Refuse(GraphKey key, const std::shared_ptr<const Program>& program) {
@@ -71,6 +76,7 @@ void GraphCache::Refuse(GraphKey key, const std::shared_ptr<const Program>& prog
 }
 
 void GraphCache::Clear() {
+  by_hash_.clear();
   entries_.clear();
   nodes_ = 0;
   io_bytes_ = 0;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -43,7 +44,7 @@ struct CachedGraph {
 class GraphCache {
  public:
   // What all graphs together may hold: device memory of about 2 KiB a node, and pinned memory.
-  static constexpr int kMaxGraphs = 64;
+  static constexpr int kMaxGraphs = 512;  // a model's armed layers, each with a few results
   static constexpr int64_t kMaxNodes = 32768;
   static constexpr int64_t kMaxIoBytes = int64_t{64} << 20;
   // A graph gives way only when it was not used for so many launches. Else plans that take turns on
@@ -79,11 +80,13 @@ class GraphCache {
     int64_t used;  // the launch that used it last
   };
   using Entries = std::list<Entry>;
+  using ByHash = std::unordered_multimap<uint64_t, Entries::iterator>;
 
   Entries::iterator Forget(Entries::iterator entry);
   bool Fits(int64_t nodes, int64_t io_bytes) const;
 
   Entries entries_;  // the longest unused first
+  ByHash by_hash_;   // all of them
   int64_t nodes_ = 0;
   int64_t io_bytes_ = 0;
   int64_t launches_ = 0;

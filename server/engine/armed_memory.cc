@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/memory_fence.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -110,7 +111,7 @@ void ArmedMemory::WriteReport(int slot, const ArmedReport& report) {
   const absl::string_view message = report.status.message();
   CopyText({message.data(), message.size()}, filled.message, sizeof(filled.message));
   Word(to->seq).store(++seq_[slot], std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
+  MemoryFence(std::memory_order_release);
   StoreBytes(&to->run, &filled.run, sizeof(filled) - offsetof(gemmd_armed_report, run));
   Word(to->seq).store(++seq_[slot], std::memory_order_release);
   Word(to->host_done).store(++host_done_[slot], std::memory_order_release);
@@ -123,7 +124,7 @@ void ArmedMemory::SetDone(int slot, uint32_t value) {
 void ArmedMemory::WakeWaiters(int slot) {
   // With the fence of a caller between its count and its look at host_done: one of us sees the
   // other.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  MemoryFence();
   if (Word(gemmd_armed_done_of(host_, slots_, slot)->waiters).load(std::memory_order_relaxed) ==
       0) {
     return;

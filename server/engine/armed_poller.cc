@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "prometheus/counter.h"
+#include "server/engine/memory_fence.h"
 
 namespace gemmd::server {
 namespace {
@@ -125,7 +126,7 @@ void ArmedPoller::Sleep() {
   waker_.SetSleeping(true);
   for (const Watched& one : watched_) one.region->SetPollerSleeps(true);
   // With the fence of whoever rings or ends a run: one of us sees the other.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  MemoryFence();
   AwaitWake();
   waker_.SetSleeping(false);
   for (const Watched& one : watched_) one.region->SetPollerSleeps(false);

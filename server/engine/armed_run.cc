@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "server/engine/armed_region.h"
+#include "server/engine/memory_fence.h"
 #include "server/engine/reason.h"
 
 namespace gemmd::server {
@@ -198,7 +199,7 @@ void ArmedRegion::Finish(Run run, JobResult result) {
     if (!ended_) {
       Watch(slot, true);
       // With the poller's fence before its last look and sleep: one of us sees this ring.
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+      MemoryFence();
       waits = memory_->Rung(slot);
     }
   }

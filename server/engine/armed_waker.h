@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "server/engine/memory_fence.h"
 #include "server/engine/share.h"
 
 namespace gemmd::server {
@@ -26,7 +27,7 @@ class ArmedWaker {
 
   // Behind whatever the poller is to see.
   void WakeIfAsleep() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    MemoryFence();
     if (sleeping_.load(std::memory_order_relaxed)) Wake();
   }
   void Wake() {

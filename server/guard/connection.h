@@ -9,8 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/guard/connections.h"
 #include "server/guard/frame_reader.h"
+#include "server/guard/frame_walk.h"
 #include "server/guard/token_bucket.h"
 
 namespace gemmd::guard {
@@ -23,6 +26,9 @@ class Connection {
 
   // Of the reading thread: takes bytes in the order in which gRPC would; false: cut.
   bool Take(std::string_view bytes);
+  // Of a writing thread: what gRPC has sent, in order. It matters until a call was admitted.
+  bool counts_answers() const { return !admitted_.load(std::memory_order_relaxed); }
+  void Sent(std::string_view bytes);
   bool cut() const { return cut_.load(std::memory_order_relaxed); }
   bool tls() const { return tls_; }
 
@@ -37,6 +43,7 @@ class Connection {
  private:
   friend struct Connections::State;
 
+  Breach Read(std::string_view bytes, Seen& seen);
   Breach Judge(const Seen& seen);
 
   const std::string peer_;
@@ -49,11 +56,15 @@ class Connection {
   std::atomic<bool> cut_{false};
   std::atomic<int64_t> unfinished_bytes_{0};
   int fd_;  // -1 once closed; by the state's mutex
-  // Of the reading thread.
+  // Of the reading thread; of a writing one as well while it counts, and so long under the mutex.
   FrameReader reader_;
+  bool counting_ = true;
+  absl::Mutex counting_mutex_;
+  FrameWalk sent_ ABSL_GUARDED_BY(counting_mutex_){0};
+  // Of the reading thread.
   TokenBucket control_frames_;
   TokenBucket calls_;  // until one was admitted
-  bool counting_ = true;
+  double unadmitted_bytes_ = 0;
 };
 
 // The watched connection of a descriptor, or null.

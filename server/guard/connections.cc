@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,14 @@ constexpr Rate kControlFrames{.burst = 1000, .per_second = 200};  // of a connec
 constexpr int64_t kFreeCallsOfARead = 2;
 constexpr Rate kCalls{.burst = 20, .per_second = 100};
 constexpr Rate kPeersCalls{.burst = 500, .per_second = 100};
+// Bytes of requests before a call was admitted, beyond a burst of half of what all may hold. They
+// are given back when one is: what is left to pay for was read for nothing.
+constexpr double kBytesPerSecond = 4 << 20;
+// A peer whose connections are cut gets new ones, and with TLS their handshakes, as fast as it asks
+// for them until so many were cut, and then one by one. Who has to wait for longer is refused.
+constexpr Rate kCuts{.burst = 20, .per_second = 0.2};
+constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
+constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // A peer without a connection is forgotten when its budget is whole again.
 constexpr absl::Duration kPeerMemory = absl::Seconds(10);
 constexpr size_t kForgetPeersAbove = 1024;
@@ -58,9 +67,15 @@ ConnectionLimits Resolve(ConnectionLimits limits, int64_t descriptors) {
 
 struct Connections::State {
   struct Peer {
+    explicit Peer(const ConnectionLimits& limits)
+        : bytes({.burst = static_cast<double>(limits.max_unfinished_bytes) / 2,
+                 .per_second = kBytesPerSecond}) {}
     int connections = 0;
+    TokenBucket bytes;
     TokenBucket resets{kResets};
     TokenBucket calls{kPeersCalls};
+    TokenBucket cuts{kCuts};
+    absl::Time next_turn = absl::InfinitePast();
     absl::Time seen = absl::InfinitePast();
   };
 
@@ -72,7 +87,7 @@ struct Connections::State {
         return entry.second.connections == 0 && now - entry.second.seen > kPeerMemory;
       });
     }
-    Peer& peer = peers[name];
+    Peer& peer = peers.try_emplace(name, limits).first->second;
     peer.seen = now;
     return peer;
   }
@@ -83,14 +98,36 @@ struct Connections::State {
       return health_only < kHealthOnlyPlaces ? Refusal::kNone : Refusal::kPeer;
     }
     if (open >= limits.max) return Refusal::kAll;
-    const Peer& peer = PeerOf(connection.peer, absl::Now());
+    const absl::Time now = absl::Now();
+    const Peer& peer = PeerOf(connection.peer, now);
+    if (peer.next_turn > now + kLongestWait) return Refusal::kPeer;
     return peer.connections < limits.max_per_peer ? Refusal::kNone : Refusal::kPeer;
+  }
+
+  absl::Time TurnOf(const NewConnection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const absl::Time now = absl::Now();
+    if (connection.health_only) return now;
+    Peer& peer = PeerOf(connection.peer, now);
+    if (!peer.cuts.empty(now)) return now;
+    const absl::Time turn = std::max(now, peer.next_turn);
+    peer.next_turn = turn + kBetweenTurns;
+    return turn;
+  }
+
+  void NoteCut(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const absl::Time now = absl::Now();
+    PeerOf(connection.peer_, now).cuts.TakeUpTo(1, now);
   }
 
   // One of the budgets of a connection's peer.
   bool Take(const Connection& connection, TokenBucket Peer::*budget, double count, absl::Time now) {
     absl::MutexLock lock(&mutex);
     return (PeerOf(connection.peer_, now).*budget).Take(count, now);
+  }
+
+  void GiveBytes(const Connection& connection, double count) {
+    absl::MutexLock lock(&mutex);
+    PeerOf(connection.peer_, absl::Now()).bytes.Give(count);
   }
 
   // What a connection's reader has counted by now.
@@ -120,6 +157,7 @@ struct Connections::State {
       if (largest == nullptr || largest->cut_.exchange(true)) return;
       unfinished_bytes -= largest->unfinished_bytes_.exchange(0);
       shutdown(largest->fd_, SHUT_RDWR);
+      NoteCut(*largest);
       name = largest->name_;
     }
     Tell(name, Breach::kUnfinished);
@@ -131,6 +169,7 @@ struct Connections::State {
     {
       absl::MutexLock lock(&mutex);
       if (connection.fd_ >= 0) shutdown(connection.fd_, SHUT_RDWR);
+      NoteCut(connection);
     }
     Tell(connection.name_, breach);
   }
@@ -150,9 +189,7 @@ struct Connections::State {
     connection.fd_ = -1;
     --(connection.health_only_ ? health_only : open);
     if (!connection.health_only_) {
-      Peer& peer = peers[connection.peer_];
-      --peer.connections;
-      peer.seen = absl::Now();
+      --PeerOf(connection.peer_, absl::Now()).connections;
     }
     const auto named = by_name.find(connection.name_);
     if (named != by_name.end() && named->second == &connection) by_name.erase(named);
@@ -185,28 +222,49 @@ Connection::Connection(const NewConnection& connection, int max_streams,
       control_frames_(kControlFrames),
       calls_(kCalls) {}
 
-bool Connection::Take(std::string_view bytes) {
-  if (cut()) return false;
-  if (counting_ && admitted_.load(std::memory_order_relaxed)) {
+Breach Connection::Read(std::string_view bytes, Seen& seen) {
+  if (!counting_) return reader_.Read(bytes, seen);
+  absl::MutexLock lock(&counting_mutex_);
+  if (admitted_.load(std::memory_order_relaxed)) {
     counting_ = false;
     reader_.StopCounting();
     state_->SetUnfinished(*this, 0);
+    state_->GiveBytes(*this, unadmitted_bytes_);
   }
+  return reader_.Read(bytes, seen);
+}
+
+bool Connection::Take(std::string_view bytes) {
+  if (cut()) return false;
   Seen seen;
-  Breach breach = reader_.Read(bytes, seen);
+  Breach breach = Read(bytes, seen);
   if (breach == Breach::kNone) breach = Judge(seen);
   if (breach != Breach::kNone) {
     state_->Cut(*this, breach);
   } else if (counting_) {
+    absl::MutexLock lock(&counting_mutex_);
     state_->SetUnfinished(*this, reader_.unfinished_bytes());
   }
   return !cut();
 }
 
-Breach Connection::Judge(const Seen& seen) {
-  if (seen.control_frames == 0 && seen.resets == 0 && (seen.calls == 0 || !counting_)) {
-    return Breach::kNone;
+void Connection::Sent(std::string_view bytes) {
+  absl::MutexLock lock(&counting_mutex_);
+  if (!counting_) return;
+  const int64_t before = reader_.unfinished_bytes();
+  while (const std::optional<FrameHeader> frame = sent_.Next(bytes)) {
+    const bool ends = frame->type == kResetStream ||
+                      (frame->type == kHeaders && (frame->flags & kEndStream) != 0);
+    if (ends) reader_.Answered(frame->stream);
   }
+  if (reader_.unfinished_bytes() != before) {
+    state_->SetUnfinished(*this, reader_.unfinished_bytes());
+  }
+}
+
+Breach Connection::Judge(const Seen& seen) {
+  const bool asks = counting_ && (seen.calls > 0 || seen.data_bytes > 0);
+  if (seen.control_frames == 0 && seen.resets == 0 && !asks) return Breach::kNone;
   using Peer = Connections::State::Peer;
   const absl::Time now = absl::Now();
   if (!control_frames_.Take(static_cast<double>(seen.control_frames), now)) {
@@ -215,6 +273,9 @@ Breach Connection::Judge(const Seen& seen) {
   const auto resets = static_cast<double>(seen.resets);
   if (resets > 0 && !state_->Take(*this, &Peer::resets, resets, now)) return Breach::kResets;
   if (!counting_) return Breach::kNone;
+  const auto bytes = static_cast<double>(seen.data_bytes);
+  unadmitted_bytes_ += bytes;
+  if (bytes > 0 && !state_->Take(*this, &Peer::bytes, bytes, now)) return Breach::kUnfinished;
   const int64_t calls = std::max<int64_t>(0, seen.calls - kFreeCallsOfARead);
   const double beyond = calls_.TakeUpTo(static_cast<double>(calls), now);
   if (beyond > 0 && !state_->Take(*this, &Peer::calls, beyond, now)) return Breach::kCalls;
@@ -246,14 +307,15 @@ Connections::~Connections() = default;
 
 const ConnectionLimits& Connections::limits() const { return state_->limits; }
 
-Refusal Connections::Open(const NewConnection& connection) {
+Refusal Connections::Open(const NewConnection& connection, absl::Time& turn) {
   absl::MutexLock lock(&state_->mutex);
   if (const Refusal refusal = state_->MayOpen(connection); refusal != Refusal::kNone) {
     CountRefused(refusal);
     return refusal;
   }
+  turn = state_->TurnOf(connection);
   ++(connection.health_only ? state_->health_only : state_->open);
-  if (!connection.health_only) ++state_->peers[connection.peer].connections;
+  if (!connection.health_only) ++state_->PeerOf(connection.peer, absl::Now()).connections;
   ++state_->unadmitted;
   auto* opened = new Connection(connection, state_->limits.max_streams, state_);
   state_->by_name[connection.name] = opened;

@@ -2,9 +2,10 @@
 // there are, in all and of one peer, and what each may cost before a call on it was admitted. A
 // peer is an address (of IPv6 the first 64 bits) or a user id.
 //
-// gRPC has no hooks for this, so it stands in front of three functions that gRPC calls (watch.cc):
-// recvmsg and SSL_read, whose bytes a FrameReader looks at, and close. A connection that exceeds a
-// limit reads an error from then on, and gRPC closes it.
+// gRPC has no hooks for this, so it stands in front of functions that gRPC calls (watch.cc):
+// recvmsg and SSL_read, whose bytes a FrameReader looks at, sendmsg and SSL_write, by which it
+// learns what was answered, and close. A connection that exceeds a limit reads an error from then
+// on, and gRPC closes it.
 
 #ifndef GEMMD_SERVER_GUARD_CONNECTIONS_H_
 #define GEMMD_SERVER_GUARD_CONNECTIONS_H_
@@ -66,8 +67,9 @@ class Connections {
   const ConnectionLimits& limits() const;
 
   // Begins to watch `connection.fd`, which from then on is given back by close(). On a refusal
-  // nothing was taken, and it is counted.
-  Refusal Open(const NewConnection& connection);
+  // nothing was taken, and it is counted. `turn`: when it may be handed to gRPC, kept waiting for
+  // that if its peer's connections are cut by the dozen.
+  Refusal Open(const NewConnection& connection, absl::Time& turn);
   // A connection that could not be accepted at all.
   void CountRefused(Refusal refusal);
   bool full() const;

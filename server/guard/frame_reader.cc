@@ -1,28 +1,8 @@
 #include "server/guard/frame_reader.h"
 
-#include <algorithm>
+#include <optional>
 
 namespace gemmd::guard {
-namespace {
-
-// RFC 9113, 6.
-constexpr int kData = 0;
-constexpr int kHeaders = 1;
-constexpr int kResetStream = 3;
-constexpr int kSettings = 4;
-constexpr int kWindowUpdate = 8;
-constexpr int kContinuation = 9;
-
-constexpr int kAck = 0x1;
-constexpr int kEndStream = 0x1;
-
-uint32_t BigEndian(const char* bytes, int count) {
-  uint32_t value = 0;
-  for (int i = 0; i < count; ++i) value = value << 8 | static_cast<uint8_t>(bytes[i]);
-  return value;
-}
-
-}  // namespace
 
 std::string_view Name(Breach breach) {
   switch (breach) {
@@ -45,31 +25,13 @@ std::string_view Name(Breach breach) {
 }
 
 Breach FrameReader::Read(std::string_view bytes, Seen& seen) {
-  while (!bytes.empty()) {
-    if (skip_ > 0) {
-      const auto skipped = std::min(skip_, static_cast<int64_t>(bytes.size()));
-      skip_ -= skipped;
-      bytes.remove_prefix(static_cast<size_t>(skipped));
-      continue;
-    }
-    const size_t copied = std::min(kFrameHeaderBytes - header_bytes_, bytes.size());
-    std::copy_n(bytes.data(), copied, header_.data() + header_bytes_);
-    header_bytes_ += copied;
-    bytes.remove_prefix(copied);
-    if (header_bytes_ < kFrameHeaderBytes) break;
-    header_bytes_ = 0;
-    const char* const at = header_.data();
-    const Frame frame{.bytes = BigEndian(at, 3),
-                      .type = static_cast<uint8_t>(at[3]),
-                      .flags = static_cast<uint8_t>(at[4]),
-                      .stream = BigEndian(at + 5, 4) & 0x7fffffffu};
-    skip_ = frame.bytes;
-    if (const Breach breach = Take(frame, seen); breach != Breach::kNone) return breach;
+  while (const std::optional<FrameHeader> frame = walk_.Next(bytes)) {
+    if (const Breach breach = Take(*frame, seen); breach != Breach::kNone) return breach;
   }
   return Breach::kNone;
 }
 
-Breach FrameReader::Take(const Frame& frame, Seen& seen) {
+Breach FrameReader::Take(const FrameHeader& frame, Seen& seen) {
   switch (frame.type) {
     case kData:
       TakeData(frame, seen);
@@ -95,9 +57,9 @@ Breach FrameReader::Take(const Frame& frame, Seen& seen) {
   }
 }
 
-Breach FrameReader::TakeHeaders(const Frame& frame, Seen& seen) {
+Breach FrameReader::TakeHeaders(const FrameHeader& frame, Seen& seen) {
   // With the frame's own header: an empty CONTINUATION is not free.
-  header_block_bytes_ += frame.bytes + static_cast<int64_t>(kFrameHeaderBytes);
+  header_block_bytes_ += frame.bytes + static_cast<int64_t>(FrameHeader::kBytes);
   if (header_block_bytes_ > kMaxHeaderBlockBytes) return Breach::kHeaderBlock;
   if (frame.type == kContinuation) return Breach::kNone;
   if (frame.stream > last_stream_) {
@@ -114,7 +76,8 @@ Breach FrameReader::TakeHeaders(const Frame& frame, Seen& seen) {
   return Breach::kNone;
 }
 
-void FrameReader::TakeData(const Frame& frame, Seen& seen) {
+void FrameReader::TakeData(const FrameHeader& frame, Seen& seen) {
+  seen.data_bytes += frame.bytes;
   if (frame.flags & kEndStream) return EndStream(frame.stream);
   if (frame.bytes == 0) ++seen.control_frames;
   if (!counting_) return;

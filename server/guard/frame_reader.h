@@ -5,12 +5,11 @@
 #ifndef GEMMD_SERVER_GUARD_FRAME_READER_H_
 #define GEMMD_SERVER_GUARD_FRAME_READER_H_
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/guard/frame_walk.h"
 
 namespace gemmd::guard {
 
@@ -24,6 +23,7 @@ std::string_view Name(Breach breach);
 struct Seen {
   int64_t calls = 0;           // streams that began
   int64_t resets = 0;          // RST_STREAM
+  int64_t data_bytes = 0;
   int64_t control_frames = 0;  // SETTINGS, PING, PRIORITY and their like, and empty DATA
 };
 
@@ -43,25 +43,19 @@ class FrameReader {
   // The breach in `bytes`, if any; what it read up to there is added to `seen`.
   Breach Read(std::string_view bytes, Seen& seen);
 
-  // Of streams that the client has begun and neither ended nor reset.
+  // Of streams that the client has begun and neither ended nor reset, and that are not answered.
   int64_t unfinished_bytes() const { return unfinished_bytes_; }
+  // The server has ended this stream: gRPC forgets it, whether its client has ended it or not.
+  void Answered(uint32_t stream) { EndStream(stream); }
   // From now on none is counted.
   void StopCounting();
 
  private:
-  static constexpr size_t kFrameHeaderBytes = 9;
-  static constexpr size_t kPrefaceBytes = 24;
+  static constexpr int64_t kPrefaceBytes = 24;
 
-  struct Frame {
-    int64_t bytes;
-    int type;
-    int flags;
-    uint32_t stream;
-  };
-
-  Breach Take(const Frame& frame, Seen& seen);
-  Breach TakeHeaders(const Frame& frame, Seen& seen);
-  void TakeData(const Frame& frame, Seen& seen);
+  Breach Take(const FrameHeader& frame, Seen& seen);
+  Breach TakeHeaders(const FrameHeader& frame, Seen& seen);
+  void TakeData(const FrameHeader& frame, Seen& seen);
   void EndStream(uint32_t stream);
 
   const int max_streams_;
@@ -72,10 +66,7 @@ class FrameReader {
   int64_t header_block_bytes_ = 0;
   absl::flat_hash_map<uint32_t, int64_t> streams_;  // unfinished ones' bytes
   int64_t unfinished_bytes_ = 0;
-
-  std::array<char, kFrameHeaderBytes> header_ = {};
-  size_t header_bytes_ = 0;                             // of it, read so far
-  int64_t skip_ = static_cast<int64_t>(kPrefaceBytes);  // before the next header
+  FrameWalk walk_{kPrefaceBytes};
 };
 
 }  // namespace gemmd::guard

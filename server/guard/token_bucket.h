@@ -28,6 +28,12 @@ class TokenBucket {
     left_ -= taken;
     return count - taken;
   }
+  // What was taken and turned out to be nobody's to pay.
+  void Give(double count) { left_ = std::min(rate_.burst, left_ + count); }
+  bool empty(absl::Time now) {
+    TakeUpTo(0, now);
+    return left_ < 1;
+  }
   // False when fewer than `count` are left; then all that were are gone.
   bool Take(double count, absl::Time now) { return TakeUpTo(count, now) <= 0; }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "server/guard/connection.h"
 
@@ -31,13 +32,14 @@ int Index() {
   return index;
 }
 
-// All bytes of a message that was received.
-bool TakeReceived(Connection& connection, const msghdr& message, ssize_t received) {
-  size_t left = static_cast<size_t>(received);
+// What was moved of a message's pieces, in order, until `take` has enough.
+template <typename Function>
+bool ForEachPiece(const msghdr& message, ssize_t moved, Function take) {
+  size_t left = static_cast<size_t>(moved);
   for (size_t i = 0; i < message.msg_iovlen && left > 0; ++i) {
     const iovec& piece = message.msg_iov[i];
     const size_t bytes = std::min(piece.iov_len, left);
-    if (!connection.Take({static_cast<const char*>(piece.iov_base), bytes})) return false;
+    if (!take(std::string_view(static_cast<const char*>(piece.iov_base), bytes))) return false;
     left -= bytes;
   }
   return true;
@@ -63,7 +65,22 @@ GEMMD_VISIBLE ssize_t recvmsg(int fd, msghdr* message, int flags) {
   if (bytes && connection->cut()) return Reset();
   const ssize_t received = syscall(SYS_recvmsg, fd, message, flags);
   if (!bytes || received <= 0) return received;
-  return TakeReceived(*connection, *message, received) ? received : Reset();
+  const bool taken = ForEachPiece(*message, received,
+                                  [&](std::string_view piece) { return connection->Take(piece); });
+  return taken ? received : Reset();
+}
+
+GEMMD_VISIBLE ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  using namespace gemmd::guard;
+  Connection* const connection = Watched(fd);
+  const ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+  if (sent > 0 && connection != nullptr && !connection->tls() && connection->counts_answers()) {
+    ForEachPiece(*message, sent, [&](std::string_view piece) {
+      connection->Sent(piece);
+      return true;
+    });
+  }
+  return sent;
 }
 
 GEMMD_VISIBLE int close(int fd) {
@@ -92,4 +109,16 @@ GEMMD_VISIBLE int SSL_read(SSL* ssl, void* into, int bytes) {
   if (connection == nullptr) return got;
   // -1 with an empty error queue is a connection that broke.
   return connection->Take({static_cast<const char*>(into), static_cast<size_t>(got)}) ? got : -1;
+}
+
+GEMMD_VISIBLE int SSL_write(SSL* ssl, const void* from, int bytes) {
+  using namespace gemmd::guard;
+  static auto* const next = Next<int(SSL*, const void*, int)>("SSL_write");
+  const int sent = next(ssl, from, bytes);
+  if (sent <= 0) return sent;
+  auto* const connection = static_cast<Connection*>(SSL_get_ex_data(ssl, Index()));
+  if (connection != nullptr && connection->counts_answers()) {
+    connection->Sent({static_cast<const char*>(from), static_cast<size_t>(sent)});
+  }
+  return sent;
 }

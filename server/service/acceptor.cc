@@ -119,13 +119,15 @@ void Acceptor::Run() {
     for (const int fd : std::get<TcpListener>(bound_).fds()) polled.push_back({fd, POLLIN, 0});
   }
   while (true) {
-    const int ready = poll(polled.data(), polled.size(), spell_ ? kTickMs : -1);
+    const int ready =
+        poll(polled.data(), polled.size(), spell_ || !waiting_.empty() ? kTickMs : -1);
     if (ready < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
     for (size_t i = 1; i < polled.size(); ++i) {
       if (polled[i].revents != 0) AcceptAll(polled[i].fd);
     }
     if (spell_) LookAtSpell();
+    HandOverWhoseTurnItIs();
   }
 }
 
@@ -183,16 +185,26 @@ void Acceptor::Take(UniqueFd connection, const sockaddr_storage& address) {
     opened.peer = std::move(peer.host);
     opened.name = std::move(peer.name);
   }
-  if (!Admit(opened)) return;
+  absl::Time turn;
+  if (!Admit(opened, turn)) return;
   if (unix_) {
     absl::MutexLock lock(&mutex_);
     peers_[connection.get()] = unix_peer;
   }
-  HandOver(std::move(connection));
+  if (turn <= absl::Now()) return HandOver(std::move(connection));
+  waiting_.emplace(turn, std::move(connection));
 }
 
-bool Acceptor::Admit(const guard::NewConnection& connection) {
-  switch (const Refusal refusal = connections_.Open(connection)) {
+void Acceptor::HandOverWhoseTurnItIs() {
+  while (!waiting_.empty() && waiting_.begin()->first <= absl::Now()) {
+    UniqueFd connection = std::move(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    HandOver(std::move(connection));
+  }
+}
+
+bool Acceptor::Admit(const guard::NewConnection& connection, absl::Time& turn) {
+  switch (const Refusal refusal = connections_.Open(connection, turn)) {
     case Refusal::kNone:
       if (spell_) EndSpell();
       return true;

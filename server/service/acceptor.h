@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,8 +83,9 @@ class Acceptor {
   // False when there is nothing more to accept now.
   bool AcceptOne(int listening);
   void Take(UniqueFd connection, const sockaddr_storage& address);
-  bool Admit(const guard::NewConnection& connection);
+  bool Admit(const guard::NewConnection& connection, absl::Time& turn);
   void HandOver(UniqueFd connection);
+  void HandOverWhoseTurnItIs();
   bool RefuseByReserve(int listening);
   void NoteRefused(guard::Refusal reason, std::string_view error);
   void LookAtSpell();
@@ -103,6 +105,7 @@ class Acceptor {
   std::atomic<bool> accepting_{true};
   // Of the thread.
   UniqueFd reserve_;
+  std::multimap<absl::Time, UniqueFd> waiting_;  // accepted, by when gRPC gets them
   std::optional<Spell> spell_;
   absl::Time next_spell_line_ = absl::InfinitePast();
   absl::Time next_peer_line_ = absl::InfinitePast();

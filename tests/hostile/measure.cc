@@ -1,15 +1,19 @@
 // Every attack at every kind of listener, for a while each: what it costs the daemon, and somebody
 // else. A table on standard output.
 //
-//   hostile_measure [--seconds 60] [--settle 60] [--attack NAME] [--listener NAME]
+//   hostile_measure [--seconds 60] [--settle 60] [--attack NAME]... [--listener NAME]...
 
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -30,9 +34,13 @@ constexpr absl::Duration kWarmUp = absl::Seconds(3);
 struct Options {
   absl::Duration attack_time = absl::Seconds(60);
   absl::Duration settle = absl::Seconds(60);
-  std::string attack = "";  // all
-  std::string listener = "";
+  std::vector<std::string> attacks;  // none: all
+  std::vector<std::string> listeners;
 };
+
+bool IsIn(const std::vector<std::string>& wanted, const std::string& name) {
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+}
 
 // Where an attack arrives, and how the attacker and somebody else come there.
 struct Place {
@@ -58,8 +66,25 @@ std::vector<Place> Places() {
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-void Measure(const NamedAttack& attack, const Place& place, const Options& options) {
-  e2e::Secured secured;
+// What is left of a measurement when its attack is over: the next one may begin meanwhile, since the
+// other's calls have ended with it.
+struct Settling {
+  std::unique_ptr<e2e::Secured> secured;
+  std::string row;  // but for the memory that is left
+  double start = 0, peak = 0;
+  absl::Time since;
+
+  void Finish(absl::Duration settle) {
+    absl::SleepFor(since + settle - absl::Now());
+    const double after = e2e::UseOf(secured->daemon().process().pid()).resident_bytes / kMiB;
+    std::printf("%s %.0f | %.0f | %.0f |\n", row.c_str(), start, peak, after);
+    std::fflush(stdout);
+  }
+};
+
+Settling Measure(const NamedAttack& attack, const Place& place, const Options& options) {
+  auto owned = std::make_unique<e2e::Secured>();
+  e2e::Secured& secured = *owned;
   const pid_t pid = secured.daemon().process().pid();
   const std::string target = place.target(secured);
   client::Client client = e2e::Must(client::Client::Connect(target, place.other(secured)));
@@ -89,31 +114,34 @@ void Measure(const NamedAttack& attack, const Place& place, const Options& optio
     peak = memory.bytes() / kMiB;
   }
   const Latencies health = other.TakeHealth(), execute = other.TakeExecutes();
-  absl::SleepFor(options.settle);
-  const double after = e2e::UseOf(pid).resident_bytes / kMiB;
-  std::printf(
-      "| %s | %s | %.0f | %.0f | %.0f | %.2f / %.2f | %.2f / %.2f | %lld of %zu | %lld / %lld / "
-      "%lld |\n",
-      attack.name, place.name, start, peak, after, Ms(health_alone.Percentile(99)),
-      Ms(health.Percentile(99)), Ms(execute_alone.Percentile(99)), Ms(execute.Percentile(99)),
-      static_cast<long long>(health.failed + execute.failed), health.ok.size() + execute.ok.size(),
-      static_cast<long long>(counts.connections), static_cast<long long>(counts.cut),
-      static_cast<long long>(counts.sent));
-  std::fflush(stdout);
+  char row[400];
+  std::snprintf(row, sizeof(row),
+                "| %s | %s | %.2f / %.2f | %.2f / %.2f | %lld of %zu | %lld / %lld / %lld |",
+                attack.name, place.name, Ms(health_alone.Percentile(99)),
+                Ms(health.Percentile(99)), Ms(execute_alone.Percentile(99)),
+                Ms(execute.Percentile(99)),
+                static_cast<long long>(health.failed + execute.failed),
+                health.ok.size() + execute.ok.size(), static_cast<long long>(counts.connections),
+                static_cast<long long>(counts.cut), static_cast<long long>(counts.sent));
+  return {std::move(owned), row, start, peak, absl::Now()};
 }
 
 int Run(const Options& options) {
   std::printf(
-      "| attack | listener | RSS start MiB | peak | after | health p99 ms alone / under | Execute "
-      "p99 ms alone / under | failed calls | connections / cut / sent |\n"
+      "| attack | listener | health p99 ms alone / under | Execute p99 ms alone / under | failed "
+      "calls | connections / cut / sent | RSS start MiB | peak | after |\n"
       "|---|---|---|---|---|---|---|---|---|\n");
+  std::optional<Settling> last;
   for (const NamedAttack& attack : AllAttacks()) {
     for (const Place& place : Places()) {
-      const bool wanted = (options.attack.empty() || options.attack == attack.name) &&
-                          (options.listener.empty() || options.listener == place.name);
-      if (wanted) Measure(attack, place, options);
+      const bool wanted = IsIn(options.attacks, attack.name) && IsIn(options.listeners, place.name);
+      if (!wanted) continue;
+      Settling next = Measure(attack, place, options);
+      if (last) last->Finish(options.settle);
+      last = std::move(next);
     }
   }
+  if (last) last->Finish(options.settle);
   return 0;
 }
 
@@ -126,8 +154,8 @@ int main(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--seconds") options.attack_time = absl::Seconds(std::atoi(argv[i + 1]));
     if (name == "--settle") options.settle = absl::Seconds(std::atoi(argv[i + 1]));
-    if (name == "--attack") options.attack = argv[i + 1];
-    if (name == "--listener") options.listener = argv[i + 1];
+    if (name == "--attack") options.attacks.push_back(argv[i + 1]);
+    if (name == "--listener") options.listeners.push_back(argv[i + 1]);
   }
   return gemmd::hostile::Run(options);
 }

@@ -18,6 +18,15 @@ class MemoryReturnTest : public testing::Test {
     }
   }
 
+  // 200 calls a second, none of which is seen under way.
+  void Work(absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end;) {
+      begun_ += 20;
+      Pass(absl::Milliseconds(100), {.begun = begun_});
+    }
+  }
+
+  int64_t begun_ = 0;
   int64_t resident_ = 20 * kMiB;
   int64_t freed_ = 0;  // of it
   int trims_ = 0;
@@ -44,15 +53,26 @@ TEST_F(MemoryReturnTest, ABurstsMemoryGoesBackOnceItIsQuiet) {
   EXPECT_EQ(return_.returned_bytes(), 490 * kMiB);
 }
 
-TEST_F(MemoryReturnTest, NothingIsTrimmedWhileItIsUsed) {
-  MemoryReturn::Work work;
-  Pass(absl::Seconds(5), work);
+TEST_F(MemoryReturnTest, WhileThereIsWorkItLooksNowAndThen) {
+  Work(absl::Seconds(5));
   resident_ += 500 * kMiB;
-  for (int i = 0; i < 100; ++i) {
-    work.begun += 20;  // 200 a second, none of which is seen under way
-    Pass(absl::Milliseconds(100), work);
-  }
+  freed_ = 490 * kMiB;
+  Work(absl::Seconds(10));
   EXPECT_EQ(trims_, 0);
+  Work(absl::Seconds(50));
+  EXPECT_EQ(trims_, 1);
+  EXPECT_EQ(return_.returned_bytes(), 490 * kMiB);
+}
+
+TEST_F(MemoryReturnTest, WhatTheWorkNeedsIsLeftToIt) {
+  Work(absl::Seconds(5));
+  for (int second = 0; second < 3600; ++second) {
+    resident_ = 520 * kMiB;  // again, whatever was given back
+    freed_ = 490 * kMiB;
+    Work(absl::Seconds(1));
+  }
+  EXPECT_GE(trims_, 1);
+  EXPECT_LE(trims_, 12);
 }
 
 TEST_F(MemoryReturnTest, AFewProbesAreNoUse) {

@@ -139,7 +139,8 @@ int cuMemHostGetDevicePointer_v2(uint64_t* address, void* data, unsigned) {
   *address = reinterpret_cast<uint64_t>(data);
   return 0;
 }
-int cuStreamBatchMemOp_v2(CUstream_st* stream, unsigned count, BatchStep* steps, unsigned) {
+int cuStreamBatchMemOp_v2(CUstream_st* stream, unsigned count, void* batch, unsigned) {
+  const auto* steps = static_cast<const BatchStep*>(batch);
   for (unsigned i = 0; i < count; ++i) {
     const BatchStep step = steps[i];
     const auto value = static_cast<uint32_t>(step.value);

@@ -153,13 +153,15 @@ TEST_F(ProgramTest, TimesLongOpsOnly) {
 TEST_F(ProgramTest, IsWorthAGraphWhenItHasManyShortOps) {
   const TensorRef small = Dense(0, DType::kF32, MakeDims({64}));
   const TensorRef large = Dense(0, DType::kF32, MakeDims({1 << 30}));
-  const auto capturable = [&](const TensorRef& tensor, int count) {
+  const auto capturable = [&](const TensorRef& tensor, int count, bool often = false) {
     const auto program = *Compile(std::vector<Op>(count, FillOp{tensor, 1}));
-    return static_cast<const CudaProgram&>(*program).capturable();
+    return static_cast<const CudaProgram&>(*program).capturable(often);
   };
   EXPECT_FALSE(capturable(small, CudaProgram::kFewestGraphOps - 1));
   EXPECT_TRUE(capturable(small, CudaProgram::kFewestGraphOps));
   EXPECT_FALSE(capturable(large, CudaProgram::kFewestGraphOps));
+  EXPECT_TRUE(capturable(small, 1, /*often=*/true));
+  EXPECT_FALSE(capturable(large, 2, /*often=*/true));
 }
 
 TEST_F(ProgramTest, KnowsTheMemoryItRanOn) {

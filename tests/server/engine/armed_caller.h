@@ -17,6 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "gemmd/v1/armed_region.h"
+#include "server/engine/memory_fence.h"
 
 namespace gemmd {
 
@@ -48,7 +49,7 @@ class ArmedCaller {
   }
   void Ring(int slot, uint32_t value = GEMMD_ARMED_RUNG) {
     Set(slot, value);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    server::MemoryFence();
     auto& sleeps = static_cast<gemmd_armed_header*>(base_)->poller_sleeps;
     if (Word(sleeps).load(std::memory_order_relaxed) == 0) return;
     const uint64_t one = 1;
@@ -71,7 +72,7 @@ class ArmedCaller {
   // The same, asleep.
   uint32_t Sleep(int slot, uint32_t host_done_before) {
     waiters(slot).fetch_add(1);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    server::MemoryFence();
     while (done(slot).load() == 0 && host_done(slot).load() == host_done_before) {
       syscall(SYS_futex, &gemmd_armed_report_of(base_, slots_, slot)->host_done, FUTEX_WAIT,
               host_done_before, nullptr, nullptr, 0);

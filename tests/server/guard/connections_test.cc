@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace gemmd::guard {
 namespace {
@@ -59,7 +60,8 @@ class ConnectionsTest : public testing::Test {
     const Refusal refusal = connections_.Open({.fd = ends[1],
                                                .peer = peer,
                                                .name = absl::StrCat("fd:", ends[1]),
-                                               .health_only = health_only});
+                                               .health_only = health_only},
+                                              turn_);
     pipes_.push_back({ends[0], ends[1]});
     if (refusal == Refusal::kNone) Send(pipes_.size() - 1, std::string(24, 'P'));
     return refusal;
@@ -79,6 +81,16 @@ class ConnectionsTest : public testing::Test {
     }
     return true;
   }
+  // The server's side, as gRPC sends: in two pieces.
+  void Answer(size_t index, std::string bytes) {
+    const size_t half = bytes.size() / 2;
+    iovec pieces[] = {{bytes.data(), half}, {bytes.data() + half, bytes.size() - half}};
+    msghdr message = {};
+    message.msg_iov = pieces;
+    message.msg_iovlen = 2;
+    EXPECT_EQ(sendmsg(pipes_[index].theirs, &message, MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
   // As gRPC does, into two pieces of memory.
   bool Receive(size_t index) {
     char first[1000], second[100000];
@@ -91,6 +103,16 @@ class ConnectionsTest : public testing::Test {
     return errno == EAGAIN;
   }
 
+  // Has so many connections of `peer` cut.
+  void HaveCut(const std::string& peer, int count) {
+    for (int i = 0; i < count; ++i) {
+      Open(peer);
+      EXPECT_FALSE(Send(pipes_.size() - 1, Frame(1, 0, 1, 40000) + Frame(9, 0, 1, 40000)));
+      Close(pipes_.size() - 1);
+    }
+  }
+
+  absl::Time turn_;  // of the last that was opened
   std::vector<std::pair<std::string, Breach>> cuts_;
   Connections connections_{kLimits, [this](auto name, auto why) { cuts_.emplace_back(name, why); }};
   std::vector<Pipe> pipes_;
@@ -134,6 +156,28 @@ TEST_F(ConnectionsTest, ALongHeaderBlockCutsItsConnectionAlone) {
   EXPECT_FALSE(Send(0, "x"));
   EXPECT_TRUE(Send(1, Frame(1, 5, 1, 40000)));
   EXPECT_THAT(cuts_, ElementsAre(Pair(NameOf(0), Breach::kHeaderBlock)));
+}
+
+TEST_F(ConnectionsTest, WhoseConnectionsAreCutByTheDozenWaitsForNewOnes) {
+  HaveCut("a", 5);
+  Open("a");
+  EXPECT_LE(turn_, absl::Now());
+  HaveCut("a", 17);
+  Open("b");
+  EXPECT_LE(turn_, absl::Now());
+  Open("a");
+  const absl::Time first = turn_;
+  Open("a");
+  EXPECT_GT(turn_, absl::Now());
+  EXPECT_GT(turn_, first);
+  // Nobody waits for ever: who would is refused at once.
+  int taken = 0;
+  for (; taken < 200 && Open("a") == Refusal::kNone; ++taken) Close(pipes_.size() - 1);
+  EXPECT_GT(taken, 2);
+  EXPECT_LT(taken, 200);
+  EXPECT_LT(turn_, absl::Now() + absl::Seconds(12));
+  Open("a", /*health_only=*/true);
+  EXPECT_LE(turn_, absl::Now());
 }
 
 TEST_F(ConnectionsTest, AfterItsPeersResetsAConnectionOfTheSamePeerHasNoneLeft) {
@@ -193,16 +237,51 @@ TEST_F(ConnectionsTest, TheOneWithMostUnfinishedGivesWay) {
   Open("a");
   Open("b");
   Open("c");
-  EXPECT_TRUE(Send(0, Unfinished(1, 1200000)));
-  EXPECT_TRUE(Send(1, Unfinished(1, 600000)));
+  EXPECT_TRUE(Send(0, Unfinished(1, 900000)));
+  EXPECT_TRUE(Send(1, Unfinished(1, 700000)));
   // Above the limit with the third, which has little.
-  EXPECT_TRUE(Send(2, Unfinished(1, 400000)));
+  EXPECT_TRUE(Send(2, Unfinished(1, 600000)));
   EXPECT_THAT(cuts_, ElementsAre(Pair(NameOf(0), Breach::kUnfinished)));
   EXPECT_FALSE(Send(0, "x"));
   EXPECT_LT(connections_.counts().unfinished_bytes, kLimits.max_unfinished_bytes);
   Close(1);
   Close(2);
   EXPECT_EQ(connections_.counts().unfinished_bytes, 0);
+}
+
+// gRPC answers a call that it refuses before its client has ended it, and forgets it then.
+TEST_F(ConnectionsTest, WhatIsAnsweredIsFinished) {
+  Open("a");
+  for (uint32_t stream = 1; stream < 9; stream += 2) Send(0, Unfinished(stream, 1000));
+  const int64_t each = FrameReader::kStreamBytes + 1000;
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);
+  Answer(0, Frame(4, 0, 0, 12) + Frame(1, 4, 1, 50) + Frame(0, 0, 1, 300));  // and more to come
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 4 * each);
+  Answer(0, Frame(1, 5, 1, 20));  // its end
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 3 * each);
+  Answer(0, Frame(3, 0, 3, 4));
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 2 * each);
+  for (uint32_t stream = 5; stream < 9; stream += 2) {
+    for (const char byte : Frame(1, 5, stream, 20)) Answer(0, {byte});
+  }
+  EXPECT_EQ(connections_.counts().unfinished_bytes, 0);
+}
+
+// Messages that nobody was admitted for cost what it takes to read them, whole or not.
+TEST_F(ConnectionsTest, APeersBytesHaveABudgetUntilACallIsAdmitted) {
+  const std::string call = Frame(1, 4, 1, 10) + Frame(0, 1, 1, 100000);  // whole
+  Open("a");
+  Open("a");
+  Open("b");
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(Send(0, call));
+  connections_.NoteAdmitted(NameOf(0));
+  EXPECT_TRUE(Send(0, call));  // gives back what it took
+  int sent = 0;
+  while (sent < 100 && Send(1, call)) ++sent;
+  EXPECT_GE(sent, kLimits.max_unfinished_bytes / 2 / 100000);
+  EXPECT_LT(sent, 100);
+  EXPECT_EQ(cuts_.back().second, Breach::kUnfinished);
+  EXPECT_TRUE(Send(2, call));
 }
 
 TEST_F(ConnectionsTest, AnAdmittedCallsConnectionIsNotBounded) {

@@ -108,8 +108,12 @@ class Layer:
             An element type gemmd has none of.
         """
         traced = self._traced
-        if traced is not None and traced.is_compiling():
-            return traced.call(x)
+        if traced is not None:
+            if traced.is_compiling():
+                return traced.call(x)
+            again = self._local.again(x)
+            if again is not None:
+                return again
         return self.run(x)
 
     def run(self, x: Any) -> Any:
