@@ -23,6 +23,7 @@
 #include "kernels/op.h"
 #include "kernels/sensors.h"
 #include "kernels/stop.h"
+#include "kernels/tuner.h"
 
 namespace gemmd::kernels {
 
@@ -100,6 +101,8 @@ class Program {
   virtual absl::Span<const Step> steps() const = 0;  // one per op, in order
   // Sum of the steps' estimates; the scheduler's currency until the true time is known.
   virtual double estimated_seconds() const = 0;
+  // The shapes that it multiplies and that a Tuner may be asked to measure, each once.
+  virtual absl::Span<const ShapeCalls> tunable() const { return {}; }
 };
 
 // Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
@@ -207,6 +210,9 @@ class Backend {
   virtual std::vector<Candidate> Explain(const MatmulProblem& problem) const = 0;
 
   virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
+
+  // Null where the choice of kernels is not measured while serving. The backend's own.
+  virtual Tuner* tuner() { return nullptr; }
 };
 
 }  // namespace gemmd::kernels

@@ -6,6 +6,8 @@ std::string_view Name(ChoiceReason reason) {
   switch (reason) {
     case ChoiceReason::kTable:
       return "table";
+    case ChoiceReason::kTuned:
+      return "tuned";
     case ChoiceReason::kModel:
       return "model";
     case ChoiceReason::kForced:

@@ -22,12 +22,13 @@ struct KernelInfo {
 
 enum class ChoiceReason : uint8_t {
   kTable,     // a measured entry of the tuning table
+  kTuned,     // measured on this device by the daemon, or imported into it
   kModel,     // the cost model's best
   kForced,    // the request named it
   kFallback,  // nothing better can serve this problem; the text says what it lacks
   kOnly,      // the op has a single kernel (copy, fill, ...)
 };
-std::string_view Name(ChoiceReason reason);  // "table", "model", "forced", "fallback", "only"
+std::string_view Name(ChoiceReason reason);  // "table", "tuned", "model", "forced", ...
 
 struct KernelChoice {
   std::string_view kernel;  // points at the KernelInfo's name, which lives as long as its Backend
@@ -45,6 +46,7 @@ struct Candidate {
   std::string why_not;
   double modelled_seconds = 0;  // 0 when infeasible
   double measured_seconds = 0;  // from the tuning table; 0 when it has no entry
+  bool tuned = false;           // measured by the daemon, not part of the table that shipped
   bool chosen = false;
 };
 

@@ -70,6 +70,9 @@ struct MatmulOp {
   float beta = 0.0f;              // 0 means c is not read: NaN in c does not spread
   Activation activation = Activation::kNone;
   std::string kernel;  // a kernel to insist on; empty lets the selector choose
+  // Chosen by what shipped with the build alone, so that the result's bits are the same whatever a
+  // Tuner has measured.
+  bool deterministic = false;
 };
 
 // dst = round(src / scale), scales = amax / max_finite(dst) over each block, both FP32 divisions.

@@ -41,8 +41,8 @@ class Writer {
     AddAll(values, granularity, scales);
   }
   void Add(const MatmulOp& op) {
-    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel] = op;
-    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel);
+    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel, deterministic] = op;
+    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel, deterministic);
   }
   void Add(const QuantizeOp& op) {
     const auto& [src, dst, scales, granularity] = op;
@@ -100,8 +100,10 @@ ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
                                           absl::FunctionRef<ProgramOr()> compile) {
   if (ops.size() > max_ops_ / 4) return compile();
   std::string key = KeyOf(ops);
+  uint64_t cleared = 0;
   {
     absl::MutexLock lock(&mutex_);
+    cleared = cleared_;
     if (const auto found = by_key_.find(key); found != by_key_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
       return found->second->program;
@@ -111,6 +113,7 @@ ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
   if (!program.ok()) return program;
   Entries forgotten;  // ends after the lock: a program may hold much
   absl::MutexLock lock(&mutex_);
+  if (cleared != cleared_) return program;
   const auto [place, added] = by_key_.try_emplace(key);
   if (!added) return place->second->program;  // another thread's, whose runs are remembered
   entries_.push_front({std::move(key), ops.size(), *program});
@@ -123,6 +126,15 @@ ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
     forgotten.splice(forgotten.begin(), entries_, last);
   }
   return program;
+}
+
+void ProgramCache::Clear() {
+  Entries forgotten;  // ends after the lock
+  absl::MutexLock lock(&mutex_);
+  forgotten.swap(entries_);
+  by_key_.clear();
+  ops_ = 0;
+  ++cleared_;
 }
 
 size_t ProgramCache::size() const {

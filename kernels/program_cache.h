@@ -7,6 +7,7 @@
 #define GEMMD_KERNELS_PROGRAM_CACHE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <string>
@@ -39,6 +40,9 @@ class ProgramCache {
   // threads that miss at once both compile.
   ProgramOr Get(absl::Span<const Op> ops, absl::FunctionRef<ProgramOr()> compile);
 
+  // Forgets all. What is being compiled meanwhile is not remembered either.
+  void Clear();
+
   size_t size() const;
 
  private:
@@ -55,6 +59,7 @@ class ProgramCache {
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Entries::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   size_t ops_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t cleared_ ABSL_GUARDED_BY(mutex_) = 0;  // times
 };
 
 }  // namespace gemmd::kernels

@@ -103,10 +103,12 @@ absl::Status RunExplain(Invocation& call) {
                                       {"feasible", candidate.feasible()},
                                       {"why_not", candidate.why_not()},
                                       {"modelled_seconds", candidate.modelled_seconds()},
-                                      {"measured_seconds", candidate.measured_seconds()}});
-    rows.push_back({candidate.chosen() ? "*" : "", candidate.kernel(),
-                    seconds(candidate.modelled_seconds()), seconds(candidate.measured_seconds()),
-                    candidate.why_not()});
+                                      {"measured_seconds", candidate.measured_seconds()},
+                                      {"tuned", candidate.tuned()}});
+    rows.push_back(
+        {candidate.chosen() ? "*" : "", candidate.kernel(), seconds(candidate.modelled_seconds()),
+         absl::StrCat(seconds(candidate.measured_seconds()), candidate.tuned() ? " here" : ""),
+         candidate.why_not()});
   }
   call.out.Result(document, absl::StrCat(Printable(answer->problem()), " on ",
                                          Printable(answer->device()), "\n\n", Table(rows)));

@@ -46,11 +46,11 @@ constexpr Flag kGlobalFlags[] = {
 
 // The order of `gemmctl help`: work first, then looking, then housekeeping.
 const Command* const kCommands[] = {
-    &kMatmulCommand,   &kUploadCommand,  &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
-    &kSessionsCommand, &kInfoCommand,    &kTopCommand,      &kTraceCommand,     &kHealthCommand,
-    &kKernelsCommand,  &kExplainCommand, &kBenchCommand,    &kLogCommand,       &kEndCommand,
-    &kTokenCommand,    &kConfigCommand,  &kVersionCommand,  &kHelpCommand,      &kCompletionCommand,
-    &kEchoPeerCommand,
+    &kMatmulCommand,     &kUploadCommand,   &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
+    &kSessionsCommand,   &kInfoCommand,     &kTopCommand,      &kTraceCommand,     &kTuneCommand,
+    &kHealthCommand,     &kKernelsCommand,  &kExplainCommand,  &kBenchCommand,     &kLogCommand,
+    &kEndCommand,        &kTokenCommand,    &kConfigCommand,   &kVersionCommand,   &kHelpCommand,
+    &kCompletionCommand, &kEchoPeerCommand,
 };
 
 }  // namespace

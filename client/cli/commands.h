@@ -26,6 +26,7 @@ extern const Command kSessionsCommand;
 extern const Command kTokenCommand;
 extern const Command kTopCommand;
 extern const Command kTraceCommand;
+extern const Command kTuneCommand;
 extern const Command kUnpublishCommand;
 extern const Command kUploadCommand;
 extern const Command kVersionCommand;

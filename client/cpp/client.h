@@ -34,6 +34,8 @@ class MatmulProblem;
 class ServerInfo;
 class SessionInfo;
 class TraceChunk;
+class TuneProgress;
+class TuneRequest;
 }  // namespace gemmd::v1
 
 namespace gemmd::client {
@@ -106,6 +108,18 @@ class Client {
   // on this thread, and ends the trace by returning false.
   absl::Status Trace(absl::Duration duration, absl::FunctionRef<bool(const v1::TraceChunk&)> take,
                      const CallOptions& options = {});
+  // For admins. Measures kernels on a device and lets the daemon choose by the times. `take` gets
+  // each message as it comes, on this thread, and cancels by returning false: what was measured by
+  // then is kept.
+  absl::Status Tune(const v1::TuneRequest& request,
+                    absl::FunctionRef<bool(const v1::TuneProgress&)> take,
+                    const CallOptions& options = {});
+  // For admins. What was measured on a device ("": the first that can be tuned), as text; and the
+  // text of another one of its model, to be added. The notes of what was left out, if anything.
+  absl::StatusOr<std::string> ExportTuning(absl::string_view device = "",
+                                           const CallOptions& options = {});
+  absl::StatusOr<std::string> ImportTuning(absl::string_view table, absl::string_view device = "",
+                                           const CallOptions& options = {});
 
   // True when the daemon's share socket answers: bytes can go through shared memory.
   bool SharesHost();

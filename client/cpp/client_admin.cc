@@ -3,6 +3,8 @@
 #include <google/protobuf/duration.pb.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "client/cpp/call.h"
 #include "client/cpp/client.h"
@@ -71,6 +73,51 @@ absl::Status Client::Trace(absl::Duration duration,
   }
   const absl::Status status = FromGrpc(stream->Finish(), context);
   return stopped ? absl::OkStatus() : status;
+}
+
+absl::Status Client::Tune(const v1::TuneRequest& request,
+                          absl::FunctionRef<bool(const v1::TuneProgress&)> take,
+                          const CallOptions& options) {
+  grpc::ClientContext context;
+  Prepare(*core_, context, options, core_->DeadlineOf(options));
+  const std::unique_ptr<grpc::ClientReader<v1::TuneProgress>> stream =
+      core_->First().admin.Tune(&context, request);
+  v1::TuneProgress progress;
+  bool stopped = false;
+  while (stream->Read(&progress)) {
+    if (stopped || take(progress)) continue;
+    stopped = true;  // read on: Finish waits until the stream is empty
+    context.TryCancel();
+  }
+  const absl::Status status = FromGrpc(stream->Finish(), context);
+  return stopped ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<std::string> Client::ExportTuning(absl::string_view device,
+                                                 const CallOptions& options) {
+  v1::ExportTuningRequest request;
+  request.set_device(std::string(device));
+  v1::ExportTuningResponse response;
+  const absl::Status status =
+      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
+        return core_->First().admin.ExportTuning(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return std::move(*response.mutable_table());
+}
+
+absl::StatusOr<std::string> Client::ImportTuning(absl::string_view table, absl::string_view device,
+                                                 const CallOptions& options) {
+  v1::ImportTuningRequest request;
+  request.set_device(std::string(device));
+  request.set_table(std::string(table));
+  v1::ImportTuningResponse response;
+  const absl::Status status =
+      Call(*core_, options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
+        return core_->First().admin.ImportTuning(&context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return std::move(*response.mutable_skipped());
 }
 
 }  // namespace gemmd::client

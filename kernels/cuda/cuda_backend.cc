@@ -22,6 +22,7 @@
 #include "kernels/cuda/fault_member.h"
 #endif
 #include "kernels/cuda/peer_access.h"
+#include "kernels/cuda/pool_tuner.h"
 #include "kernels/cuda/self_test.h"
 #include "kernels/cuda/stream_signal.h"
 #include "kernels/other_kernels.h"
@@ -34,6 +35,12 @@ namespace {
 // Remembered programs. A program of a decode step has some hundreds of ops, a kilobyte each.
 constexpr size_t kMaxPrograms = 256;
 constexpr size_t kMaxProgramOps = 16384;
+
+// "13000": what the driver serves.
+std::string DriverVersion() {
+  int version = 0;
+  return cudaDriverGetVersion(&version) == cudaSuccess ? absl::StrCat(version) : "unknown";
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -62,6 +69,13 @@ class CudaBackend final : public Backend {
       if (others[i].why_off.empty()) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
     }
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
+    tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
+                   PoolTuner::Hooks{.compile =
+                                        [this](absl::Span<const Op> ops) {
+                                          return CudaProgram::Compile(
+                                              ops, *kernel_set_, CudaProgram::Timing::kEveryOp);
+                                        },
+                                    .changed = [this] { programs_.Clear(); }});
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -92,6 +106,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
   }
+  Tuner* tuner() override { return &*tuner_; }
 
  private:
   const DeviceInfo info_;
@@ -104,6 +119,7 @@ class CudaBackend final : public Backend {
   OutputMemory outputs_{pinned_};
   MemorySpace memory_;
   ProgramCache programs_{kMaxPrograms, kMaxProgramOps};
+  std::optional<PoolTuner> tuner_;  // set by the constructor, for good
 };
 
 // Names or families to why they are off. `matmuls` are the pool's.

@@ -27,6 +27,8 @@ static_assert(OutputMemory::kFewestBytes == kEngineBytes, "only the engine's cop
 constexpr int64_t kEngineCopyBytes = 1 << 20;
 // Mean estimate of an op from which each is timed: two event records take about a hundredth of it.
 constexpr double kTimedOpSeconds = 100e-6;
+// Shapes that a program tells of; a model's layers have some five, with few numbers of rows.
+constexpr size_t kMostTunable = 64;
 
 absl::Status Annotate(const absl::Status& status, size_t index, const Op& op) {
   return absl::Status(status.code(),
@@ -87,7 +89,8 @@ bool IsOnDevice(const void* address) {
 absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                        Task& task) {
   const MatmulProblem problem = ProblemOf(op);
-  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel);
+  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(
+      problem, op.kernel, op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
   if (!pick.ok()) return pick.status();
   if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
     if (!op.kernel.empty()) {
@@ -134,6 +137,18 @@ void CudaProgram::AddNeeds(Task& task) {
   io_bytes_ += (task.io_bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
 }
 
+// A forced or pinned kernel stays what it is whatever is measured.
+void CudaProgram::AddTunable(const MatmulOp& op, ChoiceReason reason) {
+  if (!op.kernel.empty() || op.deterministic) return;
+  const MatmulProblem problem = ProblemOf(op);
+  const TuneShape shape{RowBucket(problem.m), problem.n, problem.k, problem.d.dtype};
+  if (problem.batch != 1 || shape.m == 0 || tunable_.size() >= kMostTunable) return;
+  for (ShapeCalls& known : tunable_) {
+    if (known.shape == shape && known.reason == reason) return void(++known.calls);
+  }
+  tunable_.push_back({shape, reason, 1});
+}
+
 absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   Task& task = tasks_.emplace_back();
   task.op = op;
@@ -141,6 +156,7 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   const absl::StatusOr<KernelChoice> choice =
       matmul != nullptr ? ChooseMatmul(*matmul, kernels, task) : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
+  if (matmul != nullptr && task.variant) AddTunable(*matmul, choice->reason);
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);
   if (!touches.ok()) return Annotate(touches.status(), tasks_.size() - 1, op);
   touches_.push_back({*std::move(touches)});
@@ -166,7 +182,8 @@ void CudaProgram::PlanOverlaps() {
 }
 
 absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<const Op> ops,
-                                                                    const KernelSet& kernels) {
+                                                                    const KernelSet& kernels,
+                                                                    Timing timing) {
   auto program = std::make_shared<CudaProgram>();
   program->device_ = kernels.device;
   program->tasks_.reserve(ops.size());
@@ -174,7 +191,8 @@ absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<c
   for (const Op& op : ops) {
     if (absl::Status status = program->AddTask(op, kernels); !status.ok()) return status;
   }
-  program->timed_ = ops.size() > 1 && program->estimated_seconds_ >= kTimedOpSeconds * ops.size();
+  program->timed_ = ops.size() > 1 && (timing == Timing::kEveryOp ||
+                                       program->estimated_seconds_ >= kTimedOpSeconds * ops.size());
   program->PlanOverlaps();
   return program;
 }

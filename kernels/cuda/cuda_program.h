@@ -33,7 +33,7 @@ struct KernelSet {
       : device(options.device), matmul(std::move(options)) {}
 
   const DeviceTraits device;
-  const GemmPool matmul;
+  GemmPool matmul;
   // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
   // with that op do not compile.
   std::array<std::string_view, std::variant_size_v<Op>> others;
@@ -74,12 +74,15 @@ class CudaProgram final : public Program {
   // less from the first op on, 2 us where a kernel takes 5: worth it for what surely comes again.
   static constexpr int kFewestGraphOps = 4;
 
-  // The contract of Backend::Compile.
+  // The contract of Backend::Compile. kEveryOp times each op, however short.
+  enum class Timing { kLongOps, kEveryOp };
   static absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops,
-                                                                const KernelSet& kernels);
+                                                                const KernelSet& kernels,
+                                                                Timing timing = Timing::kLongOps);
 
   absl::Span<const Step> steps() const override { return steps_; }
   double estimated_seconds() const override { return estimated_seconds_; }
+  absl::Span<const ShapeCalls> tunable() const override { return tunable_; }
 
   // Long ops are timed one by one; between short ones an event would cost more than it tells, and
   // keep each from starting under the end of the one before it.
@@ -137,6 +140,7 @@ class CudaProgram final : public Program {
   Key AddressesOf(SlotAddresses slots, std::byte* scratch) const;
   absl::Status AddTask(const Op& op, const KernelSet& kernels);
   void AddNeeds(Task& task);
+  void AddTunable(const MatmulOp& op, ChoiceReason reason);
   void PlanOverlaps();
   static uint64_t NextSerial();
   absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
@@ -153,6 +157,7 @@ class CudaProgram final : public Program {
   std::vector<OpTouches> touches_;  // by task
   std::vector<size_t> moves_;       // those that are Writes or Reads
   std::vector<Step> steps_;
+  std::vector<ShapeCalls> tunable_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
   int gemms_ = 0;

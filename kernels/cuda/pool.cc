@@ -46,7 +46,8 @@ std::string Microseconds(double seconds) { return absl::StrFormat("%.1f us", sec
 
 // Why a kernel that could serve was not taken.
 std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReason reason) {
-  if (reason == ChoiceReason::kTable && winner.measured_seconds > 0) {
+  const bool measured = reason == ChoiceReason::kTable || reason == ChoiceReason::kTuned;
+  if (measured && winner.measured_seconds > 0) {
     if (loser.measured_seconds == 0) return "the tuning table ranks others for this shape";
     const double slower = loser.measured_seconds - winner.measured_seconds;
     if (slower < 0) return "measured as fast, within a hundredth, but it divides k further";
@@ -68,16 +69,31 @@ OtherKernel AnyGemmKernel(decltype(OtherKernel::launch) launch) {
 }
 
 GemmPool::GemmPool(GemmPoolOptions options) : options_(std::move(options)) {
-  std::vector<GemmVariant> enabled;
   for (const GemmVariant& variant : AllVariants()) {
     AddMember({Name(variant), variant.entry().name, Describe(variant)}, {.variant = variant});
-    if (members_.back().off.empty()) enabled.push_back(variant);
+    if (members_.back().off.empty()) enabled_.push_back(variant);
   }
   for (int i = 0; i < static_cast<int>(options_.others.size()); ++i) {
     AddMember(options_.others[i].info, {.other = i});
   }
   for (int i = 0; i < static_cast<int>(infos_.size()); ++i) by_name_[infos_[i].name] = i;
-  selector_.emplace(options_.device, std::move(enabled), options_.table);
+  const auto shipped =
+      std::make_shared<const GemmSelector>(options_.device, enabled_, options_.table);
+  selectors_ = {shipped, shipped};
+}
+
+void GemmPool::SetTuned(const TuningTable& tuned) {
+  TuningTable table = options_.table;
+  table.Overlay(tuned);
+  auto selector = std::make_shared<const GemmSelector>(options_.device, enabled_, std::move(table));
+  absl::MutexLock lock(&mutex_);
+  selectors_[static_cast<size_t>(By::kTuned)] = std::move(selector);
+  remembered_[static_cast<size_t>(By::kTuned)].clear();
+}
+
+std::shared_ptr<const GemmSelector> GemmPool::selector(By by) const {
+  absl::MutexLock lock(&mutex_);
+  return selectors_[static_cast<size_t>(by)];
 }
 
 void GemmPool::AddMember(KernelInfo info, Member member) {
@@ -131,8 +147,9 @@ absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
   return PickOf(found->second, ChoiceReason::kForced, Seconds(member, problem));
 }
 
-absl::StatusOr<PoolPick> GemmPool::ChooseBest(const MatmulProblem& problem) const {
-  const absl::StatusOr<GemmPick> gemm = selector_->Choose(problem);
+absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
+                                              const MatmulProblem& problem) const {
+  const absl::StatusOr<GemmPick> gemm = selector.Choose(problem);
   if (gemm.ok()) {
     return PickOf(by_name_.at(Name(gemm->variant)), gemm->reason, gemm->estimated_seconds);
   }
@@ -155,21 +172,25 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const MatmulProblem& problem) cons
   return PickOf(best, ChoiceReason::kFallback, best_seconds);
 }
 
-absl::StatusOr<PoolPick> GemmPool::Choose(const MatmulProblem& problem,
-                                          std::string_view forced) const {
+absl::StatusOr<PoolPick> GemmPool::Choose(const MatmulProblem& problem, std::string_view forced,
+                                          By by) const {
   if (!forced.empty()) return ChooseForced(problem, forced);
+  const auto index = static_cast<size_t>(by);
+  std::shared_ptr<const GemmSelector> selector;
   {
     absl::MutexLock lock(&mutex_);
-    if (const auto found = remembered_.find(problem); found != remembered_.end()) {
+    if (const auto found = remembered_[index].find(problem); found != remembered_[index].end()) {
       return found->second;
     }
+    selector = selectors_[index];
   }
   // Two threads may both come here with one problem: they find the same answer.
-  const absl::StatusOr<PoolPick> pick = ChooseBest(problem);
+  const absl::StatusOr<PoolPick> pick = ChooseBest(*selector, problem);
   if (!pick.ok()) return pick;
   absl::MutexLock lock(&mutex_);
-  if (remembered_.size() >= kMaxRemembered) remembered_.clear();
-  remembered_.insert_or_assign(problem, *pick);
+  if (selector != selectors_[index]) return pick;  // of a table that is replaced since
+  if (remembered_[index].size() >= kMaxRemembered) remembered_[index].clear();
+  remembered_[index].insert_or_assign(problem, *pick);
   return pick;
 }
 
@@ -177,11 +198,12 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   std::vector<Candidate> candidates;
   candidates.reserve(members_.size());
   std::vector<bool> ranked(members_.size(), false);
-  for (const RankedVariant& entry : selector_->Rank(problem)) {
+  const std::shared_ptr<const GemmSelector> ranks = selector(By::kTuned);
+  for (const RankedVariant& entry : ranks->Rank(problem)) {
     const int index = by_name_.at(Name(entry.variant));
     ranked[index] = true;
     candidates.push_back({infos_[index].name, entry.why_not.empty(), entry.why_not,
-                          entry.modelled_seconds, entry.measured_seconds});
+                          entry.modelled_seconds, entry.measured_seconds, entry.tuned});
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     if (ranked[i]) continue;

@@ -9,7 +9,9 @@
 #ifndef GEMMD_KERNELS_CUDA_POOL_H_
 #define GEMMD_KERNELS_CUDA_POOL_H_
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,9 +71,15 @@ class GemmPool {
   const OtherKernel& other(int index) const { return options_.others[index]; }  // of a PoolPick
 
   // The kernel for `problem`, or the one called `forced` unless that is empty. NOT_FOUND when none
-  // is called so; UNIMPLEMENTED, with the reasons, when it, or every kernel, cannot serve.
-  absl::StatusOr<PoolPick> Choose(const MatmulProblem& problem, std::string_view forced = "") const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // is called so; UNIMPLEMENTED, with the reasons, when it, or every kernel, cannot serve. kShipped
+  // chooses as if nothing had been laid over the table.
+  enum class By { kTuned, kShipped };
+  absl::StatusOr<PoolPick> Choose(const MatmulProblem& problem, std::string_view forced = "",
+                                  By by = By::kTuned) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Lays `tuned` over the table that the pool was made with, in the place of what was laid there
+  // before. Choices made from then on follow it.
+  void SetTuned(const TuningTable& tuned) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Every member: the chosen one, the others that could serve, best first, those that cannot.
   // `why_not` tells for each but the chosen one what it lacks or by how much it lost.
@@ -91,15 +99,20 @@ class GemmPool {
   PoolPick PickOf(int index, ChoiceReason reason, double seconds) const;
   absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem,
                                         std::string_view forced) const;
-  absl::StatusOr<PoolPick> ChooseBest(const MatmulProblem& problem) const;
+  absl::StatusOr<PoolPick> ChooseBest(const GemmSelector& selector,
+                                      const MatmulProblem& problem) const;
+  std::shared_ptr<const GemmSelector> selector(By by) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const GemmPoolOptions options_;
   std::vector<KernelInfo> infos_;  // never resized after construction: choices point at the names
   std::vector<Member> members_;
   absl::flat_hash_map<std::string_view, int> by_name_;  // into members_
-  std::optional<GemmSelector> selector_;                // set by the constructor, for good
+  std::vector<GemmVariant> enabled_;
   mutable absl::Mutex mutex_;
-  mutable absl::flat_hash_map<MatmulProblem, PoolPick> remembered_ ABSL_GUARDED_BY(mutex_);
+  // By By. Shared with choices under way.
+  std::array<std::shared_ptr<const GemmSelector>, 2> selectors_ ABSL_GUARDED_BY(mutex_);
+  mutable std::array<absl::flat_hash_map<MatmulProblem, PoolPick>, 2> remembered_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gemmd::kernels::cuda

@@ -70,7 +70,8 @@ std::optional<GemmPick> GemmSelector::FromHit(const MatmulProblem& problem,
     if (!pick.has_value()) fastest = tuned.seconds;
     if (tuned.seconds > kAsFast * fastest) break;
     if (!pick.has_value() || variant.split < pick->variant.split) {
-      pick = GemmPick{variant, ChoiceReason::kTable, tuned.seconds};
+      pick =
+          GemmPick{variant, hit.tuned ? ChoiceReason::kTuned : ChoiceReason::kTable, tuned.seconds};
     }
   }
   return pick;
@@ -123,6 +124,7 @@ std::vector<RankedVariant> GemmSelector::Rank(const MatmulProblem& problem) cons
       RankedVariant& entry = ranked[found->second];
       if (entry.why_not.empty() && entry.measured_seconds == 0) {
         entry.measured_seconds = tuned.seconds;
+        entry.tuned = hit.tuned;
       }
     }
   }

@@ -31,6 +31,7 @@ struct RankedVariant {
   std::string why_not;          // empty when it can serve
   double modelled_seconds = 0;  // 0 when it cannot
   double measured_seconds = 0;  // 0 when the table has no entry
+  bool tuned = false;           // TuningTable::Hit::tuned, of measured_seconds
 };
 
 class GemmSelector {

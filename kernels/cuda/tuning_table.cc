@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/code_hash.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/stale_times.h"
 #include "kernels/text.h"
 #include "nlohmann/json.hpp"
@@ -280,6 +282,33 @@ TuningTable TuningTable::Mean(absl::Span<const TuningTable> tables) {
   return mean;
 }
 
+TuningTable TuningTable::Merge(const TuningTable& x, const TuningTable& y) {
+  const TuningTable both[] = {x, y};
+  TuningTable merged = Mean(both);
+  for (const auto& [key, kernels] : x.entries_) {
+    if (!merged.entries_.contains(key)) merged.Set(key, kernels);
+  }
+  return merged;
+}
+
+void TuningTable::Overlay(const TuningTable& tuned) {
+  for (const auto& [key, kernels] : tuned.entries_) {
+    entries_[key] = kernels;
+    tuned_.insert(key);
+  }
+}
+
+int TuningTable::DropUnknown() {
+  int dropped = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    dropped += static_cast<int>(std::erase_if(entry->second, [](const TunedKernel& kernel) {
+      return !FindVariant(kernel.kernel).has_value();
+    }));
+    entry = entry->second.empty() ? entries_.erase(entry) : std::next(entry);
+  }
+  return dropped;
+}
+
 void TuningTable::Set(const TuningKey& key, std::vector<TunedKernel> kernels) {
   if (kernels.empty()) {
     entries_.erase(key);
@@ -298,7 +327,7 @@ TuningTable::Hit TuningTable::Find(const TuningKey& key) const {
   // Written as a difference: 2 * m may overflow.
   const bool near = at.n == key.n && at.k == key.k && at.out == key.out && at.m - key.m <= key.m;
   if (!near) return {};
-  return {at, found->second};
+  return {at, found->second, tuned_.contains(at)};
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -54,6 +55,14 @@ class TuningTable {
   // kernel's time differs by some percent from process to process, with the memory it was given.
   static TuningTable Mean(absl::Span<const TuningTable> tables);
 
+  // What either has; of a shape that both have, the mean of the kernels that both measured, or,
+  // when they have none in common, the times of `x`.
+  static TuningTable Merge(const TuningTable& x, const TuningTable& y);
+  // What `tuned` has takes the place of what is here, and Hit::tuned tells.
+  void Overlay(const TuningTable& tuned);
+  // Leaves out kernels that this build lacks, and shapes that have no others; how many times.
+  int DropUnknown();
+
   // Replaces the entry; `kernels` in any order. None removes it.
   void Set(const TuningKey& key, std::vector<TunedKernel> kernels);
   // The entry of exactly this key, else of the nearest m with the same n, k and output (TurboMind's
@@ -62,6 +71,7 @@ class TuningTable {
   struct Hit {
     TuningKey key;
     absl::Span<const TunedKernel> kernels;  // best first; valid until the table changes
+    bool tuned = false;                     // of what was laid over the table
   };
   Hit Find(const TuningKey& key) const;
   int size() const { return static_cast<int>(entries_.size()); }
@@ -70,6 +80,7 @@ class TuningTable {
 
  private:
   absl::btree_map<TuningKey, std::vector<TunedKernel>> entries_;
+  absl::btree_set<TuningKey> tuned_;  // keys of entries_ that an Overlay brought
   std::string stale_;
 };
 

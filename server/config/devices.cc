@@ -48,6 +48,24 @@ void CheckDeviceName(const std::string& path, const std::string& name,
                                  absl::StrJoin(known_devices, ", ")));
 }
 
+void CheckTuningFile(const std::string& path, const v1::DeviceConfig& device,
+                     absl::flat_hash_set<std::string>& files, Fields& fields) {
+  const std::string& file = device.tuning_file();
+  if (file.empty()) return;
+  const std::string field = absl::StrCat(path, ".tuning_file");
+  if (!device.name().starts_with("cuda:")) {
+    fields.Fail(field, absl::StrCat(Quoted(device.name()),
+                                    " has no kernels to tune; leave it out, "
+                                    "or give it to a cuda device"));
+  } else if (file == device.tuning_table()) {
+    fields.Fail(field, absl::StrCat(Quoted(file),
+                                    " is the tuning_table, which is never written; "
+                                    "give another file"));
+  } else if (!files.insert(file).second) {
+    fields.Fail(field, absl::StrCat(Quoted(file), " is another device's; give each its own"));
+  }
+}
+
 }  // namespace
 
 std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
@@ -55,6 +73,7 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                          Fields& fields) {
   std::vector<DeviceConfig> devices;
   absl::flat_hash_set<std::string> names;
+  absl::flat_hash_set<std::string> tuning_files;
   for (int i = 0; i < message.devices_size(); ++i) {
     const v1::DeviceConfig& device = message.devices(i);
     const std::string path = absl::StrCat("devices[", i, "]");
@@ -76,6 +95,7 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                " takes no tuning table; leave it out, or "
                                "give it to a cuda device"));
     }
+    CheckTuningFile(path, device, tuning_files, fields);
     if (device.skip_self_test() && !device.name().starts_with("cuda:")) {
       fields.Fail(absl::StrCat(path, ".skip_self_test"),
                   absl::StrCat(Quoted(device.name()), " has no self-test; leave it out"));
@@ -92,6 +112,7 @@ std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
                                                        device.threads(), {.max = kMaxThreads})),
          .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()},
          .tuning_table = device.tuning_table(),
+         .tuning_file = device.tuning_file(),
          .self_test = !device.skip_self_test(),
          .numa_binding = !device.no_numa_binding()});
   }

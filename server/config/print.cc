@@ -84,6 +84,7 @@ void FillLists(const Config& config, v1::ServerConfig* message) {
     out->set_threads(device.threads);
     for (const std::string& kernel : device.disabled_kernels) out->add_disabled_kernels(kernel);
     out->set_tuning_table(device.tuning_table);
+    out->set_tuning_file(device.tuning_file);
     out->set_skip_self_test(!device.self_test);
     out->set_no_numa_binding(!device.numa_binding);
   }

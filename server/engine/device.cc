@@ -9,6 +9,7 @@ namespace gemmd::server {
 Device::Device(std::unique_ptr<kernels::Backend> backend, const SchedulerConfig& config,
                const Clock& clock, Metrics& metrics, Timeline& timeline)
     : backend_(std::move(backend)),
+      tuner_(backend_->tuner()),
       serving_gauge_(metrics.DeviceState(backend_->info().name, "serving")),
       fenced_gauge_(metrics.DeviceState(backend_->info().name, "fenced")),
       buffers_gauge_(metrics.Buffers(backend_->info().name)),

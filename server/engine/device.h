@@ -38,6 +38,9 @@ class Device {
   // Nothing is in order between the two.
   Lane& transfers() { return transfers_ != nullptr ? *transfers_ : lane_; }
 
+  // Another number each time that kernels are chosen by other times; 0 where nothing is measured.
+  uint64_t tuning() const { return tuner_ == nullptr ? 0 : tuner_->generation(); }
+
   // These are both lanes'.
   DeviceStats stats() const;
   void CancelSession(uint64_t session_key, const absl::Status& status);
@@ -63,6 +66,7 @@ class Device {
   bool TakesMemory(kernels::MemoryKind kind) const;
 
   std::unique_ptr<kernels::Backend> backend_;
+  const kernels::Tuner* const tuner_;  // the backend's; null: it has none
   prometheus::Gauge& serving_gauge_;
   prometheus::Gauge& fenced_gauge_;
   std::atomic<bool> fenced_{false};

@@ -288,6 +288,7 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
     left = LeaveToLauncher(nullptr);
   }
   metrics_.Completed(*job, result);
+  if (result.status.ok()) served_.Add(job->program->tunable());
   // The device may go on before the answer is written.
   if (!left) Pump(/*on_lane_thread=*/false);
   if (timeline_.on()) AddToTimeline(*job, result);

@@ -31,6 +31,7 @@
 #include "server/engine/lane_metrics.h"
 #include "server/engine/launched_work.h"
 #include "server/engine/metrics.h"
+#include "server/engine/served_shapes.h"
 #include "server/engine/timeline.h"
 
 namespace gemmd::server {
@@ -68,6 +69,7 @@ class Lane {
 
   void Reconfigure(const SchedulerConfig& config) ABSL_LOCKS_EXCLUDED(mutex_);
   LaneStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+  const ServedShapes& served() const { return served_; }
 
  private:
   // `own` is the job that the caller has just submitted: the one that it may wait for.
@@ -103,6 +105,7 @@ class Lane {
   const std::string track_;  // in the timeline
   LaneMetrics metrics_;
   Timeline& timeline_;
+  ServedShapes served_;
   mutable absl::Mutex mutex_;
   absl::Duration lookahead_ ABSL_GUARDED_BY(mutex_);
   FairQueue queue_ ABSL_GUARDED_BY(mutex_);

@@ -29,6 +29,7 @@ struct Plan {
   std::string label;
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
+  uint64_t tuning = 0;  // Device::tuning() before it was compiled
   std::vector<Slot> slots;
   absl::flat_hash_map<Handle, int> slot_of;       // by the handle of each
   std::vector<std::string> inputs;                // default data of the Write ops

@@ -52,6 +52,7 @@ inline constexpr std::string_view kUnknownPeer = "UNKNOWN_PEER";
 inline constexpr std::string_view kRole = "ROLE";
 inline constexpr std::string_view kTraceLimit = "TRACE_LIMIT";
 inline constexpr std::string_view kQueuedTimeLimit = "QUEUED_TIME_LIMIT";
+inline constexpr std::string_view kTuneLimit = "TUNE_LIMIT";
 inline constexpr std::string_view kInvalid = "INVALID";
 }  // namespace reason
 

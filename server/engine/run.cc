@@ -90,6 +90,7 @@ struct Compiled {
   Device* device = nullptr;
   Sources sources;
   std::shared_ptr<const kernels::Program> program;
+  uint64_t tuning = 0;  // Plan::tuning
   std::vector<int64_t> output_bytes;
 };
 
@@ -116,6 +117,7 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   if (!placement.ok()) return placement.status();
   compiled.device = placement->device;
   compiled.sources = std::move(placement->sources);
+  compiled.tuning = compiled.device->tuning();
   auto program = compiled.device->backend().Compile(ops);
   if (!program.ok()) return program.status();
   auto charged = ChargedProgram(session.tenant(), *std::move(program));
@@ -182,6 +184,7 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
   request.device = compiled->device;
   request.sources = std::move(compiled->sources);
   request.program = std::move(compiled->program);
+  request.tuning = compiled->tuning;
   request.output_bytes = std::move(compiled->output_bytes);
   request.inputs = std::move(inputs);
   auto buffers = std::make_shared<BoundBuffers>();
@@ -224,6 +227,7 @@ std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> o
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;
   plan->program = run.program;
+  plan->tuning = run.tuning;
   plan->output_bytes = run.output_bytes;
   AddSlots(ops, slots, *plan);
   return plan;

@@ -53,6 +53,7 @@ struct RunRequest {
   SessionUse use;
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
+  uint64_t tuning = 0;  // Plan::tuning, of what was compiled just now
   std::shared_ptr<const BoundBuffers> buffers;
   Sources sources;              // other devices that Copy ops read
   Inputs inputs;                // what they point at is valid until the answer

@@ -9,10 +9,12 @@
 #include "prometheus/gauge.h"
 #include "server/engine/armed_plans.h"
 #include "server/engine/device_metrics.h"
+#include "server/engine/device_tuner.h"
 #include "server/engine/exposition.h"
 #include "server/engine/reason.h"
 #include "server/engine/tenant_metrics.h"
 #include "server/engine/text.h"
+#include "server/engine/tuning_metrics.h"
 
 namespace gemmd::server {
 namespace {
@@ -95,6 +97,7 @@ ServerState::ServerState(const Config& config,
                                        {"message", kernel.why_off}});
     }
   }
+  AddTuners(config);
   sessions_ = std::make_unique<SessionStore>(
       config.session, clock, metrics, log, [this](Session& session, EndCause cause) {
         const absl::Status status = WithReason(
@@ -106,6 +109,22 @@ ServerState::ServerState(const Config& config,
   for (const auto& device : devices_) infos.push_back(&device->backend().info());
   sources_.push_back(metrics.Register(std::make_unique<DeviceMetrics>(std::move(infos))));
   sources_.push_back(metrics.Register(std::make_unique<TenantMetrics>(tenants_)));
+  std::vector<const DeviceTuner*> tuners;
+  for (const auto& tuner : tuners_) tuners.push_back(tuner.get());
+  sources_.push_back(metrics.Register(std::make_unique<TuningMetrics>(std::move(tuners))));
+}
+
+void ServerState::AddTuners(const Config& config) {
+  for (const auto& device : devices_) {
+    if (device->backend().tuner() == nullptr) continue;
+    std::string file;
+    for (const DeviceConfig& entry : config.devices) {
+      if (entry.name == device->name()) file = entry.tuning_file;
+    }
+    Tenant& tenant = tenants_.AddInternal(DeviceTuner::OwnTenant());
+    tuners_.push_back(
+        std::make_unique<DeviceTuner>(*device, tenant, clock_, log_, std::move(file)));
+  }
 }
 
 ServerState::~ServerState() {
@@ -114,6 +133,7 @@ ServerState::~ServerState() {
   if (reaper_.joinable()) reaper_.join();  // not there if Create failed
   sessions_->EndAll(EndCause::kDrained);
   armed_->poller().Stop();
+  for (const auto& tuner : tuners_) tuner->Stop();
   published_.Clear();
   // Programs under way hold sessions and buffers: they end while the store and the devices are
   // still there.
@@ -129,6 +149,19 @@ absl::StatusOr<Device*> ServerState::FindDevice(std::string_view name) const {
   }
   return absl::NotFoundError(absl::StrCat("device \"", absl::CHexEscape(Text(name.substr(0, 64))),
                                           "\" does not exist here; there is ", names));
+}
+
+absl::StatusOr<DeviceTuner*> ServerState::FindTuner(std::string_view name) const {
+  if (!name.empty()) {
+    if (auto device = FindDevice(name); !device.ok()) return device.status();
+  }
+  for (const auto& tuner : tuners_) {
+    if (name.empty() || tuner->device().name() == name) return tuner.get();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      name.empty() ? std::string("no device here has a")
+                   : absl::StrCat("device ", Text(name), " has no"),
+      " choice of kernels to measure; tune a GPU (cuda:0), whose FP8 matmuls have one"));
 }
 
 bool ServerState::NoteFaults() {

@@ -29,6 +29,7 @@
 namespace gemmd::server {
 
 class ArmedPlans;
+class DeviceTuner;
 class SourceRegistration;
 
 class ServerState {
@@ -65,6 +66,10 @@ class ServerState {
   // there is.
   absl::StatusOr<Device*> FindDevice(std::string_view name) const;
 
+  // The tuner of the device called so; of "" the first that has one. NOT_FOUND for a name that no
+  // device has, UNIMPLEMENTED, with the remedy, when there is nothing to tune.
+  absl::StatusOr<DeviceTuner*> FindTuner(std::string_view name) const;
+
   // Set once the notice of a drain is over: OK, or UNAVAILABLE for anything that would start new
   // work.
   absl::Status CheckOpen() const;
@@ -85,6 +90,8 @@ class ServerState {
   ServerState(const Config& config, std::vector<std::unique_ptr<kernels::Backend>> backends,
               const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
 
+  void AddTuners(const Config& config);
+
   const Clock& clock_;
   Log& log_;
   Metrics& metrics_;
@@ -97,6 +104,7 @@ class ServerState {
   std::unique_ptr<ArmedPlans> armed_;  // before the devices: programs that end tell it
   std::vector<std::unique_ptr<Device>> devices_;
   PublishedBuffers published_;
+  std::vector<std::unique_ptr<DeviceTuner>> tuners_;  // of those devices that can be tuned
   std::unique_ptr<SessionStore> sessions_;
   std::unique_ptr<ShareSocket> share_;
   std::atomic<bool> draining_{false};

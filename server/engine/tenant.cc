@@ -118,8 +118,14 @@ void TenantDirectory::Reconfigure(absl::Span<const TenantConfig> tenants) {
       continue;
     }
     absl::MutexLock lock(&mutex_);
-    tenants_.push_back(std::make_unique<Tenant>(static_cast<int>(tenants_.size()), config));
+    tenants_.push_back(std::make_unique<Tenant>(next_index_++, config));
   }
+}
+
+Tenant& TenantDirectory::AddInternal(const TenantConfig& config) {
+  absl::MutexLock lock(&mutex_);
+  internal_.push_back(std::make_unique<Tenant>(next_index_++, config));
+  return *internal_.back();
 }
 
 Tenant* TenantDirectory::Find(std::string_view name) const {

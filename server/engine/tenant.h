@@ -121,12 +121,16 @@ class TenantDirectory {
  public:
   explicit TenantDirectory(absl::Span<const TenantConfig> tenants);
   void Reconfigure(absl::Span<const TenantConfig> tenants);
+  // Of work that the server does for itself. No caller is of it: neither Find nor All has it.
+  Tenant& AddInternal(const TenantConfig& config);
   Tenant* Find(std::string_view name) const;  // null when there is none
   std::vector<Tenant*> All() const;
 
  private:
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Tenant>> internal_ ABSL_GUARDED_BY(mutex_);
+  int next_index_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gemmd::server

@@ -7,8 +7,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/device_tuner.h"
 #include "server/engine/reason.h"
 #include "server/service/trace.h"
+#include "server/service/tune.h"
 
 namespace gemmd::server {
 namespace {
@@ -43,13 +45,21 @@ AdminService::AdminService(ServiceContext& context, StreamRegistry& streams)
       get_log_(context, "GetLog"),
       set_log_(context, "SetLog"),
       end_session_(context, "EndSession"),
-      trace_(context, "Trace") {
+      trace_(context, "Trace"),
+      tune_(context, "Tune"),
+      export_tuning_(context, "ExportTuning"),
+      import_tuning_(context, "ImportTuning") {
   rpcs_.Serve(get_log_, this, &AdminService::GetLog);
   rpcs_.Serve(set_log_, this, &AdminService::SetLog);
   rpcs_.Serve(end_session_, this, &AdminService::EndSession);
   rpcs_.ServeWriter<v1::TraceChunk>(trace_, [this](auto* context, const auto* request) {
     return ServeTrace(trace_, streams_, context, *request);
   });
+  rpcs_.ServeWriter<v1::TuneProgress>(tune_, [this](auto* context, const auto* request) {
+    return ServeTune(tune_, streams_, context, *request);
+  });
+  rpcs_.Serve(export_tuning_, this, &AdminService::ExportTuning);
+  rpcs_.Serve(import_tuning_, this, &AdminService::ImportTuning);
 }
 
 absl::Status AdminService::GetLog(Call& call, const v1::GetLogRequest&, v1::LogSettings* response) {
@@ -93,6 +103,29 @@ absl::Status AdminService::EndSession(Call& call, const v1::EndSessionRequest& r
                           "\"; `gemmctl sessions` lists those there are")),
                       reason::kSessionGone);
   }
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::ExportTuning(Call& call, const v1::ExportTuningRequest& request,
+                                        v1::ExportTuningResponse* response) {
+  auto tuner = call.state().FindTuner(request.device());
+  if (!tuner.ok()) return tuner.status();
+  response->set_device((*tuner)->device().name());
+  response->set_table((*tuner)->Export());
+  response->set_shapes((*tuner)->tuner().kept_shapes());
+  return absl::OkStatus();
+}
+
+absl::Status AdminService::ImportTuning(Call& call, const v1::ImportTuningRequest& request,
+                                        v1::ImportTuningResponse* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto tuner = call.state().FindTuner(request.device());
+  if (!tuner.ok()) return tuner.status();
+  auto imported = (*tuner)->Import(request.table());
+  if (!imported.ok()) return imported.status();
+  response->set_device((*tuner)->device().name());
+  response->set_shapes(imported->shapes);
+  response->set_skipped(imported->skipped);
   return absl::OkStatus();
 }
 

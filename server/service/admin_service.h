@@ -18,11 +18,15 @@ class AdminService {
  private:
   absl::Status GetLog(Call& call, const v1::GetLogRequest& request, v1::LogSettings* response);
   absl::Status SetLog(Call& call, const v1::SetLogRequest& request, v1::LogSettings* response);
+  absl::Status ExportTuning(Call& call, const v1::ExportTuningRequest& request,
+                            v1::ExportTuningResponse* response);
+  absl::Status ImportTuning(Call& call, const v1::ImportTuningRequest& request,
+                            v1::ImportTuningResponse* response);
   absl::Status EndSession(Call& call, const v1::EndSessionRequest& request,
                           v1::EndSessionResponse* response);
 
   StreamRegistry& streams_;
-  Method get_log_, set_log_, end_session_, trace_;
+  Method get_log_, set_log_, end_session_, trace_, tune_, export_tuning_, import_tuning_;
   Rpcs<v1::AdminService> rpcs_;
 };
 

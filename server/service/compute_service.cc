@@ -87,10 +87,12 @@ absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
   const auto parsed = Parse(execute_requests_, request, taken.get());
   if (!parsed.ok()) return parsed.status();
   const v1::ExecuteRequest& message = **parsed;
+  const Kernels kernels = message.deterministic() ? Kernels::kShipped : Kernels::kBest;
   return submit(
       {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
       [&](SessionUse use) {
-        return Keeping(*parsed, message_bytes, PrepareOps(std::move(use), message.ops(), taken));
+        return Keeping(*parsed, message_bytes,
+                       PrepareOps(std::move(use), message.ops(), taken, kernels));
       });
 }
 
@@ -175,6 +177,7 @@ absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& reque
     proto->set_modelled_seconds(candidate.modelled_seconds);
     proto->set_measured_seconds(candidate.measured_seconds);
     proto->set_chosen(candidate.chosen);
+    proto->set_tuned(candidate.tuned);
   }
   return absl::OkStatus();
 }

@@ -182,6 +182,8 @@ v1::ChoiceReason ToProto(kernels::ChoiceReason reason) {
   switch (reason) {
     case kernels::ChoiceReason::kTable:
       return v1::CHOICE_REASON_TABLE;
+    case kernels::ChoiceReason::kTuned:
+      return v1::CHOICE_REASON_TUNED;
     case kernels::ChoiceReason::kModel:
       return v1::CHOICE_REASON_MODEL;
     case kernels::ChoiceReason::kForced:

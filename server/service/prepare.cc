@@ -123,15 +123,22 @@ void Keep(std::shared_ptr<InlineData> taken, RunRequest& run) {
   run.message = std::move(taken);
 }
 
+void Pin(std::vector<kernels::Op>& ops) {
+  for (kernels::Op& op : ops) {
+    if (auto* matmul = std::get_if<kernels::MatmulOp>(&op)) matmul->deterministic = true;
+  }
+}
+
 // `then` sees what was compiled.
 absl::StatusOr<RunRequest> CompileOps(
-    SessionUse use, const OpList& ops, std::shared_ptr<InlineData> taken,
+    SessionUse use, const OpList& ops, std::shared_ptr<InlineData> taken, Kernels kernels,
     absl::FunctionRef<void(const RunRequest&, absl::Span<const kernels::Op>, const SlotTable&)>
         then) {
   SlotTable slots(*use);
   auto converted = ConvertOps(ops, use->tenant().limits().max_ops, slots,
                               taken != nullptr ? &taken->data : nullptr);
   if (!converted.ok()) return converted.status();
+  if (kernels == Kernels::kShipped) Pin(converted->ops);
   auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
   if (!run.ok()) return run.status();
   then(*run, converted->ops, slots);
@@ -142,15 +149,16 @@ absl::StatusOr<RunRequest> CompileOps(
 }  // namespace
 
 absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
-                                      std::shared_ptr<InlineData> taken) {
-  return CompileOps(std::move(use), ops, std::move(taken), [](const auto&...) {});
+                                      std::shared_ptr<InlineData> taken, Kernels kernels) {
+  return CompileOps(std::move(use), ops, std::move(taken), kernels, [](const auto&...) {});
 }
 
 absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
                                        std::shared_ptr<InlineData> taken,
                                        RequestPool<v1::ExecuteRequest>& pool) {
   RecentPrograms& programs = use->programs();
-  if (const auto plan = programs.Find(view.ops)) {
+  if (const auto plan = programs.Find(view.ops);
+      plan != nullptr && plan->tuning == plan->device->tuning()) {
     Inputs none;
     auto run = RunAgain(use, *plan, taken != nullptr ? taken->data : none);
     if (run.ok()) {
@@ -165,7 +173,7 @@ absl::StatusOr<RunRequest> PrepareView(SessionUse use, const ExecuteView& view,
     if (!programs.ComeAgain(view.ops)) return;
     if (auto plan = PlanOf(run, ops, slots)) programs.Keep(view.ops, std::move(plan));
   };
-  return CompileOps(std::move(use), (*message)->ops(), std::move(taken), keep);
+  return CompileOps(std::move(use), (*message)->ops(), std::move(taken), Kernels::kBest, keep);
 }
 
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
@@ -201,6 +209,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
   SlotTable slots(session);
   auto converted = ConvertOps(request.ops(), session.tenant().limits().max_ops, slots);
   if (!converted.ok()) return converted.status();
+  if (request.deterministic()) Pin(converted->ops);
   return CompilePlan(session, converted->ops, slots, converted->inputs, request.label());
 }
 

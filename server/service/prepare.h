@@ -14,8 +14,11 @@
 namespace gemmd::server {
 
 // `taken` is the inline data that was taken out of what is to run, null when it is still there.
+// kShipped: by what came with the build alone, whatever was measured since.
+enum class Kernels { kBest, kShipped };
 absl::StatusOr<RunRequest> PrepareOps(SessionUse use, const OpList& ops,
-                                      std::shared_ptr<InlineData> taken = nullptr);
+                                      std::shared_ptr<InlineData> taken = nullptr,
+                                      Kernels kernels = Kernels::kBest);
 absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
                                        std::shared_ptr<InlineData> taken = nullptr);
 // Ops as bytes, which are read only when the session has not sent them lately.

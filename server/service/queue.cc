@@ -53,6 +53,7 @@ absl::Status QueueStream::Open(const v1::QueueOpen& open) {
   if (!use.ok()) return use.status();
   priority_ = *priority;
   report_ = open.report();
+  kernels_ = open.deterministic() ? Kernels::kShipped : Kernels::kBest;
   session_ = (*use)->shared_from_this();
   chain_ = std::make_shared<Chain>();
   if (open.hold_session()) {

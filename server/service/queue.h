@@ -152,6 +152,7 @@ class QueueStream final
   int64_t hold_ticket_ = 0;
   Priority priority_ = Priority::kNormal;
   v1::ReportLevel report_ = v1::REPORT_LEVEL_FULL;
+  Kernels kernels_ = Kernels::kBest;
   std::shared_ptr<Chain> chain_;
   int64_t last_sequence_ = INT64_MIN;
   const absl::Time deadline_;  // gRPC's, whose context may be gone when a batch has its turn

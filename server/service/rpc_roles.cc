@@ -36,6 +36,8 @@ constexpr Entry kRpcs[] = {
     {"GetLog", RpcKind::kObserve},       {"Trace", RpcKind::kObserve},
 
     {"SetLog", RpcKind::kChange},        {"EndSession", RpcKind::kChange},
+    {"Tune", RpcKind::kChange},          {"ExportTuning", RpcKind::kChange},
+    {"ImportTuning", RpcKind::kChange},
 };
 
 }  // namespace

@@ -104,6 +104,7 @@ TEST(OpTest, CountsFlopsAndBytes) {
 
 TEST(KernelTest, EveryChoiceReasonHasAName) {
   EXPECT_EQ(Name(ChoiceReason::kTable), "table");
+  EXPECT_EQ(Name(ChoiceReason::kTuned), "tuned");
   EXPECT_EQ(Name(ChoiceReason::kModel), "model");
   EXPECT_EQ(Name(ChoiceReason::kForced), "forced");
   EXPECT_EQ(Name(ChoiceReason::kFallback), "fallback");

@@ -1,0 +1,91 @@
+#include "client/cli/tune/view.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr int kBarWidth = 30;
+
+// "CHOICE_REASON_MODEL" -> "model".
+std::string Lower(const std::string& name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+std::string ReasonName(v1::ChoiceReason reason) {
+  return Lower(v1::ChoiceReason_Name(reason), "CHOICE_REASON_");
+}
+std::string ShapeName(const v1::TuneShape& shape) {
+  return absl::StrCat(shape.m(), "x", shape.n(), "x", shape.k(), " ",
+                      Lower(v1::DType_Name(shape.output_dtype()), "DTYPE_"));
+}
+
+std::string Micros(double seconds) { return absl::StrFormat("%.2f us", seconds * 1e6); }
+
+bool IsFaster(const v1::TunedShape& tuned) {
+  return tuned.skipped().empty() && tuned.kernel() != tuned.kernel_before() &&
+         tuned.seconds() < tuned.seconds_before();
+}
+
+}  // namespace
+
+void TuneView::Take(const v1::TuneProgress& progress) {
+  device_ = progress.device();
+  shapes_ = progress.shapes();
+  if (!progress.has_tuned()) return;
+  faster_ += IsFaster(progress.tuned());
+  tuned_.push_back(progress.tuned());
+}
+
+std::string TuneView::Bar() const {
+  const int done = static_cast<int>(tuned_.size());
+  const int filled = shapes_ > 0 ? std::min(kBarWidth, done * kBarWidth / shapes_) : 0;
+  return absl::StrCat(device_, " [", std::string(filled, '#'), std::string(kBarWidth - filled, ' '),
+                      "] ", done, " of ", shapes_, " shapes, ", faster_, " faster");
+}
+
+std::string TuneView::Text() const {
+  std::vector<std::vector<std::string>> rows = {
+      {"SHAPE", "BEFORE", "BY", "TIME", "AFTER", "TIME", "GAIN"}};
+  for (const v1::TunedShape& tuned : tuned_) {
+    std::vector<std::string> row = {ShapeName(tuned.shape())};
+    if (tuned.skipped().empty()) {
+      const double gain = tuned.seconds() > 0 ? tuned.seconds_before() / tuned.seconds() : 1;
+      row.insert(row.end(), {tuned.kernel_before(), ReasonName(tuned.reason_before()),
+                             Micros(tuned.seconds_before()), tuned.kernel(),
+                             Micros(tuned.seconds()), absl::StrFormat("%.2fx", gain)});
+    } else {
+      row.insert(row.end(), {"-", "-", "-", absl::StrCat("skipped: ", tuned.skipped()), "-", "-"});
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat(Table(rows), tuned_.size(), " of ", shapes_, " shapes measured on ", device_,
+                      ", ", faster_, " run on a faster kernel now\n");
+}
+
+Json TuneView::Document() const {
+  Json shapes = Json::array();
+  for (const v1::TunedShape& tuned : tuned_) {
+    Json row = {{"m", tuned.shape().m()}, {"n", tuned.shape().n()}, {"k", tuned.shape().k()}};
+    row["output_dtype"] = Lower(v1::DType_Name(tuned.shape().output_dtype()), "DTYPE_");
+    if (!tuned.skipped().empty()) {
+      row["skipped"] = tuned.skipped();
+    } else {
+      row["kernel_before"] = tuned.kernel_before();
+      row["reason_before"] = ReasonName(tuned.reason_before());
+      row["seconds_before"] = tuned.seconds_before();
+      row["kernel"] = tuned.kernel();
+      row["seconds"] = tuned.seconds();
+      row["kernels"] = tuned.kernels();
+    }
+    shapes.push_back(std::move(row));
+  }
+  return {{"device", device_}, {"shapes", shapes_}, {"faster", faster_}, {"tuned", shapes}};
+}
+
+}  // namespace gemmd::cli

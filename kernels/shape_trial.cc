@@ -1,0 +1,272 @@
+#include "kernels/shape_trial.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels {
+namespace {
+
+constexpr int64_t kMostExtent = 1 << 20;
+constexpr int64_t kAlignment = 256;
+// Of one program: the cold caches that a second multiplication would find are what the fill makes.
+constexpr int kMostRepeats = 4;
+// A kernel this many times slower than the fastest in the first round is not measured again.
+constexpr double kFarBehind = 1.25;
+
+enum Slot { kA, kAScales, kB, kBScales, kD, kFlush, kSlots };
+
+int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+
+int64_t SpanBytes(const TensorRef& tensor) { return TouchedBytes(tensor)->end; }
+
+TensorRef FlushRef(int64_t bytes) {
+  return {.slot = kFlush,
+          .dtype = DType::kF32,
+          .shape = MakeDims({1, bytes / 4}),
+          .strides = MakeDims({bytes / 4, 1})};
+}
+
+// Where each slot begins in one allocation; the last is its size.
+std::vector<int64_t> Offsets(const MatmulOp& op, int64_t flush_bytes) {
+  std::vector<int64_t> offsets = {0};
+  for (const int64_t bytes :
+       {SpanBytes(op.a.values), SpanBytes(*op.a.scales), SpanBytes(op.b.values),
+        SpanBytes(*op.b.scales), SpanBytes(op.d), flush_bytes}) {
+    offsets.push_back(offsets.back() + RoundUp(bytes, kAlignment));
+  }
+  return offsets;
+}
+
+// Random numbers: with zeros a chip draws less power, and runs faster, than with a model's weights.
+std::vector<std::byte> RandomE4m3(size_t count) {
+  std::mt19937 random(20);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) {
+    const auto value = static_cast<uint8_t>(random());
+    byte = static_cast<std::byte>((value & 0x7f) == 0x7f ? value - 1 : value);  // no NaN
+  }
+  return bytes;
+}
+
+std::vector<std::byte> RandomScales(size_t count) {
+  std::mt19937 random(21);
+  std::uniform_real_distribution<float> scale(0.005f, 0.02f);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    const float value = scale(random);
+    std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+  }
+  return bytes;
+}
+
+// Writes `pattern` again and again until `bytes` from `offset` are full.
+absl::Status FillWith(Memory& memory, int64_t offset, int64_t bytes,
+                      const std::vector<std::byte>& pattern) {
+  std::vector<absl::Span<const std::byte>> sources;
+  for (int64_t left = bytes; left > 0;) {
+    const auto part = std::min<int64_t>(left, static_cast<int64_t>(pattern.size()));
+    sources.push_back(absl::MakeConstSpan(pattern.data(), part));
+    left -= part;
+  }
+  return memory.Gather(offset, sources);
+}
+
+struct Operands {
+  std::unique_ptr<Memory> memory;
+  Bindings bindings;
+};
+
+absl::StatusOr<Operands> MakeOperands(Backend& backend, const MatmulOp& op, int64_t flush_bytes) {
+  const std::vector<int64_t> offsets = Offsets(op, flush_bytes);
+  auto memory = backend.Allocate(offsets.back(), MemoryKind::kDevice);
+  if (!memory.ok()) {
+    return absl::Status(
+        memory.status().code(),
+        absl::StrCat("no memory for operands to measure with: ", memory.status().message()));
+  }
+  Operands operands{*std::move(memory), {}};
+  static const auto& values = *new std::vector<std::byte>(RandomE4m3(1 << 20));
+  static const auto& scales = *new std::vector<std::byte>(RandomScales(1 << 16));
+  for (const auto& [slot, tensor, pattern] : {std::tuple(kA, &op.a.values, &values),
+                                              {kAScales, &*op.a.scales, &scales},
+                                              {kB, &op.b.values, &values},
+                                              {kBScales, &*op.b.scales, &scales}}) {
+    absl::Status filled = FillWith(*operands.memory, offsets[slot], SpanBytes(*tensor), *pattern);
+    if (!filled.ok()) return filled;
+  }
+  for (int slot = 0; slot < kSlots; ++slot) {
+    operands.bindings.slots.push_back(operands.memory->address() + offsets[slot]);
+  }
+  return operands;
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// One kernel with what was measured of it.
+struct Contender {
+  std::string kernel;
+  std::shared_ptr<const Program> program;
+  std::vector<double> seconds;
+  double median() const { return Median(seconds); }
+};
+
+absl::StatusOr<Contender> MakeContender(Tuner& tuner, MatmulOp op, std::string kernel,
+                                        const TuneOptions& options) {
+  op.kernel = kernel;
+  const FillOp flush{.dst = FlushRef(tuner.flush_bytes()), .value = 1};
+  auto once = tuner.CompileTrial({{flush, op}});
+  if (!once.ok()) return once.status();
+  const double seconds = (*once)->estimated_seconds();
+  if (seconds > kMostTrialSeconds) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "one multiplication takes the device about %.0f ms, limit %.0f ms; measure fewer rows",
+        seconds * 1e3, kMostTrialSeconds * 1e3));
+  }
+  const int repeats = static_cast<int>(std::clamp(options.program_seconds / std::max(seconds, 1e-9),
+                                                  1.0, static_cast<double>(kMostRepeats)));
+  if (repeats == 1) return Contender{std::move(kernel), *std::move(once), {}};
+  std::vector<Op> ops;
+  for (int i = 0; i < repeats; ++i) ops.insert(ops.end(), {flush, op});
+  auto program = tuner.CompileTrial(ops);
+  if (!program.ok()) return program.status();
+  return Contender{std::move(kernel), *std::move(program), {}};
+}
+
+// Runs it once and takes the times of its matmuls, which stand behind the fills.
+absl::Status RunOnce(Contender& contender, const Bindings& bindings, RunTrial run,
+                     double& device_seconds) {
+  auto result = run(contender.program, bindings);
+  if (!result.ok()) return result.status();
+  device_seconds += result->device_seconds;
+  if (!result->ops_timed || result->op_seconds.size() != contender.program->steps().size()) {
+    return absl::InternalError(
+        absl::StrCat("the device timed none of the ops of ", contender.kernel));
+  }
+  for (size_t i = 1; i < result->op_seconds.size(); i += 2) {
+    contender.seconds.push_back(std::max(1e-9, static_cast<double>(result->op_seconds[i])));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Contender>> MakeContenders(Tuner& tuner, const TuneShape& shape,
+                                                      const MatmulOp& op,
+                                                      const TuneOptions& options) {
+  auto kernels = tuner.Contenders(shape, options.kernels);
+  if (!kernels.ok()) return kernels.status();
+  std::vector<Contender> contenders;
+  for (std::string& kernel : *kernels) {
+    auto contender = MakeContender(tuner, op, std::move(kernel), options);
+    if (!contender.ok()) return contender.status();
+    contenders.push_back(*std::move(contender));
+  }
+  return contenders;
+}
+
+}  // namespace
+
+MatmulOp TrialMatmul(const TuneShape& shape) {
+  const auto [m, n, k, out] = shape;
+  const int64_t blocks = CeilDiv(k, kScaleBlock);
+  const int64_t rows = RoundUp(m, 4);  // scales of A as TMA reads them: along the rows
+  MatmulOp op;
+  op.a = {.values = {.slot = kA,
+                     .dtype = DType::kE4M3,
+                     .shape = MakeDims({m, k}),
+                     .strides = MakeDims({k, 1})},
+          .granularity = ScaleGranularity::kBlock1x128,
+          .scales = TensorRef{.slot = kAScales,
+                              .dtype = DType::kF32,
+                              .shape = MakeDims({m, blocks}),
+                              .strides = MakeDims({1, rows})}};
+  op.b = {.values = {.slot = kB,
+                     .dtype = DType::kE4M3,
+                     .shape = MakeDims({n, k}),
+                     .strides = MakeDims({k, 1})},
+          .granularity = ScaleGranularity::kBlock128x128,
+          .scales = TensorRef{.slot = kBScales,
+                              .dtype = DType::kF32,
+                              .shape = MakeDims({CeilDiv(n, kScaleBlock), blocks}),
+                              .strides = MakeDims({blocks, 1})}};
+  op.d = {.slot = kD, .dtype = out, .shape = MakeDims({m, n}), .strides = MakeDims({n, 1})};
+  return op;
+}
+
+absl::Status CheckTuneShape(const TuneShape& shape) {
+  for (const auto& [name, value, limit] : {std::tuple("m", shape.m, kMostTunedRows),
+                                           {"n", shape.n, kMostExtent},
+                                           {"k", shape.k, kMostExtent}}) {
+    if (value >= 1 && value <= limit) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, "=", value, " is not from 1 to ", limit,
+                                                   "; larger ones are the cost model's to choose"));
+  }
+  if (shape.out == DType::kBF16 || shape.out == DType::kF16 || shape.out == DType::kF32) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("output_dtype ", Text(Name(shape.out)),
+                                                 " is no result of a matmul; give f32, bf16 or "
+                                                 "f16"));
+}
+
+int64_t TrialBytes(const TuneShape& shape, int64_t flush_bytes) {
+  return CheckTuneShape(shape).ok() ? Offsets(TrialMatmul(shape), flush_bytes).back() : 0;
+}
+
+absl::StatusOr<TunedShape> TuneOneShape(Backend& backend, const TuneShape& shape,
+                                        const TuneOptions& options, RunTrial run) {
+  if (absl::Status valid = CheckTuneShape(shape); !valid.ok()) return valid;
+  Tuner* const tuner = backend.tuner();
+  if (tuner == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "device ", backend.info().name,
+        " has no choice of kernels to measure; tune a GPU (cuda:0), whose FP8 matmuls have one"));
+  }
+  const int64_t bytes = TrialBytes(shape, tuner->flush_bytes());
+  if (bytes > options.max_memory_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(ToString(shape), " needs ", bytes, " bytes to be measured, limit ",
+                     options.max_memory_bytes,
+                     "; raise tuning.max_memory_bytes or measure fewer "
+                     "rows"));
+  }
+  auto before = tuner->Current(shape);
+  if (!before.ok()) return before.status();
+  const MatmulOp op = TrialMatmul(shape);
+  auto contenders = MakeContenders(*tuner, shape, op, options);
+  if (!contenders.ok()) return contenders.status();
+  auto operands = MakeOperands(backend, op, tuner->flush_bytes());
+  if (!operands.ok()) return operands.status();
+  TunedShape tuned{
+      .shape = shape, .before = std::string(before->kernel), .reason_before = before->reason};
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Contender& contender : *contenders) {
+      if (round > 0 && contender.median() > kFarBehind * fastest) continue;
+      absl::Status ran = RunOnce(contender, operands->bindings, run, tuned.device_seconds);
+      if (!ran.ok()) return ran;
+    }
+    if (round > 0) continue;
+    for (const Contender& contender : *contenders) fastest = std::min(fastest, contender.median());
+  }
+  for (const Contender& contender : *contenders) {
+    tuned.times.push_back({contender.kernel, contender.median()});
+    if (contender.kernel == tuned.before) tuned.seconds_before = contender.median();
+  }
+  std::stable_sort(tuned.times.begin(), tuned.times.end(),
+                   [](const KernelTime& x, const KernelTime& y) { return x.seconds < y.seconds; });
+  return tuned;
+}
+
+}  // namespace gemmd::kernels

@@ -1,0 +1,150 @@
+#include "kernels/shape_trial.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/tunable_backend.h"
+
+namespace gemmd::kernels {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr TuneShape kShape = {.m = 8, .n = 64, .k = 256};
+
+// A device whose kernels take what the test says: the order of programs tells whose turn it is.
+class ScriptedRuns {
+ public:
+  explicit ScriptedRuns(std::vector<float> seconds) : seconds_(std::move(seconds)) {}
+
+  absl::StatusOr<LaunchResult> operator()(std::shared_ptr<const Program> program, Bindings) const {
+    if (fails_at == runs_) return absl::CancelledError("the caller went away");
+    LaunchResult result;
+    result.ops_timed = timed;
+    const float seconds = seconds_[runs_++ % seconds_.size()];
+    for (size_t i = 0; i < program->steps().size(); ++i) {
+      result.op_seconds.push_back(i % 2 == 0 ? 1.0f : seconds);  // fills take long
+    }
+    result.device_seconds = 1;
+    return result;
+  }
+  size_t runs() const { return runs_; }
+
+  bool timed = true;
+  std::optional<size_t> fails_at;
+
+ private:
+  const std::vector<float> seconds_;
+  mutable size_t runs_ = 0;  // a FunctionRef calls what is const
+};
+
+TEST(ShapeTrialTest, RanksKernelsByTheTimesOfTheirMatmuls) {
+  TunableBackend backend;
+  ScriptedRuns runs({3e-6f, 1e-6f, 2e-6f});
+  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 1}, runs);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  ASSERT_THAT(tuned->times, SizeIs(3));
+  EXPECT_EQ(tuned->times[0].kernel, "fake_wide");
+  EXPECT_NEAR(tuned->times[0].seconds, 1e-6, 1e-9);
+  EXPECT_EQ(tuned->times[2].kernel, "fake_model");
+  EXPECT_EQ(tuned->before, "fake_model");
+  EXPECT_EQ(tuned->reason_before, ChoiceReason::kModel);
+  EXPECT_NEAR(tuned->seconds_before, 3e-6, 1e-9);
+  EXPECT_EQ(tuned->device_seconds, 3);
+}
+
+TEST(ShapeTrialTest, MeasuresOnlyThoseNearTheFastestAgain) {
+  TunableBackend backend;
+  ScriptedRuns runs({9e-6f, 1e-6f, 1.1e-6f});
+  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 2}, runs);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  EXPECT_EQ(runs.runs(), 3 + 2);
+}
+
+TEST(ShapeTrialTest, EndsWithWhatTheCallerSays) {
+  TunableBackend backend;
+  ScriptedRuns runs({1e-6f});
+  runs.fails_at = 2;
+  EXPECT_EQ(TuneOneShape(backend, kShape, {}, runs).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(runs.runs(), 2);
+}
+
+TEST(ShapeTrialTest, ReallyMultipliesOnTheBackend) {
+  TunableBackend backend;
+  const auto stream = backend.CreateStream({});
+  const auto run = [&](std::shared_ptr<const Program> program,
+                       Bindings bindings) -> absl::StatusOr<LaunchResult> {
+    LaunchResult result;
+    absl::Notification done;
+    stream->Launch(std::move(program), std::move(bindings), [&](LaunchResult launched) {
+      result = std::move(launched);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    if (!result.status.ok()) return result.status;
+    return result;
+  };
+  const auto tuned = TuneOneShape(backend, kShape, {}, run);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  EXPECT_THAT(tuned->times, SizeIs(3));
+  for (const KernelTime& time : tuned->times) EXPECT_GT(time.seconds, 0) << time.kernel;
+}
+
+TEST(ShapeTrialTest, RefusesWhatCannotBeMeasuredAndSaysWhy) {
+  TunableBackend backend;
+  const auto refusal = [&](TuneShape shape, TuneOptions options = {}) {
+    ScriptedRuns runs({1e-6f});
+    const absl::Status status = TuneOneShape(backend, shape, options, runs).status();
+    EXPECT_EQ(runs.runs(), 0);
+    return std::string(absl::StatusCodeToString(status.code())) + ": " +
+           std::string(status.message());
+  };
+  EXPECT_THAT(refusal({.m = 0, .n = 64, .k = 256}),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("m=0"), HasSubstr("1 to 16384")));
+  EXPECT_THAT(refusal({.m = 1, .n = int64_t{1} << 40, .k = 256}), HasSubstr("INVALID_ARGUMENT"));
+  EXPECT_THAT(refusal({.m = 1, .n = 64, .k = 256, .out = DType::kE4M3}),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("bf16")));
+  EXPECT_THAT(refusal({.m = 1, .n = 63, .k = 256}), HasSubstr("UNIMPLEMENTED"));
+  EXPECT_THAT(refusal(kShape, {.max_memory_bytes = 1 << 16}),
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("limit 65536")));
+  backend.full = true;
+  EXPECT_THAT(refusal(kShape), AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("no memory")));
+  const auto cpu = *CreateCpuBackend({.name = "cpu:3", .threads = 1});
+  ScriptedRuns runs({1e-6f});
+  const absl::Status none = TuneOneShape(*cpu, kShape, {}, runs).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("cpu:3"));
+}
+
+TEST(ShapeTrialTest, ADeviceThatTimesNothingIsNotBelieved) {
+  TunableBackend backend;
+  ScriptedRuns runs({1e-6f});
+  runs.timed = false;
+  EXPECT_EQ(TuneOneShape(backend, kShape, {}, runs).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST(TuneShapeTest, RowsShareABucketOfLessThanTwiceAsMany) {
+  EXPECT_EQ(RowBucket(0), 0);
+  for (const auto& [rows, bucket] : std::map<int64_t, int64_t>{{1, 1},
+                                                               {3, 4},
+                                                               {17, 24},
+                                                               {64, 64},
+                                                               {65, 96},
+                                                               {4097, 6144},
+                                                               {16384, 16384},
+                                                               {16385, 0}}) {
+    EXPECT_EQ(RowBucket(rows), bucket) << rows;
+  }
+  EXPECT_EQ(UsualRowBuckets().back(), 4096);
+}
+
+}  // namespace
+}  // namespace gemmd::kernels
