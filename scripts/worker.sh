@@ -163,8 +163,7 @@ phase tenants 60 "$python" host.py tests "$bin/e2e_armed_test"
 [ -n "$have_torch" ] && LIMIT=70 phase eight 120 "$python" step.py eight
 phase deaths 100 "$python" deaths.py
 phase orphan 40 "$python" orphan.py
-wait "$daemon" 2>/dev/null
-daemon=
+stop_daemon  # dead already, unless ONLY left the last phase out
 if [ -n "$mps" ]; then tail -n 5 "$dir/mps-log/server.log" >"$out/mps.log" 2>/dev/null; fi
 
 say "figures"
