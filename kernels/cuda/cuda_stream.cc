@@ -171,12 +171,15 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  status = flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
-  const bool whole = status.ok() && flight.stopped == StopCause::kNone;
-  return whole ? Signal(flight) : status;
+  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
-// Behind the last event: it is no part of the program's time, nor of a graph that others replay.
+// The signal first: a caller waits for it, and for the event only what the host does afterwards.
+absl::Status CudaStream::End(Flight& flight) {
+  const absl::Status status = Signal(flight);
+  return status.ok() ? Record(flight, flight.events.size() - 1) : status;
+}
+
 absl::Status CudaStream::Signal(Flight& flight) {
   if (flight.bindings.signal == nullptr) return absl::OkStatus();
   const absl::Status status = fence_.Check(QueueSignal(stream_, flight.bindings.signal, 1));
@@ -241,7 +244,7 @@ absl::Status CudaStream::LaunchGraph(Flight& flight) {
   if (status.ok()) {
     status = fence_.Check(flight.graph->graph->Launch(stream_), "launching a graph");
   }
-  return status.ok() ? Record(flight, 1) : status;
+  return status.ok() ? End(flight) : status;
 }
 
 absl::Status CudaStream::GrowScratch(int64_t bytes) {
@@ -298,7 +301,7 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
       status = Record(flight, event++);
     }
   }
-  return status.ok() ? Record(flight, event) : status;
+  return status.ok() ? End(flight) : status;
 }
 
 void CudaStream::Harvest() {

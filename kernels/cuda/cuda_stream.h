@@ -39,7 +39,8 @@ namespace gemmd::kernels::cuda {
 //
 // Times are the device's, by events. A program that is launched behind several others counts
 // from the last one's end, which spares the host an event. Ops of a program that is not timed()
-// share its time in proportion to their estimates. `started` is the moment the end was seen less
+// share its time in proportion to their estimates. That of a run that signals is in it too, under a
+// microsecond. `started` is the moment the end was seen less
 // the device's time.
 class CudaStream final : public Stream {
  public:
@@ -100,6 +101,7 @@ class CudaStream final : public Stream {
   absl::Status LaunchGraph(Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);
+  absl::Status End(Flight& flight);
   absl::Status Signal(Flight& flight);
 
   // On the harvest thread, or on a caller's that found nothing in flight.
