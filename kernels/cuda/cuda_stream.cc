@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/nvtx.h"
 #include "kernels/cuda/stream_signal.h"
 
@@ -162,9 +163,9 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (status.ok()) status = code.CheckBindings(flight.bindings);
   if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   if (status.ok()) status = GrowScratch(code.scratch_bytes());
-  if (status.ok()) status = TakeEvents(flight);
   std::shared_ptr<const Launches> launches;
   if (status.ok()) status = ChooseWay(flight, launches);
+  if (status.ok()) status = TakeEvents(flight);
   if (!status.ok()) return status;
   Graph* const graph = flight.graph != nullptr ? flight.graph->graph.get() : nullptr;
   status = fence_.Check(code.AimReads(flight.bindings, flight.io_data(), graph));
@@ -212,9 +213,14 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   const CudaProgram& code = flight.code();
   const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
   if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
+  absl::StatusOr<EventRef> start = StartOfGraph(flight);
   const auto queue = [&](cudaStream_t side) {
     const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side};
-    absl::Status status;
+    absl::Status status = start.status();
+    if (status.ok() && *start != nullptr) {
+      status = ToStatus(cudaEventRecordWithFlags(start->get(), side, cudaEventRecordExternal),
+                        "recording the start of a graph");
+    }
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
       status = code.LaunchStep(i, context);
     }
@@ -229,6 +235,7 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
     return;
   }
   flight.graph = std::make_shared<CachedGraph>();
+  flight.graph->start = *std::move(start);
   flight.graph->graph = *std::move(graph);
   flight.graph->io = std::move(flight.io);
   flight.graph->io_bytes = code.io_bytes();
@@ -236,8 +243,16 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   graphs_.Add(std::move(key), flight.program, flight.graph);
 }
 
-// The events stay outside of the graph: a graph's own would be one pair for all of its runs. On an
-// idle device the time between them counts the few microseconds that the launch takes the host.
+// An armed plan's next run mostly begins when the last one's time has been read: so one event can
+// be its graph's own, and a run that comes sooner takes another graph (GraphCache::Find).
+absl::StatusOr<EventRef> CudaStream::StartOfGraph(const Flight& flight) {
+  if (!flight.often()) return EventRef();
+  return events_.Take(Awaited::kByAsking);
+}
+
+// The end's event stays outside of the graph: that is what the harvest thread asks for. Around a
+// graph that is not armed so does the start's, and on an idle device the time between them counts
+// the few microseconds that the launch takes the host.
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
   absl::Status status = Record(flight, 0);
@@ -271,7 +286,9 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
 absl::Status CudaStream::TakeEvents(Flight& flight) {
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
-  flight.follows = last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
+  if (flight.starts_itself()) flight.events.push_back(flight.graph->start);
+  flight.follows = flight.events.empty() && last_end_ != nullptr &&
+                   in_flight_.load(std::memory_order_relaxed) > 1;
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -284,7 +301,7 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
 }
 
 absl::Status CudaStream::Record(Flight& flight, size_t event) {
-  if (event == 0 && flight.follows) return absl::OkStatus();
+  if (event == 0 && (flight.follows || flight.starts_itself())) return absl::OkStatus();
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
 }
 
