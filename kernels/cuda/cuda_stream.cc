@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/nvtx.h"
 #include "kernels/cuda/stream_signal.h"
 
@@ -162,21 +163,24 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (status.ok()) status = code.CheckBindings(flight.bindings);
   if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   if (status.ok()) status = GrowScratch(code.scratch_bytes());
-  if (status.ok()) status = TakeEvents(flight);
   std::shared_ptr<const Launches> launches;
   if (status.ok()) status = ChooseWay(flight, launches);
+  if (status.ok()) status = TakeEvents(flight);
   if (!status.ok()) return status;
   Graph* const graph = flight.graph != nullptr ? flight.graph->graph.get() : nullptr;
   status = fence_.Check(code.AimReads(flight.bindings, flight.io_data(), graph));
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
-  status = flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
-  const bool whole = status.ok() && flight.stopped == StopCause::kNone;
-  return whole ? Signal(flight) : status;
+  return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
-// Behind the last event: it is no part of the program's time, nor of a graph that others replay.
+// The signal first: a caller waits for it, and for the event only what the host does afterwards.
+absl::Status CudaStream::End(Flight& flight) {
+  const absl::Status status = Signal(flight);
+  return status.ok() ? Record(flight, flight.events.size() - 1) : status;
+}
+
 absl::Status CudaStream::Signal(Flight& flight) {
   if (flight.bindings.signal == nullptr) return absl::OkStatus();
   const absl::Status status = fence_.Check(QueueSignal(stream_, flight.bindings.signal, 1));
@@ -209,9 +213,14 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   const CudaProgram& code = flight.code();
   const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
   if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
+  absl::StatusOr<EventRef> start = StartOfGraph(flight);
   const auto queue = [&](cudaStream_t side) {
     const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side};
-    absl::Status status;
+    absl::Status status = start.status();
+    if (status.ok() && *start != nullptr) {
+      status = ToStatus(cudaEventRecordWithFlags(start->get(), side, cudaEventRecordExternal),
+                        "recording the start of a graph");
+    }
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
       status = code.LaunchStep(i, context);
     }
@@ -226,6 +235,7 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
     return;
   }
   flight.graph = std::make_shared<CachedGraph>();
+  flight.graph->start = *std::move(start);
   flight.graph->graph = *std::move(graph);
   flight.graph->io = std::move(flight.io);
   flight.graph->io_bytes = code.io_bytes();
@@ -233,15 +243,23 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   graphs_.Add(std::move(key), flight.program, flight.graph);
 }
 
-// The events stay outside of the graph: a graph's own would be one pair for all of its runs. On an
-// idle device the time between them counts the few microseconds that the launch takes the host.
+// An armed plan's next run mostly begins when the last one's time has been read: so one event can
+// be its graph's own, and a run that comes sooner takes another graph (GraphCache::Find).
+absl::StatusOr<EventRef> CudaStream::StartOfGraph(const Flight& flight) {
+  if (!flight.often()) return EventRef();
+  return events_.Take(Awaited::kByAsking);
+}
+
+// The end's event stays outside of the graph: that is what the harvest thread asks for. Around a
+// graph that is not armed so does the start's, and on an idle device the time between them counts
+// the few microseconds that the launch takes the host.
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
   absl::Status status = Record(flight, 0);
   if (status.ok()) {
     status = fence_.Check(flight.graph->graph->Launch(stream_), "launching a graph");
   }
-  return status.ok() ? Record(flight, 1) : status;
+  return status.ok() ? End(flight) : status;
 }
 
 absl::Status CudaStream::GrowScratch(int64_t bytes) {
@@ -268,7 +286,9 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
 absl::Status CudaStream::TakeEvents(Flight& flight) {
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
-  flight.follows = last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
+  if (flight.starts_itself()) flight.events.push_back(flight.graph->start);
+  flight.follows = flight.events.empty() && last_end_ != nullptr &&
+                   in_flight_.load(std::memory_order_relaxed) > 1;
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -281,7 +301,7 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
 }
 
 absl::Status CudaStream::Record(Flight& flight, size_t event) {
-  if (event == 0 && flight.follows) return absl::OkStatus();
+  if (event == 0 && (flight.follows || flight.starts_itself())) return absl::OkStatus();
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
 }
 
@@ -298,7 +318,7 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
       status = Record(flight, event++);
     }
   }
-  return status.ok() ? Record(flight, event) : status;
+  return status.ok() ? End(flight) : status;
 }
 
 void CudaStream::Harvest() {

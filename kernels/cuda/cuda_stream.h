@@ -39,8 +39,10 @@ namespace gemmd::kernels::cuda {
 //
 // Times are the device's, by events. A program that is launched behind several others counts
 // from the last one's end, which spares the host an event. Ops of a program that is not timed()
-// share its time in proportion to their estimates. `started` is the moment the end was seen less
-// the device's time.
+// share its time in proportion to their estimates. That of a run that signals is in it too, under a
+// microsecond. An armed plan's graph records its own start: a call of the host less before it, and
+// the time that launching it takes the host is no part of the program's. `started` is the moment
+// the end was seen less the device's time.
 class CudaStream final : public Stream {
  public:
   // Graph::Capture, or what a test puts in its place.
@@ -79,6 +81,7 @@ class CudaStream final : public Stream {
     // that could not, goes as fast as the host launches.
     bool steady() const { return way == LaunchWay::kGraph || !code().capturable(often()); }
     bool often() const { return bindings.signal != nullptr; }  // an armed plan's, which is rung
+    bool starts_itself() const { return graph != nullptr && graph->start != nullptr; }
     bool brief() const;  // its end is looked for, and not slept for
     std::byte* io_data() const { return graph != nullptr ? graph->io.data() : io.data(); }
   };
@@ -93,6 +96,8 @@ class CudaStream final : public Stream {
   absl::Status GrowScratch(int64_t bytes);
   // Finds flight.graph, or makes it, or gets ready to go without: `launches` then are its.
   absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
+  // An event that the graph of an armed plan's run records itself; null for other runs.
+  absl::StatusOr<EventRef> StartOfGraph(const Flight& flight);
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
   void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);
   // CANCELLED when nothing more of it is to be given to the device.
@@ -100,6 +105,7 @@ class CudaStream final : public Stream {
   absl::Status LaunchGraph(Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);
+  absl::Status End(Flight& flight);
   absl::Status Signal(Flight& flight);
 
   // On the harvest thread, or on a caller's that found nothing in flight.

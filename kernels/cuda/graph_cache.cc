@@ -26,7 +26,7 @@ std::shared_ptr<CachedGraph> GraphCache::Find(const GraphKey& key) {
     const Entries::iterator entry = at->second;
     if (!(entry->key == key)) continue;
     CachedGraph& found = *entry->graph;
-    if (found.io_bytes > 0 && found.busy.exchange(true, std::memory_order_acquire)) continue;
+    if (found.one_run_at_a_time() && found.busy.exchange(true, std::memory_order_acquire)) continue;
     entry->used = launches_;
     entries_.splice(entries_.end(), entries_, entry);
     return entries_.back().graph;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/pinned.h"
 
@@ -30,21 +31,25 @@ struct GraphKey {
   friend bool operator==(const GraphKey&, const GraphKey&) = default;
 };
 
-// A graph and the pinned memory its moves of inline bytes go through. Shared by the cache and by
+// A graph, the pinned memory its moves of inline bytes go through, and the event it begins with.
+// Shared by the cache and by
 // the runs under way, so that being forgotten does not take it from under one.
 struct CachedGraph {
+  EventRef start;                // that a node of it records; null: the stream records one
   std::unique_ptr<Graph> graph;  // null: capturing failed, and is not tried again
   PinnedBlock io;                // empty when the program moves none
   int64_t io_bytes = 0;
-  // A run has filled or will read `io`; set by the launching thread, cleared by the harvesting one.
+  // A run has filled or will read `io`, or its time is not read yet; set by the launching thread,
+  // cleared by the harvesting one.
   std::atomic<bool> busy{false};
+  bool one_run_at_a_time() const { return io_bytes > 0 || start != nullptr; }
 };
 
 // Thread-compatible: touched by Stream::Launch only, but for CachedGraph::busy.
 class GraphCache {
  public:
   // What all graphs together may hold: device memory of about 2 KiB a node, and pinned memory.
-  static constexpr int kMaxGraphs = 512;  // a model's armed layers, each with a few results
+  static constexpr int kMaxGraphs = 1024;  // a model's armed layers, each with a few results, twice
   static constexpr int64_t kMaxNodes = 32768;
   static constexpr int64_t kMaxIoBytes = int64_t{64} << 20;
   // A graph gives way only when it was not used for so many launches. Else plans that take turns on
@@ -52,8 +57,8 @@ class GraphCache {
   // which takes longer than launching op by op.
   static constexpr int64_t kYoung = 4 * kMaxGraphs;
 
-  // The graph of `key`, or null when there is none, or when it has inline bytes and all of its kind
-  // are busy. One with inline bytes is busy from now on. Counts as a launch.
+  // The graph of `key`, or null when there is none, or when those there are serve one run at a time
+  // and all are busy. Such a one is busy from now on. Counts as a launch.
   std::shared_ptr<CachedGraph> Find(const GraphKey& key);
 
   // Whether a graph of so many nodes and bytes may be added, after forgetting old ones if need be.

@@ -26,6 +26,7 @@
 #include "server/engine/armed_metrics.h"
 #include "server/engine/armed_waker.h"
 #include "server/engine/clock.h"
+#include "server/engine/job_blocks.h"
 #include "server/engine/run.h"
 
 namespace gemmd::server {
@@ -116,6 +117,13 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
     std::shared_ptr<const Program> program;  // null when it was refused before one was known
     bool refused = false;                    // it never went to a lane
   };
+  // Of a run that is under way; it keeps the region.
+  struct RunJob final : Job {
+    RunJob(std::shared_ptr<ArmedRegion> region, Run run)
+        : region(std::move(region)), run(std::move(run)) {}
+    std::shared_ptr<ArmedRegion> region;
+    Run run;
+  };
   struct EndedRun {
     Run run;
     JobResult result;
@@ -145,11 +153,14 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   absl::Status CheckRing(int slot, const Slot& state, uint32_t gate) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Submit(const Run& run) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::shared_ptr<RunJob>> MakeJob(const Run& run);
   // And its end, on any thread.
-  void Forget(int slot, const Job* job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Answered(RunJob& job, JobResult result) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Forget(int slot, const Job* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ended(Run run, JobResult result) ABSL_LOCKS_EXCLUDED(mutex_);
   bool SubmitPoison(const Run& run, JobResult& result) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Finish(Run run, JobResult result) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `job`: that ran it and is forgotten now; null when it is already.
+  void Finish(Run run, JobResult result, const Job* job = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answer(const EndedRun& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::weak_ptr<Session> session_;
@@ -160,6 +171,7 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   const std::unique_ptr<ArmedMemory> memory_;
   const UniqueFd wake_;
   const ArmedEnvironment& environment_;
+  const std::shared_ptr<JobBlocks> blocks_ = std::make_shared<JobBlocks>();
   std::vector<std::atomic<uint32_t>> watch_;  // by line of gates: slots whose rings are taken
   size_t first_line_ = 0;                     // where the poller's next look begins
   std::atomic<int> stream_slots_{0};

@@ -17,6 +17,12 @@ constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
 // Rings after which a look at one region ends: others wait meanwhile, whoever this one's owner is.
 constexpr int kMostTaken = 16;
 
+// Takes back what UseForRing counted.
+absl::Status NotAccepted(Job& job, absl::Status status) {
+  job.use->ProgramAnswered(0);
+  return status;
+}
+
 }  // namespace
 
 bool ArmedRegion::Poll() {
@@ -78,7 +84,7 @@ void ArmedRegion::Take(int slot) {
   Ended(std::move(run), {.status = std::move(status)});
 }
 
-absl::Status ArmedRegion::Submit(const Run& run) {
+absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const Run& run) {
   if (absl::Status open = environment_.check_open(); !open.ok()) return open;
   const Program& program = *run.program;
   if (!program.StillWritable()) {
@@ -89,18 +95,18 @@ absl::Status ArmedRegion::Submit(const Run& run) {
   }
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return absl::NotFoundError("the session has ended");
-  // A ring keeps a session alive as a call does, but not one whose client's stream was cut: that
-  // client is dead, mostly, and what it rang last must not outlive the grace period.
-  const bool cut = session->ExpiryCause() == EndCause::kCut;
-  auto use = session->Use(cut ? absl::InfinitePast() : run.taken);
+  auto use = session->UseForRing(run.taken);
   if (!use.ok()) return use.status();
+  // Shared by the lane and by whoever disarms the slot.
+  auto job = std::allocate_shared<RunJob>(JobAllocator<RunJob>(blocks_), shared_from_this(), run);
+  job->use = *std::move(use);
   auto charge = tenant_.TakeProgram();
-  if (!charge.ok()) return charge.status();
+  if (!charge.ok()) return NotAccepted(*job, charge.status());
+  job->charge = *std::move(charge);
   auto time_charge =
       tenant_.TakeDeviceTime(absl::Seconds(program.plan->program->estimated_seconds()));
-  if (!time_charge.ok()) return time_charge.status();
-  // Shared by the lane and by whoever disarms the slot.
-  auto job = std::make_shared<Job>();
+  if (!time_charge.ok()) return NotAccepted(*job, time_charge.status());
+  job->time_charge = *std::move(time_charge);
   job->program = program.plan->program;
   job->bindings.slots = program.buffers->addresses;
   for (const std::string& data : program.plan->inputs) {
@@ -110,36 +116,48 @@ absl::Status ArmedRegion::Submit(const Run& run) {
   job->bindings.signal = program.done_word;
   job->buffers = program.buffers;
   job->sources = program.sources;
-  job->use = *std::move(use);
-  job->charge = *std::move(charge);
-  job->time_charge = *std::move(time_charge);
   job->tenant = &tenant_;
   job->session_key = session_key_;
   job->priority = program.options.priority;
   job->deadline = run.taken + program.options.deadline;
   job->armed = true;
-  // The lane lets go of the session behind this.
-  // With it goes the slot's hold on the buffers, which are to be free when the session is.
-  job->done = [region = shared_from_this(), run = Run(run), job = job.get(),
-               &session = *session](JobResult result) mutable {
-    session.ProgramAnswered(result.launch.device_seconds);
-    region->Forget(run.slot, job);
-    region->Ended(std::move(run), std::move(result));
+  // The lane keeps the job until this has returned.
+  job->done = [job = job.get()](JobResult result) {
+    job->region->Answered(*job, std::move(result));
   };
+  return job;
+}
+
+absl::Status ArmedRegion::Submit(const Run& run) {
+  auto job = MakeJob(run);
+  if (!job.ok()) return job.status();
   {
     absl::MutexLock lock(&mutex_);
-    slots_[run.slot].jobs.push_back(job);
+    slots_[run.slot].jobs.push_back(*job);
   }
-  session->ProgramAccepted();
-  absl::Status refused = program.plan->device->lane().Submit(job);
+  absl::Status refused = run.program->plan->device->lane().Submit(*job, run.taken);
   if (refused.ok()) return refused;
-  session->ProgramAnswered(0);
-  Forget(run.slot, job.get());
-  return refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    Forget(run.slot, job->get());
+  }
+  return NotAccepted(**job, std::move(refused));
+}
+
+// The lane lets go of the session behind this. With the run goes the slot's hold on the buffers,
+// which are to be free when the session is.
+void ArmedRegion::Answered(RunJob& job, JobResult result) {
+  job.use->ProgramAnswered(result.launch.device_seconds);
+  Run run = std::move(job.run);
+  if (result.status.ok()) return Finish(std::move(run), std::move(result), &job);
+  {
+    absl::MutexLock lock(&mutex_);
+    Forget(run.slot, &job);
+  }
+  Ended(std::move(run), std::move(result));
 }
 
 void ArmedRegion::Forget(int slot, const Job* job) {
-  absl::MutexLock lock(&mutex_);
   std::erase_if(slots_[slot].jobs, [&](const auto& one) { return one.get() == job; });
 }
 
@@ -180,13 +198,14 @@ bool ArmedRegion::SubmitPoison(const Run& run, JobResult& result) {
   return false;
 }
 
-void ArmedRegion::Finish(Run run, JobResult result) {
+void ArmedRegion::Finish(Run run, JobResult result, const Job* job) {
   const int slot = run.slot;
   const bool by_stream = run.program != nullptr && run.program->options.rung_by_stream;
   bool waits = false;  // a ring for the slot, which was not looked at meanwhile
   {
     absl::MutexLock lock(&mutex_);
     Slot& state = slots_[slot];
+    if (job != nullptr) Forget(slot, job);
     EndedRun ended{std::move(run), std::move(result)};
     if (ended.run.refused && state.unanswered > 1) {
       state.deferred = std::move(ended);  // answered behind the run before it

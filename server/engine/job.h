@@ -46,6 +46,8 @@ struct JobResult {
   bool more_of_chain = false;    // the next program of its chain has ended and is answered next
 };
 
+class Lane;
+
 // Shared by the lane and by whoever may want to cancel it; hence shared_ptr.
 struct Job {
   using Done = absl::AnyInvocable<void(JobResult) &&>;
@@ -70,7 +72,8 @@ struct Job {
   Done done;
 
   // The lane's own.
-  double estimate = 0;  // seconds, corrected by what programs of its size took lately
+  Lane* lane = nullptr;  // that launched it
+  double estimate = 0;   // seconds, corrected by what programs of its size took lately
   absl::Time accepted;
   uint64_t traced_as = 0;  // its number in the timeline; 0 when nobody watched its launch
   kernels::Stop stop;      // of its run

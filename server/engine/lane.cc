@@ -81,40 +81,47 @@ void Lane::Stop() {
   stream_.reset();
 }
 
-absl::Status Lane::Submit(std::shared_ptr<Job> job) {
-  const absl::Time now = clock_.Now();
-  job->accepted = now;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (stopping_) {
-      return WithReason(absl::UnavailableError("the server is stopping; go to another"),
-                        reason::kDraining);
-    }
-    job->estimate = feedback_.Corrected(job->program->estimated_seconds());
-    if (job->deadline != absl::InfiniteFuture()) {
-      const double left = absl::ToDoubleSeconds(job->deadline - now);
-      const double wait = launched_.SecondsLeft(now) + queue_.WaitSeconds(*job->tenant);
-      if (wait + job->estimate > left) {
-        return WithReason(
-            absl::DeadlineExceededError(absl::StrCat(
-                "needs about ", absl::FormatDuration(absl::Seconds(job->estimate)),
-                " after a wait of ", absl::FormatDuration(absl::Seconds(wait)),
-                ", the deadline is in ", absl::FormatDuration(absl::Seconds(std::max(left, 0.0))),
-                "; nothing ran; allow more time or send less")),
-            reason::kDeadline);
-      }
-    }
-    metrics_.Accepted();
-    queue_.Push(job);
-    if (LeaveToLauncher(job.get())) return absl::OkStatus();
+absl::Status Lane::CheckDeadline(const Job& job, absl::Time now) const {
+  if (job.deadline == absl::InfiniteFuture()) return absl::OkStatus();
+  const double left = absl::ToDoubleSeconds(job.deadline - now);
+  const double wait = launched_.SecondsLeft(now) + queue_.WaitSeconds(*job.tenant);
+  if (wait + job.estimate <= left) return absl::OkStatus();
+  return WithReason(
+      absl::DeadlineExceededError(absl::StrCat(
+          "needs about ", absl::FormatDuration(absl::Seconds(job.estimate)), " after a wait of ",
+          absl::FormatDuration(absl::Seconds(wait)), ", the deadline is in ",
+          absl::FormatDuration(absl::Seconds(std::max(left, 0.0))),
+          "; nothing ran; allow more time or send less")),
+      reason::kDeadline);
+}
+
+absl::Status Lane::Accept(const std::shared_ptr<Job>& job, absl::Time now) {
+  if (stopping_) {
+    return WithReason(absl::UnavailableError("the server is stopping; go to another"),
+                      reason::kDraining);
   }
-  Pump(/*on_lane_thread=*/false, job.get());
+  job->estimate = feedback_.Corrected(job->program->estimated_seconds());
+  if (absl::Status late = CheckDeadline(*job, now); !late.ok()) return late;
+  metrics_.Accepted();
+  queue_.Push(job);
+  return absl::OkStatus();
+}
+
+absl::Status Lane::Submit(std::shared_ptr<Job> job, absl::Time now) {
+  job->accepted = now;
+  mutex_.Lock();
+  absl::Status refused = Accept(job, now);
+  if (!refused.ok() || LeaveToLauncher(job.get()) || !MayPump(/*on_lane_thread=*/false)) {
+    mutex_.Unlock();
+    return refused;
+  }
+  // In one critical section with the push: an idle lane takes the job out again at once.
+  PumpLocked(/*on_lane_thread=*/false, now, job.get());
   return absl::OkStatus();
 }
 
 std::shared_ptr<Job> Lane::TakeNext(
-    std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped) {
-  const absl::Time now = clock_.Now();
+    absl::Time now, std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped) {
   while (!queue_.empty()) {
     // One program is always let through, however long; a second only while the first leaves room.
     if (!launched_.empty() && absl::Seconds(launched_.SecondsLeft(now)) >= lookahead_) {
@@ -145,27 +152,30 @@ std::shared_ptr<Job> Lane::TakeNext(
   return nullptr;
 }
 
-void Lane::Pump(bool on_lane_thread, const Job* own) {
-  const absl::Time start = on_lane_thread ? absl::InfinitePast() : clock_.Now();
-  std::vector<std::pair<std::shared_ptr<Job>, absl::Status>> dropped;
+void Lane::Pump(bool on_lane_thread, absl::Time now) {
   mutex_.Lock();
-  if (pumping_ || (handed_over_ && !on_lane_thread)) {
+  if (!MayPump(on_lane_thread)) {
     mutex_.Unlock();
     return;
   }
+  PumpLocked(on_lane_thread, now, nullptr);
+}
+
+void Lane::PumpLocked(bool on_lane_thread, absl::Time now, const Job* own) {
+  const absl::Time weary = on_lane_thread ? absl::InfiniteFuture() : now + kBorrowedTime;
+  std::vector<std::pair<std::shared_ptr<Job>, absl::Status>> dropped;
   pumping_ = true;
   while (true) {
-    std::shared_ptr<Job> job = TakeNext(dropped);
+    std::shared_ptr<Job> job = TakeNext(now, dropped);
     if (job == nullptr && dropped.empty()) break;
     // Not while others wait to be launched: the device would idle.
     const bool wait = job != nullptr && job.get() == own && own->caller_waits && queue_.empty();
     mutex_.Unlock();
     for (auto& [late, status] : dropped) AnswerUnlaunched(*late, std::move(status));
     dropped.clear();
-    if (job != nullptr) Launch(std::move(job), wait);
-    const bool weary = !on_lane_thread && clock_.Now() - start > kBorrowedTime;
+    now = job != nullptr ? Launch(std::move(job), wait, now) : clock_.Now();
     mutex_.Lock();
-    if (weary && !queue_.empty()) {
+    if (now > weary && !queue_.empty()) {
       handed_over_ = true;
       called_.store(true, std::memory_order_relaxed);
       break;
@@ -175,7 +185,7 @@ void Lane::Pump(bool on_lane_thread, const Job* own) {
   if (on_lane_thread) handed_over_ = false;
   if (!handed_over_) called_.store(stopping_, std::memory_order_relaxed);
   pumping_ = false;
-  next_look_ = NextLook(clock_.Now());
+  next_look_ = NextLook(now);
   UpdateGauges();
   mutex_.Unlock();
 }
@@ -204,9 +214,9 @@ void Lane::AnswerUnlaunched(Job& job, absl::Status status) {
   Answer(job, {.status = std::move(status), .queue_seconds = absl::ToDoubleSeconds(waited)});
 }
 
-void Lane::Launch(std::shared_ptr<Job> job, bool wait) {
-  const absl::Time begin = clock_.Now();
+absl::Time Lane::Launch(std::shared_ptr<Job> job, bool wait, absl::Time begin) {
   Job& launched = *job;
+  launched.lane = this;
   if (timeline_.on()) launched.traced_as = timeline_.NextProgram();
   // The job may be gone when Launch returns.
   const uint64_t traced_as = launched.traced_as;
@@ -218,18 +228,21 @@ void Lane::Launch(std::shared_ptr<Job> job, bool wait) {
   launched.bindings.stop = &launched.stop;
   const auto launch = wait ? &kernels::Stream::LaunchAndWait : &kernels::Stream::Launch;
   (stream_.get()->*launch)(launched.program, std::move(launched.bindings),
-                           [this, job = std::move(job)](kernels::LaunchResult result) {
-                             Complete(job, std::move(result));
+                           // No more than an AnyInvocable holds without allocating.
+                           [job = std::move(job)](kernels::LaunchResult result) {
+                             job->lane->Complete(job, std::move(result));
                            });
-  const absl::Duration took = clock_.Now() - begin;
+  const absl::Time end = clock_.Now();
+  const absl::Duration took = end - begin;
   metrics_.Launched(absl::ToDoubleSeconds(took));
-  if (traced_as == 0) return;
+  if (traced_as == 0) return end;
   timeline_.Add({.kind = TimelineEvent::Kind::kLaunch,
                  .begin = begin,
                  .duration = took,
                  .device = track_,
                  .tenant = tenant.name(),
                  .program = traced_as});
+  return end;
 }
 
 void Lane::AddToTimeline(const Job& job, const JobResult& result) {
@@ -269,12 +282,13 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
       std::max(0.0, absl::ToDoubleSeconds(result.launch.started - job->accepted));
   if (!result.status.ok() && job->chain != nullptr) job->chain->Fail(job->chain_position);
   bool left = false;
+  const absl::Time now = clock_.Now();
   {
     absl::MutexLock lock(&mutex_);
     if (result.launch.stopped != kernels::StopCause::kNone) {
       result.status = WhyStopped(*job, result.launch);
     }
-    launched_.Ended(clock_.Now());
+    launched_.Ended(now);
     launched_jobs_.erase(std::find(launched_jobs_.begin(), launched_jobs_.end(), job.get()));
     result.more_of_chain = result.launch.more && job->chain != nullptr && !launched_jobs_.empty() &&
                            launched_jobs_.front()->chain == job->chain;
@@ -290,7 +304,7 @@ void Lane::Complete(const std::shared_ptr<Job>& job, kernels::LaunchResult launc
   metrics_.Completed(*job, result);
   if (result.status.ok()) served_.Add(job->program->tunable());
   // The device may go on before the answer is written.
-  if (!left) Pump(/*on_lane_thread=*/false);
+  if (!left) Pump(/*on_lane_thread=*/false, clock_.Now());
   if (timeline_.on()) AddToTimeline(*job, result);
   Answer(*job, std::move(result));
 }
@@ -383,7 +397,7 @@ bool Lane::Await() {
 
 void Lane::Run() {
   while (Await()) {
-    Pump(/*on_lane_thread=*/true);
+    Pump(/*on_lane_thread=*/true, clock_.Now());
     Linger();
   }
 }

@@ -56,7 +56,9 @@ class Lane {
 
   // Takes the job; its `done` will run exactly once, perhaps before this returns. Or refuses it,
   // and `done` never runs: DEADLINE_EXCEEDED when by the estimates it cannot finish in time.
-  absl::Status Submit(std::shared_ptr<Job> job) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Submit(std::shared_ptr<Job> job) { return Submit(std::move(job), clock_.Now()); }
+  // The same, for a caller that has just read the lane's clock.
+  absl::Status Submit(std::shared_ptr<Job> job, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Answers the job with `status` if it has not been launched; does nothing otherwise.
   void Cancel(const std::shared_ptr<Job>& job, const absl::Status& status)
@@ -72,13 +74,28 @@ class Lane {
   const ServedShapes& served() const { return served_; }
 
  private:
-  // `own` is the job that the caller has just submitted: the one that it may wait for.
-  void Pump(bool on_lane_thread, const Job* own = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
+  // DEADLINE_EXCEEDED when by the estimates it cannot finish in time.
+  absl::Status CheckDeadline(const Job& job, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts it into the queue, or refuses it.
+  absl::Status Accept(const std::shared_ptr<Job>& job, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Pump(bool on_lane_thread, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Nobody pumps, nor is to.
+  bool MayPump(bool on_lane_thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !pumping_ && (on_lane_thread || !handed_over_);
+  }
+  // When MayPump. Lets go of the lock. `own` is the job that the caller has just submitted: the one
+  // that it may wait for.
+  void PumpLocked(bool on_lane_thread, absl::Time now, const Job* own) ABSL_UNLOCK_FUNCTION(mutex_);
   // The next job to launch, or null when the look-ahead is full or nothing is queued. Jobs that are
   // not to run (late, or behind a failed one) are moved to `dropped`.
-  std::shared_ptr<Job> TakeNext(std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped)
+  std::shared_ptr<Job> TakeNext(absl::Time now,
+                                std::vector<std::pair<std::shared_ptr<Job>, absl::Status>>& dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Launch(std::shared_ptr<Job> job, bool wait) ABSL_LOCKS_EXCLUDED(mutex_);
+  // From `begin`, which is now. Returns when it was launched.
+  absl::Time Launch(std::shared_ptr<Job> job, bool wait, absl::Time begin)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes every job out of the queue.
   std::vector<std::shared_ptr<Job>> TakeQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks launched jobs to stop: of one session, or all.

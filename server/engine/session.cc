@@ -80,6 +80,15 @@ absl::StatusOr<SessionUse> Session::Use(absl::Time now) {
   return SessionUse(shared_from_this());
 }
 
+absl::StatusOr<SessionUse> Session::UseForRing(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return Gone();
+  if (!held_ && !cut_) expiry_ = std::max(expiry_, now + options_.ttl);
+  ++uses_;
+  ++queued_programs_;
+  return SessionUse(shared_from_this());
+}
+
 absl::Time Session::expiry() const {
   absl::MutexLock lock(&mutex_);
   return held_ ? absl::InfiniteFuture() : expiry_;

@@ -62,6 +62,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Claims the session for a call and moves its expiry. NOT_FOUND once it has ended.
   absl::StatusOr<SessionUse> Use(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Use and ProgramAccepted at once, for a ring. It keeps the session alive as a call does, but not
+  // one whose client's stream was cut: that client is dead, mostly, and what it rang last must not
+  // outlive the grace period.
+  absl::StatusOr<SessionUse> UseForRing(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Time expiry() const ABSL_LOCKS_EXCLUDED(mutex_);  // InfiniteFuture while held
 
   // Ties the session to a stream; whoever held it is told `replaced`. Returns a ticket for Unhold.

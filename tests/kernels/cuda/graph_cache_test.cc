@@ -59,6 +59,22 @@ TEST_F(GraphCacheTest, GivesInlineBytesToOneRunAtATime) {
   EXPECT_EQ(cache_.Find(Key(2)), plain);
 }
 
+TEST_F(GraphCacheTest, GivesAGraphThatKeepsItsOwnTimeToOneRunAtATime) {
+  const auto add = [&](int event) {
+    const auto graph = Add(Key(1));
+    // No event: the cache does no more than look whether there is one.
+    graph->start = EventRef(reinterpret_cast<cudaEvent_t>(uintptr_t{16} + event), [](auto) {});
+    return graph;
+  };
+  const auto one = add(1);
+  EXPECT_EQ(cache_.Find(Key(1)), one);
+  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
+  const auto two = add(2);
+  EXPECT_EQ(cache_.Find(Key(1)), two);
+  one->busy = false;
+  EXPECT_EQ(cache_.Find(Key(1)), one);
+}
+
 TEST_F(GraphCacheTest, ForgetsWhatWasUnusedLongest) {
   for (int i = 0; i < GraphCache::kMaxGraphs; ++i) Add(Key(i));
   Launch(GraphCache::kYoung);
@@ -74,7 +90,7 @@ TEST_F(GraphCacheTest, KeepsWhatTakesTurnsWithMoreThanThereIsRoomFor) {
   for (int i = 0; i < GraphCache::kMaxGraphs; ++i) Add(Key(i));
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < GraphCache::kMaxGraphs; ++i) EXPECT_NE(cache_.Find(Key(i)), nullptr);
-    EXPECT_EQ(cache_.Find(Key(1000)), nullptr);
+    EXPECT_EQ(cache_.Find(Key(GraphCache::kMaxGraphs)), nullptr);
     EXPECT_FALSE(cache_.MakeRoom(10, 0));
   }
 }

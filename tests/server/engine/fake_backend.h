@@ -171,7 +171,7 @@ class FakeDevice {
   absl::Status can_read_ ABSL_GUARDED_BY(mutex_);
 };
 
-class FakeBackend final : public kernels::Backend {
+class FakeBackend : public kernels::Backend {
  public:
   explicit FakeBackend(FakeDevice& device, std::string name = "fake:0", std::string gpu_uuid = "",
                        int numa_node = -1)
