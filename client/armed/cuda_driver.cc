@@ -4,11 +4,17 @@
 
 #include <array>
 #include <cstdio>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "client/armed/copy_kernel.h"
 
 namespace gemmd::armed {
 namespace {
 
 using Device = int;
+using CudaModule = void*;
 
 // CUstreamBatchMemOpParams: 48 bytes, of which a step uses 32.
 struct BatchStep {
@@ -59,6 +65,11 @@ struct CudaDriver::Calls {
   int (*host_device_pointer)(uint64_t*, void*, unsigned);
   int (*batch)(CudaStream, unsigned, void*, unsigned);  // BatchSteps
   int (*copy)(uint64_t, uint64_t, size_t, CudaStream);
+  // For the copy kernel. Null in a library that has them not, which does without.
+  int (*load_module)(CudaModule*, const void*);
+  int (*function_of)(CudaFunction*, CudaModule, const char*);
+  int (*launch)(CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                CudaStream, void**, void**);
 
   // What libcuda lacks, or null.
   const char* Load(void* library) {
@@ -82,7 +93,11 @@ struct CudaDriver::Calls {
     find(host_device_pointer, "cuMemHostGetDevicePointer_v2");
     find(batch, "cuStreamBatchMemOp_v2");
     find(copy, "cuMemcpyDtoDAsync_v2");
-    return missing;
+    const char* const needed = missing;
+    find(load_module, "cuModuleLoadData");
+    find(function_of, "cuModuleGetFunction");
+    find(launch, "cuLaunchKernel");
+    return needed;
   }
 };
 
@@ -206,6 +221,44 @@ Outcome CudaDriver::Queue(CudaStream stream, std::span<const MemoryStep> steps) 
 Outcome CudaDriver::Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const {
   const int code = calls_.copy(to, from, size_bytes, stream);
   return code == 0 ? Outcome() : Failed(code, "cuMemcpyDtoDAsync");
+}
+
+CudaFunction CudaDriver::CopyKernelFor(CudaContext context) const {
+  if (calls_.load_module == nullptr || calls_.function_of == nullptr || calls_.launch == nullptr) {
+    return nullptr;
+  }
+  // Of each context once: a process may open many sessions.
+  static std::mutex mu;
+  static auto* const known = new std::vector<std::pair<CudaContext, CudaFunction>>;
+  const std::lock_guard lock(mu);
+  for (const auto& [of, kernel] : *known) {
+    if (of == context) return kernel;
+  }
+  if (calls_.push(context) != 0) return nullptr;
+  CudaModule module = nullptr;  // lives as long as the context
+  CudaFunction kernel = nullptr;
+  if (calls_.load_module(&module, kCopyKernelPtx) != 0 ||
+      calls_.function_of(&kernel, module, kCopyKernelName) != 0) {
+    kernel = nullptr;  // of a GPU older than Hopper
+  }
+  CudaContext popped;
+  (void)calls_.pop(&popped);
+  known->emplace_back(context, kernel);
+  return kernel;
+}
+
+Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel, uint64_t to, uint64_t from,
+                                size_t size_bytes, uint64_t gate) const {
+  uint64_t chunks = size_bytes / kCopyChunkBytes;
+  void* arguments[] = {&to, &from, &chunks, &gate};
+  const int code = calls_.launch(kernel, kCopyCtas, 1, 1, kCopyThreads, 1, 1, /*shared bytes=*/0,
+                                 stream, arguments, nullptr);
+  return code == 0 ? Outcome() : Failed(code, "cuLaunchKernel of the copy that rings");
+}
+
+bool CopiesByKernel(uint64_t to, uint64_t from, size_t size_bytes) {
+  return size_bytes > 0 && size_bytes <= kMostCopyBytes &&
+         (to | from | size_bytes) % kCopyChunkBytes == 0;
 }
 
 }  // namespace gemmd::armed

@@ -13,11 +13,13 @@
 
 struct CUstream_st;
 struct CUctx_st;
+struct CUfunc_st;
 
 namespace gemmd::armed {
 
 using CudaStream = CUstream_st*;  // a CUstream or cudaStream_t; null is the legacy default stream
 using CudaContext = CUctx_st*;
+using CudaFunction = CUfunc_st*;
 
 // One step of a stream on 32 bits of memory that a GPU reaches.
 struct MemoryStep {
@@ -49,6 +51,11 @@ class CudaDriver {
 
   // Queues the steps in order, all or none. A write is seen after everything the stream did before.
   Outcome Queue(CudaStream stream, std::span<const MemoryStep> steps) const;
+  // The kernel of copy_kernel.h for that context; null where the driver or the GPU cannot have it.
+  CudaFunction CopyKernelFor(CudaContext context) const;
+  // Queues it: what Copy and a write of 1 to `gate` do, sooner. See CopiesByKernel.
+  Outcome CopyAndRing(CudaStream stream, CudaFunction kernel, uint64_t to, uint64_t from,
+                      size_t size_bytes, uint64_t gate) const;
   // Queues a copy between memory of GPUs.
   Outcome Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const;
 
@@ -59,6 +66,9 @@ class CudaDriver {
 
   const Calls& calls_;
 };
+
+// Whether the kernel may take a copy.
+bool CopiesByKernel(uint64_t to, uint64_t from, size_t size_bytes);
 
 }  // namespace gemmd::armed
 

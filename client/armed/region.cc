@@ -113,18 +113,17 @@ void Region::WakePoller() const {
   (void)!write(wake_fd_, &one, sizeof(one));
 }
 
-Outcome Region::AddressFor(CudaStream stream, const std::string& gpu_uuid,
-                           uint64_t& address) const {
+Outcome Region::ReachBy(CudaStream stream, const std::string& gpu_uuid, Reach& reach) const {
   Outcome why;
   const CudaDriver* driver = CudaDriver::Get(why);
   if (driver == nullptr) return why;
   CudaContext context = nullptr;
   if (why = driver->ContextOf(stream, context); !why.ok()) return why;
   if (context == last_context_.load(std::memory_order_acquire)) {
-    address = last_address_.load(std::memory_order_relaxed);
+    reach = last_;
     return {};
   }
-  return RegisterIn(*driver, context, gpu_uuid, address);
+  return RegisterIn(*driver, context, gpu_uuid, reach);
 }
 
 Outcome Region::Prepare(const std::string& gpu_uuid) const {
@@ -133,16 +132,16 @@ Outcome Region::Prepare(const std::string& gpu_uuid) const {
   if (driver == nullptr) return why;
   CudaContext context = nullptr;
   if (why = driver->PrimaryContextOf(gpu_uuid, context); !why.ok()) return why;
-  uint64_t address = 0;
-  return RegisterIn(*driver, context, gpu_uuid, address);
+  Reach reach;
+  return RegisterIn(*driver, context, gpu_uuid, reach);
 }
 
 Outcome Region::RegisterIn(const CudaDriver& driver, CudaContext context,
-                           const std::string& gpu_uuid, uint64_t& address) const {
+                           const std::string& gpu_uuid, Reach& reach) const {
   const std::lock_guard lock(mu_);
   for (const Registered& one : registered_) {
     if (one.context == context) {
-      address = one.address;
+      reach = one.reach;
       return {};
     }
   }
@@ -154,10 +153,13 @@ Outcome Region::RegisterIn(const CudaDriver& driver, CudaContext context,
                                              gpu_uuid + "; ring from a stream of that GPU"};
     }
   }
-  if (Outcome why = driver.Register(context, data_, mapped_bytes_, address); !why.ok()) return why;
-  registered_.push_back({context, address});
+  if (Outcome why = driver.Register(context, data_, mapped_bytes_, reach.address); !why.ok()) {
+    return why;
+  }
+  reach.copies = driver.CopyKernelFor(context);
+  registered_.push_back({context, reach});
   if (last_context_.load(std::memory_order_relaxed) == nullptr) {
-    last_address_.store(address, std::memory_order_relaxed);
+    last_ = reach;
     last_context_.store(context, std::memory_order_release);
   }
   return {};

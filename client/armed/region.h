@@ -20,6 +20,12 @@
 
 namespace gemmd::armed {
 
+// How the streams of one context reach the region.
+struct Reach {
+  uint64_t address = 0;           // of its first byte
+  CudaFunction copies = nullptr;  // the kernel that copies and rings, or null
+};
+
 // What ArmedService.GetArmedRegion handed over.
 struct RegionParts {
   int memory_fd = -1;  // the sealed memfd; Open closes it
@@ -50,10 +56,10 @@ class Region {
   // Wakes the daemon's poller if it sleeps. After a ring.
   void WakePoller() const;
 
-  // The region's address for the GPU of a stream's context. Registers the memory with the driver
+  // The region for the GPU of a stream's context. Registers the memory with the driver
   // the first time, which cannot be done while a stream is being captured: see Prepare. `gpu_uuid`:
   // the GPU that it must be; empty: any.
-  Outcome AddressFor(CudaStream stream, const std::string& gpu_uuid, uint64_t& address) const;
+  Outcome ReachBy(CudaStream stream, const std::string& gpu_uuid, Reach& reach) const;
   // The same ahead of time, for the GPU's primary context: what torch and CUDA's runtime use.
   Outcome Prepare(const std::string& gpu_uuid) const;
 
@@ -67,13 +73,13 @@ class Region {
   enum SlotState : uint8_t { kUnused, kArmed, kGivenUp };
   struct Registered {
     CudaContext context;
-    uint64_t address;
+    Reach reach;
   };
 
   Region() = default;
   Outcome Map(int memory_fd);
   Outcome RegisterIn(const CudaDriver& driver, CudaContext context, const std::string& gpu_uuid,
-                     uint64_t& address) const;
+                     Reach& reach) const;
   void Watch();
   void End(const char* why);
   bool EndWaits();  // whether there were any
@@ -87,8 +93,8 @@ class Region {
 
   mutable std::mutex mu_;
   mutable std::vector<Registered> registered_;              // by mu_
-  mutable std::atomic<CudaContext> last_context_{nullptr};  // with its address: the usual one
-  mutable std::atomic<uint64_t> last_address_{0};
+  mutable std::atomic<CudaContext> last_context_{nullptr};  // of `last_`, set once: the usual one
+  mutable Reach last_;
 
   std::unique_ptr<std::atomic<uint8_t>[]> states_;
   std::atomic<const char*> ended_{nullptr};

@@ -114,21 +114,21 @@ uint64_t Slot::done_at(uint64_t region_address) const {
          index_ * sizeof(gemmd_armed_done);
 }
 
-Outcome Slot::MayRingOn(CudaStream stream, uint64_t& region_address) {
+Outcome Slot::MayRingOn(CudaStream stream, Reach& reach) {
   if (!options_.rung_by_stream) {
     return {Code::kFailedPrecondition, "slot " + std::to_string(index_) +
                                            " was armed for the host; arm it with rung_by_stream"};
   }
   if (Outcome may = MayRing(); !may.ok()) return may;
   if (Outcome failed = NewFailure(); !failed.ok()) return failed;
-  return region_->AddressFor(stream, options_.gpu_uuid, region_address);
+  return region_->ReachBy(stream, options_.gpu_uuid, reach);
 }
 
 Outcome Slot::RingOn(CudaStream stream) {
-  uint64_t region = 0;
-  if (Outcome may = MayRingOn(stream, region); !may.ok()) return may;
+  Reach reach;
+  if (Outcome may = MayRingOn(stream, reach); !may.ok()) return may;
   Outcome none;
-  const MemoryStep ring[] = {{MemoryStep::Kind::kWrite, gate_at(region), GEMMD_ARMED_RUNG}};
+  const MemoryStep ring[] = {{MemoryStep::Kind::kWrite, gate_at(reach.address), GEMMD_ARMED_RUNG}};
   if (Outcome why = CudaDriver::Get(none)->Queue(stream, ring); !why.ok()) return why;
   under_.store(Under::kStreamRun, std::memory_order_relaxed);
   region_->WakePoller();
@@ -140,10 +140,11 @@ Outcome Slot::WaitOn(CudaStream stream) {
     return {Code::kFailedPrecondition, "slot " + std::to_string(index_) +
                                            " has no run of a stream's to wait for; RingOn first"};
   }
-  uint64_t region = 0;
-  if (Outcome why = region_->AddressFor(stream, options_.gpu_uuid, region); !why.ok()) return why;
-  const MemoryStep wait[] = {{MemoryStep::Kind::kWaitAtLeast, done_at(region), GEMMD_ARMED_RAN},
-                             {MemoryStep::Kind::kWrite, done_at(region), 0}};
+  Reach reach;
+  if (Outcome why = region_->ReachBy(stream, options_.gpu_uuid, reach); !why.ok()) return why;
+  const MemoryStep wait[] = {
+      {MemoryStep::Kind::kWaitAtLeast, done_at(reach.address), GEMMD_ARMED_RAN},
+      {MemoryStep::Kind::kWrite, done_at(reach.address), 0}};
   Outcome none;
   if (Outcome why = CudaDriver::Get(none)->Queue(stream, wait); !why.ok()) return why;
   under_.store(Under::kNothing, std::memory_order_relaxed);
@@ -151,18 +152,28 @@ Outcome Slot::WaitOn(CudaStream stream) {
 }
 
 Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCopy& after) {
-  uint64_t region = 0;
-  if (Outcome may = MayRingOn(stream, region); !may.ok()) return may;
+  Reach reach;
+  if (Outcome may = MayRingOn(stream, reach); !may.ok()) return may;
   Outcome none;
   const CudaDriver& driver = *CudaDriver::Get(none);
-  if (before.size_bytes > 0) {
+  const uint64_t gate = gate_at(reach.address);
+  const bool rings =
+      reach.copies != nullptr && CopiesByKernel(before.to, before.from, before.size_bytes);
+  if (rings) {
+    Outcome why =
+        driver.CopyAndRing(stream, reach.copies, before.to, before.from, before.size_bytes, gate);
+    if (!why.ok()) return why;
+  } else if (before.size_bytes > 0) {
     Outcome why = driver.Copy(stream, before.to, before.from, before.size_bytes);
     if (!why.ok()) return why;
   }
-  const MemoryStep steps[] = {{MemoryStep::Kind::kWrite, gate_at(region), GEMMD_ARMED_RUNG},
-                              {MemoryStep::Kind::kWaitAtLeast, done_at(region), GEMMD_ARMED_RAN},
-                              {MemoryStep::Kind::kWrite, done_at(region), 0}};
-  if (Outcome why = driver.Queue(stream, steps); !why.ok()) return why;
+  const MemoryStep steps[] = {
+      {MemoryStep::Kind::kWrite, gate, GEMMD_ARMED_RUNG},
+      {MemoryStep::Kind::kWaitAtLeast, done_at(reach.address), GEMMD_ARMED_RAN},
+      {MemoryStep::Kind::kWrite, done_at(reach.address), 0}};
+  if (Outcome why = driver.Queue(stream, std::span(steps).subspan(rings ? 1 : 0)); !why.ok()) {
+    return why;
+  }
   region_->WakePoller();
   if (after.size_bytes == 0) return {};
   return driver.Copy(stream, after.to, after.from, after.size_bytes);

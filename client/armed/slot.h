@@ -73,7 +73,7 @@ class Slot {
   enum class Under : uint8_t { kNothing, kHostRun, kStreamRun };
 
   Outcome MayRing() const;
-  Outcome MayRingOn(CudaStream stream, uint64_t& region_address);
+  Outcome MayRingOn(CudaStream stream, Reach& reach);
   // The error of a stream's run that nobody has been told.
   Outcome NewFailure();
   bool SpinUntilDone() const;

@@ -285,7 +285,7 @@ CudaProgram::Key CudaProgram::AddressesOf(SlotAddresses slots, std::byte* scratc
 }
 
 GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
-  return {serial_, AddressesOf(slots, scratch)};
+  return {.program = serial_, .addresses = AddressesOf(slots, scratch)};
 }
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,

@@ -194,6 +194,7 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
+    key.starts_itself = flight.often() && !Follows();
     flight.graph = graphs_.Find(key);
     if (flight.graph != nullptr && flight.graph->graph != nullptr) return absl::OkStatus();
     capture = flight.graph == nullptr;
@@ -213,7 +214,8 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   const CudaProgram& code = flight.code();
   const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
   if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
-  absl::StatusOr<EventRef> start = StartOfGraph(flight);
+  absl::StatusOr<EventRef> start = EventRef();
+  if (key.starts_itself) start = events_.Take(Awaited::kByAsking);
   const auto queue = [&](cudaStream_t side) {
     const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side};
     absl::Status status = start.status();
@@ -243,16 +245,11 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   graphs_.Add(std::move(key), flight.program, flight.graph);
 }
 
-// An armed plan's next run mostly begins when the last one's time has been read: so one event can
-// be its graph's own, and a run that comes sooner takes another graph (GraphCache::Find).
-absl::StatusOr<EventRef> CudaStream::StartOfGraph(const Flight& flight) {
-  if (!flight.often()) return EventRef();
-  return events_.Take(Awaited::kByAsking);
-}
-
-// The end's event stays outside of the graph: that is what the harvest thread asks for. Around a
-// graph that is not armed so does the start's, and on an idle device the time between them counts
-// the few microseconds that the launch takes the host.
+// The end's event stays outside of the graph: that is what the harvest thread asks for. So does the
+// start's, and on an idle device the time between them counts the few microseconds that the launch
+// takes the host. But an armed plan's graph has a start of its own when nothing is in front of it:
+// a call less before the first kernel. Behind other programs their end is the start, and a node
+// would only take the device's time.
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
   absl::Status status = Record(flight, 0);
@@ -283,12 +280,16 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
   return io.status();
 }
 
+// One that is under way may end at any moment: two do not.
+bool CudaStream::Follows() const {
+  return last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
+}
+
 absl::Status CudaStream::TakeEvents(Flight& flight) {
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
   if (flight.starts_itself()) flight.events.push_back(flight.graph->start);
-  flight.follows = flight.events.empty() && last_end_ != nullptr &&
-                   in_flight_.load(std::memory_order_relaxed) > 1;
+  flight.follows = flight.events.empty() && Follows();
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;

@@ -96,8 +96,8 @@ class CudaStream final : public Stream {
   absl::Status GrowScratch(int64_t bytes);
   // Finds flight.graph, or makes it, or gets ready to go without: `launches` then are its.
   absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
-  // An event that the graph of an armed plan's run records itself; null for other runs.
-  absl::StatusOr<EventRef> StartOfGraph(const Flight& flight);
+  // Whether the next program surely starts when the last one ends.
+  bool Follows() const;
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
   void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);
   // CANCELLED when nothing more of it is to be given to the device.

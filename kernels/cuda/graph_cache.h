@@ -28,12 +28,13 @@ namespace gemmd::kernels::cuda {
 struct GraphKey {
   uint64_t program = 0;                     // CudaProgram::serial
   std::vector<const std::byte*> addresses;  // of the slots, and of the scratch
+  bool starts_itself = false;               // CachedGraph::start
   friend bool operator==(const GraphKey&, const GraphKey&) = default;
 };
 
 // A graph, the pinned memory its moves of inline bytes go through, and the event it begins with.
-// Shared by the cache and by
-// the runs under way, so that being forgotten does not take it from under one.
+// Shared by the cache and by the runs under way, so that being forgotten does not take it from
+// under one.
 struct CachedGraph {
   EventRef start;                // that a node of it records; null: the stream records one
   std::unique_ptr<Graph> graph;  // null: capturing failed, and is not tried again

@@ -1,5 +1,5 @@
-// A libcuda.so.1 of two GPUs that are threads: streams run writes, waits and copies in order. Tests
-// reach what the driver has beside that by these functions of the same library.
+// A libcuda.so.1 of two GPUs that are threads: streams run writes, waits, copies and the one kernel
+// in order. Tests reach what the driver has beside that by these functions of the same library.
 
 #ifndef GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_
 #define GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_
@@ -18,6 +18,7 @@ void FakeCudaCall(CUstream_st* stream, void (*function)(void*), void* argument);
 void FakeCudaCapture(CUstream_st* stream, bool on);
 void FakeCudaReplay(CUstream_st* stream);
 int FakeCudaRegistrations();
+int FakeCudaKernels();  // launched, ever
 }
 
 #endif  // GEMMD_TESTS_CLIENT_ARMED_FAKE_CUDA_H_

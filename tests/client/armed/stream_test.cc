@@ -30,7 +30,8 @@ class StreamTest : public testing::Test {
   }
 
   // In and out of the daemon's program: out = in + 1.
-  std::array<int64_t, 8> in_ = {}, out_ = {};
+  alignas(16) std::array<int64_t, 8> in_ = {};
+  alignas(16) std::array<int64_t, 8> out_ = {};
   int32_t code_ = 0;
   FakeDaemon daemon_{[this](uint32_t) {
     for (size_t i = 0; i < in_.size(); ++i) out_[i] = in_[i] + 1;
@@ -55,6 +56,27 @@ TEST_F(StreamTest, AStreamHandsOverAndTakesBackWithoutTheHost) {
   EXPECT_EQ(x[0], 101);
   EXPECT_EQ(x[2], 103);
   EXPECT_EQ(daemon_.runs(), 100);
+}
+
+TEST_F(StreamTest, AKernelHandsOverWhatIsAlignedAndSmall) {
+  daemon_.StartPoller(/*sleeps=*/false);
+  Slot slot(Open(), 0, {.rung_by_stream = true, .gpu_uuid = kGpu0});
+  alignas(16) std::array<int64_t, 10> x = {41}, y = {};
+  const auto call = [&](uint64_t from, uint64_t bytes) {
+    const int before = FakeCudaKernels();
+    const Outcome called = slot.CallOn(stream_, {AddressOf(in_.data()), from, bytes},
+                                       {AddressOf(y.data()), AddressOf(out_.data()), 64});
+    EXPECT_TRUE(called.ok()) << called.message;
+    EXPECT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+    return FakeCudaKernels() - before;
+  };
+  EXPECT_EQ(call(AddressOf(x.data()), 64), 1);
+  EXPECT_EQ(y[0], 42);
+  EXPECT_EQ(call(AddressOf(&x[1]), 64), 0) << "not at a multiple of 16 bytes";
+  EXPECT_EQ(y[0], 1);
+  EXPECT_EQ(call(AddressOf(x.data()), 8), 0) << "no multiple of 16 bytes";
+  EXPECT_EQ(y[0], 42);
+  EXPECT_EQ(daemon_.runs(), 3);
 }
 
 TEST_F(StreamTest, ACapturedRingAndWaitAreReplayed) {
