@@ -47,6 +47,17 @@ async def test_one_round_trip_writes_multiplies_and_reads(fake, random):
 
 
 @in_loop
+async def test_deterministic_programs_and_plans_say_so(fake):
+    async with connect(fake) as client, client.session() as session:
+        t = await session.create_buffer(shape=(2,), dtype="f32")
+        await session.execute([gemmd.fill(t, 1)], deterministic=True)
+        plan = await session.plan([gemmd.fill(t, 1)], deterministic=True)
+        assert plan.deterministic
+    for method in (methods.EXECUTE, methods.CREATE_PLAN):
+        assert next(request for name, request in fake.calls if name == method).deterministic
+
+
+@in_loop
 async def test_many_calls_are_in_flight_at_once(fake, random):
     a = random.standard_normal((8, 8), "f4")
     async with connect(fake) as client, client.session() as session:

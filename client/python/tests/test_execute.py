@@ -145,6 +145,20 @@ def test_options_reach_the_server(fake, session):
     assert (request.priority, request.report) == (1, 2)
 
 
+def test_deterministic_programs_and_plans_say_so(fake, session):
+    t = session.create_buffer(shape=(2,), dtype="f32")
+    program = [gemmd.fill(t, 1)]
+    session.execute(program, deterministic=True)
+    session.prepare(program, deterministic=True)()
+    session.execute(program)
+    asked = [request.deterministic for name, request in fake.calls if name == methods.EXECUTE]
+    assert asked == [True, True, False]
+    pinned, free = session.plan(program, deterministic=True), session.plan(program, "label")
+    assert (pinned.deterministic, free.deterministic) == (True, False)
+    asked = [request.deterministic for name, request in fake.calls if name == methods.CREATE_PLAN]
+    assert asked == [True, False]
+
+
 def test_a_prepared_program_runs_again_with_a_fresh_op_id(fake, session):
     t = session.create_buffer(shape=(2,), dtype="f32")
     step = session.prepare([gemmd.fill(t, 1), gemmd.read(t)])

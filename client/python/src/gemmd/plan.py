@@ -31,16 +31,21 @@ class PlanHandle:
         Of device time, by the server's model.
     kernels : tuple of str
         One an op.
+    deterministic : bool
+        Whether its kernels are those that came with the server, whatever was tuned.
     why_no_twins : str
         Why its runs send their data in messages; "" if much data may go through shared memory.
     """
 
-    def __init__(self, message: pb.Plan, ops: Sequence[Op], label: str) -> None:
+    def __init__(
+        self, message: pb.Plan, ops: Sequence[Op], label: str, deterministic: bool = False
+    ) -> None:
         self.plan_id = message.plan_id
         self.device = message.device
         self.estimated_seconds = message.estimated_seconds
         self.kernels = tuple(step.kernel for step in message.steps)
         self.label = label
+        self.deterministic = deterministic
         self.why_no_twins = ""
         self.ops = tuple(ops)
         self.moves = tuple(op for op in ops if op.moved is not None)
@@ -98,8 +103,15 @@ class Plan(PlanHandle):
     Thread-safe.
     """
 
-    def __init__(self, session: Work, message: pb.Plan, ops: Sequence[Op], label: str) -> None:
-        super().__init__(message, ops, label)
+    def __init__(
+        self,
+        session: Work,
+        message: pb.Plan,
+        ops: Sequence[Op],
+        label: str,
+        deterministic: bool = False,
+    ) -> None:
+        super().__init__(message, ops, label, deterministic)
         self.session = session
         self._making_twin = threading.Lock()
 
@@ -172,7 +184,9 @@ class Plan(PlanHandle):
             session.delete_twins(twins.take_stale(self.plan_id, session.sharing.arena))
             try:
                 ops = inline.through(self.ops, block)
-                twin = session.create_plan(ops, self.label, timeout_s)
+                twin = session.create_plan(
+                    ops, self.label, timeout_s, deterministic=self.deterministic
+                )
             except errors.Error as error:
                 self.twin_failed(error, session.sharing.arena is not block.arena)
                 return None

@@ -21,11 +21,9 @@ Priority = Literal["normal", "high", "low"]
 ReportLevel = Literal["full", "summary", "none"]
 Rebind = Mapping[Handle, Handle]
 
-_SESSION, _PRIORITY, _REPORT = (
-    1,
-    3,
-    4,
-)  # field numbers, the same in ExecuteRequest and RunPlanRequest
+# Field numbers, the same in ExecuteRequest and RunPlanRequest; then one of ExecuteRequest alone.
+_SESSION, _PRIORITY, _REPORT = 1, 3, 4
+_DETERMINISTIC = 6
 _INPUTS = 3  # of PlanRun
 _OP_ID_HEADER = wire.header(5, 16)
 
@@ -47,10 +45,11 @@ def session_field(session_id: bytes) -> bytes:
     return wire.field(_SESSION, session_id)
 
 
-def options(priority: Priority, report: ReportLevel) -> bytes:
-    return wire.integer(_PRIORITY, PRIORITIES[priority]) + wire.integer(
-        _REPORT, REPORT_LEVELS[report]
-    )
+def options(priority: Priority, report: ReportLevel, deterministic: bool = False) -> bytes:
+    """`deterministic` is Execute's; a plan was made with its own."""
+    fields = wire.integer(_PRIORITY, PRIORITIES[priority])
+    fields += wire.integer(_REPORT, REPORT_LEVELS[report])
+    return fields + wire.integer(_DETERMINISTIC, 1) if deterministic else fields
 
 
 def pieces_of(ops: Iterable[Op]) -> list[wire.BytesLike]:

@@ -49,6 +49,7 @@ class Work:
         *,
         priority: Priority = "normal",
         report: ReportLevel = "full",
+        deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Result:
         """Runs ops in order, in one round trip. If the program is refused, nothing of it has run.
@@ -57,6 +58,9 @@ class Work:
         ----------
         ops : iterable of Op
             Ops are encoded once, when built: keep them and pass them again.
+        deterministic : bool
+            Kernels are chosen by what came with the server's version alone: the same bits before
+            and after any tuning.
         timeout_s : float, optional
             The deadline, the server's queue included. Default: the client's.
 
@@ -70,8 +74,8 @@ class Work:
             It could not be done in time.
         """
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
-        plain = priority == "normal" and report == "full"
-        options = b"" if plain else programs.options(priority, report)
+        plain = priority == "normal" and report == "full" and not deterministic
+        options = b"" if plain else programs.options(priority, report, deterministic)
         return self.run_ops(program, None, options, timeout_s)
 
     def run_ops(
@@ -151,37 +155,46 @@ class Work:
         *,
         priority: Priority = "normal",
         report: ReportLevel = "full",
+        deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Prepared:
         """An Execute to be called again and again: `step = session.prepare(ops); result =
         step()`.
         """
         program = list(ops)
-        options = programs.options(priority, report)
+        options = programs.options(priority, report, deterministic)
         return Prepared(self, program, options, timeout_s)
 
-    def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
-        """A program that the server compiles once and keeps, on CUDA as a graph. Errors as
-        execute's.
+    def plan(
+        self, ops: Iterable[Op], label: str = "", *, deterministic: bool = False
+    ) -> Plan:
+        """A program that the server compiles once and keeps, on CUDA as a graph. `deterministic`
+        and errors as execute's.
         """
         program = list(ops)
         pieces = programs.pieces_of(program)
         try:
-            message = self.create_plan(pieces, label)
+            message = self.create_plan(pieces, label, deterministic=deterministic)
         except errors.ResourceExhausted:
             # Twins may be what is in the way.
             in_the_way = self.twins.take_all()
             if not in_the_way:
                 raise
             self.delete_twins(in_the_way)
-            message = self.create_plan(pieces, label)
-        return Plan(self, message, program, label)
+            message = self.create_plan(pieces, label, deterministic=deterministic)
+        return Plan(self, message, program, label, deterministic)
 
     def create_plan(
-        self, pieces: Sequence[BytesLike], label: str, timeout_s: float | None = None
+        self,
+        pieces: Sequence[BytesLike],
+        label: str,
+        timeout_s: float | None = None,
+        *,
+        deterministic: bool,
     ) -> pb.Plan:
         """CreatePlan. `pieces` are the ops, encoded."""
-        tail = pb.CreatePlanRequest(label=label).SerializeToString()
+        options = pb.CreatePlanRequest(label=label, deterministic=deterministic)
+        tail = options.SerializeToString()
         request = b"".join((self._head, *pieces, tail))
         answer = self.transport.call(methods.CREATE_PLAN, request, timeout_s)
         return pb.Plan.FromString(answer)

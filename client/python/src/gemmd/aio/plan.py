@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 class Plan(PlanHandle):
     """As `gemmd.Plan`. Made by `await session.plan(ops)`; `async with` deletes it at the end."""
 
-    def __init__(self, session: Work, message: pb.Plan, ops: Sequence[Op], label: str) -> None:
-        super().__init__(message, ops, label)
+    def __init__(
+        self,
+        session: Work,
+        message: pb.Plan,
+        ops: Sequence[Op],
+        label: str,
+        deterministic: bool = False,
+    ) -> None:
+        super().__init__(message, ops, label, deterministic)
         self.session = session
         self._making_twin = asyncio.Lock()
 
@@ -81,7 +88,9 @@ class Plan(PlanHandle):
             await session.delete_twins(twins.take_stale(self.plan_id, session.sharing.arena))
             try:
                 ops = inline.through(self.ops, block)
-                twin = await session.create_plan(ops, self.label, timeout_s)
+                twin = await session.create_plan(
+                    ops, self.label, timeout_s, deterministic=self.deterministic
+                )
             except errors.Error as error:
                 self.twin_failed(error, session.sharing.arena is not block.arena)
                 return None

@@ -49,12 +49,13 @@ class Work:
         *,
         priority: Priority = "normal",
         report: ReportLevel = "full",
+        deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Result:
         """As `gemmd.Session.execute`."""
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
-        plain = priority == "normal" and report == "full"
-        options = b"" if plain else programs.options(priority, report)
+        plain = priority == "normal" and report == "full" and not deterministic
+        options = b"" if plain else programs.options(priority, report, deterministic)
         return await self.run_ops(program, None, options, timeout_s)
 
     async def run_ops(
@@ -129,35 +130,44 @@ class Work:
         *,
         priority: Priority = "normal",
         report: ReportLevel = "full",
+        deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Prepared:
         """An Execute to be awaited again and again: `step = session.prepare(ops)`, `await
         step()`.
         """
         program = list(ops)
-        options = programs.options(priority, report)
+        options = programs.options(priority, report, deterministic)
         return Prepared(self, program, options, timeout_s)
 
-    async def plan(self, ops: Iterable[Op], label: str = "") -> Plan:
+    async def plan(
+        self, ops: Iterable[Op], label: str = "", *, deterministic: bool = False
+    ) -> Plan:
         """As `gemmd.Session.plan`."""
         program = list(ops)
         pieces = programs.pieces_of(program)
         try:
-            message = await self.create_plan(pieces, label)
+            message = await self.create_plan(pieces, label, deterministic=deterministic)
         except errors.ResourceExhausted:
             # Twins may be what is in the way.
             in_the_way = self.twins.take_all()
             if not in_the_way:
                 raise
             await self.delete_twins(in_the_way)
-            message = await self.create_plan(pieces, label)
-        return Plan(self, message, program, label)
+            message = await self.create_plan(pieces, label, deterministic=deterministic)
+        return Plan(self, message, program, label, deterministic)
 
     async def create_plan(
-        self, pieces: Sequence[BytesLike], label: str, timeout_s: float | None = None
+        self,
+        pieces: Sequence[BytesLike],
+        label: str,
+        timeout_s: float | None = None,
+        *,
+        deterministic: bool,
     ) -> pb.Plan:
         """CreatePlan. `pieces` are the ops, encoded."""
-        tail = pb.CreatePlanRequest(label=label).SerializeToString()
+        options = pb.CreatePlanRequest(label=label, deterministic=deterministic)
+        tail = options.SerializeToString()
         request = b"".join((self._head, *pieces, tail))
         answer = await self.transport.call(methods.CREATE_PLAN, request, timeout_s)
         return pb.Plan.FromString(answer)
