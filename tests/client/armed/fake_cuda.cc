@@ -179,7 +179,7 @@ int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsi
                    CUstream_st* stream, void** arguments, void**) {
   std::array<uint64_t, 4> words;
   for (size_t i = 0; i < words.size(); ++i) words[i] = *static_cast<uint64_t*>(arguments[i]);
-  const auto [to, from, chunks, gate] = words;
+  const uint64_t to = words[0], from = words[1], chunks = words[2], gate = words[3];
   if ((to | from) % 16 != 0) return kInvalidValue;
   ++kernels;
   stream->Add([=] {
