@@ -37,6 +37,7 @@ struct BatchStep {
 struct CUctx_st {
   int gpu = 0;
 };
+struct CUfunc_st;
 
 struct CUstream_st {
   explicit CUstream_st(CUctx_st* home) : context(home), thread([this] { Run(); }) {}
@@ -169,13 +170,13 @@ int cuModuleLoadData(void** module, const void* image) {
   *module = const_cast<void*>(image);
   return 0;
 }
-int cuModuleGetFunction(void** function, void* module, const char* name) {
+int cuModuleGetFunction(CUfunc_st** function, void* module, const char* name) {
   if (std::strstr(static_cast<const char*>(module), name) == nullptr) return kInvalidValue;
-  *function = module;
+  *function = static_cast<CUfunc_st*>(module);
   return 0;
 }
 // The one kernel there is: copies, then sets a word.
-int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+int cuLaunchKernel(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    CUstream_st* stream, void** arguments, void**) {
   std::array<uint64_t, 4> words;
   for (size_t i = 0; i < words.size(); ++i) words[i] = *static_cast<uint64_t*>(arguments[i]);

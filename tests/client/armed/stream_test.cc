@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <thread>
 
 #include "client/armed/slot.h"
 #include "tests/client/armed/fake_cuda.h"
@@ -112,10 +113,19 @@ TEST_F(StreamTest, AFailureBehindWhichOthersRanIsToldToo) {
   daemon_.StartPoller(/*sleeps=*/false);
   Slot slot(Open(), 0, {.rung_by_stream = true});
   code_ = 3;
+  // Neither call knows how the other ends: both are queued before the stream begins.
+  std::atomic<bool> queued = false;
+  FakeCudaCall(
+      stream_,
+      [](void* flag) {
+        while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+      },
+      &queued);
   ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
   FakeCudaCall(
       stream_, [](void* code) { *static_cast<int32_t*>(code) = 0; }, &code_);
   ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
+  queued = true;
   ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
   const Outcome told = slot.RingOn(stream_);
   EXPECT_EQ(told.code, Code::kInternal);
