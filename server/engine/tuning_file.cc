@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/replace_file.h"
 
 namespace gemmd::server {
 namespace {
@@ -19,17 +19,6 @@ absl::Status Failed(const char* what, const std::string& path, int error) {
   return absl::FailedPreconditionError(
       absl::StrCat("tuning file ", path, " cannot be ", what, ": ", std::strerror(error),
                    "; give gemmd a file in a folder that it may write, on a disk with room"));
-}
-
-// errno, or 0.
-int WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : EIO;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return fsync(fd) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -63,13 +52,8 @@ absl::StatusOr<std::string> ReadTuningFile(const std::string& path) {
 }
 
 absl::Status WriteTuningFile(const std::string& path, std::string_view text) {
-  const std::string draft = absl::StrCat(path, ".", getpid());
-  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  int error = fd < 0 ? errno : WriteAll(fd, text);
-  if (fd >= 0 && close(fd) != 0 && error == 0) error = errno;
-  if (error == 0 && std::rename(draft.c_str(), path.c_str()) != 0) error = errno;
+  const int error = ReplaceFile(path, text, {.mode = 0644, .synced = true});
   if (error == 0) return absl::OkStatus();
-  if (fd >= 0) unlink(draft.c_str());
   return Failed("written", path, error);
 }
 
