@@ -1,6 +1,5 @@
 // The kernel that hands a small x over: it copies, and sets the slot's gate behind that. On a
-// stream it takes the place of a copy and a write, which the driver gives to a copy engine and to
-// the stream's channel: those wait for each other.
+// stream it takes the place of two entries, a copy and a write.
 
 #ifndef GEMMD_CLIENT_ARMED_COPY_KERNEL_H_
 #define GEMMD_CLIENT_ARMED_COPY_KERNEL_H_
@@ -17,7 +16,8 @@ inline constexpr char kCopyKernelName[] = "gemmd_copy_and_ring";
 inline constexpr unsigned kCopyCtas = 8;       // the cluster
 inline constexpr unsigned kCopyThreads = 128;  // few: they find room beside other work
 inline constexpr size_t kCopyChunkBytes = 16;  // both sides are aligned to it
-inline constexpr size_t kMostCopyBytes = size_t{512} << 10;  // beyond it a copy engine is as fast
+// Larger ones are the driver's: a single cluster would take longer.
+inline constexpr size_t kMostCopyBytes = size_t{512} << 10;
 
 }  // namespace gemmd::armed
 

@@ -39,10 +39,10 @@ namespace gemmd::kernels::cuda {
 //
 // Times are the device's, by events. A program that is launched behind several others counts
 // from the last one's end, which spares the host an event. Ops of a program that is not timed()
-// share its time in proportion to their estimates. That of a run that signals is in it too, under a
-// microsecond. An armed plan's graph records its own start: a call of the host less before it, and
-// the time that launching it takes the host is no part of the program's. `started` is the moment
-// the end was seen less the device's time.
+// share its time in proportion to their estimates. A run's signal is part of its time, some 2 us.
+// An armed plan's graph with nothing in front of it records its own start: a call of the host less
+// before it, and the time that launching it takes the host is no part of the program's. `started`
+// is the moment the end was seen less the device's time.
 class CudaStream final : public Stream {
  public:
   // Graph::Capture, or what a test puts in its place.
