@@ -162,6 +162,7 @@ TEST(AuthLogTest, HandshakesThatFailDoNotFillIt) {
                    "/gemmd.v1.DeviceService/GetServerInfo", "")
             .status.ok());
   }
+  EXPECT_EQ(secured.daemon().Stop(), 0);
   std::map<std::string, int> by_second;
   for (const json& line : Lines(secured.daemon().log())) {
     if (line["event"] == "grpc") ++by_second[line["time"].get<std::string>().substr(0, 19)];
@@ -182,6 +183,7 @@ TEST(AuthLogTest, RefusalsAndAdminCallsAreThere) {
   EXPECT_FALSE(user.GetLog().ok());
   Client nobody = Must(Client::Connect(secured.by_token()));
   EXPECT_FALSE(nobody.GetServerInfo().ok());
+  EXPECT_EQ(secured.daemon().Stop(), 0);  // and its last line is written
   std::map<std::string, json> audits;
   for (const json& line : Lines(secured.daemon().log())) {
     if (line["event"] != "audit") continue;

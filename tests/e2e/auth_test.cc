@@ -149,7 +149,7 @@ TEST_F(AuthTest, AFileThatIsNotRightLeavesTheTokensAsTheyWere) {
     EXPECT_TRUE(AskWithToken(TokenOf("user")).status.ok());
     EXPECT_EQ(secured_.daemon().Metric("gemmd_tokens"), 4);
   }
-  EXPECT_THAT(secured_.daemon().log(), HasSubstr("line "));
+  EXPECT_THAT(secured_.daemon().LogWith("line "), HasSubstr("line "));
   PutTokens("# nobody\n");
   EXPECT_EQ(AskWithToken(TokenOf("user")).reason, "BAD_TOKEN");
 }

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kLogShown = 16384;  // characters
 
 }  // namespace
+
 std::string TestDevice() {
   const char* device = std::getenv("GEMMD_TEST_DEVICE");
   return device == nullptr ? "cpu:0" : device;
@@ -91,6 +92,11 @@ std::string Daemon::Placed(const std::string& text) const {
 
 std::string Daemon::target(const std::string& tenant) const {
   return "unix:" + dir_.File(tenant + ".sock");
+}
+
+std::string Daemon::LogWith(const std::string& text) const {
+  WaitUntil([&] { return log().find(text) != std::string::npos; });
+  return log();
 }
 
 void Daemon::Reload(const std::string& config) {

@@ -59,7 +59,10 @@ class Daemon {
   }
 
   Process& process() { return *process_; }
+  // A running daemon's lines are there a moment after what they tell of.
   std::string log() const { return process_->err(); }
+  // The log once it has `text`, or as it is after WaitUntil's patience.
+  std::string LogWith(const std::string& text) const;
   const std::string& dir() const { return dir_.path(); }
 
   // Replaces the text that options.config gave and sends SIGHUP.

@@ -59,7 +59,7 @@ TEST(FaultTest, AGpuIsFencedAndTheCpuOfItsProcessServesThroughout) {
     EXPECT_EQ(Must(client.OpenSession()).device(), "cpu:0");
     throughout.AwaitMore(3);
   }
-  EXPECT_THAT(daemon.log(), HasSubstr("device_fenced"));
+  EXPECT_THAT(daemon.LogWith("device_fenced"), HasSubstr("device_fenced"));
   EXPECT_EQ(daemon.Stop(), 0);
 }
 

@@ -54,7 +54,7 @@ TEST_F(ReloadTest, ConnectionsArePolledFromNowOnAndNoLonger) {
 TEST_F(ReloadTest, AnInvalidFileChangesNothing) {
   daemon_.Reload("limits { max_ops: -17 } log { level: LEVEL_DEBUG }");
   EXPECT_TRUE(WaitUntil([&] { return Reloads("invalid") == 1; }));
-  EXPECT_THAT(daemon_.log(), HasSubstr("limits.max_ops"));
+  EXPECT_THAT(daemon_.LogWith("limits.max_ops"), HasSubstr("limits.max_ops"));
   EXPECT_EQ(MaxOps(), 4096);
   daemon_.Reload("no_such_field: 1");
   EXPECT_TRUE(WaitUntil([&] { return Reloads("invalid") == 2; }));
@@ -64,7 +64,7 @@ TEST_F(ReloadTest, AnInvalidFileChangesNothing) {
 TEST_F(ReloadTest, WhatCannotChangeIsRefused) {
   daemon_.Reload("share { disabled: true } limits { max_ops: 17 }");
   EXPECT_TRUE(WaitUntil([&] { return Reloads("refused") == 1; }));
-  EXPECT_THAT(daemon_.log(), HasSubstr("share"));
+  EXPECT_THAT(daemon_.LogWith("share"), HasSubstr("share"));
   EXPECT_EQ(MaxOps(), 4096);
 }
 

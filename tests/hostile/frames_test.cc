@@ -128,7 +128,7 @@ TEST(GuardTest, SaysWhatItCutAndWhy) {
     attack(RapidReset, "calls");
     attack(UnfinishedMessages, "unfinished");
   }
-  EXPECT_THAT(secured.daemon().log(), testing::HasSubstr("connection_cut"));
+  EXPECT_THAT(secured.daemon().LogWith("connection_cut"), testing::HasSubstr("connection_cut"));
 }
 
 // Whoever sends a little too much is told so, by a status.
