@@ -52,7 +52,6 @@ bool MemoryReturn::DueAtWork(absl::Time now) {
 }
 
 void MemoryReturn::Watch(const Work& work, absl::Time now) {
-  if (resident_bytes_ < 0) resident_bytes_ = memory_.resident_bytes();
   if (quiet_since_ != absl::InfiniteFuture() && Idle(work)) {
     if (!QuietForLong(work, now)) return;
     const int64_t before = memory_.resident_bytes();

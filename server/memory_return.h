@@ -22,7 +22,8 @@ class MemoryReturn {
     std::function<void()> trim;
   };
   MemoryReturn();
-  explicit MemoryReturn(Memory memory) : memory_(std::move(memory)) {}
+  explicit MemoryReturn(Memory memory)
+      : memory_(std::move(memory)), resident_bytes_(memory_.resident_bytes()) {}
 
   // What the daemon does: calls and programs begun so far, and those under way.
   struct Work {
@@ -54,9 +55,10 @@ class MemoryReturn {
   absl::Time next_look_ = absl::InfinitePast();
   absl::Duration patience_ = kShortestPatience;
   int64_t before_trim_ = -1;
-  int64_t last_returned_ = 0;    // by the last trim
-  int64_t begun_ = 0;            // when quiet_since_ was
-  int64_t resident_bytes_ = -1;  // after the last trim; at first, before any work
+  int64_t last_returned_ = 0;  // by the last trim
+  int64_t begun_ = 0;          // when quiet_since_ was
+  // After the last trim; at first, before any work: a burst may be over by the first Watch.
+  int64_t resident_bytes_;
   std::atomic<int64_t> returned_bytes_{0};
 };
 

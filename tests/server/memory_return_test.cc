@@ -53,6 +53,14 @@ TEST_F(MemoryReturnTest, ABurstsMemoryGoesBackOnceItIsQuiet) {
   EXPECT_EQ(return_.returned_bytes(), 490 * kMiB);
 }
 
+TEST_F(MemoryReturnTest, ABurstBeforeTheFirstLookGoesBackToo) {
+  resident_ += 60 * kMiB;
+  freed_ = 60 * kMiB;
+  Pass(absl::Seconds(5), {.begun = 1000});
+  EXPECT_EQ(trims_, 1);
+  EXPECT_EQ(resident_, 20 * kMiB);
+}
+
 // A connection of the burst may end after the first trim, and its memory shows in no growth.
 TEST_F(MemoryReturnTest, WhatIsFreedBehindATrimGoesBackToo) {
   Pass(absl::Seconds(10), {});
@@ -101,11 +109,13 @@ TEST_F(MemoryReturnTest, AFewProbesAreNoUse) {
 TEST_F(MemoryReturnTest, WhatShrankByItselfMayGrowAgain) {
   resident_ = 100 * kMiB;
   Pass(absl::Seconds(5), {});
+  EXPECT_EQ(trims_, 1);  // which finds nothing
   resident_ = 20 * kMiB;
   Pass(absl::Seconds(5), {});
+  EXPECT_EQ(trims_, 1);
   resident_ = 60 * kMiB;
   Pass(absl::Seconds(5), {});
-  EXPECT_EQ(trims_, 1);
+  EXPECT_EQ(trims_, 2);
 }
 
 }  // namespace
