@@ -134,6 +134,7 @@ struct ConnectionsConfig {
   int max = 0;           // 0: by the descriptors that the process may have
   int max_per_peer = 0;  // 0: half of them, at most 1024
   int max_streams = 1000;
+  int64_t max_received_bytes = 0;  // 0: by the memory that the process may use
   friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
 };
 
