@@ -46,17 +46,26 @@ constexpr Flag kGlobalFlags[] = {
 
 // The order of `gemmctl help`: work first, then looking, then housekeeping.
 const Command* const kCommands[] = {
-    &kMatmulCommand,     &kUploadCommand,   &kDownloadCommand, &kUnpublishCommand, &kBuffersCommand,
-    &kSessionsCommand,   &kInfoCommand,     &kTopCommand,      &kTraceCommand,     &kTuneCommand,
-    &kHealthCommand,     &kKernelsCommand,  &kExplainCommand,  &kBenchCommand,     &kLogCommand,
-    &kEndCommand,        &kTokenCommand,    &kConfigCommand,   &kVersionCommand,   &kHelpCommand,
-    &kCompletionCommand, &kEchoPeerCommand,
+    &kMatmulCommand,  &kUploadCommand,   &kDownloadCommand, &kUnpublishCommand,
+    &kBuffersCommand, &kSessionsCommand, &kInfoCommand,     &kTopCommand,
+    &kTraceCommand,   &kTuneCommand,     &kHealthCommand,   &kKernelsCommand,
+    &kExplainCommand, &kLogCommand,      &kEndCommand,      &kTokenCommand,
+    &kConfigCommand,  &kVersionCommand,  &kHelpCommand,     &kCompletionCommand};
+
+constexpr MovedCommand kMoved[] = {
+    {.name = "bench", .remedy = "'gemmd_bench load' measures; see 'gemmd_bench help'"},
 };
 
 }  // namespace
 
+std::span<const Flag> GlobalFlags() { return kGlobalFlags; }
+
 const CommandTable& Commands() {
-  static constexpr CommandTable kTable = {kGlobalFlags, kCommands};
+  static constexpr CommandTable kTable = {
+      .global_flags = kGlobalFlags,
+      .commands = kCommands,
+      .purpose = "gemmctl multiplies matrices on a gemmd server, and looks after one.",
+      .moved = kMoved};
   return kTable;
 }
 

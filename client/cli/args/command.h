@@ -46,22 +46,31 @@ struct Positional {
 
 class Args;
 class Output;
+struct CommandTable;
 
-// What a command runs with. Both outlive the call.
+// What a command runs with. All outlive the call.
 struct Invocation {
   const Args& args;
   Output& out;
+  const CommandTable& table;
 };
 
 struct Command {
   absl::string_view name;
   absl::string_view summary;  // one line
   absl::string_view details;  // below the usage in `gemmctl help NAME`: paragraphs, filled when
-                              // printed, and lines that begin with a blank, kept
+                              // printed, and lines that begin with a blank, kept; %PROGRAM%
+                              // becomes the table's program
   std::span<const Positional> positionals = {};
   std::span<const Flag> flags = {};
   bool hidden = false;  // neither in help nor in completion
   absl::Status (*run)(Invocation& call) = nullptr;
+};
+
+// A command of earlier versions, and the remedy: "'gemmd_bench load' measures".
+struct MovedCommand {
+  absl::string_view name;
+  absl::string_view remedy;
 };
 
 // The whole interface: what every command takes, and the commands in the order that help lists
@@ -69,6 +78,9 @@ struct Command {
 struct CommandTable {
   std::span<const Flag> global_flags;
   std::span<const Command* const> commands;
+  absl::string_view program = "gemmctl";
+  absl::string_view purpose = {};  // a sentence above the overview
+  std::span<const MovedCommand> moved = {};
 
   const Command* Find(absl::string_view name) const;  // nullptr when there is none
 };
