@@ -86,6 +86,12 @@ ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Field
                             {kLeastReceivedBytes, kMaxConfigBytes})};
 }
 
+TuningConfig ConvertTuning(const v1::TuningConfig& message, Fields& fields) {
+  return {.background = message.background(),
+          .max_share = fields.Double("tuning.max_share", message.max_share(), 0.0001, 0.5,
+                                     TuningConfig().max_share)};
+}
+
 ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
   if (!message.socket_path().empty()) {
     fields.Fail(CheckSocketPath("share.socket_path", message.socket_path()));
@@ -143,6 +149,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
   config.scheduler = ConvertScheduler(message.scheduler(), fields);
   config.drain = ConvertDrain(message.drain(), fields);
   config.connections = ConvertConnections(message.connections(), fields);
+  config.tuning = ConvertTuning(message.tuning(), fields);
   config.share = ConvertShare(message.share(), fields);
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {

@@ -128,6 +128,12 @@ struct DrainConfig {
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
 };
 
+struct TuningConfig {
+  bool background = false;
+  double max_share = 0.0075;
+  friend bool operator==(const TuningConfig&, const TuningConfig&) = default;
+};
+
 inline constexpr int kMaxConnections = 50000;
 
 struct ConnectionsConfig {
@@ -163,6 +169,7 @@ struct Config {
   SchedulerConfig scheduler;
   DrainConfig drain;
   ConnectionsConfig connections;
+  TuningConfig tuning;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;

@@ -85,6 +85,7 @@ TEST(ConvertTest, ConnectionsHaveBounds) {
       {"connections { max: 10 max_per_peer: 11 }",
        "connections.max_per_peer",
        {"11", "above connections.max=10"}},
+      {"tuning { max_share: 0.6 }", "tuning.max_share", {"0.6", "0.5"}},
       {"connections { max_streams: 15 }", "connections.max_streams", {"15 is below 16"}},
       {"connections { max_received_bytes: 67108863 }",
        "connections.max_received_bytes",
