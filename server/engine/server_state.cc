@@ -178,7 +178,9 @@ bool ServerState::NoteFaults() {
     if (!device->NoteFault()) continue;
     any = true;
     const std::string message(device->backend().health().message());
-    log_.Error("device_fenced", {{"device", device->name()}, {"message", message}});
+    // Under MPS the fault may have been another process's.
+    log_.Error("device_fenced",
+               {{"device", device->name()}, {"mps", armed().under_mps()}, {"message", message}});
   }
   return any;
 }

@@ -71,7 +71,7 @@ def estimate_of(wire: Wire, ops: list[types.Op]) -> float:
 
 
 def long_program(wire: Wire) -> list[types.Op]:
-    """Of some 30 s."""
+    """Of some 30 s, or 4000 ops."""
     return products(wire, min(4000, int(30 * 20 / seconds_of(wire, products(wire, 20)))))
 
 

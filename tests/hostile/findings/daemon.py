@@ -104,10 +104,6 @@ class Wire:
         request = compute.ExecuteRequest(session_id=self.session_id, ops=ops)
         return self.start("ComputeService/Execute", request, compute.ExecuteResponse, timeout_s)
 
-    def close(self) -> None:
-        request = sessions.CloseSessionRequest(session_id=self.session_id)
-        self.call("SessionService/CloseSession", request, sessions.CloseSessionResponse)
-
     def __enter__(self) -> Wire:
         return self
 
