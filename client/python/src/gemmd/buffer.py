@@ -1,3 +1,4 @@
+# Made by faces.py out of aio/buffer.py: change that.
 """Buffer: device memory behind a handle."""
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Buffer(Handle):
             This machine has no GPU.
         """
         return self.array_over(
-            self.session.map_device(self) if self.needs_mapping() else cast(Mapping, self.mapping)
+            self.session.map_device(self)
+            if self.needs_mapping()
+            else cast(Mapping, self.mapping)
         )
 
     def torch(self) -> Any:
@@ -114,7 +117,7 @@ class Buffer(Handle):
         """
         if self.memory_kind == "host_shared":
             return interop.as_torch(self.array())
-        return self.device_array().torch()
+        return (self.device_array()).torch()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """For `from_dlpack` of numpy, torch and others: a "host_shared" or "device_shared" buffer

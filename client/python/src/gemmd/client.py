@@ -1,3 +1,4 @@
+# Made by faces.py out of aio/client.py: change that.
 """Client: the way to one server."""
 
 from __future__ import annotations
@@ -5,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from gemmd import dtypes, methods, requests, share
+from gemmd.session import Session, SharedMemory
+from gemmd.transport import Transport
 from gemmd.errors import FailedPrecondition, Unavailable
 from gemmd.retry import Retry
 from gemmd.security import Security
-from gemmd.session import Session, SharedMemory
 from gemmd.target import NOBODY_THERE, default_target
 from gemmd.tls import Path, Tls
-from gemmd.transport import Transport
 from gemmd.v1 import admin_service_pb2 as admin_pb
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
@@ -100,10 +101,16 @@ class Client:
         Unavailable
             The server is not there, or draining.
         """
-        request = requests.open_session(ttl_s, label, device, grace_s)
+        return self._open_session(
+            ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold)
+
+    def _open_session(
+        self, *about: Any, shared_memory: SharedMemory, hold: bool
+    ) -> Session:
+        request = requests.open_session(*about)
         answer = self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
-        opened = session_pb.OpenSessionResponse.FromString(answer)
-        return Session(self, opened, shared_memory, hold)
+        message = session_pb.OpenSessionResponse.FromString(answer)
+        return Session(self, message, shared_memory, hold)
 
     def info(self, refresh: bool = False) -> pb.ServerInfo:
         """Version, tenant, limits, share_socket. Asked once; `refresh` asks again."""
@@ -116,7 +123,7 @@ class Client:
         """Where to exchange descriptors with the server. FailedPrecondition if that is not possible
         from here.
         """
-        address = self.info().share_socket
+        address = (self.info()).share_socket
         if why := share.unreachable(address):
             raise FailedPrecondition(f"no shared memory with this server: {why}")
         return address
@@ -132,19 +139,6 @@ class Client:
         answer = self.transport.call(methods.LIST_KERNELS, request)
         return list(pb.ListKernelsResponse.FromString(answer).kernels)
 
-    def sessions(self) -> list[session_pb.SessionInfo]:
-        """The tenant's sessions, oldest first."""
-        found: list[session_pb.SessionInfo] = []
-        request = session_pb.ListSessionsRequest()
-        while True:
-            answer = session_pb.ListSessionsResponse.FromString(
-                self.transport.call(methods.LIST_SESSIONS, request.SerializeToString())
-            )
-            found += answer.sessions
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return found
-
     def published(self) -> list[buffer_pb.Buffer]:
         """What the tenant has published, by name. Ids are empty: ``session.find`` has handles."""
         found: list[buffer_pb.Buffer] = []
@@ -154,6 +148,19 @@ class Client:
                 self.transport.call(methods.LIST_PUBLISHED, request.SerializeToString())
             )
             found += answer.buffers
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
+
+    def sessions(self) -> list[session_pb.SessionInfo]:
+        """The tenant's sessions, oldest first."""
+        found: list[session_pb.SessionInfo] = []
+        request = session_pb.ListSessionsRequest()
+        while True:
+            answer = session_pb.ListSessionsResponse.FromString(
+                self.transport.call(methods.LIST_SESSIONS, request.SerializeToString())
+            )
+            found += answer.sessions
             request.page_token = answer.next_page_token
             if not request.page_token:
                 return found

@@ -1,3 +1,4 @@
+# Made by faces.py out of aio/resident.py: change that.
 """Weights on the server: made once, quantised there, found by name by whoever comes later."""
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def obtain(
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
-    buffer = _make(session, layers.taken(given, bias=bias, scales=scales), bias, scales, quantize)
+    buffer = _make(
+        session, layers.taken(given, bias=bias, scales=scales), bias, scales, quantize
+    )
     if not name:
         return buffer
     try:
@@ -79,7 +82,6 @@ def _make(
 
 
 def _quantize(session: Session, weight: Any, layout: Weights, buffer: Buffer) -> None:
-    """On the server, from where the weight lies, or from a copy that does not stay."""
     source = _where_it_lies(session, weight, buffer.device)
     if source is None:
         array = interop.as_numpy(weight)

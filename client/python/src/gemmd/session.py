@@ -1,9 +1,10 @@
+# Made by faces.py out of aio/session.py: change that.
 """Session: a client's claim on buffers and plans."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,20 +14,20 @@ import numpy.typing as npt
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
 from gemmd.armed import Armed, Arming
 from gemmd.buffer import Buffer
-from gemmd.device_array import Mapping
 from gemmd.hold import Hold
+from gemmd.plan import Plan
+from gemmd.transfer import Mover
+from gemmd.work import Work
+from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
-from gemmd.ops import Granularity, Operand
-from gemmd.plan import Plan
 from gemmd.programs import Priority, Rebind
+from gemmd.ops import Granularity, Operand
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
-from gemmd.transfer import Mover
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import session_service_pb2 as pb
-from gemmd.work import Work
 
 if TYPE_CHECKING:
     from gemmd.client import Client
@@ -66,10 +67,9 @@ class Session(Work):
         self._mover = Mover(self, shared_memory)
         self.arming = Arming(self)
         self._making_arena = threading.Lock()
-        self._moving = threading.RLock()
+        self._hold = Hold(self.transport, self.session_id) if hold else None
         self._closed = False
         self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
-        self._hold = Hold(self.transport, self.session_id) if hold else None
 
     # Buffers.
 
@@ -184,7 +184,7 @@ class Session(Work):
         """
         memory = interop.describe(array, ready)
         if not memory.on_gpu:
-            return self.upload(array, label=label).tensor()
+            return (self.upload(array, label=label)).tensor()
         import_ = imports.of_gpu(memory)
         token = import_.offer(self.client.share_socket())
         message = requests.import_device(self.session_id, token, label)
@@ -267,25 +267,20 @@ class Session(Work):
     # be faster.
 
     def move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
-        with self._moving:
-            return self._mover.upload(buffer, data, at)
+        return self._mover.upload(buffer, data, at)
 
     def move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
-        with self._moving:
-            return self._mover.download(buffer, out, at)
+        return self._mover.download(buffer, out, at)
 
     def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
-        with self._moving:
-            return self._mover.map(buffer, not buffer.read_only)
+        return self._mover.map(buffer, not buffer.read_only)
 
     def why_not_shared(self) -> str:
         """Why this session shares no memory with the server; "" if it does."""
-        with self._moving:
-            return self._mover.why_not_shared()
+        return self._mover.why_not_shared()
 
     def map_device(self, buffer: Buffer) -> Mapping:
-        with self._moving:
-            return self._mover.map_device(buffer)
+        return self._mover.map_device(buffer)
 
     def arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
@@ -308,7 +303,9 @@ class Session(Work):
             return False
         return (self.sharing.arena or self._grow_arena(None, nbytes, None)) is not None
 
-    def _grow_arena(self, old: Arena | None, nbytes: int, timeout_s: float | None) -> Arena | None:
+    def _grow_arena(
+        self, old: Arena | None, nbytes: int, timeout_s: float | None
+    ) -> Arena | None:
         """Memory with room for `nbytes` in the place of `old`; None if that cannot be."""
         sharing = self.sharing
         with self._making_arena:

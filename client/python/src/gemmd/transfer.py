@@ -1,64 +1,37 @@
+# Made by faces.py out of aio/transfer.py: change that.
 """Bytes between numpy arrays and buffers: by shared memory if the server is on this host, else by
 gRPC with resume.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, cuda, device_array, dtypes, errors, methods, share
+from gemmd import chunks, cuda, device_array, errors, methods, share
 from gemmd.device_array import Mapping
-from gemmd.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, piece_bytes, run_lanes
-from gemmd.ops import Op
-from gemmd.ops import copy as copy_op
+from gemmd.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
+from gemmd.lanes import run_lanes
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.tensor import Tensor
+from gemmd.staging import STAGED_FROM_BYTES, STAGING_BYTES, move, move_wide, staged_copy, staging_sizes
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:
     from gemmd.buffer import Buffer
     from gemmd.session import Session
 
+
 _Fetched = TypeVar("_Fetched")
-
-# Below this the extra call of a staged copy costs more than sending the bytes: 64 KiB take about 60
-# us by gRPC.
-STAGED_FROM_BYTES = 64 << 10
-STAGING_BYTES = MOST_LANES * PIECE_BYTES
-
-
-def staged_copy(
-    device_id: bytes, at: int, staging_id: bytes, room: int, nbytes: int, up: bool
-) -> list[Op]:
-    """Raw bytes between a buffer, from byte `at` on, and the staging buffer, from `room` on. A copy
-    is of typed elements: of wide ones where it may be, which are fewer.
-    """
-    wide = at % 4 == 0 and nbytes % 4 == 0
-    dtype = dtypes.float32 if wide else dtypes.int8
-    shape = (nbytes // dtype.itemsize,)
-    device = Tensor(device_id, dtype, shape, offset_bytes=at)
-    host = Tensor(staging_id, dtype, shape, offset_bytes=room)
-    return [copy_op(host, device) if up else copy_op(device, host)]
-
-
-def staging_sizes(nbytes: int, refused: bool) -> list[int]:
-    """How large the staging buffer of a transfer is to be, the best first: a piece for each lane.
-    `refused`: the server has not given a larger one.
-    """
-    best = MOST_LANES * piece_bytes(nbytes)
-    return [STAGING_BYTES] if refused or best == STAGING_BYTES else [best, STAGING_BYTES]
 
 
 class Mover:
-    """Moves bytes for one session and decides which way. Not thread-safe where it stages: the
-    session holds its lock.
-    """
+    """Moves bytes for one session and decides which way, one transfer at a time."""
 
     def __init__(self, session: Session, mode: str) -> None:
         self._session = session
@@ -66,11 +39,13 @@ class Mover:
         self._why: str | None = "turned off by the client" if mode == "off" else None
         self._staging: Buffer | None = None
         self._no_larger = False  # than STAGING_BYTES: the server refused one
+        self._one_at_a_time = threading.Lock()
 
     def why_not_shared(self) -> str:
         """Why shared memory is not used; "" if it is. Found out on first use."""
         if self._why is None:
-            self._why = share.unreachable(self._session.client.info().share_socket)
+            info = self._session.client.info()
+            self._why = share.unreachable(info.share_socket)
         if self._why and self._mode == "require":
             raise errors.FailedPrecondition(f"shared memory required: {self._why}")
         return self._why
@@ -84,8 +59,8 @@ class Mover:
             The buffer is not HOST_SHARED, or the server is on another host.
         """
         if buffer.mapped is None:
-            descriptor, size_bytes = self._export(buffer, writable, share.fetch_descriptor)
-            buffer.mapped = share.map_from(descriptor, size_bytes, writable)
+            found = self._export(buffer, writable, share.fetch_descriptor)
+            buffer.mapped = share.map_from(*found, writable)
         return buffer.mapped
 
     def _export(
@@ -99,9 +74,10 @@ class Mover:
             self._session.transport.call(methods.EXPORT, request.SerializeToString())
         )
         try:
-            return fetch(answer.share_socket, answer.token), answer.size_bytes
+            found = fetch(answer.share_socket, answer.token)
         except OSError as error:
             raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+        return found, answer.size_bytes
 
     def map_device(self, buffer: Buffer) -> Mapping:
         """The memory of a DEVICE_SHARED buffer, in this process.
@@ -119,20 +95,22 @@ class Mover:
     def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         """Puts `data` at byte `at` of the buffer."""
         buffer.span(len(data), at)
-        began = time.perf_counter()
-        why, resumed = self._shared(buffer, data, at, up=True), 0
-        if why:
-            resumed = self._upload_grpc(buffer.buffer_id, data, at)
-        return self.transfer(len(data), began, why, resumed)
+        with self._one_at_a_time:
+            began = time.perf_counter()
+            why, resumed = self._shared(buffer, data, at, up=True), 0
+            if why:
+                resumed = self._upload_grpc(buffer.buffer_id, data, at)
+            return self.transfer(len(data), began, why, resumed)
 
     def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         """Fills `out` from byte `at` of the buffer."""
         buffer.span(len(out), at)
-        began = time.perf_counter()
-        why, resumed = self._shared(buffer, out, at, up=False), 0
-        if why:
-            resumed = self._download_grpc(buffer.buffer_id, out, at)
-        return self.transfer(len(out), began, why, resumed)
+        with self._one_at_a_time:
+            began = time.perf_counter()
+            why, resumed = self._shared(buffer, out, at, up=False), 0
+            if why:
+                resumed = self._download_grpc(buffer.buffer_id, out, at)
+            return self.transfer(len(out), began, why, resumed)
 
     @staticmethod
     def transfer(nbytes: int, began: float, why: str, resumed: int) -> Transfer:
@@ -151,7 +129,8 @@ class Mover:
             return why
         try:
             if direct:
-                move_wide(self.map(buffer, not buffer.read_only), at, data, up)
+                host = self.map(buffer, not buffer.read_only)
+                move_wide(host, at, data, up)
             else:
                 self._staged(buffer.buffer_id, data, at, up)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
@@ -209,7 +188,7 @@ class Mover:
 
     def _upload_grpc(self, buffer_id: bytes, data: memoryview, at: int) -> int:
         session, start, resumed = self._session, 0, 0
-        chunk = chunks.chunk_bytes(session.client.info().limits.max_message_bytes)
+        chunk = chunks.chunk_bytes((session.client.info()).limits.max_message_bytes)
         delays = session.transport.retry.delays()
         while True:
             requests = chunks.upload_requests(session.session_id, buffer_id, at, data, start, chunk)
@@ -246,22 +225,3 @@ def wait(delays: Iterator[float], error: errors.Error, again: bool) -> None:
     time.sleep(delay)
 
 
-def move_wide(host: npt.NDArray[np.uint8], at: int, data: memoryview, up: bool) -> None:
-    """`move`, by several threads if it is long."""
-    pieces = Pieces(len(data))
-
-    def work(_lane: int) -> None:
-        for start, length in pieces:
-            move(host, at + start, data[start : start + length], up)
-
-    run_lanes(lanes_for(len(data)), pieces, work)
-
-
-def move(host: npt.NDArray[np.uint8], at: int, data: memoryview, up: bool) -> None:
-    """Copies between mapped memory and an array's bytes."""
-    here: npt.NDArray[Any] = np.frombuffer(data, dtype=np.uint8)
-    there = host[at : at + len(data)]
-    if up:
-        np.copyto(there, here)
-    else:
-        np.copyto(here, there)

@@ -1,9 +1,10 @@
+# Made by faces.py out of aio/work.py: change that.
 """Work: how a session runs programs. Session adds buffers and the lifetime."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,31 +12,30 @@ import numpy as np
 
 from gemmd import errors, inline, methods, programs
 from gemmd.buffer import Buffer
+from gemmd.plan import Plan
+from gemmd.queue import Queue
+from gemmd.transport import Transport
 from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
-from gemmd.plan import Plan
 from gemmd.programs import Priority, Rebind, ReportLevel
-from gemmd.queue import Queue
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
-from gemmd.transport import Transport
-from gemmd.twins import Twins
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
+
 
 if TYPE_CHECKING:
     from gemmd.armed import Armed
 
 
 class Work:
-    """What submits programs for one session. Thread-safe."""
+    """What submits programs for one session."""
 
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
         self.session_id = session_id
         self.sharing = sharing
-        self.twins = Twins()
         self._head = programs.session_field(session_id)
         self._op_ids = programs.OpIds()
         self._scratch: list[Buffer] = []
@@ -141,8 +141,8 @@ class Work:
         return Result(self.send(method, body, timeout_s), reads)
 
     def send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
-        transport = self.transport
         request = b"".join((self._head, *body, self._op_ids.field()))
+        transport = self.transport
         limit = transport.timeout_s if timeout_s is None else timeout_s
         try:
             return transport.method(method)(request, limit)
@@ -158,7 +158,7 @@ class Work:
         deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Prepared:
-        """An Execute to be called again and again: `step = session.prepare(ops); result =
+        """An Execute to be called again and again: `step = session.prepare(ops)`, then `await
         step()`.
         """
         program = list(ops)
@@ -172,54 +172,26 @@ class Work:
         and errors as execute's.
         """
         program = list(ops)
-        pieces = programs.pieces_of(program)
-        try:
-            message = self.create_plan(pieces, label, deterministic=deterministic)
-        except errors.ResourceExhausted:
-            # Twins may be what is in the way.
-            in_the_way = self.twins.take_all()
-            if not in_the_way:
-                raise
-            self.delete_twins(in_the_way)
-            message = self.create_plan(pieces, label, deterministic=deterministic)
-        return Plan(self, message, program, label, deterministic)
-
-    def create_plan(
-        self,
-        pieces: Sequence[BytesLike],
-        label: str,
-        timeout_s: float | None = None,
-        *,
-        deterministic: bool,
-    ) -> pb.Plan:
-        """CreatePlan. `pieces` are the ops, encoded."""
         options = pb.CreatePlanRequest(label=label, deterministic=deterministic)
-        tail = options.SerializeToString()
-        request = b"".join((self._head, *pieces, tail))
-        answer = self.transport.call(methods.CREATE_PLAN, request, timeout_s)
-        return pb.Plan.FromString(answer)
+        request = (self._head, *programs.pieces_of(program), options.SerializeToString())
+        answer = self.transport.call(methods.CREATE_PLAN, b"".join(request))
+        return Plan(self, pb.Plan.FromString(answer), program, label, deterministic)
+
+    def delete_plan(self, plan: Plan) -> None:
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
+        self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
 
     def arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
     ) -> Armed:
         raise NotImplementedError  # Session has the region
 
-    def delete_plan(self, plan: Plan) -> None:
-        plan.delete_twins()
-        self._delete_plan(plan.plan_id)
-
-    def _delete_plan(self, plan_id: bytes) -> None:
-        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan_id)
-        self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
-
-    def delete_twins(self, plan_ids: Sequence[bytes]) -> None:
-        """What cannot be deleted goes with the session."""
-        for plan_id in plan_ids:
-            with contextlib.suppress(errors.Error):
-                self._delete_plan(plan_id)
-
-    def queue(self, *, priority: Priority = "normal", report: ReportLevel = "full") -> Queue:
-        """A command queue: `with session.queue() as queue: future = queue.submit(ops)`."""
+    def queue(
+        self, *, priority: Priority = "normal", report: ReportLevel = "full"
+    ) -> Queue:
+        """A command queue: `with session.queue() as queue: future = await
+        queue.submit(ops)`.
+        """
         return Queue(self.transport, self.session_id, priority, report)
 
     @overload
@@ -299,7 +271,7 @@ class Work:
 
 
 class Prepared:
-    """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`. Thread-safe."""
+    """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`."""
 
     def __init__(
         self, work: Work, program: Sequence[Op], options: bytes, timeout_s: float | None
