@@ -50,6 +50,8 @@ for program in "${programs[@]}"; do
   done < <(ldd "$program" | grep '=>')
   cp "$program" "$out/bin/"
 done
+mkdir -p "$out/share/gemmd_bench"
+cp bench/python/*.py "$out/share/gemmd_bench/"
 preload=$build/server/grpc_threads/libgemmd_grpc_threads.so
 if [ -f "$preload" ]; then cp "$preload" "$out/lib/"; fi
 strip --strip-all "$out"/bin/*

@@ -118,13 +118,13 @@ metrics=$(sed -n 's/^metrics //p' "$dir/ready")
 python=${GEMMD_PYTHON:-python3}
 if "$python" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/null; then
   step "tensors handed over by CUDA IPC"
-  keep "$python" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
+  keep "$python" "$root/bench/python/imports.py" --server "unix:$dir/gemmd.sock" --device "$device" \
     --metrics "http://$metrics/metrics" >"$out/import.json"
   cat "$out/import.json"
 fi
-if "$python" -c 'import gemmd.bench' 2>/dev/null; then
+if "$python" -c 'import gemmd' 2>/dev/null; then
   step "the client in Python"
-  keep "$python" -m gemmd.bench --server "unix:$dir/gemmd.sock" --count 2000 --mib 256 --json >"$out/python.json"
+  keep "$python" "$root/bench/python/calls.py" --server "unix:$dir/gemmd.sock" --count 2000 --mib 256 --json >"$out/python.json"
   cat "$out/python.json"
 fi
 step "mixed ops"

@@ -1,4 +1,4 @@
-// A program of the Python client's package, such as gemmd.bench.
+// A program in bench/python, which measures the Python client.
 
 #ifndef GEMMD_BENCH_FLOOR_RUN_PYTHON_H_
 #define GEMMD_BENCH_FLOOR_RUN_PYTHON_H_
@@ -17,10 +17,10 @@ struct PythonClient {
   std::vector<std::string> security;  // flags of TLS and token
 };
 
-// `interpreter -m module arguments...`, and the JSON object that it prints. NOT_FOUND with its last
+// `interpreter bench/python/NAME arguments...`, and the JSON object that it prints. NOT_FOUND with its last
 // line when it does not run or fails.
-absl::StatusOr<cli::Json> RunPythonModule(const PythonClient& python, const std::string& module,
-                                          const std::vector<std::string>& arguments);
+absl::StatusOr<cli::Json> RunPythonBench(const PythonClient& python, const std::string& name,
+                                         const std::vector<std::string>& arguments);
 
 }  // namespace gemmd::bench
 

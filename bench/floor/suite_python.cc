@@ -10,11 +10,11 @@ constexpr int kRounds = 2;
 
 absl::StatusOr<double> PythonMicroseconds(const Floor& floor) {
   absl::StatusOr<cli::Json> document =
-      RunPythonModule(floor.python, "gemmd.bench", {"--server", floor.target, "--json"});
+      RunPythonBench(floor.python, "calls.py", {"--server", floor.target, "--json"});
   if (!document.ok()) return document.status();
   if (!document->contains("execute_tiny_p50_us") ||
       !(*document)["execute_tiny_p50_us"].is_number()) {
-    return absl::InternalError("gemmd.bench printed no execute_tiny_p50_us");
+    return absl::InternalError("calls.py printed no execute_tiny_p50_us");
   }
   return (*document)["execute_tiny_p50_us"].get<double>();
 }

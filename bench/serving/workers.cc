@@ -144,8 +144,8 @@ absl::StatusOr<double> MeasurePython(const Serving& serving, const Published& we
                                      Figure& rate) {
   absl::StatusOr<double> reference = OneClientRate(serving, one);
   if (!reference.ok()) return reference.status();
-  absl::StatusOr<cli::Json> seen = RunPythonModule(
-      serving.python, "gemmd.bench_workers",
+  absl::StatusOr<cli::Json> seen = RunPythonBench(
+      serving.python, "workers.py",
       {"--server", serving.target, "--device", serving.device, "--values", weight.values(),
        "--scales", weight.scales(), "--rows", absl::StrCat(serving.sizes.unary.m), "--workers",
        absl::StrCat(serving.sizes.workers), "--seconds",

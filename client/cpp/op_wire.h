@@ -6,9 +6,9 @@
 #include <string>
 
 #include "client/cpp/ops.h"
-#include "client/cpp/wire.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client::internal {
 

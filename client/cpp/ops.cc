@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/op_wire.h"
-#include "client/cpp/wire.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 
@@ -146,6 +146,26 @@ OpList& OpList::Add(const Read& op) {
   inlined_.push_back({/*is_write=*/false, op.src, begin, out.size(), /*data_bytes=*/0});
   ++reads_;
   return *this;
+}
+
+void OpList::AppendPlace(int field, const Handle& buffer, int64_t offset_bytes, std::string& out) {
+  wire::Nested place(out, field);
+  wire::AppendBytes(out, v1::SharedBytes::kBufferIdFieldNumber, buffer.bytes());
+  wire::AppendInt(out, v1::SharedBytes::kOffsetBytesFieldNumber, offset_bytes);
+}
+
+void OpList::AppendShared(const Inlined& op, const Handle& buffer, int64_t offset_bytes,
+                          std::string& out) {
+  wire::Nested list(out, internal::kOps);
+  if (op.is_write) {
+    wire::Nested write(out, v1::Op::kWriteFieldNumber);
+    internal::AppendTensor(out, v1::Write::kDstFieldNumber, op.tensor);
+    AppendPlace(v1::Write::kFromFieldNumber, buffer, offset_bytes, out);
+  } else {
+    wire::Nested read(out, v1::Op::kReadFieldNumber);
+    internal::AppendTensor(out, v1::Read::kSrcFieldNumber, op.tensor);
+    AppendPlace(v1::Read::kToFieldNumber, buffer, offset_bytes, out);
+  }
 }
 
 void OpList::Clear() {

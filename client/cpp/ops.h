@@ -197,6 +197,11 @@ class OpList {
     int64_t data_bytes;  // the last ones of a Write, its data
   };
   absl::Span<const Inlined> inlined() const { return inlined_; }
+  // One of them encoded, with its bytes in shared memory: at an offset in a buffer.
+  static void AppendShared(const Inlined& op, const Handle& buffer, int64_t offset_bytes,
+                           std::string& out);
+  // SharedBytes, as Write, Read and PlanRun have it.
+  static void AppendPlace(int field, const Handle& buffer, int64_t offset_bytes, std::string& out);
 
   // `repeated Op ops = 2`, as ExecuteRequest, Batch and CreatePlanRequest all have it.
   absl::string_view wire() const { return wire_.bytes(); }

@@ -19,12 +19,6 @@ absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
   return SharedRun{
       .block = *block,
       .program = ExecuteProgram(session, MovedInto(ops, **block), options, OutputsIn(ops, *block)),
-      .compare =
-          [&session](const absl::Status& refusal, const absl::Status& by_grpc) {
-            if (by_grpc.ok() && !absl::IsNotFound(refusal)) {
-              session.inline_memory().TurnOff(refusal);
-            }
-          },
   };
 }
 

@@ -34,40 +34,24 @@ absl::Status CheckInputs(const OpList& ops, const PlanArgs& args) {
 }
 
 bool MayShare(const Plan::State& plan, const ExecuteOptions& options) {
-  return plan.twins != nullptr && MayShare(plan.twins->ops(), options);
-}
-
-absl::StatusOr<PlanTwins::Place> PlaceFor(const Plan::State& plan, const ExecuteOptions& options) {
-  const SessionCore& session = *plan.session;
-  const absl::StatusOr<int64_t> bytes = BlockBytes(plan.twins->ops(), options);
-  if (!bytes.ok()) return bytes.status();
-  if (auto free = plan.twins->FreePlace(session, *bytes)) return *std::move(free);
-  if (absl::Status room = plan.twins->HasRoom(session); !room.ok()) return room;
-  auto block = session.inline_memory().Take(*bytes, options.call);
-  if (!block.ok()) return block.status();
-  const absl::StatusOr<Handle> twin = plan.twins->For(session, **block, options.call);
-  if (!twin.ok()) return twin.status();
-  return PlanTwins::Place{*std::move(block), *twin};
+  return plan.ops != nullptr && MayShare(*plan.ops, options);
 }
 
 absl::StatusOr<SharedRun> Share(const Plan::State& plan, const PlanArgs& args,
                                 const ExecuteOptions& options) {
   const SessionCore& session = *plan.session;
-  const OpList& ops = plan.twins->ops();
+  const OpList& ops = *plan.ops;
   if (absl::Status fit = CheckInputs(ops, args); !fit.ok()) return fit;
-  absl::StatusOr<PlanTwins::Place> place = PlaceFor(plan, options);
-  if (!place.ok()) return place.status();
-  WriteInputs(ops, args.inputs, *place->block);
-  Program program = RunPlanProgram(session, place->plan, {.rebind = args.rebind}, options);
-  program.elsewhere = OutputsIn(ops, place->block);
-  return SharedRun{
-      .block = std::move(place->block),
-      .program = std::move(program),
-      .compare =
-          [twins = plan.twins](const absl::Status& refusal, const absl::Status& by_grpc) {
-            if (by_grpc.ok() && !absl::IsNotFound(refusal)) twins->TurnOff(refusal);
-          },
-  };
+  const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
+  if (!bytes.ok()) return bytes.status();
+  auto block = session.inline_memory().Take(*bytes, options.call);
+  if (!block.ok()) return block.status();
+  WriteInputs(ops, args.inputs, **block);
+  SharedRun run = {.block = *block,
+                   .program = RunPlanProgram(session, plan.id, {.rebind = args.rebind}, options,
+                                             PlacesIn(ops, **block))};
+  run.program.elsewhere = OutputsIn(ops, *block);
+  return run;
 }
 
 }  // namespace
@@ -91,8 +75,8 @@ void RunPlanAsync(const Plan::State& plan, const PlanArgs& args, const ExecuteOp
   if (shared.ok()) {
     // Where it is refused the caller's inputs may be gone, but the block has them.
     in_messages = [&session = *plan.session, id = plan.id, rebind = args.rebind, options,
-                   twins = plan.twins, block = shared->block] {
-      const PlanArgs kept = {.rebind = rebind, .inputs = InputsIn(twins->ops(), *block)};
+                   ops = plan.ops, block = shared->block] {
+      const PlanArgs kept = {.rebind = rebind, .inputs = InputsIn(*ops, *block)};
       return RunPlanProgram(session, id, kept, options);
     };
   } else {

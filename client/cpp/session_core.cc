@@ -14,7 +14,6 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
       errors_(std::make_shared<BackgroundErrors>(client_)),
       reaper_(std::make_unique<Reaper>(client_, connection_, facts_.id, errors_)),
       inline_memory_(std::make_unique<InlineMemory>(*this)),
-      plan_twins_(std::make_unique<AllPlanTwins>()),
       arming_(std::make_unique<Arming>()) {}
 
 SessionCore::~SessionCore() = default;

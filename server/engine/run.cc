@@ -131,6 +131,20 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   return compiled;
 }
 
+// What runs in the plan's place when its inline data lies in shared memory; null without any.
+absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant, Device& device,
+                                                                  absl::Span<const Op> ops,
+                                                                  int first_slot) {
+  LoweredInline lowered = LowerInline(ops, first_slot);
+  if (lowered.moves.empty()) return std::shared_ptr<const SharedInline>();
+  auto program = device.backend().Compile(lowered.ops);
+  if (!program.ok()) return program.status();
+  auto charged = ChargedProgram(tenant, *std::move(program));
+  if (!charged.ok()) return charged.status();
+  return std::make_shared<const SharedInline>(
+      SharedInline{std::move(lowered.moves), *std::move(charged), NamesOf(ops)});
+}
+
 // What the plan's ops do to each slot: `plan` has its device.
 void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
   for (int i = 0; i < slots.size(); ++i) {
@@ -207,7 +221,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   if (!host_charge.ok()) return host_charge.status();
   auto compiled = Compile(session, ops, slots, inputs);
   if (!compiled.ok()) return compiled.status();
+  auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
+  if (!shared.ok()) return shared.status();
   auto plan = std::make_shared<Plan>();
+  plan->shared_inline = *std::move(shared);
   plan->label = std::move(label);
   plan->device = compiled->device;
   plan->program = std::move(compiled->program);
@@ -224,7 +241,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
 
 std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
                                    const SlotTable& slots) {
-  if (!run.sources.empty()) return nullptr;
+  if (!run.sources.empty() || run.op_names != nullptr) return nullptr;
   if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;
@@ -239,6 +256,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   // Shared by the job's bindings, the reply and the replay cache.
   auto outcome = std::make_shared<Outcome>();
   outcome->program = request.program;
+  outcome->op_names = std::move(request.op_names);
   outcome->device = request.device->name();
   Session& session = *request.use;
   const OpId op_id = std::move(request.op_id);

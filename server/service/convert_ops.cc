@@ -68,21 +68,27 @@ class OpConverter {
     return absl::OkStatus();
   }
 
+  absl::Status Annotate(std::string_view field, const absl::Status& status) const {
+    return WithReason(absl::Status(status.code(), absl::StrCat("ops[", index_, "].", Text(field),
+                                                               ": ", status.message())),
+                      ReasonOf(status));
+  }
+
+  absl::StatusOr<int> SlotOf(std::string_view buffer_id, std::string_view field) {
+    const auto handle = HandleFromBytes(buffer_id);
+    if (!handle) {
+      return Error(field, absl::StrCat("buffer_id has ", buffer_id.size(),
+                                       " bytes, not 16; use the one CreateBuffer gave"));
+    }
+    auto slot = slots_.Resolve(*handle);
+    return slot.ok() ? std::move(slot) : Annotate(field, slot.status());
+  }
+
   absl::Status FillTensor(const v1::Tensor& tensor, bool given, std::string_view field,
                           TensorRef& out) {
     if (!given) return Error(field, "missing; this tensor is required");
-    const auto handle = HandleFromBytes(tensor.buffer_id());
-    if (!handle) {
-      return Error(field, absl::StrCat("buffer_id has ", tensor.buffer_id().size(),
-                                       " bytes, not 16; use the one CreateBuffer gave"));
-    }
-    const auto slot = slots_.Resolve(*handle);
-    if (!slot.ok()) {
-      return WithReason(
-          absl::Status(slot.status().code(), absl::StrCat("ops[", index_, "].", Text(field), ": ",
-                                                          slot.status().message())),
-          ReasonOf(slot.status()));
-    }
+    const auto slot = SlotOf(tensor.buffer_id(), field);
+    if (!slot.ok()) return slot.status();
     const BufferSpec& spec = slots_.slot(*slot).ref.buffer->spec();
     out.slot = *slot;
     out.offset_bytes = tensor.offset_bytes();
@@ -285,7 +291,38 @@ class OpConverter {
     return FillTensor(fill.dst(), fill.has_dst(), "fill.dst", op.dst);
   }
 
+  // What a Write or Read moves to or from memory that it names, instead of with the message.
+  absl::Status FillShared(const v1::SharedBytes& shared, std::string_view field, bool written,
+                          const TensorRef& moved, TensorRef& out) {
+    const auto slot = SlotOf(shared.buffer_id(), field);
+    if (!slot.ok()) return slot.status();
+    absl::Status fits = CheckShared(slots_.slot(*slot).ref, shared.offset_bytes(),
+                                    kernels::SizeBytes(moved.dtype), written);
+    if (!fits.ok()) return Annotate(field, fits);
+    out = {.slot = *slot,
+           .offset_bytes = shared.offset_bytes(),
+           .dtype = moved.dtype,
+           .shape = moved.shape,
+           .strides = kernels::RowMajorStrides(moved.shape)};
+    out_.shared.emplace_back(out_.ops.size() - 1, written ? "read" : "write");
+    return absl::OkStatus();
+  }
+
+  absl::Status AddShared(const v1::Write& write) {
+    if (!write.data().empty()) return Error("write", "data and from are both given; leave one out");
+    auto& op = Emplace<kernels::CopyOp>();
+    if (auto s = FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst); !s.ok()) return s;
+    return FillShared(write.from(), "write.from", /*written=*/false, op.dst, op.src);
+  }
+
+  absl::Status AddShared(const v1::Read& read) {
+    auto& op = Emplace<kernels::CopyOp>();
+    if (auto s = FillTensor(read.src(), read.has_src(), "read.src", op.src); !s.ok()) return s;
+    return FillShared(read.to(), "read.to", /*written=*/true, op.src, op.dst);
+  }
+
   absl::Status Add(const v1::Write& write) {
+    if (write.has_from()) return AddShared(write);
     auto& op = Emplace<kernels::WriteOp>();
     const size_t input = out_.inputs.size();
     op.input = static_cast<int>(input);
@@ -301,6 +338,7 @@ class OpConverter {
   }
 
   absl::Status Add(const v1::Read& read) {
+    if (read.has_to()) return AddShared(read);
     auto& op = Emplace<kernels::ReadOp>();
     op.output = out_.outputs++;
     return FillTensor(read.src(), read.has_src(), "read.src", op.src);
@@ -328,6 +366,11 @@ absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTabl
     if (absl::Status added = OpConverter(slots, i, data, converted).Add(ops[i]); !added.ok()) {
       return added;
     }
+  }
+  if (!converted.shared.empty()) {
+    auto names = NamesOf(converted.ops);
+    for (const auto& [op, name] : converted.shared) (*names)[op] = name;
+    converted.names = std::move(names);
   }
   return converted;
 }

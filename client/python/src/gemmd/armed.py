@@ -15,7 +15,8 @@ from gemmd.v1 import armed_service_pb2 as pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
 
 if TYPE_CHECKING:
-    from gemmd.plan import Plan, PlanHandle
+    from gemmd.plan import Plan
+    from gemmd.plan_handle import PlanHandle
     from gemmd.session import Session
 
 SLOTS = 512  # of a session's region: 100 KiB of memory

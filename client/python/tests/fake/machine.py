@@ -59,6 +59,15 @@ class Machine:
             shape, dtype, raw.data, tensor.offset_bytes, [s * dtype.itemsize for s in strides]
         )
 
+    def named(self, place: pb.SharedBytes, like: np.ndarray) -> np.ndarray:
+        """The dense elements there, as many and of the same dtype as `like`."""
+        return self.view(
+            pb.Tensor(
+                buffer_id=place.buffer_id, offset_bytes=place.offset_bytes,
+                dtype=dtypes.to_wire(like.dtype), shape=like.shape,
+            )
+        )  # fmt: skip
+
     def run(self, ops: list[pb.Op], inputs: list[bytes] = ()) -> list[bytes]:
         """Runs a program; returns what its reads read. `inputs` replace the data of its writes."""
         outputs, left = [], list(inputs)
@@ -66,10 +75,17 @@ class Machine:
             kind = op.WhichOneof("kind")
             if kind == "write":
                 dst = self.view(op.write.dst)
+                if op.write.HasField("from"):
+                    dst[...] = self.named(getattr(op.write, "from"), dst)
+                    continue
                 data = left.pop(0) if left else op.write.data
                 dst[...] = np.frombuffer(data, dst.dtype).reshape(dst.shape)
             elif kind == "read":
-                outputs.append(self.view(op.read.src).tobytes())
+                src = self.view(op.read.src)
+                if op.read.HasField("to"):
+                    self.named(op.read.to, src)[...] = src
+                else:
+                    outputs.append(src.tobytes())
             elif kind == "fill":
                 self.view(op.fill.dst)[...] = op.fill.value
             elif kind in ("copy", "convert"):

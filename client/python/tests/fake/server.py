@@ -214,8 +214,9 @@ class FakeServer:
         report = pb.ProgramReport(device="cpu:0", queue_seconds=1e-6, device_seconds=seconds)
         for op in ops:
             name = op.WhichOneof("kind")
+            shared = op.write.HasField("from") or op.read.HasField("to")
             report.ops.add(
-                op=name, kernel=f"fake_{name}", reason=pb.CHOICE_REASON_ONLY,
+                op=name, kernel="fake_copy" if shared else f"fake_{name}", reason=pb.CHOICE_REASON_ONLY,
                 device_seconds=seconds / len(ops), flops=1e6 if name == "matmul" else 0.0,
             )  # fmt: skip
         return report, outputs
@@ -244,12 +245,17 @@ class FakeServer:
     def planned(self, run: comp.PlanRun) -> list[pb.Op]:
         if run.plan_id not in self.plans:
             raise Refused("NOT_FOUND", "the plan does not exist", "PLAN")
-        ops = []
+        ops, places = [], list(run.inline_at)
         for op in self.plans[run.plan_id]:
             data = op.SerializeToString()
             for pair in run.rebind:
                 data = data.replace(pair.from_buffer_id, pair.to_buffer_id)
-            ops.append(pb.Op.FromString(data))
+            planned = pb.Op.FromString(data)
+            if places and planned.HasField("write"):
+                getattr(planned.write, "from").CopyFrom(places.pop(0))
+            elif places and planned.HasField("read"):
+                planned.read.to.CopyFrom(places.pop(0))
+            ops.append(planned)
         return ops
 
     def run_plan(self, request: comp.RunPlanRequest) -> comp.ExecuteResponse:

@@ -1,10 +1,11 @@
-// Protocol Buffers' wire format, written by hand where building a message first would cost a copy:
-// ops, which are encoded once and sent many times, and upload chunks, whose data stays where it is.
+// Protocol Buffers' wire format, read and written by hand where a message would cost a copy: ops,
+// which are encoded once and sent many times, data that stays where it is, reports. For server and
+// clients alike.
 // Field numbers come from the generated classes (v1::Tensor::kShapeFieldNumber), so that the
 // compiler notices when the contract moves.
 
-#ifndef GEMMD_CLIENT_CPP_WIRE_H_
-#define GEMMD_CLIENT_CPP_WIRE_H_
+#ifndef GEMMD_V1_WIRE_H_
+#define GEMMD_V1_WIRE_H_
 
 #include <cstdint>
 #include <cstring>
@@ -12,9 +13,11 @@
 
 #include "absl/strings/string_view.h"
 
-namespace gemmd::client::wire {
+namespace gemmd::wire {
 
-enum Type : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+enum Type : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+constexpr uint32_t Tag(int field, Type type) { return static_cast<uint32_t>(field) << 3 | type; }
 
 inline int VarintSize(uint64_t value) {
   int size = 1;
@@ -34,7 +37,7 @@ inline void AppendVarint(std::string& out, uint64_t value) {
 }
 
 inline void AppendTag(std::string& out, int field, Type type) {
-  AppendVarint(out, static_cast<uint32_t>(field) << 3 | type);
+  AppendVarint(out, Tag(field, type));
 }
 
 // proto3 leaves out a scalar that is 0.
@@ -66,7 +69,7 @@ inline void AppendDouble(std::string& out, int field, double value) {
 
 // The tag and length; the caller appends, or sends from elsewhere, `size` bytes.
 inline void AppendLength(std::string& out, int field, uint64_t size) {
-  AppendTag(out, field, kLengthDelimited);
+  AppendTag(out, field, kBytes);
   AppendVarint(out, size);
 }
 
@@ -80,7 +83,7 @@ inline void AppendBytes(std::string& out, int field, absl::string_view bytes) {
 class Nested {
  public:
   Nested(std::string& out, int field) : out_(out) {
-    AppendTag(out, field, kLengthDelimited);
+    AppendTag(out, field, kBytes);
     start_ = out.size();
     out.push_back(0);  // one byte of length serves up to 127 bytes; more are inserted at the end
   }
@@ -99,6 +102,6 @@ class Nested {
   size_t start_;
 };
 
-}  // namespace gemmd::client::wire
+}  // namespace gemmd::wire
 
-#endif  // GEMMD_CLIENT_CPP_WIRE_H_
+#endif  // GEMMD_V1_WIRE_H_

@@ -1,6 +1,6 @@
 """What handing a tensor on the GPU to the daemon costs: by CUDA IPC none of its bytes move.
 
-    python3 -m gemmd.bench_import --server TARGET --metrics http://127.0.0.1:9464/metrics
+    python3 bench/python/imports.py --server TARGET --metrics http://127.0.0.1:9464/metrics
 
 Needs torch, a GPU, and a daemon on this host that has it. One JSON object on stdout; `moved_bytes`
 is by how much the daemon's own count of transferred bytes grew, by whatever way, while tensors
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import gemmd
-from gemmd.bench import add_security_flags, percentiles, security_of
+from calls import add_security_flags, percentiles, security_of
 
 _MOVED = "gemmd_transfer_bytes_total"
 
@@ -68,7 +68,7 @@ def measure(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gemmd.bench_import", description=__doc__)
+    parser = argparse.ArgumentParser(prog="imports.py", description=__doc__)
     parser.add_argument("--server", required=True, help='"unix:/path"')
     parser.add_argument("--metrics", required=True, metavar="URL", help="the daemon's metrics")
     parser.add_argument("--device", default="", help="of the daemon; default: its choice")
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import torch
     except ImportError:
-        print("gemmd.bench_import: torch is not installed: it makes the tensors", file=sys.stderr)
+        print("imports.py: torch is not installed: it makes the tensors", file=sys.stderr)
         return 1
     try:
         with (
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             figures = measure(client, session, torch, options.metrics, options)
     except (gemmd.Error, OSError, ValueError, RuntimeError) as error:
-        print(f"gemmd.bench_import: {error}", file=sys.stderr)
+        print(f"imports.py: {error}", file=sys.stderr)
         return 1
     print(json.dumps(figures))
     return 0 if figures["arrived_bit_for_bit"] else 1

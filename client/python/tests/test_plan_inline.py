@@ -1,4 +1,4 @@
-"""Data of plans' runs: by a twin of the plan in shared memory where it can be, else in messages."""
+"""Data of plans' runs: in shared memory where it can be, else in messages."""
 
 import asyncio
 import threading
@@ -8,12 +8,12 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import inline, methods, twins
+from gemmd import inline, methods
 
 from .conftest import QUICK
 from .fake.machine import Refused
 
-SHARED, SENT = ["copy", "copy"], ["write", "read"]
+SHARED, SENT = ["fake_copy"] * 2, ["fake_write", "fake_read"]
 
 
 @pytest.fixture
@@ -32,11 +32,11 @@ def there_and_back(x):
 
 
 def kinds(result):
-    return [op.op for op in result.report.ops]
+    return [op.kernel for op in result.report.ops]
 
 
 def is_free(arena):
-    return arena.take_at(0, len(arena.memory)) is not None
+    return arena.take(len(arena.memory)) is not None
 
 
 def memory_of(session):
@@ -50,19 +50,11 @@ def test_much_data_is_shared_and_little_is_sent(sharing_fake, session, plan, arr
     assert not sharing_fake.calls[-1][1].run.inputs
     assert result[0].dtype == np.float32 and not result[0].flags.writeable
     np.testing.assert_array_equal(result[0], array)
+    assert [op.op for op in result.report.ops] == ["write", "read"]  # the caller's own
     assert plan.kernels == ("fake_write", "fake_read")
-    made = [request for method, request in sharing_fake.calls if method == methods.CREATE_PLAN]
-    assert [request.label for request in made] == ["there and back"] * 2
     little = session.plan(there_and_back(session.create_buffer(shape=(8,), dtype="f32")))
     assert kinds(little.run(inputs=[np.arange(8)])) == SENT
-    assert sharing_fake.count(methods.CREATE_PLAN) == 3
-
-
-def test_runs_one_after_the_other_have_one_twin(sharing_fake, plan, array):
-    for i in range(5):
-        np.testing.assert_array_equal(plan.run(inputs=[array + i])[0], array + i)
     assert sharing_fake.count(methods.CREATE_PLAN) == 2
-    assert sharing_fake.count(methods.RUN_PLAN) == 5
 
 
 def test_what_the_ops_were_made_with_is_not_sent_again(sharing_fake, session, x, plan, array):
@@ -72,7 +64,7 @@ def test_what_the_ops_were_made_with_is_not_sent_again(sharing_fake, session, x,
     x.upload(array)
     for inputs in (None, []):
         result = session.plan([gemmd.read(x)]).run(inputs=inputs)
-        assert kinds(result) == ["copy"]
+        assert kinds(result) == ["fake_copy"]
         np.testing.assert_array_equal(result[0], array)
 
 
@@ -83,7 +75,7 @@ def test_inputs_are_converted_as_in_messages(session, random):
     plan = session.plan([*ops, gemmd.read(x), gemmd.read(half)])
     array = np.asfortranarray(random.standard_normal((64, 1024)))
     result = plan.run(inputs=[array, [[1, 2, 3], [4, 5, 6]]])
-    assert kinds(result) == ["copy"] * 4
+    assert kinds(result) == ["fake_copy"] * 4
     np.testing.assert_array_equal(result[0], [[1, 2, 3], [4, 5, 6]])
     np.testing.assert_array_equal(result[1], array.astype(gemmd.bfloat16))
 
@@ -114,34 +106,22 @@ def test_other_buffers_take_the_place_of_the_plans(session, x, plan, array):
 
 
 def test_outputs_stay_as_long_as_they_are_looked_at(sharing_fake, session, plan, array):
-    kept, ways, sizes = [], [], []
+    kept = []
     for i in range(8):
         result = plan.run(inputs=[array + i])
+        assert kinds(result) == SHARED
         kept.append(result[0][3:, ::2])
-        ways.append(kinds(result))
-        sizes.append(memory_of(session).size_bytes)
-    # Four times what one run needs are shared at first; what goes in messages makes it no more.
-    assert ways == [SHARED] * twins.MOST_OF_A_PLAN + [SENT] * 4
-    assert set(sizes) == {4 * 2 * array.nbytes}
     for i, view in enumerate(kept):
         np.testing.assert_array_equal(view, (array + i)[3:, ::2])
-    made = sharing_fake.count(methods.CREATE_PLAN)
+    size = memory_of(session).size_bytes
     del kept, view, result
-    for _ in range(3):
+    for _ in range(20):
         assert kinds(plan.run(inputs=[array])) == SHARED
-    assert sharing_fake.count(methods.CREATE_PLAN) == made
+    assert memory_of(session).size_bytes == size
+    assert sharing_fake.count(methods.CREATE_PLAN) == 1
 
 
-def test_a_place_with_a_twin_is_better_than_a_lower_one(sharing_fake, session, x, plan, array):
-    kept = session.execute(there_and_back(x))[0]
-    plan.run(inputs=[array])
-    assert sharing_fake.count(methods.CREATE_PLAN) == 2
-    del kept
-    assert kinds(plan.run(inputs=[array])) == SHARED
-    assert sharing_fake.count(methods.CREATE_PLAN) == 2
-
-
-def test_threads_have_twins_of_their_own(sharing_fake, session, x, plan, array):
+def test_threads_have_places_of_their_own(sharing_fake, session, x, plan, array):
     buffers = [session.create_buffer(shape=x.shape, dtype="f32") for _ in range(6)]
     failures = []
 
@@ -156,28 +136,7 @@ def test_threads_have_twins_of_their_own(sharing_fake, session, x, plan, array):
     for thread in threads:
         thread.join()
     assert not failures
-    assert len(sharing_fake.plans) <= 1 + twins.MOST_OF_A_PLAN
-
-
-@pytest.mark.parametrize("code", ["RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "INTERNAL"])
-def test_a_plan_whose_twin_is_refused_has_none(sharing_fake, plan, array, code):
-    sharing_fake.fail(methods.CREATE_PLAN, code, "no more of them")
-    for _ in range(2):
-        result = plan.run(inputs=[array])
-        assert kinds(result) == SENT
-        np.testing.assert_array_equal(result[0], array)
-    assert plan.why_no_twins == "no more of them"
-    assert sharing_fake.count(methods.CREATE_PLAN) == 2
-
-
-def test_a_twin_that_could_not_be_made_just_now_is_made_later(sharing_fake, plan, array):
-    sharing_fake.fail(methods.CREATE_PLAN, "UNAVAILABLE", "busy")
-    assert kinds(plan.run(inputs=[array])) == SENT
-    sharing_fake.fail(methods.CREATE_PLAN, "DEADLINE_EXCEEDED", "late")
-    with pytest.raises(gemmd.DeadlineExceeded, match="late"):
-        plan.run(inputs=[array])
-    plan.twin_failed(gemmd.NotFound("buffer 7 is gone"), arena_is_gone=True)
-    assert kinds(plan.run(inputs=[array])) == SHARED
+    assert len(sharing_fake.plans) == 1
 
 
 def test_a_refusal_speaks_of_the_callers_ops(sharing_fake, plan, array):
@@ -190,7 +149,7 @@ def test_a_refusal_speaks_of_the_callers_ops(sharing_fake, plan, array):
     assert kinds(plan.run(inputs=[array])) == SHARED
 
 
-def test_a_plan_that_only_fares_well_with_its_data_has_no_twins(
+def test_a_plan_that_only_fares_well_with_its_data_sends_it(
     sharing_fake, session, x, plan, array
 ):
     sharing_fake.fail(methods.RUN_PLAN, "INVALID_ARGUMENT", "op 1 (copy) writes on cpu:1")
@@ -198,20 +157,8 @@ def test_a_plan_that_only_fares_well_with_its_data_has_no_twins(
     before = sharing_fake.count(methods.RUN_PLAN)
     assert kinds(plan.run(inputs=[array])) == SENT
     assert sharing_fake.count(methods.RUN_PLAN) == before + 1
-    assert plan.why_no_twins == "op 1 (copy) writes on cpu:1"
-    assert is_free(session.sharing.arena)
-    assert kinds(session.execute(there_and_back(x))) == SHARED
-
-
-def test_a_twin_that_is_gone_is_made_anew(sharing_fake, plan, array):
-    plan.run(inputs=[array])
-    (gone,) = sharing_fake.plans.keys() - {plan.plan_id}
-    del sharing_fake.plans[gone]
-    result = plan.run(inputs=[array])
-    assert kinds(result) == SENT
-    np.testing.assert_array_equal(result[0], array)
-    assert kinds(plan.run(inputs=[array])) == SHARED
-    assert not plan.why_no_twins
+    assert session.sharing.why_not == "op 1 (copy) writes on cpu:1"
+    assert kinds(session.execute(there_and_back(x))) == SENT
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "INTERNAL", "CANCELLED"])
@@ -225,41 +172,18 @@ def test_what_was_not_answered_keeps_its_memory(sharing_fake, session, plan, arr
     assert kinds(result) == SHARED
     np.testing.assert_array_equal(result[0], array)
     assert memory_of(session).buffer_id != first
-    assert len(sharing_fake.plans) == 2  # the first twin went with its memory
 
 
-def test_a_plan_takes_its_twins_along(sharing_fake, session, x, array):
+def test_a_plan_leaves_its_memory_free(sharing_fake, session, x, array):
     with session.plan(there_and_back(x)) as plan:
         kept = [plan.run(inputs=[array])[0] for _ in range(3)]
-        assert len(sharing_fake.plans) == 4
+        assert len(sharing_fake.plans) == 1
     assert not sharing_fake.plans
     del kept
     assert [one.label for one in session.buffers()] == ["", inline.MEMORY_LABEL]
     assert is_free(session.sharing.arena)
     with pytest.raises(gemmd.NotFound):
         plan.run(inputs=[array])
-    assert sharing_fake.count(methods.CREATE_PLAN) == 4
-
-
-def test_a_plan_may_leave_a_twin_behind_but_not_itself(sharing_fake, plan, array):
-    plan.run(inputs=[array])
-    sharing_fake.fail(methods.DELETE_PLAN, "INTERNAL", "oops", times=2)
-    with pytest.raises(gemmd.Internal, match="oops"):
-        plan.delete()
-    np.testing.assert_array_equal(plan.run(inputs=[array])[0], array)
-    plan.delete()
-    assert len(sharing_fake.plans) == 1
-
-
-def test_twins_give_way_to_the_callers_plans(sharing_fake, session, x, plan, array):
-    plan.run(inputs=[array])
-    sharing_fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "full")
-    other = session.plan(there_and_back(x))
-    assert set(sharing_fake.plans) == {plan.plan_id, other.plan_id}
-    sharing_fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "full")
-    with pytest.raises(gemmd.ResourceExhausted, match="full"):
-        session.plan(there_and_back(x))
-    assert kinds(plan.run(inputs=[array])) == SHARED
 
 
 def test_queues_send_their_data(sharing_fake, session, plan, array):
@@ -280,7 +204,7 @@ def test_without_shared_memory_it_is_sent(fake, array, shared_memory):
         assert fake.count(methods.CREATE_PLAN) == 1
 
 
-def test_asyncio_plans_have_twins_too(sharing_fake, array):
+def test_asyncio_plans_share_too(sharing_fake, array):
     async def work():
         async with (
             gemmd.aio.Client(sharing_fake.target, timeout_s=20, retry=QUICK) as client,
@@ -292,10 +216,6 @@ def test_asyncio_plans_have_twins_too(sharing_fake, array):
                 for i, result in enumerate(await asyncio.gather(*runs)):
                     assert kinds(result) == SHARED
                     np.testing.assert_array_equal(result[0], array + i)
-                await asyncio.sleep(0)  # until then asyncio itself keeps what was gathered
-                assert sharing_fake.count(methods.CREATE_PLAN) == 4
-                assert kinds(await plan.run(inputs=[array])) == SHARED
-                assert sharing_fake.count(methods.CREATE_PLAN) == 4
                 with pytest.raises(ValueError, match="2 inputs for a plan with 1 write"):
                     await plan.run(inputs=[array, array])
                 # A run that is given up leaves its memory to the server.
@@ -306,35 +226,8 @@ def test_asyncio_plans_have_twins_too(sharing_fake, array):
                 np.testing.assert_array_equal((await plan.run(inputs=[array]))[0], array)
                 sharing_fake.fail(methods.RUN_PLAN, "INVALID_ARGUMENT", "no copies")
                 assert kinds(await plan.run(inputs=[array])) == SENT
-                assert plan.why_no_twins == "no copies"
+                assert session.sharing.why_not == "no copies"
             assert not sharing_fake.plans
-            plan = await session.plan(there_and_back(x))
-            sharing_fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "full")
-            assert kinds(await plan.run(inputs=[array])) == SENT
-            assert plan.why_no_twins == "full"
-            other = await session.plan(there_and_back(x))
-            await other.run(inputs=[array])
-            sharing_fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "full")
-            await session.plan(there_and_back(x))
-            assert len(sharing_fake.plans) == 3
-
-    asyncio.run(work())
-
-
-def test_asyncio_runs_without_a_twin_take_no_memory(sharing_fake, array):
-    async def work():
-        async with (
-            gemmd.aio.Client(sharing_fake.target, timeout_s=20, retry=QUICK) as client,
-            client.session() as session,
-        ):
-            x = await session.create_buffer(shape=array.shape, dtype="f32")
-            async with await session.plan(there_and_back(x)) as plan:
-                kept = [await plan.run(inputs=[array]) for _ in range(6)]
-                ways = [kinds(one) for one in kept]
-                assert ways == [SHARED] * twins.MOST_OF_A_PLAN + [SENT] * 2
-                (memory,) = (
-                    one for one in await session.buffers() if one.label == inline.MEMORY_LABEL
-                )
-                assert memory.size_bytes == 4 * 2 * array.nbytes
+            assert sharing_fake.count(methods.CREATE_PLAN) == 1
 
     asyncio.run(work())

@@ -1,10 +1,10 @@
 """What workers that share one resident weight complete together: processes that each hold a
 connection, a session, activations and a queue of their own.
 
-    python3 -m gemmd.bench_workers --server TARGET --device cuda:0 --values NAME --scales NAME
+    python3 bench/python/workers.py --server TARGET --device cuda:0 --values NAME --scales NAME
 
 The weight [n, k] in float8_e4m3fn and its scales of 128x128 are published under these names; the
-activations [rows, k] are quantised once, before the clock starts. `gemmctl bench --suite serving`
+activations [rows, k] are quantised once, before the clock starts. `gemmd_bench serving`
 publishes them, runs this, and holds the figures against those of one client of its own.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import gemmd
-from gemmd.bench import add_security_flags, security_of
+from calls import add_security_flags, security_of
 from gemmd.ops import Granularity, Op, Operand
 
 _WARM_UP_S = 0.3
@@ -107,7 +107,7 @@ def work(options: argparse.Namespace) -> None:
 @contextmanager
 def workers(arguments: Sequence[str], count: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes that run `work` until the block ends."""
-    command = [sys.executable, "-m", "gemmd.bench_workers", "--work", *arguments]
+    command = [sys.executable, __file__, "--work", *arguments]
     running = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(count)
@@ -153,7 +153,7 @@ def used_bytes(client: gemmd.Client, device: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="gemmd.bench_workers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="workers.py", description=__doc__)
     parser.add_argument("--server", required=True, help='"127.0.0.1:8470", "unix:/path"')
     parser.add_argument("--device", required=True, help="where the weight is")
     parser.add_argument("--values", required=True, metavar="NAME", help="the weight's")
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 grew = used_bytes(client, options.device) - before
                 rates = {way: measure(running, way, options.seconds) for way in _WAYS}
     except (gemmd.Error, OSError, ValueError) as error:
-        print(f"gemmd.bench_workers: {error}", file=sys.stderr)
+        print(f"workers.py: {error}", file=sys.stderr)
         return 1
     figures = {
         "workers": options.workers,

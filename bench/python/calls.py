@@ -1,4 +1,4 @@
-"""What this client costs against a running server: `python3 -m gemmd.bench --server TARGET --json`.
+"""What this client costs against a running server: `python3 bench/python/calls.py --server TARGET --json`.
 
 Latencies are of 16x16x16 float32 matmuls on resident buffers, where the device's part is next to
 nothing: what is measured is the way there and back.
@@ -99,7 +99,7 @@ def inline_latencies(client: gemmd.Client, count: int) -> dict[str, float]:
                 return plan.run(inputs=[data])  # noqa: B023
 
             for name, run in (("execute", execute), ("plan", run_plan)):
-                path = "shm" if run().report.ops[0].op == "copy" else "grpc"
+                path = "shm" if run().report.ops[0].kernel.endswith("copy") else "grpc"
                 seconds = time_calls(lambda: run().outputs, count)  # noqa: B023
                 figures |= percentiles(f"{name}_inline_{path}", seconds)
     return figures
@@ -181,7 +181,7 @@ def security_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gemmd.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="calls.py", description=__doc__)
     parser.add_argument("--server", required=True, help='"127.0.0.1:8470", "unix:/path"')
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--count", type=int, default=5000, help="calls a figure (default 5000)")
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures |= transfer_rates(client, options.mib << 20)
         figures |= asyncio.run(asyncio_figures(options.server, options.count, security))
     except (gemmd.Error, OSError, ValueError) as error:
-        print(f"gemmd.bench: {error}", file=sys.stderr)
+        print(f"calls.py: {error}", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps(figures))
