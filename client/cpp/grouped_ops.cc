@@ -48,7 +48,7 @@ OpList& OpList::Add(const GroupedMatmul& op) {
   return *this;
 }
 
-OpList& OpList::Add(const Route& op) {
+OpList& OpList::Add(const RouteRows& op) {
   if (!Check("route", {{"ids", &op.ids},
                        {"offsets", &op.offsets},
                        {"rows", &op.rows},

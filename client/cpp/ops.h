@@ -113,7 +113,7 @@ struct GroupedMatmul {
 // Which row each choice of a router goes to: by expert, then by token, then by choice. `offsets` is
 // what GroupedMatmul takes, `rows` what Quantize gathers by, `positions` what Combine reads. An
 // id of -1 is no expert; one beyond them ends the run with INVALID_ARGUMENT.
-struct Route {
+struct RouteRows {
   Tensor ids;        // I32 [tokens, top_k]
   Tensor offsets;    // I32 [experts + 1], written
   Tensor rows;       // I32 [tokens * top_k], written: each row's token; -1 behind the last
@@ -177,7 +177,7 @@ class OpList {
   OpList& Add(const Write& op);
   OpList& Add(const Read& op);
   OpList& Add(const GroupedMatmul& op);
-  OpList& Add(const Route& op);
+  OpList& Add(const RouteRows& op);
   OpList& Add(const Combine& op);
 
   void Clear();

@@ -95,8 +95,10 @@ struct GroupedFamilyEntry {
   cudaError_t (*launch)(int config, const GroupedLaunch& launch, int ctas, cudaStream_t stream);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
+inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinConfig = 0;  // weights on the row side
 inline constexpr int kWideConfig = 1;
+inline constexpr int kThinAnyKConfig = 2;  // of k that is no multiple of 128
 
 }  // namespace gemmd::kernels::cuda
 
