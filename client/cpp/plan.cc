@@ -6,7 +6,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/raw_call.h"
-#include "client/cpp/run_plan.h"
+#include "client/cpp/run.h"
 #include "client/cpp/shared_run.h"
 #include "gemmd/v1/wire.h"
 

@@ -5,7 +5,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/queue_core.h"
-#include "client/cpp/run_ops.h"
+#include "client/cpp/run.h"
 #include "client/cpp/session_core.h"
 
 namespace gemmd::client {
