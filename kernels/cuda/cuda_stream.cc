@@ -24,7 +24,7 @@ double WaitedBelow(absl::Duration inline_below) {
 // Launched between two looks at whether the program is to stop: some tens of microseconds.
 constexpr size_t kOpsALook = 16;
 constexpr int64_t kMinScratchBytes = 1 << 20;
-constexpr size_t kMostNodesOfAnOp = 4;  // quantize by tensor: clear, maximum, scales, values
+constexpr size_t kMostNodesOfAnOp = 6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
 
 }  // namespace
 
@@ -138,7 +138,8 @@ absl::Status CudaStream::End(Flight& flight) {
 }
 
 absl::Status CudaStream::Signal(Flight& flight) {
-  if (flight.bindings.signal == nullptr) return absl::OkStatus();
+  // Of numbers that cannot be the host is to tell, and a signal would come before it.
+  if (flight.bindings.signal == nullptr || flight.code().may_fault()) return absl::OkStatus();
   const absl::Status status = fence_.Check(QueueSignal(stream_, flight.bindings.signal, 1));
   flight.signalled = status.ok();
   return status;

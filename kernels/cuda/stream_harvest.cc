@@ -183,6 +183,7 @@ LaunchResult CudaStream::Finish(Flight& flight) {
     }
     last_seen_ = seen;
     if (result.status.ok()) result.status = ReadTimes(flight, result);
+    if (result.status.ok()) result.status = flight.code().FaultOf(flight.io_data());
     if (result.status.ok()) {
       result.started = std::max(flight.launched, seen - absl::Seconds(result.device_seconds));
       flight.code().CopyOutputs(flight.io_data(), flight.bindings);

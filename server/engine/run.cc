@@ -158,7 +158,9 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
       Plan::Slot& slot = plan.slots[tensor.slot];
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
-      if (access == kernels::Access::kWrite && tensor.dtype != kernels::DType::kI8) {
+      const bool has_nan =
+          tensor.dtype != kernels::DType::kI8 && tensor.dtype != kernels::DType::kI32;
+      if (access == kernels::Access::kWrite && has_nan) {
         plan.float_outputs.push_back(tensor);
       }
     });

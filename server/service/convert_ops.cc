@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,13 +36,19 @@ class OpConverter {
         return Add(op.write());
       case v1::Op::kRead:
         return Add(op.read());
+      case v1::Op::kGroupedMatmul:
+        return Add(op.grouped_matmul());
+      case v1::Op::kRoute:
+        return Add(op.route());
+      case v1::Op::kCombine:
+        return Add(op.combine());
       case v1::Op::KIND_NOT_SET:
         break;
     }
     return absl::InvalidArgumentError(
         absl::StrCat("ops[", index_,
                      "] has no kind this server knows; set one of matmul, quantize, gated, "
-                     "convert, copy, fill, write, read"));
+                     "convert, copy, fill, write, read, grouped_matmul, route, combine"));
   }
 
  private:
@@ -175,6 +182,11 @@ class OpConverter {
                                 " is not known here"));
     }
     op.granularity = static_cast<kernels::ScaleGranularity>(quantize.granularity());
+    if (absl::Status s =
+            FillOptional(quantize.rows(), quantize.has_rows(), "quantize.rows", op.rows);
+        !s.ok()) {
+      return s;
+    }
     return FillTensor(quantize.scales(), quantize.has_scales(), "quantize.scales", op.scales);
   }
 
@@ -192,6 +204,75 @@ class OpConverter {
     op.limit = gated.limit();
     op.up_offset = gated.up_offset();
     return FillActivation(gated.activation(), "gated", op.activation);
+  }
+
+  absl::Status FillOptional(const v1::Tensor& tensor, bool given, std::string_view field,
+                            std::optional<TensorRef>& out) {
+    return given ? FillTensor(tensor, true, field, out.emplace()) : absl::OkStatus();
+  }
+
+  absl::Status FillGate(const v1::Gate& gate, kernels::Gate& out) const {
+    out.period = gate.period();
+    if (gate.has_alpha()) out.alpha = gate.alpha();
+    out.limit = gate.limit();
+    out.up_offset = gate.up_offset();
+    return FillActivation(gate.activation(), "grouped_matmul.gate", out.activation);
+  }
+
+  absl::Status Add(const v1::GroupedMatmul& grouped) {
+    auto& op = Emplace<kernels::GroupedMatmulOp>();
+    absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "grouped_matmul.a", op.a);
+    if (s.ok()) s = FillOperand(grouped.b(), grouped.has_b(), "grouped_matmul.b", op.b);
+    if (s.ok()) {
+      s = FillTensor(grouped.groups(), grouped.has_groups(), "grouped_matmul.groups", op.groups);
+    }
+    if (s.ok()) s = FillTensor(grouped.d(), grouped.has_d(), "grouped_matmul.d", op.d);
+    if (s.ok()) {
+      s = FillOptional(grouped.d_scales(), grouped.has_d_scales(), "grouped_matmul.d_scales",
+                       op.d_scales);
+    }
+    if (s.ok()) {
+      s = FillOptional(grouped.bias(), grouped.has_bias(), "grouped_matmul.bias", op.bias);
+    }
+    if (s.ok() && grouped.has_gate()) s = FillGate(grouped.gate(), op.gate.emplace());
+    if (s.ok()) s = FillActivation(grouped.activation(), "grouped_matmul", op.activation);
+    if (!s.ok()) return s;
+    if (!v1::GroupLayout_IsValid(grouped.layout())) {
+      return Error("grouped_matmul", absl::StrCat("layout ", static_cast<int>(grouped.layout()),
+                                                  " is not known here"));
+    }
+    if (grouped.kernel().size() > 128) {
+      return Error("grouped_matmul", "kernel is longer than any name");
+    }
+    op.layout = static_cast<kernels::GroupLayout>(grouped.layout());
+    if (grouped.alignment() != 0) op.alignment = grouped.alignment();
+    if (grouped.has_alpha()) op.alpha = grouped.alpha();
+    op.expected_rows = grouped.expected_rows();
+    op.kernel = grouped.kernel();
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const v1::Route& route) {
+    auto& op = Emplace<kernels::RouteOp>();
+    absl::Status s = FillTensor(route.ids(), route.has_ids(), "route.ids", op.ids);
+    if (s.ok()) s = FillTensor(route.offsets(), route.has_offsets(), "route.offsets", op.offsets);
+    if (s.ok()) s = FillTensor(route.rows(), route.has_rows(), "route.rows", op.rows);
+    if (!s.ok()) return s;
+    return FillTensor(route.positions(), route.has_positions(), "route.positions", op.positions);
+  }
+
+  absl::Status Add(const v1::Combine& combine) {
+    auto& op = Emplace<kernels::CombineOp>();
+    absl::Status s = FillTensor(combine.src(), combine.has_src(), "combine.src", op.src);
+    if (s.ok()) {
+      s = FillTensor(combine.positions(), combine.has_positions(), "combine.positions",
+                     op.positions);
+    }
+    if (s.ok()) {
+      s = FillTensor(combine.weights(), combine.has_weights(), "combine.weights", op.weights);
+    }
+    if (!s.ok()) return s;
+    return FillTensor(combine.dst(), combine.has_dst(), "combine.dst", op.dst);
   }
 
   template <typename T, typename Proto>

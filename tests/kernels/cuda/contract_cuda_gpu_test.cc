@@ -21,7 +21,8 @@ std::vector<Subject> Subjects() {
   std::vector<Subject> subjects = {{"cuda", [] { return Without({}); }},
                                    {"any",
                                     [] {
-                                      return Without({"sm90_fp8_tiled", "sm90_fp8_skinny"});
+                                      return Without(
+                                          {"sm90_fp8_tiled", "sm90_fp8_skinny", "sm90_fp8_grouped"});
                                     },
                                     30}};
   // Copy ops that read another GPU's memory.

@@ -36,7 +36,7 @@ def sent_as(name: str, value: Any) -> np.dtype[Any]:
     if given in _WIDE:
         return dtypes.float32
     found = interop.element_type(value)
-    if found is None:
+    if found is None or found == dtypes.int32:
         raise TypeError(
             f"{name} has dtype {given}, which is not an element type of gemmd: {_TAKEN}; convert it"
             f" first, {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
@@ -57,7 +57,7 @@ def activations_as(dtype: Any) -> np.dtype[Any]:
     if given in _WIDE:
         return dtypes.float32
     found = interop.element_type_of(dtype)
-    if found is None or found == dtypes.int8:
+    if found is None or found in (dtypes.int8, dtypes.int32):
         raise TypeError(
             f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn and"
             " float64, which is narrowed to float32: convert it first"

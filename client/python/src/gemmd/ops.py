@@ -271,7 +271,7 @@ def activation_number(name: str) -> int:
     return ACTIVATIONS[name]
 
 
-def quantize(src: TensorLike, dst: Operand) -> Op:
+def quantize(src: TensorLike, dst: Operand, *, rows: TensorLike | None = None) -> Op:
     """dst.values = round(src / scale), dst.scales = amax / largest finite, over each block of
     dst.granularity.
 
@@ -279,6 +279,9 @@ def quantize(src: TensorLike, dst: Operand) -> Op:
     ----------
     src : tensor [rows, k] or [batch, rows, k], float32, bfloat16 or float16
     dst : Operand of the same shape, float8_e4m3fn or int8
+    rows : tensor [rows of dst], int32, optional
+        Row i of dst is row rows[i] of src; -1 leaves row i as it is. Then src and dst are matrices
+        with as many columns, and scales are PER_ROW or BLOCK_1X128.
     """
     if dst.scales is None:
         raise ValueError("dst has no scales; make it with session.operand(shape, granularity)")
@@ -288,8 +291,9 @@ def quantize(src: TensorLike, dst: Operand) -> Op:
         dst=dst.values.message,
         scales=dst.scales.message,
         granularity=int(dst.granularity),  # type: ignore[arg-type]
+        rows=None if rows is None else as_tensor(rows).message,
     )
-    return Op("quantize", pb.Op(quantize=message), (source, dst))
+    return Op("quantize", pb.Op(quantize=message), (source, dst, rows))
 
 
 def gated(

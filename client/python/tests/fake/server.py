@@ -57,6 +57,7 @@ class FakeServer:
         self.batches_per_message = 3  # of a queue; 0: as before there were such messages
         self.queue_messages: list[int] = []  # how many batches came in each
         self.runs = 0
+        self.under_mps = False
         self.delay_s = 0.0  # before GetServerInfo answers, cut short when the fake closes
         self.shared: dict[bytes, SharedArray] = {}
         self.share = ShareSocket(f"{directory}/share.sock") if share else None
@@ -122,8 +123,9 @@ class FakeServer:
         self.stop_holding.wait(self.delay_s)
         address = self.share.address if self.share is not None else ""
         return dev.ServerInfo(
-            version="fake", tenant="default", share_socket=address, draining=self.drain.is_set()
-        )
+            version="fake", tenant="default", share_socket=address, draining=self.drain.is_set(),
+            under_mps=self.under_mps,
+        )  # fmt: skip
 
     def create_buffer(self, request: buf.CreateBufferRequest) -> buf.Buffer:
         size = request.size_bytes

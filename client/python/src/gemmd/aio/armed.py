@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
 _EAGER_S = 0.0003  # the loop's other tasks run between looks; beyond it they may sleep, too
-_PAUSE_S = 0.001
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02
+
+
+def pause_s(waited_s: float) -> float:
+    """Until the next look: a twentieth of what was waited. So the end of a long run is noticed at
+    most 5 % late, and many waits for long runs leave the loop alone.
+    """
+    if waited_s < _EAGER_S:
+        return 0
+    return min(max(waited_s / 20, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
 class Armed(ArmedHandle):
@@ -46,7 +55,8 @@ class Armed(ArmedHandle):
             now = time.monotonic()
             if until is not None and now >= until:
                 break
-            await asyncio.sleep(0 if now - began < _EAGER_S else _PAUSE_S)
+            pause = pause_s(now - began)
+            await asyncio.sleep(pause if until is None else min(pause, until - now))
         self.slot.wait(0.0)
 
     async def run(self, timeout_s: float | None = None) -> ArmedReport:

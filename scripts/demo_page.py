@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Puts the output of commands into README.md, between the comments that name them, so that what it shows was printed.
+"""Puts the output of commands into docs/demo.md, between the comments that name them, so that what it shows was printed.
 
-  make demo > demo.txt && scripts/readme.py demo demo.txt
-  make test > test.txt && scripts/readme.py test test.txt
+  make demo > demo.txt && scripts/demo_page.py demo demo.txt
+  make test > test.txt && scripts/demo_page.py test test.txt
 """
 
 import pathlib
 import re
 import sys
 
-README = pathlib.Path(__file__).parent.parent / "README.md"
+PAGE = pathlib.Path(__file__).parent.parent / "docs/demo.md"
 
 
 def plain(path):
@@ -18,11 +18,11 @@ def plain(path):
 
 def fill(text, command, lines):
     block = "```\n" + "\n".join(lines).strip("\n") + "\n```\n"
-    mark = f"<!-- output of {command}, by scripts/readme.py -->\n"
+    mark = f"<!-- output of {command}, by scripts/demo_page.py -->\n"
     pattern = re.compile(re.escape(mark) + r".*?<!-- end -->", re.S)
     text, count = pattern.subn(lambda _: mark + block + "<!-- end -->", text)
     if count != 1:
-        sys.exit(f"README.md has {count} places for the output of {command}")
+        sys.exit(f"{PAGE.name} has {count} places for the output of {command}")
     return text
 
 
@@ -37,8 +37,8 @@ def main():
         lines = [line for line in lines if "tests passed" in line][-1:]
         if not lines or not lines[0].startswith("100%"):
             sys.exit(f"{path} does not end with a passing ctest line")
-    text = README.read_text(encoding="utf-8")
-    README.write_text(fill(text, f"make {what}", lines), encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(fill(text, f"make {what}", lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
