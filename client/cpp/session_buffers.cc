@@ -94,13 +94,8 @@ absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOption
   v1::GetBufferRequest request;
   request.set_session_id(core_->id());
   request.set_buffer_id(std::string(id.bytes()));
-  v1::Buffer info;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.GetBuffer(&context, request, &info);
-      });
-  if (!status.ok()) return status;
-  return info;
+  return UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::GetBuffer, request);
 }
 
 absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
@@ -127,23 +122,19 @@ absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& 
   v1::FindBufferRequest request;
   request.set_session_id(core_->id());
   request.set_name(std::string(name));
-  v1::Buffer info;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.FindBuffer(&context, request, &info);
-      });
-  if (!status.ok()) return status;
-  return MakeBuffer(core_, info, /*owned=*/true);
+  absl::StatusOr<v1::Buffer> info = UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::FindBuffer, request);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
 }
 
 absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
   v1::UnpublishBufferRequest request;
   request.set_session_id(core_->id());
   request.set_name(std::string(name));
-  v1::UnpublishBufferResponse response;
-  return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-    return core_->connection().buffers.UnpublishBuffer(&context, request, &response);
-  });
+  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+             core_->connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
+      .status();
 }
 
 absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {
@@ -162,13 +153,11 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
   v1::DeleteBuffersRequest request;
   request.set_session_id(core_->id());
   for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
-  v1::DeleteBuffersResponse response;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.DeleteBuffers(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return response.freed_bytes();
+  absl::StatusOr<v1::DeleteBuffersResponse> response =
+      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+          core_->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request);
+  if (!response.ok()) return response.status();
+  return response->freed_bytes();
 }
 
 }  // namespace gemmd::client
