@@ -62,6 +62,7 @@ struct RunContext {
   std::byte* io;             // pinned, io_bytes()
   cudaStream_t stream;
   absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
+  bool behind_kernel = false;  // of the same stream, whose end the first op's kernel may overlap
 
   bool IsIndependent(size_t op) const {
     return op < launches.independent.size() && launches.independent[op];
@@ -96,6 +97,8 @@ class CudaProgram final : public Program {
   bool capturable(bool often = false) const {
     return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
   }
+  // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
+  bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
@@ -156,6 +159,7 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
+  bool Overlaps(const Task& task, const RunContext& context) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
                                              Task& task);
@@ -173,6 +177,7 @@ class CudaProgram final : public Program {
   std::vector<ShapeCalls> tunable_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
+  bool ends_with_kernel_ = false;
   int gemms_ = 0;
   int grouped_ = 0;
   int64_t scratch_bytes_ = 0;
