@@ -22,7 +22,10 @@ void Pause() {
 
 }  // namespace
 
-bool CudaStream::Flight::takes_stamps() const { return often() && brief() && !code().timed(); }
+// Of numbers that cannot be the host is to tell, and the last kernel would tell before it.
+bool CudaStream::Flight::takes_stamps() const {
+  return often() && brief() && !code().timed() && !code().may_fault();
+}
 
 // Whether launching its kernels takes the host less than running them takes the device.
 bool CudaStream::Flight::lets_host_keep_ahead() const {
