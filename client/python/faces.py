@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FACES = ("buffer", "client", "plan", "resident", "session", "transfer", "work")
+FACES = ("arming", "buffer", "client", "plan", "resident", "session", "transfer", "work")
 
 _WORDS = [
     (r"\bawait asyncio\.to_thread\(([\w.]+)\)", r"\1()"),

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
-from gemmd.aio.armed import Armed, Arming
+from gemmd.aio.armed import Armed
+from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.plan import Plan
