@@ -210,8 +210,7 @@ __device__ void ListTiles(const DirectoryArgs& args, Shared& shared, int list) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    Directory(const __grid_constant__ DirectoryArgs args) {
+__global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ DirectoryArgs args) {
   __shared__ Shared shared;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
@@ -222,8 +221,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();  // first, rows and faults are there
   if (Broken(shared) && threadIdx.x < kMostGroups) shared.rows[threadIdx.x] = 0;
   if (threadIdx.x == 0 && shared.fault != 0x7fffffff) {
-    const bool ids = shared.fault_kind == DataFaultKind::kRowId ||
-                     shared.fault_kind == DataFaultKind::kRowOrder;
+    const bool ids =
+        shared.fault_kind == DataFaultKind::kRowId || shared.fault_kind == DataFaultKind::kRowOrder;
     const int4 fault = make_int4(static_cast<int>(shared.fault_kind), shared.fault,
                                  shared.fault_value, ids ? args.groups - 1 : args.rows);
     *reinterpret_cast<int4*>(args.fault) = fault;
