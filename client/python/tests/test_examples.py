@@ -14,6 +14,7 @@ from .conftest import BENCH
 sys.path.insert(0, str(BENCH))
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "digits"))
 import calls
+
 import digits
 import network
 

@@ -21,8 +21,8 @@ from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
-from gemmd.programs import Priority, Rebind
 from gemmd.ops import Granularity, Operand
+from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
