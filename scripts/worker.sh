@@ -24,7 +24,7 @@ mps=
 status=0
 export PYTHONPATH=${GEMMD_PACKAGE:-$(cd "$1" && pwd)/python}${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export FIGURES=$out/figures.jsonl SERVER=unix:$dir/gemmd.sock DEVICE=$device QUICK=$quick
-export MLP=$root/client/python/examples/mlp
+export MLP=$root/examples/mlp
 rm -f "$FIGURES"
 
 stop_daemon() {

@@ -216,7 +216,8 @@ class FakeServer:
             name = op.WhichOneof("kind")
             shared = op.write.HasField("from") or op.read.HasField("to")
             report.ops.add(
-                op=name, kernel="fake_copy" if shared else f"fake_{name}", reason=pb.CHOICE_REASON_ONLY,
+                op=name, kernel="fake_copy" if shared else f"fake_{name}",
+                reason=pb.CHOICE_REASON_ONLY,
                 device_seconds=seconds / len(ops), flops=1e6 if name == "matmul" else 0.0,
             )  # fmt: skip
         return report, outputs
