@@ -46,6 +46,7 @@ CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, const Stre
     ready_ =
         fence_.Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
   }
+  if (ready_.ok() && CanSignal()) event_share_ = MeasureEventShare().value_or(0);
   thread_ = std::thread([this] { Harvest(); });
 }
 

@@ -48,7 +48,8 @@ namespace gemmd::kernels::cuda {
 // (run_stamps.h): the host makes one call for it and none to see its end. With nothing in front it
 // is a graph. Behind others its kernels are launched one by one, where that takes the host less
 // than it takes the device: each may then start under the end of the one before it, the first
-// under the other run's. A run's signal is part of its time.
+// under the other run's. A run's signal is part of its time, and the time of one with nothing in
+// front is what events around it would tell.
 class CudaStream final : public Stream {
  public:
   // Graph::Capture, or what a test puts in its place.
@@ -118,6 +119,9 @@ class CudaStream final : public Stream {
   bool IsFirst() const;
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
   void MakeGraph(Flight& flight, const Launches& launches, GraphKey key);
+  // What events around a run count beyond its stamps: a part of starting and ending kernels. Waits
+  // for the device.
+  absl::StatusOr<double> MeasureEventShare();
   void TakeStamps(Flight& flight, bool chained);
   absl::Status MakeStamps(StampsRef& stamps);
   RunEnd EndOf(const Flight& flight, const StampsRef& stamps, bool began) const;
@@ -173,6 +177,7 @@ class CudaStream final : public Stream {
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;
   uint64_t* began_ = nullptr;  // the device's: of the run that told its start last
+  double event_share_ = 0;     // seconds; of MeasureEventShare
   int64_t scratch_bytes_ = 0;
   absl::Mutex mutex_;
   std::deque<Flight> queue_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// Global memory: PTX ISA 9.7.9.12 st, 9.7.13.4 fence; and the clock of 10.27 %globaltimer.
+// Global memory: PTX ISA 9.7.9.12 st; and the clock, 10.27 %globaltimer.
 
 #ifndef GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
 #define GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
@@ -31,13 +31,11 @@ __device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, flo
       : "memory");
 }
 
-// Of a 32-bit word that other processes and hosts read.
+// Of a 32-bit word that other processes and hosts read: whoever sees it sees all that this thread
+// has seen.
 __device__ __forceinline__ void StoreReleaseSystem(uint32_t* target, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(target), "r"(value) : "memory");
 }
-// What this thread has seen is seen by whoever sees its stores behind this.
-__device__ __forceinline__ void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-
 // Nanoseconds, the same for all processes on the device; in steps of 32 on an H200.
 __device__ __forceinline__ uint64_t GlobalTimer() {
   uint64_t now;
