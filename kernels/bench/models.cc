@@ -174,7 +174,7 @@ std::vector<Shape> ModelShapes(absl::Span<const Weights> weights, int count, uin
   std::array<std::vector<Shape>, std::size(kRowRanges)> by_range;
   for (size_t i = 0; i < by_range.size(); ++i) {
     for (const int64_t m : ModelRows()) {
-      if (m < kRowRanges[i].least || m > kRowRanges[i].most) continue;
+      if (!kRowRanges[i].contains(m)) continue;
       for (const Weights& w : weights) {
         const Shape shape{m, w.n, w.k};
         if (shape.flops() <= kMaxFlops) by_range[i].push_back(shape);

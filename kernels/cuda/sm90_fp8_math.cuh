@@ -191,10 +191,14 @@ struct Math {
   // they are few, are loaded a unit ahead, so that none is waited for between a unit's
   // instructions.
   static constexpr bool kScalesAhead = !C.skinny() && (kRuns <= 2 || kRun == kBlockK);
+  // A skinny tile has a scale for each pair of columns. Those of wide tiles find no registers beside
+  // results and accumulators: they are read when the products are there.
+  static constexpr bool kScalesLate = C.skinny() && C.result_regs() + C.accumulator_regs() > 144;
 
   template <int kFirst>
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kSubs <= 2);
+    if constexpr (kScalesLate) return RunScalesLate(steps);
     float accumulators[kAccumulators];
     WaitFull();
     Scales scales;
@@ -220,6 +224,20 @@ struct Math {
       Release();
       Promote<kSubs - 1, kFirst>(accumulators, scales);
       scales = next;
+    }
+  }
+  __device__ __forceinline__ void RunScalesLate(int steps) {
+    static_assert(kSubs == 1);
+    float accumulators[kAccumulators];
+    WaitFull();
+    for (int i = 0; i < steps; ++i) {
+      const BlockPosition<C> at = issue;
+      Multiply<0>(accumulators);
+      issue.Advance();
+      if (i + 1 < steps) WaitFull();
+      Finish(accumulators);
+      Promote<0, C.cols>(accumulators, LoadScales<0>(at));
+      Release();
     }
   }
   __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
