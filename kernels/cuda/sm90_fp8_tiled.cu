@@ -55,16 +55,10 @@ constexpr GemmConfig kTiledConfigs[] = {
     SharingA(Storing(Tiled(256, 128, 3)), 2),
     Storing(Tiled(192, 128, 4)),
     SharingA(Storing(Tiled(192, 128, 4)), 2),
-    Tiled(128, 80, 7),
     Tiled(128, 96, 7),
     Tiled(128, 160, 5),
-    Tiled(256, 96, 4),
     Tiled(192, 64, 6),
     Tiled(192, 112, 5),
-    Storing(Tiled(128, 96, 7)),
-    Storing(Tiled(128, 160, 5)),
-    Storing(Tiled(256, 96, 3)),
-    Storing(Tiled(256, 112, 3)),
 };
 constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
 
