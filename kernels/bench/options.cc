@@ -20,8 +20,10 @@ constexpr std::string_view kHelp =
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
   gemm_bench --quantize                          the quantize and gated kernels against copy bandwidth
   gemm_bench --list                              the names of the pool
+  gemm_bench --list-shapes --suite models-judge  the shapes of a suite, as --shapes takes them; needs no GPU
   gemm_bench --compare OLD.json NEW.json         what became slower; needs no GPU
   gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape; needs no GPU
+  gemm_bench --features FILE.csv --from FILE.json   of a sweep with --pool-times, for fit_model.py; needs no GPU
 
 Every result is checked against float64 before it is timed. Times are the device's own, L2 is
 flushed before each call, and the kinds that are compared take turns.
@@ -139,6 +141,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       ModeSwitch("-h", o, Mode::kHelp),
       ModeSwitch("--quantize", o, Mode::kQuantize),
       ModeSwitch("--list", o, Mode::kList),
+      ModeSwitch("--list-shapes", o, Mode::kShapes),
       ModeSwitch("--compare", o, Mode::kCompare),
       Text("--suite", o.suite),
       Text("--shapes", o.shapes),
@@ -183,6 +186,12 @@ std::vector<Flag> FlagsOf(Options& o) {
          o.mode = Mode::kChart;
          return absl::OkStatus();
        }},
+      {"--features", true,
+       [&o](const std::string& value) {
+         o.features = value;
+         o.mode = Mode::kFeatures;
+         return absl::OkStatus();
+       }},
       Text("--from", o.from),
   };
 }
@@ -195,8 +204,10 @@ absl::Status CheckTogether(const Options& o, const std::vector<std::string>& fil
             ? std::string("--compare takes two files: the old one and the new one")
             : absl::StrCat("'", files[0], "': not an option; see --help"));
   }
-  if (o.mode == Mode::kChart && o.from.empty()) {
-    return absl::InvalidArgumentError("--chart FILE.svg needs --from FILE.json");
+  if ((o.mode == Mode::kChart || o.mode == Mode::kFeatures) && o.from.empty()) {
+    return absl::InvalidArgumentError(o.mode == Mode::kChart
+                                          ? "--chart FILE.svg needs --from FILE.json"
+                                          : "--features FILE.csv needs --from FILE.json");
   }
   if (o.timer != "auto" && o.timer != "cupti" && o.timer != "events") {
     return absl::InvalidArgumentError(

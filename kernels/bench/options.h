@@ -14,7 +14,7 @@
 
 namespace gemmd::kernels::bench {
 
-enum class Mode { kMeasure, kQuantize, kList, kCompare, kChart, kHelp };
+enum class Mode { kMeasure, kQuantize, kList, kShapes, kCompare, kChart, kFeatures, kHelp };
 
 struct Options {
   Mode mode = Mode::kMeasure;
@@ -64,6 +64,7 @@ struct Options {
   std::string old_json;
   std::string new_json;
   std::string chart;
+  std::string features;
   std::string from;
 };
 

@@ -23,12 +23,6 @@ constexpr GemmConfig TwoKGroups(GemmConfig config) {
   return config;
 }
 
-// Neighbours along the weights' rows take the batch's tile together.
-constexpr GemmConfig SharingA(GemmConfig config, int ctas) {
-  config.share_cols = ctas;
-  return config;
-}
-
 }  // namespace
 
 // What each is the fastest for on an H200: deploy/tuning/h200.json. One k block a stage serves k
@@ -51,22 +45,12 @@ constexpr GemmConfig kSkinnyConfigs[] = {
     TwoPerSm(Skinny(48, 64, 1, 6)),
     TwoKGroups(Skinny(72, 64, 2, 5)),
     TwoKGroups(Skinny(80, 64, 2, 5)),
-    TwoPerSm(Skinny(80, 64, 1, 5)),
     TwoKGroups(Skinny(96, 64, 2, 4)),
-    TwoPerSm(Skinny(96, 64, 1, 4)),
     TwoKGroups(Skinny(112, 64, 2, 4)),
-    TwoKGroups(Skinny(128, 64, 2, 3)),
     Skinny(80, 128, 1, 7),
     Skinny(96, 128, 1, 6),
-    Skinny(112, 128, 1, 6),
-    Skinny(128, 128, 1, 5),
     Skinny(136, 128, 1, 5),
-    Skinny(144, 128, 1, 5),
-    SharingA(Skinny(144, 128, 1, 5), 2),
     Skinny(160, 128, 1, 4),
-    SharingA(Skinny(160, 128, 1, 4), 2),
-    Skinny(176, 128, 1, 4),
-    SharingA(Skinny(176, 128, 1, 4), 2),
     Skinny(200, 128, 1, 4),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);

@@ -16,6 +16,7 @@
 #include "kernels/bench/chart.h"
 #include "kernels/bench/compare.h"
 #include "kernels/bench/cuda/entries.h"
+#include "kernels/bench/cuda/features.h"
 #include "kernels/bench/cuda/gated_bench.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
@@ -167,21 +168,32 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   return good ? kOk : kBad;
 }
 
-int MainMeasure(const Options& options) {
+absl::StatusOr<std::vector<Shape>> ShapesOf(const Options& options) {
   absl::StatusOr<std::vector<Shape>> shapes =
       options.shapes.empty() ? Suite(options.suite, options.count, options.seed)
                              : ParseShapes(options.shapes);
+  if (!shapes.ok()) return shapes.status();
+  std::erase_if(*shapes, [&](const Shape& shape) { return !options.rows.contains(shape.m); });
+  if (shapes->empty()) return absl::InvalidArgumentError("no shape has that many rows");
+  return shapes;
+}
+
+int MainMeasure(const Options& options) {
+  absl::StatusOr<std::vector<Shape>> shapes = ShapesOf(options);
   if (!shapes.ok()) return Complain(shapes.status(), kUsage);
   if (!options.kernel.empty()) {
     if (absl::Status s = CheckKernelName(options.kernel); !s.ok()) return Complain(s, kUsage);
   }
-  std::erase_if(*shapes, [&](const Shape& shape) { return !options.rows.contains(shape.m); });
-  if (shapes->empty()) {
-    return Complain(absl::InvalidArgumentError("no shape has that many rows"), kUsage);
-  }
   absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
   if (!machine.ok()) return Complain(machine.status(), kNoGpu);
   return RunShapes(options, *shapes, **machine);
+}
+
+int MainShapes(const Options& options) {
+  absl::StatusOr<std::vector<Shape>> shapes = ShapesOf(options);
+  if (!shapes.ok()) return Complain(shapes.status(), kUsage);
+  for (const Shape& shape : *shapes) Print(ToString(shape) + "\n");
+  return kOk;
 }
 
 int MainQuantize(const Options& options) {
@@ -242,6 +254,15 @@ int MainChart(const Options& options) {
   return kOk;
 }
 
+int MainFeatures(const Options& options) {
+  absl::StatusOr<RunResult> run = ReadRun(options.from);
+  if (!run.ok()) return Complain(run.status(), kUsage);
+  if (absl::Status s = WriteText(options.features, FeatureTable(*run)); !s.ok()) {
+    return Complain(s, kUsage);
+  }
+  return kOk;
+}
+
 int Main(absl::Span<const char* const> args) {
   absl::StatusOr<Options> options = ParseOptions(args);
   if (!options.ok()) return Complain(options.status(), kUsage);
@@ -251,10 +272,14 @@ int Main(absl::Span<const char* const> args) {
       return kOk;
     case Mode::kList:
       return MainList();
+    case Mode::kShapes:
+      return MainShapes(*options);
     case Mode::kCompare:
       return MainCompare(*options);
     case Mode::kChart:
       return MainChart(*options);
+    case Mode::kFeatures:
+      return MainFeatures(*options);
     case Mode::kQuantize:
       return MainQuantize(*options);
     case Mode::kMeasure:
