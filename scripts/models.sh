@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The suite of public models' layers, on a machine with a Hopper GPU and no compiler, from a tree of scripts/dist.sh. Builds
-# nothing; ends the daemon it started. COMMIT in the environment is recorded.
+# nothing; ends the daemon it started. COMMIT in the environment is recorded; TABLE is the tuning table of the 44 shapes.
 #
 #   scripts/models.sh fit DIST OUT [SECONDS]     every kernel's time on shapes of the half for fitting, for
 #                                                kernels/bench/fit_model.py; SECONDS of measuring, 150 if left out
@@ -91,7 +91,7 @@ judge() {
   tune $((seconds * 22 / 100))
   bench judge $((seconds * 62 / 100)) --suite models-judge --count "$count" --sweep --tuning "$out/tuned.json" --repeats 12 \
     --places 4 --flush-mib "$flush_mib"
-  bench dense $((seconds * 11 / 100)) --tuning "$(dirname "$bin")/h200.json" --repeats 24
+  bench dense $((seconds * 11 / 100)) ${TABLE:+--tuning "$TABLE"} --repeats 24
   bench bits $((seconds * 5 / 100)) --shapes 200x2048x1536,72x1152x1024,333x1408x2176 --sweep --check-only --bitwise 100 --no-peers
 }
 
