@@ -40,6 +40,18 @@ constexpr GemmConfig kSkinnyConfigs[] = {
     TwoKGroups(Skinny(64, 64, 4, 3)),
     TwoPerSm(Skinny(64, 64, 2, 3)),
     Skinny(128, 64, 2, 4),
+    TwoPerSm(TwoKGroups(Skinny(24, 64, 2, 4))),
+    TwoKGroups(Skinny(48, 64, 2, 7)),
+    TwoPerSm(Skinny(48, 64, 1, 6)),
+    TwoKGroups(Skinny(72, 64, 2, 5)),
+    TwoKGroups(Skinny(80, 64, 2, 5)),
+    TwoKGroups(Skinny(96, 64, 2, 4)),
+    TwoKGroups(Skinny(112, 64, 2, 4)),
+    Skinny(80, 128, 1, 7),
+    Skinny(96, 128, 1, 6),
+    Skinny(136, 128, 1, 5),
+    Skinny(160, 128, 1, 4),
+    Skinny(200, 128, 1, 4),
 };
 constexpr int kCount = sizeof(kSkinnyConfigs) / sizeof(kSkinnyConfigs[0]);
 
