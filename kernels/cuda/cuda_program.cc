@@ -141,8 +141,8 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
                                                         const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
-  std::string why = kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device"
-                                                : WhyNotFp8(op);
+  std::string why =
+      kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device" : WhyNotFp8(op);
   const bool forced = !op.kernel.empty();
   if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped) {
     return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
@@ -150,8 +150,8 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                                             " or ", Text(kernels.fp8_grouped)));
   }
   if (forced && op.kernel == kernels.fp8_grouped && !why.empty()) {
-    return absl::UnimplementedError(absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why,
-                                                 "; leave kernel empty"));
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
   }
   const bool fp8 = why.empty() && (!forced || op.kernel == kernels.fp8_grouped);
   if (!fp8 && any.empty()) {
@@ -161,9 +161,9 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   task.grouped = LayoutOf(op, fp8);
   task.gemm = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
-    return absl::UnimplementedError(
-        absl::StrCat("it takes ", task.grouped->scratch_bytes, " bytes of scratch memory, limit ",
-                     kMaxScratchBytes, "; split it"));
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
   }
   scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
   const ChoiceReason reason = forced ? ChoiceReason::kForced
@@ -180,8 +180,8 @@ void CudaProgram::AddNeeds(Task& task) {
     io_bytes_ += kIoAlignment;
   }
   if (const auto* route = std::get_if<RouteOp>(&task.op)) {
-    scratch_bytes_ = std::max(
-        scratch_bytes_, RouteScratchBytes(route->rows.shape[0], route->offsets.shape[0] - 1));
+    scratch_bytes_ = std::max(scratch_bytes_,
+                              RouteScratchBytes(route->rows.shape[0], route->offsets.shape[0] - 1));
   }
   ForEachTensor(task.op, [&](const TensorRef& tensor, Access) {
     slots_needed_ = std::max<size_t>(slots_needed_, tensor.slot + 1);

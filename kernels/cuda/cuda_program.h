@@ -44,9 +44,9 @@ struct KernelSet {
 
 // What a program's launches need of the memory that they are for.
 struct Launches {
-  std::vector<GemmLaunch> gemms;  // of its TMA kernels, in order: tensor maps and grids
+  std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
   std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
-  std::vector<bool> independent;  // by op (independent.h); empty: none is
+  std::vector<bool> independent;         // by op (independent.h); empty: none is
 };
 
 struct PreparedLaunches {
@@ -138,9 +138,9 @@ class CudaProgram final : public Program {
     ScaleCopies copies;
     std::optional<GroupedLayout> grouped;  // of a grouped matmul
     int64_t fault_offset = 0;              // in io, of an op that reads numbers
-    bool overlap = false;   // may start under the end of the op before it
-    int64_t io_offset = 0;  // of a Write or Read
-    int64_t io_bytes = 0;   // likewise
+    bool overlap = false;                  // may start under the end of the op before it
+    int64_t io_offset = 0;                 // of a Write or Read
+    int64_t io_bytes = 0;                  // likewise
     // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
     bool by_engine = false;
   };

@@ -24,7 +24,8 @@ double WaitedBelow(absl::Duration inline_below) {
 // Launched between two looks at whether the program is to stop: some tens of microseconds.
 constexpr size_t kOpsALook = 16;
 constexpr int64_t kMinScratchBytes = 1 << 20;
-constexpr size_t kMostNodesOfAnOp = 6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
+constexpr size_t kMostNodesOfAnOp =
+    6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
 
 }  // namespace
 
