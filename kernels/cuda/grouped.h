@@ -87,6 +87,9 @@ struct GroupedLaunch {
   Divisor band_rows;  // band
 };
 
+// Rows of A in a box where they are columns of the product: of few rows no more is fetched.
+inline constexpr int kRowsABox = 16;
+
 struct GroupedFamilyEntry {
   const char* name;  // "sm90_fp8_grouped"
   const GemmConfig* configs;
@@ -99,6 +102,8 @@ inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinConfig = 0;  // weights on the row side
 inline constexpr int kWideConfig = 1;
 inline constexpr int kThinAnyKConfig = 2;  // of k that is no multiple of 128
+inline constexpr int kWide192Config = 3;
+inline constexpr int kWide256Config = 4;
 
 }  // namespace gemmd::kernels::cuda
 

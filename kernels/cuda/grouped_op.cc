@@ -111,6 +111,38 @@ int64_t MostTiles(const Extents& extents, bool counts, int64_t most_rows, int64_
   return counts ? by_group : std::min(by_group, extents.rows / tile + extents.groups);
 }
 
+// The tile whose rows the groups fill best, if they are as large as expected on average: rows of a
+// tile that no group has are multiplied, but for warpgroups that have none at all. Larger tiles
+// fetch less from L2 for each product.
+int WideConfigOf(const GroupedMatmulOp& op, const Extents& extents) {
+  struct Candidate {
+    int config;
+    double speed;  // of whole tiles, relative
+  };
+  constexpr Candidate kCandidates[] = {
+      {kWideConfig, 0.95}, {kWide192Config, 0.97}, {kWide256Config, 1.0}};
+  const int64_t rows = std::max<int64_t>(1, CeilDiv(ExpectedRows(op), extents.groups));
+  int best = kWideConfig;
+  double least = 0;
+  for (const Candidate& one : kCandidates) {
+    const GemmConfig& config = ConfigOf(one.config);
+    const int64_t step = config.rows / config.groups;
+    const int64_t whole = rows / config.rows * config.rows;
+    const int64_t rest = rows - whole;
+    // A tile whose last warpgroups rest takes somewhat longer than its share.
+    const double cost =
+        (static_cast<double>(whole) + (rest == 0 ? 0
+                                                 : 0.75 * static_cast<double>(RoundUp(rest, step)) +
+                                                       0.25 * static_cast<double>(config.rows))) /
+        one.speed;
+    if (least == 0 || cost < least) {
+      least = cost;
+      best = one.config;
+    }
+  }
+  return best;
+}
+
 // The slots, and one more with the product.
 std::vector<std::byte*> WithProduct(SlotAddresses slots, std::byte* product) {
   std::vector<std::byte*> all(slots.begin(), slots.end());
@@ -157,9 +189,11 @@ TensorView ValuesOf(const GemmConfig& config, const void* address, int64_t rows,
 absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8GemmArgs& args,
                                           int64_t groups, TileList list, int band) {
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
-  const int a_box = config.block_m(), b_box = config.block_n();
-  const TensorView a =
+  // Of the column side a plane at a time, of as many rows as there are.
+  const int a_box = config.skinny() ? kRowsABox : config.block_m(), b_box = config.block_n();
+  TensorView a =
       ValuesOf(config, args.a, args.m, args.k, args.batch, args.lda, args.a_batch, a_box);
+  if (config.skinny()) a.box_planes = 1;
   const TensorView b =
       ValuesOf(config, args.b, args.n, args.k, groups, args.ldb, args.b_batch, b_box);
   const TensorView scales = {.address = args.a_scales,
@@ -169,7 +203,7 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
                              .batch = args.batch,
                              .plane_stride_bytes = args.a_scales_ld * 4,
                              .batch_stride_bytes = args.a_scales_batch * 4,
-                             .box_cols = a_box,
+                             .box_cols = config.a_scale_rows(),
                              .box_rows = 1,
                              .box_planes = config.k_blocks};
   GroupedLaunch launch;
@@ -252,8 +286,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
     layout.most_tiles[0] =
         MostTiles(extents, counts, kMostThinRows, ConfigOf(layout.thin_config).block_m());
     if (layout.may_be_wide) {
+      layout.wide_config = WideConfigOf(op, extents);
       layout.most_tiles[1] =
-          MostTiles(extents, counts, extents.rows, ConfigOf(kWideConfig).block_m());
+          MostTiles(extents, counts, extents.rows, ConfigOf(layout.wide_config).block_m());
     }
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
@@ -314,7 +349,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                              reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[list])};
   }
   directory.tile_rows[0] = layout.fp8 ? ConfigOf(layout.thin_config).block_m() : kAnyGroupedRows;
-  directory.tile_rows[1] = ConfigOf(kWideConfig).block_m();
+  directory.tile_rows[1] = ConfigOf(layout.wide_config).block_m();
 
   GroupedMatmulOp product = op;
   std::vector<std::byte*> with_product(slots.begin(), slots.end());
@@ -346,6 +381,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   if (launches.copy) launches.copy->programmatic = true;
   const Fp8GemmArgs fp8 = Fp8ArgsOf(args, layout.copies, scratch);
   launches.configs[0] = layout.thin_config;
+  launches.configs[1] = layout.wide_config;
   for (int list = 0; list < kTileLists; ++list) {
     if (directory.lists[list].count == nullptr) continue;
     const int config = launches.configs[list];

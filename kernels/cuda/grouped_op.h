@@ -28,6 +28,7 @@ std::string WhyNotFp8(const GroupedMatmulOp& op);
 struct GroupedLayout {
   bool fp8 = false;
   int thin_config = kThinConfig;
+  int wide_config = kWideConfig;
   bool may_be_wide = false;  // some group may have too many rows for the kernel of few
   int64_t most_tiles[kTileLists] = {};
   ScaleCopies copies;  // of a's scales, at 0

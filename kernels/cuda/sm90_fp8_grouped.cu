@@ -12,21 +12,22 @@ constexpr GemmConfig Thin(int m, int n, int k_blocks, int stages) {
           .cols = m,
           .groups = n / 64,
           .stages = stages,
-          .k_blocks = k_blocks};
+          .k_blocks = k_blocks,
+          .ragged = true};
 }
 constexpr GemmConfig Wide(int m, int n, int stages) {
   return {.family = GemmFamily::kTiled,
           .rows = m,
           .cols = n,
           .groups = m % 192 == 0 ? 3 : 2,
-          .stages = stages};
+          .stages = stages,
+          .ragged = true};
 }
 
-// In the order of kThinConfig, kWideConfig, kThinAnyKConfig.
+// In the order of grouped.h's numbers.
 constexpr GemmConfig kConfigs[] = {
-    Thin(64, 128, 2, 4),
-    Wide(128, 128, 6),
-    Thin(64, 128, 1, 8),
+    Thin(64, 128, 2, 4), Wide(128, 128, 6), Thin(64, 128, 1, 8),
+    Wide(192, 128, 4),   Wide(256, 128, 4),
 };
 
 template <int kIndex>
@@ -56,13 +57,15 @@ struct Member {
 
 cudaError_t Prepare(int config) {
   static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare,
-                                                Member<2>::Prepare};
+                                                Member<2>::Prepare, Member<3>::Prepare,
+                                                Member<4>::Prepare};
   return kTable[config]();
 }
 
 cudaError_t Launch(int config, const GroupedLaunch& launch, int ctas, cudaStream_t stream) {
   static constexpr cudaError_t (*kTable[])(const GroupedLaunch&, int, cudaStream_t) = {
-      Member<0>::Launch, Member<1>::Launch, Member<2>::Launch};
+      Member<0>::Launch, Member<1>::Launch, Member<2>::Launch, Member<3>::Launch,
+      Member<4>::Launch};
   return kTable[config](launch, ctas, stream);
 }
 
