@@ -175,6 +175,8 @@ def main():
     dense_figures(figures, dense["shapes"])
     bits_figures(figures, bits)
     run = {key: tuned[key] for key in ("gpu", "driver", "cublaslt", "date", "commit")}
+    for shape in {id(s): s for s in pool["shapes"] + chosen}.values():
+        shape["best"] = shape["best"][:3]
     with open(arguments.out + ".json", "w") as file:
         json.dump({**run, "figures": figures.list, "pool": pool["shapes"], "tuned": chosen, "dense": dense["shapes"]}, file,
                   indent=None, separators=(",", ":"))
