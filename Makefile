@@ -9,6 +9,7 @@ help:
 	@echo "make demo          build, start a daemon, multiply real matrices through it, drain it"
 	@echo "make test          everything CI runs: tests, sanitizers, a short fuzz"
 	@echo "make build         build/cpu/server/gemmd and build/cpu/client/cli/gemmctl"
+	@echo "make bench         build/cpu/bench/gemmd_bench, which measures a daemon"
 	@echo "make check         the preset cpu and its tests alone"
 	@echo "make sanitize      the sanitizer builds and their tests alone"
 	@echo "make fuzz          every fuzz target for SECONDS_EACH=$(SECONDS_EACH) s"
@@ -55,6 +56,11 @@ build:
 	@scripts/packages.sh build
 	@scripts/build.sh cpu gemmd gemmctl
 
+.PHONY: bench
+bench:
+	@scripts/packages.sh build
+	@scripts/build.sh cpu gemmd_bench
+
 .PHONY: format format-check
 format format-check:
 	@scripts/packages.sh tools
@@ -67,7 +73,7 @@ tidy:
 
 PREFIX ?= /usr/local
 .PHONY: install
-install: build
+install: build bench
 	cmake --install build/cpu --prefix $(PREFIX)
 
 .PHONY: clean

@@ -57,6 +57,20 @@ std::string_view Name(Activation activation) {
   return "unknown";
 }
 
+std::string_view Name(GroupLayout layout) {
+  switch (layout) {
+    case GroupLayout::kOffsets:
+      return "offsets";
+    case GroupLayout::kCounts:
+      return "counts";
+    case GroupLayout::kRowIds:
+      return "row_ids";
+    case GroupLayout::kEnds:
+      return "ends";
+  }
+  return "unknown";
+}
+
 Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
   Dims scales;
   if (granularity == ScaleGranularity::kNone || shape.rank < 2) return scales;
@@ -87,8 +101,9 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
 
 std::string_view Name(const Op& op) {
   // By the variant's index: one row per alternative, in its order.
-  constexpr std::string_view kNames[] = {"matmul", "quantize", "gated", "convert",
-                                         "copy",   "fill",     "write", "read"};
+  constexpr std::string_view kNames[] = {"matmul",         "quantize", "gated",  "convert",
+                                         "copy",           "fill",     "write",  "read",
+                                         "grouped_matmul", "route",    "combine"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
   return kNames[op.index()];
 }
@@ -105,6 +120,7 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                       },
                       [&](const QuantizeOp& quantize) {
                         fn(quantize.src, Access::kRead);
+                        if (quantize.rows) fn(*quantize.rows, Access::kRead);
                         fn(quantize.dst, Access::kWrite);
                         fn(quantize.scales, Access::kWrite);
                       },
@@ -123,7 +139,29 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                       },
                       [&](const FillOp& fill) { fn(fill.dst, Access::kWrite); },
                       [&](const WriteOp& write) { fn(write.dst, Access::kWrite); },
-                      [&](const ReadOp& read) { fn(read.src, Access::kRead); }},
+                      [&](const ReadOp& read) { fn(read.src, Access::kRead); },
+                      [&](const GroupedMatmulOp& grouped) {
+                        fn(grouped.a.values, Access::kRead);
+                        if (grouped.a.scales) fn(*grouped.a.scales, Access::kRead);
+                        fn(grouped.b.values, Access::kRead);
+                        if (grouped.b.scales) fn(*grouped.b.scales, Access::kRead);
+                        fn(grouped.groups, Access::kRead);
+                        if (grouped.bias) fn(*grouped.bias, Access::kRead);
+                        fn(grouped.d, Access::kWrite);
+                        if (grouped.d_scales) fn(*grouped.d_scales, Access::kWrite);
+                      },
+                      [&](const RouteOp& route) {
+                        fn(route.ids, Access::kRead);
+                        fn(route.offsets, Access::kWrite);
+                        fn(route.rows, Access::kWrite);
+                        fn(route.positions, Access::kWrite);
+                      },
+                      [&](const CombineOp& combine) {
+                        fn(combine.src, Access::kRead);
+                        fn(combine.positions, Access::kRead);
+                        fn(combine.weights, Access::kRead);
+                        fn(combine.dst, Access::kWrite);
+                      }},
              op);
 }
 
@@ -139,6 +177,11 @@ std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots) {
 }
 
 double Flops(const Op& op) {
+  if (const auto* grouped = std::get_if<GroupedMatmulOp>(&op)) {
+    const Dims& b = grouped->b.values.shape;
+    return 2.0 * static_cast<double>(ExpectedRows(*grouped)) * static_cast<double>(b[1]) *
+           static_cast<double>(b[2]);
+  }
   const auto* matmul = std::get_if<MatmulOp>(&op);
   if (matmul == nullptr) return 0;
   double flops = 2;
@@ -146,6 +189,12 @@ double Flops(const Op& op) {
   const Dims& b = matmul->b.values.shape;
   for (int i = 0; i < a.rank; ++i) flops *= static_cast<double>(a[i]);
   return b.rank >= 2 ? flops * static_cast<double>(b[b.rank - 2]) : 0;
+}
+
+int64_t ExpectedRows(const GroupedMatmulOp& op) {
+  const Dims& a = op.a.values.shape;
+  const int64_t all = a.rank == 3 ? a[0] * a[1] : a[0];
+  return op.expected_rows > 0 ? std::min(op.expected_rows, all) : all;
 }
 
 double Bytes(const Op& op) {

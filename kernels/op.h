@@ -83,8 +83,11 @@ struct MatmulOp {
 struct QuantizeOp {
   TensorRef src;     // [rows, k] (or batched); F32, BF16, F16; any strides
   TensorRef dst;     // same shape; E4M3 or I8
-  TensorRef scales;  // F32, shape ScaleShape(src.shape, granularity); any strides
+  TensorRef scales;  // F32, shape ScaleShape(dst.shape, granularity); any strides
   ScaleGranularity granularity = ScaleGranularity::kBlock1x128;  // any but kNone
+  // I32, [rows of dst]: row i of dst is that of src with this number. -1: none, and row i of dst
+  // and of scales is not written. Both are matrices then, with scales by rows or of 1x128.
+  std::optional<TensorRef> rows;
 };
 
 // dst = activation(gate) * (up + up_offset), where each row of src holds n columns of gate and n of
@@ -108,9 +111,77 @@ struct GatedOp {
   float up_offset = 0.0f;
 };
 
+// What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2.
+struct Gate {
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;
+  float alpha = 1.0f;
+  float limit = 0.0f;
+  float up_offset = 0.0f;
+};
+
+// How a GroupedMatmulOp's `groups` tells which rows are whose. Rows of no group are never written.
+enum class GroupLayout : uint8_t {
+  kOffsets = 0,  // [groups + 1]: group g has rows groups[g] up to groups[g + 1]; any starts
+  kCounts = 1,  // [groups]: a is [groups, m_max, k]; group g has the first groups[g] rows of item g
+  kRowIds = 2,  // [m]: row i is group groups[i]'s, or nobody's if that is -1. A group's rows lie
+                // together, and groups in ascending order
+  kEnds = 3,    // [groups]: group g ends at groups[g]; it starts at the end of the group before it
+                // rounded up to `alignment`
+};
+inline constexpr int kGroupLayouts = 4;
+std::string_view Name(GroupLayout layout);  // "offsets", "counts", "row_ids", "ends"
+
+inline constexpr int64_t kMaxGroups = 512;
+
+// For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated.
+//
+// `groups` is read when the op runs, so that one program serves every routing. What it says is
+// held against the tensors' shapes first: rows that cannot be are left out, and the run ends with
+// INVALID_ARGUMENT and the value (data_fault.h). Nothing outside a group's rows of d
+// and d_scales is written, whatever `groups` says.
+struct GroupedMatmulOp {
+  Operand a;         // [m, k]; [groups, m_max, k] for kCounts. Any granularity but 128x128
+  Operand b;         // [groups, n, k], a's dtype; scales of a batch
+  TensorRef groups;  // I32, stride 1, a shape as the layout says
+  GroupLayout layout = GroupLayout::kOffsets;
+  int64_t alignment = 1;  // of kEnds
+  TensorRef d;            // [m, n] or [groups, m_max, n]; F32, BF16 or F16. With a gate n/2
+                          // columns, and E4M3 too
+  std::optional<TensorRef> d_scales;  // of an E4M3 d: F32, [.., m, ceil(n/2/128)], any strides
+  std::optional<Gate> gate;           // the product may be rounded to BF16 in front of it
+  std::optional<TensorRef> bias;      // [groups, n], F32 or d's dtype (not E4M3)
+  float alpha = 1.0f;                 // finite, not 0
+  Activation activation = Activation::kNone;  // kNone with a gate, which has its own
+  int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
+  std::string kernel;         // a kernel to insist on; empty lets the selector choose
+};
+
+// Where rows go whose experts were chosen by a router. Row r stands for choice j of token t, with
+// r = t * top_k + j; rows are ordered by expert, those of one expert by r.
+//
+// ids[t, j] is an expert, or -1 for none. Anything else counts as none, and the run ends with
+// INVALID_ARGUMENT and the value.
+struct RouteOp {
+  TensorRef ids;        // I32 [tokens, top_k]
+  TensorRef offsets;    // I32 [experts + 1], written: where each expert's rows start; for kOffsets
+  TensorRef rows;       // I32 [tokens * top_k], written: the token of each row; -1 behind the last
+  TensorRef positions;  // I32 [tokens, top_k], written: where the choice's row went; -1: nowhere
+};
+
+// dst[t] = sum over j of weights[t, j] * src[positions[t, j]], in FP32 and in the order of j,
+// rounded once. A position of -1 is left out. One that src does not have is, too, and the run ends
+// with INVALID_ARGUMENT and the value.
+struct CombineOp {
+  TensorRef src;        // [rows, n]; F32, BF16 or F16
+  TensorRef positions;  // I32 [tokens, top_k]
+  TensorRef weights;    // F32 [tokens, top_k]
+  TensorRef dst;        // [tokens, n]; F32, BF16 or F16
+};
+
 // dst = (dst dtype) src, round to nearest even. E4M3 saturates to +-448 and I8 to +-127, infinities
 // too; NaN stays NaN, and is 0 in I8. BF16 and F16 overflow to infinity. Equal dtypes copy the
-// bits.
+// bits; I32 has no other dtype to go to or come from.
 struct ConvertOp {
   TensorRef src;
   TensorRef dst;  // same shape
@@ -136,7 +207,8 @@ struct ReadOp {  // src, dense row-major, into bytes that the reply carries
   int output = 0;  // index into Bindings::outputs
 };
 
-using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp>;
+using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp,
+                        GroupedMatmulOp, RouteOp, CombineOp>;
 
 // "matmul", "quantize", ... : the label `op` of metrics and replies.
 std::string_view Name(const Op& op);
@@ -169,8 +241,10 @@ absl::Status ValidateOps(absl::Span<const Op> ops, absl::Span<const SlotInfo> sl
 // Slots that some op writes; the rest are only read.
 std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots);
 
-// 2*m*n*k*batch for a matmul, 0 for the rest.
+// 2*m*n*k*batch for a matmul, of the rows that a grouped one expects; 0 for the rest.
 double Flops(const Op& op);
+// Of all groups: what the op says it expects, at most what a has.
+int64_t ExpectedRows(const GroupedMatmulOp& op);
 // Bytes the op must move at least: each operand once, each result once.
 double Bytes(const Op& op);
 

@@ -26,8 +26,8 @@ using validate::CheckTensor;
 using validate::View;
 
 constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kOperands[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8};
 constexpr DType kQuantised[] = {DType::kE4M3, DType::kI8};
-constexpr DType kScaleDTypes[] = {DType::kF32};
 
 // Checks the ops of one program in order.
 class Validator {
@@ -43,11 +43,19 @@ class Validator {
   absl::Status operator()(const FillOp& op);
   absl::Status operator()(const WriteOp& op);
   absl::Status operator()(const ReadOp& op);
+  absl::Status operator()(const GroupedMatmulOp& op) {
+    return validate::CheckGroupedMatmul(op, slots_);
+  }
+  absl::Status operator()(const RouteOp& op) { return validate::CheckRoute(op, slots_); }
+  absl::Status operator()(const CombineOp& op) { return validate::CheckCombine(op, slots_); }
 
  private:
   absl::Status CheckMove(const TensorRef& src, const TensorRef& dst, bool same_dtype);
   absl::Status CheckScales(const View& values, ScaleGranularity granularity,
-                           const std::optional<TensorRef>& scales, View& view);
+                           const std::optional<TensorRef>& scales, View& view) {
+    return validate::CheckScales(values, granularity, scales, view, slots_);
+  }
+  absl::Status CheckRows(const QuantizeOp& op, const View& dst, const View& scales);
   absl::Status CheckExtents(const MatmulOp& op);
   absl::Status CheckBytes(const View& view, absl::string_view what, int index,
                           absl::Span<const int64_t> lengths);
@@ -56,16 +64,6 @@ class Validator {
   IoSize io_;
   std::vector<bool> output_filled_;
 };
-
-absl::Status CheckGranularity(absl::string_view name, ScaleGranularity granularity) {
-  if (static_cast<int>(granularity) <= static_cast<int>(ScaleGranularity::kBlock128x128)) {
-    return absl::OkStatus();
-  }
-  return InvalidArgumentError(StrCat(name, " has scale granularity number ",
-                                     static_cast<int>(granularity),
-                                     ", which does not exist; use one of none, tensor, row, 1x128, "
-                                     "128x128"));
-}
 
 absl::Status CheckMatrix(const View& view) {
   if (view.tensor->shape.rank >= 2) return absl::OkStatus();
@@ -76,28 +74,6 @@ absl::Status CheckMatrix(const View& view) {
 absl::Status CheckFinite(absl::string_view name, float value) {
   if (std::isfinite(value)) return absl::OkStatus();
   return InvalidArgumentError(StrCat(name, "=", value, " is not finite; use a finite number"));
-}
-
-absl::Status Validator::CheckScales(const View& values, ScaleGranularity granularity,
-                                    const std::optional<TensorRef>& scales, View& view) {
-  GEMMD_RETURN_IF_ERROR(CheckGranularity(values.name, granularity));
-  if (granularity == ScaleGranularity::kNone) {
-    if (!scales) return absl::OkStatus();
-    return InvalidArgumentError(StrCat(view.name, " is given but ", values.name,
-                                       " has granularity none; drop it or set the granularity"));
-  }
-  if (!scales) {
-    return InvalidArgumentError(StrCat(values.name, " has granularity ", Text(Name(granularity)),
-                                       " but no scales; add ", view.name));
-  }
-  view.tensor = &*scales;
-  GEMMD_RETURN_IF_ERROR(CheckTensor(view, slots_));
-  GEMMD_RETURN_IF_ERROR(CheckDType(view, kScaleDTypes));
-  const bool shared = granularity == ScaleGranularity::kPerTensor && view.access == Access::kRead;
-  if (shared && view.tensor->shape == MakeDims({1})) return absl::OkStatus();
-  return CheckShape(view, ScaleShape(values.tensor->shape, granularity),
-                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name,
-                           shared ? ", or [1] for the whole batch" : ""));
 }
 
 // a [batch?, m, k] against b [batch?, n, k], and what d must be.
@@ -137,6 +113,7 @@ absl::Status Validator::operator()(const MatmulOp& op) {
     GEMMD_RETURN_IF_ERROR(CheckTensor(*view, slots_));
     GEMMD_RETURN_IF_ERROR(CheckMatrix(*view));
   }
+  GEMMD_RETURN_IF_ERROR(CheckDType(a, kOperands));
   if (op.a.values.dtype != op.b.values.dtype) {
     return InvalidArgumentError(StrCat("a is ", Text(Name(op.a.values.dtype)), " but b is ",
                                        Text(Name(op.b.values.dtype)), "; convert one of them"));
@@ -186,16 +163,39 @@ absl::Status Validator::operator()(const QuantizeOp& op) {
   }
   GEMMD_RETURN_IF_ERROR(CheckDType(src, kFloats));
   GEMMD_RETURN_IF_ERROR(CheckDType(dst, kQuantised));
-  GEMMD_RETURN_IF_ERROR(CheckSameShape(dst, src));
+  if (!op.rows) GEMMD_RETURN_IF_ERROR(CheckSameShape(dst, src));
   if (op.granularity == ScaleGranularity::kNone) {
     return InvalidArgumentError(
         "granularity none asks for no scales; use tensor, row, 1x128 or 128x128");
   }
   const std::optional<TensorRef> scales_tensor = op.scales;
-  GEMMD_RETURN_IF_ERROR(CheckScales(src, op.granularity, scales_tensor, scales));
+  GEMMD_RETURN_IF_ERROR(CheckScales(op.rows ? dst : src, op.granularity, scales_tensor, scales));
+  if (op.rows) GEMMD_RETURN_IF_ERROR(CheckRows(op, dst, scales));
   GEMMD_RETURN_IF_ERROR(CheckApart(dst, src));
   GEMMD_RETURN_IF_ERROR(CheckApart(scales, src));
   return CheckApart(dst, scales);
+}
+
+// What a Quantize that gathers rows asks for besides.
+absl::Status Validator::CheckRows(const QuantizeOp& op, const View& dst, const View& scales) {
+  View rows{"rows", &*op.rows};
+  GEMMD_RETURN_IF_ERROR(CheckTensor(rows, slots_));
+  GEMMD_RETURN_IF_ERROR(validate::CheckIndex(rows));
+  if (op.granularity != ScaleGranularity::kPerRow &&
+      op.granularity != ScaleGranularity::kBlock1x128) {
+    return InvalidArgumentError(StrCat("rows are given with granularity ",
+                                       Text(Name(op.granularity)),
+                                       ", whose scales several rows share; use row or 1x128"));
+  }
+  if (op.src.shape.rank != 2 || op.dst.shape.rank != 2 || op.src.shape[1] != op.dst.shape[1]) {
+    return InvalidArgumentError(StrCat("src ", ToString(op.src.shape), " and dst ",
+                                       ToString(op.dst.shape),
+                                       " are not matrices of as many columns; rows go from one "
+                                       "matrix to another"));
+  }
+  GEMMD_RETURN_IF_ERROR(CheckShape(rows, MakeDims({op.dst.shape[0]}), "the rows of dst"));
+  GEMMD_RETURN_IF_ERROR(CheckApart(dst, rows));
+  return CheckApart(scales, rows);
 }
 
 absl::Status Validator::CheckMove(const TensorRef& src_tensor, const TensorRef& dst_tensor,
@@ -208,6 +208,9 @@ absl::Status Validator::CheckMove(const TensorRef& src_tensor, const TensorRef& 
   if (same_dtype && src_tensor.dtype != dst_tensor.dtype) {
     return InvalidArgumentError(StrCat("src is ", Text(Name(src_tensor.dtype)), " but dst is ",
                                        Text(Name(dst_tensor.dtype)), "; use convert"));
+  }
+  if (src_tensor.dtype != dst_tensor.dtype) {
+    for (const View& view : {src, dst}) GEMMD_RETURN_IF_ERROR(CheckDType(view, kOperands));
   }
   return CheckApart(dst, src);
 }

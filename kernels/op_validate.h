@@ -1,9 +1,11 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
-// op_validate.cc, or op_validate_gated.cc.
+// op_validate.cc, op_validate_gated.cc, or op_validate_grouped.cc.
 
 #ifndef GEMMD_KERNELS_OP_VALIDATE_H_
 #define GEMMD_KERNELS_OP_VALIDATE_H_
+
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -36,7 +38,24 @@ absl::Status CheckDType(const View& view, absl::Span<const DType> allowed);
 
 absl::Status CheckActivation(Activation activation);
 
-// Every rule of a GatedOp.
+absl::Status CheckGranularity(absl::string_view name, ScaleGranularity granularity);
+
+// The scales of `values`; leaves `view` without a tensor where there are none.
+absl::Status CheckScales(const View& values, ScaleGranularity granularity,
+                         const std::optional<TensorRef>& scales, View& view,
+                         absl::Span<const SlotInfo> slots);
+
+// The numbers of a gate, whichever op has it.
+absl::Status CheckGateNumbers(const Gate& gate);
+absl::Status CheckPeriod(int64_t period, int64_t n);
+
+// Row numbers, counts and the like: I32, stride 1 along the last dimension.
+absl::Status CheckIndex(const View& view);
+
+// Every rule of the op.
+absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckRoute(const RouteOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckCombine(const CombineOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots);
 
 }  // namespace gemmd::kernels::validate

@@ -30,15 +30,19 @@ absl::Status CheckColumns(const GatedOp& op, const View& dst) {
   if (absl::Status shape = CheckShape(dst, half, "half of src's columns"); !shape.ok()) {
     return shape;
   }
-  if (op.period < 0 || (op.period > 0 && columns / 2 % op.period != 0)) {
-    return InvalidArgumentError(
-        StrCat("period=", op.period, " does not divide n=", columns / 2,
-               "; use 0 for two halves, 1 for alternating columns, or the length of the blocks"));
-  }
-  return absl::OkStatus();
+  return CheckPeriod(op.period, columns / 2);
 }
 
-absl::Status CheckNumbers(const GatedOp& op) {
+}  // namespace
+
+absl::Status CheckPeriod(int64_t period, int64_t n) {
+  if (period == 0 || (period > 0 && n % period == 0)) return absl::OkStatus();
+  return InvalidArgumentError(
+      StrCat("period=", period, " does not divide n=", n,
+             "; use 0 for two halves, 1 for alternating columns, or the length of the blocks"));
+}
+
+absl::Status CheckGateNumbers(const Gate& op) {
   if (absl::Status activation = CheckActivation(op.activation); !activation.ok()) {
     return activation;
   }
@@ -61,6 +65,8 @@ absl::Status CheckNumbers(const GatedOp& op) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 // The scales of an E4M3 dst. Leaves `view` without a tensor where there are none.
 absl::Status CheckScales(const GatedOp& op, absl::Span<const SlotInfo> slots, View& view) {
@@ -100,7 +106,8 @@ absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots) {
   status.Update(CheckDType(dst, kResults));
   if (!status.ok()) return status;
   if (status = CheckColumns(op, dst); !status.ok()) return status;
-  if (status = CheckNumbers(op); !status.ok()) return status;
+  const Gate gate{op.activation, op.period, op.alpha, op.limit, op.up_offset};
+  if (status = CheckGateNumbers(gate); !status.ok()) return status;
   if (status = CheckScales(op, slots, scales); !status.ok()) return status;
   status.Update(CheckApart(dst, src));
   if (scales.tensor == nullptr) return status;

@@ -15,12 +15,12 @@ using absl::StrCat;
 
 absl::Status CheckForm(const View& view) {
   const TensorRef& tensor = *view.tensor;
-  // First of all: every later line indexes kDTypes and Dims with these.
-  if (static_cast<size_t>(tensor.dtype) >= kDTypes.size()) {
+  // First of all: every later line indexes dtypes and Dims with these.
+  if (static_cast<size_t>(tensor.dtype) >= kAllDTypes) {
     return InvalidArgumentError(StrCat(view.name, " has dtype number ",
                                        static_cast<int>(tensor.dtype),
                                        ", which does not exist; use one of f32, bf16, f16, e4m3, "
-                                       "i8"));
+                                       "i8, i32"));
   }
   if (tensor.shape.rank < 1 || tensor.shape.rank > kMaxRank) {
     return InvalidArgumentError(StrCat(view.name, " has rank ", tensor.shape.rank, "; give 1 to ",
@@ -125,6 +125,48 @@ absl::Status CheckDType(const View& view, absl::Span<const DType> allowed) {
       allowed, " or ", [](std::string* out, DType d) { absl::StrAppend(out, Text(Name(d))); });
   return InvalidArgumentError(StrCat(view.name, " is ", Text(Name(dtype)),
                                      ", which is not supported here", "; convert it to ", names));
+}
+
+absl::Status CheckGranularity(absl::string_view name, ScaleGranularity granularity) {
+  if (static_cast<int>(granularity) <= static_cast<int>(ScaleGranularity::kBlock128x128)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError(StrCat(name, " has scale granularity number ",
+                                     static_cast<int>(granularity),
+                                     ", which does not exist; use one of none, tensor, row, 1x128, "
+                                     "128x128"));
+}
+
+absl::Status CheckScales(const View& values, ScaleGranularity granularity,
+                         const std::optional<TensorRef>& scales, View& view,
+                         absl::Span<const SlotInfo> slots) {
+  if (absl::Status known = CheckGranularity(values.name, granularity); !known.ok()) return known;
+  if (granularity == ScaleGranularity::kNone) {
+    if (!scales) return absl::OkStatus();
+    return InvalidArgumentError(StrCat(view.name, " is given but ", values.name,
+                                       " has granularity none; drop it or set the granularity"));
+  }
+  if (!scales) {
+    return InvalidArgumentError(StrCat(values.name, " has granularity ", Text(Name(granularity)),
+                                       " but no scales; add ", view.name));
+  }
+  view.tensor = &*scales;
+  if (absl::Status tensor = CheckTensor(view, slots); !tensor.ok()) return tensor;
+  if (absl::Status dtype = CheckDType(view, {DType::kF32}); !dtype.ok()) return dtype;
+  const bool shared = granularity == ScaleGranularity::kPerTensor && view.access == Access::kRead;
+  if (shared && view.tensor->shape == MakeDims({1})) return absl::OkStatus();
+  return CheckShape(view, ScaleShape(values.tensor->shape, granularity),
+                    StrCat("granularity ", Text(Name(granularity)), " of ", values.name,
+                           shared ? ", or [1] for the whole batch" : ""));
+}
+
+absl::Status CheckIndex(const View& view) {
+  const TensorRef& tensor = *view.tensor;
+  if (absl::Status dtype = CheckDType(view, {DType::kI32}); !dtype.ok()) return dtype;
+  const int last = tensor.shape.rank - 1;
+  if (tensor.shape[last] <= 1 || tensor.strides[last] == 1) return absl::OkStatus();
+  return InvalidArgumentError(StrCat(view.name, " has stride ", tensor.strides[last],
+                                     " along its last dimension; copy it to be dense"));
 }
 
 }  // namespace gemmd::kernels::validate

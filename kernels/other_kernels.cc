@@ -24,6 +24,9 @@ constexpr OtherKernel kOtherKernels[] = {
     {"fill", "one value, any strides"},
     {"write", "bytes of the request into a tensor of any strides"},
     {"read", "a tensor of any strides into bytes of the reply"},
+    {"grouped_matmul", "any type, strides and scales, one matrix of b for each group of rows"},
+    {"route", "rows of chosen experts, in the experts' order"},
+    {"combine", "sums of rows by their weights"},
 };
 static_assert(std::size(kOtherKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
 

@@ -45,8 +45,8 @@ class Writer {
     AddAll(a, b, d, c, bias, alpha, beta, activation, kernel, deterministic);
   }
   void Add(const QuantizeOp& op) {
-    const auto& [src, dst, scales, granularity] = op;
-    AddAll(src, dst, scales, granularity);
+    const auto& [src, dst, scales, granularity, rows] = op;
+    AddAll(src, dst, scales, granularity, rows);
   }
   void Add(const GatedOp& op) {
     const auto& [src, dst, scales, activation, period, alpha, limit, up_offset] = op;
@@ -71,6 +71,24 @@ class Writer {
   void Add(const ReadOp& op) {
     const auto& [src, output] = op;
     AddAll(src, output);
+  }
+  void Add(const Gate& gate) {
+    const auto& [activation, period, alpha, limit, up_offset] = gate;
+    AddAll(activation, period, alpha, limit, up_offset);
+  }
+  void Add(const GroupedMatmulOp& op) {
+    const auto& [a, b, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
+                 expected_rows, kernel] = op;
+    AddAll(a, b, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
+           expected_rows, kernel);
+  }
+  void Add(const RouteOp& op) {
+    const auto& [ids, offsets, rows, positions] = op;
+    AddAll(ids, offsets, rows, positions);
+  }
+  void Add(const CombineOp& op) {
+    const auto& [src, positions, weights, dst] = op;
+    AddAll(src, positions, weights, dst);
   }
 
  private:

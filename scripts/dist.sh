@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gathers what a bare GPU machine needs to measure, test and serve: gemm_bench, the tests named *_gpu_test, and, where
-# they are built, gemmd, gemmctl and the end-to-end tests, with the shared libraries they use, stripped, in a tree that
+# they are built, gemmd, gemmctl, gemmd_bench and the end-to-end tests, with the shared libraries they use, stripped, in a tree that
 # runs from anywhere; and the same as one archive. Where scripts/venv.sh has installed it, the Python package lies in python/.
 #
 #   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist, beside it build/dist.tar.xz
@@ -31,7 +31,7 @@ is_system() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/tests/e2e/gemmd_doomed_client" \
+for program in "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/bench/gemmd_bench" "$build/tests/e2e/gemmd_doomed_client" \
   "$build/tests/e2e/armed_bench"; do
   [ -x "$program" ] && programs+=("$program")
 done
@@ -50,6 +50,8 @@ for program in "${programs[@]}"; do
   done < <(ldd "$program" | grep '=>')
   cp "$program" "$out/bin/"
 done
+mkdir -p "$out/share/gemmd_bench"
+cp bench/python/*.py "$out/share/gemmd_bench/"
 preload=$build/server/grpc_threads/libgemmd_grpc_threads.so
 if [ -f "$preload" ]; then cp "$preload" "$out/lib/"; fi
 strip --strip-all "$out"/bin/*

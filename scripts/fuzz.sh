@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of build/asan for the given seconds, from its committed corpus. New inputs
-# go to build/asan/fuzz_found/<target>, findings to build/asan/fuzz_artifacts; the corpus in git
-# stays as it is.
+# Runs every fuzz target for the given seconds, from its committed corpus: under the address sanitizer or, with --threads,
+# under the thread sanitizer. New inputs go to build/PRESET/fuzz_found/<target>, findings to build/PRESET/fuzz_artifacts;
+# the corpus in git stays as it is.
 #
-#   scripts/fuzz.sh 600            every target
-#   scripts/fuzz.sh 60 fuzz_npy    one
+#   scripts/fuzz.sh 600                        every target, preset asan
+#   scripts/fuzz.sh 60 fuzz_npy                one
+#   scripts/fuzz.sh 600 --threads fuzz_armed   one, preset fuzz-tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
 shift
-build=build/asan
-scripts/build.sh asan fuzz_targets
-
+preset=asan
+if [ "${1:-}" = --threads ]; then
+  preset=fuzz-tsan
+  shift
+fi
+build=build/$preset
 targets=("$@")
+if [ ${#targets[@]} -gt 0 ]; then scripts/build.sh "$preset" "${targets[@]}"; else scripts/build.sh "$preset" fuzz_targets; fi
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets <"$build/tests/fuzz/targets.txt"
 [ ${#targets[@]} -gt 0 ] || {
   echo "fuzz: no target" >&2
@@ -30,6 +35,7 @@ fuzz_one() {
   # allocator_may_return_null: what asks for too much gets null and its own error path, as in
   # production under a memory limit.
   if ! ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1" \
     "$build/tests/fuzz/$target" "${options[@]}" "$found" "tests/fuzz/corpus/$target" \
     >"$log" 2>&1; then
     tail -40 "$log"

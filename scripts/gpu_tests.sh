@@ -72,9 +72,9 @@ CONFIG
     sleep 0.1
   done
   # Under the tool the device's memory grows, which the soak finds: its status says nothing here.
-  timeout 60 "$bin/gemmctl" bench --suite soak --ops 300 --device "$device" --server "unix:$dir/gemmd.sock" \
+  timeout 60 "$bin/gemmd_bench" soak --ops 300 --device "$device" --server "unix:$dir/gemmd.sock" \
     >"$out/memcheck.soak.txt" 2>&1
-  timeout 30 "$bin/gemmctl" bench --mode inline --m 64 --n 4096 --k 7168 --quantize fp8-block --out-dtype bf16 \
+  timeout 30 "$bin/gemmd_bench" load --mode inline --m 64 --n 4096 --k 7168 --quantize fp8-block --out-dtype bf16 \
     --requests 5 --device "$device" --server "unix:$dir/gemmd.sock" >>"$out/memcheck.soak.txt" 2>&1 || status=1
   # The daemon, and not the tool around it, whose command line has the daemon's in it.
   for pid in $(pgrep -f "gemmd --config $dir/"); do

@@ -3,7 +3,7 @@
 to its own alone, in turns in the same run. Wants Python with the package gemmd (build/venv has it).
 
     build/venv/bin/python scripts/isolation.py --gemmd build/cpu/server/gemmd \\
-        --gemmctl build/cpu/client/cli/gemmctl [--json FILE]
+        --gemmd-bench build/cpu/bench/gemmd_bench [--json FILE]
 
 Exit status 1 when a ratio is above 1.3."""
 
@@ -138,8 +138,8 @@ def hog(target: str, limit: str) -> None:
         time.sleep(max(0.0, 1 / HITS - (time.monotonic() - begin)))
 
 
-def p99_us(gemmctl: str, target: str, turn_s: float) -> float:
-    command = [gemmctl, "bench", "--server", target, "--rate", str(RATE), "--duration", f"{turn_s:g}s", "--json"]
+def p99_us(bench: str, target: str, turn_s: float) -> float:
+    command = [bench, "load", "--server", target, "--rate", str(RATE), "--duration", f"{turn_s:g}s", "--json"]
     answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return float(answer["latency_us"]["p99"])
 
@@ -153,7 +153,7 @@ def refusals(folder: pathlib.Path) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in mine)
 
 
-def measure(gemmctl: str, folder: pathlib.Path, limit: str, turn_count: int, turn_s: float) -> dict:
+def measure(bench: str, folder: pathlib.Path, limit: str, turn_count: int, turn_s: float) -> dict:
     # At the lowest priority: the daemon serves it as before, and its own work, on the cores that everybody here shares, does
     # not count as the daemon's. That it still meets its limit as often is told by the refusals.
     command = ["nice", "-n", "19", sys.executable, __file__, "--hog", f"unix:{folder}/hog.sock", "--limit", limit]
@@ -167,7 +167,7 @@ def measure(gemmctl: str, folder: pathlib.Path, limit: str, turn_count: int, tur
                 begin = time.monotonic()
                 process.send_signal(number)
                 time.sleep(0.2)
-                turns[name].append(p99_us(gemmctl, f"unix:{folder}/calm.sock", turn_s))
+                turns[name].append(p99_us(bench, f"unix:{folder}/calm.sock", turn_s))
                 beside_s += time.monotonic() - begin if name == "beside" else 0
         assert process.poll() is None, f"{limit}: the hog has ended"
     finally:
@@ -200,7 +200,7 @@ def serving(gemmd: str):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gemmd")
-    parser.add_argument("--gemmctl")
+    parser.add_argument("--gemmd-bench")
     parser.add_argument("--json")
     parser.add_argument("--only", choices=LIMITS, action="append")
     parser.add_argument("--turns", type=int, default=9, help="alone and beside, of each limit")
@@ -214,7 +214,7 @@ def main() -> int:
     print(f"{'limit':<14}{'p99 alone':>12}{'beside':>12}{'ratio':>8}{'refusals/s':>12}")
     for limit in options.only or LIMITS:
         with serving(options.gemmd) as folder:
-            row = measure(options.gemmctl, folder, limit, options.turns, options.turn_s)
+            row = measure(options.gemmd_bench, folder, limit, options.turns, options.turn_s)
         rows.append(row)
         print(f"{limit:<14}{row['alone_p99_us']:>9.0f} us{row['beside_p99_us']:>9.0f} us{row['ratio']:>8.2f}"
               f"{row['refusals_a_second']:>12.1f}",

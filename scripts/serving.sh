@@ -22,7 +22,7 @@ quick=${4:-}
 dir=$(mktemp -d)
 daemon=
 status=0
-# For the workers in Python; gemmctl has it linked in.
+# For the workers in Python; gemmctl and gemmd_bench have it linked in.
 preload=$bin/../lib/libgemmd_grpc_threads.so
 
 finish() {
@@ -37,9 +37,11 @@ trap 'exit 130' INT TERM
 
 step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 keep() { "$@" || { echo "serving.sh: exit $? of: $(basename "$1") ${*:2}" >&2; status=1; }; }
-ctl() {
-  timeout "${limit:-30}" env ${GEMMD_BUSY_POLL_US:+LD_PRELOAD="$preload"} "$bin/gemmctl" "$@" --server "unix:$dir/gemmd.sock"
+run_tool() {
+  timeout "${limit:-30}" env ${GEMMD_BUSY_POLL_US:+LD_PRELOAD="$preload"} "$bin/$1" "${@:2}" --server "unix:$dir/gemmd.sock"
 }
+ctl() { run_tool gemmctl "$@"; }
+bench() { run_tool gemmd_bench "$@"; }
 
 # A float32 .npy of random finite values: bytes of 0x3c to 0x3f and 0xbc to 0xbf alone make magnitudes of 2^-7 to 2,
 # wherever in a number they stand.
@@ -110,28 +112,28 @@ head -n 12 "$out/smoke.log"
 grep -iE 'verif|relative error|serving.sh:' "$out/smoke.log"
 
 step "figures"
-limit=150 keep ctl bench --suite serving ${quick:+--quick} --device "$device" --small "unix:$dir/small.sock" \
+limit=150 keep bench serving ${quick:+--quick} --device "$device" --small "unix:$dir/small.sock" \
   --large "unix:$dir/large.sock" --python "${GEMMD_PYTHON:-python3}" --out "$out/serving.json" >"$out/serving.txt"
 metrics=$(sed -n 's/^metrics //p' "$dir/ready")
 python=${GEMMD_PYTHON:-python3}
 if "$python" -c 'import gemmd, torch; assert torch.cuda.is_available()' 2>/dev/null; then
   step "tensors handed over by CUDA IPC"
-  keep "$python" -m gemmd.bench_import --server "unix:$dir/gemmd.sock" --device "$device" \
+  keep "$python" "$root/bench/python/imports.py" --server "unix:$dir/gemmd.sock" --device "$device" \
     --metrics "http://$metrics/metrics" >"$out/import.json"
   cat "$out/import.json"
 fi
-if "$python" -c 'import gemmd.bench' 2>/dev/null; then
+if "$python" -c 'import gemmd' 2>/dev/null; then
   step "the client in Python"
-  keep "$python" -m gemmd.bench --server "unix:$dir/gemmd.sock" --count 2000 --mib 256 --json >"$out/python.json"
+  keep "$python" "$root/bench/python/calls.py" --server "unix:$dir/gemmd.sock" --count 2000 --mib 256 --json >"$out/python.json"
   cat "$out/python.json"
 fi
 step "mixed ops"
 ops=200000
 [ -n "$quick" ] && ops=2000
-limit=90 ctl bench --suite soak --ops $ops --device "$device" --out "$out/soak.json" >"$out/soak.txt"
+limit=90 bench soak --ops $ops --device "$device" --out "$out/soak.json" >"$out/soak.txt"
 code=$?
 # The processes of a quick run are too young to be flat.
-[ "$code" -eq 0 ] || { [ "$code" -eq 1 ] && [ -n "$quick" ]; } || { echo "serving.sh: exit $code of: gemmctl bench --suite soak"; status=1; }
+[ "$code" -eq 0 ] || { [ "$code" -eq 1 ] && [ -n "$quick" ]; } || { echo "serving.sh: exit $code of: gemmd_bench soak"; status=1; }
 cat "$out/soak.txt"
 step "the daemon after that"
 keep ctl info

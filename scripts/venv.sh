@@ -33,7 +33,7 @@ install_into() {
 sources=$(hash_of client/python client/armed proto)
 if ! installed build/venv "$sources"; then
   install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # of the tests: the last two
-  echo "$sources" >build/venv/.installed
+  hash_of client/python client/armed proto >build/venv/.installed  # what was generated lies among them
 fi
 [ "${1-}" = client ] && exit 0
 

@@ -33,7 +33,8 @@ guard::ConnectionLimits LimitsOf(const Config& config) {
                         MaxDescriptors());
 }
 
-int64_t ReceiveQuotaBytes() {
+int64_t ReceiveQuotaBytes(const ConnectionsConfig& config) {
+  if (config.max_received_bytes > 0) return config.max_received_bytes;
   // Half of the memory, as a device's default.
   const int64_t half = kernels::cpu::DescribeCpu("cpu:0", 1, 0).memory_bytes;
   return std::max(256 * kMiB, half / 2);

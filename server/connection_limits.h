@@ -13,9 +13,9 @@ namespace gemmd::server {
 
 guard::ConnectionLimits LimitsOf(const Config& config);
 
-// Bytes that gRPC may hold of what it received, all listeners together: a quarter of the memory
-// that this process may use, at least 256 MiB. Beyond it gRPC cancels calls.
-int64_t ReceiveQuotaBytes();
+// Bytes that gRPC may hold of what it received, all listeners together. Beyond it gRPC cancels
+// calls.
+int64_t ReceiveQuotaBytes(const ConnectionsConfig& config);
 
 }  // namespace gemmd::server
 

@@ -134,7 +134,7 @@ class Server::Impl {
       metrics_server_ = *std::move(metrics);
     }
     EnableListenerPlugins();
-    quota_.Resize(static_cast<size_t>(ReceiveQuotaBytes()));
+    quota_.Resize(static_cast<size_t>(ReceiveQuotaBytes(config_.connections)));
     for (const ListenerConfig& config : config_.listeners) {
       auto listener = Listener::Start(config, {*state_, live_, streams_, connections_, quota_});
       if (!listener.ok()) return listener.status();

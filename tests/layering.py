@@ -55,12 +55,14 @@ LAYERS = [
           r"absl/|" + CUDA + "|" + PROTOBUF + "|" + GRPC, "the Python package compiles it without the rest"),
     Layer("C++ client", r"client/cpp/.*", r"client/(cpp|armed)/.*|gemmd/v1/.*", CUDA + "|prometheus/",
           "clients build without the daemon"),
+    Layer("gemmd_bench", r"bench/.*", r"bench/.*|client/(cli|cpp)/.*|gemmd/v1/.*", CUDA + "|prometheus/",
+          "it measures through the client, as users call"),
     Layer("gemmctl", r"client/cli/.*", r"client/(cli|cpp)/.*|gemmd/v1/.*", CUDA + "|prometheus/",
           "clients build without the daemon"),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-PROJECT = re.compile(r"(kernels|server|client|tests|gemmd)/")
+PROJECT = re.compile(r"(kernels|server|client|bench|tests|gemmd)/")
 
 
 def layer_of(path):
@@ -90,7 +92,7 @@ def violations_in(path, text):
 def check(root):
     """All complaints about a tree, and how many files were read."""
     complaints, count = [], 0
-    for top in ("kernels", "server", "client"):
+    for top in ("kernels", "server", "client", "bench"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCES and file.is_file():
                 count += 1

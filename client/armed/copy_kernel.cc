@@ -2,8 +2,8 @@
 
 namespace gemmd::armed {
 
-// Each thread takes four chunks a round, so that their loads are under way together. Every thread's
-// stores are made visible to the whole system, then the cluster meets, then its first thread rings.
+// Each thread takes four chunks a round. Then the cluster meets, which makes all that its threads
+// stored the first thread's to hand on: its store of the gate releases it to the whole system.
 const char kCopyKernelPtx[] = R"ptx(
 .version 8.0
 .target sm_90
@@ -11,21 +11,25 @@ const char kCopyKernelPtx[] = R"ptx(
 
 .visible .entry gemmd_copy_and_ring(
     .param .u64 to_address, .param .u64 from_address,
-    .param .u64 chunk_count, .param .u64 gate_address)
+    .param .u64 chunk_count, .param .u64 gate_address,
+    .param .u64 done_address)
     .explicitcluster .reqnctapercluster 8, 1, 1
+    .maxntid 1024, 1, 1
 {
   .reg .pred %past;
   .reg .b32 %cta, %threads, %thread, %first, %rung;
   .reg .b32 %a<4>, %b<4>, %c<4>, %d<4>;
-  .reg .b64 %to, %from, %count, %gate, %i, %step, %last, %at, %src, %dst, %bytes;
+  .reg .b64 %to, %from, %count, %gate, %i, %step, %last, %at, %src, %dst, %bytes, %done;
 
   ld.param.u64 %to, [to_address];
   ld.param.u64 %from, [from_address];
   ld.param.u64 %count, [chunk_count];
   ld.param.u64 %gate, [gate_address];
+  ld.param.u64 %done, [done_address];
   cvta.to.global.u64 %to, %to;
   cvta.to.global.u64 %from, %from;
   cvta.to.global.u64 %gate, %gate;
+  cvta.to.global.u64 %done, %done;
   mov.u32 %cta, %ctaid.x;
   mov.u32 %threads, %ntid.x;
   mov.u32 %thread, %tid.x;
@@ -34,6 +38,11 @@ const char kCopyKernelPtx[] = R"ptx(
   mul.lo.u32 %threads, %threads, 8;
   cvt.u64.u32 %step, %threads;
   shl.b64 %bytes, %step, 4;
+  griddepcontrol.wait;
+  setp.ne.u32 %past, %first, 0;
+  @%past bra FOUR;
+  mov.u32 %rung, 0;
+  st.relaxed.sys.global.u32 [%done], %rung;
 
 FOUR:
   mad.lo.u64 %last, %step, 3, %i;
@@ -71,13 +80,11 @@ ONE:
   bra ONE;
 
 COPIED:
-  fence.acq_rel.sys;
   barrier.cluster.arrive.release;
   barrier.cluster.wait.acquire;
   setp.ne.u32 %past, %first, 0;
   @%past bra END;
   mov.u32 %rung, 1;
-  fence.acq_rel.sys;
   st.release.sys.global.u32 [%gate], %rung;
 END:
   ret;

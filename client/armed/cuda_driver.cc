@@ -27,6 +27,25 @@ struct BatchStep {
 };
 static_assert(sizeof(BatchStep) == 48, "the driver's union is six 64-bit words");
 
+// CUlaunchAttribute, of which ours are numbers, and CUlaunchConfig.
+struct LaunchAttribute {
+  int32_t id;
+  int32_t value_begins_at_8 = 0;
+  int32_t value;
+  std::array<int32_t, 15> unused = {};
+};
+static_assert(sizeof(LaunchAttribute) == 72, "the driver's union has 64 bytes");
+
+struct LaunchConfig {
+  std::array<unsigned, 3> grid, block;
+  unsigned shared_bytes;
+  CudaStream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+constexpr int32_t kProgrammaticSerialization = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_..
+
 constexpr uint32_t kWaitValue32 = 1;   // CU_STREAM_MEM_OP_WAIT_VALUE_32
 constexpr uint32_t kWriteValue32 = 2;  // CU_STREAM_MEM_OP_WRITE_VALUE_32
 constexpr uint32_t kWaitAtLeast = 0;   // CU_STREAM_WAIT_VALUE_GEQ
@@ -70,6 +89,8 @@ struct CudaDriver::Calls {
   int (*function_of)(CudaFunction*, CudaModule, const char*);
   int (*launch)(CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                 CudaStream, void**, void**);
+  int (*launch_ex)(const LaunchConfig*, CudaFunction, void**, void**);
+  int (*is_capturing)(CudaStream, int*);
 
   // What libcuda lacks, or null.
   const char* Load(void* library) {
@@ -97,6 +118,8 @@ struct CudaDriver::Calls {
     find(load_module, "cuModuleLoadData");
     find(function_of, "cuModuleGetFunction");
     find(launch, "cuLaunchKernel");
+    find(launch_ex, "cuLaunchKernelEx");
+    find(is_capturing, "cuStreamIsCapturing");
     return needed;
   }
 };
@@ -247,12 +270,28 @@ CudaFunction CudaDriver::CopyKernelFor(CudaContext context) const {
   return kernel;
 }
 
-Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel, uint64_t to, uint64_t from,
-                                size_t size_bytes, uint64_t gate) const {
-  uint64_t chunks = size_bytes / kCopyChunkBytes;
-  void* arguments[] = {&to, &from, &chunks, &gate};
-  const int code = calls_.launch(kernel, kCopyCtas, 1, 1, kCopyThreads, 1, 1, /*shared bytes=*/0,
-                                 stream, arguments, nullptr);
+// Outside of captures it may overlap the end of the kernel before it. A graph takes such a launch
+// behind a kernel alone, and nobody knows which node stands in front.
+Outcome CudaDriver::CopyAndRing(CudaStream stream, CudaFunction kernel,
+                                const HandOver& what) const {
+  HandOver to_pass = what;
+  uint64_t chunks = what.size_bytes / kCopyChunkBytes;
+  void* arguments[] = {&to_pass.to, &to_pass.from, &chunks, &to_pass.gate, &to_pass.done};
+  const unsigned threads = CopyThreads(chunks);
+  int capturing = 1;
+  if (calls_.launch_ex != nullptr && calls_.is_capturing != nullptr &&
+      calls_.is_capturing(stream, &capturing) != 0) {
+    capturing = 1;
+  }
+  int code = 0;
+  if (capturing == 0) {
+    LaunchAttribute overlap = {.id = kProgrammaticSerialization, .value = 1};
+    const LaunchConfig config = {{kCopyCtas, 1, 1}, {threads, 1, 1}, 0, stream, &overlap, 1};
+    code = calls_.launch_ex(&config, kernel, arguments, nullptr);
+  } else {
+    code = calls_.launch(kernel, kCopyCtas, 1, 1, threads, 1, 1, /*shared bytes=*/0, stream,
+                         arguments, nullptr);
+  }
   return code == 0 ? Outcome() : Failed(code, "cuLaunchKernel of the copy that rings");
 }
 

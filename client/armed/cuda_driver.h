@@ -29,6 +29,12 @@ struct MemoryStep {
   uint32_t value;
 };
 
+// What the kernel of copy_kernel.h is told; addresses as the stream's GPU sees them.
+struct HandOver {
+  uint64_t to, from, size_bytes;
+  uint64_t gate, done;
+};
+
 // Thread-safe, and alive until the process ends.
 class CudaDriver {
  public:
@@ -53,9 +59,9 @@ class CudaDriver {
   Outcome Queue(CudaStream stream, std::span<const MemoryStep> steps) const;
   // The kernel of copy_kernel.h for that context; null where the driver or the GPU cannot have it.
   CudaFunction CopyKernelFor(CudaContext context) const;
-  // Queues it: what Copy and a write of 1 to `gate` do, sooner. See CopiesByKernel.
-  Outcome CopyAndRing(CudaStream stream, CudaFunction kernel, uint64_t to, uint64_t from,
-                      size_t size_bytes, uint64_t gate) const;
+  // Queues it: what a write of 0 to `done`, Copy and a write of 1 to `gate` do, sooner. See
+  // CopiesByKernel.
+  Outcome CopyAndRing(CudaStream stream, CudaFunction kernel, const HandOver& what) const;
   // Queues a copy between memory of GPUs.
   Outcome Copy(CudaStream stream, uint64_t to, uint64_t from, size_t size_bytes) const;
 

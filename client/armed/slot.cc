@@ -47,6 +47,7 @@ Outcome Slot::Ring() {
   host_done_before_ = Load(&region_->report(index_)->host_done);
   under_.store(Under::kHostRun, std::memory_order_relaxed);
   rung_at_ = steady_clock::now();
+  Store(&region_->done(index_)->done, 0);  // what a stream's run left
   Store(region_->gate(index_), GEMMD_ARMED_RUNG);
   region_->WakePoller();
   return {};
@@ -128,7 +129,8 @@ Outcome Slot::RingOn(CudaStream stream) {
   Reach reach;
   if (Outcome may = MayRingOn(stream, reach); !may.ok()) return may;
   Outcome none;
-  const MemoryStep ring[] = {{MemoryStep::Kind::kWrite, gate_at(reach.address), GEMMD_ARMED_RUNG}};
+  const MemoryStep ring[] = {{MemoryStep::Kind::kWrite, done_at(reach.address), 0},
+                             {MemoryStep::Kind::kWrite, gate_at(reach.address), GEMMD_ARMED_RUNG}};
   if (Outcome why = CudaDriver::Get(none)->Queue(stream, ring); !why.ok()) return why;
   under_.store(Under::kStreamRun, std::memory_order_relaxed);
   region_->WakePoller();
@@ -143,8 +145,7 @@ Outcome Slot::WaitOn(CudaStream stream) {
   Reach reach;
   if (Outcome why = region_->ReachBy(stream, options_.gpu_uuid, reach); !why.ok()) return why;
   const MemoryStep wait[] = {
-      {MemoryStep::Kind::kWaitAtLeast, done_at(reach.address), GEMMD_ARMED_RAN},
-      {MemoryStep::Kind::kWrite, done_at(reach.address), 0}};
+      {MemoryStep::Kind::kWaitAtLeast, done_at(reach.address), GEMMD_ARMED_RAN}};
   Outcome none;
   if (Outcome why = CudaDriver::Get(none)->Queue(stream, wait); !why.ok()) return why;
   under_.store(Under::kNothing, std::memory_order_relaxed);
@@ -156,22 +157,21 @@ Outcome Slot::CallOn(CudaStream stream, const DeviceCopy& before, const DeviceCo
   if (Outcome may = MayRingOn(stream, reach); !may.ok()) return may;
   Outcome none;
   const CudaDriver& driver = *CudaDriver::Get(none);
-  const uint64_t gate = gate_at(reach.address);
+  const uint64_t gate = gate_at(reach.address), done = done_at(reach.address);
   const bool rings =
       reach.copies != nullptr && CopiesByKernel(before.to, before.from, before.size_bytes);
   if (rings) {
-    Outcome why =
-        driver.CopyAndRing(stream, reach.copies, before.to, before.from, before.size_bytes, gate);
+    Outcome why = driver.CopyAndRing(stream, reach.copies,
+                                     {before.to, before.from, before.size_bytes, gate, done});
     if (!why.ok()) return why;
   } else if (before.size_bytes > 0) {
     Outcome why = driver.Copy(stream, before.to, before.from, before.size_bytes);
     if (!why.ok()) return why;
   }
-  const MemoryStep steps[] = {
-      {MemoryStep::Kind::kWrite, gate, GEMMD_ARMED_RUNG},
-      {MemoryStep::Kind::kWaitAtLeast, done_at(reach.address), GEMMD_ARMED_RAN},
-      {MemoryStep::Kind::kWrite, done_at(reach.address), 0}};
-  if (Outcome why = driver.Queue(stream, std::span(steps).subspan(rings ? 1 : 0)); !why.ok()) {
+  const MemoryStep steps[] = {{MemoryStep::Kind::kWrite, done, 0},
+                              {MemoryStep::Kind::kWrite, gate, GEMMD_ARMED_RUNG},
+                              {MemoryStep::Kind::kWaitAtLeast, done, GEMMD_ARMED_RAN}};
+  if (Outcome why = driver.Queue(stream, std::span(steps).subspan(rings ? 2 : 0)); !why.ok()) {
     return why;
   }
   region_->WakePoller();

@@ -14,11 +14,11 @@ constexpr Positional kPositionals[] = {
 absl::Status RunCompletion(Invocation& call) {
   const std::string shell = call.args.Positional(0);
   if (shell == "bash") {
-    call.out.Text(BashCompletion(Commands()));
+    call.out.Text(BashCompletion(call.table));
   } else if (shell == "zsh") {
-    call.out.Text(ZshCompletion(Commands()));
+    call.out.Text(ZshCompletion(call.table));
   } else {
-    call.out.Text(FishCompletion(Commands()));
+    call.out.Text(FishCompletion(call.table));
   }
   return absl::OkStatus();
 }
@@ -29,9 +29,9 @@ const Command kCompletionCommand = {
     .name = "completion",
     .summary = "print a shell's completion script",
     .details =
-        "  source <(gemmctl completion bash)                     for this shell\n"
-        "  gemmctl completion zsh > \"${fpath[1]}/_gemmctl\"       for every zsh to come\n"
-        "  gemmctl completion fish > ~/.config/fish/completions/gemmctl.fish",
+        "  source <(%PROGRAM% completion bash)                     for this shell\n"
+        "  %PROGRAM% completion zsh > \"${fpath[1]}/_%PROGRAM%\"       for every zsh to come\n"
+        "  %PROGRAM% completion fish > ~/.config/fish/completions/%PROGRAM%.fish",
     .positionals = kPositionals,
     .run = RunCompletion};
 

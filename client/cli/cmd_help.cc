@@ -15,15 +15,15 @@ constexpr Positional kPositionals[] = {
 absl::Status RunHelp(Invocation& call) {
   const std::string topic = call.args.Positional(0);
   if (topic.empty()) {
-    call.out.Text(OverviewHelp(Commands()));
+    call.out.Text(OverviewHelp(call.table));
   } else if (topic == "exit-codes") {
-    call.out.Text(ExitCodeHelp());
-  } else if (const Command* command = Commands().Find(topic)) {
-    call.out.Text(CommandHelp(Commands(), *command));
+    call.out.Text(ExitCodeHelp(call.table));
+  } else if (const Command* command = call.table.Find(topic)) {
+    call.out.Text(CommandHelp(call.table, *command));
   } else {
-    return WithExit(ExitCode::kUsage,
-                    absl::InvalidArgumentError(absl::StrCat(
-                        "there is no help on '", topic, "'; 'gemmctl help' lists the commands")));
+    return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(absl::StrCat(
+                                          "there is no help on '", topic, "'; '",
+                                          call.table.program, " help' lists the commands")));
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,8 @@ namespace gemmd::cli {
 namespace {
 
 absl::Status RunVersion(Invocation& call) {
-  call.out.Result({{"version", GEMMD_VERSION}}, absl::StrCat("gemmctl ", GEMMD_VERSION, "\n"));
+  call.out.Result({{"version", GEMMD_VERSION}},
+                  absl::StrCat(call.table.program, " ", GEMMD_VERSION, "\n"));
   return absl::OkStatus();
 }
 
@@ -15,7 +16,7 @@ absl::Status RunVersion(Invocation& call) {
 
 const Command kVersionCommand = {
     .name = "version",
-    .summary = "print gemmctl's own version ('gemmctl info' has the server's)",
+    .summary = "print this program's version ('gemmctl info' has the server's)",
     .run = RunVersion};
 
 }  // namespace gemmd::cli

@@ -8,12 +8,10 @@
 
 namespace gemmd::cli {
 
-extern const Command kBenchCommand;
 extern const Command kBuffersCommand;
 extern const Command kCompletionCommand;
 extern const Command kConfigCommand;
 extern const Command kDownloadCommand;
-extern const Command kEchoPeerCommand;
 extern const Command kEndCommand;
 extern const Command kExplainCommand;
 extern const Command kHealthCommand;
@@ -30,6 +28,9 @@ extern const Command kTuneCommand;
 extern const Command kUnpublishCommand;
 extern const Command kUploadCommand;
 extern const Command kVersionCommand;
+
+// What every command takes, those of gemmd_bench too.
+std::span<const Flag> GlobalFlags();
 
 // The table that parsing, help and completion are made from.
 const CommandTable& Commands();

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "client/cpp/wire.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 namespace {
@@ -48,7 +48,7 @@ std::optional<DownloadChunk> ParseDownloadChunk(absl::Span<const grpc::Slice> sl
       if (rest.size() < sizeof(chunk.crc32c)) return std::nullopt;
       std::memcpy(&chunk.crc32c, rest.data(), sizeof(chunk.crc32c));
       rest.remove_prefix(sizeof(chunk.crc32c));
-    } else if (tag == (v1::DownloadResponse::kDataFieldNumber << 3 | wire::kLengthDelimited)) {
+    } else if (tag == (v1::DownloadResponse::kDataFieldNumber << 3 | wire::kBytes)) {
       const std::optional<uint64_t> size = TakeVarint(rest);
       const size_t data_at = head.size() - rest.size();
       if (!size || *size != total - data_at) return std::nullopt;

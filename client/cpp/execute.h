@@ -22,10 +22,9 @@ struct ExecuteOptions {
   std::string op_id = {};
   // What the data of Writes and Reads takes. kAuto: from 64 KiB on the memory that a session shares
   // with a daemon on its host (1 to 16 MiB, made by the first run that can use it), unless op_id is
-  // set or the session's programs cannot reach it; the report then has Copy ops in their place. A
-  // Result keeps its outputs there. So do the runs of a plan that bring its inputs or have none; as
-  // what they share, the library keeps up to four plans more for it. kShm fails rather than go by
-  // gRPC. Queues: by gRPC.
+  // set or the session's programs cannot reach it; the report then names the kernels of Copy ops. A
+  // Result keeps its outputs there. So do the runs of a plan that bring its inputs or have none.
+  // kShm fails rather than go by gRPC. Queues: by gRPC.
   Route route = Route::kAuto;
   CallOptions call = {};
 };

@@ -1,6 +1,6 @@
 #include "client/cpp/health.h"
 
-#include "client/cpp/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,16 +35,6 @@ struct InlineMemory::Arena {
     if (bytes > size() - at) return std::nullopt;
     taken.emplace(at, at + bytes);
     return at;
-  }
-
-  bool PlaceAt(int64_t at, int64_t bytes) {
-    absl::MutexLock lock(&mu);
-    const auto next = taken.lower_bound(at);
-    if (next != taken.end() && next->first < at + bytes) return false;
-    if (next != taken.begin() && std::prev(next)->second > at) return false;
-    if (bytes > size() - at) return false;
-    taken.emplace(at, at + bytes);
-    return true;
   }
 };
 
@@ -105,19 +94,6 @@ absl::StatusOr<std::shared_ptr<InlineMemory::Block>> InlineMemory::Take(
     at = arena_->Place(rounded);
   }
   return std::make_shared<Block>(arena_, *at);
-}
-
-std::shared_ptr<InlineMemory::Block> InlineMemory::TakeAt(const Handle& buffer,
-                                                          int64_t offset_bytes, int64_t bytes) {
-  absl::MutexLock lock(&mu_);
-  if (!off_.ok() || arena_ == nullptr || arena_->staging.buffer != buffer) return nullptr;
-  if (!arena_->PlaceAt(offset_bytes, PlaceBytes(bytes))) return nullptr;
-  return std::make_shared<Block>(arena_, offset_bytes);
-}
-
-bool InlineMemory::IsIn(const Handle& buffer) {
-  absl::MutexLock lock(&mu_);
-  return arena_ != nullptr && arena_->staging.buffer == buffer;
 }
 
 void InlineMemory::GiveUp(const Block& block) {

@@ -58,10 +58,6 @@ class InlineMemory {
   // making the buffer fails with, within the caller's time for it; once that was a refusal, or it
   // is turned off, always the same.
   absl::StatusOr<std::shared_ptr<Block>> Take(int64_t bytes, const CallOptions& options);
-  // One place of it, if that is free; else nothing.
-  std::shared_ptr<Block> TakeAt(const Handle& buffer, int64_t offset_bytes, int64_t bytes);
-  // Whether that is where it lies now.
-  bool IsIn(const Handle& buffer);
   // The daemon may still read and write the block, which its program was not answered for: the
   // buffer it lies in is given up as a whole, and the next Take makes another.
   void GiveUp(const Block& block);

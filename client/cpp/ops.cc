@@ -4,40 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/wire.h"
+#include "client/cpp/op_wire.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
-namespace {
-
-constexpr int kOps = v1::ExecuteRequest::kOpsFieldNumber;
-static_assert(kOps == v1::Batch::kOpsFieldNumber && kOps == v1::CreatePlanRequest::kOpsFieldNumber,
-              "one encoding serves all three requests");
-
-void AppendDims(std::string& out, int field, absl::Span<const int64_t> dims) {
-  wire::Nested packed(out, field);
-  for (int64_t dim : dims) wire::AppendVarint(out, static_cast<uint64_t>(dim));
-}
-
-void AppendTensor(std::string& out, int field, const Tensor& tensor) {
-  if (tensor.empty()) return;
-  wire::Nested nested(out, field);
-  wire::AppendBytes(out, v1::Tensor::kBufferIdFieldNumber, tensor.buffer().bytes());
-  wire::AppendInt(out, v1::Tensor::kOffsetBytesFieldNumber, tensor.offset_bytes());
-  wire::AppendInt(out, v1::Tensor::kDtypeFieldNumber, static_cast<int>(tensor.dtype()));
-  AppendDims(out, v1::Tensor::kShapeFieldNumber, tensor.shape());
-  if (!tensor.dense()) AppendDims(out, v1::Tensor::kStridesFieldNumber, tensor.strides());
-}
-
-void AppendOperand(std::string& out, int field, const Operand& operand) {
-  wire::Nested nested(out, field);
-  AppendTensor(out, v1::Operand::kValuesFieldNumber, operand.values);
-  wire::AppendInt(out, v1::Operand::kGranularityFieldNumber, static_cast<int>(operand.granularity));
-  AppendTensor(out, v1::Operand::kScalesFieldNumber, operand.scales);
-}
-
-}  // namespace
 
 bool OpList::Check(absl::string_view op,
                    std::initializer_list<std::pair<const char*, const Tensor*>> tensors) {
@@ -63,13 +35,13 @@ OpList& OpList::Add(const Matmul& op) {
     return *this;
   }
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kMatmulFieldNumber);
-  AppendOperand(out, v1::Matmul::kAFieldNumber, op.a);
-  AppendOperand(out, v1::Matmul::kBFieldNumber, op.b);
-  AppendTensor(out, v1::Matmul::kDFieldNumber, op.d);
-  AppendTensor(out, v1::Matmul::kCFieldNumber, op.c);
-  AppendTensor(out, v1::Matmul::kBiasFieldNumber, op.bias);
+  internal::AppendOperand(out, v1::Matmul::kAFieldNumber, op.a);
+  internal::AppendOperand(out, v1::Matmul::kBFieldNumber, op.b);
+  internal::AppendTensor(out, v1::Matmul::kDFieldNumber, op.d);
+  internal::AppendTensor(out, v1::Matmul::kCFieldNumber, op.c);
+  internal::AppendTensor(out, v1::Matmul::kBiasFieldNumber, op.bias);
   if (op.alpha != 1) wire::AppendFloat(out, v1::Matmul::kAlphaFieldNumber, op.alpha);
   if (op.beta != 0) wire::AppendFloat(out, v1::Matmul::kBetaFieldNumber, op.beta);
   wire::AppendInt(out, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
@@ -78,16 +50,18 @@ OpList& OpList::Add(const Matmul& op) {
 }
 
 OpList& OpList::Add(const Quantize& op) {
-  if (!Check("quantize", {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}})) {
+  if (!Check("quantize",
+             {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}, {"rows", &op.rows}})) {
     return *this;
   }
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kQuantizeFieldNumber);
-  AppendTensor(out, v1::Quantize::kSrcFieldNumber, op.src);
-  AppendTensor(out, v1::Quantize::kDstFieldNumber, op.dst);
-  AppendTensor(out, v1::Quantize::kScalesFieldNumber, op.scales);
+  internal::AppendTensor(out, v1::Quantize::kSrcFieldNumber, op.src);
+  internal::AppendTensor(out, v1::Quantize::kDstFieldNumber, op.dst);
+  internal::AppendTensor(out, v1::Quantize::kScalesFieldNumber, op.scales);
   wire::AppendInt(out, v1::Quantize::kGranularityFieldNumber, static_cast<int>(op.granularity));
+  internal::AppendTensor(out, v1::Quantize::kRowsFieldNumber, op.rows);
   return *this;
 }
 
@@ -96,11 +70,11 @@ OpList& OpList::Add(const Gated& op) {
     return *this;
   }
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kGatedFieldNumber);
-  AppendTensor(out, v1::Gated::kSrcFieldNumber, op.src);
-  AppendTensor(out, v1::Gated::kDstFieldNumber, op.dst);
-  AppendTensor(out, v1::Gated::kScalesFieldNumber, op.scales);
+  internal::AppendTensor(out, v1::Gated::kSrcFieldNumber, op.src);
+  internal::AppendTensor(out, v1::Gated::kDstFieldNumber, op.dst);
+  internal::AppendTensor(out, v1::Gated::kScalesFieldNumber, op.scales);
   wire::AppendInt(out, v1::Gated::kActivationFieldNumber, static_cast<int>(op.activation));
   wire::AppendInt(out, v1::Gated::kPeriodFieldNumber, op.period);
   if (op.alpha != 1) wire::AppendFloat(out, v1::Gated::kAlphaFieldNumber, op.alpha);
@@ -112,29 +86,29 @@ OpList& OpList::Add(const Gated& op) {
 OpList& OpList::Add(const Convert& op) {
   if (!Check("convert", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kConvertFieldNumber);
-  AppendTensor(out, v1::Convert::kSrcFieldNumber, op.src);
-  AppendTensor(out, v1::Convert::kDstFieldNumber, op.dst);
+  internal::AppendTensor(out, v1::Convert::kSrcFieldNumber, op.src);
+  internal::AppendTensor(out, v1::Convert::kDstFieldNumber, op.dst);
   return *this;
 }
 
 OpList& OpList::Add(const Copy& op) {
   if (!Check("copy", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kCopyFieldNumber);
-  AppendTensor(out, v1::Copy::kSrcFieldNumber, op.src);
-  AppendTensor(out, v1::Copy::kDstFieldNumber, op.dst);
+  internal::AppendTensor(out, v1::Copy::kSrcFieldNumber, op.src);
+  internal::AppendTensor(out, v1::Copy::kDstFieldNumber, op.dst);
   return *this;
 }
 
 OpList& OpList::Add(const Fill& op) {
   if (!Check("fill", {{"dst", &op.dst}})) return *this;
   std::string& out = wire_.ForWriting();
-  wire::Nested list(out, kOps);
+  wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kFillFieldNumber);
-  AppendTensor(out, v1::Fill::kDstFieldNumber, op.dst);
+  internal::AppendTensor(out, v1::Fill::kDstFieldNumber, op.dst);
   if (op.value != 0) wire::AppendDouble(out, v1::Fill::kValueFieldNumber, op.value);
   return *this;
 }
@@ -144,13 +118,13 @@ OpList& OpList::Add(const Write& op) {
   std::string& out = wire_.ForWriting();
   // Lengths first: Nested would move the data, which may be megabytes, to make room for its length.
   std::string dst;
-  AppendTensor(dst, v1::Write::kDstFieldNumber, op.dst);
+  internal::AppendTensor(dst, v1::Write::kDstFieldNumber, op.dst);
   wire::AppendLength(dst, v1::Write::kDataFieldNumber, op.data.size());
   const uint64_t write_size = dst.size() + op.data.size();
   std::string head;
   const size_t begin = out.size();
   wire::AppendLength(head, v1::Op::kWriteFieldNumber, write_size);
-  wire::AppendLength(out, kOps, head.size() + write_size);
+  wire::AppendLength(out, internal::kOps, head.size() + write_size);
   out += head;
   out += dst;
   out.append(op.data.data(), op.data.size());
@@ -165,13 +139,33 @@ OpList& OpList::Add(const Read& op) {
   std::string& out = wire_.ForWriting();
   const size_t begin = out.size();
   {
-    wire::Nested list(out, kOps);
+    wire::Nested list(out, internal::kOps);
     wire::Nested nested(out, v1::Op::kReadFieldNumber);
-    AppendTensor(out, v1::Read::kSrcFieldNumber, op.src);
+    internal::AppendTensor(out, v1::Read::kSrcFieldNumber, op.src);
   }
   inlined_.push_back({/*is_write=*/false, op.src, begin, out.size(), /*data_bytes=*/0});
   ++reads_;
   return *this;
+}
+
+void OpList::AppendPlace(int field, const Handle& buffer, int64_t offset_bytes, std::string& out) {
+  wire::Nested place(out, field);
+  wire::AppendBytes(out, v1::SharedBytes::kBufferIdFieldNumber, buffer.bytes());
+  wire::AppendInt(out, v1::SharedBytes::kOffsetBytesFieldNumber, offset_bytes);
+}
+
+void OpList::AppendShared(const Inlined& op, const Handle& buffer, int64_t offset_bytes,
+                          std::string& out) {
+  wire::Nested list(out, internal::kOps);
+  if (op.is_write) {
+    wire::Nested write(out, v1::Op::kWriteFieldNumber);
+    internal::AppendTensor(out, v1::Write::kDstFieldNumber, op.tensor);
+    AppendPlace(v1::Write::kFromFieldNumber, buffer, offset_bytes, out);
+  } else {
+    wire::Nested read(out, v1::Op::kReadFieldNumber);
+    internal::AppendTensor(out, v1::Read::kSrcFieldNumber, op.tensor);
+    AppendPlace(v1::Read::kToFieldNumber, buffer, offset_bytes, out);
+  }
 }
 
 void OpList::Clear() {

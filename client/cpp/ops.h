@@ -9,6 +9,7 @@
 #define GEMMD_CLIENT_CPP_OPS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,12 @@ struct Matmul {
 // dst = round(src / scale), scale = amax / largest finite of dst's dtype, a block of `granularity`.
 struct Quantize {
   Tensor src;     // F32, BF16 or F16
-  Tensor dst;     // same shape; E4M3 or I8
+  Tensor dst;     // same shape, or as many rows as `rows` has; E4M3 or I8
   Tensor scales;  // FP32, written
   ScaleGranularity granularity;
+  // I32, [rows of dst]: row i of dst is row rows[i] of src; -1: row i is not written. Then src and
+  // dst are matrices, with scales kPerRow or kBlock1x128.
+  Tensor rows = {};
 };
 
 // dst = activation(gate) * (up + up_offset), in FP32 and rounded once. Each row of src holds n
@@ -70,6 +74,58 @@ struct Gated {
   float alpha = 1;      // kSilu becomes x * sigmoid(alpha * x)
   float limit = 0;      // above 0: min(gate, limit), and up within [-limit, limit], first
   float up_offset = 0;  // added to up
+};
+
+// Gated's formula, as a GroupedMatmul applies it to its product.
+struct Gate {
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;
+  float alpha = 1;
+  float limit = 0;
+  float up_offset = 0;
+};
+
+// For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated. `groups` is
+// read when the op runs: one plan serves every routing. Rows of no group are not written. An
+// impossible number in `groups` ends the run with INVALID_ARGUMENT.
+//
+//   layout    groups        group g's rows
+//   kOffsets  [groups + 1]  groups[g] up to groups[g + 1]
+//   kCounts   [groups]      the first groups[g] of item g of a [groups, m_max, k]
+//   kRowIds   [m]           those whose groups[i] is g; -1: nobody's; ordered by group
+//   kEnds     [groups]      up to groups[g], from the end before it rounded up to `alignment`
+struct GroupedMatmul {
+  Operand a;      // [m, k] or [groups, m_max, k]; any granularity but kBlock128x128
+  Operand b;      // [groups, n, k]
+  Tensor groups;  // I32, dense
+  GroupLayout layout = GroupLayout::kOffsets;
+  int64_t alignment = 1;          // of kEnds
+  Tensor d;                       // [.., n], or n/2 with a gate; F32, BF16, F16; gated E4M3 too
+  Tensor d_scales = {};           // of an E4M3 d: FP32, [.., ceil(n/256)], written
+  std::optional<Gate> gate = {};  // none: the product itself
+  Tensor bias = {};               // [groups, n]; F32 or d's dtype
+  float alpha = 1;                // not 0
+  Activation activation = Activation::kNone;  // kNone beside a gate
+  int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
+  std::string kernel = {};
+};
+
+// Which row each choice of a router goes to: by expert, then by token, then by choice. `offsets` is
+// what GroupedMatmul takes, `rows` what Quantize gathers by, `positions` what Combine reads. An
+// id of -1 is no expert; one beyond them ends the run with INVALID_ARGUMENT.
+struct RouteRows {
+  Tensor ids;        // I32 [tokens, top_k]
+  Tensor offsets;    // I32 [experts + 1], written
+  Tensor rows;       // I32 [tokens * top_k], written: each row's token; -1 behind the last
+  Tensor positions;  // I32 [tokens, top_k], written: each choice's row; -1 without an expert
+};
+
+// dst[t] = sum over j of weights[t, j] * src[positions[t, j]], in FP32 and rounded once.
+struct Combine {
+  Tensor src;        // [rows, n]; F32, BF16 or F16
+  Tensor positions;  // I32 [tokens, top_k]; -1 is left out
+  Tensor weights;    // F32 [tokens, top_k]
+  Tensor dst;        // [tokens, n]; F32, BF16 or F16
 };
 
 // dst = src in dst's dtype, to nearest even; E4M3 and I8 saturate.
@@ -120,6 +176,9 @@ class OpList {
   OpList& Add(const Fill& op);
   OpList& Add(const Write& op);
   OpList& Add(const Read& op);
+  OpList& Add(const GroupedMatmul& op);
+  OpList& Add(const RouteRows& op);
+  OpList& Add(const Combine& op);
 
   void Clear();
 
@@ -138,6 +197,11 @@ class OpList {
     int64_t data_bytes;  // the last ones of a Write, its data
   };
   absl::Span<const Inlined> inlined() const { return inlined_; }
+  // One of them encoded, with its bytes in shared memory: at an offset in a buffer.
+  static void AppendShared(const Inlined& op, const Handle& buffer, int64_t offset_bytes,
+                           std::string& out);
+  // SharedBytes, as Write, Read and PlanRun have it.
+  static void AppendPlace(int field, const Handle& buffer, int64_t offset_bytes, std::string& out);
 
   // `repeated Op ops = 2`, as ExecuteRequest, Batch and CreatePlanRequest all have it.
   absl::string_view wire() const { return wire_.bytes(); }

@@ -6,9 +6,9 @@
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/raw_call.h"
-#include "client/cpp/run_plan.h"
+#include "client/cpp/run.h"
 #include "client/cpp/shared_run.h"
-#include "client/cpp/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 
@@ -19,7 +19,6 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan::~Plan() {
   if (!state_) return;
   state_->session->reaper().DropPlan(state_->id);
-  state_->DropTwins();
 }
 
 Plan& Plan::operator=(Plan&& other) noexcept {
@@ -43,30 +42,23 @@ void Plan::RunAsync(const PlanArgs& args, const ExecuteOptions& options,
 absl::Status Plan::Delete(const CallOptions& options) {
   if (!state_) return absl::FailedPreconditionError("this Plan object holds none");
   const std::unique_ptr<State> state = std::move(state_);
-  state->DropTwins();
   v1::DeletePlanRequest request;
   request.set_session_id(state->session->id());
   request.set_plan_id(std::string(state->id.bytes()));
-  v1::DeletePlanResponse response;
-  return Call(
-      state->session->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return state->session->connection().compute.DeletePlan(&context, request, &response);
-      });
+  return UnaryCall{state->session->client(), options, Again::kUnsentOnly}(
+             state->session->connection().compute, &v1::ComputeService::Stub::DeletePlan, request)
+      .status();
 }
 
 Handle Plan::Release() {
   if (!state_) return Handle();
-  const std::unique_ptr<State> state = std::move(state_);
-  state->DropTwins();
-  return state->id;
+  return std::exchange(state_, nullptr)->id;
 }
 
-void Plan::State::DropTwins() const {
-  if (twins != nullptr) twins->Drop(*session);
-}
+namespace {
 
-absl::StatusOr<v1::Plan> CreatePlanOf(const SessionCore& session, absl::string_view ops,
-                                      const PlanOptions& options) {
+absl::StatusOr<v1::Plan> CreatePlan(const SessionCore& session, absl::string_view ops,
+                                    const PlanOptions& options) {
   std::string request;
   wire::AppendBytes(request, v1::CreatePlanRequest::kSessionIdFieldNumber,
                     session.facts().id.bytes());
@@ -83,16 +75,17 @@ absl::StatusOr<v1::Plan> CreatePlanOf(const SessionCore& session, absl::string_v
   return status.ok() ? absl::StatusOr<v1::Plan>(std::move(info)) : status;
 }
 
+}  // namespace
+
 absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList& ops,
                               const PlanOptions& options) {
   if (!ops.status().ok()) return ops.status();
   const bool dropping = !session->reaper().Idle();  // before: the deletion may overtake the answer
-  absl::StatusOr<v1::Plan> info = CreatePlanOf(*session, ops.wire(), options);
-  // What was dropped, or what the library made for its own ends, may be what is in the way.
-  if (absl::IsResourceExhausted(info.status()) &&
-      (session->plan_twins().Drop(*session) || dropping)) {
+  absl::StatusOr<v1::Plan> info = CreatePlan(*session, ops.wire(), options);
+  // What was dropped may be what is in the way.
+  if (absl::IsResourceExhausted(info.status()) && dropping) {
     session->reaper().Flush();
-    info = CreatePlanOf(*session, ops.wire(), options);
+    info = CreatePlan(*session, ops.wire(), options);
   }
   if (!info.ok()) return info.status();
   auto state = std::make_unique<Plan::State>();
@@ -103,8 +96,7 @@ absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList
   }
   state->id = *id;
   if (InlineSizesOf(ops).value_or(InlineSizes()).data > 0) {
-    state->twins = std::make_shared<PlanTwins>(ops, options.label);
-    session->plan_twins().Add(state->twins);
+    state->ops = std::make_shared<const OpList>(ops);
   }
   state->session = std::move(session);
   return Plan(std::move(state));

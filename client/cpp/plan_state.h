@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "client/cpp/ops.h"
 #include "client/cpp/plan.h"
-#include "client/cpp/plan_twins.h"
 #include "client/cpp/session_core.h"
 #include "client/cpp/types.h"
 #include "gemmd/v1/compute_service.pb.h"
@@ -18,14 +18,8 @@ struct Plan::State {
   std::shared_ptr<SessionCore> session;  // shared: a plan may outlive the Session object
   Handle id;
   v1::Plan info;
-  std::shared_ptr<PlanTwins> twins;  // shared with runs under way; none without inline data
-
-  void DropTwins() const;
+  std::shared_ptr<const OpList> ops;  // shared with runs under way; null without inline data
 };
-
-// CreatePlan, of ops that are encoded.
-absl::StatusOr<v1::Plan> CreatePlanOf(const SessionCore& session, absl::string_view ops,
-                                      const PlanOptions& options);
 
 absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList& ops,
                               const PlanOptions& options);

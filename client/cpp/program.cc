@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/async_calls.h"
 #include "client/cpp/backoff.h"
@@ -18,7 +19,7 @@
 #include "client/cpp/raw_call.h"
 #include "client/cpp/reply.h"
 #include "client/cpp/session_core.h"
-#include "client/cpp/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 namespace {
@@ -153,7 +154,8 @@ class AsyncRun final : public AsyncStep {
 
 }  // namespace
 
-std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args) {
+std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args,
+                          absl::string_view inline_at) {
   std::string run;
   wire::AppendBytes(run, v1::PlanRun::kPlanIdFieldNumber, plan.bytes());
   for (const Rebinding& rebinding : args.rebind) {
@@ -164,6 +166,7 @@ std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args) {
   for (absl::string_view input : args.inputs) {
     wire::AppendBytes(run, v1::PlanRun::kInputsFieldNumber, input);
   }
+  absl::StrAppend(&run, inline_at);
   std::string tagged;
   wire::AppendBytes(tagged, field, run);
   return tagged;
@@ -178,17 +181,14 @@ Program ExecuteProgram(const SessionCore& session, const OpList& ops,
 }
 
 Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
-                       const ExecuteOptions& options,
-                       std::shared_ptr<const OutputsElsewhere> elsewhere) {
-  Program program = Encode(kExecuteMethod, Head(session, options), ops);
-  program.elsewhere = std::move(elsewhere);
-  return program;
+                       const ExecuteOptions& options) {
+  return Encode(kExecuteMethod, Head(session, options), ops);
 }
 
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
-                       const ExecuteOptions& options) {
+                       const ExecuteOptions& options, absl::string_view inline_at) {
   return Encode(kRunPlanMethod, Head(session, options),
-                EncodePlanRun(v1::RunPlanRequest::kRunFieldNumber, plan, args));
+                EncodePlanRun(v1::RunPlanRequest::kRunFieldNumber, plan, args, inline_at));
 }
 
 absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,

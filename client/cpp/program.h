@@ -34,17 +34,17 @@ struct Program {
   std::shared_ptr<const OutputsElsewhere> elsewhere = nullptr;
 };
 
-// The PlanRun message of `args`, tagged as field `field`.
-std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args);
+// The PlanRun message of `args`, tagged as field `field`. `inline_at`: that field of it, encoded.
+std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args,
+                          absl::string_view inline_at = {});
 
 Program ExecuteProgram(const SessionCore& session, const OpList& ops,
                        const ExecuteOptions& options);
 // `ops` encoded.
 Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
-                       const ExecuteOptions& options,
-                       std::shared_ptr<const OutputsElsewhere> elsewhere);
-Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
                        const ExecuteOptions& options);
+Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
+                       const ExecuteOptions& options, absl::string_view inline_at = {});
 
 // Retries share the request, and with it the op_id: the program runs once.
 absl::StatusOr<Result> Run(const SessionCore& session, const Program& program,

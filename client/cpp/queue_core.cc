@@ -15,7 +15,7 @@
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/raw_call.h"
 #include "client/cpp/reply.h"
-#include "client/cpp/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 namespace {

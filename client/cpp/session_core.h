@@ -20,7 +20,6 @@
 #include "client/cpp/client_core.h"
 #include "client/cpp/inline_memory.h"
 #include "client/cpp/keeper.h"
-#include "client/cpp/plan_twins.h"
 #include "client/cpp/session.h"
 #include "client/cpp/staging.h"
 #include "client/cpp/types.h"
@@ -70,7 +69,6 @@ class SessionCore {
 
   Staging& StagingFor(const std::string& device);
   InlineMemory& inline_memory() const { return *inline_memory_; }
-  AllPlanTwins& plan_twins() const { return *plan_twins_; }
   Arming& arming() const { return *arming_; }
 
  private:
@@ -81,7 +79,6 @@ class SessionCore {
   const std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Keeper> keeper_;
   const std::unique_ptr<InlineMemory> inline_memory_;
-  const std::unique_ptr<AllPlanTwins> plan_twins_;
   const std::unique_ptr<Arming> arming_;
 
   absl::Mutex mu_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/session_core.h"
+#include "gemmd/v1/compute_service.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -65,6 +66,13 @@ bool Settle(const SessionCore& session, const InlineMemory::Block& block,
   return MayFareBetter(status) && options.route == Route::kAuto;
 }
 
+// The same program went in messages after a refusal. Where that was not wrong in itself, the
+// session's programs cannot reach the memory; what was not found was the memory itself.
+void Compare(const SessionCore& session, const absl::Status& refusal,
+             const absl::StatusOr<Result>& by_grpc) {
+  if (by_grpc.ok() && !absl::IsNotFound(refusal)) session.inline_memory().TurnOff(refusal);
+}
+
 }  // namespace
 
 std::optional<InlineSizes> InlineSizesOf(const OpList& ops) {
@@ -82,15 +90,21 @@ std::string MovedInto(const OpList& ops, const InlineMemory::Block& block) {
   std::string moved;
   size_t copied = 0;
   ForEachPlace(ops, [&](const OpList::Inlined& op, int64_t /*bytes*/, int64_t at) {
-    const Tensor there(block.buffer(), op.tensor.dtype(), op.tensor.shape(),
-                       block.offset_bytes() + at);
-    const Copy copy = op.is_write ? Copy{there, op.tensor} : Copy{op.tensor, there};
-    absl::StrAppend(&moved, ops.wire().substr(copied, op.begin - copied),
-                    OpList().Add(copy).wire());
+    absl::StrAppend(&moved, ops.wire().substr(copied, op.begin - copied));
+    OpList::AppendShared(op, block.buffer(), block.offset_bytes() + at, moved);
     copied = op.end;
   });
   absl::StrAppend(&moved, ops.wire().substr(copied));
   return moved;
+}
+
+std::string PlacesIn(const OpList& ops, const InlineMemory::Block& block) {
+  std::string places;
+  ForEachPlace(ops, [&](const OpList::Inlined& /*op*/, int64_t /*bytes*/, int64_t at) {
+    OpList::AppendPlace(v1::PlanRun::kInlineAtFieldNumber, block.buffer(),
+                        block.offset_bytes() + at, places);
+  });
+  return places;
 }
 
 void WriteInputs(const OpList& ops, absl::Span<const absl::string_view> inputs,
@@ -150,7 +164,7 @@ absl::StatusOr<Result> RunEither(const SessionCore& session, absl::StatusOr<Shar
   absl::StatusOr<Result> result = Run(session, shared->program, options.call);
   if (!Settle(session, *shared->block, options, result.status())) return result;
   absl::StatusOr<Result> by_grpc = Run(session, in_messages(), options.call);
-  shared->compare(result.status(), by_grpc.status());
+  Compare(session, result.status(), by_grpc);
   return by_grpc;
 }
 
@@ -167,9 +181,8 @@ void RunEitherAsync(std::shared_ptr<SessionCore> session, absl::StatusOr<SharedR
                return done(std::move(result));
              }
              RunAsync(session, in_messages(), options.call,
-                      [compare = shared.compare, done,
-                       refusal = result.status()](absl::StatusOr<Result> by_grpc) {
-                        compare(refusal, by_grpc.status());
+                      [session, done, refusal = result.status()](absl::StatusOr<Result> by_grpc) {
+                        Compare(*session, refusal, by_grpc);
                         done(std::move(by_grpc));
                       });
            });

@@ -32,8 +32,10 @@ struct InlineSizes {
 std::optional<InlineSizes> InlineSizesOf(const OpList& ops);
 
 // The three parts of moving a list into a block; each Write and Read has the same place in all.
-// The ops, encoded, with a Copy in the place of each Write and Read.
+// The ops, encoded, each Write and Read with its place.
 std::string MovedInto(const OpList& ops, const InlineMemory::Block& block);
+// PlanRun.inline_at, encoded: the same places for a plan of these ops.
+std::string PlacesIn(const OpList& ops, const InlineMemory::Block& block);
 // What the Writes bring: `inputs`, one each, or their own data.
 void WriteInputs(const OpList& ops, absl::Span<const absl::string_view> inputs,
                  InlineMemory::Block& block);
@@ -46,8 +48,6 @@ std::shared_ptr<const OutputsElsewhere> OutputsIn(const OpList& ops,
 struct SharedRun {
   std::shared_ptr<InlineMemory::Block> block;
   Program program;
-  // Told what the program in messages came to, where this one was refused.
-  std::function<void(const absl::Status& refusal, const absl::Status& by_grpc)> compare;
 };
 
 // Whether a run has anything to share. Most have not.

@@ -21,11 +21,12 @@ enum class DType : int {
   kF16 = 3,
   kE4M3 = 4,  // OCP FP8 E4M3: no infinities, largest 448
   kI8 = 5,
+  kI32 = 6,  // counts, offsets and row numbers
 };
 
 // Bytes of one element; 0 for kUnspecified.
 int64_t SizeBytes(DType dtype);
-// "f32", "bf16", "f16", "e4m3", "i8"; "unspecified".
+// "f32", "bf16", "f16", "e4m3", "i8", "i32"; "unspecified".
 absl::string_view Name(DType dtype);
 // The other way. INVALID_ARGUMENT lists the names.
 absl::StatusOr<DType> ParseDType(absl::string_view name);
@@ -42,6 +43,9 @@ enum class ScaleGranularity : int {
 // x -> max(x, 0); x * sigmoid(x); x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); x/2 * (1 +
 // erf(x / sqrt(2))).
 enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kGeluErf = 4 };
+
+// How GroupedMatmul::groups tells which rows are whose; see there.
+enum class GroupLayout : int { kOffsets = 0, kCounts = 1, kRowIds = 2, kEnds = 3 };
 
 // What order programs of one tenant run in. Waiting raises it, so kLow is never starved.
 enum class Priority : int { kNormal = 0, kHigh = 1, kLow = 2 };

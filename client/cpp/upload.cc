@@ -16,7 +16,7 @@
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/grpc_transfer.h"
 #include "client/cpp/raw_call.h"
-#include "client/cpp/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 namespace {

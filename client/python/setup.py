@@ -1,5 +1,5 @@
-"""Generates the message classes of gemmd.v1 and gathers the native module's sources, both from the
-repository, before anything is packaged.
+"""Generates the message classes of gemmd.v1 and the sync face's modules (faces.py), and gathers the
+native module's sources, before anything is packaged.
 
 It runs for wheels, sdists and editable installs alike. An unpacked sdist carries what was generated
 and gathered, and no repository around it.
@@ -91,7 +91,11 @@ NATIVE = Extension(
     language="c++",
 )
 
+sys.path.insert(0, str(HERE))  # isolated builds leave it out
+import faces  # noqa: E402
+
 generate()
+faces.generate(HERE)
 setup(
     ext_modules=[NATIVE],
     cmdclass={"build_ext": OptionalExtension},

@@ -1,5 +1,6 @@
 #include "kernels/cpu/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -119,6 +120,12 @@ void Scatter(int size_bytes, const std::byte* src, int64_t count, std::byte* dst
 }
 
 void FromDouble(DType to, double value, std::byte* dst) {
+  if (to == DType::kI32) {  // to the nearest, saturated; NaN is 0
+    const double nearest = std::nearbyint(std::clamp(value, -2147483648.0, 2147483647.0));
+    const int32_t number = std::isnan(value) ? 0 : static_cast<int32_t>(nearest);
+    std::memcpy(dst, &number, sizeof(number));
+    return;
+  }
   const float f32 = to == DType::kF32 ? static_cast<float>(value) : RoundToOdd(value);
   FromF32(to, &f32, 1, dst);
 }

@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/fault_sink.h"
 #include "kernels/cpu/model.h"
 #include "kernels/cpu/run_watch.h"
 #include "kernels/cpu/scratch.h"
@@ -22,7 +23,8 @@ struct RunContext {
   const Bindings& bindings;
   Workers& workers;
   Scratch& scratch;
-  RunWatch* watch = nullptr;  // null: nothing stops it
+  RunWatch* watch = nullptr;    // null: nothing stops it
+  FaultSink* faults = nullptr;  // null: what is wrong with numbers that it reads is not told
 
   // Whether to leave the rest of the op undone. To be asked between pieces of some milliseconds.
   bool Stopped() const { return watch != nullptr && watch->Stopped(); }

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "kernels/cpu/grouped.h"
 #include "kernels/cpu/runs.h"
 
 namespace gemmd::kernels::cpu {
@@ -127,8 +128,8 @@ double RunsSeconds(const Machine& machine, const TensorRef* src, const TensorRef
 double QuantizeSeconds(const Machine& machine, const QuantizeOp& op) {
   constexpr double kGrain = 1 << 16;
   const int rank = op.src.shape.rank;
-  const double batch = rank == 3 ? static_cast<double>(op.src.shape[0]) : 1;
-  const double rows = static_cast<double>(op.src.shape[rank - 2]);
+  const double batch = rank == 3 ? static_cast<double>(op.dst.shape[0]) : 1;
+  const double rows = static_cast<double>(op.dst.shape[rank - 2]);
   const double ks = static_cast<double>(op.src.shape[rank - 1]);
   const double elements = batch * rows * ks;
   if (elements == 0) return kOverheadSeconds;
@@ -174,6 +175,28 @@ double GatedSeconds(const Machine& machine, const GatedOp& op) {
   return Seconds(machine, elements * each, elements, kGrain);
 }
 
+// One thread's, three passes over the ids.
+double RouteSeconds(const RouteOp& op) {
+  constexpr double kChoiceNs = 4;
+  return kOverheadSeconds +
+         kChoiceNs * 1e-9 * static_cast<double>(NumElements(op.ids.shape).value_or(0));
+}
+
+double CombineSeconds(const Machine& machine, const CombineOp& op) {
+  const double rows = static_cast<double>(NumElements(op.positions.shape).value_or(0));
+  const double results = static_cast<double>(NumElements(op.dst.shape).value_or(0));
+  const int size = SizeBytes(op.src.dtype);
+  const double elements = rows * static_cast<double>(op.src.shape[1]);
+  const Walk from{.size = size,
+                  .count = static_cast<double>(op.src.shape[1]),
+                  .inner_stride = static_cast<double>(op.src.strides[1]) * size,
+                  .next_stride = static_cast<double>(op.src.strides[0]) * size};
+  const double each = AccessNs(from) + 2 * ConversionNs(machine, DType::kF32);
+  constexpr double kGrain = 1 << 15;
+  return Seconds(machine, elements * each + results * ConversionNs(machine, op.dst.dtype), elements,
+                 kGrain);
+}
+
 TensorRef Dense(const TensorRef& tensor) {
   TensorRef dense = tensor;
   dense.strides = RowMajorStrides(tensor.shape);
@@ -191,6 +214,12 @@ double OpMoveSeconds(const Machine& machine, const Op& op) {
           return QuantizeSeconds(machine, x);
         } else if constexpr (std::is_same_v<T, GatedOp>) {
           return GatedSeconds(machine, x);
+        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
+          return GroupedSeconds(x, machine);
+        } else if constexpr (std::is_same_v<T, RouteOp>) {
+          return RouteSeconds(x);
+        } else if constexpr (std::is_same_v<T, CombineOp>) {
+          return CombineSeconds(machine, x);
         } else if constexpr (std::is_same_v<T, FillOp>) {
           return RunsSeconds(machine, nullptr, x.dst);
         } else if constexpr (std::is_same_v<T, WriteOp>) {

@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gated.h"
+#include "kernels/cpu/grouped.h"
 #include "kernels/cpu/move_model.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/route.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {
@@ -23,6 +25,7 @@ const TensorRef& Main(const Op& op) {
   if (const auto* quantize = std::get_if<QuantizeOp>(&op)) return quantize->dst;
   if (const auto* gated = std::get_if<GatedOp>(&op)) return gated->dst;
   if (const auto* convert = std::get_if<ConvertOp>(&op)) return convert->dst;
+  if (const auto* combine = std::get_if<CombineOp>(&op)) return combine->dst;
   return *main;
 }
 
@@ -40,10 +43,19 @@ struct Runner {
   void operator()(const FillOp& op) const { RunFill(op, context); }
   void operator()(const WriteOp& op) const { RunWrite(op, context); }
   void operator()(const ReadOp& op) const { RunRead(op, context); }
+  void operator()(const GroupedMatmulOp& op) const { RunGrouped(op, context); }
+  void operator()(const RouteOp& op) const { RunRoute(op, context); }
+  void operator()(const CombineOp& op) const { RunCombine(op, context); }
 };
 
 absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
   const std::string_view kernel = pool.others[op.index()];
+  const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
+  if (grouped != nullptr && !grouped->kernel.empty() && grouped->kernel != kernel) {
+    return absl::NotFoundError(absl::StrCat("kernel ", grouped->kernel,
+                                            " is none for a grouped matmul here; use ",
+                                            Text(kernel), " or leave kernel empty"));
+  }
   if (kernel.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));

@@ -35,6 +35,7 @@ class CpuProgram final : public Program {
   // must not pay for it.
   absl::Status CheckBindings(const Bindings& bindings) const;
 
+  const Op& op(size_t index) const { return tasks_[index].op; }
   // Runs op `index` to its end, here and on the context's workers.
   void RunStep(size_t index, const RunContext& context) const;
 

@@ -55,10 +55,12 @@ struct Job {
   BoundMatrix src;
   BoundMatrix dst;
   BoundScales scales;
+  const int32_t* rows = nullptr;  // of dst, their numbers in src; null: as they stand
 };
 
+// Rows of dst, and where they begin in src.
 struct Block {
-  int64_t row0, rows, k0, ks;
+  int64_t row0, rows, k0, ks, src0;
 };
 
 // Up to kChunk elements of src's row as FP32. `storage` and `dense` hold kChunk elements.
@@ -83,7 +85,7 @@ AbsMax AbsMaxOf(const Job& job, const Block& block) {
   alignas(64) std::byte dense[kChunk * 4];
   alignas(64) float storage[kChunk];
   AbsMax max;
-  for (int64_t row = block.row0; row < block.row0 + block.rows; ++row) {
+  for (int64_t row = block.src0; row < block.src0 + block.rows; ++row) {
     for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
       if (StoppedAt(job, k)) return max;
       const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
@@ -101,7 +103,8 @@ void StoreBlock(const Job& job, const Block& block, float scale) {
     for (int64_t k = block.k0; k < block.k0 + block.ks; k += kChunk) {
       if (StoppedAt(job, k)) return;
       const int64_t n = std::min(kChunk, block.k0 + block.ks - k);
-      const float* values = LoadRun(job.src, row, k, n, dense, storage);
+      const int64_t from = row - block.row0 + block.src0;
+      const float* values = LoadRun(job.src, from, k, n, dense, storage);
       std::byte* target = job.dst.At(row, k);
       const bool direct = job.dst.col_stride == 1;
       FromF32Divided(job.dst.dtype, values, n, scale, direct ? target : codes);
@@ -118,20 +121,32 @@ void QuantizeTensor(const Job& job) {
   absl::Mutex mutex;
   AbsMax max;
   job.context.For(rows, grain, [&](int64_t begin, int64_t end) {
-    const AbsMax part = AbsMaxOf(job, {begin, end - begin, 0, ks});
+    const AbsMax part = AbsMaxOf(job, {begin, end - begin, 0, ks, begin});
     absl::MutexLock lock(&mutex);
     max.Add(part);
   });
   const float scale = ScaleOf(max, job.dst.dtype);
   *job.scales.At(0, 0) = scale;
   job.context.For(rows, grain, [&](int64_t begin, int64_t end) {
-    StoreBlock(job, {begin, end - begin, 0, ks}, scale);
+    StoreBlock(job, {begin, end - begin, 0, ks, begin}, scale);
   });
+}
+
+// The row of src that goes to `row` of dst; -1 for none.
+int64_t SourceRow(const Job& job, int64_t row) {
+  if (job.rows == nullptr) return row;
+  const int32_t from = job.rows[row];
+  if (from >= -1 && from < job.src.rows) return from;
+  if (job.context.faults != nullptr) {
+    job.context.faults->Report({DataFaultKind::kRow, static_cast<int32_t>(row), from,
+                                static_cast<int32_t>(job.src.rows - 1)});
+  }
+  return -1;
 }
 
 // Blocks of block_rows x block_k, each with a scale; a thread takes whole bands of rows.
 void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k) {
-  const int64_t rows = job.src.rows;
+  const int64_t rows = job.dst.rows;
   const int64_t ks = job.src.cols;
   const int64_t bands = (rows + block_rows - 1) / block_rows;
   const int64_t grain =
@@ -139,7 +154,9 @@ void QuantizeBlocks(const Job& job, int64_t block_rows, int64_t block_k) {
   job.context.For(bands, grain, [&](int64_t begin, int64_t end) {
     int64_t since_look = 0;  // elements
     for (int64_t band = begin; band < end; ++band) {
-      Block block{band * block_rows, std::min(block_rows, rows - band * block_rows), 0, 0};
+      Block block{band * block_rows, std::min(block_rows, rows - band * block_rows), 0, 0, 0};
+      block.src0 = SourceRow(job, block.row0);
+      if (block.src0 < 0) continue;
       // A row without elements still has its scale, of a block that is all zero.
       for (block.k0 = 0; block.k0 == 0 || block.k0 < ks; block.k0 += block_k) {
         if (since_look >= kGrainElements) {
@@ -174,9 +191,11 @@ void RunQuantize(const QuantizeOp& op, const RunContext& context) {
   const double elements = 1.0 * op.src.shape[rank - 2] * op.src.shape[rank - 1];
   for (int64_t batch = 0; batch < batches; ++batch) {
     if (context.StoppedBefore(batch, elements)) return;
-    const Job job{context, BindMatrix(op.src, context.bindings, batch),
-                  BindMatrix(op.dst, context.bindings, batch),
-                  BindScales(op.scales, op.granularity, batched, context.bindings, batch)};
+    const Job job{
+        context, BindMatrix(op.src, context.bindings, batch),
+        BindMatrix(op.dst, context.bindings, batch),
+        BindScales(op.scales, op.granularity, batched, context.bindings, batch),
+        op.rows ? reinterpret_cast<const int32_t*>(Address(*op.rows, context.bindings)) : nullptr};
     switch (op.granularity) {
       case ScaleGranularity::kNone:  // refused by ValidateOps
         return;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/run_watch.h"
+#include "kernels/grouping.h"
 
 namespace gemmd::kernels::cpu {
 
@@ -55,13 +56,16 @@ void CpuStream::RunOps(const CpuProgram& program, const Bindings& bindings, Laun
   const Clock::time_point start = Clock::now();
   Clock::time_point last = start;
   RunWatch watch(bindings.stop, start, result.started);
-  const RunContext context{bindings, workers_, scratch_, &watch};
+  FaultSink faults;
+  const RunContext context{bindings, workers_, scratch_, &watch, &faults};
   result.op_seconds.reserve(ops);
   for (size_t i = 0; i < ops && !watch.StoppedAt(last); ++i) {
     program.RunStep(i, context);
     const Clock::time_point now = Clock::now();
     result.op_seconds.push_back(std::chrono::duration<float>(now - last).count());
     last = now;
+    result.status = ToStatus(faults.fault(), i, program.op(i));
+    if (!result.status.ok()) break;
   }
   result.device_seconds = std::chrono::duration<double>(last - start).count();
   result.stopped = watch.cause();

@@ -61,10 +61,18 @@ class CudaBackend final : public Backend {
         other.why_off = absl::StrCat("it is disabled on this device: ", found->second);
       }
     }
+    others.push_back({kFp8GroupedName, kFp8GroupedName,
+                      "grouped e4m3 with scales of 1x128 and 128x128: weights on the tensor cores' "
+                      "row side for groups of up to 64 rows, a's rows for others"});
+    if (const auto found = pool.disabled.find(others.back().name); found != pool.disabled.end()) {
+      others.back().why_off = absl::StrCat("it is disabled on this device: ", found->second);
+    }
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
     kernels_.assign(matmuls.begin(), matmuls.end());
     kernels_.insert(kernels_.end(), others.begin(), others.end());
+    if (others.back().why_off.empty()) kernel_set_->fp8_grouped = kernels_.back().name;
+    others.pop_back();
     for (size_t i = 0; i < others.size(); ++i) {
       if (others[i].why_off.empty()) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
     }
@@ -134,6 +142,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
   for (const OtherKernel& other : others) add(other.info);
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
+  add({kFp8GroupedName, kFp8GroupedName, ""});
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {

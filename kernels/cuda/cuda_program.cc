@@ -12,6 +12,7 @@
 #include "kernels/cuda/legality.h"
 #include "kernels/cuda/op_cost.h"
 #include "kernels/cuda/output_memory.h"
+#include "kernels/grouping.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -69,8 +70,25 @@ cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
 }
 cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
 cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
+cudaError_t Queue(const RouteArgs& args, cudaStream_t stream) { return LaunchRoute(args, stream); }
+cudaError_t Queue(const CombineArgs& args, cudaStream_t stream) {
+  return LaunchCombine(args, stream);
+}
 cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
   return LaunchQuantize(args, stream);
+}
+
+// Whether the op reads row numbers, counts or the like.
+bool ReadsNumbers(const Op& op) {
+  const auto* quantize = std::get_if<QuantizeOp>(&op);
+  return std::holds_alternative<GroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
+         std::holds_alternative<CombineOp>(op) || (quantize != nullptr && quantize->rows);
+}
+
+// Whether the op's first kernel waits for what is in front of it, whatever that touches.
+bool WaitsFirst(const Op& op) {
+  return std::holds_alternative<MatmulOp>(op) || std::holds_alternative<GroupedMatmulOp>(op) ||
+         std::holds_alternative<RouteOp>(op) || std::holds_alternative<CombineOp>(op);
 }
 
 // The copy engine takes what goes over PCIe: a copy within the host is made by the calling thread,
@@ -120,7 +138,51 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
   return pick->choice;
 }
 
+absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
+                                                        const KernelSet& kernels, Task& task) {
+  const std::string_view any = kernels.others[Op(op).index()];
+  std::string why =
+      kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device" : WhyNotFp8(op);
+  const bool forced = !op.kernel.empty();
+  if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped) {
+    return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
+                                            " is none for a grouped matmul here; use ", Text(any),
+                                            " or ", Text(kernels.fp8_grouped)));
+  }
+  if (forced && op.kernel == kernels.fp8_grouped && !why.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const bool fp8 = why.empty() && (!forced || op.kernel == kernels.fp8_grouped);
+  if (!fp8 && any.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel for any grouped matmul is disabled on this device; FP8 kernels: ", why));
+  }
+  task.grouped = LayoutOf(op, fp8);
+  task.gemm = grouped_++;
+  if (task.grouped->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
+  const ChoiceReason reason = forced ? ChoiceReason::kForced
+                              : fp8  ? ChoiceReason::kModel
+                                     : ChoiceReason::kFallback;
+  return KernelChoice{fp8 ? kernels.fp8_grouped : any, reason,
+                      GroupedSeconds(op, fp8, kernels.memory_bytes_per_s)};
+}
+
 void CudaProgram::AddNeeds(Task& task) {
+  if (ReadsNumbers(task.op)) {
+    faulting_.push_back(tasks_.size() - 1);
+    task.fault_offset = io_bytes_;
+    io_bytes_ += kIoAlignment;
+  }
+  if (const auto* route = std::get_if<RouteOp>(&task.op)) {
+    scratch_bytes_ = std::max(scratch_bytes_,
+                              RouteScratchBytes(route->rows.shape[0], route->offsets.shape[0] - 1));
+  }
   ForEachTensor(task.op, [&](const TensorRef& tensor, Access) {
     slots_needed_ = std::max<size_t>(slots_needed_, tensor.slot + 1);
   });
@@ -153,8 +215,11 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   Task& task = tasks_.emplace_back();
   task.op = op;
   const auto* matmul = std::get_if<MatmulOp>(&op);
+  const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
   const absl::StatusOr<KernelChoice> choice =
-      matmul != nullptr ? ChooseMatmul(*matmul, kernels, task) : ChooseOther(op, kernels);
+      matmul != nullptr    ? ChooseMatmul(*matmul, kernels, task)
+      : grouped != nullptr ? ChooseGrouped(*grouped, kernels, task)
+                           : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
   if (matmul != nullptr && task.variant) AddTunable(*matmul, choice->reason);
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);
@@ -172,13 +237,14 @@ void CudaProgram::PlanOverlaps() {
   for (size_t i = 0; i < tasks_.size(); ++i) {
     Task& task = tasks_[i];
     task.overlap = after_kernel && !timed_;
-    touches_[i].may_overlap = task.overlap && !std::holds_alternative<MatmulOp>(task.op);
+    touches_[i].may_overlap = task.overlap && !WaitsFirst(task.op);
     // What has no elements may launch nothing.
     after_kernel = !task.by_engine && NumElements(MainTensor(task.op).shape).value_or(0) > 0;
     if (const auto* matmul = std::get_if<MatmulOp>(&task.op)) {
       after_kernel = NumElements(matmul->d.shape).value_or(0) > 0;
     }
   }
+  ends_with_kernel_ = after_kernel && !timed_;
 }
 
 absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<const Op> ops,
@@ -226,6 +292,9 @@ absl::Status CudaProgram::CheckBindings(const Bindings& bindings) const {
 }
 
 void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
+  for (const size_t index : faulting_) {
+    std::memset(io + tasks_[index].fault_offset, 0, sizeof(DataFault));
+  }
   for (const size_t index : moves_) {
     const Task& task = tasks_[index];
     const auto* write = std::get_if<WriteOp>(&task.op);
@@ -243,6 +312,19 @@ void CudaProgram::CopyInputs(const Bindings& bindings, std::byte* io) const {
       to += run.size();
     }
   }
+}
+
+absl::Status CudaProgram::FaultOf(const std::byte* io) const {
+  for (const size_t index : faulting_) {
+    DataFault fault;
+    std::memcpy(&fault, io + tasks_[index].fault_offset, sizeof(fault));
+    if (absl::Status status = ToStatus(fault, index, tasks_[index].op); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) const {
+  return reinterpret_cast<DataFault*>(context.io + task.fault_offset);
 }
 
 absl::Status CudaProgram::AimReads(Bindings& bindings, std::byte* io, Graph* graph) const {
@@ -290,7 +372,7 @@ GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
                                                       bool often) const {
-  if (gemms_ == 0 && !capturable(often)) {
+  if (gemms_ == 0 && grouped_ == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
@@ -316,6 +398,12 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
   launches->gemms.reserve(gemms_);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task& task = tasks_[i];
+    if (task.grouped) {
+      auto grouped = PrepareGrouped(std::get<GroupedMatmulOp>(task.op), *task.grouped, slots,
+                                    scratch, device_);
+      if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
+      launches->grouped.push_back(*std::move(grouped));
+    }
     if (!task.variant) continue;
     const auto& op = std::get<MatmulOp>(task.op);
     const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, slots), task.copies, scratch);
@@ -331,14 +419,18 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
   return launches;
 }
 
+bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
+  return task.overlap || (context.behind_kernel && &task == &tasks_.front());
+}
+
 absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
                                        const RunContext& context) const {
   AnyGemmArgs args = ArgsOf(op, context.slots);
   if (!task.variant) {
-    args.programmatic = task.overlap;
+    args.programmatic = Overlaps(task, context);
     return ToStatus(task.other(args, context.stream), "launch");
   }
-  bool overlap = task.overlap;
+  bool overlap = Overlaps(task, context);
   for (auto copy :
        {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
     if (!copy) continue;
@@ -347,8 +439,15 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     if (code != cudaSuccess) return ToStatus(code, "copying scales");
     overlap = true;
   }
-  const absl::Status status =
-      Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  const GemmLaunch& planned = context.launches.gemms[task.gemm];
+  absl::Status status;
+  if (overlap && !planned.programmatic) {  // the first op, behind another program's kernel
+    GemmLaunch behind = planned;
+    behind.programmatic = true;
+    status = Launch(*task.variant, behind, context.stream);
+  } else {
+    status = Launch(*task.variant, planned, context.stream);
+  }
   std::optional<ActivateArgs> activate = ActivationOf(args);
   if (!status.ok() || !activate) return status;
   activate->programmatic = true;
@@ -375,7 +474,7 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
   }
   ConvertArgs args =
       in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
-  args.programmatic = task.overlap;
+  args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
@@ -389,7 +488,7 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
                                     cudaMemcpyDefault, context.stream),
                     "cudaMemcpyAsync");
   }
-  args.programmatic = task.overlap;
+  args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
   return ToStatus(Queue(args, context.stream), "launch");
 }
@@ -404,10 +503,24 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           return LaunchMove(index, context);
         } else if constexpr (std::is_same_v<T, CopyOp>) {
           return LaunchCopy(index, op, context);
-        } else {
+        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
+          return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
+                              task.overlap, context.stream);
+        } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;
+          args.fault = FaultAt(task, context);
+          if constexpr (std::is_same_v<T, RouteOp>) {
+            args.counts = reinterpret_cast<int32_t*>(context.scratch);
+          }
+          return ToStatus(Queue(args, context.stream), "launch");
+        } else {
+          auto args = ArgsOf(op, context.slots);
+          args.programmatic = Overlaps(task, context);
           args.independent = context.IsIndependent(index);
+          if constexpr (std::is_same_v<T, QuantizeOp>) {
+            if (op.rows) args.fault = FaultAt(task, context);
+          }
           return ToStatus(Queue(args, context.stream), "launch");
         }
       },

@@ -21,6 +21,7 @@
 #include "kernels/cuda/end_forecast.h"
 #include "kernels/cuda/gemm_op.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/grouped_op.h"
 #include "kernels/cuda/independent.h"
 #include "kernels/cuda/op_args.h"
 #include "kernels/cuda/pool.h"
@@ -37,13 +38,15 @@ struct KernelSet {
   // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
   // with that op do not compile.
   std::array<std::string_view, std::variant_size_v<Op>> others;
+  std::string_view fp8_grouped;  // the TMA kernels of grouped matmuls; empty when disabled
   double memory_bytes_per_s = 0;
 };
 
 // What a program's launches need of the memory that they are for.
 struct Launches {
-  std::vector<GemmLaunch> gemms;  // of its TMA kernels, in order: tensor maps and grids
-  std::vector<bool> independent;  // by op (independent.h); empty: none is
+  std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
+  std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
+  std::vector<bool> independent;         // by op (independent.h); empty: none is
 };
 
 struct PreparedLaunches {
@@ -59,6 +62,7 @@ struct RunContext {
   std::byte* io;             // pinned, io_bytes()
   cudaStream_t stream;
   absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
+  bool behind_kernel = false;  // of the same stream, whose end the first op's kernel may overlap
 
   bool IsIndependent(size_t op) const {
     return op < launches.independent.size() && launches.independent[op];
@@ -93,6 +97,8 @@ class CudaProgram final : public Program {
   bool capturable(bool often = false) const {
     return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
   }
+  // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
+  bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
@@ -109,6 +115,10 @@ class CudaProgram final : public Program {
   void CopyOutputs(const std::byte* io, const Bindings& bindings) const;
   // Settles which of the outputs the device writes by itself: `device_writes` of the others becomes
   // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
+  // What its ops found wrong with numbers that they read, once they are through: the first op's.
+  absl::Status FaultOf(const std::byte* io) const;
+  // Whether some op may find anything: then the host has to look before anybody is told of the end.
+  bool may_fault() const { return !faulting_.empty(); }
   absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
 
   // The launches for this memory, remembered from the last time or made. The program's device is
@@ -126,12 +136,14 @@ class CudaProgram final : public Program {
   struct Task {
     Op op;
     std::optional<GemmVariant> variant;             // of a matmul by the TMA families
-    int gemm = 0;                                   // its place in Launches
+    int gemm = 0;                                   // its place in Launches, a grouped one's too
     decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
-    bool overlap = false;   // may start under the end of the op before it
-    int64_t io_offset = 0;  // of a Write or Read
-    int64_t io_bytes = 0;   // likewise
+    std::optional<GroupedLayout> grouped;  // of a grouped matmul
+    int64_t fault_offset = 0;              // in io, of an op that reads numbers
+    bool overlap = false;                  // may start under the end of the op before it
+    int64_t io_offset = 0;                 // of a Write or Read
+    int64_t io_bytes = 0;                  // likewise
     // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
     bool by_engine = false;
   };
@@ -147,7 +159,11 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
+  bool Overlaps(const Task& task, const RunContext& context) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
+  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
+                                             Task& task);
+  DataFault* FaultAt(const Task& task, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
   absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;
 
@@ -156,11 +172,14 @@ class CudaProgram final : public Program {
   std::vector<Task> tasks_;
   std::vector<OpTouches> touches_;  // by task
   std::vector<size_t> moves_;       // those that are Writes or Reads
+  std::vector<size_t> faulting_;    // those that read numbers
   std::vector<Step> steps_;
   std::vector<ShapeCalls> tunable_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
+  bool ends_with_kernel_ = false;
   int gemms_ = 0;
+  int grouped_ = 0;
   int64_t scratch_bytes_ = 0;
   int64_t io_bytes_ = 0;
   size_t slots_needed_ = 0;

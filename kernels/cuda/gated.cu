@@ -134,12 +134,13 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
     for (int64_t row = first; row - slot_row < args.rows; row += gridDim.y * row_step) {
       const int64_t src_row = batch * args.src_batch + row * args.src_row;
       const int64_t dst_row = batch * args.dst_batch + row * args.dst_row;
+      const bool valid =
+          row < args.rows && (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
       Pair<kFrom> pairs[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        pairs[i] =
-            LoadPair<kFrom, kAlternate>(args, shape, src_row, col, row < args.rows && col < args.n);
+        pairs[i] = LoadPair<kFrom, kAlternate>(args, shape, src_row, col, valid && col < args.n);
       }
       float y[kLoads][kElements];
       float amax = 0.0f;
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
       for (int i = 0; i < kLoads; ++i) {
         const int64_t col = col0 + i * kLanesPerBlock * kElements;
         Multiply<kFrom, kAlternate>(args, pairs[i], y[i]);
-        if (row >= args.rows || col >= args.n) continue;
+        if (!valid || col >= args.n) continue;
         if constexpr (kQuantised) {
 #pragma unroll
           for (int j = 0; j < kElements; ++j) amax = AddMagnitude<false>(amax, y[i][j]);
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
       }
       if constexpr (kQuantised) {
         const float scale = ScaleOf<false>(MaxOverLanes<kLanesPerBlock>(amax));
-        if (row >= args.rows || block * kQuantBlock >= args.n) continue;
+        if (!valid || block * kQuantBlock >= args.n) continue;
         if (part == 0) {
           args.scales[batch * args.scales_batch + row * args.scales_row +
                       block * args.scales_block] = scale;

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t block = i % blocks;
     const int64_t row = i / blocks % args.rows;
     const int64_t batch = i / blocks / args.rows;
+    if (args.owners != nullptr && args.owners[batch * args.rows + row] < 0) continue;
     const int64_t src_row = batch * args.src_batch + row * args.src_row;
     float gate[kPerLane] = {}, up[kPerLane] = {}, y[kPerLane];
     for (int j = 0; j < kPerLane; ++j) {

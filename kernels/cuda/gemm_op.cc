@@ -71,6 +71,13 @@ ScaleCopies CopiesOf(const MatmulOp& op) {
   return copies;
 }
 
+ScaleCopies CopiesOfA(const AnyGemmArgs& args) {
+  ScaleCopies copies;
+  copies.a = !TakesScalesOfA(args);
+  if (copies.a) copies.scratch_bytes = BytesUpToLimit(args.batch, CopyBatchOfA(args));
+  return copies;
+}
+
 std::string WhyNot(const MatmulOp& op) {
   const AnyGemmArgs g = Unbound(op);
   if (op.alpha == 0) return "alpha is 0: a and b must not be read";

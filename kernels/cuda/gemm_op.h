@@ -31,6 +31,8 @@ inline constexpr int64_t kMaxScratchBytes = int64_t{1} << 30;
 
 // Of a matmul with 1x128 scales of a and 128x128 scales of b.
 ScaleCopies CopiesOf(const MatmulOp& op);
+// Of a's scales alone, for all items of its batch.
+ScaleCopies CopiesOfA(const AnyGemmArgs& args);
 
 // Empty when the TMA families can serve `op`, given that one of their kernels serves its
 // MatmulProblem; else what that does not tell: "c is not contiguous along n; use a row-major c".

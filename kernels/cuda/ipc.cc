@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <limits>
@@ -16,8 +17,8 @@ namespace {
 
 constexpr size_t kHandleBytes = sizeof(cudaIpcMemHandle_t);
 constexpr const char* kGone =
-    "its process has ended or has freed it, or the two processes run in containers that do not "
-    "share the host's IPC and PID namespaces; hand over memory that is still there, or use Upload";
+    "its process has ended or has freed it, or this driver wants the two processes in one PID "
+    "namespace; hand over memory that is still there, or use Upload";
 
 // A driver function by name. Asked for at run time: linking the driver library would keep a binary
 // from starting where there is no GPU.
@@ -59,9 +60,13 @@ absl::Status OpenError(cudaError_t code, Fence& fence) {
   if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
   switch (code) {
     case cudaErrorDeviceUninitialized:
-      return absl::FailedPreconditionError(
-          "the device memory belongs to the process that would map it; use the buffer that it is "
-          "already");
+      // The driver knows a handle's owner by its process id alone.
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the device memory belongs to the process that would map it, or to one with the same "
+          "process id, ",
+          getpid(),
+          ", in another PID namespace; use the buffer that it is already, or give one of the two "
+          "another process id: shareProcessNamespace in its pod, or an init in its container"));
     case cudaErrorNotSupported:
       return absl::UnimplementedError(
           absl::StrCat(what, ": this driver or device offers no CUDA IPC; use Upload"));

@@ -20,7 +20,10 @@ static_assert(static_cast<int>(ActivationType::kGeluTanh) ==
 static_assert(static_cast<int>(ActivationType::kGeluErf) == static_cast<int>(Activation::kGeluErf));
 static_assert(kElementwiseRank == kMaxRank);
 
-ElementType TypeOf(DType dtype) { return static_cast<ElementType>(dtype); }
+// Numbers are moved as the bits of FP32: types that are the same on both sides copy them.
+ElementType TypeOf(DType dtype) {
+  return dtype == DType::kI32 ? ElementType::kF32 : static_cast<ElementType>(dtype);
+}
 
 std::byte* AddressOf(const TensorRef& tensor, SlotAddresses slots) {
   return slots[tensor.slot] + tensor.offset_bytes;
@@ -146,6 +149,11 @@ QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots) {
   args.scales_batch = scales.batch_stride;
   args.scales_row = scales.row_stride;
   args.scales_k = scales.k_stride;
+  args.rows = dst.rows;
+  if (op.rows) {
+    args.from = reinterpret_cast<const int32_t*>(AddressOf(*op.rows, slots));
+    args.src_rows = src.rows;
+  }
   switch (op.granularity) {
     case ScaleGranularity::kNone:  // refused by ValidateOps
     case ScaleGranularity::kPerTensor:
@@ -216,6 +224,57 @@ FillArgs ArgsOf(const FillOp& op, SlotAddresses slots) {
   cpu::FromDouble(op.dst.dtype, op.value, code);
   std::memcpy(&args.code, code, sizeof(code));
   return args;
+}
+
+RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots) {
+  const auto numbers = [&](const TensorRef& tensor) {
+    return reinterpret_cast<int32_t*>(AddressOf(tensor, slots));
+  };
+  RouteArgs args;
+  args.ids = numbers(op.ids);
+  args.ids_row = op.ids.strides[0];
+  args.offsets = numbers(op.offsets);
+  args.rows = numbers(op.rows);
+  args.positions = numbers(op.positions);
+  args.positions_row = op.positions.strides[0];
+  args.tokens = static_cast<int32_t>(op.ids.shape[0]);
+  args.top_k = static_cast<int32_t>(op.ids.shape[1]);
+  args.experts = static_cast<int32_t>(op.offsets.shape[0] - 1);
+  return args;
+}
+
+CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots) {
+  const Matrix src(op.src);
+  const Matrix dst(op.dst);
+  CombineArgs args;
+  args.src = AddressOf(op.src, slots);
+  args.src_type = TypeOf(op.src.dtype);
+  args.src_rows = src.rows;
+  args.src_row = src.row_stride;
+  args.src_col = src.col_stride;
+  args.positions = reinterpret_cast<const int32_t*>(AddressOf(op.positions, slots));
+  args.positions_row = op.positions.strides[0];
+  args.weights = reinterpret_cast<const float*>(AddressOf(op.weights, slots));
+  args.weights_row = op.weights.strides[0];
+  args.weights_col = op.weights.strides[1];
+  args.dst = AddressOf(op.dst, slots);
+  args.dst_type = TypeOf(op.dst.dtype);
+  args.dst_row = dst.row_stride;
+  args.dst_col = dst.col_stride;
+  args.tokens = dst.rows;
+  args.n = dst.cols;
+  args.top_k = static_cast<int32_t>(op.positions.shape[1]);
+  return args;
+}
+
+AnyGemmArgs ArgsOf(const GroupedMatmulOp& op, SlotAddresses slots) {
+  MatmulOp matmul;
+  matmul.a = op.a;
+  matmul.b = op.b;
+  matmul.d = op.d;
+  matmul.alpha = op.alpha;
+  matmul.activation = op.activation;
+  return ArgsOf(matmul, slots);
 }
 
 ConvertArgs FromDense(const std::byte* bytes, const TensorRef& dst, SlotAddresses slots) {

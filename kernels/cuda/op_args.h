@@ -11,6 +11,7 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gated.h"
 #include "kernels/cuda/quantize.h"
+#include "kernels/cuda/route.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {
@@ -23,6 +24,10 @@ GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const ConvertOp& op, SlotAddresses slots);
 ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
 FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);
+RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots);
+CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots);
+// a's batch are its items, b's the groups. Without the bias, which a group has for itself.
+AnyGemmArgs ArgsOf(const GroupedMatmulOp& op, SlotAddresses slots);
 
 // A strided tensor to or from dense row-major bytes on the device: WriteOp and ReadOp once their
 // bytes are there.

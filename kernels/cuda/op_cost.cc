@@ -33,6 +33,10 @@ const TensorRef& MainTensor(const Op& op) {
       []<class T>(const T& x) -> const TensorRef& {
         if constexpr (std::is_same_v<T, MatmulOp>) {
           return x.a.values;
+        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
+          return x.a.values;
+        } else if constexpr (std::is_same_v<T, RouteOp>) {
+          return x.ids;
         } else if constexpr (std::is_same_v<T, ReadOp>) {
           return x.src;
         } else {

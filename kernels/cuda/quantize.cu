@@ -72,7 +72,7 @@ __device__ __forceinline__ void DivisorsOf(const float (&amax)[kTurns], int part
   }
 }
 
-template <ElementType kType, bool kI8>
+template <ElementType kType, bool kI8, bool kGathers>
 __global__ void __launch_bounds__(kThreads, kI8                           ? 3
                                             : kType == ElementType::kBF16 ? 5
                                                                           : 4)
@@ -94,15 +94,22 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
   for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
     for (int64_t row0 = first; row0 < args.rows; row0 += step) {
       C chunks[kTurns][kLoads];
+      int64_t sources[kTurns];  // rows of src; -1: none
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const int64_t row = row0 + turn * kBlocksAtOnce + slot;
-        const int64_t at = batch * args.src_batch + row * args.src_row + k0;
+        if constexpr (kGathers) sources[turn] = row < args.rows ? SourceRow(args, row) : -1;
+      }
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int64_t row = row0 + turn * kBlocksAtOnce + slot;
+        const int64_t source = kGathers ? sources[turn] : row;
+        const bool valid = kGathers ? source >= 0 : row < args.rows;
+        const int64_t at = batch * args.src_batch + source * args.src_row + k0;
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) {
           const int offset = i * kLanesPerBlock * C::kElements;
-          chunks[turn][i] =
-              LoadChunk<kType>(args.src, at + offset, row < args.rows && k0 + offset < args.k);
+          chunks[turn][i] = LoadChunk<kType>(args.src, at + offset, valid && k0 + offset < args.k);
         }
       }
       float amax[kTurns], scales[kTurns];
@@ -112,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const int64_t row = row0 + turn * kBlocksAtOnce + slot;
-        if (row >= args.rows) continue;
+        if (row >= args.rows || (kGathers && sources[turn] < 0)) continue;
         if (part == 0) {
           args.scales[batch * args.scales_batch + row * args.scales_row + k_block * args.scales_k] =
               scales[turn];
@@ -200,7 +207,9 @@ cudaError_t LaunchFast(const QuantizeArgs& args, cudaStream_t stream) {
   int k_warps_log2 = 0;
   while ((1 << k_warps_log2) < kWarps && (1 << k_warps_log2) < k_blocks) ++k_warps_log2;
   const int64_t rows_per_cta = (kWarps >> k_warps_log2) * kRowsPerWarp;
-  return LaunchKernel(Quantize1x128<kType, kI8>,
+  const auto kernel =
+      args.from != nullptr ? Quantize1x128<kType, kI8, true> : Quantize1x128<kType, kI8, false>;
+  return LaunchKernel(kernel,
                       GridOf(CeilDiv(k_blocks, int64_t{1} << k_warps_log2),
                              CeilDiv(args.rows, rows_per_cta), args.batch),
                       kThreads, args.programmatic, stream, args, k_warps_log2);

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/element.h"
+#include "kernels/data_fault.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -46,8 +47,13 @@ struct QuantizeArgs {
   int64_t scales_row = 0;
   int64_t scales_k = 0;
   QuantizeBlock block = QuantizeBlock::k1x128;
-  bool programmatic = false;  // the launch may overlap the previous kernel's end
-  bool independent = false;   // and need not wait for it first (independent.h)
+  // [rows]: where each row of dst lies in src, which has src_rows of them; -1: nowhere. Null: row i
+  // is row i. Of kRow and k1x128.
+  const int32_t* from = nullptr;
+  int64_t src_rows = 0;
+  DataFault* fault = nullptr;  // written when a number of `from` is no row
+  bool programmatic = false;   // the launch may overlap the previous kernel's end
+  bool independent = false;    // and need not wait for it first (independent.h)
 };
 
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type or block that is

@@ -17,6 +17,7 @@ constexpr int64_t kTensorCtas = 1024;  // of a kernel that walks over a whole ma
 struct Region {
   int64_t batch, row0, rows, k0, ks;
   int thread, threads, lanes;
+  int64_t shift;  // from a row of dst to its row of src
 };
 
 template <class Fn>
@@ -39,7 +40,7 @@ template <bool kI8>
 __device__ float PartialMax(const QuantizeArgs& args, const Region& region) {
   float amax = 0.0f;
   ForEachElement(region, [&](int64_t row, int64_t k) {
-    amax = AddMagnitude<kI8>(amax, LoadSource(args, region.batch, row, k));
+    amax = AddMagnitude<kI8>(amax, LoadSource(args, region.batch, row + region.shift, k));
   });
   return amax;
 }
@@ -48,7 +49,8 @@ template <bool kI8>
 __device__ void StoreRegion(const QuantizeArgs& args, const Region& region, float scale) {
   const ScaleDivisor divisor = MakeScaleDivisor(scale);
   ForEachElement(region, [&](int64_t row, int64_t k) {
-    const uint32_t code = QuantizeOne<kI8>(LoadSource(args, region.batch, row, k), divisor);
+    const uint32_t code =
+        QuantizeOne<kI8>(LoadSource(args, region.batch, row + region.shift, k), divisor);
     const int64_t at = region.batch * args.dst_batch + row * args.dst_row + k * args.dst_k;
     static_cast<uint8_t*>(args.dst)[at] = static_cast<uint8_t>(code);
   });
@@ -83,6 +85,9 @@ __global__ void __launch_bounds__(kThreads)
     region.thread = kWholeCta ? threadIdx.x : lane;
     region.threads = kWholeCta ? kThreads : 32;
     region.lanes = lanes;
+    const int64_t source = SourceRow(args, region.row0);
+    if (source < 0) continue;
+    region.shift = source - region.row0;
     float amax = MaxOverLanes<32>(PartialMax<kI8>(args, region));
     if constexpr (kWholeCta) {
       if (lane == 0) warp_max[warp] = amax;
@@ -113,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) ClearScales(const __grid_constant__ 
 
 // Rows of one batch item that a warp takes: every (warps of the grid)-th.
 __device__ __forceinline__ Region WarpRow(const QuantizeArgs& args, int64_t batch, int64_t row) {
-  return {batch, row, 1, 0, args.k, static_cast<int>(threadIdx.x % 32), 32, 32};
+  return {batch, row, 1, 0, args.k, static_cast<int>(threadIdx.x % 32), 32, 32, 0};
 }
 
 template <bool kI8>

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/quantize.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -32,6 +33,17 @@ __device__ __forceinline__ uint32_t MaxNaNx2(uint32_t a, uint32_t b) {
     asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
   }
   return max;
+}
+
+// The row of src that goes to `row` of dst, read once, since it may change meanwhile; -1: none.
+__device__ __forceinline__ int64_t SourceRow(const QuantizeArgs& args, int64_t row) {
+  if (args.from == nullptr) return row;
+  const int32_t source = *const_cast<const volatile int32_t*>(args.from + row);
+  if (source >= -1 && source < args.src_rows) return source;
+  *reinterpret_cast<int4*>(args.fault) =
+      make_int4(static_cast<int>(DataFaultKind::kRow), static_cast<int>(row), source,
+                static_cast<int>(args.src_rows) - 1);
+  return -1;
 }
 
 // The largest magnitude of a whole group of lanes; `kLanes` a power of two up to 32. Every lane of

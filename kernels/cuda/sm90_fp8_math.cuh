@@ -128,7 +128,14 @@ struct Math {
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b);
 #pragma unroll
-      for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
+      for (int j = 0; j < kChunks; ++j) {
+        if constexpr (C.ragged) {  // they lie at a multiple of 4 bytes
+          scales.a[j] =
+              make_float2(ptx::LoadShared(a + j * 8 * 4), ptx::LoadShared(a + j * 8 * 4 + 4));
+        } else {
+          scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
+        }
+      }
     } else {
       scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);

@@ -67,6 +67,9 @@ DrainConfig ConvertDrain(const v1::DrainConfig& message, Fields& fields) {
   };
 }
 
+// The largest message that limits.max_message_bytes may allow.
+constexpr int64_t kLeastReceivedBytes = 64 << 20;
+
 ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Fields& fields) {
   const int max =
       static_cast<int>(fields.IntOrUnset("connections.max", message.max(), {1, kMaxConnections}));
@@ -77,7 +80,16 @@ ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Field
       .max_per_peer = static_cast<int>(
           fields.IntOrUnset("connections.max_per_peer", message.max_per_peer(), within_max)),
       .max_streams = static_cast<int>(fields.Int("connections.max_streams", message.max_streams(),
-                                                 {16, 100000}, ConnectionsConfig().max_streams))};
+                                                 {16, 100000}, ConnectionsConfig().max_streams)),
+      .max_received_bytes =
+          fields.IntOrUnset("connections.max_received_bytes", message.max_received_bytes(),
+                            {kLeastReceivedBytes, kMaxConfigBytes})};
+}
+
+TuningConfig ConvertTuning(const v1::TuningConfig& message, Fields& fields) {
+  return {.background = message.background(),
+          .max_share = fields.Double("tuning.max_share", message.max_share(), 0.0001, 0.5,
+                                     TuningConfig().max_share)};
 }
 
 ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
@@ -137,6 +149,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
   config.scheduler = ConvertScheduler(message.scheduler(), fields);
   config.drain = ConvertDrain(message.drain(), fields);
   config.connections = ConvertConnections(message.connections(), fields);
+  config.tuning = ConvertTuning(message.tuning(), fields);
   config.share = ConvertShare(message.share(), fields);
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {

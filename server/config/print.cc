@@ -138,6 +138,9 @@ void FillSettings(const Config& config, v1::ServerConfig* message) {
   connections->set_max(config.connections.max);
   connections->set_max_per_peer(config.connections.max_per_peer);
   connections->set_max_streams(config.connections.max_streams);
+  connections->set_max_received_bytes(config.connections.max_received_bytes);
+  message->mutable_tuning()->set_background(config.tuning.background);
+  message->mutable_tuning()->set_max_share(config.tuning.max_share);
   message->mutable_share()->set_disabled(config.share.disabled);
   message->mutable_share()->set_socket_path(config.share.socket_path);
   message->mutable_metrics()->set_address(config.metrics_address);

@@ -24,6 +24,7 @@ absl::Status CheckReload(const Config& current, const Config& next) {
     return CannotChange("limits.max_message_bytes");
   }
   if (current.connections != next.connections) return CannotChange("connections");
+  if (current.tuning != next.tuning) return CannotChange("tuning");
   if (current.share != next.share) return CannotChange("share");
   if (current.metrics_address != next.metrics_address) return CannotChange("metrics.address");
   return absl::OkStatus();

@@ -128,12 +128,19 @@ struct DrainConfig {
   friend bool operator==(const DrainConfig&, const DrainConfig&) = default;
 };
 
+struct TuningConfig {
+  bool background = false;
+  double max_share = 0.0075;
+  friend bool operator==(const TuningConfig&, const TuningConfig&) = default;
+};
+
 inline constexpr int kMaxConnections = 50000;
 
 struct ConnectionsConfig {
   int max = 0;           // 0: by the descriptors that the process may have
   int max_per_peer = 0;  // 0: half of them, at most 1024
   int max_streams = 1000;
+  int64_t max_received_bytes = 0;  // 0: by the memory that the process may use
   friend bool operator==(const ConnectionsConfig&, const ConnectionsConfig&) = default;
 };
 
@@ -162,6 +169,7 @@ struct Config {
   SchedulerConfig scheduler;
   DrainConfig drain;
   ConnectionsConfig connections;
+  TuningConfig tuning;
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;

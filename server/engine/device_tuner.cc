@@ -18,12 +18,17 @@ constexpr uint64_t kSessionKey = std::numeric_limits<uint64_t>::max();
 constexpr absl::Duration kKeepEvery = absl::Seconds(1);
 constexpr absl::Duration kPatience = absl::Milliseconds(50);
 constexpr absl::Duration kLookEvery = absl::Microseconds(200);
+// In the background: longer, since it is never urgent, but operands lie in the device's memory.
+constexpr absl::Duration kBackgroundPatience = absl::Seconds(2);
+constexpr absl::Duration kBackgroundLookEvery = absl::Milliseconds(1);
 constexpr absl::Duration kCancelWithin = absl::Milliseconds(20);
+// One measurement and the look at whether to go on: how long a background order takes to end.
+constexpr absl::Duration kGiveWayWithin = absl::Seconds(5);
 
 // Ends the whole order; what else goes wrong concerns one shape.
 bool EndsAll(const absl::Status& status) {
   return absl::IsCancelled(status) || absl::IsUnavailable(status) ||
-         absl::IsDeadlineExceeded(status);
+         absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
 }
 
 }  // namespace
@@ -99,6 +104,14 @@ void DeviceTuner::Save() {
 absl::StatusOr<uint64_t> DeviceTuner::Start(Order order) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return ended_;
+  if (order_.has_value() && order_->background && !order.background) {
+    ended_.Update(absl::AbortedError("another order came"));
+    const auto given_way = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !order_.has_value() || !order_->background;
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&given_way), kGiveWayWithin);
+    if (stopping_) return ended_;
+  }
   if (order_.has_value()) {
     return WithReason(absl::ResourceExhaustedError(absl::StrCat(
                           device_.name(),
@@ -144,7 +157,10 @@ void DeviceTuner::Run() {
 }
 
 absl::Status DeviceTuner::Measure(const Order& order) {
-  const kernels::TuneOptions options{.kernels = order.kernels};
+  const kernels::TuneOptions options{.kernels = order.kernels,
+                                     .program_seconds = order.program_seconds,
+                                     .max_memory_bytes = order.max_memory_bytes};
+  pace_ = TuningPace(order.max_share);
   std::vector<kernels::ShapeTimes> pending;
   absl::Status ended;
   absl::Time kept = absl::Now();
@@ -153,8 +169,8 @@ absl::Status DeviceTuner::Measure(const Order& order) {
     if (!ended.ok()) break;
     auto tuned = kernels::TuneOneShape(
         device_.backend(), shape, options,
-        [this](std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings) {
-          return RunTrial(std::move(program), std::move(bindings));
+        [&](std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings) {
+          return RunTrial(order, std::move(program), std::move(bindings));
         });
     if (EndsAll(tuned.status())) {
       ended = tuned.status();
@@ -182,22 +198,45 @@ absl::Status DeviceTuner::KeepAll(std::vector<kernels::ShapeTimes>& measured) {
   if (measured.empty()) return absl::OkStatus();
   absl::Status kept = tuner().Keep(measured);
   measured.clear();
-  if (kept.ok()) Save();
+  if (kept.ok()) {
+    device_.RenewPrograms();
+    Save();
+  }
   return kept;
 }
 
-void DeviceTuner::AwaitIdle() {
-  const absl::Time end = absl::Now() + kPatience;
-  while (absl::Now() < end) {
-    const LaneStats stats = device_.lane().stats();
-    if (stats.queued + stats.launched == 0 || !why_ended().ok()) return;
-    absl::SleepFor(kLookEvery);
+void DeviceTuner::Rest(absl::Duration time) const {
+  absl::MutexLock lock(&mutex_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !ended_.ok(); };
+  mutex_.AwaitWithTimeout(absl::Condition(&ended), time);
+}
+
+void DeviceTuner::AwaitShare(const Order& order) {
+  if (!order.background) return;
+  while (why_ended().ok()) {
+    const int64_t others = device_.lane().stats().completed - trials_;
+    const absl::Duration wait = pace_.ToWait(absl::Now(), others);
+    if (wait <= absl::ZeroDuration()) return;
+    Rest(wait);
   }
 }
 
+absl::Status DeviceTuner::AwaitIdle(const Order& order) {
+  const absl::Time end = absl::Now() + (order.background ? kBackgroundPatience : kPatience);
+  do {
+    const LaneStats stats = device_.lane().stats();
+    if (stats.queued + stats.launched == 0 || !why_ended().ok()) return absl::OkStatus();
+    Rest(order.background ? kBackgroundLookEvery : kLookEvery);
+  } while (absl::Now() < end);
+  if (!order.background) return absl::OkStatus();
+  return absl::DeadlineExceededError("the device is busy all the time");
+}
+
 absl::StatusOr<kernels::LaunchResult> DeviceTuner::RunTrial(
-    std::shared_ptr<const kernels::Program> program, kernels::Bindings bindings) {
-  AwaitIdle();
+    const Order& order, std::shared_ptr<const kernels::Program> program,
+    kernels::Bindings bindings) {
+  AwaitShare(order);
+  if (absl::Status idle = AwaitIdle(order); !idle.ok()) return idle;
   if (absl::Status why = why_ended(); !why.ok()) return why;
   JobResult result;
   absl::Notification done;
@@ -217,6 +256,8 @@ absl::StatusOr<kernels::LaunchResult> DeviceTuner::RunTrial(
   while (!done.WaitForNotificationWithTimeout(kCancelWithin)) {
     if (absl::Status why = why_ended(); !why.ok()) lane.Cancel(job, why);
   }
+  ++trials_;
+  pace_.Took(absl::Now(), result.launch.device_seconds);
   if (!result.status.ok()) return result.status;
   return std::move(result.launch);
 }
@@ -227,7 +268,10 @@ std::string DeviceTuner::Export() const {
 
 absl::StatusOr<kernels::TuningImport> DeviceTuner::Import(std::string_view text) {
   auto imported = tuner().Import(text);
-  if (imported.ok() && imported->shapes > 0) Save();
+  if (imported.ok() && imported->shapes > 0) {
+    device_.RenewPrograms();
+    Save();
+  }
   return imported;
 }
 

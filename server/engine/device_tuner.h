@@ -26,6 +26,7 @@
 #include "server/engine/device.h"
 #include "server/engine/log.h"
 #include "server/engine/tenant.h"
+#include "server/engine/tuning_pace.h"
 
 namespace gemmd::server {
 
@@ -40,6 +41,12 @@ class DeviceTuner {
   struct Order {
     std::vector<kernels::TuneShape> shapes;
     int kernels = 8;
+    double program_seconds = 500e-6;  // of one measurement
+    int64_t max_memory_bytes = int64_t{1} << 30;
+    // Background work: it measures in moments in which nobody else has work for the device, takes
+    // `max_share` of the device's time, and ends when another order or no such moment comes.
+    bool background = false;
+    double max_share = 1;
     // On the tuner's thread, in order; `ended` exactly once, and last.
     std::function<void(const Result&)> measured;
     std::function<void(absl::Status)> ended;
@@ -62,7 +69,8 @@ class DeviceTuner {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Device& device() const { return device_; }
-  // RESOURCE_EXHAUSTED while another order is under way. The number is for Cancel.
+  // RESOURCE_EXHAUSTED while another order is under way; one of the background is ended first. The
+  // number is for Cancel.
   absl::StatusOr<uint64_t> Start(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends it with `why` once the program that runs has ended. What was measured by then is kept.
   void Cancel(uint64_t order, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -78,10 +86,16 @@ class DeviceTuner {
   void Save() ABSL_LOCKS_EXCLUDED(mutex_);
   void Run();  // the thread
   absl::Status Measure(const Order& order);
-  absl::StatusOr<kernels::LaunchResult> RunTrial(std::shared_ptr<const kernels::Program> program,
+  absl::StatusOr<kernels::LaunchResult> RunTrial(const Order& order,
+                                                 std::shared_ptr<const kernels::Program> program,
                                                  kernels::Bindings bindings);
-  // Waits for a moment in which nobody else has work for the device, for a while.
-  void AwaitIdle();
+  // Waits a while for a moment in which nobody else has work for the device. DEADLINE_EXCEEDED when
+  // there is none for background work; other work then takes its turn.
+  absl::Status AwaitIdle(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until background work may go on, by its share.
+  void AwaitShare(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sleeps, but not on when the order is to end.
+  void Rest(absl::Duration time) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes what was measured count, and writes it.
   absl::Status KeepAll(std::vector<kernels::ShapeTimes>& measured);
   absl::Status why_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -99,6 +113,9 @@ class DeviceTuner {
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);   // why it is to end; OK: it is not
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  // The thread's own.
+  TuningPace pace_;
+  int64_t trials_ = 0;  // that the lane has completed
   std::thread thread_;
 };
 

@@ -12,6 +12,8 @@
 #include "kernels/backend.h"
 #include "server/engine/buffer.h"
 #include "server/engine/handle.h"
+#include "server/engine/kept_program.h"
+#include "server/engine/shared_inline.h"
 #include "server/engine/tenant.h"
 
 namespace gemmd::server {
@@ -28,13 +30,15 @@ struct Plan {
   };
   std::string label;
   Device* device = nullptr;
-  std::shared_ptr<const kernels::Program> program;
+  KeptProgram program;
   uint64_t tuning = 0;  // Device::tuning() before it was compiled
   std::vector<Slot> slots;
   absl::flat_hash_map<Handle, int> slot_of;       // by the handle of each
   std::vector<std::string> inputs;                // default data of the Write ops
   std::vector<int64_t> output_bytes;              // of the Read ops
   std::vector<kernels::TensorRef> float_outputs;  // that it writes and that can hold NaN
+  // What runs when the inline data lies in shared memory; nothing without Write and Read ops.
+  std::shared_ptr<const SharedInline> shared_inline;
   Charge charge;
   Charge host_charge;  // of `inputs` and `slots`; the program has its own
 };

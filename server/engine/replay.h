@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,6 +28,9 @@ namespace gemmd::server {
 struct Outcome {
   std::shared_ptr<const kernels::Program>
       program;  // null when it was refused before it was compiled
+  // By op, where the caller's ops have other names than the program's: a Write from shared memory
+  // is a Copy there. Shared with a plan; null when they agree.
+  std::shared_ptr<const std::vector<std::string_view>> op_names;
   std::string device;
   JobResult result;
   std::vector<std::unique_ptr<kernels::HostMemory>> outputs;  // what each Read op brought

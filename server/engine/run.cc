@@ -131,6 +131,21 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   return compiled;
 }
 
+// What runs in the plan's place when its inline data lies in shared memory; null without any.
+absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant, Device& device,
+                                                                  absl::Span<const Op> ops,
+                                                                  int first_slot) {
+  LoweredInline lowered = LowerInline(ops, first_slot);
+  if (lowered.moves.empty()) return std::shared_ptr<const SharedInline>();
+  auto program = device.backend().Compile(lowered.ops);
+  if (!program.ok()) return program.status();
+  auto charged = ChargedProgram(tenant, *std::move(program));
+  if (!charged.ok()) return charged.status();
+  return std::make_shared<const SharedInline>(
+      SharedInline{std::move(lowered.moves),
+                   KeepProgram(tenant, device, lowered.ops, *std::move(charged)), NamesOf(ops)});
+}
+
 // What the plan's ops do to each slot: `plan` has its device.
 void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
   for (int i = 0; i < slots.size(); ++i) {
@@ -144,7 +159,9 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
       Plan::Slot& slot = plan.slots[tensor.slot];
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
-      if (access == kernels::Access::kWrite && tensor.dtype != kernels::DType::kI8) {
+      const bool has_nan =
+          tensor.dtype != kernels::DType::kI8 && tensor.dtype != kernels::DType::kI32;
+      if (access == kernels::Access::kWrite && has_nan) {
         plan.float_outputs.push_back(tensor);
       }
     });
@@ -205,10 +222,13 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   if (!host_charge.ok()) return host_charge.status();
   auto compiled = Compile(session, ops, slots, inputs);
   if (!compiled.ok()) return compiled.status();
+  auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
+  if (!shared.ok()) return shared.status();
   auto plan = std::make_shared<Plan>();
+  plan->shared_inline = *std::move(shared);
   plan->label = std::move(label);
   plan->device = compiled->device;
-  plan->program = std::move(compiled->program);
+  plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
   plan->host_charge = *std::move(host_charge);
@@ -222,11 +242,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
 
 std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
                                    const SlotTable& slots) {
-  if (!run.sources.empty()) return nullptr;
+  if (!run.sources.empty() || run.op_names != nullptr) return nullptr;
   if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;
-  plan->program = run.program;
+  plan->program = KeptProgram(run.program);
   plan->tuning = run.tuning;
   plan->output_bytes = run.output_bytes;
   AddSlots(ops, slots, *plan);
@@ -237,6 +257,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   // Shared by the job's bindings, the reply and the replay cache.
   auto outcome = std::make_shared<Outcome>();
   outcome->program = request.program;
+  outcome->op_names = std::move(request.op_names);
   outcome->device = request.device->name();
   Session& session = *request.use;
   const OpId op_id = std::move(request.op_id);

@@ -22,6 +22,7 @@
 #include "server/engine/device.h"
 #include "server/engine/recent_bindings.h"
 #include "server/engine/session.h"
+#include "server/engine/shared_inline.h"
 
 namespace gemmd::server {
 
@@ -62,6 +63,7 @@ struct RunRequest {
   int64_t shared_in_bytes = 0;   // copied by this run from HOST_SHARED buffers to DEVICE ones
   int64_t shared_out_bytes = 0;  // and the other way
   bool only_transfers = false;   // it does nothing else
+  OpNames op_names;              // Outcome::op_names
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<Chain> chain;
@@ -84,9 +86,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session,
                                                         const Inputs& inputs, std::string label);
 
 // A run of a plan: its buffers, or those put in their place, checked for device, size, writability
-// and aliasing. Inputs empty: the defaults; `plan` keeps them alive.
+// and aliasing. Inputs empty: the defaults; `plan` keeps them alive. With `inline_at`, one for each
+// Write and Read, the inline data lies there and `inputs` is empty.
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
-                                    absl::Span<const Rebinding> rebind, Inputs inputs);
+                                    absl::Span<const Rebinding> rebind, Inputs inputs,
+                                    absl::Span<const SharedBytes> inline_at = {});
 
 // A run that CompileRun prepared, as a plan to run again: its own buffers and no others, with no
 // default inputs. Null when its runs are not all alike: it reads another device, or moves shared

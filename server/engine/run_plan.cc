@@ -151,10 +151,38 @@ absl::StatusOr<Inputs> BindInputs(const Plan& plan, Inputs inputs) {
   return inputs;
 }
 
+// `request` has the plan's buffers; with the data in shared memory it runs another program on those
+// and on that.
+absl::Status ShareInline(Session& session, const Plan& plan, const Inputs& inputs,
+                         absl::Span<const SharedBytes> inline_at, RunRequest& request) {
+  const SharedInline* const shared = plan.shared_inline.get();
+  const size_t moves = shared == nullptr ? 0 : shared->moves.size();
+  if (!inputs.empty() || inline_at.size() != moves) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the run has ", inputs.size(), " inputs and ", inline_at.size(),
+        " places in inline_at, the plan has ", moves,
+        " Write and Read ops; give one place for each of them and no inputs, or no places"));
+  }
+  std::vector<const Handle*> handles;
+  for (const SharedBytes& place : inline_at) handles.push_back(&place.buffer);
+  const Session::FoundBuffers found = session.FindBuffers(handles);
+  if (!found.status.ok()) return found.status;
+  auto buffers = BindShared(*shared, *request.buffers, *plan.device, inline_at, found.refs);
+  if (!buffers.ok()) return buffers.status();
+  request.buffers = *std::move(buffers);
+  request.program = shared->program.Get();
+  request.op_names = shared->names;
+  for (const SharedInline::Move& move : shared->moves) {
+    (move.is_read ? request.shared_out_bytes : request.shared_in_bytes) += move.bytes;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
-                                    absl::Span<const Rebinding> rebind, Inputs inputs) {
+                                    absl::Span<const Rebinding> rebind, Inputs inputs,
+                                    absl::Span<const SharedBytes> inline_at) {
   RunRequest request;
   if (plan->slots.size() >= RecentBindings::kFewestSlots) {
     request.buffers = use->FindBinding(plan, rebind);
@@ -164,13 +192,18 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     if (!buffers.ok()) return buffers.status();
     request.buffers = *std::move(buffers);
   }
-  request.inputs_charged = inputs.empty();  // the plan's own
-  auto bound = BindInputs(*plan, std::move(inputs));
-  if (!bound.ok()) return bound.status();
-  request.inputs = *std::move(bound);
+  if (inline_at.empty()) {
+    request.inputs_charged = inputs.empty();  // the plan's own
+    auto bound = BindInputs(*plan, std::move(inputs));
+    if (!bound.ok()) return bound.status();
+    request.inputs = *std::move(bound);
+    request.program = plan->program.Get();
+    request.output_bytes = plan->output_bytes;
+  } else if (absl::Status shared = ShareInline(*use, *plan, inputs, inline_at, request);
+             !shared.ok()) {
+    return shared;
+  }
   request.device = plan->device;
-  request.program = plan->program;
-  request.output_bytes = plan->output_bytes;
   request.plan = std::move(plan);
   request.use = std::move(use);
   return request;
@@ -179,9 +212,10 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
 // No two slots have one buffer: they were told apart by it when the plan was made.
 absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& inputs) {
   const Tenant& tenant = use->tenant();
+  std::shared_ptr<const kernels::Program> program = plan.program.Get();
   absl::Status within =
-      CheckSize(tenant, plan.program->steps().size(), SizesOf(inputs), plan.output_bytes);
-  within.Update(CheckTime(tenant, plan.device->name(), plan.program->estimated_seconds()));
+      CheckSize(tenant, program->steps().size(), SizesOf(inputs), plan.output_bytes);
+  within.Update(CheckTime(tenant, plan.device->name(), program->estimated_seconds()));
   if (!within.ok()) return within;
   absl::InlinedVector<const Handle*, 8> handles;
   for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
@@ -190,7 +224,7 @@ absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& i
   if (!buffers.ok()) return buffers.status();
   request.buffers = *std::move(buffers);
   request.device = plan.device;
-  request.program = plan.program;
+  request.program = std::move(program);
   request.output_bytes = plan.output_bytes;
   request.inputs = std::move(inputs);
   request.use = std::move(use);

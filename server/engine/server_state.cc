@@ -8,6 +8,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/armed_plans.h"
+#include "server/engine/background_tuning.h"
 #include "server/engine/device_metrics.h"
 #include "server/engine/device_tuner.h"
 #include "server/engine/exposition.h"
@@ -124,6 +125,12 @@ void ServerState::AddTuners(const Config& config) {
     Tenant& tenant = tenants_.AddInternal(DeviceTuner::OwnTenant());
     tuners_.push_back(
         std::make_unique<DeviceTuner>(*device, tenant, clock_, log_, std::move(file)));
+    if (config.tuning.background) {
+      background_.push_back(std::make_unique<BackgroundTuning>(
+          *tuners_.back(),
+          [&lane = device->lane()] { return lane.served().Most(ServedShapes::kMost); },
+          config.tuning.max_share, log_));
+    }
   }
 }
 
@@ -133,6 +140,7 @@ ServerState::~ServerState() {
   if (reaper_.joinable()) reaper_.join();  // not there if Create failed
   sessions_->EndAll(EndCause::kDrained);
   armed_->poller().Stop();
+  background_.clear();
   for (const auto& tuner : tuners_) tuner->Stop();
   published_.Clear();
   // Programs under way hold sessions and buffers: they end while the store and the devices are
@@ -170,7 +178,9 @@ bool ServerState::NoteFaults() {
     if (!device->NoteFault()) continue;
     any = true;
     const std::string message(device->backend().health().message());
-    log_.Error("device_fenced", {{"device", device->name()}, {"message", message}});
+    // Under MPS the fault may have been another process's.
+    log_.Error("device_fenced",
+               {{"device", device->name()}, {"mps", armed().under_mps()}, {"message", message}});
   }
   return any;
 }

@@ -29,6 +29,7 @@
 namespace gemmd::server {
 
 class ArmedPlans;
+class BackgroundTuning;
 class DeviceTuner;
 class SourceRegistration;
 
@@ -104,7 +105,8 @@ class ServerState {
   std::unique_ptr<ArmedPlans> armed_;  // before the devices: programs that end tell it
   std::vector<std::unique_ptr<Device>> devices_;
   PublishedBuffers published_;
-  std::vector<std::unique_ptr<DeviceTuner>> tuners_;  // of those devices that can be tuned
+  std::vector<std::unique_ptr<DeviceTuner>> tuners_;           // of those devices that can be tuned
+  std::vector<std::unique_ptr<BackgroundTuning>> background_;  // ends before the tuners do
   std::unique_ptr<SessionStore> sessions_;
   std::unique_ptr<ShareSocket> share_;
   std::atomic<bool> draining_{false};

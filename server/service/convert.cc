@@ -14,7 +14,10 @@ static_assert(v1::DTYPE_BF16 == static_cast<int>(kernels::DType::kBF16) + 1);
 static_assert(v1::DTYPE_F16 == static_cast<int>(kernels::DType::kF16) + 1);
 static_assert(v1::DTYPE_E4M3 == static_cast<int>(kernels::DType::kE4M3) + 1);
 static_assert(v1::DTYPE_I8 == static_cast<int>(kernels::DType::kI8) + 1);
-static_assert(v1::DType_ARRAYSIZE == kernels::kDTypes.size() + 1);
+static_assert(v1::DTYPE_I32 == static_cast<int>(kernels::DType::kI32) + 1);
+static_assert(v1::DType_ARRAYSIZE == kernels::kAllDTypes + 1);
+static_assert(v1::GROUP_LAYOUT_ENDS == static_cast<int>(kernels::GroupLayout::kEnds));
+static_assert(v1::GroupLayout_ARRAYSIZE == kernels::kGroupLayouts);
 static_assert(v1::SCALE_GRANULARITY_BLOCK_128X128 ==
               static_cast<int>(kernels::ScaleGranularity::kBlock128x128));
 static_assert(v1::MEMORY_KIND_HOST_SHARED == static_cast<int>(kernels::MemoryKind::kHostShared));
@@ -51,8 +54,8 @@ absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field) 
     return static_cast<kernels::DType>(dtype - 1);
   }
   return absl::InvalidArgumentError(absl::StrCat(Text(field), ": dtype ", static_cast<int>(dtype),
-                                                 " is not known here; use F32, BF16, F16, E4M3 or "
-                                                 "I8"));
+                                                 " is not known here; use F32, BF16, F16, E4M3, "
+                                                 "I8 or I32"));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,12 +23,17 @@ struct ConvertedOps {
   std::vector<kernels::Op> ops;
   Inputs inputs;    // of Write ops; point into the request, or are `data`
   int outputs = 0;  // Read ops
+  // Writes and Reads that name shared memory and are Copies in `ops`; then also all names as the
+  // request has them.
+  std::vector<std::pair<size_t, std::string_view>> shared;
+  OpNames names;
 };
 
 using OpList = google::protobuf::RepeatedPtrField<v1::Op>;
 
 // Resolves every buffer through `slots`. `max_ops` is checked here, before anything is allocated
-// for them. `data`, one for each Write op, when it was taken out of them (inline_data.h).
+// for them. `data`, one for each Write op that has data, when it was taken out of them
+// (inline_data.h).
 absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTable& slots,
                                         const Inputs* data = nullptr);
 

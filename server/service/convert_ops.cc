@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,13 +36,19 @@ class OpConverter {
         return Add(op.write());
       case v1::Op::kRead:
         return Add(op.read());
+      case v1::Op::kGroupedMatmul:
+        return Add(op.grouped_matmul());
+      case v1::Op::kRoute:
+        return Add(op.route());
+      case v1::Op::kCombine:
+        return Add(op.combine());
       case v1::Op::KIND_NOT_SET:
         break;
     }
     return absl::InvalidArgumentError(
         absl::StrCat("ops[", index_,
                      "] has no kind this server knows; set one of matmul, quantize, gated, "
-                     "convert, copy, fill, write, read"));
+                     "convert, copy, fill, write, read, grouped_matmul, route, combine"));
   }
 
  private:
@@ -61,21 +68,27 @@ class OpConverter {
     return absl::OkStatus();
   }
 
+  absl::Status Annotate(std::string_view field, const absl::Status& status) const {
+    return WithReason(absl::Status(status.code(), absl::StrCat("ops[", index_, "].", Text(field),
+                                                               ": ", status.message())),
+                      ReasonOf(status));
+  }
+
+  absl::StatusOr<int> SlotOf(std::string_view buffer_id, std::string_view field) {
+    const auto handle = HandleFromBytes(buffer_id);
+    if (!handle) {
+      return Error(field, absl::StrCat("buffer_id has ", buffer_id.size(),
+                                       " bytes, not 16; use the one CreateBuffer gave"));
+    }
+    auto slot = slots_.Resolve(*handle);
+    return slot.ok() ? std::move(slot) : Annotate(field, slot.status());
+  }
+
   absl::Status FillTensor(const v1::Tensor& tensor, bool given, std::string_view field,
                           TensorRef& out) {
     if (!given) return Error(field, "missing; this tensor is required");
-    const auto handle = HandleFromBytes(tensor.buffer_id());
-    if (!handle) {
-      return Error(field, absl::StrCat("buffer_id has ", tensor.buffer_id().size(),
-                                       " bytes, not 16; use the one CreateBuffer gave"));
-    }
-    const auto slot = slots_.Resolve(*handle);
-    if (!slot.ok()) {
-      return WithReason(
-          absl::Status(slot.status().code(), absl::StrCat("ops[", index_, "].", Text(field), ": ",
-                                                          slot.status().message())),
-          ReasonOf(slot.status()));
-    }
+    const auto slot = SlotOf(tensor.buffer_id(), field);
+    if (!slot.ok()) return slot.status();
     const BufferSpec& spec = slots_.slot(*slot).ref.buffer->spec();
     out.slot = *slot;
     out.offset_bytes = tensor.offset_bytes();
@@ -169,6 +182,11 @@ class OpConverter {
                                 " is not known here"));
     }
     op.granularity = static_cast<kernels::ScaleGranularity>(quantize.granularity());
+    if (absl::Status s =
+            FillOptional(quantize.rows(), quantize.has_rows(), "quantize.rows", op.rows);
+        !s.ok()) {
+      return s;
+    }
     return FillTensor(quantize.scales(), quantize.has_scales(), "quantize.scales", op.scales);
   }
 
@@ -188,6 +206,75 @@ class OpConverter {
     return FillActivation(gated.activation(), "gated", op.activation);
   }
 
+  absl::Status FillOptional(const v1::Tensor& tensor, bool given, std::string_view field,
+                            std::optional<TensorRef>& out) {
+    return given ? FillTensor(tensor, true, field, out.emplace()) : absl::OkStatus();
+  }
+
+  absl::Status FillGate(const v1::Gate& gate, kernels::Gate& out) const {
+    out.period = gate.period();
+    if (gate.has_alpha()) out.alpha = gate.alpha();
+    out.limit = gate.limit();
+    out.up_offset = gate.up_offset();
+    return FillActivation(gate.activation(), "grouped_matmul.gate", out.activation);
+  }
+
+  absl::Status Add(const v1::GroupedMatmul& grouped) {
+    auto& op = Emplace<kernels::GroupedMatmulOp>();
+    absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "grouped_matmul.a", op.a);
+    if (s.ok()) s = FillOperand(grouped.b(), grouped.has_b(), "grouped_matmul.b", op.b);
+    if (s.ok()) {
+      s = FillTensor(grouped.groups(), grouped.has_groups(), "grouped_matmul.groups", op.groups);
+    }
+    if (s.ok()) s = FillTensor(grouped.d(), grouped.has_d(), "grouped_matmul.d", op.d);
+    if (s.ok()) {
+      s = FillOptional(grouped.d_scales(), grouped.has_d_scales(), "grouped_matmul.d_scales",
+                       op.d_scales);
+    }
+    if (s.ok()) {
+      s = FillOptional(grouped.bias(), grouped.has_bias(), "grouped_matmul.bias", op.bias);
+    }
+    if (s.ok() && grouped.has_gate()) s = FillGate(grouped.gate(), op.gate.emplace());
+    if (s.ok()) s = FillActivation(grouped.activation(), "grouped_matmul", op.activation);
+    if (!s.ok()) return s;
+    if (!v1::GroupLayout_IsValid(grouped.layout())) {
+      return Error("grouped_matmul", absl::StrCat("layout ", static_cast<int>(grouped.layout()),
+                                                  " is not known here"));
+    }
+    if (grouped.kernel().size() > 128) {
+      return Error("grouped_matmul", "kernel is longer than any name");
+    }
+    op.layout = static_cast<kernels::GroupLayout>(grouped.layout());
+    if (grouped.alignment() != 0) op.alignment = grouped.alignment();
+    if (grouped.has_alpha()) op.alpha = grouped.alpha();
+    op.expected_rows = grouped.expected_rows();
+    op.kernel = grouped.kernel();
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const v1::Route& route) {
+    auto& op = Emplace<kernels::RouteOp>();
+    absl::Status s = FillTensor(route.ids(), route.has_ids(), "route.ids", op.ids);
+    if (s.ok()) s = FillTensor(route.offsets(), route.has_offsets(), "route.offsets", op.offsets);
+    if (s.ok()) s = FillTensor(route.rows(), route.has_rows(), "route.rows", op.rows);
+    if (!s.ok()) return s;
+    return FillTensor(route.positions(), route.has_positions(), "route.positions", op.positions);
+  }
+
+  absl::Status Add(const v1::Combine& combine) {
+    auto& op = Emplace<kernels::CombineOp>();
+    absl::Status s = FillTensor(combine.src(), combine.has_src(), "combine.src", op.src);
+    if (s.ok()) {
+      s = FillTensor(combine.positions(), combine.has_positions(), "combine.positions",
+                     op.positions);
+    }
+    if (s.ok()) {
+      s = FillTensor(combine.weights(), combine.has_weights(), "combine.weights", op.weights);
+    }
+    if (!s.ok()) return s;
+    return FillTensor(combine.dst(), combine.has_dst(), "combine.dst", op.dst);
+  }
+
   template <typename T, typename Proto>
   absl::Status AddPair(std::string_view kind, const Proto& proto) {
     auto& op = Emplace<T>();
@@ -204,7 +291,38 @@ class OpConverter {
     return FillTensor(fill.dst(), fill.has_dst(), "fill.dst", op.dst);
   }
 
+  // What a Write or Read moves to or from memory that it names, instead of with the message.
+  absl::Status FillShared(const v1::SharedBytes& shared, std::string_view field, bool written,
+                          const TensorRef& moved, TensorRef& out) {
+    const auto slot = SlotOf(shared.buffer_id(), field);
+    if (!slot.ok()) return slot.status();
+    absl::Status fits = CheckShared(slots_.slot(*slot).ref, shared.offset_bytes(),
+                                    kernels::SizeBytes(moved.dtype), written);
+    if (!fits.ok()) return Annotate(field, fits);
+    out = {.slot = *slot,
+           .offset_bytes = shared.offset_bytes(),
+           .dtype = moved.dtype,
+           .shape = moved.shape,
+           .strides = kernels::RowMajorStrides(moved.shape)};
+    out_.shared.emplace_back(out_.ops.size() - 1, written ? "read" : "write");
+    return absl::OkStatus();
+  }
+
+  absl::Status AddShared(const v1::Write& write) {
+    if (!write.data().empty()) return Error("write", "data and from are both given; leave one out");
+    auto& op = Emplace<kernels::CopyOp>();
+    if (auto s = FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst); !s.ok()) return s;
+    return FillShared(write.from(), "write.from", /*written=*/false, op.dst, op.src);
+  }
+
+  absl::Status AddShared(const v1::Read& read) {
+    auto& op = Emplace<kernels::CopyOp>();
+    if (auto s = FillTensor(read.src(), read.has_src(), "read.src", op.src); !s.ok()) return s;
+    return FillShared(read.to(), "read.to", /*written=*/true, op.src, op.dst);
+  }
+
   absl::Status Add(const v1::Write& write) {
+    if (write.has_from()) return AddShared(write);
     auto& op = Emplace<kernels::WriteOp>();
     const size_t input = out_.inputs.size();
     op.input = static_cast<int>(input);
@@ -220,6 +338,7 @@ class OpConverter {
   }
 
   absl::Status Add(const v1::Read& read) {
+    if (read.has_to()) return AddShared(read);
     auto& op = Emplace<kernels::ReadOp>();
     op.output = out_.outputs++;
     return FillTensor(read.src(), read.has_src(), "read.src", op.src);
@@ -247,6 +366,11 @@ absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTabl
     if (absl::Status added = OpConverter(slots, i, data, converted).Add(ops[i]); !added.ok()) {
       return added;
     }
+  }
+  if (!converted.shared.empty()) {
+    auto names = NamesOf(converted.ops);
+    for (const auto& [op, name] : converted.shared) (*names)[op] = name;
+    converted.names = std::move(names);
   }
   return converted;
 }

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t kDefaultChunk = 1 << 20;
 constexpr int64_t kLeastChunk = 4 << 10;
-constexpr int64_t kMostChunk = 3 << 20;  // under the 4 MiB that clients receive by default
+constexpr int64_t kMostChunk = 3 << 20;   // under the 4 MiB that clients receive by default
+constexpr int64_t kBesideData = 1 << 10;  // of a message's bytes
 
 }  // namespace
 
@@ -62,6 +63,8 @@ absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
     return absl::InvalidArgumentError(absl::StrCat("chunk_bytes=", chunk_bytes_, " is outside ",
                                                    kLeastChunk, " to ", kMostChunk));
   }
+  // Each stream may have one unread: docs/operations.md counts on it.
+  chunk_bytes_ = std::min(chunk_bytes_, call_.tenant().limits().max_message_bytes - kBesideData);
   begin_ = at_ = offset;
   end_ = offset + length;
   buffer_ = ref->buffer;

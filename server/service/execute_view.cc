@@ -2,11 +2,15 @@
 
 #include <google/protobuf/io/coded_stream.h>
 
+#include "gemmd/v1/wire.h"
 #include "server/engine/recent_programs.h"
-#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
+
+using wire::kBytes;
+using wire::kVarint;
+using wire::Tag;
 
 using google::protobuf::io::CodedInputStream;
 using v1::ExecuteRequest;

@@ -9,10 +9,17 @@
 
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
-#include "server/service/wire.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::server {
 namespace {
+
+using wire::AppendVarint;
+using wire::kBytes;
+using wire::kFixed32;
+using wire::kFixed64;
+using wire::kVarint;
+using wire::Tag;
 
 using google::protobuf::io::CodedInputStream;
 
@@ -29,14 +36,6 @@ constexpr Way kWrite = {v1::Op::kWriteFieldNumber, Way::Times::kAlone, &kData};
 constexpr Way kOps = {v1::ExecuteRequest::kOpsFieldNumber, Way::Times::kAny, &kWrite};
 constexpr Way kInputs = {v1::PlanRun::kInputsFieldNumber, Way::Times::kAny, nullptr};
 constexpr Way kRun = {v1::RunPlanRequest::kRunFieldNumber, Way::Times::kAny, &kInputs};
-
-void AppendVarint(std::string& out, uint64_t value) {
-  while (value >= 0x80) {
-    out.push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  out.push_back(static_cast<char>(value));
-}
 
 class Taker {
  public:
@@ -56,6 +55,7 @@ class Taker {
       const bool follow = tag == Tag(way.field, kBytes);
       followed += follow ? 1 : 0;
       if (tag >> 3 == 0) return false;
+      shared_ |= &way == &kData && tag == Tag(v1::Write::kFromFieldNumber, kBytes);
       AppendVarint(rest, tag);
       if (!(follow ? Follow(way, end, rest) : Keep(tag & 7, end, rest))) return false;
     }
@@ -70,9 +70,11 @@ class Taker {
     if (way.inside == nullptr) return Data(size, rest);
     std::string inner;
     const size_t before = data_.size();
+    shared_ = false;
     if (!Message(*way.inside, in_.CurrentPosition() + static_cast<int>(size), inner)) return false;
-    // Without data a Write op would stand behind the wrong one of those that come later.
-    if (way.inside == &kData && data_.size() == before) return false;
+    // Without data a Write op would stand behind the wrong one of those that come later, unless it
+    // says where else it is.
+    if (way.inside == &kData && (data_.size() == before) != shared_) return false;
     AppendVarint(rest, inner.size());
     rest += inner;
     return true;
@@ -124,6 +126,7 @@ class Taker {
   CodedInputStream in_;
   const int end_;
   Inputs& data_;
+  bool shared_ = false;  // of the Write that was read last: its data lies in shared memory
 };
 
 std::shared_ptr<InlineData> TakeData(grpc::ByteBuffer& request, const Way& way) {

@@ -85,6 +85,7 @@ class Digest {
 void AddTo(Digest& digest, const v1::Op& op) {
   if (!op.has_write()) return digest.Add(op);
   digest.Add(op.write().dst());
+  if (op.write().has_from()) digest.Add(op.write().from());
   digest.AddData(BytesOf(op.write().data()));
 }
 
@@ -92,6 +93,7 @@ void AddTo(Digest& digest, const v1::PlanRun& run) {
   digest.AddBytes(run.plan_id());
   for (const v1::Rebinding& change : run.rebind()) digest.Add(change);
   for (const std::string& input : run.inputs()) digest.AddData(BytesOf(input));
+  for (const v1::SharedBytes& place : run.inline_at()) digest.Add(place);
 }
 
 absl::Status CheckOpId(std::string_view id) {
@@ -141,6 +143,7 @@ absl::StatusOr<RunRequest> CompileOps(
   if (kernels == Kernels::kShipped) Pin(converted->ops);
   auto run = CompileRun(std::move(use), converted->ops, slots, std::move(converted->inputs));
   if (!run.ok()) return run.status();
+  run->op_names = std::move(converted->names);
   then(*run, converted->ops, slots);
   Keep(std::move(taken), *run);
   return run;
@@ -198,7 +201,14 @@ absl::StatusOr<RunRequest> PreparePlan(SessionUse use, const v1::PlanRun& run,
     inputs.reserve(run.inputs_size());
     for (const std::string& input : run.inputs()) inputs.push_back(BytesOf(input));
   }
-  auto bound = BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs));
+  std::vector<SharedBytes> inline_at;
+  inline_at.reserve(run.inline_at_size());
+  for (const v1::SharedBytes& place : run.inline_at()) {
+    auto buffer = ConvertHandle(place.buffer_id(), "inline_at.buffer_id");
+    if (!buffer.ok()) return buffer.status();
+    inline_at.push_back({*buffer, place.offset_bytes()});
+  }
+  auto bound = BindPlan(std::move(use), *std::move(plan), rebind, std::move(inputs), inline_at);
   if (bound.ok()) Keep(std::move(taken), *bound);
   return bound;
 }
@@ -209,6 +219,12 @@ absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
   SlotTable slots(session);
   auto converted = ConvertOps(request.ops(), session.tenant().limits().max_ops, slots);
   if (!converted.ok()) return converted.status();
+  if (!converted->shared.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ops[", converted->shared.front().first, "].",
+                     std::string(converted->shared.front().second),
+                     ": a plan's op names no shared memory; name it in PlanRun.inline_at"));
+  }
   if (request.deterministic()) Pin(converted->ops);
   return CompilePlan(session, converted->ops, slots, converted->inputs, request.label());
 }

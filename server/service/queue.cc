@@ -90,10 +90,15 @@ bool QueueStream::Gather() {
   while (!entries_.empty() && entries_.front()->done && sending_.size() < kMostCompletions &&
          bytes < kMostOutputBytes) {
     const Entry& entry = *entries_.front();
+    const int64_t more =
+        entry.status.ok() ? entry.result_bytes + ReportBytes(*entry.outcome, report_) : 0;
+    // Only a result that is larger by itself makes a larger message: docs/operations.md counts on
+    // it.
+    if (bytes > 0 && bytes + more > kMostOutputBytes) break;
     inline_bytes_ -= entry.inline_bytes;
     --done_;
     if (entry.status.ok()) {
-      bytes += entry.result_bytes + ReportBytes(*entry.outcome, report_);
+      bytes += more;
       sending_bytes_ += entry.result_bytes;
       sending_charges_.push_back(entry.outcome->charge);
     }

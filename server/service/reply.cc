@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "gemmd/v1/compute_service.pb.h"
+#include "gemmd/v1/wire.h"
 #include "server/service/report.h"
-#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
+
+using wire::kBytes;
+using wire::kVarint;
+using wire::Tag;
 
 using google::protobuf::io::CodedOutputStream;
 

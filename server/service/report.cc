@@ -4,11 +4,16 @@
 #include <string_view>
 #include <vector>
 
+#include "gemmd/v1/wire.h"
 #include "server/service/convert.h"
-#include "server/service/wire.h"
 
 namespace gemmd::server {
 namespace {
+
+using wire::kBytes;
+using wire::kFixed64;
+using wire::kVarint;
+using wire::Tag;
 
 using google::protobuf::io::CodedOutputStream;
 using v1::OpReport;
@@ -28,7 +33,8 @@ std::vector<OpFacts> FactsOf(const Outcome& outcome, v1::ReportLevel level) {
   facts.reserve(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const kernels::Program::Step& step = steps[i];
-    facts.push_back({step.op, step.choice.kernel, ToProto(step.choice.reason),
+    const std::string_view name = outcome.op_names != nullptr ? (*outcome.op_names)[i] : step.op;
+    facts.push_back({name, step.choice.kernel, ToProto(step.choice.reason),
                      i < seconds.size() ? seconds[i] : 0.0, step.flops, step.bytes});
   }
   return facts;

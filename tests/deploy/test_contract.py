@@ -25,7 +25,7 @@ def test_configs_differ_in_their_devices_alone(facts):
     def rest(name):
         config = parse_config(_config(overlay(name))[CONFIG_FILE])
         config.ClearField("devices")
-        if name == "h200-ipc":  # and in how its Unix socket knows who calls
+        if name in ("h200-ipc", "h200-mps"):  # and in how its Unix socket knows who calls
             unix = config.listeners[1]
             assert unix.address == "unix:/run/gemmd/gemmd.sock" and len(unix.credentials) == 1
             unix.ClearField("credentials")
@@ -47,20 +47,48 @@ def test_a_change_of_the_config_changes_the_pods():
     assert len(set(names.values())) == 4
 
 
-def test_the_example_client_of_the_node_is_let_in():
+@pytest.mark.parametrize("component, name", [("cuda-ipc", "h200-ipc"), ("mps", "h200-mps")])
+def test_the_example_client_of_the_node_is_let_in(component, name):
     """Its uid is in the config, its group enters the folder, and the socket is where it looks."""
-    path = KUBERNETES / "components/cuda-ipc/example-client.yaml"
+    path = KUBERNETES / "components" / component / "example-client.yaml"
     client = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
-    manifests = overlay("h200-ipc")
+    manifests = overlay(name)
     config = parse_config(_config(manifests)[CONFIG_FILE])
     assert client["securityContext"]["runAsUser"] in [peer.uid for peer in config.auth.unix_peers]
     pod = the(manifests, "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsGroup"] in client["securityContext"]["supplementalGroups"]
-    (volume,) = client["volumes"]
-    assert volume in pod["volumes"]
+    assert client["volumes"]
+    assert all(volume in pod["volumes"] for volume in client["volumes"])
     (container,) = client["containers"]
-    assert container["volumeMounts"][0] in pod["containers"][0]["volumeMounts"]
+    mounts = pod["containers"][0]["volumeMounts"]
+    assert all(mount in mounts for mount in container["volumeMounts"])
     assert container["command"][-1] in [listener.address for listener in config.listeners]
+
+
+def test_gemmd_and_its_callers_meet_at_one_mps():
+    """The folder of the pipes is the unit's, mounted into both pods, and both are told of it."""
+    folder = KUBERNETES / "components/mps"
+    unit = (folder / "gemmd-mps.service").read_text(encoding="utf-8")
+    client = yaml.safe_load((folder / "example-client.yaml").read_text(encoding="utf-8"))["spec"]
+    pod = the(overlay("h200-mps"), "Deployment")["spec"]["template"]["spec"]
+    (pipes,) = re.findall(r"^Environment=CUDA_MPS_PIPE_DIRECTORY=(\S+)$", unit, re.M)
+    assert pipes == "/run/" + re.search(r"^RuntimeDirectory=(\S+)$", unit, re.M)[1]
+    for spec in (pod, client):
+        (container,) = spec["containers"]
+        assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": pipes} in container["env"]
+        (volume,) = [one for one in spec["volumes"] if one["name"] == "mps"]
+        assert volume["hostPath"]["path"] == pipes
+        assert {"name": "mps", "mountPath": pipes} in container["volumeMounts"]
+    group = int(re.search(r"^Group=(\d+)$", unit, re.M)[1])
+    assert group == pod["securityContext"]["runAsGroup"]
+    assert group in client["securityContext"]["supplementalGroups"]
+
+
+def test_a_fault_of_another_client_restarts_gemmd_itself():
+    """Without MPS nobody else's fault reaches it."""
+    for name in OVERLAYS:
+        pod = the(overlay(name), "Deployment")["spec"]["template"]["spec"]
+        assert ("--supervise" in pod["containers"][0]["args"]) == (name == "h200-mps")
 
 
 def test_the_readme_has_a_row_for_each_overlay():
@@ -83,7 +111,10 @@ def test_every_component_is_in_an_overlay():
     kinds = {m["kind"] for name in OVERLAYS for m in overlay(name)}
     monitoring = {"ServiceMonitor", "PrometheusRule", "HorizontalPodAutoscaler"}
     assert {"Certificate", "Issuer", *monitoring} <= kinds
-    assert the(overlay("h200-ipc"), "Deployment")["spec"]["template"]["spec"]["hostPID"] is True
+    for name in ("h200-ipc", "h200-mps"):
+        pod = the(overlay(name), "Deployment")["spec"]["template"]["spec"]
+        assert pod["shareProcessNamespace"] is True
+        assert not pod.get("hostPID") and not pod.get("hostIPC")
 
 
 @pytest.mark.parametrize("mistake", PLANTED)

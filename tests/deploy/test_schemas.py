@@ -34,7 +34,7 @@ def test_kubectls_render_the_same(name):
 
 
 def test_every_overlay_is_its_own_namespace_and_whole():
-    assert {"cpu", "h200", "h200-x4", "mig", "h200-ipc", "production"} <= set(OVERLAYS)
+    assert {"cpu", "h200", "h200-x4", "mig", "h200-ipc", "h200-mps", "production"} <= set(OVERLAYS)
     for name in OVERLAYS:
         manifests = overlay(name)
         assert {m["metadata"].get("namespace", "gemmd") for m in manifests} == {"gemmd"}

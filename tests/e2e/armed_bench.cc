@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/floor/echo_client.h"
-#include "client/cli/floor/echo_server.h"
+#include "bench/floor/echo_client.h"
+#include "bench/floor/echo_server.h"
 #include "tests/e2e/armed_wire.h"
 #include "tests/e2e/daemon.h"
 
@@ -44,7 +44,7 @@ double At(const std::vector<double>& sorted, double share) {
 
 // The echo's other side, in a process of its own as the daemon is.
 int ServeEcho(const std::string& address) {
-  const auto server = gemmd::cli::EchoServer::Start(address);
+  const auto server = gemmd::bench::EchoServer::Start(address);
   if (!server.ok()) return 1;
   for (;;) pause();
 }
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   const int slot = armed.Arm(plan);
   const std::string echo_address = "unix-abstract:gemmd-armed-bench-" + std::to_string(getpid());
   const Process peer = Process::Start({"/proc/self/exe", "--echo", echo_address}, daemon.dir());
-  gemmd::cli::EchoClient echo(echo_address);
+  gemmd::bench::EchoClient echo(echo_address);
   if (!WaitUntil([&] { return echo.Unary(64).ok(); })) return 1;
   gemmd::v1::RunPlanRequest request;
   request.set_session_id(armed.session());

@@ -31,10 +31,16 @@ struct BadInput {
 };
 inline void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 
+// A plan of `ops`, run once as `spoil` leaves the run, and deleted. UNKNOWN when it cannot be made.
+grpc::Status RunPlan(Prepared& p, const std::vector<v1::Op>& ops,
+                     const std::function<void(v1::PlanRun&)>& spoil);
+
 std::vector<BadInput> BadTensors();   // shapes, strides, offsets, dtypes, scales, aliasing
 std::vector<BadInput> BadPrograms();  // op lists, inline data, handles, sessions, plans
 std::vector<BadInput> BadBuffers();   // creation, transfers, names, shared memory
 std::vector<BadInput> BadGated();     // columns, periods, numbers and scales of Gated
+std::vector<BadInput> BadGrouped();   // layouts, shapes and numbers of groups
+std::vector<BadInput> BadShared();    // inline data in memory that the request names
 std::vector<BadInput> BadQueues();    // the Queue stream's protocol
 
 }  // namespace gemmd::e2e

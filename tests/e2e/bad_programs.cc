@@ -11,6 +11,8 @@ v1::Op Good(Prepared& p) {
   return MatmulOp(View(p.a, {4, 4}), View(p.b, {4, 4}), View(p.d, {4, 4}));
 }
 
+}  // namespace
+
 grpc::Status RunPlan(Prepared& p, const std::vector<v1::Op>& ops,
                      const std::function<void(v1::PlanRun&)>& spoil) {
   v1::CreatePlanRequest create;
@@ -38,8 +40,6 @@ grpc::Status RunPlan(Prepared& p, const std::vector<v1::Op>& ops,
   if (!status.ok()) return {StatusCode::UNKNOWN, "DeletePlan: " + status.error_message()};
   return result;
 }
-
-}  // namespace
 
 std::vector<BadInput> BadPrograms() {
   constexpr StatusCode kInvalid = StatusCode::INVALID_ARGUMENT;

@@ -33,7 +33,8 @@ class Translator {
   }
   void operator()(const QuantizeOp& op) {
     ops.Add(client::Quantize{Of(op.src), Of(op.dst), Of(op.scales),
-                             static_cast<client::ScaleGranularity>(op.granularity)});
+                             static_cast<client::ScaleGranularity>(op.granularity),
+                             op.rows ? Of(*op.rows) : client::Tensor()});
   }
   void operator()(const GatedOp& op) {
     ops.Add(client::Gated{.src = Of(op.src),
@@ -44,6 +45,30 @@ class Translator {
                           .alpha = op.alpha,
                           .limit = op.limit,
                           .up_offset = op.up_offset});
+  }
+  void operator()(const GroupedMatmulOp& op) {
+    client::GroupedMatmul grouped{.a = Of(op.a), .b = Of(op.b), .groups = Of(op.groups)};
+    grouped.layout = static_cast<client::GroupLayout>(op.layout);
+    grouped.alignment = op.alignment;
+    grouped.d = Of(op.d);
+    if (op.d_scales) grouped.d_scales = Of(*op.d_scales);
+    if (op.gate) {
+      grouped.gate =
+          client::Gate{static_cast<client::Activation>(op.gate->activation), op.gate->period,
+                       op.gate->alpha, op.gate->limit, op.gate->up_offset};
+    }
+    if (op.bias) grouped.bias = Of(*op.bias);
+    grouped.alpha = op.alpha;
+    grouped.activation = static_cast<client::Activation>(op.activation);
+    grouped.expected_rows = op.expected_rows;
+    grouped.kernel = op.kernel;
+    ops.Add(grouped);
+  }
+  void operator()(const RouteOp& op) {
+    ops.Add(client::RouteRows{Of(op.ids), Of(op.offsets), Of(op.rows), Of(op.positions)});
+  }
+  void operator()(const CombineOp& op) {
+    ops.Add(client::Combine{Of(op.src), Of(op.positions), Of(op.weights), Of(op.dst)});
   }
   void operator()(const ConvertOp& op) { ops.Add(client::Convert{Of(op.src), Of(op.dst)}); }
   void operator()(const CopyOp& op) { ops.Add(client::Copy{Of(op.src), Of(op.dst)}); }

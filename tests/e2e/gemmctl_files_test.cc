@@ -192,16 +192,10 @@ TEST_F(GemmctlFilesTest, ACheckpointIsNeverReplacedByATensor) {
   EXPECT_EQ(Ctl({"matmul", File("m.safetensors:y"), File("m.safetensors:z")}).status, 0);
 }
 
-TEST_F(GemmctlFilesTest, BenchEndsWhateverWasAskedFor) {
-  const Finished done =
-      Ctl({"bench", "--rate", "1e8", "--duration", "200ms", "--grace", "4s", "--json"});
-  ASSERT_EQ(done.status, 0) << done.err;
-  const json document = json::parse(done.out);
-  EXPECT_EQ(document["due"], 20'000'000);
-  EXPECT_EQ(document["unsent"].get<int64_t>() + document["requests"].get<int64_t>(), 20'000'000);
-  EXPECT_GT(document["requests"], 0);
-  const Finished text = Ctl({"bench", "--rate", "1e8", "--duration", "200ms", "--grace", "4s"});
-  EXPECT_THAT(text.out, HasSubstr("of 20000000 requests that were due were not sent"));
+TEST_F(GemmctlFilesTest, BenchHasMovedAndSaysWhere) {
+  const Finished moved = Ctl({"bench", "--mode", "queue"});
+  EXPECT_EQ(moved.status, 2);
+  EXPECT_THAT(moved.err, HasSubstr("gemmd_bench load"));
 }
 
 TEST_F(GemmctlFilesTest, AResultThatCannotBeWrittenIsAnError) {

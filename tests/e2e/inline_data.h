@@ -30,10 +30,19 @@ inline client::OpList Echo(const client::Buffer& buffer, const std::string& byte
   return client::OpList().Add(client::Write{all, bytes}).Add(client::Read{all});
 }
 
-// The ops that ran, by the report.
-inline std::vector<std::string> Ran(const client::Result& result) {
+// The caller's ops, by the report.
+inline std::vector<std::string> OpsOf(const client::Result& result) {
   std::vector<std::string> names;
   for (const v1::OpReport& op : result.report().ops()) names.push_back(op.op());
+  return names;
+}
+
+// What ran: kernels without the device's prefix. Through shared memory a Write is a copy.
+inline std::vector<std::string> Ran(const client::Result& result) {
+  std::vector<std::string> names;
+  for (const v1::OpReport& op : result.report().ops()) {
+    names.push_back(op.kernel().substr(op.kernel().find('_') + 1));
+  }
   return names;
 }
 

@@ -41,6 +41,7 @@ TEST_F(ShareInlineTest, MuchGoesThroughSharedMemoryAndLittleDoesNot) {
   const std::string bytes = Pattern(kBytes);
   const client::Result much = Must(session_.Execute(Echo(buffer_, bytes)));
   EXPECT_EQ(Ran(much), kByShm);
+  EXPECT_EQ(OpsOf(much), kByGrpc);  // the caller's own
   ASSERT_EQ(much.outputs(), 1);
   EXPECT_EQ(much.output(0), bytes);
   std::string copied(bytes.size(), '\0');
@@ -71,6 +72,7 @@ TEST_F(ShareInlineTest, OpsKeepTheirPlacesAndOutputsTheirOrder) {
       .Add(Read{y.tensor().Slice(0, 1, 1)});
   const client::Result result = Must(session_.Execute(ops, {.route = Route::kShm}));
   EXPECT_EQ(Ran(result), (std::vector<std::string>{"fill", "copy", "copy", "copy", "copy"}));
+  EXPECT_EQ(OpsOf(result), (std::vector<std::string>{"fill", "write", "read", "copy", "read"}));
   EXPECT_EQ(FloatsOf(result, 0), std::vector<float>(32, 2));
   EXPECT_EQ(FloatsOf(result, 1), (std::vector<float>{1.5, 1.5, 1.5, 1.5, 0, 0, 0, 0}));
 }

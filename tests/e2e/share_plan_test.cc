@@ -37,10 +37,11 @@ TEST_F(SharePlanTest, InputsAndOutputsGoThroughSharedMemory) {
     const std::string bytes = Pattern(kBytes, i);
     const client::Result result = Must(plan.Run({.inputs = {bytes}}));
     EXPECT_EQ(Ran(result), kByShm);
+    EXPECT_EQ(OpsOf(result), kByGrpc);  // the caller's own
     ASSERT_EQ(result.outputs(), 1);
     EXPECT_EQ(result.output(0), bytes);
   }
-  EXPECT_EQ(Plans(), 2);  // one for all of them
+  EXPECT_EQ(Plans(), 1);
   EXPECT_EQ(Staging(session_), 1);
 
   const std::string bytes = Pattern(kBytes, 7);
@@ -85,39 +86,25 @@ TEST_F(SharePlanTest, ResultsKeepTheirOutputs) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].output(0), Pattern(kBytes, i)) << i;
 }
 
-TEST_F(SharePlanTest, RunsWithoutATwinTakeNoMemory) {
-  constexpr int64_t kHalf = 256 << 10;  // in and out: four times both fill what is shared at first
-  client::Buffer buffer = Must(session_.CreateBuffer({.size_bytes = kHalf}));
-  const Plan plan = Must(session_.CreatePlan(Echo(buffer, Pattern(kHalf))));
+TEST_F(SharePlanTest, KeptResultsTakeMoreOfTheMemoryUntilItIsFull) {
+  constexpr int64_t kLarge = 2 << 20;
+  client::Buffer buffer = Must(session_.CreateBuffer({.size_bytes = kLarge}));
+  const Plan plan = Must(session_.CreatePlan(Echo(buffer, Pattern(kLarge))));
   std::vector<client::Result> results;
   const auto run = [&](int i) {
-    results.push_back(Must(plan.Run({.inputs = {Pattern(kHalf, i)}})));
+    results.push_back(Must(plan.Run({.inputs = {Pattern(kLarge, i)}})));
     return Ran(results.back());
   };
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(run(i), kByShm) << i;
-  const int64_t shared = StagingBytes(session_);
-  for (int i = 4; i < 12; ++i) EXPECT_EQ(run(i), kByGrpc) << i;  // the others' results are there
-  EXPECT_EQ(StagingBytes(session_), shared);
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(results[i].output(0), Pattern(kHalf, i)) << i;
-  const absl::Status none = plan.Run({.inputs = {Pattern(kHalf)}}, {.route = Route::kShm}).status();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(run(i), kByShm) << i;  // 4 MiB each, there and back
+  EXPECT_EQ(StagingBytes(session_), kShared);
+  for (int i = 4; i < 6; ++i) EXPECT_EQ(run(i), kByGrpc) << i;
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(results[i].output(0), Pattern(kLarge, i)) << i;
+  const absl::Status none =
+      plan.Run({.inputs = {Pattern(kLarge)}}, {.route = Route::kShm}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted) << none;
   results.erase(results.begin());
-  EXPECT_EQ(run(12), kByShm);
-  EXPECT_EQ(Plans(), 5);
-}
-
-TEST_F(SharePlanTest, TwinsAreUsedWhateverLiesBetweenThem) {
-  const Plan plan = EchoPlan();
-  client::Buffer small = Must(session_.CreateBuffer({.size_bytes = 80 << 10}));
-  for (int i = 0; i < 6; ++i) {
-    // Each takes less, so that the lowest free place is another one each time.
-    const client::Result kept = Must(session_.Execute(Echo(small, Pattern((80 << 10) - 512 * i))));
-    const std::string bytes = Pattern(kBytes, i);
-    const client::Result result = Must(plan.Run({.inputs = {bytes}}));
-    EXPECT_EQ(Ran(result), kByShm) << i;
-    EXPECT_EQ(result.output(0), bytes);
-  }
-  EXPECT_EQ(Plans(), 2);
+  EXPECT_EQ(run(6), kByShm);
+  EXPECT_EQ(Plans(), 1);
 }
 
 TEST_F(SharePlanTest, RunsOnOtherBuffers) {
@@ -192,14 +179,14 @@ TEST_F(SharePlanTest, ManyAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(Plans(), 5);
+  EXPECT_EQ(Plans(), 1);
 }
 
 TEST_F(SharePlanTest, LeavesNothingBehind) {
   {
     const Plan plan = EchoPlan();
     Must(plan.Run({.inputs = {Pattern(kBytes, 1)}}));
-    EXPECT_EQ(Plans(), 2);
+    EXPECT_EQ(Plans(), 1);
   }
   EXPECT_EQ(Plans(), 0);
   Plan deleted = EchoPlan();
@@ -225,7 +212,7 @@ TEST_F(SharePlanTest, ADeletedMemoryIsMadeAnew) {
   EXPECT_EQ(Ran(meanwhile), kByGrpc);
   EXPECT_EQ(meanwhile.output(0), bytes);
   EXPECT_EQ(Ran(Must(plan.Run({.inputs = {bytes}}))), kByShm);
-  EXPECT_EQ(Plans(), 2);
+  EXPECT_EQ(Plans(), 1);
 }
 
 class SharePlanQuotaTest : public SharePlanTest {
@@ -234,27 +221,17 @@ class SharePlanQuotaTest : public SharePlanTest {
       : SharePlanTest({.config = "tenants { name: \"default\" limits { max_plans: 2 } }"}) {}
 };
 
-TEST_F(SharePlanQuotaTest, GivesWayToTheCallersPlans) {
+TEST_F(SharePlanQuotaTest, TakesNoneOfTheCallersPlans) {
   const Plan first = EchoPlan();
-  const std::string bytes = Pattern(kBytes, 1);
-  EXPECT_EQ(Ran(Must(first.Run({.inputs = {bytes}}))), kByShm);
   const Plan second = EchoPlan();
+  const std::string bytes = Pattern(kBytes, 1);
   for (const Plan* plan : {&first, &second}) {
     const client::Result result = Must(plan->Run({.inputs = {bytes}}));
-    EXPECT_EQ(Ran(result), kByGrpc);
+    EXPECT_EQ(Ran(result), kByShm);
     EXPECT_EQ(result.output(0), bytes);
   }
   EXPECT_EQ(session_.CreatePlan(Echo(buffer_, bytes)).status().code(),
             absl::StatusCode::kResourceExhausted);
-  // Plans that have no twins leave the memory as it is, also where it is full.
-  const int64_t shared = StagingBytes(session_);
-  std::vector<client::Result> results;
-  while (static_cast<int64_t>(results.size()) < shared / (2 * kBytes)) {
-    results.push_back(Must(session_.Execute(Echo(buffer_, bytes))));
-    EXPECT_EQ(Ran(results.back()), kByShm);
-  }
-  EXPECT_EQ(Ran(Must(first.Run({.inputs = {bytes}}))), kByGrpc);
-  EXPECT_EQ(StagingBytes(session_), shared);
 }
 
 class SharePlanBytesQuotaTest : public SharePlanTest {
@@ -264,7 +241,6 @@ class SharePlanBytesQuotaTest : public SharePlanTest {
                                  std::to_string(kBytes + (4 << 20)) + " } }"}) {}
 };
 
-// Twins do not hold on to the memory that they were made for.
 TEST_F(SharePlanBytesQuotaTest, TheMemoryGivesWayToTheCallersBuffers) {
   const Plan plan = EchoPlan();
   const std::string bytes = Pattern(kBytes, 1);

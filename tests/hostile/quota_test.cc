@@ -108,6 +108,56 @@ TEST_F(QuotaTest, AStreamThatNobodyReadsStopsRunning) {
   EXPECT_TRUE(WaitUntil([&] { return HostBytes() == 0; })) << HostBytes();
 }
 
+// docs/operations.md counts one message a stream on its way out, of max_message_bytes at most.
+TEST_F(QuotaTest, SeveralResultsShareAMessageOnlyWhereItStaysSmall) {
+  constexpr int kBatches = 32;
+  constexpr int64_t kResult = 600 << 10;
+  grpc::ClientContext context;
+  auto stream = wire_.compute().Queue(&context);
+  v1::QueueRequest request;
+  request.mutable_open()->set_session_id(session_);
+  ASSERT_TRUE(stream->Write(request));
+  for (int i = 1; i <= kBatches; ++i) {
+    request.mutable_batch()->set_sequence(i);
+    request.mutable_batch()->clear_ops();
+    *request.mutable_batch()->add_ops() = ReadOp(View(buffer_, {kResult}, v1::DTYPE_I8));
+    ASSERT_TRUE(stream->Write(request));
+  }
+  // Several wait for the reader by now.
+  ASSERT_TRUE(WaitUntil([&] { return Reads() >= 3; }));
+  absl::SleepFor(absl::Milliseconds(300));
+  int answered = 0;
+  v1::QueueResponse response;
+  while (answered < kBatches && stream->Read(&response)) {
+    EXPECT_LE(response.ByteSizeLong(), kMiB + 1024) << "after " << answered << " results";
+    answered += response.completions().items_size();
+  }
+  EXPECT_EQ(answered, kBatches);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST(DownloadQuotaTest, ChunksStayWithinAMessage) {
+  const Daemon daemon({.config = "limits { max_message_bytes: 65536 }"});
+  Wire wire(daemon.target());
+  const std::string session = wire.OpenSession();
+  v1::DownloadRequest request;
+  request.set_session_id(session);
+  request.set_buffer_id(wire.CreateBuffer(session, kMiB));
+  request.set_chunk_bytes(3 * kMiB);
+  grpc::ClientContext context;
+  auto stream = wire.buffers().Download(&context, request);
+  v1::DownloadResponse response;
+  int64_t bytes = 0;
+  while (stream->Read(&response)) {
+    EXPECT_LE(response.ByteSizeLong(), 65536);
+    EXPECT_EQ(response.offset_bytes(), bytes);
+    bytes += static_cast<int64_t>(response.data().size());
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(bytes, kMiB);
+}
+
 TEST_F(QuotaTest, AnUnreadStreamThatIsCutGivesBackWhatItHeld) {
   {
     grpc::ClientContext context;

@@ -43,6 +43,9 @@ TEST(OpTest, EveryOpHasItsOwnName) {
   EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
   EXPECT_EQ(Name(Op(QuantizeOp{})), "quantize");
   EXPECT_EQ(Name(Op(GatedOp{})), "gated");
+  EXPECT_EQ(Name(Op(GroupedMatmulOp{})), "grouped_matmul");
+  EXPECT_EQ(Name(Op(RouteOp{})), "route");
+  EXPECT_EQ(Name(Op(CombineOp{})), "combine");
   EXPECT_EQ(Name(Op(ConvertOp{})), "convert");
   EXPECT_EQ(Name(Op(CopyOp{})), "copy");
   EXPECT_EQ(Name(Op(FillOp{})), "fill");

@@ -95,8 +95,8 @@ TEST_F(OpValidateTest, NamesTheOpByIndexAndKind) {
 }
 
 TEST_F(OpValidateTest, RefusesUnknownEnums) {
-  matmul_.a.values.dtype = static_cast<DType>(5);
-  ExpectInvalid(matmul_, "a has dtype number 5");
+  matmul_.a.values.dtype = static_cast<DType>(6);
+  ExpectInvalid(matmul_, "a has dtype number 6");
   matmul_.a.values.dtype = static_cast<DType>(255);
   ExpectInvalid(matmul_, "a has dtype number 255");
   matmul_.a.values.dtype = DType::kE4M3;

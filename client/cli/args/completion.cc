@@ -27,6 +27,11 @@ std::string Words(std::span<const absl::string_view> words) {
   return absl::StrJoin(words.begin(), words.end(), " ");
 }
 
+// The scripts are written with %PROGRAM% where the program's name goes.
+std::string Named(const CommandTable& table, absl::string_view script) {
+  return absl::StrReplaceAll(script, {{"%PROGRAM%", table.program}});
+}
+
 // Inside '...' of every shell here: the quote ends, an escaped one follows, and it starts again.
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
@@ -48,7 +53,7 @@ void AppendBashValues(absl::string_view prefix, std::span<const Flag> flags, std
     std::string pattern = absl::StrCat(prefix, ":--", flag.name);
     if (flag.letter != 0) absl::StrAppend(&pattern, "|", prefix, ":-", std::string(1, flag.letter));
     std::string action = "return";  // a value that only the user knows
-    if (flag.kind == ValueKind::kFile) action = "_gemmctl_files; return";
+    if (flag.kind == ValueKind::kFile) action = "_%PROGRAM%_files; return";
     if (flag.kind == ValueKind::kChoice) {
       action =
           absl::StrCat("COMPREPLY=($(compgen -W '", Words(flag.choices), "' -- \"$cur\")); return");
@@ -84,7 +89,7 @@ std::string ZshPositional(size_t index, const Positional& positional) {
 }
 
 std::string FishFlag(absl::string_view condition, const Flag& flag) {
-  std::string line = absl::StrCat("complete -c gemmctl", condition, " -l ", flag.name);
+  std::string line = absl::StrCat("complete -c %PROGRAM%", condition, " -l ", flag.name);
   if (flag.letter != 0) absl::StrAppend(&line, " -s ", std::string(1, flag.letter));
   if (flag.kind == ValueKind::kFile) absl::StrAppend(&line, " -r -F");
   if (flag.kind == ValueKind::kChoice) {
@@ -101,12 +106,12 @@ std::string FishFlag(absl::string_view condition, const Flag& flag) {
 
 std::string BashCompletion(const CommandTable& table) {
   std::string script =
-      "# bash completion for gemmctl: source <(gemmctl completion bash)\n"
-      "_gemmctl_files() {\n"
+      "# bash completion for %PROGRAM%: source <(%PROGRAM% completion bash)\n"
+      "_%PROGRAM%_files() {\n"
       "  compopt -o filenames 2>/dev/null\n"
       "  COMPREPLY=($(compgen -f -- \"$cur\"))\n"
       "}\n"
-      "_gemmctl() {\n"
+      "_%PROGRAM%() {\n"
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= word\n"
       "  COMPREPLY=()\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n";
@@ -135,21 +140,21 @@ std::string BashCompletion(const CommandTable& table) {
                     FlagWords(command->flags, table.global_flags), "' -- \"$cur\"))\n");
     if (!words.empty() || files) {
       absl::StrAppend(&script, "      else\n");
-      if (files) absl::StrAppend(&script, "        _gemmctl_files\n");
+      if (files) absl::StrAppend(&script, "        _%PROGRAM%_files\n");
       if (!words.empty()) {
         absl::StrAppend(&script, "        COMPREPLY+=($(compgen -W '", words, "' -- \"$cur\"))\n");
       }
     }
     absl::StrAppend(&script, "      fi ;;\n");
   }
-  return absl::StrCat(script, "  esac\n}\ncomplete -F _gemmctl gemmctl\n");
+  return Named(table, absl::StrCat(script, "  esac\n}\ncomplete -F _%PROGRAM% %PROGRAM%\n"));
 }
 
 std::string ZshCompletion(const CommandTable& table) {
   std::string script =
-      "#compdef gemmctl\n"
-      "# zsh completion for gemmctl: gemmctl completion zsh > \"${fpath[1]}/_gemmctl\"\n"
-      "_gemmctl() {\n"
+      "#compdef %PROGRAM%\n"
+      "# zsh completion for %PROGRAM%: %PROGRAM% completion zsh > \"${fpath[1]}/_%PROGRAM%\"\n"
+      "_%PROGRAM%() {\n"
       "  local context state line\n"
       "  local -a commands global\n"
       "  commands=(\n";
@@ -171,19 +176,19 @@ std::string ZshCompletion(const CommandTable& table) {
     }
     absl::StrAppend(&script, " ;;\n");
   }
-  return absl::StrCat(script, "      esac ;;\n  esac\n}\n",
-                      // Works both autoloaded from fpath and sourced.
-                      "if [ \"$funcstack[1]\" = _gemmctl ]; then _gemmctl \"$@\"; "
-                      "else compdef _gemmctl gemmctl; fi\n");
+  return Named(table, absl::StrCat(script, "      esac ;;\n  esac\n}\n",
+                                   // Works both autoloaded from fpath and sourced.
+                                   "if [ \"$funcstack[1]\" = _%PROGRAM% ]; then _%PROGRAM% \"$@\"; "
+                                   "else compdef _%PROGRAM% %PROGRAM%; fi\n"));
 }
 
 std::string FishCompletion(const CommandTable& table) {
   std::string script =
-      absl::StrCat("# fish completion for gemmctl: gemmctl completion fish | source\n",
-                   "complete -c gemmctl -f\nset -l gemmctl_commands ", Names(table), "\n");
+      absl::StrCat("# fish completion for %PROGRAM%: %PROGRAM% completion fish | source\n",
+                   "complete -c %PROGRAM% -f\nset -l %PROGRAM%_commands ", Names(table), "\n");
   for (const Command* command : Visible(table)) {
-    absl::StrAppend(&script, "complete -c gemmctl -n \"not __fish_seen_subcommand_from ",
-                    "$gemmctl_commands\" -a ", command->name, " -d ", Quoted(command->summary),
+    absl::StrAppend(&script, "complete -c %PROGRAM% -n \"not __fish_seen_subcommand_from ",
+                    "$%PROGRAM%_commands\" -a ", command->name, " -d ", Quoted(command->summary),
                     "\n");
   }
   for (const Flag& flag : table.global_flags) absl::StrAppend(&script, FishFlag("", flag));
@@ -193,15 +198,15 @@ std::string FishCompletion(const CommandTable& table) {
     for (const Flag& flag : command->flags) absl::StrAppend(&script, FishFlag(condition, flag));
     for (const Positional& positional : command->positionals) {
       if (positional.kind == ValueKind::kFile) {
-        absl::StrAppend(&script, "complete -c gemmctl", condition, " -F\n");
+        absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -F\n");
       }
       if (positional.kind == ValueKind::kChoice) {
-        absl::StrAppend(&script, "complete -c gemmctl", condition, " -a ",
+        absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -a ",
                         Quoted(Words(positional.choices)), "\n");
       }
     }
   }
-  return script;
+  return Named(table, script);
 }
 
 }  // namespace gemmd::cli

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/args/exit_code.h"
 
@@ -97,15 +98,15 @@ std::string OverviewHelp(const CommandTable& table) {
   for (const Command* command : table.commands) {
     if (!command->hidden) rows.emplace_back(command->name, command->summary);
   }
-  return absl::StrCat(
-      "gemmctl multiplies matrices on a gemmd server, and looks after one.\n\n",
-      "usage: gemmctl COMMAND [ARGUMENTS] [FLAGS]\n\ncommands:\n", TwoColumns(rows),
-      "\nflags of every command:\n", FlagRows(table.global_flags),
-      "\n'gemmctl help COMMAND' explains one, 'gemmctl help exit-codes' the exit codes.\n");
+  return absl::StrCat(table.purpose, "\n\nusage: ", table.program,
+                      " COMMAND [ARGUMENTS] [FLAGS]\n\ncommands:\n", TwoColumns(rows),
+                      "\nflags of every command:\n", FlagRows(table.global_flags), "\n'",
+                      table.program, " help COMMAND' explains one, '", table.program,
+                      " help exit-codes' the exit codes.\n");
 }
 
 std::string CommandHelp(const CommandTable& table, const Command& command) {
-  std::string usage = absl::StrCat("usage: gemmctl ", command.name);
+  std::string usage = absl::StrCat("usage: ", table.program, " ", command.name);
   std::vector<std::pair<std::string, std::string>> arguments;
   for (const Positional& positional : command.positionals) {
     std::string name(positional.name);
@@ -115,22 +116,25 @@ std::string CommandHelp(const CommandTable& table, const Command& command) {
     absl::StrAppend(&usage, " ", positional.required ? name : absl::StrCat("[", name, "]"));
     arguments.emplace_back(std::move(name), positional.help);
   }
-  std::string text =
-      absl::StrCat("gemmctl ", command.name, ": ", command.summary, "\n\n", usage, " [FLAGS]\n");
-  if (!command.details.empty()) absl::StrAppend(&text, "\n", Filled(command.details));
+  std::string text = absl::StrCat(table.program, " ", command.name, ": ", command.summary, "\n\n",
+                                  usage, " [FLAGS]\n");
+  if (!command.details.empty()) {
+    absl::StrAppend(&text, "\n",
+                    Filled(absl::StrReplaceAll(command.details, {{"%PROGRAM%", table.program}})));
+  }
   if (!arguments.empty()) absl::StrAppend(&text, "\narguments:\n", TwoColumns(arguments));
   if (!command.flags.empty()) absl::StrAppend(&text, "\nflags:\n", FlagRows(command.flags));
   absl::StrAppend(&text, "\nflags of every command:\n", FlagRows(table.global_flags));
   return text;
 }
 
-std::string ExitCodeHelp() {
+std::string ExitCodeHelp(const CommandTable& table) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const ExitCodeMeaning& meaning : ExitCodes()) {
     rows.emplace_back(absl::StrFormat("%3d  %s", static_cast<int>(meaning.code), meaning.name),
                       meaning.meaning);
   }
-  return absl::StrCat("exit codes of gemmctl:\n", TwoColumns(rows));
+  return absl::StrCat("exit codes of ", table.program, ":\n", TwoColumns(rows));
 }
 
 }  // namespace gemmd::cli

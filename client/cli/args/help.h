@@ -11,7 +11,7 @@ namespace gemmd::cli {
 
 std::string OverviewHelp(const CommandTable& table);
 std::string CommandHelp(const CommandTable& table, const Command& command);
-std::string ExitCodeHelp();
+std::string ExitCodeHelp(const CommandTable& table);
 
 }  // namespace gemmd::cli
 

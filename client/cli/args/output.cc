@@ -88,13 +88,13 @@ absl::Status Output::written() {
 }
 
 void Output::Note(absl::string_view text) const {
-  if (!quiet_) WriteToStderr(absl::StrCat("gemmctl: ", PrintableLines(text), "\n"));
+  if (!quiet_) WriteToStderr(absl::StrCat(program_, ": ", PrintableLines(text), "\n"));
 }
 
 void Output::Error(const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
   if (code == ExitCode::kBrokenPipe) return;
-  WriteToStderr(absl::StrCat("gemmctl: ", Printable(status.message()), "\n"));
+  WriteToStderr(absl::StrCat(program_, ": ", Printable(status.message()), "\n"));
   if (!json_ || printed_) return;
   Write(Dumped({{"error",
                  {{"exit_code", static_cast<int>(code)},

@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 class Output {
  public:
-  Output(bool json, bool quiet) : json_(json), quiet_(quiet) {}
+  Output(bool json, bool quiet, absl::string_view program = "gemmctl")
+      : json_(json), quiet_(quiet), program_(program) {}
 
   bool json() const { return json_; }
   bool quiet() const { return quiet_; }
@@ -51,7 +52,8 @@ class Output {
 
   const bool json_;
   const bool quiet_;
-  bool printed_ = false;  // a document is on stdout
+  const std::string program_;  // before each line on stderr
+  bool printed_ = false;       // a document is on stdout
   absl::Status written_;
 };
 

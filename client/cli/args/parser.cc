@@ -107,17 +107,24 @@ absl::StatusOr<const Command*> FindCommand(const CommandTable& table,
       continue;
     }
     if (const Command* command = table.Find(arg)) return command;
+    for (const MovedCommand& moved : table.moved) {
+      if (arg == moved.name) {
+        return UsageError(
+            absl::StrCat(table.program, " has no command '", arg, "'; ", moved.remedy));
+      }
+    }
     std::vector<absl::string_view> names;
     for (const Command* command : table.commands) {
       if (!command->hidden) names.push_back(command->name);
     }
-    return UsageError(absl::StrCat("unknown command '", arg, "'", DidYouMean(arg, names),
-                                   " ('gemmctl help' lists them)"));
+    return UsageError(absl::StrCat("unknown command '", arg, "'", DidYouMean(arg, names), " ('",
+                                   table.program, " help' lists them)"));
   }
-  return UsageError("no command given ('gemmctl help' lists them)");
+  return UsageError(absl::StrCat("no command given ('", table.program, " help' lists them)"));
 }
 
-absl::Status CheckPositionals(const Command& command, const std::vector<std::string>& given) {
+absl::Status CheckPositionals(const CommandTable& table, const Command& command,
+                              const std::vector<std::string>& given) {
   if (given.size() > command.positionals.size()) {
     return UsageError(absl::StrCat("'", given[command.positionals.size()], "': ", command.name,
                                    " takes at most ", command.positionals.size(), " arguments"));
@@ -127,7 +134,8 @@ absl::Status CheckPositionals(const Command& command, const std::vector<std::str
     if (i >= given.size()) {
       if (!positional.required) continue;
       return UsageError(absl::StrCat(command.name, " needs ", positional.name, " (",
-                                     positional.help, "); see 'gemmctl help ", command.name, "'"));
+                                     positional.help, "); see '", table.program, " help ",
+                                     command.name, "'"));
     }
     if (positional.kind != ValueKind::kChoice) continue;
     absl::Status status = CheckChoice(positional.name, given[i], positional.choices);
@@ -189,8 +197,8 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
       for (const Flag& known : (*command)->flags) names.push_back(known.name);
       for (const Flag& known : table.global_flags) names.push_back(known.name);
       return UsageError(absl::StrCat("unknown flag '", arg, "' for ", (*command)->name,
-                                     DidYouMean(typed.name, names), " (see 'gemmctl help ",
-                                     (*command)->name, "')"));
+                                     DidYouMean(typed.name, names), " (see '", table.program,
+                                     " help ", (*command)->name, "')"));
     }
     if (flag->kind == ValueKind::kSwitch) {
       if (typed.value) return UsageError(absl::StrCat("--", flag->name, " takes no value"));
@@ -208,7 +216,7 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
     }
   }
   if (!args.On("help")) {
-    absl::Status checked = CheckPositionals(**command, args.positionals_);
+    absl::Status checked = CheckPositionals(table, **command, args.positionals_);
     if (!checked.ok()) return checked;
   }
   return args;

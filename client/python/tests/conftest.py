@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from gemmd.retry import Retry
 
 from .fake.server import FakeServer
 
+BENCH = Path(__file__).parents[3] / "bench" / "python"  # what measures this client
 QUICK = Retry(attempts=4, first_delay_s=0.001, longest_delay_s=0.002)
 
 

@@ -263,3 +263,36 @@ def test_an_awaited_run_lets_the_loop_run(arming_fake, random):
                     await asyncio.wait_for(armed.wait(), 0.05)
 
     asyncio.run(main())
+
+
+def test_an_awaited_long_run_wakes_the_loop_seldom(arming_fake, monkeypatch):
+    import asyncio
+
+    import gemmd.aio
+
+    pauses, sleep = [], asyncio.sleep
+
+    async def noted(pause):
+        pauses.append(pause)
+        await sleep(pause)
+
+    async def main():
+        client = gemmd.aio.Client(arming_fake.target, timeout_s=20, retry=QUICK)
+        async with client, client.session() as session:
+            y = await session.create_buffer(shape=(4, 8), dtype="f32")
+            plan = await session.plan([gemmd.fill(y, 1)])
+            arming_fake.arming.stopped.set()
+            arming_fake.arming._thread.join()
+            async with await plan.arm() as armed:
+                armed.ring()
+                began = time.monotonic()
+                monkeypatch.setattr(gemmd.aio.armed.asyncio, "sleep", noted)
+                with pytest.raises(gemmd.DeadlineExceeded):
+                    await armed.wait(0.5)
+                monkeypatch.undo()
+                assert 0.5 <= time.monotonic() - began < 5
+
+    asyncio.run(main())
+    later = [pause for pause in pauses if pause > 0]
+    assert len(later) < 100 and max(later) <= 0.025
+    assert sum(pauses) < 0.51  # the last one does not pass the limit

@@ -1,9 +1,12 @@
-"""What of `gemmd.bench_import` needs no GPU."""
+"""What of bench/python/imports.py needs no GPU."""
 
 import subprocess
 import sys
 
-from gemmd import bench_import
+from .conftest import BENCH
+
+sys.path.insert(0, str(BENCH))
+import imports
 
 PAGE = """\
 # HELP gemmd_transfer_bytes_total Between clients and buffers
@@ -16,14 +19,14 @@ gemmd_transfer_bytes_total_of_another 7
 
 
 def test_a_counter_is_summed_over_its_labels():
-    assert bench_import.total_of(PAGE, "gemmd_transfer_bytes_total") == 6596
-    assert bench_import.total_of(PAGE, "gemmd_not_there_total") == 0
+    assert imports.total_of(PAGE, "gemmd_transfer_bytes_total") == 6596
+    assert imports.total_of(PAGE, "gemmd_not_there_total") == 0
 
 
 def test_without_torch_it_says_so():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from gemmd import bench_import\nsys.exit(bench_import.main())"
+        f"sys.path.insert(0, {str(BENCH)!r})\nimport imports\nsys.exit(imports.main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "--server", "unix:/nowhere", "--metrics", "http://nowhere"],

@@ -13,7 +13,7 @@ from gemmd import inline, methods
 from .conftest import QUICK
 from .fake.machine import Refused
 
-SHARED, SENT = ["copy", "copy"], ["write", "read"]
+SHARED, SENT = ["from", "to"], ["data", "reply"]
 
 
 @pytest.fixture
@@ -27,9 +27,15 @@ def there_and_back(x, array):
 
 
 def ran(fake):
-    """Kinds of the ops of the latest Execute."""
+    """Where the bytes of the latest Execute's writes and reads were."""
     request = next(request for method, request in reversed(fake.calls) if method == methods.EXECUTE)
-    return [op.WhichOneof("kind") for op in request.ops]
+    return [
+        ("from" if op.write.HasField("from") else "data")
+        if op.HasField("write")
+        else ("to" if op.read.HasField("to") else "reply")
+        for op in request.ops
+        if op.WhichOneof("kind") in ("write", "read")
+    ]
 
 
 def test_much_data_is_shared_and_little_is_sent(sharing_fake, session, x, array):
@@ -69,7 +75,7 @@ def test_outputs_stay_as_long_as_they_are_looked_at(session, x, random):
 
 
 def is_free(arena):
-    return arena.take_at(0, len(arena.memory)) is not None
+    return arena.take(len(arena.memory)) is not None
 
 
 def test_a_run_keeps_its_memory_until_it_was_answered_or_refused(session, x, array):
@@ -87,7 +93,7 @@ def test_a_matmul_of_a_few_mebibytes_is_one_call(sharing_fake, session, random):
     before = sharing_fake.count(methods.EXECUTE)
     for _ in range(2):
         np.testing.assert_allclose(session.matmul(a, b.T)[:, 0], a.sum(axis=1), rtol=1e-3)
-        assert ran(sharing_fake) == ["copy", "matmul", "copy"]
+        assert ran(sharing_fake) == SHARED
     transposed = np.asfortranarray(a)
     np.testing.assert_array_equal(session.matmul(transposed, b.T), session.matmul(a, b.T))
     assert sharing_fake.count(methods.EXECUTE) == before + 4

@@ -5,22 +5,19 @@
 // wakes the daemon's poller. `slot` below is what ArmPlan answered.
 //
 //   a run                  who      what
-//   1. ring                caller   gate: 0 -> 1, by a store, or by cuStreamWriteValue32 behind the
-//   work
-//                                   that wrote the operands
+//   1. ring                caller   done: -> 0; behind that gate: 0 -> 1, by stores, or by
+//                                   cuStreamWriteValue32 behind the work that wrote the operands
 //   2. take                daemon   gate: exchange with 0; the run is queued as any other program
 //   3. report              daemon   the slot's report, then its host_done
 //   4. done                daemon   done: 0 -> GEMMD_ARMED_RAN, by its stream behind the last
-//   kernel (GPU;
-//                                   then 3 follows), or by its host behind 3; 0 ->
+//                                   kernel (GPU; then 3 follows), or by its host behind 3; 0 ->
 //                                   GEMMD_ARMED_FAILED by its host behind 3
-//   5. wait and take back  caller   waits for done >= 1 (cuStreamWaitValue32 with
-//                                   CU_STREAM_WAIT_VALUE_GEQ, or a loop), then stores 0, before the
-//                                   next ring
+//   5. wait                caller   waits for done >= 1 (cuStreamWaitValue32 with
+//                                   CU_STREAM_WAIT_VALUE_GEQ, or a loop)
 //
-// Values are fixed and each is taken back by its reader, so that a captured graph holding 1 and 5
-// can be replayed. A gate that is set again before the run is done stays set; the slot runs again
-// when it is.
+// Values are fixed and each is taken back by its reader, done at any time before the next ring, so
+// that a captured graph holding 1 and 5 can be replayed. A gate that is set again before the run is
+// done stays set; the slot runs again when it is.
 //
 // A host caller that rings does so in this order: store gate = 1; full fence; if poller_sleeps is
 // not 0, write 1 to the eventfd. A stream cannot: see ArmPlanRequest.rung_by_stream.

@@ -32,6 +32,20 @@ struct BatchStep {
   uint64_t unused;
 };
 
+struct LaunchAttribute {
+  int id;
+  int unused;
+  int value;
+  std::array<int, 15> rest;
+};
+struct LaunchConfig {
+  std::array<unsigned, 3> grid, block;
+  unsigned shared_bytes;
+  CUstream_st* stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 }  // namespace
 
 struct CUctx_st {
@@ -175,19 +189,37 @@ int cuModuleGetFunction(CUfunc_st** function, void* module, const char* name) {
   *function = static_cast<CUfunc_st*>(module);
   return 0;
 }
-// The one kernel there is: copies, then sets a word.
+int cuStreamIsCapturing(CUstream_st* stream, int* capturing) {
+  const std::lock_guard lock(stream->mu);
+  *capturing = stream->capturing ? 1 : 0;
+  return 0;
+}
+// The one kernel there is: sets a word back, copies, then sets another.
 int cuLaunchKernel(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    CUstream_st* stream, void** arguments, void**) {
-  std::array<uint64_t, 4> words;
+  std::array<uint64_t, 5> words;
   for (size_t i = 0; i < words.size(); ++i) words[i] = *static_cast<uint64_t*>(arguments[i]);
-  const uint64_t to = words[0], from = words[1], chunks = words[2], gate = words[3];
+  const auto [to, from, chunks, gate, done] = words;
   if ((to | from) % 16 != 0) return kInvalidValue;
   ++kernels;
-  stream->Add([=] {
-    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), chunks * 16);
+  stream->Add([to = to, from = from, bytes = chunks * 16, gate = gate, done = done] {
+    __atomic_store_n(Word(done), 0, __ATOMIC_SEQ_CST);
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
     __atomic_store_n(Word(gate), 1, __ATOMIC_SEQ_CST);
   });
   return 0;
+}
+int cuLaunchKernelEx(const LaunchConfig* config, CUfunc_st* kernel, void** arguments,
+                     void** extra) {
+  constexpr int kProgrammatic = 6;
+  if (config->attribute_count != 1 || config->attributes->id != kProgrammatic ||
+      config->attributes->value != 1 || config->stream->capturing) {
+    return kInvalidValue;
+  }
+  const auto& grid = config->grid;
+  const auto& block = config->block;
+  return cuLaunchKernel(kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                        config->shared_bytes, config->stream, arguments, extra);
 }
 
 CUstream_st* FakeCudaStream(int gpu) {

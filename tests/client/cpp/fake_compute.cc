@@ -192,12 +192,20 @@ absl::Status FakeState::Run(const google::protobuf::RepeatedPtrField<v1::Op>& op
     FakeBuffer* buffer = Find(tensor.buffer_id());
     return buffer == nullptr ? nullptr : buffer->data() + tensor.offset_bytes();
   };
+  const auto shared = [&](const v1::SharedBytes& place) {
+    v1::Tensor tensor;
+    tensor.set_buffer_id(place.buffer_id());
+    tensor.set_offset_bytes(place.offset_bytes());
+    return at(tensor);
+  };
   for (const v1::Op& op : ops) {
     response->mutable_report()->add_ops()->set_kernel("fake");
     if (op.has_write()) {
       char* to = at(op.write().dst());
-      if (to == nullptr) return Gone("buffer");
-      std::memcpy(to, op.write().data().data(), op.write().data().size());
+      const char* from =
+          op.write().has_from() ? shared(op.write().from()) : op.write().data().data();
+      if (to == nullptr || from == nullptr) return Gone("buffer");
+      std::memcpy(to, from, size(op.write().dst()));
     } else if (op.has_copy()) {
       char* from = at(op.copy().src());
       char* to = at(op.copy().dst());
@@ -206,7 +214,13 @@ absl::Status FakeState::Run(const google::protobuf::RepeatedPtrField<v1::Op>& op
     } else if (op.has_read()) {
       char* from = at(op.read().src());
       if (from == nullptr) return Gone("buffer");
-      response->add_outputs(from, size(op.read().src()));
+      if (!op.read().has_to()) {
+        response->add_outputs(from, size(op.read().src()));
+        continue;
+      }
+      char* to = shared(op.read().to());
+      if (to == nullptr) return Gone("buffer");
+      std::memcpy(to, from, size(op.read().src()));
     }
   }
   return absl::OkStatus();
@@ -217,7 +231,13 @@ absl::Status FakeState::RunPlan(const v1::PlanRun& run, v1::ExecuteResponse* res
   if (found == plans.end()) return Gone("plan");
   v1::CreatePlanRequest plan = found->second;
   int input = 0;
+  int place = 0;
   for (v1::Op& op : *plan.mutable_ops()) {
+    if (run.inline_at_size() > 0 && op.has_write()) {
+      *op.mutable_write()->mutable_from() = run.inline_at(place++);
+    } else if (run.inline_at_size() > 0 && op.has_read()) {
+      *op.mutable_read()->mutable_to() = run.inline_at(place++);
+    }
     if (op.has_write() && run.inputs_size() > 0) {
       op.mutable_write()->set_data(run.inputs(input++));
     }

@@ -14,8 +14,8 @@
 #include "client/cpp/grpc_status.h"
 #include "client/cpp/health.h"
 #include "client/cpp/types.h"
-#include "client/cpp/wire.h"
 #include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/wire.h"
 
 namespace gemmd::client {
 namespace {

@@ -55,6 +55,8 @@ uint32_t RandomCode(DType dtype, std::mt19937_64& random) {
       return (negative << 7) | (bits % 0x7f);
     case DType::kI8:  // -128 .. 127
       return (negative ? -1 - static_cast<int>(bits & 0x7f) : static_cast<int>(bits & 0x7f)) & 0xff;
+    case DType::kI32:
+      return bits;
   }
   return 0;
 }
@@ -161,6 +163,12 @@ void Scene::Set(const TensorRef& tensor, std::initializer_list<int64_t> index, d
               &code, SizeBytes(tensor.dtype));
 }
 
+TensorRef Scene::Numbers(const Dims& shape, absl::Span<const int32_t> values) {
+  const TensorRef tensor = Poisoned(DType::kI32, shape);
+  std::memcpy(slots_[tensor.slot].data(), values.data(), values.size() * sizeof(int32_t));
+  return tensor;
+}
+
 absl::StatusOr<Outcome> Scene::TryRun(Executor& executor, absl::Span<const Op> ops) const {
   return executor.Run(ops, slots_, inputs, output_bytes);
 }
@@ -202,6 +210,7 @@ void ExpectOnlyElementsWritten(const Scene& scene, const Outcome& outcome,
 }
 
 double DecodeReference(DType dtype, uint32_t code) {
+  if (dtype == DType::kI32) return static_cast<int32_t>(code);
   std::byte storage[4];
   std::memcpy(storage, &code, sizeof(code));
   Bindings bindings;
@@ -211,6 +220,7 @@ double DecodeReference(DType dtype, uint32_t code) {
 
 uint32_t EncodeReference(DType dtype, double value) {
   if (dtype == DType::kF32) return std::bit_cast<uint32_t>(static_cast<float>(value));
+  if (dtype == DType::kI32) return static_cast<uint32_t>(static_cast<int32_t>(value));
   if (dtype == DType::kI8) {
     if (std::isnan(value)) return 0;
     return static_cast<uint32_t>(

@@ -40,6 +40,9 @@ class Scene {
   // A new slot with room for a tensor, all poison.
   TensorRef Poisoned(DType dtype, const Dims& shape, Placement placement = Placement::kDense);
 
+  // A new slot with these, dense, as I32.
+  TensorRef Numbers(const Dims& shape, absl::Span<const int32_t> values);
+
   // Sets one element, e.g. to NaN; `value` must be exact in the tensor's type.
   void Set(const TensorRef& tensor, std::initializer_list<int64_t> index, double value);
 

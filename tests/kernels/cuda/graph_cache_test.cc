@@ -45,6 +45,27 @@ TEST_F(GraphCacheTest, TellsProgramsAndMemoryApart) {
   EXPECT_EQ(cache_.Find(longer), nullptr);
 }
 
+TEST_F(GraphCacheTest, TellsTheWordsThatRunsSetApart) {
+  std::byte word{}, other_word{};
+  GraphKey key = Key(1), other = Key(1);
+  key.signal = &word;
+  other.signal = &other_word;
+  const auto one = Add(key);
+  const auto two = Add(other);
+  EXPECT_EQ(cache_.Find(key), one);
+  EXPECT_EQ(cache_.Find(other), two);
+  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
+}
+
+TEST_F(GraphCacheTest, GivesStampsToOneRunAtATime) {
+  const auto one = Add(Key(1));
+  one->stamps = std::make_shared<RunStamps>();
+  EXPECT_EQ(cache_.Find(Key(1)), one);
+  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
+  one->busy = false;
+  EXPECT_EQ(cache_.Find(Key(1)), one);
+}
+
 TEST_F(GraphCacheTest, GivesInlineBytesToOneRunAtATime) {
   const auto one = Add(Key(1), 100);
   EXPECT_EQ(cache_.Find(Key(1)), one);

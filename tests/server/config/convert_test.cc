@@ -85,11 +85,17 @@ TEST(ConvertTest, ConnectionsHaveBounds) {
       {"connections { max: 10 max_per_peer: 11 }",
        "connections.max_per_peer",
        {"11", "above connections.max=10"}},
+      {"tuning { max_share: 0.6 }", "tuning.max_share", {"0.6", "0.5"}},
       {"connections { max_streams: 15 }", "connections.max_streams", {"15 is below 16"}},
+      {"connections { max_received_bytes: 67108863 }",
+       "connections.max_received_bytes",
+       {"67108863 is below 67108864"}},
   });
-  EXPECT_EQ(ConfigOf("").connections, (ConnectionsConfig{0, 0, 1000}));
-  EXPECT_EQ(ConfigOf("connections { max: 10 max_per_peer: 10 max_streams: 16 }").connections,
-            (ConnectionsConfig{10, 10, 16}));
+  EXPECT_EQ(ConfigOf("").connections, (ConnectionsConfig{0, 0, 1000, 0}));
+  EXPECT_EQ(ConfigOf("connections { max: 10 max_per_peer: 10 max_streams: 16 "
+                     "max_received_bytes: 67108864 }")
+                .connections,
+            (ConnectionsConfig{10, 10, 16, 67108864}));
 }
 
 TEST(ConvertTest, SharePathIsAnAbsolutePathThatFits) {

@@ -76,7 +76,7 @@ TEST(PrintTest, EverythingSetRoundTrips) {
       armed_stream_linger_us: 21
     }
     drain { notice_ms: 14 limit_ms: 15 }
-    connections { max: 18 max_per_peer: 17 max_streams: 19 }
+    connections { max: 18 max_per_peer: 17 max_streams: 19 max_received_bytes: 67108865 }
     share { disabled: true socket_path: "/tmp/s" }
     metrics { address: "127.0.0.1:1" }
     log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }

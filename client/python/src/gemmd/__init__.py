@@ -12,7 +12,7 @@ from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client, connect
 from gemmd.device_array import DeviceArray
-from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8
+from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8, int32
 from gemmd.errors import (
     Aborted,
     AlreadyExists,
@@ -31,8 +31,10 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
+from gemmd.grouped import Gate, combine, grouped_matmul, route
 from gemmd.linear import Linear
 from gemmd.mlp import MLP
+from gemmd.moe import MoE
 from gemmd.narrowing import PrecisionWarning
 from gemmd.ops import (
     Granularity,
@@ -63,11 +65,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",
-    "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Granularity",
-    "Internal", "InvalidArgument", "Linear", "MLP", "NotFound", "Op", "OpReport", "Operand",
+    "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Gate",
+    "Granularity", "Internal", "InvalidArgument", "Linear", "MLP", "MoE", "NotFound", "Op", "OpReport", "Operand",
     "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
     "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
     "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
-    "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated", "int8",
-    "matmul", "quantize", "read", "write",
+    "combine", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated",
+    "grouped_matmul", "int32", "int8", "matmul", "quantize", "read", "route", "write",
 ]  # fmt: skip

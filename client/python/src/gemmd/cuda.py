@@ -6,6 +6,7 @@ Everything is done in a device's primary context, the one that torch and the CUD
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from functools import cache
 from typing import Any
@@ -148,8 +149,8 @@ class Driver:
         Raises
         ------
         FailedPrecondition
-            It is this process's own, its process is gone, or the two are in containers that do not
-            share the host's IPC and PID namespaces.
+            It is this process's own, or of one with the same process id in another PID namespace;
+            or its process is gone.
         """
         raw = _Handle()
         ctypes.memmove(raw.bytes, handle, _HANDLE_BYTES)
@@ -161,14 +162,18 @@ class Driver:
             )
             if code == 201:
                 raise CudaError(
-                    code, "mapping device memory", "it is this process's own: use it where it is"
+                    code,
+                    "mapping device memory",
+                    "it is this process's own: use it where it is; or its process has the same"
+                    f" process id, {os.getpid()}, in another PID namespace: give one of the two"
+                    " another, by shareProcessNamespace in its pod or an init in its container",
                 )
             if code != 0:
                 raise CudaError(
                     code,
                     "mapping another process's device memory",
-                    "that process has freed it or ended, or the containers of the two do not share"
-                    " the host's IPC and PID namespaces; download instead",
+                    "that process has freed it or ended, or this driver wants the two in one PID"
+                    " namespace; download instead",
                 )
             return pointer.value
         finally:

@@ -30,6 +30,7 @@ _CODES: dict[np.dtype[Any], tuple[int, int]] = {
     dtypes.bfloat16: (4, 16),
     dtypes.float8_e4m3fn: (10, 8),
     dtypes.int8: (0, 8),
+    dtypes.int32: (0, 32),
     np.dtype(np.uint8): (_UINT, 8),
 }
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}

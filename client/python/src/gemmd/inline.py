@@ -1,8 +1,7 @@
 """Inline data of programs in memory that a server on this host shares, instead of in messages.
 
 A message's bytes are copied half a dozen times on their way; here the writes' data is copied once,
-and outputs are arrays over the memory itself. Each write and read becomes a copy op from or to its
-place there, so that a program's report has copies where its ops are writes and reads.
+and outputs are arrays over the memory itself. Each write and read names its place there.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors
+from gemmd import errors, wire
 from gemmd.ops import Op
+from gemmd.tensor import Tensor
 from gemmd.wire import BytesLike
 
 # Writes and reads of a program together. Below, a message takes as long.
@@ -29,6 +29,7 @@ MOST_BYTES = 16 << 20
 MEMORY_LABEL = "inline data"
 
 _ALIGNMENT_BYTES = 256
+_INLINE_AT = 4  # of PlanRun
 
 # Nothing has run. With its data in the message the program may fare better, or the server may say
 # better what is wrong with it: there it has the caller's ops.
@@ -75,14 +76,6 @@ class Arena:
                 at = self._taken[begin]
             return self._take(at, nbytes)
 
-    def take_at(self, at: int, nbytes: int) -> Block | None:
-        """This place, if it is free."""
-        with self._lock:
-            self._sweep()
-            if any(begin < at + nbytes and at < end for begin, end in self._taken.items()):
-                return None
-            return self._take(at, nbytes)
-
     def _sweep(self) -> None:
         while self._given_back:
             del self._taken[self._given_back.popleft()]
@@ -123,7 +116,7 @@ class Block:
 
 
 def through(program: Sequence[Op], block: Block) -> list[bytes]:
-    """The program's ops, encoded, with copies from and to the block for writes and reads."""
+    """The program's ops, encoded, with places in the block for the data of writes and reads."""
     parts, at = [], block.at
     for op in program:
         moved = op.moved
@@ -133,6 +126,15 @@ def through(program: Sequence[Op], block: Block) -> list[bytes]:
             parts.append(op.through(block.arena.buffer_id, at))
             at += _aligned(moved.nbytes)
     return parts
+
+
+def places(moves: Sequence[Op], block: Block) -> bytes:
+    """PlanRun.inline_at: the same places for a plan's writes and reads."""
+    at, fields = block.at, []
+    for op in moves:
+        fields.append(wire.shared_bytes(_INLINE_AT, block.arena.buffer_id, at))
+        at += _aligned(cast(Tensor, op.moved).nbytes)
+    return b"".join(fields)
 
 
 class Run:
@@ -204,10 +206,7 @@ class Run:
         what was not found.
         """
         if self._why_worse is not None:
-            self.turn_off(self._why_worse)
-
-    def turn_off(self, why_not: str) -> None:
-        self._sharing.turn_off(why_not)
+            self._sharing.turn_off(self._why_worse)
 
 
 class Sharing:

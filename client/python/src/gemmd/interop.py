@@ -20,6 +20,7 @@ _TORCH_NAMES: dict[str, np.dtype[Any]] = {
     "bfloat16": dtypes.bfloat16,
     "float8_e4m3fn": dtypes.float8_e4m3fn,
     "int8": dtypes.int8,
+    "int32": dtypes.int32,
 }
 
 

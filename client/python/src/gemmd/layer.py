@@ -137,9 +137,10 @@ class Layer:
 
     def _warn_if_time_sliced(self, device: int) -> None:
         """Once a process: Python shows a warning of one place and text once."""
-        with_mps = self.session.client.info().under_mps
-        if not with_mps or cuda.driver().is_time_sliced(device):
-            who = "neither" if not with_mps else "only the server"
+        server = self.session.client.info().under_mps
+        caller = not cuda.driver().is_time_sliced(device)
+        if not (server and caller):
+            who = "only the server" if server else "only this process" if caller else "neither"
             warnings.warn(TIME_SLICED.format(who=who), RuntimeWarning, stacklevel=2)
 
     def why_not_armed(self) -> str:

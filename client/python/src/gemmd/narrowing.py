@@ -44,6 +44,23 @@ def sent_as(name: str, value: Any) -> np.dtype[Any]:
     return found
 
 
+def multiplied_as(name: str, value: Any) -> np.dtype[Any]:
+    """The same of an operand, which int32 is not: that is for counts and row numbers.
+
+    Raises
+    ------
+    TypeError
+        As `sent_as`.
+    """
+    found = sent_as(name, value)
+    if found == dtypes.int32:
+        raise TypeError(
+            f"{name} has dtype int32, which is not multiplied: {_TAKEN}; convert it first,"
+            f" {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
+        )
+    return found
+
+
 def activations_as(dtype: Any) -> np.dtype[Any]:
     """The element type in which activations of torch's or numpy's `dtype` are sent, before the
     weight has a say.
@@ -57,7 +74,7 @@ def activations_as(dtype: Any) -> np.dtype[Any]:
     if given in _WIDE:
         return dtypes.float32
     found = interop.element_type_of(dtype)
-    if found is None or found == dtypes.int8:
+    if found is None or found in (dtypes.int8, dtypes.int32):
         raise TypeError(
             f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn and"
             " float64, which is narrowed to float32: convert it first"
@@ -73,7 +90,7 @@ def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     TypeError
         It is of integers and `dtype` is not, or the reverse.
     """
-    own = sent_as(name, value)
+    own = multiplied_as(name, value)
     if (own == dtypes.int8) != (dtype == dtypes.int8):
         raise TypeError(
             f"{name} has dtype {own}, the other side {dtype}; int8 multiplies int8 alone: convert"

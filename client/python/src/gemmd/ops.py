@@ -21,7 +21,8 @@ _OPS_FIELD = (
     2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three
 )
 
-_WRITE_FIELD, _WRITE_DST_FIELD, _WRITE_DATA_FIELD = 6, 1, 2  # of Op; of Write
+_WRITE_FIELD, _TENSOR_FIELD, _WRITE_DATA_FIELD = 6, 1, 2  # of Op; of Write
+_SHARED_FIELDS = {"write": (_WRITE_FIELD, 3), "read": (7, 2)}  # of Op; of Write, Read
 
 _SCALES_PADDING = 4  # floats: 16 bytes, which device kernels want strides to be multiples of
 
@@ -197,18 +198,18 @@ class Op:
         """`wire` in pieces, of which a write's data is one."""
         if self._wire:
             return (self._wire,)
-        dst = wire.field(_WRITE_DST_FIELD, cast(Tensor, self.moved).message.SerializeToString())
+        dst = wire.field(_TENSOR_FIELD, cast(Tensor, self.moved).message.SerializeToString())
         write = [dst, *wire.framed(_WRITE_DATA_FIELD, [self.data])]
         return wire.framed(_OPS_FIELD, wire.framed(_WRITE_FIELD, write))
 
     def through(self, buffer_id: bytes, offset_bytes: int) -> bytes:
-        """Instead of `wire`: a copy from or to memory of a buffer, dense from `offset_bytes` on."""
+        """Instead of `wire`: with the data in a shared buffer, from `offset_bytes` on."""
         through = self._through  # another thread may put another place's there meanwhile
         if through[:2] != (buffer_id, offset_bytes):
-            here = cast(Tensor, self.moved)
-            there = Tensor(buffer_id, here.dtype, here.shape, offset_bytes=offset_bytes)
-            step = copy(there, here) if self.name == "write" else copy(here, there)
-            self._through = through = (buffer_id, offset_bytes, step.wire)
+            tensor = wire.field(_TENSOR_FIELD, cast(Tensor, self.moved).message.SerializeToString())
+            kind, at = _SHARED_FIELDS[self.name]
+            op = wire.field(kind, tensor + wire.shared_bytes(at, buffer_id, offset_bytes))
+            self._through = through = (buffer_id, offset_bytes, wire.field(_OPS_FIELD, op))
         return through[2]
 
     def __repr__(self) -> str:
@@ -270,7 +271,7 @@ def activation_number(name: str) -> int:
     return ACTIVATIONS[name]
 
 
-def quantize(src: TensorLike, dst: Operand) -> Op:
+def quantize(src: TensorLike, dst: Operand, *, rows: TensorLike | None = None) -> Op:
     """dst.values = round(src / scale), dst.scales = amax / largest finite, over each block of
     dst.granularity.
 
@@ -278,6 +279,9 @@ def quantize(src: TensorLike, dst: Operand) -> Op:
     ----------
     src : tensor [rows, k] or [batch, rows, k], float32, bfloat16 or float16
     dst : Operand of the same shape, float8_e4m3fn or int8
+    rows : tensor [rows of dst], int32, optional
+        Row i of dst is row rows[i] of src; -1 leaves row i as it is. Then src and dst are matrices
+        with as many columns, and scales are PER_ROW or BLOCK_1X128.
     """
     if dst.scales is None:
         raise ValueError("dst has no scales; make it with session.operand(shape, granularity)")
@@ -287,8 +291,9 @@ def quantize(src: TensorLike, dst: Operand) -> Op:
         dst=dst.values.message,
         scales=dst.scales.message,
         granularity=int(dst.granularity),  # type: ignore[arg-type]
+        rows=None if rows is None else as_tensor(rows).message,
     )
-    return Op("quantize", pb.Op(quantize=message), (source, dst))
+    return Op("quantize", pb.Op(quantize=message), (source, dst, rows))
 
 
 def gated(

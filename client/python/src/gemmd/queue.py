@@ -16,7 +16,8 @@ import grpc
 
 from gemmd import errors, methods, programs, wire
 from gemmd.ops import Op
-from gemmd.plan import Plan, PlanHandle
+from gemmd.plan import Plan
+from gemmd.plan_handle import PlanHandle
 from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.report import PRIORITIES, REPORT_LEVELS
 from gemmd.result import Result

@@ -46,6 +46,11 @@ def integer(number: int, value: int) -> bytes:
     return varint(number << 3) + varint(value) if value else b""
 
 
+def shared_bytes(number: int, buffer_id: bytes, offset_bytes: int) -> bytes:
+    """A field of type SharedBytes."""
+    return field(number, field(1, buffer_id) + integer(2, offset_bytes))
+
+
 def upload_request(
     session_id: bytes, buffer_id: bytes, offset_bytes: int, crc32c: int, data: BytesLike
 ) -> bytes:

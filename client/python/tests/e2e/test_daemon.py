@@ -13,9 +13,11 @@ import pytest
 
 import gemmd
 
+from ..conftest import BENCH
+
 pytestmark = pytest.mark.e2e
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.py"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits" / "digits.py"
 
 
 @pytest.fixture
@@ -176,7 +178,7 @@ def test_the_digits_are_recognised_in_fp8(address):
 
 def test_the_bench_prints_its_figures(address):
     done = subprocess.run(
-        [sys.executable, "-m", "gemmd.bench", "--server", address, "--json", "--count", "100",
+        [sys.executable, str(BENCH / "calls.py"), "--server", address, "--json", "--count", "100",
          "--mib", "4"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
@@ -195,7 +197,7 @@ def test_the_bench_of_workers_counts_every_way_and_one_copy_of_the_weight(client
         for tensor, name in zip((weight.values, weight.scales), named, strict=True):
             tensor.owner.publish(name)
         done = subprocess.run(
-            [sys.executable, "-m", "gemmd.bench_workers", "--server", address, "--device", device,
+            [sys.executable, str(BENCH / "workers.py"), "--server", address, "--device", device,
              "--values", named[0], "--scales", named[1], "--rows", "16", "--workers", "2",
              "--seconds", "0.2"],
             capture_output=True, text=True, timeout=120,
@@ -211,7 +213,7 @@ def test_the_bench_of_workers_counts_every_way_and_one_copy_of_the_weight(client
 
 def test_the_bench_of_workers_says_why_it_cannot(client, address):
     done = subprocess.run(
-        [sys.executable, "-m", "gemmd.bench_workers", "--server", address, "--device", "cpu:0",
+        [sys.executable, str(BENCH / "workers.py"), "--server", address, "--device", "cpu:0",
          "--values", "not/there", "--scales", "not/there"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip

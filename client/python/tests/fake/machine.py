@@ -11,6 +11,8 @@ from gemmd.ops import Granularity
 from gemmd.tensor import row_major
 from gemmd.v1 import types_pb2 as pb
 
+from . import grouped
+
 LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.int8: 127.0}
 
 
@@ -27,6 +29,18 @@ def activated(activation: int, x: np.ndarray) -> np.ndarray:
     if activation == pb.ACTIVATION_GELU_ERF:
         return x / 2 * (1 + _erf(x / np.sqrt(2)))
     return x
+
+
+def gated(src: np.ndarray, op: pb.Gated | pb.Gate) -> np.ndarray:
+    """act(gate) * up of rows of both."""
+    n = src.shape[-1] // 2
+    period = op.period or n
+    pairs = src.reshape(*src.shape[:-1], n // period, 2, period)
+    gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
+    if op.limit:
+        gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
+    alpha = op.alpha if op.HasField("alpha") else 1.0
+    return activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
 
 
 class Refused(Exception):
@@ -59,6 +73,15 @@ class Machine:
             shape, dtype, raw.data, tensor.offset_bytes, [s * dtype.itemsize for s in strides]
         )
 
+    def named(self, place: pb.SharedBytes, like: np.ndarray) -> np.ndarray:
+        """The dense elements there, as many and of the same dtype as `like`."""
+        return self.view(
+            pb.Tensor(
+                buffer_id=place.buffer_id, offset_bytes=place.offset_bytes,
+                dtype=dtypes.to_wire(like.dtype), shape=like.shape,
+            )
+        )  # fmt: skip
+
     def run(self, ops: list[pb.Op], inputs: list[bytes] = ()) -> list[bytes]:
         """Runs a program; returns what its reads read. `inputs` replace the data of its writes."""
         outputs, left = [], list(inputs)
@@ -66,10 +89,17 @@ class Machine:
             kind = op.WhichOneof("kind")
             if kind == "write":
                 dst = self.view(op.write.dst)
+                if op.write.HasField("from"):
+                    dst[...] = self.named(getattr(op.write, "from"), dst)
+                    continue
                 data = left.pop(0) if left else op.write.data
                 dst[...] = np.frombuffer(data, dst.dtype).reshape(dst.shape)
             elif kind == "read":
-                outputs.append(self.view(op.read.src).tobytes())
+                src = self.view(op.read.src)
+                if op.read.HasField("to"):
+                    self.named(op.read.to, src)[...] = src
+                else:
+                    outputs.append(src.tobytes())
             elif kind == "fill":
                 self.view(op.fill.dst)[...] = op.fill.value
             elif kind in ("copy", "convert"):
@@ -80,6 +110,8 @@ class Machine:
                 self._quantize(op.quantize)
             elif kind == "gated":
                 self._gated(op.gated)
+            elif kind in ("route", "grouped_matmul", "combine"):
+                getattr(grouped, kind)(self, getattr(op, kind))
             else:
                 self._matmul(op.matmul)
         return outputs
@@ -98,9 +130,11 @@ class Machine:
 
     def _quantize(self, op: pb.Quantize) -> None:
         src = self.view(op.src).astype(np.float64)
-        self._store_quantized(src, op.dst, op.scales, op.granularity)
+        if op.HasField("rows"):
+            src = src[np.maximum(self.view(op.rows), 0)]  # a row of none: any will do
+        self.store_quantized(src, op.dst, op.scales, op.granularity)
 
-    def _store_quantized(
+    def store_quantized(
         self, src: np.ndarray, to: pb.Tensor, scales_at: pb.Tensor, granularity: int
     ) -> None:
         dst = self.view(to)
@@ -119,21 +153,15 @@ class Machine:
 
     def _gated(self, op: pb.Gated) -> None:
         src = self.view(op.src).astype(np.float64)
-        n = src.shape[-1] // 2
-        pairs = src.reshape(*src.shape[:-1], -1, 2, op.period or n)
-        gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
-        if op.limit:
-            gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
-        alpha = op.alpha if op.HasField("alpha") else 1.0
-        out = activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
+        out = gated(src, op)
         if op.HasField("scales"):
-            return self._store_quantized(
+            return self.store_quantized(
                 out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128
             )
         dst = self.view(op.dst)
         dst[...] = out.astype(dst.dtype)
 
-    def _operand(self, operand: pb.Operand) -> np.ndarray:
+    def operand(self, operand: pb.Operand) -> np.ndarray:
         values = self.view(operand.values).astype(np.float64)
         if operand.granularity == 0:
             return values
@@ -142,7 +170,7 @@ class Machine:
     def _matmul(self, op: pb.Matmul) -> None:
         d = self.view(op.d)
         alpha = op.alpha if op.HasField("alpha") else 1.0
-        out = alpha * (self._operand(op.a) @ np.swapaxes(self._operand(op.b), -1, -2))
+        out = alpha * (self.operand(op.a) @ np.swapaxes(self.operand(op.b), -1, -2))
         if op.beta:
             out = out + op.beta * self.view(op.c).astype(np.float64)
         if op.HasField("bias"):

@@ -57,6 +57,7 @@ class FakeServer:
         self.batches_per_message = 3  # of a queue; 0: as before there were such messages
         self.queue_messages: list[int] = []  # how many batches came in each
         self.runs = 0
+        self.under_mps = False
         self.delay_s = 0.0  # before GetServerInfo answers, cut short when the fake closes
         self.shared: dict[bytes, SharedArray] = {}
         self.share = ShareSocket(f"{directory}/share.sock") if share else None
@@ -122,13 +123,14 @@ class FakeServer:
         self.stop_holding.wait(self.delay_s)
         address = self.share.address if self.share is not None else ""
         return dev.ServerInfo(
-            version="fake", tenant="default", share_socket=address, draining=self.drain.is_set()
-        )
+            version="fake", tenant="default", share_socket=address, draining=self.drain.is_set(),
+            under_mps=self.under_mps,
+        )  # fmt: skip
 
     def create_buffer(self, request: buf.CreateBufferRequest) -> buf.Buffer:
         size = request.size_bytes
         if request.dtype:
-            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1}[request.dtype]
+            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 4}[request.dtype]
             size = size or int(np.prod(request.shape)) * width
         if size <= 0:
             raise Refused("INVALID_ARGUMENT", f"size_bytes={size} is not positive", "SIZE")
@@ -212,8 +214,10 @@ class FakeServer:
         report = pb.ProgramReport(device="cpu:0", queue_seconds=1e-6, device_seconds=seconds)
         for op in ops:
             name = op.WhichOneof("kind")
+            shared = op.write.HasField("from") or op.read.HasField("to")
             report.ops.add(
-                op=name, kernel=f"fake_{name}", reason=pb.CHOICE_REASON_ONLY,
+                op=name, kernel="fake_copy" if shared else f"fake_{name}",
+                reason=pb.CHOICE_REASON_ONLY,
                 device_seconds=seconds / len(ops), flops=1e6 if name == "matmul" else 0.0,
             )  # fmt: skip
         return report, outputs
@@ -242,12 +246,17 @@ class FakeServer:
     def planned(self, run: comp.PlanRun) -> list[pb.Op]:
         if run.plan_id not in self.plans:
             raise Refused("NOT_FOUND", "the plan does not exist", "PLAN")
-        ops = []
+        ops, places = [], list(run.inline_at)
         for op in self.plans[run.plan_id]:
             data = op.SerializeToString()
             for pair in run.rebind:
                 data = data.replace(pair.from_buffer_id, pair.to_buffer_id)
-            ops.append(pb.Op.FromString(data))
+            planned = pb.Op.FromString(data)
+            if places and planned.HasField("write"):
+                getattr(planned.write, "from").CopyFrom(places.pop(0))
+            elif places and planned.HasField("read"):
+                planned.read.to.CopyFrom(places.pop(0))
+            ops.append(planned)
         return ops
 
     def run_plan(self, request: comp.RunPlanRequest) -> comp.ExecuteResponse:

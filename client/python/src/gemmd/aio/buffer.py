@@ -1,4 +1,4 @@
-"""Buffer, for asyncio."""
+"""Buffer: device memory behind a handle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, interop
+from gemmd import chunks, interop  # aio
+
+# sync: from gemmd import chunks, dlpack, interop
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
 from gemmd.report import Transfer
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 
 
 class Buffer(Handle):
-    """As `gemmd.Buffer`; what talks to the server is awaited. `async with` deletes it at the
-    end.
+    """A buffer of a session. Made by `session.create_buffer`, `upload`, `find` and `import_array`.
+
+    As a context manager it is deleted at the end of the block. Otherwise it lives as long as its
+    session.
     """
 
     def __init__(self, session: Session, message: pb.Buffer) -> None:
@@ -28,7 +32,20 @@ class Buffer(Handle):
         self.session = session
 
     async def upload(self, data: npt.ArrayLike, offset_bytes: int = 0) -> Transfer:
-        """As `gemmd.Buffer.upload`. The array must not change until this returns."""
+        """Puts an array's elements at `offset_bytes`, dense and row-major, in the buffer's dtype if
+        it has one.
+
+        A stream that was cut goes on from what the server has made durable.
+
+        Raises
+        ------
+        ValueError
+            The data goes past the end.
+        FailedPrecondition
+            The buffer is read-only.
+        DataLoss
+            A chunk was damaged on the way, on every attempt.
+        """
         raw = chunks.as_bytes(np.asarray(data, dtype=self.dtype))
         self.transfer = await self.session.move_up(self, raw, offset_bytes)
         return self.transfer
@@ -37,18 +54,57 @@ class Buffer(Handle):
         self, offset_bytes: int = 0, nbytes: int | None = None, *,
         out: npt.NDArray[Any] | None = None,
     ) -> Array:  # fmt: skip
-        """As `gemmd.Buffer.download`. `out` is not to be touched until this returns."""
+        """The buffer's elements as an array of its dtype and shape; bytes (uint8) of a part or of
+        an untyped one.
+
+        Parameters
+        ----------
+        offset_bytes : int
+        nbytes : int, optional
+            All that follows by default.
+        out : array, optional
+            Filled with as many bytes as it has, and returned: dense, writable, of the buffer's
+            dtype or uint8. A large new array costs the transfer a third of its rate.
+
+        Returns
+        -------
+        Array
+            Its `.transfer` says how it travelled.
+
+        Raises
+        ------
+        ValueError
+            The range goes past the end, or `out` cannot take it.
+        """
         raw = self.room(offset_bytes, nbytes, out)
         transfer = await self.session.move_down(self, raw.data, offset_bytes)
         found = self.typed(raw, offset_bytes, nbytes) if out is None else out
         return Array.of(found, transfer=transfer)
 
     async def array(self) -> npt.NDArray[Any]:
-        """As `gemmd.Buffer.array`."""
+        """The buffer's own memory as an array, without a copy: writes are seen by the server.
+
+        Read-only if the buffer is. The memory stays valid after the buffer is deleted, but means
+        nothing to the server then.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is not "host_shared", or the server is on another host.
+        """
         return self.typed(await self.session.map(self), 0, None)
 
     async def device_array(self) -> DeviceArray:
-        """As `gemmd.Buffer.device_array`. It has `__dlpack__`; this Buffer, awaited, has not."""
+        """The memory of a "device_shared" buffer in this process, by CUDA IPC, without a copy.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is of another kind or read-only, the server is on another host, or this
+            process does not see the GPU.
+        Unavailable
+            This machine has no GPU.
+        """
         return self.array_over(
             await self.session.map_device(self)
             if self.needs_mapping()
@@ -56,23 +112,54 @@ class Buffer(Handle):
         )
 
     async def torch(self) -> Any:
-        """As `gemmd.Buffer.torch`."""
+        """A torch tensor over the buffer's own memory: on the GPU for a "device_shared" buffer, on
+        the CPU for a "host_shared" one. Errors as `device_array`'s and `array`'s; ImportError
+        without torch.
+        """
         if self.memory_kind == "host_shared":
             return interop.as_torch(await self.array())
         return (await self.device_array()).torch()
 
+    # sync: def __dlpack_device__(self) -> tuple[int, int]:
+    # sync:     """For `from_dlpack` of numpy, torch and others: a "host_shared" or "device_shared" buffer
+    # sync:     is handed over where it is.
+    # sync:     """
+    # sync:     if self.memory_kind == "host_shared":
+    # sync:         return dlpack.CPU, 0
+    # sync:     return self.device_array().__dlpack_device__()
+    # sync:
+    # sync: def __dlpack__(self, **options: Any) -> Any:
+    # sync:     if self.memory_kind == "host_shared":
+    # sync:         return dlpack.host_capsule(self.array(), **options)
+    # sync:     return self.device_array().__dlpack__(**options)
+
     async def refresh(self) -> Buffer:
-        """Asks the server again."""
+        """Asks the server again: read_only, published_name, committed_bytes."""
         self._describe(await self.session.get_buffer_message(self.buffer_id))
         return self
 
     async def publish(self, name: str) -> Buffer:
-        """As `gemmd.Buffer.publish`."""
+        """Gives the buffer a name for the tenant's other sessions; read-only to everyone from now
+        on.
+
+        Parameters
+        ----------
+        name : str
+            1 to 128 of [A-Za-z0-9._/-].
+
+        Raises
+        ------
+        AlreadyExists
+            The name is taken.
+        """
         await self.session.publish(self, name)
         return self
 
     async def delete(self) -> int:
-        """As `gemmd.Buffer.delete`."""
+        """Ends the handle; memory is freed when the last program that uses it is done. Returns
+        freed bytes. Of GPU memory that this process handed over the server has let go when this
+        returns.
+        """
         return await self.session.delete_buffers([self])
 
     async def __aenter__(self) -> Buffer:

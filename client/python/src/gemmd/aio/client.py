@@ -1,19 +1,18 @@
-"""Client, for asyncio."""
+"""Client: the way to one server."""
 
 from __future__ import annotations
 
-import asyncio
+import asyncio  # aio
 from typing import Any
 
 from gemmd import dtypes, methods, requests, share
-from gemmd.aio.hold import Hold
-from gemmd.aio.opening import Opening
-from gemmd.aio.session import Session
+from gemmd.aio.hold import Hold  # aio
+from gemmd.aio.opening import Opening  # aio
+from gemmd.aio.session import Session, SharedMemory
 from gemmd.aio.transport import Transport
 from gemmd.errors import FailedPrecondition, Unavailable
 from gemmd.retry import Retry
 from gemmd.security import Security
-from gemmd.session import SharedMemory
 from gemmd.target import NOBODY_THERE, default_target
 from gemmd.tls import Path, Tls
 from gemmd.v1 import admin_service_pb2 as admin_pb
@@ -24,7 +23,35 @@ from gemmd.v1 import session_service_pb2 as session_pb
 
 
 class Client:
-    """As `gemmd.Client`, for one event loop."""
+    """A connection to a gemmd. Thread-safe; make one a process and share it.
+
+    Parameters
+    ----------
+    target : str, optional
+        "127.0.0.1:8470", "unix:/run/gemmd/gemmd.sock", "unix-abstract:gemmd": as gRPC has it. A
+        Unix socket is quickest. By default the environment's GEMMD_SERVER; without it the socket of
+        a local gemmd that was started without an address; else 127.0.0.1:8470.
+    timeout_s : float or None
+        Deadline of every call that names none. None waits for ever. Transfers have none: they end
+        when the bytes stop.
+    retry : Retry
+        How calls are tried again that can do no harm twice.
+    tls : Tls, optional
+        Makes a TCP connection private. Default: plaintext.
+    token_file : path, optional
+        A file that holds a bearer token and nothing else, read again within a second when it
+        changes. Goes over TLS, Unix sockets and loopback.
+    send_token_in_plaintext : bool
+        Lets it go further without TLS.
+
+    Raises
+    ------
+    ValueError
+        For options that contradict each other or the target, a file that is not what it is given
+        as, or a token that would travel where others can read it.
+    OSError
+        For a file that cannot be read.
+    """
 
     def __init__(
         self,
@@ -50,17 +77,50 @@ class Client:
         grace_s: float | None = None,
         hold: bool = True,
         shared_memory: SharedMemory = "auto",
-    ) -> Opening[Session]:
-        """As `gemmd.Client.session`: `async with client.session() as session`, or await it."""
+    ) -> Opening[Session]:  # aio
+    # sync: ) -> Session:
+        """Opens a session.
 
-        async def opened() -> Session:
-            request = requests.open_session(ttl_s, label, device, grace_s)
-            answer = await self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
-            message = session_pb.OpenSessionResponse.FromString(answer)
-            held = await Hold.open(self.transport, message.session_id) if hold else None
-            return Session(self, message, shared_memory, held)
+        Parameters
+        ----------
+        ttl_s : float, optional
+            The session ends after this long without a call. The server's default and bounds apply.
+        label : str
+            For people. At most 64 bytes of printable ASCII.
+        device : str
+            "cpu:0"; by default the server chooses.
+        grace_s : float, optional
+            How long a held session survives this process.
+        hold : bool
+            Keep the session alive by a stream while this process lives. Without it, call something
+            within each ttl.
+        shared_memory : {"auto", "off", "require"}
+            Whether transfers use memory shared with a server on this host.
 
-        return Opening(opened)
+        Raises
+        ------
+        ResourceExhausted
+            At the tenant's session limit.
+        Unavailable
+            The server is not there, or draining.
+        """
+        # sync: return self._open_session(
+        # sync:     ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold)
+        return Opening(  # aio
+            lambda: self._open_session(  # aio
+                ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold  # aio
+            )  # aio
+        )  # aio
+
+    async def _open_session(
+        self, *about: Any, shared_memory: SharedMemory, hold: bool
+    ) -> Session:
+        request = requests.open_session(*about)
+        answer = await self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
+        message = session_pb.OpenSessionResponse.FromString(answer)
+        held = await Hold.open(self.transport, message.session_id) if hold else None  # aio
+        return Session(self, message, shared_memory, held)  # aio
+        # sync: return Session(self, message, shared_memory, hold)
 
     async def info(self, refresh: bool = False) -> pb.ServerInfo:
         """Version, tenant, limits, share_socket. Asked once; `refresh` asks again."""
@@ -192,7 +252,18 @@ async def connect(
     token_file: Path | None = None,
     send_token_in_plaintext: bool = False,
 ) -> Client:
-    """As `gemmd.connect`: `async with await gemmd.aio.connect() as client`."""
+    """A `Client` whose server is there: `with gemmd.connect() as client`.
+
+    Parameters
+    ----------
+    connect_timeout_s : float
+        How long to wait for it.
+
+    Raises
+    ------
+    Unavailable
+        Nobody answers at `target` in that time.
+    """
     client = Client(
         target, timeout_s=timeout_s, retry=retry, tls=tls, token_file=token_file,
         send_token_in_plaintext=send_token_in_plaintext,

@@ -12,7 +12,7 @@ import grpc.aio
 from gemmd import errors, methods
 from gemmd.aio.transport import Transport
 from gemmd.ops import Op
-from gemmd.plan import PlanHandle
+from gemmd.plan_handle import PlanHandle
 from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.queue import Batch, Pending, Window, gather, open_request, outcome
 from gemmd.result import Result

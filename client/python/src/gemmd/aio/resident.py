@@ -1,22 +1,28 @@
-"""Weights on the server, for asyncio: as gemmd.resident."""
+"""Weights on the server: made once, quantised there, found by name by whoever comes later."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy.typing as npt
 
 from gemmd import cuda, errors, interop, layers, ops
 from gemmd.aio.buffer import Buffer
 from gemmd.layers import Weights
-from gemmd.resident import Quantize, Source
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
+Quantize = Literal["fp8-block"]
+Source = npt.NDArray[Any] | Any  # an array or a torch tensor
+
 
 async def why_not_on_gpu(session: Session, device: int, home: str) -> str:
-    """As gemmd.resident.why_not_on_gpu."""
+    """Why memory of this process's GPU `device` is not shared with the server's device `home`; ""
+    if it is.
+    """
     why = cuda.why_not() or await session.why_not_shared()
     if why:
         return why
@@ -31,7 +37,7 @@ async def obtain(
     name: str,
     quantize: Quantize | None,
 ) -> Buffer:
-    """As gemmd.resident.obtain."""
+    """The published buffer of that name, or a new one. `Weights.of` says how it is laid out."""
     if name:
         try:
             return await session.find(name)
@@ -96,5 +102,5 @@ async def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | N
         return None
     try:
         return await session.from_dlpack(weight.detach())
-    except errors.FailedPrecondition:
+    except errors.FailedPrecondition:  # expandable segments: the way through the host is left
         return None

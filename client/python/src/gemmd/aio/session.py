@@ -1,27 +1,29 @@
-"""Session, for asyncio."""
+"""Session: a client's claim on buffers and plans."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
-from gemmd.aio.armed import Arming
+from gemmd.aio.armed import Armed
+from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
+from gemmd.aio.plan import Plan
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
+from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
-from gemmd.session import MemoryKind, SharedMemory
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
@@ -30,16 +32,32 @@ from gemmd.v1 import session_service_pb2 as pb
 if TYPE_CHECKING:
     from gemmd.aio.client import Client
 
+MemoryKind = Literal["device", "host_shared", "device_shared"]
+SharedMemory = Literal["auto", "off", "require"]
+
 
 class Session(Work):
-    """As `gemmd.Session`; what talks to the server is awaited. Made by `client.session()`."""
+    """Made by `client.session()`; best used as a context manager. Thread-safe.
+
+    Attributes
+    ----------
+    session_id : bytes
+        16 bytes; a secret: whoever has it and belongs to the tenant may use the session.
+    name : str
+        "s-17": what the server's log calls it.
+    device : str
+        "cpu:0": where its buffers go.
+    ttl_s : float
+        The session ends after this long without a call, unless it is held.
+    """
 
     def __init__(
         self,
         client: Client,
         message: pb.OpenSessionResponse,
         shared_memory: SharedMemory,
-        hold: Hold | None,
+        hold: Hold | None,  # aio
+        # sync: hold: bool,
     ) -> None:
         sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
         super().__init__(client.transport, message.session_id, sharing)
@@ -50,7 +68,8 @@ class Session(Work):
         self._mover = AsyncMover(self, shared_memory)
         self.arming = Arming(self)
         self._making_arena = asyncio.Lock()
-        self._hold = hold
+        self._hold = hold  # aio
+        # sync: self._hold = Hold(self.transport, self.session_id) if hold else None
         self._closed = False
         self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
 
@@ -135,8 +154,7 @@ class Session(Work):
             array = np.asarray(data)
             data = SharedArray(array.shape, array.dtype)
             data.array[...] = array
-        address = await self.client.share_socket()
-        token = await asyncio.to_thread(data.offer, address)
+        token = await asyncio.to_thread(data.offer, await self.client.share_socket())
         message = requests.import_buffer(self.session_id, token, data, label)
         answer = await self.transport.call(methods.IMPORT, message.SerializeToString())
         buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
@@ -144,8 +162,30 @@ class Session(Work):
         return buffer
 
     async def from_dlpack(self, array: Any, *, ready: Any = None, label: str = "") -> Tensor:
-        """As `gemmd.Session.from_dlpack`. What is waited for is waited for on a thread."""
-        memory = await asyncio.to_thread(interop.describe, array, interop.pin(array, ready))
+        """An array of another package as a tensor: GPU memory where it lies, by CUDA IPC and
+        without a copy; host memory is uploaded.
+
+        The memory is kept until `tensor.owner.delete()` or the session's end: it must not be freed
+        while the server has it. Programs read it as it is when they run, and write it in place.
+
+        Parameters
+        ----------
+        array : torch.Tensor or any object with `__dlpack__`
+        ready : optional
+            What to wait for before the server may look. None: all work that the current torch
+            stream has been given, or the default stream for other packages' arrays. A
+            torch.cuda.Event or Stream: that. False: nothing, the caller has waited.
+
+        Raises
+        ------
+        FailedPrecondition
+            The memory has no CUDA IPC handle (expandable segments, stream-ordered allocators), is
+            on a GPU that is none of the server's, or the server is on another host.
+        TypeError, ValueError
+            A dtype, shape or strides that gemmd has no tensor for.
+        """
+        memory = await asyncio.to_thread(interop.describe, array, interop.pin(array, ready))  # aio
+        # sync: memory = interop.describe(array, ready)
         if not memory.on_gpu:
             return (await self.upload(array, label=label)).tensor()
         import_ = imports.of_gpu(memory)
@@ -239,11 +279,17 @@ class Session(Work):
         return await self._mover.map(buffer, not buffer.read_only)
 
     async def why_not_shared(self) -> str:
-        """As `gemmd.Session.why_not_shared`."""
+        """Why this session shares no memory with the server; "" if it does."""
         return await self._mover.why_not_shared()
 
     async def map_device(self, buffer: Buffer) -> Mapping:
         return await self._mover.map_device(buffer)
+
+    async def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        """See `plan.arm`."""
+        return await self.arming.arm(plan, rebind, priority, by_stream)
 
     # Inline data.
 
@@ -272,7 +318,7 @@ class Session(Work):
             if size == 0:
                 return None
             try:
-                sharing.why_not = await self._mover.why_not_shared()
+                sharing.why_not = await self.why_not_shared()
                 if sharing.why_not:
                     return None
                 await self._delete_lost()

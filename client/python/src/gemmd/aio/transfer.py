@@ -1,31 +1,27 @@
-"""Bytes between numpy arrays and buffers, as gemmd.transfer does it, without blocking the event
-loop.
+"""Bytes between numpy arrays and buffers: by shared memory if the server is on this host, else by
+gRPC with resume.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator  # aio
+
+# sync: from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, cuda, device_array, errors, methods, share
+from gemmd import chunks, cuda, device_array, errors, methods, share, staging
 from gemmd.device_array import Mapping
 from gemmd.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
+
+# sync: from gemmd.lanes import run_lanes
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.transfer import (
-    STAGED_FROM_BYTES,
-    STAGING_BYTES,
-    Mover,
-    move,
-    move_wide,
-    staged_copy,
-    staging_sizes,
-)
+from gemmd.staging import STAGED_FROM_BYTES, STAGING_BYTES
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -33,17 +29,18 @@ if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
 
+_Fetched = TypeVar("_Fetched")
+
+
 class AsyncMover:
-    """Moves bytes for one session. Copies and socket calls run on threads: a memory copy of 16 MiB
-    takes milliseconds.
-    """
+    """Moves bytes for one session and decides which way, one transfer at a time."""
 
     def __init__(self, session: Session, mode: str) -> None:
         self._session = session
         self._mode = mode
         self._why: str | None = "turned off by the client" if mode == "off" else None
         self._staging: Buffer | None = None
-        self._no_larger = False  # as Mover's
+        self._no_larger = False  # than STAGING_BYTES: the server refused one
         self._one_at_a_time = asyncio.Lock()
 
     async def why_not_shared(self) -> str:
@@ -56,39 +53,45 @@ class AsyncMover:
         return self._why
 
     async def map(self, buffer: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
-        """All bytes of a HOST_SHARED buffer, in this process. FailedPrecondition if that cannot
-        be.
+        """All bytes of a HOST_SHARED buffer, in this process.
+
+        Raises
+        ------
+        FailedPrecondition
+            The buffer is not HOST_SHARED, or the server is on another host.
         """
         if buffer.mapped is None:
-            request = pb.ExportBufferRequest(
-                session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
-            )
-            answer = pb.ExportBufferResponse.FromString(
-                await self._session.transport.call(methods.EXPORT, request.SerializeToString())
-            )
-            try:
-                descriptor = await asyncio.to_thread(
-                    share.fetch_descriptor, answer.share_socket, answer.token
-                )
-            except OSError as error:
-                raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
-            buffer.mapped = share.map_from(descriptor, answer.size_bytes, writable)
+            found = await self._export(buffer, writable, share.fetch_descriptor)
+            buffer.mapped = share.map_from(*found, writable)
         return buffer.mapped
 
-    async def map_device(self, buffer: Buffer) -> Mapping:
-        """The memory of a DEVICE_SHARED buffer, in this process. Errors as gemmd.transfer's."""
-        await asyncio.to_thread(cuda.driver)
-        await self._session.client.share_socket()
+    async def _export(
+        self, buffer: Buffer, writable: bool, fetch: Callable[[str, bytes], _Fetched]
+    ) -> tuple[_Fetched, int]:
+        """What `fetch` gets from the share socket for a buffer, and the buffer's size in bytes."""
         request = pb.ExportBufferRequest(
-            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=True
+            session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
         )
         answer = pb.ExportBufferResponse.FromString(
             await self._session.transport.call(methods.EXPORT, request.SerializeToString())
         )
         try:
-            record = await asyncio.to_thread(share.fetch_record, answer.share_socket, answer.token)
+            found = await asyncio.to_thread(fetch, answer.share_socket, answer.token)
         except OSError as error:
             raise errors.FailedPrecondition(f"{answer.share_socket}: {error}") from error
+        return found, answer.size_bytes
+
+    async def map_device(self, buffer: Buffer) -> Mapping:
+        """The memory of a DEVICE_SHARED buffer, in this process.
+
+        Raises
+        ------
+        FailedPrecondition
+            The server is on another host, the buffer is read-only, or the GPU is not seen here.
+        """
+        await asyncio.to_thread(cuda.driver)  # before the server is asked for what cannot be used
+        await self._session.client.share_socket()
+        record, _ = await self._export(buffer, True, share.fetch_record)
         return await asyncio.to_thread(Mapping, device_array.parse(record))
 
     async def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
@@ -99,7 +102,7 @@ class AsyncMover:
             why, resumed = await self._shared(buffer, data, at, up=True), 0
             if why:
                 resumed = await self._upload_grpc(buffer.buffer_id, data, at)
-            return Mover.transfer(len(data), began, why, resumed)
+            return self.transfer(len(data), began, why, resumed)
 
     async def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         """Fills `out` from byte `at` of the buffer."""
@@ -109,7 +112,12 @@ class AsyncMover:
             why, resumed = await self._shared(buffer, out, at, up=False), 0
             if why:
                 resumed = await self._download_grpc(buffer.buffer_id, out, at)
-            return Mover.transfer(len(out), began, why, resumed)
+            return self.transfer(len(out), began, why, resumed)
+
+    @staticmethod
+    def transfer(nbytes: int, began: float, why: str, resumed: int) -> Transfer:
+        seconds = time.perf_counter() - began
+        return Transfer(nbytes, seconds, "grpc" if why else "shm", why, resumed)
 
     async def _shared(self, buffer: Buffer, data: memoryview, at: int, up: bool) -> str:
         """Moves the bytes through shared memory and returns "", or says why that cannot be."""
@@ -124,7 +132,7 @@ class AsyncMover:
         try:
             if direct:
                 host = await self.map(buffer, not buffer.read_only)
-                await asyncio.to_thread(move_wide, host, at, data, up)
+                await asyncio.to_thread(staging.move_wide, host, at, data, up)
             else:
                 await self._staged(buffer.buffer_id, data, at, up)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
@@ -136,7 +144,7 @@ class AsyncMover:
         return self._why or ""
 
     async def _staging_for(self, nbytes: int) -> Buffer:
-        for size_bytes in staging_sizes(nbytes, self._no_larger):
+        for size_bytes in staging.staging_sizes(nbytes, self._no_larger):
             if self._staging is not None and self._staging.size_bytes >= size_bytes:
                 break
             try:
@@ -156,37 +164,30 @@ class AsyncMover:
         return self._staging
 
     async def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
-        staging = await self._staging_for(len(data))
-        host = await self.map(staging, True)
-        length = min(piece_bytes(len(data)), staging.size_bytes // MOST_LANES)
+        between = await self._staging_for(len(data))
+        host = await self.map(between, True)
+        length = min(piece_bytes(len(data)), between.size_bytes // MOST_LANES)
         pieces = Pieces(len(data), length)
 
         async def work(lane: int) -> None:
-            try:
-                await move_pieces(lane * length)
-            except BaseException:
-                pieces.stop()
-                raise
-
-        async def move_pieces(room: int) -> None:
+            room = lane * length
             for start, nbytes in pieces:
                 part = data[start : start + nbytes]
                 if up:
-                    await asyncio.to_thread(move, host, room, part, up)
-                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, nbytes, up)
+                    await asyncio.to_thread(staging.move, host, room, part, up)
+                program = staging.staged_copy(
+                    buffer_id, at + start, between.buffer_id, room, nbytes, up
+                )
                 await self._session.execute(program, report="none")
                 if not up:
-                    await asyncio.to_thread(move, host, room, part, up)
+                    await asyncio.to_thread(staging.move, host, room, part, up)
 
-        lanes = [work(lane) for lane in range(lanes_for(len(data), length))]
         try:
-            # One that fails ends the others with the piece they are at, not in the middle of it.
-            for ended in await asyncio.gather(*lanes, return_exceptions=True):
-                if ended is not None:
-                    raise ended
+            # sync: run_lanes(lanes_for(len(data), length), pieces, work)
+            await run_lanes(lanes_for(len(data), length), pieces, work)  # aio
         except BaseException:
             # A copy that nobody waits for may still come: not into another transfer's bytes.
-            self._session.lose(staging)
+            self._session.lose(between)
             self._staging = None
             raise
 
@@ -226,4 +227,25 @@ async def wait(delays: Iterator[float], error: errors.Error, again: bool) -> Non
     delay = next(delays, None) if again else None
     if delay is None:
         raise error
-    await asyncio.sleep(delay)
+    await asyncio.sleep(delay)  # aio
+    # sync: time.sleep(delay)
+
+
+# aio {
+async def run_lanes(lanes: int, pieces: Pieces, work: Callable[[int], Awaitable[None]]) -> None:
+    """One that fails ends the others with the piece they are at, not in the middle of it."""
+
+    async def run(lane: int) -> None:
+        try:
+            await work(lane)
+        except BaseException:
+            pieces.stop()
+            raise
+
+    running = [run(lane) for lane in range(lanes)]
+    for ended in await asyncio.gather(*running, return_exceptions=True):
+        if ended is not None:
+            raise ended
+
+
+# }

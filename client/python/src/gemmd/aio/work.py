@@ -1,41 +1,41 @@
-"""Work, for asyncio: how a session runs programs."""
+"""Work: how a session runs programs. Session adds buffers and the lifetime."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from gemmd import errors, inline, methods, programs
+from gemmd import inline, methods, programs
+
+# sync: from gemmd import errors
 from gemmd.aio.buffer import Buffer
-from gemmd.aio.opening import Opening
+from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
 from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
 from gemmd.ops import Op
-from gemmd.programs import Priority, ReportLevel
+from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
-from gemmd.twins import Twins
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
+
+if TYPE_CHECKING:
+    from gemmd.aio.armed import Armed
 
 
 class Work:
     """What submits programs for one session."""
 
-    arming: Any  # Session's; plans are armed by it
-
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
         self.session_id = session_id
         self.sharing = sharing
-        self.twins = Twins()
         self._head = programs.session_field(session_id)
         self._op_ids = programs.OpIds()
         self._scratch: list[Buffer] = []
@@ -52,7 +52,27 @@ class Work:
         deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Result:
-        """As `gemmd.Session.execute`."""
+        """Runs ops in order, in one round trip. If the program is refused, nothing of it has run.
+
+        Parameters
+        ----------
+        ops : iterable of Op
+            Ops are encoded once, when built: keep them and pass them again.
+        deterministic : bool
+            Kernels are chosen by what came with the server's version alone: the same bits before
+            and after any tuning.
+        timeout_s : float, optional
+            The deadline, the server's queue included. Default: the client's.
+
+        Raises
+        ------
+        InvalidArgument, NotFound, FailedPrecondition
+            The program is wrong.
+        ResourceExhausted
+            The queue or a quota is full.
+        DeadlineExceeded
+            It could not be done in time.
+        """
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
         plain = priority == "normal" and report == "full" and not deterministic
         options = b"" if plain else programs.options(priority, report, deterministic)
@@ -122,7 +142,13 @@ class Work:
 
     async def send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
         request = b"".join((self._head, *body, self._op_ids.field()))
-        return await self.transport.call(method, request, timeout_s)
+        return await self.transport.call(method, request, timeout_s)  # aio
+        # sync: transport = self.transport
+        # sync: limit = transport.timeout_s if timeout_s is None else timeout_s
+        # sync: try:
+        # sync:     return transport.method(method)(request, limit)
+        # sync: except errors.Error as error:
+        # sync:     return transport.again(method, request, limit, error)
 
     def prepare(
         self,
@@ -133,7 +159,7 @@ class Work:
         deterministic: bool = False,
         timeout_s: float | None = None,
     ) -> Prepared:
-        """An Execute to be awaited again and again: `step = session.prepare(ops)`, `await
+        """An Execute to be called again and again: `step = session.prepare(ops)`, then `await
         step()`.
         """
         program = list(ops)
@@ -143,56 +169,33 @@ class Work:
     async def plan(
         self, ops: Iterable[Op], label: str = "", *, deterministic: bool = False
     ) -> Plan:
-        """As `gemmd.Session.plan`."""
+        """A program that the server compiles once and keeps, on CUDA as a graph. `deterministic`
+        and errors as execute's.
+        """
         program = list(ops)
-        pieces = programs.pieces_of(program)
-        try:
-            message = await self.create_plan(pieces, label, deterministic=deterministic)
-        except errors.ResourceExhausted:
-            # Twins may be what is in the way.
-            in_the_way = self.twins.take_all()
-            if not in_the_way:
-                raise
-            await self.delete_twins(in_the_way)
-            message = await self.create_plan(pieces, label, deterministic=deterministic)
-        return Plan(self, message, program, label, deterministic)
-
-    async def create_plan(
-        self,
-        pieces: Sequence[BytesLike],
-        label: str,
-        timeout_s: float | None = None,
-        *,
-        deterministic: bool,
-    ) -> pb.Plan:
-        """CreatePlan. `pieces` are the ops, encoded."""
         options = pb.CreatePlanRequest(label=label, deterministic=deterministic)
-        tail = options.SerializeToString()
-        request = b"".join((self._head, *pieces, tail))
-        answer = await self.transport.call(methods.CREATE_PLAN, request, timeout_s)
-        return pb.Plan.FromString(answer)
+        request = (self._head, *programs.pieces_of(program), options.SerializeToString())
+        answer = await self.transport.call(methods.CREATE_PLAN, b"".join(request))
+        return Plan(self, pb.Plan.FromString(answer), program, label, deterministic)
 
     async def delete_plan(self, plan: Plan) -> None:
-        await plan.delete_twins()
-        await self._delete_plan(plan.plan_id)
-
-    async def _delete_plan(self, plan_id: bytes) -> None:
-        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan_id)
+        request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
         await self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
 
-    async def delete_twins(self, plan_ids: Sequence[bytes]) -> None:
-        """What cannot be deleted goes with the session."""
-        for plan_id in plan_ids:
-            with contextlib.suppress(errors.Error):
-                await self._delete_plan(plan_id)
+    async def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        raise NotImplementedError  # Session has the region
 
     def queue(
         self, *, priority: Priority = "normal", report: ReportLevel = "full"
-    ) -> Opening[Queue]:
+    ) -> Opening[Queue]:  # aio
+    # sync: ) -> Queue:
         """A command queue: `async with session.queue() as queue: future = await
         queue.submit(ops)`.
         """
-        return Opening(lambda: Queue.open(self.transport, self.session_id, priority, report))
+        return Opening(lambda: Queue.open(self.transport, self.session_id, priority, report))  # aio
+        # sync: return Queue(self.transport, self.session_id, priority, report)
 
     @overload
     async def matmul(
@@ -203,7 +206,40 @@ class Work:
         self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Any
     ) -> Result: ...
     async def matmul(self, a: MatmulInput, b: MatmulInput, **options: Any) -> Array | Result:
-        """As `gemmd.Session.matmul`."""
+        """activation(alpha * a @ b + bias), with a [m, k] and b [k, n] as in numpy; a leading batch
+        dimension is allowed.
+
+        Parameters
+        ----------
+        a, b : array, Tensor, Buffer or Operand
+            Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
+            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
+            narrowed to float32, with one `PrecisionWarning`.
+        quantize : str, optional
+            "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
+            "int8-tensor": quantises on the device what is not quantised yet.
+        bias : array or tensor [n], optional
+        alpha : float
+        activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+        out : Tensor or Buffer [m, n], optional
+            Leave the result there, on the device.
+        out_dtype : DTypeLike
+            Of the returned array: float32 by default, bfloat16 or float16.
+        kernel : str
+            Insist on a kernel by name.
+
+        Returns
+        -------
+        Array
+            A numpy array whose `.report` says which kernel ran, for how long, and at how many
+            TFLOP/s. With `out`: a Result with the same report.
+
+        Raises
+        ------
+        TypeError
+            An array is of integers, or of another type that is not multiplied: int64 would lose
+            numbers in float32. int8 multiplies int8.
+        """
         job = Job(a, b, MatmulOptions(**options))
         async with self._scratch_for(job.scratch_bytes) as scratch:
             job.place(scratch, scratch.buffer_id)
@@ -221,10 +257,15 @@ class Work:
 
     @asynccontextmanager
     async def _scratch_for(self, nbytes: int) -> AsyncIterator[Buffer]:
-        """Device memory for one call, kept for later ones."""
+        """Device memory for one call, kept for later ones: a call in steady state creates
+        nothing.
+        """
         found = next((one for one in self._scratch if one.size_bytes >= nbytes), None)
-        if found is not None:
-            self._scratch.remove(found)
+        try:
+            if found is not None:
+                self._scratch.remove(found)
+        except ValueError:  # another thread took it in between
+            found = None
         buffer = found or await self.create_buffer(scratch_size(nbytes), label="scratch")
         try:
             yield buffer
@@ -233,7 +274,7 @@ class Work:
 
 
 class Prepared:
-    """An Execute whose request is encoded. Made by `session.prepare(ops)`."""
+    """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`."""
 
     def __init__(
         self, work: Work, program: Sequence[Op], options: bytes, timeout_s: float | None
@@ -245,5 +286,5 @@ class Prepared:
         self._timeout_s = timeout_s
 
     async def __call__(self) -> Result:
-        """Runs the program once."""
+        """Runs the program once. Errors as `session.execute`'s."""
         return await self._work.run_ops(self.ops, self._body, self._options, self._timeout_s)

@@ -1,0 +1,15 @@
+// main() of a program that is a table of commands: gemmctl, gemmd_bench.
+
+#ifndef GEMMD_CLIENT_CLI_RUN_MAIN_H_
+#define GEMMD_CLIENT_CLI_RUN_MAIN_H_
+
+#include "client/cli/args/command.h"
+
+namespace gemmd::cli {
+
+// Parses, runs the command and tells its error. Returns the exit status (ExitCode).
+int RunMain(const CommandTable& table, int argc, char** argv);
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_RUN_MAIN_H_

@@ -1,0 +1,174 @@
+"""Ops for mixtures of experts: rows to their experts, grouped matmuls, and weighted sums of rows.
+
+A whole layer is one program:
+
+    route(ids, offsets, rows, positions)
+    quantize(x, a, rows=rows)
+    grouped_matmul(a, gate_up, offsets, h, gate=Gate("silu"))
+    grouped_matmul(h, down, offsets, expanded)
+    combine(expanded, positions, weights, y)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gemmd.ops import (
+    Activation,
+    Granularity,
+    Op,
+    OperandLike,
+    activation_number,
+    as_operand,
+)
+from gemmd.tensor import TensorLike, as_tensor
+from gemmd.v1 import types_pb2 as pb
+
+GroupLayout = Literal["offsets", "counts", "row_ids", "ends"]
+GROUP_LAYOUTS: dict[str, int] = {
+    "offsets": pb.GROUP_LAYOUT_OFFSETS,
+    "counts": pb.GROUP_LAYOUT_COUNTS,
+    "row_ids": pb.GROUP_LAYOUT_ROW_IDS,
+    "ends": pb.GROUP_LAYOUT_ENDS,
+}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """activation(gate) * (up + up_offset) of a product's n columns, as `gated` has it.
+
+    Attributes
+    ----------
+    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
+    period : int
+        Columns of gate that lie together, in front of as many of up. 1: they alternate. 0: halves.
+    alpha : float
+        "silu" becomes x * sigmoid(alpha * x).
+    limit : float
+        Above 0: min(gate, limit), and up within [-limit, limit], before all else.
+    up_offset : float
+    """
+
+    activation: Activation = "silu"
+    period: int = 0
+    alpha: float = 1.0
+    limit: float = 0.0
+    up_offset: float = 0.0
+
+    @property
+    def message(self) -> pb.Gate:
+        message = pb.Gate(
+            activation=activation_number(self.activation),  # type: ignore[arg-type]
+            period=self.period,
+            limit=self.limit,
+            up_offset=self.up_offset,
+        )
+        if self.alpha != 1.0:
+            message.alpha = self.alpha
+        return message
+
+
+def grouped_matmul(
+    a: OperandLike,
+    b: OperandLike,
+    groups: TensorLike,
+    d: OperandLike,
+    *,
+    layout: GroupLayout = "offsets",
+    alignment: int = 1,
+    gate: Gate | None = None,
+    bias: TensorLike | None = None,
+    alpha: float = 1.0,
+    activation: Activation = "none",
+    expected_rows: int = 0,
+    kernel: str = "",
+) -> Op:
+    """For the rows of each group g: d = activation(alpha * a @ b[g].T + bias[g]), or gated.
+
+    `groups` is read when the op runs, so that one plan serves every routing. Rows of no group are
+    not written. A number that cannot be ends the run with InvalidArgument.
+
+    Parameters
+    ----------
+    a : operand [m, k], or [groups, m_max, k] for "counts"
+    b : operand [groups, n, k]
+    groups : tensor, int32
+        "offsets": [groups + 1], group g has rows groups[g] up to groups[g + 1]. "counts":
+        [groups], the first groups[g] rows of item g. "row_ids": [m], each row's group or -1,
+        ordered by group. "ends": [groups], up to groups[g], from the end before it rounded up to
+        `alignment`.
+    d : tensor [m, n] or [groups, m_max, n], float32, bfloat16 or float16; or Operand
+        With a gate n/2 columns, and an Operand of float8_e4m3fn with scales of BLOCK_1X128 too,
+        which is ready to be the next matmul's a.
+    layout : {"offsets", "counts", "row_ids", "ends"}
+    alignment : int
+        Of "ends".
+    gate : Gate, optional
+    bias : tensor [groups, n], float32 or d's dtype, optional
+    expected_rows : int
+        Of all groups, for estimates alone. 0: all that a has.
+    kernel : str
+        A kernel's name to insist on; by default the server chooses.
+    """
+    if layout not in GROUP_LAYOUTS:
+        raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
+    a_, b_, d_, numbers = as_operand(a), as_operand(b), as_operand(d), as_tensor(groups)
+    if d_.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
+        raise ValueError(
+            f"d has scales of {d_.granularity.name}; a gate writes BLOCK_1X128 or none"
+        )
+    message = pb.GroupedMatmul(
+        a=a_.message,
+        b=b_.message,
+        groups=numbers.message,
+        layout=GROUP_LAYOUTS[layout],  # type: ignore[arg-type]
+        alignment=0 if alignment == 1 else alignment,
+        d=d_.values.message,
+        d_scales=None if d_.scales is None else d_.scales.message,
+        gate=None if gate is None else gate.message,
+        bias=None if bias is None else as_tensor(bias).message,
+        activation=activation_number(activation),  # type: ignore[arg-type]
+        kernel=kernel,
+        expected_rows=expected_rows,
+    )
+    if alpha != 1.0:
+        message.alpha = alpha
+    return Op("grouped_matmul", pb.Op(grouped_matmul=message), (a_, b_, numbers, d_, bias))
+
+
+def route(ids: TensorLike, offsets: TensorLike, rows: TensorLike, positions: TensorLike) -> Op:
+    """Which row each choice of a router goes to: by expert, then by token, then by choice.
+
+    Parameters
+    ----------
+    ids : tensor [tokens, top_k], int32
+        Experts; -1 for none. One beyond them ends the run with InvalidArgument.
+    offsets : tensor [experts + 1], int32
+        Written: where each expert's rows start, for `grouped_matmul`.
+    rows : tensor [tokens * top_k], int32
+        Written: each row's token, for `quantize`; -1 behind the last.
+    positions : tensor [tokens, top_k], int32
+        Written: each choice's row, for `combine`; -1 without an expert.
+    """
+    tensors = [as_tensor(one) for one in (ids, offsets, rows, positions)]
+    names = ("ids", "offsets", "rows", "positions")
+    message = pb.Route(**{n: t.message for n, t in zip(names, tensors, strict=True)})
+    return Op("route", pb.Op(route=message), tuple(tensors))
+
+
+def combine(src: TensorLike, positions: TensorLike, weights: TensorLike, dst: TensorLike) -> Op:
+    """dst[t] = sum over j of weights[t, j] * src[positions[t, j]], in float32 and rounded once.
+
+    Parameters
+    ----------
+    src : tensor [rows, n], float32, bfloat16 or float16
+    positions : tensor [tokens, top_k], int32
+        Rows of src; -1 is left out. Another number ends the run with InvalidArgument.
+    weights : tensor [tokens, top_k], float32
+    dst : tensor [tokens, n], float32, bfloat16 or float16
+    """
+    tensors = [as_tensor(one) for one in (src, positions, weights, dst)]
+    names = ("src", "positions", "weights", "dst")
+    message = pb.Combine(**{n: t.message for n, t in zip(names, tensors, strict=True)})
+    return Op("combine", pb.Op(combine=message), tuple(tensors))

@@ -1,0 +1,36 @@
+// A grouped matmul to be timed: FP8 with block scales, BF16 out, and where its rows lie.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_CASE_H_
+#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_CASE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace gemmd::kernels::bench {
+
+struct GroupedBenchCase {
+  std::string suite;  // "masked", "thin", "prefill", "ragged"
+  GroupLayout layout = GroupLayout::kOffsets;
+  std::vector<int64_t> rows;  // of each group
+  int64_t m_max = 0;          // of kCounts
+  int64_t n = 0;
+  int64_t k = 0;
+  double wanted_us = 0;      // at most; 0: none
+  double wanted_tflops = 0;  // at least; 0: none
+  int line = 0;              // of what it is to show; 0: none
+
+  int64_t total_rows() const;
+  int64_t active_groups() const;
+  double flops() const;  // useful ones: padding is not counted
+  std::string name() const;
+};
+
+// Those of a suite, or of all for "all". Random sizes are drawn from `seed`.
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, uint64_t seed);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_CASE_H_

@@ -1,0 +1,48 @@
+// The operands of a grouped matmul on the device, and the op that multiplies them.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_WORKLOAD_H_
+#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_WORKLOAD_H_
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/bench/cuda/device_buffer.h"
+#include "kernels/bench/cuda/floor.h"
+#include "kernels/bench/cuda/grouped_case.h"
+#include "kernels/bench/cuda/timer.h"
+#include "kernels/cuda/grouped_op.h"
+
+namespace gemmd::kernels::bench {
+
+class GroupedWorkload {
+ public:
+  absl::Status Prepare(const GroupedBenchCase& c, uint64_t seed, cudaStream_t stream);
+
+  // The op's launches, by the TMA kernels or by the one that takes anything, whose d is another.
+  absl::StatusOr<Call> Bind(bool fp8, const cuda::DeviceTraits& device);
+
+  // ||d - the other's|| / ||the other's|| over the groups' rows, once both have run; infinite if a
+  // byte of d around them was written.
+  absl::StatusOr<double> Difference(cudaStream_t stream);
+
+  // The weights of groups with rows, the rows and the results: what has to be moved.
+  FloorTraffic traffic() const;
+
+ private:
+  GroupedMatmulOp OpOf(bool fp8) const;
+  std::vector<int32_t> Index() const;
+  int64_t items() const { return case_.m_max > 0 ? static_cast<int64_t>(case_.rows.size()) : 1; }
+  int64_t rows_of_item() const { return case_.m_max > 0 ? case_.m_max : case_.total_rows(); }
+  int64_t all_rows() const { return items() * rows_of_item(); }
+
+  GroupedBenchCase case_;
+  DeviceBuffer a_, a_scales_, b_, b_scales_, index_, d_, other_d_, scratch_, other_scratch_, sink_;
+  DeviceBuffer fault_;
+};
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_WORKLOAD_H_

@@ -1,0 +1,149 @@
+#include "kernels/grouping.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels {
+namespace {
+
+using absl::StrCat;
+
+class Reader {
+ public:
+  Reader(const GroupedMatmulOp& op, const int32_t* index, DataFault& fault)
+      : index_(index), fault_(fault), groups_(static_cast<int32_t>(op.b.values.shape[0])) {
+    const Dims& a = op.a.values.shape;
+    rows_ = static_cast<int32_t>(a[a.rank - 2]);
+    found_.resize(groups_);
+  }
+
+  void Offsets() {
+    for (int32_t g = 0; g < groups_; ++g) {
+      const int32_t first = index_[g], end = index_[g + 1];
+      if (first < 0 || first > rows_) {
+        Report(DataFaultKind::kOffset, g, first, rows_);
+      } else if (end < first || end > rows_) {
+        Report(DataFaultKind::kOffset, g + 1, end, rows_);
+      } else {
+        found_[g] = {0, first, end - first};
+      }
+    }
+  }
+
+  void Counts() {
+    for (int32_t g = 0; g < groups_; ++g) {
+      if (index_[g] < 0 || index_[g] > rows_) {
+        Report(DataFaultKind::kCount, g, index_[g], rows_);
+      } else {
+        found_[g] = {g, 0, index_[g]};
+      }
+    }
+  }
+
+  void RowIds() {
+    int32_t latest = -1;  // group that rows were given to last
+    for (int32_t i = 0; i < rows_; ++i) {
+      const int32_t id = index_[i];
+      if (id == -1) continue;
+      if (id < -1 || id >= groups_) {
+        Report(DataFaultKind::kRowId, i, id, groups_ - 1);
+      } else if (id < latest || (id == latest && index_[i - 1] != id)) {
+        Report(DataFaultKind::kRowOrder, i, id, groups_ - 1);
+      } else {
+        if (id != latest) found_[id] = {0, i, 0};
+        ++found_[id].rows;
+        latest = id;
+      }
+    }
+  }
+
+  void Ends(int64_t alignment) {
+    int64_t before = 0;  // where the group in front ends
+    for (int32_t g = 0; g < groups_; ++g) {
+      const int64_t first = (before + alignment - 1) / alignment * alignment;
+      const int32_t end = index_[g];
+      if (end == before) continue;  // no rows; the next one starts where this one would
+      if (end < first || end > rows_) {
+        Report(DataFaultKind::kEnd, g, end, rows_);
+        continue;
+      }
+      found_[g] = {0, first, end - first};
+      before = end;
+    }
+  }
+
+  std::vector<GroupRows> Take() { return std::move(found_); }
+
+ private:
+  void Report(DataFaultKind kind, int32_t index, int32_t value, int32_t limit) {
+    if (fault_.kind == DataFaultKind::kNone) fault_ = {kind, index, value, limit};
+  }
+
+  const int32_t* const index_;
+  DataFault& fault_;
+  const int32_t groups_;
+  int32_t rows_ = 0;
+  std::vector<GroupRows> found_;
+};
+
+std::string Text(const DataFault& f) {
+  const std::string at = StrCat("[", f.index, "]=", f.value);
+  switch (f.kind) {
+    case DataFaultKind::kNone:
+      return "";
+    case DataFaultKind::kCount:
+      return StrCat("groups", at, " is not a count of 0 to ", f.limit,
+                    " rows; a group has as many "
+                    "as an item of a at most");
+    case DataFaultKind::kOffset:
+      return StrCat("groups", at, " is not an offset of 0 to ", f.limit,
+                    ", or falls below the one in front of it; give offsets that rise");
+    case DataFaultKind::kRowId:
+      return StrCat("groups", at, " is no group; use -1 to ", f.limit);
+    case DataFaultKind::kRowOrder:
+      return StrCat("groups", at, " comes behind rows of another group; order rows by group");
+    case DataFaultKind::kEnd:
+      return StrCat("groups", at, " is an end before its group's start, or beyond ", f.limit,
+                    " rows; give ends that rise");
+    case DataFaultKind::kRow:
+      return StrCat("rows", at, " is no row of src; use -1 to ", f.limit);
+    case DataFaultKind::kExpert:
+      return StrCat("ids", at, " is no expert; use -1 to ", f.limit);
+    case DataFaultKind::kPosition:
+      return StrCat("positions", at, " is no row of src; use -1 to ", f.limit);
+  }
+  return StrCat("unknown fault ", static_cast<int32_t>(f.kind));
+}
+
+}  // namespace
+
+std::vector<GroupRows> ReadGroups(const GroupedMatmulOp& op, const int32_t* index,
+                                  DataFault& fault) {
+  Reader reader(op, index, fault);
+  switch (op.layout) {
+    case GroupLayout::kOffsets:
+      reader.Offsets();
+      break;
+    case GroupLayout::kCounts:
+      reader.Counts();
+      break;
+    case GroupLayout::kRowIds:
+      reader.RowIds();
+      break;
+    case GroupLayout::kEnds:
+      reader.Ends(op.alignment);
+      break;
+  }
+  return reader.Take();
+}
+
+absl::Status ToStatus(const DataFault& fault, size_t op_index, const Op& op) {
+  if (fault.kind == DataFaultKind::kNone) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("op ", op_index, " (", kernels::Text(Name(op)), "): ", Text(fault)));
+}
+
+}  // namespace gemmd::kernels

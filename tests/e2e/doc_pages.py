@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Runs a page's blocks as a reader would: its ```sh blocks in one shell, in order; each ```python block by itself, or, if
+it names a file, into that file. In an empty folder, with gemmd, gemmctl and the package's python3 on the PATH.
+
+  doc_pages.py GEMMD GEMMCTL PAGE..
+
+The pages use gemmd's default ports, so that each runs in a network namespace of its own. Who may not make one (exit 77)
+cannot run the test.
+"""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+BLOCK = re.compile(r"^```(sh|python)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+SKIPPED = 77
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+
+
+def alone_on_loopback():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        print(f"no network namespace: {os.strerror(ctypes.get_errno())}; run this as root")
+        sys.exit(SKIPPED)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+
+
+def script_of(page):
+    """One bash script, which says where it is so that a failure names its block."""
+    blocks = BLOCK.findall(pathlib.Path(page).read_text(encoding="utf-8"))
+    if not any(language == "sh" for language, _, _ in blocks):
+        sys.exit(f"{page} has no ```sh block: there is nothing to test")
+    parts = ["set -eu"]
+    for number, (language, file, text) in enumerate(blocks, 1):
+        parts.append(f"echo '== {os.path.basename(page)}, block {number}'")
+        if language == "sh":
+            parts.append(text)
+        else:
+            name = file or f"block-{number}.py"
+            parts.append(f"cat >{name} <<'END_OF_BLOCK'\n{text}END_OF_BLOCK")
+            if not file:
+                parts.append(f"python3 {name}")
+    return "\n".join(parts)
+
+
+def run(page, gemmd, gemmctl):
+    with tempfile.TemporaryDirectory() as root:
+        programs = pathlib.Path(root, "bin")
+        programs.mkdir()
+        for name, target in {"gemmd": gemmd, "gemmctl": gemmctl, "python3": sys.executable}.items():
+            # Not a link: a virtual environment's python3 finds its packages by the name it was called by.
+            (programs / name).write_text(f'#!/bin/sh\nexec "{target}" "$@"\n', encoding="utf-8")
+            (programs / name).chmod(0o755)
+        folder = pathlib.Path(root, "work")
+        folder.mkdir()
+        environment = {key: os.environ[key] for key in ("HOME", "LANG", "TMPDIR") if key in os.environ}
+        environment |= {"PATH": f"{programs}:/usr/bin:/bin", "XDG_RUNTIME_DIR": root}
+        shell = subprocess.Popen(
+            ["bash", "-c", script_of(page)], cwd=folder, env=environment, start_new_session=True
+        )
+        try:
+            status = shell.wait(timeout=240)
+        except subprocess.TimeoutExpired:
+            status = "a time-out"
+        finally:
+            try:  # a daemon that the page does not stop itself
+                os.killpg(shell.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if status != 0:
+            for log in folder.glob("*.log"):
+                print(f"{log.name}:\n{log.read_text(errors='replace')[-3000:]}")
+            sys.exit(f"{page} ended with {status}; the last block named above failed")
+
+
+def main():
+    gemmd, gemmctl, *pages = sys.argv[1:]
+    alone_on_loopback()
+    for page in pages:
+        run(page, gemmd, gemmctl)
+
+
+if __name__ == "__main__":
+    main()
