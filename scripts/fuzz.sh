@@ -42,8 +42,10 @@ fuzz_one() {
     echo "fuzz: $target FAILED; the input is in $artifacts"
     return 1
   fi
-  awk -v t="$target" '/number_of_executed_units/ { runs = $2 } / cov: / { for (i = 1; i < NF; ++i)
-    if ($i == "cov:") cov = $(i + 1) } END { printf "%-22s %10d runs, %5d edges, clean\n", t, runs, cov }' "$log"
+  # Edges of the code or, under the thread sanitizer, features of the inputs (tests/fuzz/input_features.cc).
+  awk -v t="$target" '/number_of_executed_units/ { runs = $2 } { for (i = 1; i < NF; ++i) { if ($i == "cov:") cov = $(i + 1)
+    if ($i == "ft:") features = $(i + 1) } } END { printf "%-22s %10d runs, %5d %s, clean\n", t, runs,
+    cov ? cov : features, cov ? "edges" : "features" }' "$log"
 }
 export -f fuzz_one
 export build seconds artifacts

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The suite of public models' layers, on a machine with a Hopper GPU and no compiler, from a tree of scripts/dist.sh. Builds
-# nothing; ends the daemon it started. COMMIT in the environment is recorded; TABLE is the tuning table of the 44 shapes.
+# nothing; ends the daemon it started. From the environment: COMMIT is recorded; TABLE is the tuning table of the 44 shapes,
+# OUT/tuned.json if left out; TOP, so many of the model's first kernels are swept, not the whole pool.
 #
 #   scripts/models.sh fit DIST OUT [SECONDS]     every kernel's time on shapes of the half for fitting, for
 #                                                kernels/bench/fit_model.py; SECONDS of measuring, 150 if left out
-#   scripts/models.sh judge DIST OUT [SECONDS]   the other half, 150 s: a daemon tunes COUNT (200) of its shapes; then every
-#                                                kernel's time on these, beside cuBLASLt; the 44 shapes; equal bits. For
+#   scripts/models.sh judge DIST OUT [SECONDS]   the other half, 150 s: a daemon tunes COUNT (200) of its shapes and the 44;
+#                                                then every kernel's time on these, beside cuBLASLt; the 44; equal bits. For
 #                                                scripts/models_report.py
 #
 # Leaves in OUT: JSON and a log of each step; of judge also tuned.json, what the daemon measured.
@@ -87,11 +88,14 @@ tune() {
 
 judge() {
   local seconds=${1:-150} shapes
-  shapes=$("$bin/gemm_bench" --suite models-judge --count "$count" --list-shapes | paste -sd,)
+  shapes=$({
+    "$bin/gemm_bench" --list-shapes
+    "$bin/gemm_bench" --suite models-judge --count "$count" --list-shapes
+  } | paste -sd,)
   tune $((seconds * 22 / 100))
-  bench judge $((seconds * 62 / 100)) --suite models-judge --count "$count" --sweep --tuning "$out/tuned.json" --repeats 12 \
-    --places 4 --flush-mib "$flush_mib"
-  bench dense $((seconds * 11 / 100)) ${TABLE:+--tuning "$TABLE"} --repeats 24
+  bench judge $((seconds * 62 / 100)) --suite models-judge --count "$count" --sweep --tuning "$out/tuned.json" ${TOP:+--top "$TOP"} \
+    --repeats 12 --places 4 --flush-mib "$flush_mib"
+  bench dense $((seconds * 11 / 100)) --tuning "${TABLE:-$out/tuned.json}" --repeats 24
   bench bits $((seconds * 5 / 100)) --shapes 200x2048x1536,72x1152x1024,333x1408x2176 --sweep --check-only --bitwise 100 --no-peers
 }
 

@@ -19,10 +19,6 @@ constexpr int64_t kAlignment = 256;  // of each part of the scratch
 // would fetch the weights more often than those of 128.
 constexpr int kMostThinRows = 64;
 constexpr int64_t kTmaBytes = 16;
-// Tiles of the list that go through the weights together. Few rows a group: its own tiles. Many: as
-// much of A as stays in L2 beside the weights.
-constexpr int kBands[kTileLists] = {2, 16};
-
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
 static_assert(static_cast<int>(GroupLayoutType::kRowIds) == static_cast<int>(GroupLayout::kRowIds));
@@ -190,20 +186,21 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
                                           int64_t groups, TileList list, int band) {
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   // Of the column side a plane at a time, of as many rows as there are.
-  const int a_box = config.skinny() ? kRowsABox : config.block_m(), b_box = config.block_n();
+  const int a_box = config.skinny() ? kRowsABox : config.block_m() / config.share_rows;
+  const int b_box = config.block_n();
   TensorView a =
       ValuesOf(config, args.a, args.m, args.k, args.batch, args.lda, args.a_batch, a_box);
   if (config.skinny()) a.box_planes = 1;
   const TensorView b =
       ValuesOf(config, args.b, args.n, args.k, groups, args.ldb, args.b_batch, b_box);
-  const TensorView scales = {.address = args.a_scales,
+  TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
                              .rows = 1,
                              .planes = k_blocks,
                              .batch = args.batch,
                              .plane_stride_bytes = args.a_scales_ld * 4,
                              .batch_stride_bytes = args.a_scales_batch * 4,
-                             .box_cols = config.a_scale_rows(),
+                             .box_cols = std::min(config.a_scale_rows(), kMostBoxRows),
                              .box_rows = 1,
                              .box_planes = config.k_blocks};
   GroupedLaunch launch;
@@ -213,12 +210,18 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
     if (!made.ok()) return made.status();
     *map = *made;
   }
+  if (config.a_scale_rows() > kMostBoxRows) {
+    scales.box_cols = config.a_scale_rows() - kMostBoxRows;
+    const absl::StatusOr<CUtensorMap> rest = ScalesMap(scales);
+    if (!rest.ok()) return rest.status();
+    launch.gemm.store_map = *rest;  // nothing is stored by copy
+  }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
   launch.gemm.split = SplitOf(config, 1, CeilDiv(k_blocks, config.k_blocks));
   launch.gemm.programmatic = true;
   launch.list = list;
-  launch.n_tiles = static_cast<int>(CeilDiv(args.n, config.block_n()));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, config.block_n() * config.share_rows));
   launch.band = band;
   launch.per_band = MakeDivisor(int64_t{band} * launch.n_tiles);
   launch.band_rows = MakeDivisor(band);
@@ -267,7 +270,9 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) { return LayoutOf(op, fp8, {}); }
+
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, const GroupedConfigs& forced) {
   const Extents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
   GroupedLayout layout;
@@ -281,12 +286,15 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
                                             reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
     layout.copies = CopiesOfA(ArgsOf(op, somewhere));
     parts.Add(layout.copies.scratch_bytes);
+    if (forced.thin >= 0) layout.thin_config = forced.thin;
+    if (forced.thin_band > 0) layout.bands[0] = forced.thin_band;
+    if (forced.wide_band > 0) layout.bands[1] = forced.wide_band;
     if (extents.k % kBlockK != 0) layout.thin_config = kThinAnyKConfig;
     layout.may_be_wide = extents.rows > kMostThinRows;
     layout.most_tiles[0] =
         MostTiles(extents, counts, kMostThinRows, ConfigOf(layout.thin_config).block_m());
     if (layout.may_be_wide) {
-      layout.wide_config = WideConfigOf(op, extents);
+      layout.wide_config = forced.wide >= 0 ? forced.wide : WideConfigOf(op, extents);
       layout.most_tiles[1] =
           MostTiles(extents, counts, extents.rows, ConfigOf(layout.wide_config).block_m());
     }
@@ -389,10 +397,15 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
         ToStatus(kSm90Fp8Grouped.prepare(config), "preparing a grouped kernel");
     if (!ready.ok()) return ready;
     auto launch =
-        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], kBands[list]);
+        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], layout.bands[list]);
     if (!launch.ok()) return launch.status();
+    int most = 0;
+    const absl::Status asked =
+        ToStatus(kSm90Fp8Grouped.most_ctas(config, device.sms, &most), "occupancy");
+    if (!asked.ok()) return asked;
+    const int64_t clusters = layout.most_tiles[list] * launch->n_tiles;
     launches.ctas[list] =
-        static_cast<int>(std::min<int64_t>(device.sms, layout.most_tiles[list] * launch->n_tiles));
+        static_cast<int>(std::min<int64_t>(most, clusters * ConfigOf(config).multicast()));
     launches.lists[list] = *launch;
   }
   return launches;

@@ -202,7 +202,8 @@ struct Math {
   static constexpr bool kScalesAhead = !C.skinny() && (kRuns <= 2 || kRun == kBlockK);
   // A skinny tile has two scales for each chunk of columns. Made behind a unit's products, those of
   // a wide tile take longer than its FFMAs.
-  static constexpr bool kMakesScales = C.skinny() && !C.double_accumulators() && C.cols > 64;
+  static constexpr bool kMakesScales =
+      C.skinny() && !C.ragged && !C.double_accumulators() && C.cols > 64;
   // Chunks whose scales are made while the unit multiplies: as many as registers are left for. A
   // chunk that is promoted gives up registers for the scales of a later one.
   static constexpr int kMadeAhead =

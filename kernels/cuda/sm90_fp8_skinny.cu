@@ -25,8 +25,8 @@ constexpr GemmConfig TwoKGroups(GemmConfig config) {
 
 }  // namespace
 
-// What each is the fastest for on an H200: deploy/tuning/h200.json. One k block a stage serves k
-// that is not a multiple of 128.
+// What each is the fastest for on an H200: deploy/tuning/h200.json and, from m = 24 on,
+// docs/benchmarks/h200-fp8-models.md. One k block a stage serves k that is not a multiple of 128.
 constexpr GemmConfig kSkinnyConfigs[] = {
     TwoPerSm(Skinny(16, 64, 1, 9)),
     Skinny(16, 64, 2, 6),
