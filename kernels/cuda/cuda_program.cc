@@ -420,7 +420,7 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
 }
 
 bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
-  return task.overlap || (context.behind_kernel && &task == &tasks_.front());
+  return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
 }
 
 absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,

@@ -62,9 +62,15 @@ struct RunContext {
   std::byte* io;             // pinned, io_bytes()
   cudaStream_t stream;
   absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
-  bool behind_kernel = false;  // of the same stream, whose end the first op's kernel may overlap
+  // Of the same stream, whose end the first op's kernel may overlap.
+  enum class Front : uint8_t {
+    kOther,     // no kernel
+    kRun,       // another run's: it writes what this one may read
+    kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
+  } front = Front::kOther;
 
   bool IsIndependent(size_t op) const {
+    if (op == 0 && front == Front::kOwnBegin) return true;
     return op < launches.independent.size() && launches.independent[op];
   }
 };

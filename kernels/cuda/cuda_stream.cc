@@ -198,8 +198,13 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
   StampsRef stamps;
   if (stamped && !fence_.Check(MakeStamps(stamps)).ok()) return;
   const auto queue = [&](cudaStream_t side) {
-    const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side,
-                             /*outputs=*/{},        stamped};
+    const RunContext context{flight.bindings.slots,
+                             launches,
+                             scratch_,
+                             flight.io.data(),
+                             side,
+                             /*outputs=*/{},
+                             stamped ? RunContext::Front::kOwnBegin : RunContext::Front::kOther};
     absl::Status status;
     if (stamped) status = ToStatus(LaunchBegin(began_, side), "recording a run's first kernel");
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
@@ -288,15 +293,16 @@ absl::Status CudaStream::Record(Flight& flight, size_t event) {
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
 }
 
+RunContext::Front CudaStream::FrontOf(const Flight& flight) {
+  if (flight.stamps == nullptr) return RunContext::Front::kOther;
+  return flight.begins ? RunContext::Front::kOwnBegin : RunContext::Front::kRun;
+}
+
 absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
-  const RunContext context{flight.bindings.slots,
-                           launches,
-                           scratch_,
-                           flight.io_data(),
-                           stream_,
-                           flight.bindings.outputs,
-                           /*behind_kernel=*/flight.stamps != nullptr};
+  const RunContext context{flight.bindings.slots, launches, scratch_,
+                           flight.io_data(),      stream_,  flight.bindings.outputs,
+                           FrontOf(flight)};
   size_t event = 0;
   absl::Status status = Record(flight, event++);
   if (status.ok() && flight.begins) {

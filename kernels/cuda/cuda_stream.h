@@ -128,6 +128,7 @@ class CudaStream final : public Stream {
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
+  static RunContext::Front FrontOf(const Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);
   absl::Status End(Flight& flight);
