@@ -96,19 +96,12 @@ struct GroupedFamilyEntry {
   int num_configs;
   cudaError_t (*prepare)(int config);
   cudaError_t (*launch)(int config, const GroupedLaunch& launch, int ctas, cudaStream_t stream);
-  // CTAs that run at once on a device of `sms`.
-  cudaError_t (*most_ctas)(int config, int sms, int* ctas);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinConfig = 0;  // weights on the row side
 inline constexpr int kWideConfig = 1;
 inline constexpr int kThinAnyKConfig = 2;  // of k that is no multiple of 128
-inline constexpr int kMostBoxRows = 256;  // of one copy; A's scales of more take two
-inline constexpr int kWide192Config = 3;
-inline constexpr int kWide256Config = 4;
-// Behind those three the same of two CTAs each, neighbours along n, that fetch A for each other.
-inline constexpr int kSharingConfigs = 5;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -19,6 +19,10 @@ constexpr int64_t kAlignment = 256;  // of each part of the scratch
 // would fetch the weights more often than those of 128.
 constexpr int kMostThinRows = 64;
 constexpr int64_t kTmaBytes = 16;
+// Tiles of the list that go through the weights together. Few rows a group: its own tiles. Many: as
+// much of A as stays in L2 beside the weights.
+constexpr int kBands[kTileLists] = {2, 16};
+
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
 static_assert(static_cast<int>(GroupLayoutType::kRowIds) == static_cast<int>(GroupLayout::kRowIds));
@@ -107,38 +111,6 @@ int64_t MostTiles(const Extents& extents, bool counts, int64_t most_rows, int64_
   return counts ? by_group : std::min(by_group, extents.rows / tile + extents.groups);
 }
 
-// The tile whose rows the groups fill best, if they are as large as expected on average: rows of a
-// tile that no group has are multiplied, but for warpgroups that have none at all. Larger tiles
-// fetch less from L2 for each product.
-int WideConfigOf(const GroupedMatmulOp& op, const Extents& extents) {
-  struct Candidate {
-    int config;
-    double speed;  // of whole tiles, relative
-  };
-  constexpr Candidate kCandidates[] = {
-      {kWideConfig, 0.95}, {kWide192Config, 0.97}, {kWide256Config, 1.0}};
-  const int64_t rows = std::max<int64_t>(1, CeilDiv(ExpectedRows(op), extents.groups));
-  int best = kWideConfig;
-  double least = 0;
-  for (const Candidate& one : kCandidates) {
-    const GemmConfig& config = ConfigOf(one.config);
-    const int64_t step = config.rows / config.groups;
-    const int64_t whole = rows / config.rows * config.rows;
-    const int64_t rest = rows - whole;
-    // A tile whose last warpgroups rest takes somewhat longer than its share.
-    const double cost =
-        (static_cast<double>(whole) + (rest == 0 ? 0
-                                                 : 0.75 * static_cast<double>(RoundUp(rest, step)) +
-                                                       0.25 * static_cast<double>(config.rows))) /
-        one.speed;
-    if (least == 0 || cost < least) {
-      least = cost;
-      best = one.config;
-    }
-  }
-  return best;
-}
-
 // The slots, and one more with the product.
 std::vector<std::byte*> WithProduct(SlotAddresses slots, std::byte* product) {
   std::vector<std::byte*> all(slots.begin(), slots.end());
@@ -186,21 +158,20 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
                                           int64_t groups, TileList list, int band) {
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   // Of the column side a plane at a time, of as many rows as there are.
-  const int a_box = config.skinny() ? kRowsABox : config.block_m() / config.share_rows;
-  const int b_box = config.block_n();
+  const int a_box = config.skinny() ? kRowsABox : config.block_m(), b_box = config.block_n();
   TensorView a =
       ValuesOf(config, args.a, args.m, args.k, args.batch, args.lda, args.a_batch, a_box);
   if (config.skinny()) a.box_planes = 1;
   const TensorView b =
       ValuesOf(config, args.b, args.n, args.k, groups, args.ldb, args.b_batch, b_box);
-  TensorView scales = {.address = args.a_scales,
+  const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
                              .rows = 1,
                              .planes = k_blocks,
                              .batch = args.batch,
                              .plane_stride_bytes = args.a_scales_ld * 4,
                              .batch_stride_bytes = args.a_scales_batch * 4,
-                             .box_cols = std::min(config.a_scale_rows(), kMostBoxRows),
+                             .box_cols = config.a_scale_rows(),
                              .box_rows = 1,
                              .box_planes = config.k_blocks};
   GroupedLaunch launch;
@@ -210,18 +181,12 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
     if (!made.ok()) return made.status();
     *map = *made;
   }
-  if (config.a_scale_rows() > kMostBoxRows) {
-    scales.box_cols = config.a_scale_rows() - kMostBoxRows;
-    const absl::StatusOr<CUtensorMap> rest = ScalesMap(scales);
-    if (!rest.ok()) return rest.status();
-    launch.gemm.store_map = *rest;  // nothing is stored by copy
-  }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
   launch.gemm.split = SplitOf(config, 1, CeilDiv(k_blocks, config.k_blocks));
   launch.gemm.programmatic = true;
   launch.list = list;
-  launch.n_tiles = static_cast<int>(CeilDiv(args.n, config.block_n() * config.share_rows));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, config.block_n()));
   launch.band = band;
   launch.per_band = MakeDivisor(int64_t{band} * launch.n_tiles);
   launch.band_rows = MakeDivisor(band);
@@ -270,9 +235,7 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) { return LayoutOf(op, fp8, {}); }
-
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, const GroupedConfigs& forced) {
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
   const Extents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
   GroupedLayout layout;
@@ -286,17 +249,13 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, const GroupedConfigs
                                             reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
     layout.copies = CopiesOfA(ArgsOf(op, somewhere));
     parts.Add(layout.copies.scratch_bytes);
-    if (forced.thin >= 0) layout.thin_config = forced.thin;
-    if (forced.thin_band > 0) layout.bands[0] = forced.thin_band;
-    if (forced.wide_band > 0) layout.bands[1] = forced.wide_band;
     if (extents.k % kBlockK != 0) layout.thin_config = kThinAnyKConfig;
     layout.may_be_wide = extents.rows > kMostThinRows;
     layout.most_tiles[0] =
         MostTiles(extents, counts, kMostThinRows, ConfigOf(layout.thin_config).block_m());
     if (layout.may_be_wide) {
-      layout.wide_config = forced.wide >= 0 ? forced.wide : WideConfigOf(op, extents);
       layout.most_tiles[1] =
-          MostTiles(extents, counts, extents.rows, ConfigOf(layout.wide_config).block_m());
+          MostTiles(extents, counts, extents.rows, ConfigOf(kWideConfig).block_m());
     }
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
@@ -357,7 +316,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                              reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[list])};
   }
   directory.tile_rows[0] = layout.fp8 ? ConfigOf(layout.thin_config).block_m() : kAnyGroupedRows;
-  directory.tile_rows[1] = ConfigOf(layout.wide_config).block_m();
+  directory.tile_rows[1] = ConfigOf(kWideConfig).block_m();
 
   GroupedMatmulOp product = op;
   std::vector<std::byte*> with_product(slots.begin(), slots.end());
@@ -389,7 +348,6 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   if (launches.copy) launches.copy->programmatic = true;
   const Fp8GemmArgs fp8 = Fp8ArgsOf(args, layout.copies, scratch);
   launches.configs[0] = layout.thin_config;
-  launches.configs[1] = layout.wide_config;
   for (int list = 0; list < kTileLists; ++list) {
     if (directory.lists[list].count == nullptr) continue;
     const int config = launches.configs[list];
@@ -397,15 +355,10 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
         ToStatus(kSm90Fp8Grouped.prepare(config), "preparing a grouped kernel");
     if (!ready.ok()) return ready;
     auto launch =
-        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], layout.bands[list]);
+        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], kBands[list]);
     if (!launch.ok()) return launch.status();
-    int most = 0;
-    const absl::Status asked =
-        ToStatus(kSm90Fp8Grouped.most_ctas(config, device.sms, &most), "occupancy");
-    if (!asked.ok()) return asked;
-    const int64_t clusters = layout.most_tiles[list] * launch->n_tiles;
     launches.ctas[list] =
-        static_cast<int>(std::min<int64_t>(most, clusters * ConfigOf(config).multicast()));
+        static_cast<int>(std::min<int64_t>(device.sms, layout.most_tiles[list] * launch->n_tiles));
     launches.lists[list] = *launch;
   }
   return launches;

@@ -28,10 +28,6 @@ std::string WhyNotFp8(const GroupedMatmulOp& op);
 struct GroupedLayout {
   bool fp8 = false;
   int thin_config = kThinConfig;
-  int wide_config = kWideConfig;
-  // Tiles of each list that go through the weights together. Few rows a group: its own tiles. Many:
-  // as much of A as stays in L2 beside the weights.
-  int bands[kTileLists] = {2, 16};
   bool may_be_wide = false;  // some group may have too many rows for the kernel of few
   int64_t most_tiles[kTileLists] = {};
   ScaleCopies copies;  // of a's scales, at 0
@@ -45,15 +41,6 @@ struct GroupedLayout {
 };
 // `fp8`: by the TMA kernels, which serve it.
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8);
-
-// Kernels to insist on, for measuring them; -1: none.
-struct GroupedConfigs {
-  int thin = -1;
-  int wide = -1;
-  int thin_band = -1;
-  int wide_band = -1;
-};
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, const GroupedConfigs& forced);
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s);
 

@@ -38,9 +38,9 @@ __device__ __forceinline__ GroupPlace PlaceAt(const GroupedLaunch& launch, int i
 }
 
 template <GemmConfig C>
-__device__ __forceinline__ Tile TileOf(const GroupPlace& at, const ClusterPlace<C>& place) {
+__device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
   if constexpr (C.skinny()) return {at.n * C.rows, at.rows.row0, at.rows.item};
-  return {at.rows.row0, (at.n * C.share_rows + place.col) * C.cols, at.rows.item};
+  return {at.rows.row0, at.n * C.cols, at.rows.item};
 }
 
 // A's scales begin at a row that is a multiple of it.
@@ -49,8 +49,8 @@ constexpr int kScaleRows = 4;
 // As LoadStage, with a batch of its own for each operand; `boxes` of A where it is the column side.
 template <GemmConfig C>
 __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                               const ClusterPlace<C>& place, const Tile& tile,
-                                               int group, int boxes, int stage, int block) {
+                                               const Tile& tile, int group, int boxes, int stage,
+                                               int block) {
   const uint64_t b_policy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
   const uint64_t a_policy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
   const uint32_t full = smem.Full(stage);
@@ -60,14 +60,8 @@ __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const S
   const int col_bytes =
       C.skinny() ? C.k_blocks * boxes * kRowsABox * kBlockK : C.k_blocks * C.col_bytes();
   ptx::MbarrierArriveExpectTx(full, row_bytes + col_bytes + C.k_blocks * C.a_scale_bytes());
-  if constexpr (C.share_rows == 1) {
-    ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage), x, tile.row0, z,
-                    C.skinny() ? group : tile.batch, C.skinny() ? b_policy : a_policy);
-  } else {  // CTAs with the same rows of A fetch a slice each
-    const int row = place.col * (C.rows / C.share_rows);
-    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x,
-                             tile.row0 + row, z, tile.batch, place.RowPeers(), a_policy);
-  }
+  ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage), x, tile.row0, z,
+                  C.skinny() ? group : tile.batch, C.skinny() ? b_policy : a_policy);
   if constexpr (C.skinny()) {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
@@ -81,13 +75,9 @@ __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const S
   } else {
     ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage), x, tile.col0, z, group, b_policy);
   }
-  const int row0 = (C.skinny() ? tile.col0 : tile.row0) / kScaleRows * kScaleRows;
-  ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), row0, 0, block, tile.batch,
-                  ptx::kEvictLast);
-  if constexpr (C.a_scale_rows() > kMostBoxRows) {
-    ptx::TensorLoad(&launch.store_map, full, smem.AScales(stage) + kMostBoxRows * 4,
-                    row0 + kMostBoxRows, 0, block, tile.batch, ptx::kEvictLast);
-  }
+  const int row0 = C.skinny() ? tile.col0 : tile.row0;
+  ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), row0 / kScaleRows * kScaleRows, 0,
+                  block, tile.batch, ptx::kEvictLast);
 }
 
 // The ring's barriers, by one lane of the producer warp.
@@ -100,24 +90,22 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
-    ptx::MbarrierInit(smem.Empty(stage),
-                      C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
+    ptx::MbarrierInit(smem.Empty(stage), C.math_threads() / 32 * kReleasingLanes);
   }
   ptx::FenceMbarrierInit();
 }
 
 template <GemmConfig C>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
-                                              const SmemLayout<C>& smem,
-                                              const ClusterPlace<C>& cluster, int lane) {
+                                              const SmemLayout<C>& smem, int lane) {
   const GemmLaunch& gemm = launch.gemm;
   const int count = *launch.list.count;
   const int tiles = count * launch.n_tiles;
   const int steps = gemm.split.step;
   RingPosition<C.stages> at;
-  for (int index = blockIdx.x / C.multicast(); index < tiles; index += gridDim.x / C.multicast()) {
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GroupPlace place = PlaceAt(launch, index, count);
-    const Tile tile = TileOf<C>(place, cluster);
+    const Tile tile = TileOf<C>(place);
     const BScaleLoads<C> b_scales(gemm.args, {tile.row0, tile.col0, place.rows.group}, lane);
     const int left = place.rows.row_end - place.rows.row0;
     const int boxes = (min(left, C.block_m()) + kRowsABox - 1) / kRowsABox;
@@ -126,7 +114,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
       const int block = step * C.k_blocks;
       ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
       if (ptx::ElectOne()) {
-        LoadGroupStage<C>(gemm, smem, cluster, tile, place.rows.group, boxes, at.stage, block);
+        LoadGroupStage<C>(gemm, smem, tile, place.rows.group, boxes, at.stage, block);
       }
       b_scales.Load(gemm, smem, lane, at.stage, block);
       __syncwarp();
@@ -163,9 +151,9 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
   bounded.args = launch.gemm.args;
   bounded.streams_b = launch.gemm.streams_b;
   Epilogue<C> out(bounded, smem, warp, lane);
-  for (int index = blockIdx.x / C.multicast(); index < tiles; index += gridDim.x / C.multicast()) {
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GroupPlace at = PlaceAt(launch, index, count);
-    const Tile tile = TileOf<C>(at, place);
+    const Tile tile = TileOf<C>(at);
     if constexpr (!C.skinny()) {
       if (tile.row0 + out.group * C.row_subs() * 64 >= at.rows.row_end) {
         Pass<C>(math, steps);
@@ -179,19 +167,14 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
     StoreWhole<C>(bounded, smem, out, result);
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
-  if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
-    ptx::ClusterArriveRelaxed();
-    ptx::ClusterWait();
-  }
 }
 
 template <uint64_t kCode>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
-  static_assert(C.ragged && C.share_cols == 1 && C.k_groups == 1 && !C.stores_tile,
-                "a tile's last rows may be others'");
-  static_assert(!C.skinny() || C.multicast() == 1, "CTAs share rows of A alone");
+  static_assert(C.ragged && C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
+                "a tile is one CTA's, and its last rows may be others'");
   extern __shared__ uint8_t raw_smem[];
   const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
@@ -208,19 +191,11 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     ptx::GridDependencyLaunch();
     __syncwarp();
     ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
-    if constexpr (C.multicast() > 1) {
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
     ptx::GridDependencyWait();
-    ProduceGroups<C>(launch, smem, place, threadIdx.x % 32);
+    ProduceGroups<C>(launch, smem, threadIdx.x % 32);
   } else {
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
-    if constexpr (C.multicast() > 1) {
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
     ptx::GridDependencyWait();
     ConsumeGroups<C>(launch, smem, place);
   }

@@ -2,9 +2,7 @@
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
 //   grouped_bench [--suite all|masked|thin|prefill|ragged] [--repeats N] [--json FILE]
-//                 [--commit TEXT] [--seed N] [--thin I] [--wide I] [--thin-band N] [--wide-band N]
-//
-// I: a config by its number.
+//                 [--commit TEXT] [--seed N]
 
 #include <unistd.h>
 
@@ -34,7 +32,6 @@ struct GroupedRun {
   std::string json, commit;
   int repeats = 12;
   uint64_t seed = 1;
-  cuda::GroupedConfigs forced;
 };
 
 struct GroupedTime {
@@ -52,7 +49,7 @@ struct GroupedTime {
 absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& work,
                      GroupedTime& time) {
   if (absl::Status s = work.Prepare(time.c, run.seed, machine.stream); !s.ok()) return s;
-  auto mine = work.Bind(true, machine.traits, run.forced);
+  auto mine = work.Bind(true, machine.traits);
   if (!mine.ok()) return mine.status();
   auto other = work.Bind(false, machine.traits);
   if (!other.ok()) return other.status();
@@ -124,14 +121,6 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       run.commit = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
-    } else if (name == "--thin") {
-      ok = absl::SimpleAtoi(value, &run.forced.thin);
-    } else if (name == "--wide") {
-      ok = absl::SimpleAtoi(value, &run.forced.wide);
-    } else if (name == "--thin-band") {
-      ok = absl::SimpleAtoi(value, &run.forced.thin_band);
-    } else if (name == "--wide-band") {
-      ok = absl::SimpleAtoi(value, &run.forced.wide_band);
     } else if (name == "--seed") {
       ok = absl::SimpleAtoi(value, &run.seed);
     } else {

@@ -97,13 +97,12 @@ GroupedMatmulOp GroupedWorkload::OpOf(bool fp8) const {
   return op;
 }
 
-absl::StatusOr<Call> GroupedWorkload::Bind(bool fp8, const cuda::DeviceTraits& device,
-                                           const cuda::GroupedConfigs& forced) {
+absl::StatusOr<Call> GroupedWorkload::Bind(bool fp8, const cuda::DeviceTraits& device) {
   const GroupedMatmulOp op = OpOf(fp8);
   if (const std::string why = cuda::WhyNotFp8(op); fp8 && !why.empty()) {
     return absl::UnimplementedError(why);
   }
-  const cuda::GroupedLayout layout = cuda::LayoutOf(op, fp8, forced);
+  const cuda::GroupedLayout layout = cuda::LayoutOf(op, fp8);
   DeviceBuffer& scratch = fp8 ? scratch_ : other_scratch_;
   if (absl::Status s = scratch.Reserve(layout.scratch_bytes); !s.ok()) return s;
   std::vector<std::byte*> slots;

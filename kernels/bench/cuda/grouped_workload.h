@@ -22,8 +22,7 @@ class GroupedWorkload {
   absl::Status Prepare(const GroupedBenchCase& c, uint64_t seed, cudaStream_t stream);
 
   // The op's launches, by the TMA kernels or by the one that takes anything, whose d is another.
-  absl::StatusOr<Call> Bind(bool fp8, const cuda::DeviceTraits& device,
-                            const cuda::GroupedConfigs& forced = {});
+  absl::StatusOr<Call> Bind(bool fp8, const cuda::DeviceTraits& device);
 
   // ||d - the other's|| / ||the other's|| over the groups' rows, once both have run; infinite if a
   // byte of d around them was written.
