@@ -18,15 +18,8 @@ namespace gemmd::bench {
 namespace {
 
 constexpr cli::Flag kFlags[] = {
-    {.name = "device",
-     .kind = cli::ValueKind::kText,
-     .value = "NAME",
-     .help = "where; default: the server chooses"},
-    {.name = "python",
-     .kind = cli::ValueKind::kFile,
-     .value = "PATH",
-     .fallback = "python3",
-     .help = "the interpreter that has the package gemmd"},
+    cli::TextFlag("device", "NAME", "where; default: the server chooses"),
+    cli::FileFlag("python", "PATH", "the interpreter that has the package gemmd", "python3"),
 };
 
 absl::Status RunFloor(cli::Invocation& call) {

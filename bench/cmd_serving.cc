@@ -5,38 +5,16 @@ namespace gemmd::bench {
 namespace {
 
 constexpr cli::Flag kFlags[] = {
-    {.name = "device",
-     .kind = cli::ValueKind::kText,
-     .value = "NAME",
-     .help = "where; default: the server chooses"},
-    {.name = "python",
-     .kind = cli::ValueKind::kFile,
-     .value = "PATH",
-     .fallback = "python3",
-     .help = "the interpreter that has the package gemmd"},
-    {.name = "only",
-     .kind = cli::ValueKind::kText,
-     .value = "TEXT",
-     .help = "the measurements whose names contain it; the names are what it tells "
-             "on its way"},
+    cli::TextFlag("device", "NAME", "where; default: the server chooses"),
+    cli::FileFlag("python", "PATH", "the interpreter that has the package gemmd", "python3"),
+    cli::TextFlag("only", "TEXT",
+                  "the measurements whose names contain it; the names are what it tells "
+                  "on its way"),
     {.name = "quick", .help = "in seconds, on any device; the figures mean nothing"},
-    {.name = "small",
-     .kind = cli::ValueKind::kText,
-     .value = "TARGET",
-     .help = "a listener of a tenant that sends small programs"},
-    {.name = "large",
-     .kind = cli::ValueKind::kText,
-     .value = "TARGET",
-     .help = "and of one that sends large ones, both of the same weight"},
-    {.name = "lookahead",
-     .kind = cli::ValueKind::kDuration,
-     .value = "TIME",
-     .fallback = "2ms",
-     .help = "the daemon's scheduler.lookahead_us"},
-    {.name = "out",
-     .kind = cli::ValueKind::kFile,
-     .value = "FILE",
-     .help = "the document of --json into a file, beside the table"},
+    cli::TextFlag("small", "TARGET", "a listener of a tenant that sends small programs"),
+    cli::TextFlag("large", "TARGET", "and of one that sends large ones, both of the same weight"),
+    cli::DurationFlag("lookahead", "TIME", "the daemon's scheduler.lookahead_us", "2ms"),
+    cli::FileFlag("out", "FILE", "the document of --json into a file, beside the table"),
 };
 
 }  // namespace

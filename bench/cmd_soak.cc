@@ -5,20 +5,9 @@ namespace gemmd::bench {
 namespace {
 
 constexpr cli::Flag kFlags[] = {
-    {.name = "device",
-     .kind = cli::ValueKind::kText,
-     .value = "NAME",
-     .help = "where; default: the server chooses"},
-    {.name = "ops",
-     .kind = cli::ValueKind::kCount,
-     .value = "N",
-     .fallback = "200000",
-     .help = "how many",
-     .min = 10},
-    {.name = "out",
-     .kind = cli::ValueKind::kFile,
-     .value = "FILE",
-     .help = "the document of --json into a file, beside the table"},
+    cli::TextFlag("device", "NAME", "where; default: the server chooses"),
+    cli::CountFlag("ops", "N", "how many", "200000", 10),
+    cli::FileFlag("out", "FILE", "the document of --json into a file, beside the table"),
 };
 
 }  // namespace

@@ -121,8 +121,9 @@ enum class LaunchWay : uint8_t {
   kOps,            // op by op
   kGraph,          // by one replay of what an earlier run of it recorded
   kCaptureFailed,  // op by op, because recording it failed; not tried again on this memory
+  kChained,        // an armed plan's, kernel by kernel, each under the end of the one in front
 };
-inline constexpr int kLaunchWays = 3;
+inline constexpr int kLaunchWays = 4;
 
 struct LaunchResult {
   absl::Status status;

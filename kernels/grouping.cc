@@ -95,7 +95,8 @@ std::string Text(const DataFault& f) {
     case DataFaultKind::kNone:
       return "";
     case DataFaultKind::kCount:
-      return StrCat("groups", at, " is not a count of 0 to ", f.limit, " rows; a group has as many "
+      return StrCat("groups", at, " is not a count of 0 to ", f.limit,
+                    " rows; a group has as many "
                     "as an item of a at most");
     case DataFaultKind::kOffset:
       return StrCat("groups", at, " is not an offset of 0 to ", f.limit,

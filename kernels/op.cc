@@ -101,9 +101,9 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
 
 std::string_view Name(const Op& op) {
   // By the variant's index: one row per alternative, in its order.
-  constexpr std::string_view kNames[] = {"matmul", "quantize", "gated",          "convert",
-                                         "copy",   "fill",     "write",          "read",
-                                         "grouped_matmul", "route", "combine"};
+  constexpr std::string_view kNames[] = {"matmul",         "quantize", "gated",  "convert",
+                                         "copy",           "fill",     "write",  "read",
+                                         "grouped_matmul", "route",    "combine"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
   return kNames[op.index()];
 }

@@ -123,11 +123,11 @@ struct Gate {
 // How a GroupedMatmulOp's `groups` tells which rows are whose. Rows of no group are never written.
 enum class GroupLayout : uint8_t {
   kOffsets = 0,  // [groups + 1]: group g has rows groups[g] up to groups[g + 1]; any starts
-  kCounts = 1,   // [groups]: a is [groups, m_max, k]; group g has the first groups[g] rows of item g
-  kRowIds = 2,   // [m]: row i is group groups[i]'s, or nobody's if that is -1. A group's rows lie
-                 // together, and groups in ascending order
-  kEnds = 3,     // [groups]: group g ends at groups[g]; it starts at the end of the group before it
-                 // rounded up to `alignment`
+  kCounts = 1,  // [groups]: a is [groups, m_max, k]; group g has the first groups[g] rows of item g
+  kRowIds = 2,  // [m]: row i is group groups[i]'s, or nobody's if that is -1. A group's rows lie
+                // together, and groups in ascending order
+  kEnds = 3,    // [groups]: group g ends at groups[g]; it starts at the end of the group before it
+                // rounded up to `alignment`
 };
 inline constexpr int kGroupLayouts = 4;
 std::string_view Name(GroupLayout layout);  // "offsets", "counts", "row_ids", "ends"

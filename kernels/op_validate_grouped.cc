@@ -61,8 +61,9 @@ class GroupedCheck {
                                          "ends"));
     }
     for (View* view : {&a_, &b_, &groups_, &d_}) GEMMD_RETURN_IF_ERROR(CheckTensor(*view, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckRank(
-        a_, counts() ? 3 : 2, counts() ? "3 dimensions, [groups, m_max, k]" : "2 dimensions, [m, k]"));
+    GEMMD_RETURN_IF_ERROR(
+        CheckRank(a_, counts() ? 3 : 2,
+                  counts() ? "3 dimensions, [groups, m_max, k]" : "2 dimensions, [m, k]"));
     GEMMD_RETURN_IF_ERROR(CheckRank(b_, 3, "3 dimensions, [groups, n, k]"));
     GEMMD_RETURN_IF_ERROR(CheckDType(a_, kOperands));
     if (op_.a.values.dtype != op_.b.values.dtype) {
@@ -87,8 +88,9 @@ class GroupedCheck {
                                          "; multiply them in several ops"));
     }
     if (a[a.rank - 1] != b[2]) {
-      return InvalidArgumentError(StrCat("k=", a[a.rank - 1], " of a ", ToString(a), " is not k=",
-                                         b[2], " of b ", ToString(b), "; give b as [groups, n, k]"));
+      return InvalidArgumentError(StrCat("k=", a[a.rank - 1], " of a ", ToString(a),
+                                         " is not k=", b[2], " of b ", ToString(b),
+                                         "; give b as [groups, n, k]"));
     }
     if (counts() && a[0] != groups()) {
       return InvalidArgumentError(StrCat("a ", ToString(a), " has ", a[0], " items but b ",
@@ -108,8 +110,7 @@ class GroupedCheck {
     Dims expected = MakeDims({groups()});
     if (op_.layout == GroupLayout::kOffsets) expected = MakeDims({groups() + 1});
     if (op_.layout == GroupLayout::kRowIds) expected = MakeDims({op_.a.values.shape[0]});
-    GEMMD_RETURN_IF_ERROR(
-        CheckShape(groups_, expected, StrCat("layout ", Text(Name(op_.layout)))));
+    GEMMD_RETURN_IF_ERROR(CheckShape(groups_, expected, StrCat("layout ", Text(Name(op_.layout)))));
     const bool aligns = op_.layout == GroupLayout::kEnds;
     if (op_.alignment < 1 || op_.alignment > (1 << 20) || (!aligns && op_.alignment != 1)) {
       return InvalidArgumentError(
@@ -127,8 +128,8 @@ class GroupedCheck {
     }
     GEMMD_RETURN_IF_ERROR(CheckActivation(op_.activation));
     if (op_.expected_rows < 0) {
-      return InvalidArgumentError(StrCat("expected_rows=", op_.expected_rows,
-                                         " is below 0; use 0 for all that a has"));
+      return InvalidArgumentError(
+          StrCat("expected_rows=", op_.expected_rows, " is below 0; use 0 for all that a has"));
     }
     if (!op_.gate) return absl::OkStatus();
     GEMMD_RETURN_IF_ERROR(CheckGateNumbers(*op_.gate));

@@ -60,7 +60,7 @@ say "   The same in float32"
 show "$gemmctl" matmul A.npy B.npy -o D32.npy --verify --server $server
 
 say "3. Handwritten digits: a two-layer network in FP8 and in float32"
-show "$python" "$root/client/python/examples/digits/digits.py" --server $server
+show "$python" "$root/examples/digits/digits.py" --server $server
 
 say "4. What the daemon counted, and what its clients left there: nothing"
 "$python" - "$(sed -n 's/^metrics //p' ready)" <<'PYTHON'

@@ -73,7 +73,7 @@ for program in "$out"/bin/*; do
 done
 # The Python package and what it needs that frameworks do not bring, for an interpreter of another version: the native
 # module speaks the stable ABI.
-package=$(find build/venv/lib -maxdepth 3 -type d -path '*/site-packages/gemmd' 2>/dev/null | head -n 1)
+package=$(find build/venv/lib -maxdepth 3 -type d -path '*/site-packages/gemmd' 2>/dev/null | head -n 1 || true)
 if [ -n "$package" ]; then
   mkdir "$out/python"
   cp -r "$package" "$out/python/"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a worker gains by calling the daemon on its own GPU: examples/mlp by torch, Linear and MLP, time-sliced and under
 # MPS, the tax of a call, graphs, killed clients and a killed daemon. Builds nothing: it runs from a tree of
-# scripts/dist.sh. Ends within nine minutes, and ends the processes it started.
+# scripts/dist.sh. Ends within LIMIT_S seconds (330), whatever hangs, and ends the processes it started: the phases stand
+# in the order of what they are worth, and what no time is left for is said and left out.
 #
 #   scripts/worker.sh DIST OUT                 a GPU with nvidia-cuda-mps-control, and python3 with torch
 #   scripts/worker.sh DIST OUT cpu:0 quick     the same on any machine, small
@@ -17,6 +18,8 @@ mkdir -p "$2"
 out=$(cd "$2" && pwd)
 device=${3:-cuda:0}
 quick=${4:-}
+limit_s=${LIMIT_S:-330}
+ending_s=10  # to stop the daemon and to write the report
 dir=$(mktemp -d)
 python=${GEMMD_PYTHON:-python3}
 daemon=
@@ -24,7 +27,7 @@ mps=
 status=0
 export PYTHONPATH=${GEMMD_PACKAGE:-$(cd "$1" && pwd)/python}${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export FIGURES=$out/figures.jsonl SERVER=unix:$dir/gemmd.sock DEVICE=$device QUICK=$quick
-export MLP=$root/client/python/examples/mlp
+export MLP=$root/examples/mlp
 rm -f "$FIGURES"
 
 stop_daemon() {
@@ -64,7 +67,9 @@ phase() {
   local name=$1 limit=$2 code
   shift 2
   [[ $name =~ ${ONLY:-.} ]] || return 0
-  if [ "$SECONDS" -gt 500 ]; then echo "worker.sh: no time left for $name"; status=1; return; fi
+  local left=$((limit_s - ending_s - SECONDS))
+  if [ "$left" -lt 5 ]; then echo "worker.sh: no time left for $name"; status=1; return; fi
+  [ "$limit" -le "$left" ] || limit=$left
   say "$name"
   timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
   code=$?
@@ -129,18 +134,6 @@ cd "$root/scripts/worker" || exit 2
 have_torch=1
 "$python" -c 'import torch; print("torch", torch.__version__)' || { have_torch=; echo "no torch: the steps are left out"; }
 
-# Time-sliced: no MPS is reachable.
-export CUDA_MPS_PIPE_DIRECTORY=$dir/no-mps
-if on_gpu && [[ sliced =~ ${ONLY:-.} || ${ONLY:-} == *sliced* ]]; then
-  say "daemon, time-sliced"
-  if start_daemon; then
-    phase sliced-host 30 "$python" tax.py sliced host
-    phase sliced-tax 40 "$python" tax.py sliced stream
-    phase sliced-step 80 "$python" step.py figures sliced
-  fi
-  stop_daemon
-fi
-
 if on_gpu; then
   export CUDA_MPS_PIPE_DIRECTORY=$dir/mps-pipe CUDA_MPS_LOG_DIRECTORY=$dir/mps-log
   mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
@@ -149,22 +142,37 @@ fi
 say "daemon${mps:+, under MPS}"
 start_daemon || exit 1
 timeout 20 "$bin/gemmctl" info --server "$SERVER" 2>&1 | head -n 12
-[ -n "$have_torch" ] && phase correct 90 "$python" correct.py
-phase host 30 "$python" tax.py mps host
-if on_gpu; then
-  phase tax 40 "$python" tax.py mps stream
-  phase syncs 40 "$python" syncs.py
-  phase graph 60 "$python" graph.py
+if [ -n "$have_torch" ]; then
+  phase step 45 "$python" step.py figures mps
+  LIMIT=35 phase eight 60 "$python" step.py eight
 fi
-[ -n "$have_torch" ] && phase step 80 "$python" step.py figures mps
+if on_gpu; then
+  phase tax 20 "$python" tax.py mps stream
+  phase graph 30 "$python" graph.py
+  phase syncs 20 "$python" syncs.py
+fi
+phase host 15 "$python" tax.py mps host
+[ -n "$have_torch" ] && phase correct 40 "$python" correct.py
+phase deaths 90 "$python" deaths.py
 # These start daemons of their own, on the CPU.
-phase echo 60 "$python" host.py echo "$bin/armed_bench"
-phase tenants 60 "$python" host.py tests "$bin/e2e_armed_test"
-[ -n "$have_torch" ] && LIMIT=70 phase eight 120 "$python" step.py eight
-phase deaths 100 "$python" deaths.py
-phase orphan 40 "$python" orphan.py
+phase echo 30 "$python" host.py echo "$bin/armed_bench"
+phase tenants 45 "$python" host.py tests "$bin/e2e_armed_test"
+phase orphan 25 "$python" orphan.py
 stop_daemon  # dead already, unless ONLY left the last phase out
 if [ -n "$mps" ]; then tail -n 5 "$dir/mps-log/server.log" >"$out/mps.log" 2>/dev/null; fi
+stop_mps
+
+# Time-sliced: no MPS is reachable.
+export CUDA_MPS_PIPE_DIRECTORY=$dir/no-mps
+if on_gpu && [[ sliced =~ ${ONLY:-.} || ${ONLY:-} == *sliced* ]]; then
+  say "daemon, time-sliced"
+  if start_daemon; then
+    phase sliced-step 40 "$python" step.py figures sliced
+    phase sliced-tax 25 "$python" tax.py sliced stream
+    phase sliced-host 15 "$python" tax.py sliced host
+  fi
+  stop_daemon
+fi
 
 say "figures"
 commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || cat "$root/COMMIT" 2>/dev/null || echo unknown)

@@ -25,5 +25,5 @@ endforeach()
 
 add_test(NAME python.e2e_digits
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}
-                 ${folder}/examples/digits/digits.py --server @SERVER@)
+                 ${CMAKE_SOURCE_DIR}/examples/digits/digits.py --server @SERVER@)
 set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)

@@ -17,8 +17,8 @@ struct PythonClient {
   std::vector<std::string> security;  // flags of TLS and token
 };
 
-// `interpreter bench/python/NAME arguments...`, and the JSON object that it prints. NOT_FOUND with its last
-// line when it does not run or fails.
+// `interpreter bench/python/NAME arguments...`, and the JSON object that it prints. NOT_FOUND with
+// its last line when it does not run or fails.
 absl::StatusOr<cli::Json> RunPythonBench(const PythonClient& python, const std::string& name,
                                          const std::vector<std::string>& arguments);
 

@@ -1,4 +1,5 @@
-"""What this client costs against a running server: `python3 bench/python/calls.py --server TARGET --json`.
+"""What the Python client costs against a running server:
+`python3 bench/python/calls.py --server TARGET --json`.
 
 Latencies are of 16x16x16 float32 matmuls on resident buffers, where the device's part is next to
 nothing: what is measured is the way there and back.

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from calls import add_security_flags, percentiles, security_of
 
 import gemmd
-from calls import add_security_flags, percentiles, security_of
 
 _MOVED = "gemmd_transfer_bytes_total"
 

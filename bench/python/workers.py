@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from calls import add_security_flags, security_of
 
 import gemmd
-from calls import add_security_flags, security_of
 from gemmd.ops import Granularity, Op, Operand
 
 _WARM_UP_S = 0.3

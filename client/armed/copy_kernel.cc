@@ -3,7 +3,7 @@
 namespace gemmd::armed {
 
 // Each thread takes four chunks a round. Then the cluster meets, which makes all that its threads
-// stored the first thread's to hand on: its fence and its store of the gate are the whole system's.
+// stored the first thread's to hand on: its store of the gate releases it to the whole system.
 const char kCopyKernelPtx[] = R"ptx(
 .version 8.0
 .target sm_90
@@ -85,7 +85,6 @@ COPIED:
   setp.ne.u32 %past, %first, 0;
   @%past bra END;
   mov.u32 %rung, 1;
-  fence.acq_rel.sys;
   st.release.sys.global.u32 [%gate], %rung;
 END:
   ret;

@@ -15,10 +15,7 @@ constexpr Positional kPositionals[] = {
     {.name = "NAME", .help = "one published buffer", .required = false},
 };
 constexpr Flag kFlags[] = {
-    {.name = "session",
-     .kind = ValueKind::kText,
-     .value = "ID",
-     .help = "the buffers of this session, by its id in hex"},
+    TextFlag("session", "ID", "the buffers of this session, by its id in hex"),
 };
 
 std::string HandleText(const std::string& bytes) {

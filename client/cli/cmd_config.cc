@@ -25,11 +25,9 @@ constexpr Positional kPositionals[] = {
     {.name = "FILE", .help = "the config file", .kind = ValueKind::kFile},
 };
 constexpr Flag kFlags[] = {
-    {.name = "gemmd",
-     .kind = ValueKind::kFile,
-     .value = "PATH",
-     .help =
-         "the daemon's binary; default: the one installed beside gemmctl, or the first on PATH"},
+    FileFlag(
+        "gemmd", "PATH",
+        "the daemon's binary; default: the one installed beside gemmctl, or the first on PATH"),
 };
 
 // Installed, the two lie in one folder; in a build tree under client/cli and server.

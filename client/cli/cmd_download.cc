@@ -21,15 +21,8 @@ constexpr Positional kPositionals[] = {
 };
 constexpr Flag kFlags[] = {
     kForceFlag,
-    {.name = "session",
-     .kind = ValueKind::kText,
-     .value = "ID",
-     .help = "the session that the buffer's id is of, in hex"},
-    {.name = "route",
-     .kind = ValueKind::kChoice,
-     .fallback = "auto",
-     .help = "how bytes travel",
-     .choices = kRouteNames},
+    TextFlag("session", "ID", "the session that the buffer's id is of, in hex"),
+    ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 
 absl::Status Usage(const absl::Status& status) { return WithExit(ExitCode::kUsage, status); }

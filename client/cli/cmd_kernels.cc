@@ -8,10 +8,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Flag kFlags[] = {
-    {.name = "device",
-     .kind = ValueKind::kText,
-     .value = "NAME",
-     .help = "of this device only, such as cpu:0"},
+    TextFlag("device", "NAME", "of this device only, such as cpu:0"),
 };
 
 absl::Status RunKernels(Invocation& call) {

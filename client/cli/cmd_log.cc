@@ -13,14 +13,8 @@ namespace {
 
 constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error"};
 constexpr Flag kFlags[] = {
-    {.name = "level",
-     .kind = ValueKind::kChoice,
-     .help = "log from this level on",
-     .choices = kLevels},
-    {.name = "sample",
-     .kind = ValueKind::kCount,
-     .value = "N",
-     .help = "log one in N successful calls at level info; 0 logs none"},
+    ChoiceFlag("level", kLevels, "log from this level on"),
+    CountFlag("sample", "N", "log one in N successful calls at level info; 0 logs none"),
 };
 
 absl::Status RunLog(Invocation& call) {

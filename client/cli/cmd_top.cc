@@ -16,16 +16,10 @@ namespace {
 
 constexpr size_t kMaxSessions = 20;  // what fits a screen
 constexpr Flag kFlags[] = {
-    {.name = "interval",
-     .kind = ValueKind::kDuration,
-     .value = "TIME",
-     .fallback = "1s",
-     .help = "between two looks; loads are over that time"},
+    DurationFlag("interval", "TIME", "between two looks; loads are over that time", "1s"),
     {.name = "once", .help = "one table over one interval, then end; --json implies it"},
-    {.name = "metrics",
-     .kind = ValueKind::kText,
-     .value = "HOST:PORT",
-     .help = "the daemon's metrics.address: shows every tenant and the queues by priority, too"},
+    TextFlag("metrics", "HOST:PORT",
+             "the daemon's metrics.address: shows every tenant and the queues by priority, too"),
 };
 
 absl::Status RunTop(Invocation& call) {

@@ -26,11 +26,7 @@ constexpr Flag kFlags[] = {
      .value = "FILE",
      .fallback = "trace.json",
      .help = "where the trace goes; - is stdout, and the summary then goes to stderr"},
-    {.name = "for",
-     .kind = ValueKind::kDuration,
-     .value = "TIME",
-     .fallback = "5s",
-     .help = "how long, at most 10m"},
+    DurationFlag("for", "TIME", "how long, at most 10m", "5s"),
 };
 
 // For the last events to come, beyond the trace's own time, where --timeout says nothing else.

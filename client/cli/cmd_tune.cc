@@ -22,28 +22,13 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Flag kFlags[] = {
-    {.name = "device",
-     .kind = ValueKind::kText,
-     .value = "NAME",
-     .help = "as 'gemmctl info' names it; default: the first that can be tuned"},
-    {.name = "shapes",
-     .kind = ValueKind::kText,
-     .value = "MxNxK,..",
-     .help = "these; NxK stands for a weight with the usual numbers of rows"},
+    TextFlag("device", "NAME", "as 'gemmctl info' names it; default: the first that can be tuned"),
+    TextFlag("shapes", "MxNxK,..", "these; NxK stands for a weight with the usual numbers of rows"),
     {.name = "served", .help = "those that programs multiplied most"},
     {.name = "published", .help = "every published E4M3 matrix"},
-    {.name = "kernels",
-     .kind = ValueKind::kCount,
-     .value = "N",
-     .help = "how many kernels a shape; default 8, 2 to 32"},
-    {.name = "export",
-     .kind = ValueKind::kFile,
-     .value = "FILE",
-     .help = "measure nothing; write what was measured"},
-    {.name = "import",
-     .kind = ValueKind::kFile,
-     .value = "FILE",
-     .help = "measure nothing; add what another daemon exported"},
+    CountFlag("kernels", "N", "how many kernels a shape; default 8, 2 to 32"),
+    FileFlag("export", "FILE", "measure nothing; write what was measured"),
+    FileFlag("import", "FILE", "measure nothing; add what another daemon exported"),
 };
 
 // A few thousand shapes at most, some tenths of a second each.

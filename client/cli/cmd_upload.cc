@@ -19,24 +19,13 @@ constexpr Positional kPositionals[] = {
     {.name = "FILE", .help = "FILE.npy or FILE.safetensors[:NAME]", .kind = ValueKind::kFile},
 };
 constexpr Flag kFlags[] = {
-    {.name = "name",
-     .kind = ValueKind::kText,
-     .value = "NAME",
-     .help = "publish under this name; default: the tensor's name, or the file's without its "
-             "folder and ending"},
-    {.name = "dtype",
-     .kind = ValueKind::kChoice,
-     .help = "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)",
-     .choices = kInputDTypeNames},
-    {.name = "device",
-     .kind = ValueKind::kText,
-     .value = "NAME",
-     .help = "where to; default: the server chooses"},
-    {.name = "route",
-     .kind = ValueKind::kChoice,
-     .fallback = "auto",
-     .help = "how bytes travel",
-     .choices = kRouteNames},
+    TextFlag("name", "NAME",
+             "publish under this name; default: the tensor's name, or the file's without its "
+             "folder and ending"),
+    ChoiceFlag("dtype", kInputDTypeNames,
+               "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)"),
+    TextFlag("device", "NAME", "where to; default: the server chooses"),
+    ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 
 // A published name is of [A-Za-z0-9._/-]; what else a file's name has becomes '-'.

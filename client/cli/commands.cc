@@ -4,39 +4,26 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Flag kGlobalFlags[] = {
-    {.name = "server",
-     .kind = ValueKind::kText,
-     .value = "TARGET",
-     .fallback = "127.0.0.1:8470",
-     .help = "the daemon: HOST:PORT, unix:/PATH or unix-abstract:NAME; of several with commas "
+    TextFlag("server", "TARGET",
+             "the daemon: HOST:PORT, unix:/PATH or unix-abstract:NAME; of several with commas "
              "between them the first that answers. GEMMD_SERVER names another default; without it "
-             "the socket of a local gemmd that was started without an address comes first"},
+             "the socket of a local gemmd that was started without an address comes first",
+             "127.0.0.1:8470"),
     {.name = "tls", .help = "speak TLS, to a server that this system's authorities vouch for"},
-    {.name = "tls-ca",
-     .kind = ValueKind::kFile,
-     .value = "FILE",
-     .help = "speak TLS, to a server that the authorities in this PEM file vouch for"},
-    {.name = "tls-cert",
-     .kind = ValueKind::kFile,
-     .value = "FILE",
-     .help = "speak TLS and show this certificate; with --tls-key"},
-    {.name = "tls-key", .kind = ValueKind::kFile, .value = "FILE", .help = "its private key"},
-    {.name = "tls-server-name",
-     .kind = ValueKind::kText,
-     .value = "NAME",
-     .help = "speak TLS, and expect this name in the server's certificate instead of HOST"},
-    {.name = "token-file",
-     .kind = ValueKind::kFile,
-     .value = "FILE",
-     .help = "show the bearer token in this file"},
+    FileFlag("tls-ca", "FILE",
+             "speak TLS, to a server that the authorities in this PEM file vouch for"),
+    FileFlag("tls-cert", "FILE", "speak TLS and show this certificate; with --tls-key"),
+    FileFlag("tls-key", "FILE", "its private key"),
+    TextFlag("tls-server-name", "NAME",
+             "speak TLS, and expect this name in the server's certificate instead of HOST"),
+    FileFlag("token-file", "FILE", "show the bearer token in this file"),
     {.name = "send-token-in-plaintext",
      .help = "show it to a server of the network without TLS, too"},
-    {.name = "timeout",
-     .kind = ValueKind::kDuration,
-     .value = "TIME",
-     .help = "limit of each call, and of waiting for the daemon to be there; by default look-ups "
-             "have 10s, transfers "
-             "and work none, connecting 3s"},
+    DurationFlag(
+        "timeout", "TIME",
+        "limit of each call, and of waiting for the daemon to be there; by default look-ups "
+        "have 10s, transfers "
+        "and work none, connecting 3s"),
     {.name = "json", .help = "one JSON document on stdout instead of text"},
     {.name = "quiet",
      .letter = 'q',

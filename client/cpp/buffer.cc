@@ -116,11 +116,9 @@ absl::Status Buffer::Delete(const CallOptions& options) {
   v1::DeleteBuffersRequest request;
   request.set_session_id(state->session->id());
   request.add_buffer_ids(std::string(state->id.bytes()));
-  v1::DeleteBuffersResponse response;
-  return Call(
-      state->session->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return state->session->connection().buffers.DeleteBuffers(&context, request, &response);
-      });
+  return UnaryCall{state->session->client(), options, Again::kUnsentOnly}(
+             state->session->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request)
+      .status();
 }
 
 Handle Buffer::Release() {
@@ -181,13 +179,11 @@ absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer
   request.set_session_id(session.id());
   request.set_buffer_id(std::string(buffer.bytes()));
   request.set_writable(writable);
-  v1::ExportBufferResponse response;
-  const absl::Status exported =
-      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return session.connection().buffers.ExportBuffer(&context, request, &response);
-      });
-  if (!exported.ok()) return exported;
-  return FetchDescriptor(response.share_socket(), response.token());
+  absl::StatusOr<v1::ExportBufferResponse> response =
+      UnaryCall{session.client(), options, Again::kAfterBreak}(
+          session.connection().buffers, &v1::BufferService::Stub::ExportBuffer, request);
+  if (!response.ok()) return response.status();
+  return FetchDescriptor(response->share_socket(), response->token());
 }
 
 absl::StatusOr<SharedMemory> FetchMemory(const SessionCore& session, const Handle& buffer,

@@ -9,6 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cpp/options.h"
 
@@ -31,6 +32,28 @@ void Prepare(const ClientCore& core, grpc::ClientContext& context, const CallOpt
 // `attempt` makes the call on the context it gets; called again for each try.
 absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,
                   absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt);
+
+// A call of a stub's method:
+//   UnaryCall{core, options, Again::kAfterBreak}(stubs.admin, &v1::AdminService::Stub::GetLog,
+//   request)
+struct UnaryCall {
+  const ClientCore& core;
+  const CallOptions& options;
+  Again again;
+
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> operator()(Stub& stub,
+                                      grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                   const Request&, Response*),
+                                      const Request& request) const {
+    Response response;
+    const absl::Status status = Call(core, options, again, [&](grpc::ClientContext& context) {
+      return (stub.*method)(&context, request, &response);
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+};
 
 }  // namespace gemmd::client
 

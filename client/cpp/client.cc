@@ -68,22 +68,20 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
   request.set_device(options.device);
   if (options.ttl > absl::ZeroDuration()) SetDuration(*request.mutable_ttl(), options.ttl);
   if (options.grace > absl::ZeroDuration()) SetDuration(*request.mutable_grace(), options.grace);
-  v1::OpenSessionResponse response;
-  const absl::Status status =
-      Call(*core_, options.call, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return core_->First().sessions.OpenSession(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  const absl::StatusOr<Handle> id = Handle::FromBytes(response.session_id());
+  absl::StatusOr<v1::OpenSessionResponse> response =
+      UnaryCall{*core_, options.call, Again::kUnsentOnly}(
+          core_->First().sessions, &v1::SessionService::Stub::OpenSession, request);
+  if (!response.ok()) return response.status();
+  const absl::StatusOr<Handle> id = Handle::FromBytes(response->session_id());
   if (!id.ok()) {
     return absl::InternalError(absl::StrCat("the server's session: ", id.status().message()));
   }
   auto session = std::make_shared<SessionCore>(
       core_, SessionFacts{.id = *id,
-                          .name = response.name(),
-                          .device = response.device(),
-                          .ttl = absl::Seconds(response.ttl().seconds()) +
-                                 absl::Nanoseconds(response.ttl().nanos()),
+                          .name = response->name(),
+                          .device = response->device(),
+                          .ttl = absl::Seconds(response->ttl().seconds()) +
+                                 absl::Nanoseconds(response->ttl().nanos()),
                           .close_on_destruction = true});
   session->StartKeeper(options);
   return Session(std::move(session));
@@ -116,36 +114,25 @@ absl::StatusOr<std::vector<v1::Buffer>> Client::ListPublished(const CallOptions&
 }
 
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
-  v1::ServerInfo info;
-  const absl::Status status =
-      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->First().devices.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
-      });
-  if (!status.ok()) return status;
-  return info;
+  return UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().devices, &v1::DeviceService::Stub::GetServerInfo, v1::GetServerInfoRequest());
 }
 
 absl::StatusOr<std::vector<v1::Device>> Client::ListDevices(const CallOptions& options) {
-  v1::ListDevicesResponse response;
-  const absl::Status status =
-      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->First().devices.ListDevices(&context, v1::ListDevicesRequest(), &response);
-      });
-  if (!status.ok()) return status;
-  return std::vector<v1::Device>(response.devices().begin(), response.devices().end());
+  absl::StatusOr<v1::ListDevicesResponse> response = UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().devices, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest());
+  if (!response.ok()) return response.status();
+  return std::vector<v1::Device>(response->devices().begin(), response->devices().end());
 }
 
 absl::StatusOr<std::vector<v1::Kernel>> Client::ListKernels(absl::string_view device,
                                                             const CallOptions& options) {
   v1::ListKernelsRequest request;
   request.set_device(std::string(device));
-  v1::ListKernelsResponse response;
-  const absl::Status status =
-      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->First().devices.ListKernels(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return std::vector<v1::Kernel>(response.kernels().begin(), response.kernels().end());
+  absl::StatusOr<v1::ListKernelsResponse> response = UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().devices, &v1::DeviceService::Stub::ListKernels, request);
+  if (!response.ok()) return response.status();
+  return std::vector<v1::Kernel>(response->kernels().begin(), response->kernels().end());
 }
 
 absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& problem,
@@ -154,13 +141,8 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& pro
   v1::ExplainRequest request;
   *request.mutable_problem() = problem;
   request.set_device(std::string(device));
-  v1::ExplainResponse response;
-  const absl::Status status =
-      Call(*core_, options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->First().compute.Explain(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return response;
+  return UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
 }
 
 absl::StatusOr<Health> Client::CheckHealth(absl::string_view service, const CallOptions& options) {

@@ -99,14 +99,14 @@ struct GroupedMatmul {
   Operand b;      // [groups, n, k]
   Tensor groups;  // I32, dense
   GroupLayout layout = GroupLayout::kOffsets;
-  int64_t alignment = 1;             // of kEnds
-  Tensor d;                          // [.., n], or n/2 with a gate; F32, BF16, F16; gated E4M3 too
-  Tensor d_scales = {};              // of an E4M3 d: FP32, [.., ceil(n/256)], written
-  std::optional<Gate> gate = {};     // none: the product itself
-  Tensor bias = {};                  // [groups, n]; F32 or d's dtype
-  float alpha = 1;                   // not 0
+  int64_t alignment = 1;          // of kEnds
+  Tensor d;                       // [.., n], or n/2 with a gate; F32, BF16, F16; gated E4M3 too
+  Tensor d_scales = {};           // of an E4M3 d: FP32, [.., ceil(n/256)], written
+  std::optional<Gate> gate = {};  // none: the product itself
+  Tensor bias = {};               // [groups, n]; F32 or d's dtype
+  float alpha = 1;                // not 0
   Activation activation = Activation::kNone;  // kNone beside a gate
-  int64_t expected_rows = 0;         // of all groups, for estimates alone; 0: all that a has
+  int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
   std::string kernel = {};
 };
 

@@ -6,7 +6,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/raw_call.h"
-#include "client/cpp/run_plan.h"
+#include "client/cpp/run.h"
 #include "client/cpp/shared_run.h"
 #include "gemmd/v1/wire.h"
 
@@ -45,11 +45,9 @@ absl::Status Plan::Delete(const CallOptions& options) {
   v1::DeletePlanRequest request;
   request.set_session_id(state->session->id());
   request.set_plan_id(std::string(state->id.bytes()));
-  v1::DeletePlanResponse response;
-  return Call(
-      state->session->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return state->session->connection().compute.DeletePlan(&context, request, &response);
-      });
+  return UnaryCall{state->session->client(), options, Again::kUnsentOnly}(
+             state->session->connection().compute, &v1::ComputeService::Stub::DeletePlan, request)
+      .status();
 }
 
 Handle Plan::Release() {

@@ -181,11 +181,8 @@ Program ExecuteProgram(const SessionCore& session, const OpList& ops,
 }
 
 Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
-                       const ExecuteOptions& options,
-                       std::shared_ptr<const OutputsElsewhere> elsewhere) {
-  Program program = Encode(kExecuteMethod, Head(session, options), ops);
-  program.elsewhere = std::move(elsewhere);
-  return program;
+                       const ExecuteOptions& options) {
+  return Encode(kExecuteMethod, Head(session, options), ops);
 }
 
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,

@@ -42,8 +42,7 @@ Program ExecuteProgram(const SessionCore& session, const OpList& ops,
                        const ExecuteOptions& options);
 // `ops` encoded.
 Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
-                       const ExecuteOptions& options,
-                       std::shared_ptr<const OutputsElsewhere> elsewhere);
+                       const ExecuteOptions& options);
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,
                        const ExecuteOptions& options, absl::string_view inline_at = {});
 

@@ -5,7 +5,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/queue_core.h"
-#include "client/cpp/run_ops.h"
+#include "client/cpp/run.h"
 #include "client/cpp/session_core.h"
 
 namespace gemmd::client {
@@ -66,23 +66,20 @@ absl::Status Session::DeletePlan(const Handle& id, const CallOptions& options) {
   v1::DeletePlanRequest request;
   request.set_session_id(core_->id());
   request.set_plan_id(std::string(id.bytes()));
-  v1::DeletePlanResponse response;
-  return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-    return core_->connection().compute.DeletePlan(&context, request, &response);
-  });
+  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+             core_->connection().compute, &v1::ComputeService::Stub::DeletePlan, request)
+      .status();
 }
 
 absl::StatusOr<absl::Time> Session::KeepAlive(const CallOptions& options) {
   v1::KeepAliveRequest request;
   request.set_session_id(core_->id());
-  v1::KeepAliveResponse response;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->connection().sessions.KeepAlive(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return absl::FromUnixSeconds(response.expire_time().seconds()) +
-         absl::Nanoseconds(response.expire_time().nanos());
+  absl::StatusOr<v1::KeepAliveResponse> response =
+      UnaryCall{core_->client(), options, Again::kAfterBreak}(
+          core_->connection().sessions, &v1::SessionService::Stub::KeepAlive, request);
+  if (!response.ok()) return response.status();
+  return absl::FromUnixSeconds(response->expire_time().seconds()) +
+         absl::Nanoseconds(response->expire_time().nanos());
 }
 
 void Session::FlushDeletions() { core_->reaper().Flush(); }

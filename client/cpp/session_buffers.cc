@@ -26,11 +26,11 @@ v1::ImportBufferRequest ImportRequest(const SessionCore& session, const std::str
   return request;
 }
 
-absl::Status SendImport(const SessionCore& session, const v1::ImportBufferRequest& request,
-                        const CallOptions& options, v1::Buffer* info) {
-  return Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-    return session.connection().buffers.ImportBuffer(&context, request, info);
-  });
+absl::StatusOr<v1::Buffer> SendImport(const SessionCore& session,
+                                      const v1::ImportBufferRequest& request,
+                                      const CallOptions& options) {
+  return UnaryCall{session.client(), options, Again::kUnsentOnly}(
+      session.connection().buffers, &v1::BufferService::Stub::ImportBuffer, request);
 }
 
 }  // namespace
@@ -44,21 +44,19 @@ absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallO
   request.set_dtype(static_cast<v1::DType>(spec.dtype));
   for (int64_t extent : spec.shape) request.add_shape(extent);
   request.set_label(spec.label);
-  v1::Buffer info;
   const auto create = [&] {
-    return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-      return core_->connection().buffers.CreateBuffer(&context, request, &info);
-    });
+    return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+        core_->connection().buffers, &v1::BufferService::Stub::CreateBuffer, request);
   };
   const bool dropping = !core_->reaper().Idle();  // before: the deletion may overtake the answer
-  absl::Status status = create();
+  absl::StatusOr<v1::Buffer> info = create();
   // What was dropped, or what the library shares for its own ends, may be what is in the way.
-  if (absl::IsResourceExhausted(status) && (core_->inline_memory().Drop() || dropping)) {
+  if (absl::IsResourceExhausted(info.status()) && (core_->inline_memory().Drop() || dropping)) {
     core_->reaper().Flush();
-    status = create();
+    info = create();
   }
-  if (!status.ok()) return status;
-  return MakeBuffer(core_, info, /*owned=*/true);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
 }
 
 absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSpec& spec,
@@ -70,10 +68,9 @@ absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSp
   v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
   if (spec.size_bytes <= 0) request.set_size_bytes(memory.size_bytes());
-  v1::Buffer info;
-  const absl::Status status = SendImport(*core_, request, options, &info);
-  if (!status.ok()) return status;
-  return MakeBuffer(core_, info, /*owned=*/true, std::move(memory));
+  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true, std::move(memory));
 }
 
 absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const BufferSpec& spec,
@@ -84,23 +81,17 @@ absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const B
   if (!token.ok()) return token.status();
   v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
-  v1::Buffer info;
-  const absl::Status status = SendImport(*core_, request, options, &info);
-  if (!status.ok()) return status;
-  return MakeBuffer(core_, info, /*owned=*/true);
+  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
 }
 
 absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {
   v1::GetBufferRequest request;
   request.set_session_id(core_->id());
   request.set_buffer_id(std::string(id.bytes()));
-  v1::Buffer info;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.GetBuffer(&context, request, &info);
-      });
-  if (!status.ok()) return status;
-  return info;
+  return UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::GetBuffer, request);
 }
 
 absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
@@ -114,11 +105,10 @@ absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const Call
   request.set_session_id(core_->id());
   request.set_buffer_id(std::string(buffer.id().bytes()));
   request.set_name(std::string(name));
-  v1::PublishBufferResponse response;
   const absl::Status status =
-      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.PublishBuffer(&context, request, &response);
-      });
+      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+          core_->connection().buffers, &v1::BufferService::Stub::PublishBuffer, request)
+          .status();
   if (status.ok()) SetReadOnly(buffer);
   return status;
 }
@@ -127,23 +117,19 @@ absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& 
   v1::FindBufferRequest request;
   request.set_session_id(core_->id());
   request.set_name(std::string(name));
-  v1::Buffer info;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.FindBuffer(&context, request, &info);
-      });
-  if (!status.ok()) return status;
-  return MakeBuffer(core_, info, /*owned=*/true);
+  absl::StatusOr<v1::Buffer> info = UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::FindBuffer, request);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
 }
 
 absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
   v1::UnpublishBufferRequest request;
   request.set_session_id(core_->id());
   request.set_name(std::string(name));
-  v1::UnpublishBufferResponse response;
-  return Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-    return core_->connection().buffers.UnpublishBuffer(&context, request, &response);
-  });
+  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+             core_->connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
+      .status();
 }
 
 absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {
@@ -162,13 +148,11 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
   v1::DeleteBuffersRequest request;
   request.set_session_id(core_->id());
   for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
-  v1::DeleteBuffersResponse response;
-  const absl::Status status =
-      Call(core_->client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return core_->connection().buffers.DeleteBuffers(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return response.freed_bytes();
+  absl::StatusOr<v1::DeleteBuffersResponse> response =
+      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+          core_->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request);
+  if (!response.ok()) return response.status();
+  return response->freed_bytes();
 }
 
 }  // namespace gemmd::client

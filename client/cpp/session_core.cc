@@ -64,13 +64,11 @@ absl::StatusOr<SessionClosed> SessionCore::Close(const CallOptions& options) {
   reaper_->Stop();
   v1::CloseSessionRequest request;
   request.set_session_id(id());
-  v1::CloseSessionResponse response;
-  const absl::Status status =
-      Call(*client_, options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return connection_.sessions.CloseSession(&context, request, &response);
-      });
-  if (!status.ok()) return status;
-  return SessionClosed{response.freed_bytes(), response.freed_buffers()};
+  absl::StatusOr<v1::CloseSessionResponse> response =
+      UnaryCall{*client_, options, Again::kUnsentOnly}(
+          connection_.sessions, &v1::SessionService::Stub::CloseSession, request);
+  if (!response.ok()) return response.status();
+  return SessionClosed{response->freed_bytes(), response->freed_buffers()};
 }
 
 void SessionCore::Release() {

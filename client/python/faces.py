@@ -1,11 +1,12 @@
-"""Makes the sync face's modules out of the asyncio face's: one source, src/gemmd/aio/NAME.py, and from it src/gemmd/NAME.py.
+"""Makes the sync face's modules out of the asyncio face's: src/gemmd/NAME.py out of
+src/gemmd/aio/NAME.py, the one source.
 
     python3 faces.py            writes them; setup.py does so before anything is packaged
     python3 faces.py --check    fails when one of them has no source, or git has one
 
 What differs is marked in the source:
 
-    code  # aio           is the asyncio face's alone; `# aio {` and `# }` on lines of their own, for a block
+    code  # aio           is the asyncio face's alone; a block: `# aio {`, `# }` on their own lines
     # sync: code          is the sync face's alone
 """
 
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FACES = ("buffer", "client", "plan", "resident", "session", "transfer", "work")
+FACES = ("arming", "buffer", "client", "plan", "replica_base", "resident", "session", "transfer", "work")
 
 _WORDS = [
     (r"\bawait asyncio\.to_thread\(([\w.]+)\)", r"\1()"),
@@ -71,7 +72,8 @@ def check(root: Path) -> list[str]:
         compile(text, f"{name}.py (generated)", "exec")
         for word in ("await ", "async ", "asyncio"):
             if re.search(rf"^[^#\"`]*\b{word}", text, re.M):
-                wrong.append(f"{name}: the sync face has '{word.strip()}'; mark the line in aio/{name}.py")
+                found = f"{name}: the sync face has '{word.strip()}'"
+                wrong.append(f"{found}; mark the line in aio/{name}.py")
     listed = ["git", "ls-files", "--", *(f"src/gemmd/{name}.py" for name in FACES)]
     tracked = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=False).stdout
     wrong += [f"{path} is generated; take it out of git" for path in tracked.split()]

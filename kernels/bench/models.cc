@@ -159,6 +159,20 @@ std::vector<Weights> WeightsOf(Half half, Alignment alignment) {
   return left;
 }
 
+std::string_view ModelWith(Half half, const Weights& weights) {
+  for (const Model& model : Models()) {
+    if (model.half != half) continue;
+    std::set<Weights> own;
+    for (const Layer& layer : model.layers) {
+      for (const Alignment alignment : {Alignment::kOf128, Alignment::kOdd}) {
+        AddDivided(layer, alignment, own);
+      }
+    }
+    if (own.contains(weights)) return model.name;
+  }
+  return "";
+}
+
 absl::Span<const int64_t> ModelRows() {
   static constexpr int64_t kRows[] = {1,    2,   3,   5,    8,    11,   13,   16,        //
                                       17,   24,  31,  32,   33,   40,   48,   57,   64,  //
@@ -174,7 +188,7 @@ std::vector<Shape> ModelShapes(absl::Span<const Weights> weights, int count, uin
   std::array<std::vector<Shape>, std::size(kRowRanges)> by_range;
   for (size_t i = 0; i < by_range.size(); ++i) {
     for (const int64_t m : ModelRows()) {
-      if (m < kRowRanges[i].least || m > kRowRanges[i].most) continue;
+      if (!kRowRanges[i].contains(m)) continue;
       for (const Weights& w : weights) {
         const Shape shape{m, w.n, w.k};
         if (shape.flops() <= kMaxFlops) by_range[i].push_back(shape);

@@ -48,11 +48,10 @@ enum class Alignment : uint8_t { kOf128, kOdd };
 std::vector<Weights> WeightsOf(Half half, Alignment alignment);
 inline constexpr int64_t kMaxWeights = int64_t{1} << 29;  // elements
 
+// The first model of `half` that has these weights, whole or divided; empty when none has.
+std::string_view ModelWith(Half half, const Weights& weights);
+
 // Batches from 1 to 4096, odd ones between. Ranges of them are measured equally often.
-struct RowRange {
-  int64_t least;
-  int64_t most;
-};
 inline constexpr RowRange kRowRanges[] = {{1, 16}, {17, 64}, {65, 512}, {513, 4096}};
 absl::Span<const int64_t> ModelRows();
 

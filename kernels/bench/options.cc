@@ -20,8 +20,10 @@ constexpr std::string_view kHelp =
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
   gemm_bench --quantize                          the quantize and gated kernels against copy bandwidth
   gemm_bench --list                              the names of the pool
+  gemm_bench --list-shapes --suite models-judge  the shapes of a suite, as --shapes takes them; needs no GPU
   gemm_bench --compare OLD.json NEW.json         what became slower; needs no GPU
   gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape; needs no GPU
+  gemm_bench --features FILE.csv --from FILE.json   of a sweep with --pool-times, for fit_model.py; needs no GPU
 
 Every result is checked against float64 before it is timed. Times are the device's own, L2 is
 flushed before each call, and the kinds that are compared take turns.
@@ -33,6 +35,7 @@ What to run
                                multiples of 128. --count shapes of it, rows from 1 to 4096 in turns
   --shapes MxNxK,...           instead of a suite
   --count N, --seed N          of the suites random and models; default 300 and 1. The seed also makes the data
+  --rows LEAST-MOST            of the suite, only shapes with so many rows
 Which kernels
   --tuning FILE[,FILE]         a tuning table, or the mean of several; without one, the cost model chooses. With --tune,
                                tables of earlier runs, whose times enter the mean that is written
@@ -50,6 +53,10 @@ How
   --no-peers                   leave cuBLASLt out
   --no-bf16                    of cuBLASLt, leave BF16 out
   --pool-times                 of --sweep: a short measurement of every kernel goes to the JSON, to fit a model to
+  --quick                      of --sweep: that short measurement of --repeats calls is all; nothing is checked, so check
+                               the pool before: --check-only --sweep
+  --flush-mib N                written before each timed call, to take from L2 what is there; default 1024. Twice L2's
+                               size does it; more keeps the chip cooler between long kernels
   --cold-code                  other code runs before each timed call, so that none finds its own in the SMs' caches;
                                --sweep and --tune do so anyway, where neighbours are often the same kernel
   --rest-ms N                  idle so long before a shape is timed: a sweep heats the chip, and what it gains by a
@@ -59,7 +66,7 @@ How
   --library-dir DIR            looked into first for libcublasLt and libcupti
   --device N                   default 0
 Results
-  --json FILE                  written anew after each shape, so that a cut run leaves one
+  --json FILE                  written anew every few seconds, so that a cut run leaves one
   --commit TEXT, --date TEXT   recorded in it
 
 Exit codes: 0 all right; 1 a wrong result, a failed shape or a regression; 2 usage; 3 no usable GPU.
@@ -118,12 +125,23 @@ Flag Integer(std::string_view name, T& to, T least, T most) {
           }};
 }
 
+absl::Status SetRows(const std::string& value, RowRange& rows) {
+  const std::vector<std::string> ends = absl::StrSplit(value, '-');
+  if (ends.size() == 2 && absl::SimpleAtoi(ends[0], &rows.least) &&
+      absl::SimpleAtoi(ends[1], &rows.most) && rows.least <= rows.most) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--rows ", value, ": not a range of rows, as 65-512"));
+}
+
 std::vector<Flag> FlagsOf(Options& o) {
   return {
       ModeSwitch("--help", o, Mode::kHelp),
       ModeSwitch("-h", o, Mode::kHelp),
       ModeSwitch("--quantize", o, Mode::kQuantize),
       ModeSwitch("--list", o, Mode::kList),
+      ModeSwitch("--list-shapes", o, Mode::kShapes),
       ModeSwitch("--compare", o, Mode::kCompare),
       Text("--suite", o.suite),
       Text("--shapes", o.shapes),
@@ -141,6 +159,9 @@ std::vector<Flag> FlagsOf(Options& o) {
       Switch("--no-peers", o.peers, false),
       Switch("--no-bf16", o.bf16_peer, false),
       Switch("--pool-times", o.pool_times),
+      Switch("--quick", o.quick),
+      Integer("--flush-mib", o.flush_mib, 1, 16384),
+      {"--rows", true, [&o](const std::string& value) { return SetRows(value, o.rows); }},
       Switch("--cold-code", o.cold_code),
       Integer("--rest-ms", o.rest_ms, 0, 60000),
       Switch("--sweep", o.sweep),
@@ -165,6 +186,12 @@ std::vector<Flag> FlagsOf(Options& o) {
          o.mode = Mode::kChart;
          return absl::OkStatus();
        }},
+      {"--features", true,
+       [&o](const std::string& value) {
+         o.features = value;
+         o.mode = Mode::kFeatures;
+         return absl::OkStatus();
+       }},
       Text("--from", o.from),
   };
 }
@@ -177,8 +204,10 @@ absl::Status CheckTogether(const Options& o, const std::vector<std::string>& fil
             ? std::string("--compare takes two files: the old one and the new one")
             : absl::StrCat("'", files[0], "': not an option; see --help"));
   }
-  if (o.mode == Mode::kChart && o.from.empty()) {
-    return absl::InvalidArgumentError("--chart FILE.svg needs --from FILE.json");
+  if ((o.mode == Mode::kChart || o.mode == Mode::kFeatures) && o.from.empty()) {
+    return absl::InvalidArgumentError(o.mode == Mode::kChart
+                                          ? "--chart FILE.svg needs --from FILE.json"
+                                          : "--features FILE.csv needs --from FILE.json");
   }
   if (o.timer != "auto" && o.timer != "cupti" && o.timer != "events") {
     return absl::InvalidArgumentError(
@@ -189,6 +218,9 @@ absl::Status CheckTogether(const Options& o, const std::vector<std::string>& fil
   }
   if (o.pool_times && !o.sweep) {
     return absl::InvalidArgumentError("--pool-times is of --sweep; add it");
+  }
+  if (o.quick && (!o.sweep || o.check_only)) {
+    return absl::InvalidArgumentError("--quick is of a --sweep that measures");
   }
   if (o.check_only && o.tune) {
     return absl::InvalidArgumentError("--tune needs times, --check-only takes none");

@@ -10,10 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/bench/shape.h"
 
 namespace gemmd::kernels::bench {
 
-enum class Mode { kMeasure, kQuantize, kList, kCompare, kChart, kHelp };
+enum class Mode { kMeasure, kQuantize, kList, kShapes, kCompare, kChart, kFeatures, kHelp };
 
 struct Options {
   Mode mode = Mode::kMeasure;
@@ -23,6 +24,7 @@ struct Options {
   std::string shapes;  // instead of a suite
   int count = 300;
   uint64_t seed = 1;
+  RowRange rows;  // of the suite, the shapes within
 
   // Which kernels.
   std::string kernel;               // forced; empty lets the selector choose
@@ -44,6 +46,8 @@ struct Options {
   int rest_ms = 0;          // before a shape is timed
   int top = 0;              // of a sweep: only the model's first so many; 0 for all
   bool pool_times = false;  // of a sweep: the short measurement of every kernel goes to the JSON
+  bool quick = false;       // of a sweep: that measurement alone, and nothing is checked
+  int flush_mib = 1024;     // written before each timed call
   bool tune = false;
   std::string out = "tuning.json";  // of --tune
   double budget_s = 0;              // 0: none
@@ -60,6 +64,7 @@ struct Options {
   std::string old_json;
   std::string new_json;
   std::string chart;
+  std::string features;
   std::string from;
 };
 

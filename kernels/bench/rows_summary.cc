@@ -31,7 +31,7 @@ RowsSummary Summarize(RowRange rows, const std::vector<ShapeResult>& results) {
   summary.rows = rows;
   for (const ShapeResult& r : results) {
     if (r.outcome != Outcome::kOk || r.us <= 0) continue;
-    if (r.shape.m < rows.least || r.shape.m > rows.most) continue;
+    if (!rows.contains(r.shape.m)) continue;
     ++summary.shapes;
     Add(tensorwise, r.cublaslt_tensorwise_us, r.us);
     Add(block, r.cublaslt_block_us, r.us);

@@ -4,6 +4,7 @@
 #define GEMMD_KERNELS_BENCH_SHAPE_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,14 @@ struct Shape {
     return 1.0 * m * k + 1.0 * n * k + 4.0 * m * blocks_k + 4.0 * blocks_n * blocks_k + 2.0 * m * n;
   }
   friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// Both ends are within.
+struct RowRange {
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+
+  bool contains(int64_t rows) const { return least <= rows && rows <= most; }
 };
 
 inline std::string ToString(const Shape& s) { return absl::StrCat(s.m, "x", s.n, "x", s.k); }

@@ -23,7 +23,7 @@ struct RunContext {
   const Bindings& bindings;
   Workers& workers;
   Scratch& scratch;
-  RunWatch* watch = nullptr;  // null: nothing stops it
+  RunWatch* watch = nullptr;    // null: nothing stops it
   FaultSink* faults = nullptr;  // null: what is wrong with numbers that it reads is not told
 
   // Whether to leave the rest of the op undone. To be asked between pieces of some milliseconds.

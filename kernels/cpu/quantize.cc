@@ -191,11 +191,11 @@ void RunQuantize(const QuantizeOp& op, const RunContext& context) {
   const double elements = 1.0 * op.src.shape[rank - 2] * op.src.shape[rank - 1];
   for (int64_t batch = 0; batch < batches; ++batch) {
     if (context.StoppedBefore(batch, elements)) return;
-    const Job job{context, BindMatrix(op.src, context.bindings, batch),
-                  BindMatrix(op.dst, context.bindings, batch),
-                  BindScales(op.scales, op.granularity, batched, context.bindings, batch),
-                  op.rows ? reinterpret_cast<const int32_t*>(Address(*op.rows, context.bindings))
-                          : nullptr};
+    const Job job{
+        context, BindMatrix(op.src, context.bindings, batch),
+        BindMatrix(op.dst, context.bindings, batch),
+        BindScales(op.scales, op.granularity, batched, context.bindings, batch),
+        op.rows ? reinterpret_cast<const int32_t*>(Address(*op.rows, context.bindings)) : nullptr};
     switch (op.granularity) {
       case ScaleGranularity::kNone:  // refused by ValidateOps
         return;

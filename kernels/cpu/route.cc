@@ -57,8 +57,8 @@ void RunRoute(const RouteOp& op, const RunContext& context) {
       int32_t id = ids[t * op.ids.strides[0] + j];
       if (id < -1 || id >= experts) {
         if (context.faults != nullptr) {
-          context.faults->Report({DataFaultKind::kExpert, static_cast<int32_t>(t * top_k + j), id,
-                                  experts - 1});
+          context.faults->Report(
+              {DataFaultKind::kExpert, static_cast<int32_t>(t * top_k + j), id, experts - 1});
         }
         id = -1;
       }
@@ -86,28 +86,29 @@ void RunCombine(const CombineOp& op, const RunContext& context) {
   const int32_t* const positions = Numbers(op.positions, context);
   const int64_t top_k = op.positions.shape[1];
   const int64_t each = std::max<int64_t>(1, dst.cols * (top_k + 1));
-  context.For(dst.rows, std::max<int64_t>(1, kGrainElements / each), [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> places(static_cast<size_t>(top_k));
-    std::vector<float> factors(static_cast<size_t>(top_k));
-    for (int64_t token = begin; token < end; ++token) {
-      for (int64_t j = 0; j < top_k; ++j) {
-        int32_t place = positions[token * op.positions.strides[0] + j];
-        if (place < -1 || place >= src.rows) {
-          if (context.faults != nullptr) {
-            context.faults->Report({DataFaultKind::kPosition,
-                                    static_cast<int32_t>(token * top_k + j), place,
-                                    static_cast<int32_t>(src.rows - 1)});
+  context.For(
+      dst.rows, std::max<int64_t>(1, kGrainElements / each), [&](int64_t begin, int64_t end) {
+        std::vector<int32_t> places(static_cast<size_t>(top_k));
+        std::vector<float> factors(static_cast<size_t>(top_k));
+        for (int64_t token = begin; token < end; ++token) {
+          for (int64_t j = 0; j < top_k; ++j) {
+            int32_t place = positions[token * op.positions.strides[0] + j];
+            if (place < -1 || place >= src.rows) {
+              if (context.faults != nullptr) {
+                context.faults->Report({DataFaultKind::kPosition,
+                                        static_cast<int32_t>(token * top_k + j), place,
+                                        static_cast<int32_t>(src.rows - 1)});
+              }
+              place = -1;
+            }
+            places[j] = place;
+            factors[j] = *reinterpret_cast<const float*>(weights.At(token, j));
           }
-          place = -1;
+          for (int64_t col = 0; col < dst.cols; col += kChunk) {
+            CombineColumns(src, dst, token, places, factors, col, std::min(kChunk, dst.cols - col));
+          }
         }
-        places[j] = place;
-        factors[j] = *reinterpret_cast<const float*>(weights.At(token, j));
-      }
-      for (int64_t col = 0; col < dst.cols; col += kChunk) {
-        CombineColumns(src, dst, token, places, factors, col, std::min(kChunk, dst.cols - col));
-      }
-    }
-  });
+      });
 }
 
 }  // namespace gemmd::kernels::cpu

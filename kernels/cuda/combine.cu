@@ -12,17 +12,17 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 4;  // rows whose loads are under way together
 
-// Choice j's row, read once, since it may change meanwhile; -1: none. `tells` one thread of a token.
+// Choice j's row, read once, since it may change meanwhile; -1: none. `tells` one thread of a
+// token.
 __device__ __forceinline__ int64_t PlaceOf(const CombineArgs& args, int64_t token, int j,
                                            bool tells) {
   const int32_t* from = args.positions + token * args.positions_row + j;
   const int32_t place = *const_cast<const volatile int32_t*>(from);
   if (place >= -1 && place < args.src_rows) return place;
   if (tells) {
-    *reinterpret_cast<int4*>(args.fault) =
-        make_int4(static_cast<int>(DataFaultKind::kPosition),
-                  static_cast<int>(token * args.top_k + j), place,
-                  static_cast<int>(args.src_rows) - 1);
+    *reinterpret_cast<int4*>(args.fault) = make_int4(static_cast<int>(DataFaultKind::kPosition),
+                                                     static_cast<int>(token * args.top_k + j),
+                                                     place, static_cast<int>(args.src_rows) - 1);
   }
   return -1;
 }

@@ -141,8 +141,8 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
                                                         const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
-  std::string why = kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device"
-                                                : WhyNotFp8(op);
+  std::string why =
+      kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device" : WhyNotFp8(op);
   const bool forced = !op.kernel.empty();
   if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped) {
     return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
@@ -150,8 +150,8 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                                             " or ", Text(kernels.fp8_grouped)));
   }
   if (forced && op.kernel == kernels.fp8_grouped && !why.empty()) {
-    return absl::UnimplementedError(absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why,
-                                                 "; leave kernel empty"));
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
   }
   const bool fp8 = why.empty() && (!forced || op.kernel == kernels.fp8_grouped);
   if (!fp8 && any.empty()) {
@@ -161,9 +161,9 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   task.grouped = LayoutOf(op, fp8);
   task.gemm = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
-    return absl::UnimplementedError(
-        absl::StrCat("it takes ", task.grouped->scratch_bytes, " bytes of scratch memory, limit ",
-                     kMaxScratchBytes, "; split it"));
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
   }
   scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
   const ChoiceReason reason = forced ? ChoiceReason::kForced
@@ -180,8 +180,8 @@ void CudaProgram::AddNeeds(Task& task) {
     io_bytes_ += kIoAlignment;
   }
   if (const auto* route = std::get_if<RouteOp>(&task.op)) {
-    scratch_bytes_ = std::max(
-        scratch_bytes_, RouteScratchBytes(route->rows.shape[0], route->offsets.shape[0] - 1));
+    scratch_bytes_ = std::max(scratch_bytes_,
+                              RouteScratchBytes(route->rows.shape[0], route->offsets.shape[0] - 1));
   }
   ForEachTensor(task.op, [&](const TensorRef& tensor, Access) {
     slots_needed_ = std::max<size_t>(slots_needed_, tensor.slot + 1);
@@ -244,6 +244,7 @@ void CudaProgram::PlanOverlaps() {
       after_kernel = NumElements(matmul->d.shape).value_or(0) > 0;
     }
   }
+  ends_with_kernel_ = after_kernel && !timed_;
 }
 
 absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<const Op> ops,
@@ -418,14 +419,18 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
   return launches;
 }
 
+bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
+  return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
+}
+
 absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
                                        const RunContext& context) const {
   AnyGemmArgs args = ArgsOf(op, context.slots);
   if (!task.variant) {
-    args.programmatic = task.overlap;
+    args.programmatic = Overlaps(task, context);
     return ToStatus(task.other(args, context.stream), "launch");
   }
-  bool overlap = task.overlap;
+  bool overlap = Overlaps(task, context);
   for (auto copy :
        {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
     if (!copy) continue;
@@ -434,8 +439,15 @@ absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
     if (code != cudaSuccess) return ToStatus(code, "copying scales");
     overlap = true;
   }
-  const absl::Status status =
-      Launch(*task.variant, context.launches.gemms[task.gemm], context.stream);
+  const GemmLaunch& planned = context.launches.gemms[task.gemm];
+  absl::Status status;
+  if (overlap && !planned.programmatic) {  // the first op, behind another program's kernel
+    GemmLaunch behind = planned;
+    behind.programmatic = true;
+    status = Launch(*task.variant, behind, context.stream);
+  } else {
+    status = Launch(*task.variant, planned, context.stream);
+  }
   std::optional<ActivateArgs> activate = ActivationOf(args);
   if (!status.ok() || !activate) return status;
   activate->programmatic = true;
@@ -462,7 +474,7 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
   }
   ConvertArgs args =
       in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
-  args.programmatic = task.overlap;
+  args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
@@ -476,7 +488,7 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
                                     cudaMemcpyDefault, context.stream),
                     "cudaMemcpyAsync");
   }
-  args.programmatic = task.overlap;
+  args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
   return ToStatus(Queue(args, context.stream), "launch");
 }
@@ -504,7 +516,7 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           return ToStatus(Queue(args, context.stream), "launch");
         } else {
           auto args = ArgsOf(op, context.slots);
-          args.programmatic = task.overlap;
+          args.programmatic = Overlaps(task, context);
           args.independent = context.IsIndependent(index);
           if constexpr (std::is_same_v<T, QuantizeOp>) {
             if (op.rows) args.fault = FaultAt(task, context);

@@ -44,9 +44,9 @@ struct KernelSet {
 
 // What a program's launches need of the memory that they are for.
 struct Launches {
-  std::vector<GemmLaunch> gemms;  // of its TMA kernels, in order: tensor maps and grids
+  std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
   std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
-  std::vector<bool> independent;  // by op (independent.h); empty: none is
+  std::vector<bool> independent;         // by op (independent.h); empty: none is
 };
 
 struct PreparedLaunches {
@@ -62,8 +62,15 @@ struct RunContext {
   std::byte* io;             // pinned, io_bytes()
   cudaStream_t stream;
   absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
+  // Of the same stream, whose end the first op's kernel may overlap.
+  enum class Front : uint8_t {
+    kOther,     // no kernel
+    kRun,       // another run's: it writes what this one may read
+    kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
+  } front = Front::kOther;
 
   bool IsIndependent(size_t op) const {
+    if (op == 0 && front == Front::kOwnBegin) return true;
     return op < launches.independent.size() && launches.independent[op];
   }
 };
@@ -96,6 +103,8 @@ class CudaProgram final : public Program {
   bool capturable(bool often = false) const {
     return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
   }
+  // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
+  bool ends_with_kernel() const { return ends_with_kernel_; }
   uint64_t serial() const { return serial_; }  // never another program's of this process
   int64_t scratch_bytes() const { return scratch_bytes_; }
   int64_t io_bytes() const { return io_bytes_; }
@@ -138,9 +147,9 @@ class CudaProgram final : public Program {
     ScaleCopies copies;
     std::optional<GroupedLayout> grouped;  // of a grouped matmul
     int64_t fault_offset = 0;              // in io, of an op that reads numbers
-    bool overlap = false;   // may start under the end of the op before it
-    int64_t io_offset = 0;  // of a Write or Read
-    int64_t io_bytes = 0;   // likewise
+    bool overlap = false;                  // may start under the end of the op before it
+    int64_t io_offset = 0;                 // of a Write or Read
+    int64_t io_bytes = 0;                  // likewise
     // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
     bool by_engine = false;
   };
@@ -156,6 +165,7 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
+  bool Overlaps(const Task& task, const RunContext& context) const;
   absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
   absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
                                              Task& task);
@@ -173,6 +183,7 @@ class CudaProgram final : public Program {
   std::vector<ShapeCalls> tunable_;
   double estimated_seconds_ = 0;
   bool timed_ = false;
+  bool ends_with_kernel_ = false;
   int gemms_ = 0;
   int grouped_ = 0;
   int64_t scratch_bytes_ = 0;

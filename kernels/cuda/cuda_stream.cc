@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/nvtx.h"
+#include "kernels/cuda/run_stamps.h"
 #include "kernels/cuda/stream_signal.h"
 
 namespace gemmd::kernels::cuda {
@@ -24,7 +25,9 @@ double WaitedBelow(absl::Duration inline_below) {
 // Launched between two looks at whether the program is to stop: some tens of microseconds.
 constexpr size_t kOpsALook = 16;
 constexpr int64_t kMinScratchBytes = 1 << 20;
-constexpr size_t kMostNodesOfAnOp = 6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
+constexpr size_t kMostNodesOfAnOp =
+    6;  // a grouped matmul: directory, scales, few and many rows, owners, gate
+constexpr size_t kStampNodes = 2;
 
 }  // namespace
 
@@ -35,13 +38,15 @@ CudaStream::CudaStream(int ordinal, PinnedPool& pinned, Fence& fence, const Stre
       fence_(fence),
       waited_below_seconds_(WaitedBelow(options.inline_below)),
       capture_(capture),
-      events_(fence) {
+      events_(fence),
+      stamps_(pinned) {
   ready_ = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   for (cudaStream_t* stream : {&stream_, &side_}) {
     if (!ready_.ok()) break;
     ready_ =
         fence_.Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
   }
+  if (ready_.ok() && CanSignal()) event_share_ = MeasureEventShare().value_or(0);
   thread_ = std::thread([this] { Harvest(); });
 }
 
@@ -54,8 +59,9 @@ CudaStream::~CudaStream() {
   if (stream_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   graphs_.Clear();
-  if (scratch_ != nullptr) {
-    fence_.Check(cudaFreeAsync(scratch_, stream_), "freeing scratch").IgnoreError();
+  for (void* memory : {static_cast<void*>(scratch_), static_cast<void*>(began_)}) {
+    if (memory == nullptr) continue;
+    fence_.Check(cudaFreeAsync(memory, stream_), "freeing scratch").IgnoreError();
   }
   fence_.Check(cudaStreamSynchronize(stream_), "ending a stream").IgnoreError();
   for (cudaStream_t stream : {stream_, side_}) {
@@ -93,7 +99,8 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
   }
   flight.launch_ended = absl::Now();
   // Of a launch that failed halfway no end is recorded.
-  last_end_ = flight.status.ok() ? flight.events.back() : EventRef();
+  last_stamped_ = flight.status.ok() && flight.stamps != nullptr;
+  last_end_ = flight.status.ok() && !last_stamped_ ? flight.events.back() : EventRef();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
@@ -133,6 +140,15 @@ absl::Status CudaStream::Start(Flight& flight) {
 
 // The signal first: a caller waits for it, and for the event only what the host does afterwards.
 absl::Status CudaStream::End(Flight& flight) {
+  if (flight.stamps != nullptr) {
+    if (flight.graph == nullptr) {
+      const cudaError_t code = LaunchEnd(EndOf(flight, flight.stamps, flight.begins),
+                                         flight.code().ends_with_kernel(), stream_);
+      if (code != cudaSuccess) return fence_.Check(code, "launching a run's last kernel");
+    }
+    flight.signalled = true;
+    return absl::OkStatus();
+  }
   const absl::Status status = Signal(flight);
   return status.ok() ? Record(flight, flight.events.size() - 1) : status;
 }
@@ -147,13 +163,19 @@ absl::Status CudaStream::Signal(Flight& flight) {
 
 absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches) {
   const CudaProgram& code = flight.code();
-  bool capture = code.capturable(flight.often());
+  const bool first = IsFirst();
+  const bool stamped = flight.takes_stamps() && (first || flight.lets_host_keep_ahead());
+  const bool chained = stamped && !first;
+  bool capture = !chained && code.capturable(flight.often());
   GraphKey key;
   if (capture) {
     key = code.KeyOf(flight.bindings.slots, scratch_);
-    key.starts_itself = flight.often() && !Follows();
+    if (stamped) key.signal = flight.bindings.signal;
     flight.graph = graphs_.Find(key);
-    if (flight.graph != nullptr && flight.graph->graph != nullptr) return absl::OkStatus();
+    if (flight.graph != nullptr && flight.graph->graph != nullptr) {
+      flight.stamps = flight.graph->stamps;
+      return absl::OkStatus();
+    }
     capture = flight.graph == nullptr;
     flight.graph.reset();
   }
@@ -164,26 +186,33 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.
   if (capture && prepared->again) MakeGraph(flight, *launches, std::move(key));
+  if (stamped && flight.graph == nullptr) TakeStamps(flight, chained);
   return fence_.status();
 }
 
 void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey key) {
   const CudaProgram& code = flight.code();
-  const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size());
+  const auto nodes = static_cast<int64_t>(kMostNodesOfAnOp * code.steps().size() + kStampNodes);
   if (!graphs_.MakeRoom(nodes, code.io_bytes())) return;
-  absl::StatusOr<EventRef> start = EventRef();
-  if (key.starts_itself) start = events_.Take(Awaited::kByAsking);
+  const bool stamped = key.signal != nullptr;
+  StampsRef stamps;
+  if (stamped && !fence_.Check(MakeStamps(stamps)).ok()) return;
   const auto queue = [&](cudaStream_t side) {
-    const RunContext context{flight.bindings.slots, launches, scratch_, flight.io.data(), side};
-    absl::Status status = start.status();
-    if (status.ok() && *start != nullptr) {
-      status = ToStatus(cudaEventRecordWithFlags(start->get(), side, cudaEventRecordExternal),
-                        "recording the start of a graph");
-    }
+    const RunContext context{flight.bindings.slots,
+                             launches,
+                             scratch_,
+                             flight.io.data(),
+                             side,
+                             /*outputs=*/{},
+                             stamped ? RunContext::Front::kOwnBegin : RunContext::Front::kOther};
+    absl::Status status;
+    if (stamped) status = ToStatus(LaunchBegin(began_, side), "recording a run's first kernel");
     for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
       status = code.LaunchStep(i, context);
     }
-    return status;
+    if (!stamped || !status.ok()) return status;
+    return ToStatus(LaunchEnd(EndOf(flight, stamps, /*began=*/true), code.ends_with_kernel(), side),
+                    "recording a run's last kernel");
   };
   absl::StatusOr<std::unique_ptr<Graph>> graph = capture_(side_, queue);
   const absl::Status status = graph.ok() ? (*graph)->Upload(stream_) : graph.status();
@@ -194,7 +223,7 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
     return;
   }
   flight.graph = std::make_shared<CachedGraph>();
-  flight.graph->start = *std::move(start);
+  flight.stamps = flight.graph->stamps = std::move(stamps);
   flight.graph->graph = *std::move(graph);
   flight.graph->io = std::move(flight.io);
   flight.graph->io_bytes = code.io_bytes();
@@ -204,9 +233,7 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
 
 // The end's event stays outside of the graph: that is what the harvest thread asks for. So does the
 // start's, and on an idle device the time between them counts the few microseconds that the launch
-// takes the host. But an armed plan's graph has a start of its own when nothing is in front of it:
-// a call less before the first kernel. Behind other programs their end is the start, and a node
-// would only take the device's time.
+// takes the host. An armed plan's graph that has stamps has neither.
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
   absl::Status status = Record(flight, 0);
@@ -238,15 +265,18 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
 }
 
 // One that is under way may end at any moment: two do not.
-bool CudaStream::Follows() const {
-  return last_end_ != nullptr && in_flight_.load(std::memory_order_relaxed) > 1;
-}
+bool CudaStream::IsFirst() const { return in_flight_.load(std::memory_order_relaxed) <= 1; }
+
+bool CudaStream::Follows() const { return last_end_ != nullptr && !IsFirst(); }
 
 absl::Status CudaStream::TakeEvents(Flight& flight) {
+  if (flight.stamps != nullptr) {
+    std::atomic_ref(flight.stamps->ended).store(0, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
-  if (flight.starts_itself()) flight.events.push_back(flight.graph->start);
-  flight.follows = flight.events.empty() && Follows();
+  flight.follows = Follows();
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -259,16 +289,25 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
 }
 
 absl::Status CudaStream::Record(Flight& flight, size_t event) {
-  if (event == 0 && (flight.follows || flight.starts_itself())) return absl::OkStatus();
+  if (flight.stamps != nullptr || (event == 0 && flight.follows)) return absl::OkStatus();
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
+}
+
+RunContext::Front CudaStream::FrontOf(const Flight& flight) {
+  if (flight.stamps == nullptr) return RunContext::Front::kOther;
+  return flight.begins ? RunContext::Front::kOwnBegin : RunContext::Front::kRun;
 }
 
 absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
   const RunContext context{flight.bindings.slots, launches, scratch_,
-                           flight.io_data(),      stream_,  flight.bindings.outputs};
+                           flight.io_data(),      stream_,  flight.bindings.outputs,
+                           FrontOf(flight)};
   size_t event = 0;
   absl::Status status = Record(flight, event++);
+  if (status.ok() && flight.begins) {
+    status = fence_.Check(LaunchBegin(began_, stream_), "launching a run's first kernel");
+  }
   for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
     if (i % kOpsALook == kOpsALook - 1) status = CheckStop(flight);
     if (status.ok()) status = fence_.Check(code.LaunchStep(i, context));

@@ -134,14 +134,13 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
     for (int64_t row = first; row - slot_row < args.rows; row += gridDim.y * row_step) {
       const int64_t src_row = batch * args.src_batch + row * args.src_row;
       const int64_t dst_row = batch * args.dst_batch + row * args.dst_row;
-      const bool valid = row < args.rows && (args.owners == nullptr ||
-                                             args.owners[batch * args.rows + row] >= 0);
+      const bool valid =
+          row < args.rows && (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
       Pair<kFrom> pairs[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const int64_t col = col0 + i * kLanesPerBlock * kElements;
-        pairs[i] =
-            LoadPair<kFrom, kAlternate>(args, shape, src_row, col, valid && col < args.n);
+        pairs[i] = LoadPair<kFrom, kAlternate>(args, shape, src_row, col, valid && col < args.n);
       }
       float y[kLoads][kElements];
       float amax = 0.0f;

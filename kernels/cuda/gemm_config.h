@@ -36,6 +36,9 @@ struct GemmConfig {
   int share_rows =
       1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
   int ctas_per_sm = 1;
+  // Tiles begin at any row: the copy engine takes A's scales from a multiple of 16 bytes on, which
+  // lies up to three rows in front.
+  bool ragged = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -108,7 +111,8 @@ struct GemmConfig {
   constexpr int row_bytes() const { return rows * kBlockK; }
   constexpr int col_bytes() const { return cols * kBlockK; }
   constexpr int stage_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
-  constexpr int a_scale_bytes() const { return block_m() * 4; }
+  constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
+  constexpr int a_scale_bytes() const { return a_scale_rows() * 4; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
   constexpr int scale_bytes() const { return b_scale_offset() + 128; }
 
@@ -150,8 +154,8 @@ struct GemmConfig {
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1, c.groups, c.stages,
-                    c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
+  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2, c.groups,
+                    c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -167,7 +171,8 @@ constexpr GemmConfig Decode(uint64_t code) {
     code >>= 5;
   }
   c.family = static_cast<GemmFamily>(code & 1);
-  c.stores_tile = code >> 1;
+  c.stores_tile = code >> 1 & 1;
+  c.ragged = code >> 2 & 1;
   return c;
 }
 

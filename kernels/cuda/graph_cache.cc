@@ -14,7 +14,7 @@ namespace {
 uint64_t HashOf(const GraphKey& key) {
   const absl::string_view bytes(reinterpret_cast<const char*>(key.addresses.data()),
                                 key.addresses.size() * sizeof(key.addresses[0]));
-  return absl::HashOf(key.program, bytes, key.starts_itself);
+  return absl::HashOf(key.program, bytes, key.signal);
 }
 
 }  // namespace

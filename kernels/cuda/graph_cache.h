@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/pinned.h"
+#include "kernels/cuda/stamp_pool.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -28,22 +28,22 @@ namespace gemmd::kernels::cuda {
 struct GraphKey {
   uint64_t program = 0;                     // CudaProgram::serial
   std::vector<const std::byte*> addresses;  // of the slots, and of the scratch
-  bool starts_itself = false;               // CachedGraph::start
+  const std::byte* signal = nullptr;        // that it sets by itself; with CachedGraph::stamps
   friend bool operator==(const GraphKey&, const GraphKey&) = default;
 };
 
-// A graph, the pinned memory its moves of inline bytes go through, and the event it begins with.
+// A graph, the pinned memory its moves of inline bytes go through, and the times that it leaves.
 // Shared by the cache and by the runs under way, so that being forgotten does not take it from
 // under one.
 struct CachedGraph {
-  EventRef start;                // that a node of it records; null: the stream records one
+  StampsRef stamps;              // of its first and last kernel; null: the stream records events
   std::unique_ptr<Graph> graph;  // null: capturing failed, and is not tried again
   PinnedBlock io;                // empty when the program moves none
   int64_t io_bytes = 0;
   // A run has filled or will read `io`, or its time is not read yet; set by the launching thread,
   // cleared by the harvesting one.
   std::atomic<bool> busy{false};
-  bool one_run_at_a_time() const { return io_bytes > 0 || start != nullptr; }
+  bool one_run_at_a_time() const { return io_bytes > 0 || stamps != nullptr; }
 };
 
 // Thread-compatible: touched by Stream::Launch only, but for CachedGraph::busy.

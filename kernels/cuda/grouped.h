@@ -68,10 +68,10 @@ cudaError_t LaunchOwners(const OwnersArgs& args, cudaStream_t stream);
 // sm90_any_grouped: everything that AnyGemm takes. a's batch are its items, b's the groups.
 inline constexpr char kAnyGroupedName[] = "sm90_grouped_matmul";
 struct AnyGroupedArgs {
-  AnyGemmArgs gemm;          // m: rows of an item; its batch is not looked at
-  int64_t bias_group = 0;    // elements between two groups' biases
+  AnyGemmArgs gemm;        // m: rows of an item; its batch is not looked at
+  int64_t bias_group = 0;  // elements between two groups' biases
   TileList list;
-  int64_t most_tiles = 0;    // that the list can have
+  int64_t most_tiles = 0;  // that the list can have
 };
 cudaError_t LaunchAnyGrouped(const AnyGroupedArgs& args, cudaStream_t stream);
 inline constexpr int kAnyGroupedRows = 64;
@@ -81,11 +81,14 @@ inline constexpr int kAnyGroupedRows = 64;
 struct GroupedLaunch {
   GemmLaunch gemm;
   TileList list;
-  int n_tiles = 1;       // of the weights' rows
-  int band = 1;          // tiles of the list that are worked on together, for L2
-  Divisor per_band;      // band * n_tiles
-  Divisor band_rows;     // band
+  int n_tiles = 1;    // of the weights' rows
+  int band = 1;       // tiles of the list that are worked on together, for L2
+  Divisor per_band;   // band * n_tiles
+  Divisor band_rows;  // band
 };
+
+// Rows of A in a box where they are columns of the product: of few rows no more is fetched.
+inline constexpr int kRowsABox = 16;
 
 struct GroupedFamilyEntry {
   const char* name;  // "sm90_fp8_grouped"

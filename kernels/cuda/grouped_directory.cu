@@ -124,7 +124,7 @@ __device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
       id = -1;
     }
     __syncthreads();  // chunk[0] is there
-    const int last_of_chunk = chunk[kThreads];
+
     chunk[threadIdx.x + 1] = id;
     int most = id;
 #pragma unroll
@@ -134,7 +134,7 @@ __device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
     }
     if (threadIdx.x % 32 == 31) largest[threadIdx.x / 32] = most;
     __syncthreads();  // ids and warps' maxima are there
-    (void)last_of_chunk;
+
     int before = __shfl_up_sync(0xffffffffu, most, 1);
     if (threadIdx.x % 32 == 0) before = -1;
     before = max(before, latest);
@@ -210,11 +210,10 @@ __device__ void ListTiles(const DirectoryArgs& args, Shared& shared, int list) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    Directory(const __grid_constant__ DirectoryArgs args) {
+__global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ DirectoryArgs args) {
   __shared__ Shared shared;
+  ptx::GridDependencyLaunch();  // the kernels behind it make themselves ready meanwhile
   ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
   if (threadIdx.x < kMostGroups) shared.first[threadIdx.x] = shared.rows[threadIdx.x] = 0;
   if (threadIdx.x == 0) shared.fault = 0x7fffffff;
   __syncthreads();
@@ -222,8 +221,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();  // first, rows and faults are there
   if (Broken(shared) && threadIdx.x < kMostGroups) shared.rows[threadIdx.x] = 0;
   if (threadIdx.x == 0 && shared.fault != 0x7fffffff) {
-    const bool ids = shared.fault_kind == DataFaultKind::kRowId ||
-                     shared.fault_kind == DataFaultKind::kRowOrder;
+    const bool ids =
+        shared.fault_kind == DataFaultKind::kRowId || shared.fault_kind == DataFaultKind::kRowOrder;
     const int4 fault = make_int4(static_cast<int>(shared.fault_kind), shared.fault,
                                  shared.fault_value, ids ? args.groups - 1 : args.rows);
     *reinterpret_cast<int4*>(args.fault) = fault;

@@ -58,8 +58,8 @@ std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
   for (int i = 0; i + 1 < rank; ++i) {
     const int64_t least = i + 2 == rank ? k : 1;
     if (tensor.shape[i] > 1 && (tensor.strides[i] % kTmaBytes != 0 || tensor.strides[i] < least)) {
-      return StrCat(name, " has a stride of ", tensor.strides[i],
-                    " bytes, not a multiple of ", kTmaBytes, " of at least k; pad its rows");
+      return StrCat(name, " has a stride of ", tensor.strides[i], " bytes, not a multiple of ",
+                    kTmaBytes, " of at least k; pad its rows");
     }
   }
   return "";
@@ -67,8 +67,7 @@ std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
 
 std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
   if (operand.values.dtype != DType::kE4M3) {
-    return StrCat(name, " is ", Text(Name(operand.values.dtype)),
-                  "; these kernels multiply e4m3");
+    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
   }
   if (operand.granularity != wanted) {
     return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
@@ -158,9 +157,11 @@ TensorView ValuesOf(const GemmConfig& config, const void* address, int64_t rows,
 absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8GemmArgs& args,
                                           int64_t groups, TileList list, int band) {
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
-  const int a_box = config.block_m(), b_box = config.block_n();
-  const TensorView a = ValuesOf(config, args.a, args.m, args.k, args.batch, args.lda, args.a_batch,
-                                a_box);
+  // Of the column side a plane at a time, of as many rows as there are.
+  const int a_box = config.skinny() ? kRowsABox : config.block_m(), b_box = config.block_n();
+  TensorView a =
+      ValuesOf(config, args.a, args.m, args.k, args.batch, args.lda, args.a_batch, a_box);
+  if (config.skinny()) a.box_planes = 1;
   const TensorView b =
       ValuesOf(config, args.b, args.n, args.k, groups, args.ldb, args.b_batch, b_box);
   const TensorView scales = {.address = args.a_scales,
@@ -170,7 +171,7 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
                              .batch = args.batch,
                              .plane_stride_bytes = args.a_scales_ld * 4,
                              .batch_stride_bytes = args.a_scales_batch * 4,
-                             .box_cols = a_box,
+                             .box_cols = config.a_scale_rows(),
                              .box_rows = 1,
                              .box_planes = config.k_blocks};
   GroupedLaunch launch;
@@ -242,10 +243,10 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
   Parts parts;
   if (fp8) {
     int slots = 0;
-    ForEachTensor(Op(op), [&](const TensorRef& tensor, Access) {
-      slots = std::max(slots, tensor.slot + 1);
-    });
-    const std::vector<std::byte*> somewhere(slots, reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
+    ForEachTensor(
+        Op(op), [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
+    const std::vector<std::byte*> somewhere(slots,
+                                            reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
     layout.copies = CopiesOfA(ArgsOf(op, somewhere));
     parts.Add(layout.copies.scratch_bytes);
     if (extents.k % kBlockK != 0) layout.thin_config = kThinAnyKConfig;
@@ -311,8 +312,8 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   directory.most_thin_rows = layout.fp8 ? kMostThinRows : static_cast<int32_t>(extents.rows);
   auto* const counts = reinterpret_cast<int32_t*>(scratch + layout.counts_offset);
   for (int list = 0; list < (layout.may_be_wide ? kTileLists : 1); ++list) {
-    directory.lists[list] = {
-        counts + list, reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[list])};
+    directory.lists[list] = {counts + list,
+                             reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[list])};
   }
   directory.tile_rows[0] = layout.fp8 ? ConfigOf(layout.thin_config).block_m() : kAnyGroupedRows;
   directory.tile_rows[1] = ConfigOf(kWideConfig).block_m();
@@ -353,11 +354,11 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     const absl::Status ready =
         ToStatus(kSm90Fp8Grouped.prepare(config), "preparing a grouped kernel");
     if (!ready.ok()) return ready;
-    auto launch = PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list],
-                              kBands[list]);
+    auto launch =
+        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], kBands[list]);
     if (!launch.ok()) return launch.status();
-    launches.ctas[list] = static_cast<int>(
-        std::min<int64_t>(device.sms, layout.most_tiles[list] * launch->n_tiles));
+    launches.ctas[list] =
+        static_cast<int>(std::min<int64_t>(device.sms, layout.most_tiles[list] * launch->n_tiles));
     launches.lists[list] = *launch;
   }
   return launches;

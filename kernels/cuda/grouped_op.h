@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/gated.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_op.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/op_args.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -131,7 +132,7 @@ int ClustersAtOnce(const DeviceTraits& device, int cluster_size, int ctas_per_sm
   return clusters * device.sms / static_cast<int>(kReferenceSms) * ctas_per_sm;
 }
 
-double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                     const DeviceTraits& device, const ModelConstants& constants) {
   const GemmConfig& c = variant.shape();
   const Division division(variant, problem, device);
@@ -152,6 +153,69 @@ double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
   }
   if (variant.split > 1) seconds += (waves - 1) * constants.restart_seconds;
   return seconds;
+}
+
+ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& problem,
+                         const DeviceTraits& device, double rough_seconds) {
+  const GemmConfig& c = variant.shape();
+  constexpr ModelConstants constants;
+  const Division division(variant, problem, device);
+  const double math =
+      division.waves() * division.k_blocks * MathClocks(c, constants).busy / c.ctas_per_sm;
+  const double memory = problem.bytes() / constants.hbm_bytes_per_s;
+  const auto share = [](double extent, double tile) {
+    return extent / (CeilDiv(extent, tile) * tile);
+  };
+  const double features[] = {
+      rough_seconds * 1e6,
+      1.0 * variant.split,
+      division.groups / division.at_once,
+      division.waves(),
+      (division.groups - (division.waves() - 1) * division.at_once) / division.at_once,
+      division.k_blocks,
+      1.0 * problem.m,
+      1.0 * problem.n,
+      1.0 * problem.k,
+      1.0 * c.rows,
+      1.0 * c.cols,
+      division.cluster,
+      division.groups * division.cluster / device.sms,
+      share(problem.m, c.block_m()),
+      problem.flops() / problem.bytes(),
+      1.0 * c.k_blocks,
+      1.0 * c.stages,
+      1.0 * c.multicast(),
+      1.0 * c.k_groups,
+      1.0 * c.ctas_per_sm,
+      1.0 * c.skinny(),
+      1.0 * c.stores_tile,
+      1.0 * c.share_cols,
+      memory / rough_seconds,
+      math / constants.clock_hz / rough_seconds,
+      share(problem.n, c.block_n()),
+  };
+  static_assert(std::size(features) == kModelFeatureCount);
+  ModelFeatures result;
+  std::copy(std::begin(features), std::end(features), result.begin());
+  return result;
+}
+
+double LeastOfRough() { return std::exp(kLeastCorrection); }
+
+double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+                        const DeviceTraits& device, double rough_seconds) {
+  constexpr ModelConstants constants;
+  constexpr double kFlopsPerClock = 2 * 4096;
+  const double floor =
+      std::max(problem.bytes() / constants.hbm_bytes_per_s,
+               problem.flops() / (kFlopsPerClock * device.sms * constants.clock_hz));
+  const float correction = CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds));
+  return std::max(floor, rough_seconds * std::exp(correction));
+}
+
+double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+                    const DeviceTraits& device) {
+  return CorrectedSeconds(variant, problem, device, RoughSeconds(variant, problem, device));
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -1,11 +1,13 @@
 // What a kernel of the pool should take on a problem: for shapes that nobody measured, and for
-// admission. A handful of rates and costs, one for each thing that can be the bottleneck; it has to
-// rank kernels rightly, not to be exact.
+// admission. A handful of rates and costs, one for each thing that can be the bottleneck, and a
+// correction of them by measured times (model_correction.h). It has to rank kernels rightly, not to
+// be exact.
 
 #ifndef GEMMD_KERNELS_CUDA_MODEL_H_
 #define GEMMD_KERNELS_CUDA_MODEL_H_
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/model_correction.h"
 #include "kernels/problem.h"
 
 namespace gemmd::kernels::cuda {
@@ -60,9 +62,24 @@ struct ModelConstants {
   double multicast_slowdown = 1.005;
 };
 
-// Seconds of `variant` on `problem`, which it must be able to serve (legality.h).
-double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+// Seconds of `variant` on `problem`, which it must be able to serve (legality.h), by the rates
+// alone.
+double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                     const DeviceTraits& device, const ModelConstants& constants = {});
+
+// Of a kernel whose RoughSeconds are `rough_seconds`.
+ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& problem,
+                         const DeviceTraits& device, double rough_seconds);
+
+// Those seconds corrected; never below what the problem's bytes and flops take, nor below
+// LeastOfRough() of the rough ones.
+double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+                        const DeviceTraits& device, double rough_seconds);
+double LeastOfRough();
+
+// RoughSeconds, corrected.
+double ModelSeconds(const GemmVariant& variant, const MatmulProblem& problem,
+                    const DeviceTraits& device);
 
 // Clusters of `cluster_size` CTAs that are at work at once. A cluster lives within one GPC, so
 // fewer than the SMs would hold; GPUs of one model may differ by one.

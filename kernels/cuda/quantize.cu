@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) {
           const int offset = i * kLanesPerBlock * C::kElements;
-          chunks[turn][i] =
-              LoadChunk<kType>(args.src, at + offset, valid && k0 + offset < args.k);
+          chunks[turn][i] = LoadChunk<kType>(args.src, at + offset, valid && k0 + offset < args.k);
         }
       }
       float amax[kTurns], scales[kTurns];
@@ -208,8 +207,8 @@ cudaError_t LaunchFast(const QuantizeArgs& args, cudaStream_t stream) {
   int k_warps_log2 = 0;
   while ((1 << k_warps_log2) < kWarps && (1 << k_warps_log2) < k_blocks) ++k_warps_log2;
   const int64_t rows_per_cta = (kWarps >> k_warps_log2) * kRowsPerWarp;
-  const auto kernel = args.from != nullptr ? Quantize1x128<kType, kI8, true>
-                                           : Quantize1x128<kType, kI8, false>;
+  const auto kernel =
+      args.from != nullptr ? Quantize1x128<kType, kI8, true> : Quantize1x128<kType, kI8, false>;
   return LaunchKernel(kernel,
                       GridOf(CeilDiv(k_blocks, int64_t{1} << k_warps_log2),
                              CeilDiv(args.rows, rows_per_cta), args.batch),

@@ -52,8 +52,8 @@ struct QuantizeArgs {
   const int32_t* from = nullptr;
   int64_t src_rows = 0;
   DataFault* fault = nullptr;  // written when a number of `from` is no row
-  bool programmatic = false;  // the launch may overlap the previous kernel's end
-  bool independent = false;   // and need not wait for it first (independent.h)
+  bool programmatic = false;   // the launch may overlap the previous kernel's end
+  bool independent = false;    // and need not wait for it first (independent.h)
 };
 
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type or block that is

@@ -49,7 +49,8 @@ template <bool kI8>
 __device__ void StoreRegion(const QuantizeArgs& args, const Region& region, float scale) {
   const ScaleDivisor divisor = MakeScaleDivisor(scale);
   ForEachElement(region, [&](int64_t row, int64_t k) {
-    const uint32_t code = QuantizeOne<kI8>(LoadSource(args, region.batch, row + region.shift, k), divisor);
+    const uint32_t code =
+        QuantizeOne<kI8>(LoadSource(args, region.batch, row + region.shift, k), divisor);
     const int64_t at = region.batch * args.dst_batch + row * args.dst_row + k * args.dst_k;
     static_cast<uint8_t*>(args.dst)[at] = static_cast<uint8_t>(code);
   });

@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kThreads) RouteAtOnce(const __grid_constant__ 
   const int rank = RankInCta(shared, args.experts, id);
   AddUp(shared, args.experts, i < args.experts ? shared.totals[i] : 0);
   for (int e = i; e <= args.experts; e += kThreads) args.offsets[e] = shared.first[e];
-  if (i < choices) Place(args, i, id, id < 0 ? -1 : shared.first[id] + rank,
-                         shared.first[args.experts]);
+  if (i < choices)
+    Place(args, i, id, id < 0 ? -1 : shared.first[id] + rank, shared.first[args.experts]);
 }
 
 // Scratch: the checked ids, then [CTAs, experts] counts, which become what is in front of each.
@@ -131,11 +131,12 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int i = e; i <= args.experts; i += kThreads) args.offsets[i] = shared.first[i];
   // For PlaceChoices, behind the counts: another program may write to the offsets meanwhile.
-  if (e == 0) args.counts[args.tokens * args.top_k + ctas * args.experts] = shared.first[args.experts];
+  if (e == 0)
+    args.counts[args.tokens * args.top_k + ctas * args.experts] = shared.first[args.experts];
 }
 
-__global__ void __launch_bounds__(kThreads) PlaceChoices(const __grid_constant__ RouteArgs args,
-                                                         int ctas) {
+__global__ void __launch_bounds__(kThreads)
+    PlaceChoices(const __grid_constant__ RouteArgs args, int ctas) {
   __shared__ Shared shared;
   ptx::GridDependencyWait();
   ptx::GridDependencyLaunch();
@@ -165,8 +166,8 @@ cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream) {
     return LaunchKernel(RouteAtOnce, dim3(1), kThreads, args.programmatic, stream, args);
   }
   const int ctas = static_cast<int>(CeilDiv(choices, kThreads));
-  cudaError_t error = LaunchKernel(CountChoices, GridOf(ctas), kThreads, args.programmatic, stream,
-                                   args);
+  cudaError_t error =
+      LaunchKernel(CountChoices, GridOf(ctas), kThreads, args.programmatic, stream, args);
   if (error == cudaSuccess) {
     error = LaunchKernel(AddUpChoices, dim3(1), kThreads, true, stream, args, ctas);
   }

@@ -32,7 +32,7 @@ cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream);
 
 // Strides in elements.
 struct CombineArgs {
-  const void* src = nullptr;  // [src_rows, n]
+  const void* src = nullptr;                  // [src_rows, n]
   ElementType src_type = ElementType::kBF16;  // kF32, kBF16 or kF16
   int64_t src_rows = 0;
   int64_t src_row = 0;

@@ -78,12 +78,19 @@ std::optional<GemmPick> GemmSelector::FromHit(const MatmulProblem& problem,
 }
 
 std::optional<GemmPick> GemmSelector::FromModel(const MatmulProblem& problem) const {
+  // In the order of their rough times: of what follows one that is too long, nothing can be best.
+  std::vector<std::pair<double, int>> rough;
+  for (int i = 0; i < static_cast<int>(enabled_.size()); ++i) {
+    if (!WhyNot(enabled_[i], problem).empty()) continue;
+    rough.emplace_back(RoughSeconds(enabled_[i], problem, device_), i);
+  }
+  std::sort(rough.begin(), rough.end());
   std::optional<GemmPick> best;
-  for (const GemmVariant& variant : enabled_) {
-    if (!WhyNot(variant, problem).empty()) continue;
-    const double seconds = ModelSeconds(variant, problem, device_);
+  for (const auto& [rough_seconds, index] : rough) {
+    if (best.has_value() && rough_seconds * LeastOfRough() > best->estimated_seconds) break;
+    const double seconds = CorrectedSeconds(enabled_[index], problem, device_, rough_seconds);
     if (!best.has_value() || seconds < best->estimated_seconds) {
-      best = GemmPick{variant, ChoiceReason::kModel, seconds};
+      best = GemmPick{enabled_[index], ChoiceReason::kModel, seconds};
     }
   }
   return best;
@@ -102,8 +109,9 @@ absl::StatusOr<GemmPick> GemmSelector::Choose(const MatmulProblem& problem) cons
   if (!tuned.has_value()) return *modelled;
   const double here = ModelSeconds(tuned->variant, problem, device_);
   if (here > kTrust * modelled->estimated_seconds) return *modelled;
-  tuned->estimated_seconds *=
-      here / ModelSeconds(tuned->variant, AsMeasured(problem, hit.key.m), device_);
+  // By the rates alone, which grow evenly with m; their corrections do so in steps.
+  tuned->estimated_seconds *= RoughSeconds(tuned->variant, problem, device_) /
+                              RoughSeconds(tuned->variant, AsMeasured(problem, hit.key.m), device_);
   return *tuned;
 }
 

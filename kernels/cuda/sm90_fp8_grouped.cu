@@ -12,17 +12,19 @@ constexpr GemmConfig Thin(int m, int n, int k_blocks, int stages) {
           .cols = m,
           .groups = n / 64,
           .stages = stages,
-          .k_blocks = k_blocks};
+          .k_blocks = k_blocks,
+          .ragged = true};
 }
 constexpr GemmConfig Wide(int m, int n, int stages) {
   return {.family = GemmFamily::kTiled,
           .rows = m,
           .cols = n,
-          .groups = m % 192 == 0 ? 3 : 2,
-          .stages = stages};
+          .groups = 2,
+          .stages = stages,
+          .ragged = true};
 }
 
-// In the order of kThinConfig, kWideConfig, kThinAnyKConfig.
+// In the order of grouped.h's numbers.
 constexpr GemmConfig kConfigs[] = {
     Thin(64, 128, 2, 4),
     Wide(128, 128, 6),

@@ -8,7 +8,7 @@ Promotion is runs of FFMAs: result += product * scale. Each reads three register
 of the SM reads its accumulators through the same ports. Of ptxas' FFMAs every second one takes the scale from the operand
 cache (.reuse); at the others the warp yields, which empties that cache. Here the tiled family's runs are divided into
 groups: within one the scale stays cached and the warp goes on; at its end the warp yields, so that the next WGMMA of
-another warp waits for no more than a group. kernels/README.md has what that brings.
+another warp waits for no more than a group. docs/lab/kernels.md has what that brings.
 
 An instruction of sm_90 has 128 bits. From bit 105 on they are hints: 4 of clocks to stall, 1 that is 0 to yield, 3 and 3
 of barriers to set, 6 of barriers to wait for, 4 of operands to cache. What is cached stands in for that operand of the
@@ -62,7 +62,7 @@ def kernels(image):
         strings = elf + sections[names][4]
         for name_at, _, _, _, offset, size in sections:
             name = image[strings + name_at:image.index(b"\0", strings + name_at)].decode()
-            kernel = re.fullmatch(r"\.text\.\w*7Fp8GemmILm(\d+)E\w*", name)
+            kernel = re.fullmatch(r"\.text\.\w*(?:7Fp8Gemm|10Fp8Grouped)ILm(\d+)E\w*", name)
             if kernel:
                 yield int(kernel.group(1)), elf + offset, size
 

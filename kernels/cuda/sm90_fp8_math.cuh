@@ -12,6 +12,8 @@
 
 namespace gemmd::kernels::cuda {
 
+constexpr int LeastOf(int x, int y) { return x < y ? x : y; }
+
 template <GemmConfig C>
 struct Math {
   static constexpr int kSubs = C.row_subs();  // chains of one k block: sub-tiles of 64 rows
@@ -126,7 +128,14 @@ struct Math {
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b);
 #pragma unroll
-      for (int j = 0; j < kChunks; ++j) scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
+      for (int j = 0; j < kChunks; ++j) {
+        if constexpr (C.ragged) {  // they lie at a multiple of 4 bytes
+          scales.a[j] =
+              make_float2(ptx::LoadShared(a + j * 8 * 4), ptx::LoadShared(a + j * 8 * 4 + 4));
+        } else {
+          scales.a[j] = ptx::LoadShared2(a + j * 8 * 4);
+        }
+      }
     } else {
       scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
       scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
@@ -191,10 +200,19 @@ struct Math {
   // they are few, are loaded a unit ahead, so that none is waited for between a unit's
   // instructions.
   static constexpr bool kScalesAhead = !C.skinny() && (kRuns <= 2 || kRun == kBlockK);
+  // A skinny tile has two scales for each chunk of columns. Made behind a unit's products, those of
+  // a wide tile take longer than its FFMAs.
+  static constexpr bool kMakesScales =
+      C.skinny() && !C.ragged && !C.double_accumulators() && C.cols > 64;
+  // Chunks whose scales are made while the unit multiplies: as many as registers are left for. A
+  // chunk that is promoted gives up registers for the scales of a later one.
+  static constexpr int kMadeAhead =
+      kMakesScales ? LeastOf(kChunks, (C.math_registers() - kResults - kAccumulators - 24) / 2) : 1;
 
   template <int kFirst>
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kSubs <= 2);
+    if constexpr (kMakesScales) return RunMakingScales(steps);
     float accumulators[kAccumulators];
     WaitFull();
     Scales scales;
@@ -221,6 +239,48 @@ struct Math {
       Promote<kSubs - 1, kFirst>(accumulators, scales);
       scales = next;
     }
+  }
+  __device__ __forceinline__ void RunMakingScales(int steps) {
+    static_assert(kSubs == 1 && kMadeAhead >= 4);
+    float accumulators[kAccumulators];
+    float scales[2 * kMadeAhead];  // of chunk j, at j % kMadeAhead: left and right column
+    WaitFull();
+    for (int i = 0; i < steps; ++i) {
+      const BlockPosition<C> at = issue;
+      const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
+      Multiply<0>(accumulators);
+      const float b = ptx::LoadShared(b_scales + at.stage * C.scale_bytes() + at.block * 4);
+#pragma unroll
+      for (int j = 0; j < kMadeAhead; ++j) MakeScales(scales, j, a, b);
+      ptx::Pin(scales);
+      issue.Advance();
+      if (i + 1 < steps) WaitFull();
+      Finish(accumulators);
+      if constexpr (kMadeAhead == kChunks) Release();
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) {
+        PromoteChunk(accumulators, scales, j);
+        if (j + kMadeAhead < kChunks) MakeScales(scales, j + kMadeAhead, a, b);
+      }
+      if constexpr (kMadeAhead < kChunks) Release();
+    }
+  }
+  __device__ __forceinline__ void MakeScales(float (&scales)[2 * kMadeAhead], int chunk, uint32_t a,
+                                             float b) const {
+    const float2 columns = ptx::LoadShared2(a + chunk * 8 * 4);
+    scales[chunk % kMadeAhead * 2] = columns.x * b;
+    scales[chunk % kMadeAhead * 2 + 1] = columns.y * b;
+  }
+  // One FFMA behind the other by the same scale, which the second finds cached.
+  __device__ __forceinline__ void PromoteChunk(const float (&accumulators)[kAccumulators],
+                                               const float (&scales)[2 * kMadeAhead],
+                                               int chunk) const {
+    const float left = scales[chunk % kMadeAhead * 2];
+    const float right = scales[chunk % kMadeAhead * 2 + 1];
+    result[4 * chunk + 0] += accumulators[4 * chunk + 0] * left;
+    result[4 * chunk + 2] += accumulators[4 * chunk + 2] * left;
+    result[4 * chunk + 1] += accumulators[4 * chunk + 1] * right;
+    result[4 * chunk + 3] += accumulators[4 * chunk + 3] * right;
   }
   __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
     ptx::WgmmaWait<0>();

@@ -55,6 +55,10 @@ constexpr GemmConfig kTiledConfigs[] = {
     SharingA(Storing(Tiled(256, 128, 3)), 2),
     Storing(Tiled(192, 128, 4)),
     SharingA(Storing(Tiled(192, 128, 4)), 2),
+    Tiled(128, 96, 7),
+    Tiled(128, 160, 5),
+    Tiled(192, 64, 6),
+    Tiled(192, 112, 5),
 };
 constexpr int kCount = sizeof(kTiledConfigs) / sizeof(kTiledConfigs[0]);
 

@@ -1,6 +1,7 @@
 // How a launched program's end is seen: by the harvest thread, or by a caller that waits anyway.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -9,11 +10,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-// A sleeping thread wakes tens of microseconds late, as long as a small program takes: the end of a
-// program that is expected within kPolledSeconds is looked for, all the time until it is late and
-// now and then from there on.
 constexpr double kPolledSeconds = 500e-6;
-constexpr absl::Duration kLateLook = absl::Microseconds(100);
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // With so many programs behind it the device does not wait for what one's end brings: its `done`
 // waits this long for the next one's end, so that both are answered together.
@@ -22,12 +19,11 @@ constexpr absl::Duration kTogether = absl::Microseconds(20);
 // How long the harvest thread stays awake for the next program: about what waking it costs.
 constexpr absl::Duration kLinger = absl::Microseconds(50);
 
-// For longer than it should take.
-absl::Duration PollTime(double expected_seconds) {
+}  // namespace
+
+absl::Duration CudaStream::PollTime(double expected_seconds) {
   return kPollAtLeast + absl::Seconds(2 * expected_seconds);
 }
-
-}  // namespace
 
 bool CudaStream::Flight::brief() const { return program->estimated_seconds() < kPolledSeconds; }
 
@@ -44,8 +40,7 @@ void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings 
     alone = queue_.empty() && !finishing_;
     if (alone) finishing_ = true;
   }
-  const bool ended =
-      alone && PollEvent(flight.events.back().get(), PollTime(estimate)) != cudaErrorNotReady;
+  const bool ended = alone && PollEnd(flight.end(), PollTime(estimate)) != cudaErrorNotReady;
   if (ended) {
     LaunchResult result = Finish(flight);
     std::move(flight.done)(std::move(result));
@@ -66,7 +61,7 @@ void CudaStream::Harvest() {
   for (int64_t taken = 0;; ++taken) {
     Flight flight;
     size_t behind = 0;
-    EventRef next;  // the end of the program behind it
+    std::optional<Flight::End> next;  // of the program behind it
     Linger(taken);
     {
       absl::MutexLock lock(&mutex_);
@@ -75,11 +70,11 @@ void CudaStream::Harvest() {
       flight = std::move(queue_.front());
       queue_.pop_front();
       behind = queue_.size();
-      if (behind >= kBacklog && queue_.front().status.ok()) next = queue_.front().events.back();
+      if (behind >= kBacklog && queue_.front().status.ok()) next = queue_.front().end();
       finishing_ = true;
     }
     LaunchResult result = Finish(flight);
-    result.more = next != nullptr && PollEvent(next.get(), kTogether) == cudaSuccess;
+    result.more = next.has_value() && PollEnd(*next, kTogether) == cudaSuccess;
     std::move(flight.done)(std::move(result));
     absl::MutexLock lock(&mutex_);
     finishing_ = false;
@@ -102,6 +97,10 @@ cudaError_t CudaStream::PollEvent(cudaEvent_t event, absl::Duration most) {
   }
   if (code == cudaErrorNotReady) cudaGetLastError();  // it is none
   return code;
+}
+
+cudaError_t CudaStream::PollEnd(const Flight::End& end, absl::Duration most) {
+  return end.stamps != nullptr ? PollStamps(*end.stamps, most) : PollEvent(end.event.get(), most);
 }
 
 absl::Duration CudaStream::Passed(const Flight& flight, absl::Time now) const {
@@ -133,7 +132,12 @@ cudaError_t CudaStream::AwaitEvent(const Flight& flight) {
 
 absl::Status CudaStream::AwaitEnd(const Flight& flight) {
   // Of a launch that failed halfway, what was queued still runs, and no event marks its end.
-  const cudaError_t code = flight.status.ok() ? AwaitEvent(flight) : cudaStreamSynchronize(stream_);
+  cudaError_t code = cudaSuccess;
+  if (!flight.status.ok()) {
+    code = cudaStreamSynchronize(stream_);
+  } else {
+    code = flight.stamps != nullptr ? AwaitStamps(flight) : AwaitEvent(flight);
+  }
   if (code == cudaSuccess) return absl::OkStatus();
   const absl::Status status = fence_.Check(code, "running a program");
   return fence_.Raise(status);  // whatever it is, what ran before can no longer be told
@@ -148,7 +152,12 @@ absl::Status CudaStream::ReadTimes(const Flight& flight, LaunchResult& result) {
     return fence_.Check(code, "reading a program's time");
   };
   const absl::Span<const Program::Step> steps = flight.program->steps();
-  absl::Status status = between(0, flight.events.size() - 1, result.device_seconds);
+  absl::Status status;
+  if (flight.stamps != nullptr) {
+    result.device_seconds = StampedSeconds(flight);
+  } else {
+    status = between(0, flight.events.size() - 1, result.device_seconds);
+  }
   result.op_seconds.reserve(steps.size());
   const bool timed = flight.code().timed();
   result.ops_timed = timed || steps.size() == 1;
@@ -189,6 +198,8 @@ LaunchResult CudaStream::Finish(Flight& flight) {
       flight.code().CopyOutputs(flight.io_data(), flight.bindings);
     }
   }
+  const bool stamped = result.status.ok() && flight.stamps != nullptr;
+  last_ended_ns_ = stamped ? flight.stamps->ended_ns : 0;
   Release(flight);
   return result;
 }
@@ -197,6 +208,7 @@ void CudaStream::Release(Flight& flight) {
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   flight.events.clear();
   flight.io = PinnedBlock();
+  flight.stamps.reset();
   if (flight.graph == nullptr) return;
   flight.graph->busy.store(false, std::memory_order_release);
   flight.graph.reset();

@@ -22,7 +22,7 @@ import numpy as np
 
 import gemmd
 
-AT_ONCE = 12
+AT_ONCE = (os.cpu_count() or 4) + 4
 MOST_SECONDS = 75  # then no other is started
 # Of what a client owns; device memory in use has the daemon's own caches in it.
 GAUGES = re.compile(r"^(gemmd_(?:sessions|buffers|plans|armed[a-z_]*|queued[a-z_]*|running[a-z_]*)(?:\{[^}]*\})?) ([0-9.e+]+)$")

@@ -1,4 +1,5 @@
-"""Puts the figures that the phases left into one document, and shows them.
+"""Puts the figures that the phases left into one document, and shows them. Beside it, in OUT.md, they are rows of the
+table of docs/benchmarks/h200-worker.md.
 
     python3 report.py OUT.json COMMIT
 """
@@ -11,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+from typing import Any
 
 
 def gpu() -> list[str]:
@@ -21,6 +23,12 @@ def gpu() -> list[str]:
         return ["none", "none"]
     words = (done.stdout.splitlines() or ["none, none"])[0].split(", ")
     return words if len(words) == 2 else ["none", "none"]
+
+
+def row(one: dict[str, Any]) -> str:
+    value = "-" if one["value"] is None else f"{one['value']:.4g}"
+    verdict = {None: "", True: "holds", False: "short"}[one["ok"]]
+    return f"| {one['line']} | {one['name']} | {value} {one['unit']} | {one['wanted'] or ''} | {verdict} |"
 
 
 def main() -> None:
@@ -43,6 +51,9 @@ def main() -> None:
     with open(out, "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
         file.write("\n")
+    with open(out.removesuffix(".json") + ".md", "w", encoding="utf-8") as file:
+        for one in figures:
+            print(row(one), file=file)
     for one in figures:
         value = "-" if one["value"] is None else f"{one['value']:.4g}"
         verdict = {None: "", True: "ok", False: "SHORT"}[one["ok"]]

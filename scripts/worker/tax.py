@@ -13,6 +13,7 @@ import figure
 import gemmd
 
 ROWS, K, N = (16, 256, 256) if figure.quick() else (16, 4096, 4096)
+HELD_CYCLES = 2_000_000  # a millisecond: longer than the host takes to queue what is timed
 
 
 def by_host(session: gemmd.Session, phase: str) -> None:
@@ -42,16 +43,21 @@ def by_host(session: gemmd.Session, phase: str) -> None:
 
 
 class Timeline:
-    """Kernel, call, kernel on one stream, with events around the call."""
+    """Kernel, call, kernel on one stream, with events around the call. A stream that is held has all of a group queued
+    before it begins, so that no event waits for the host; otherwise the host queues alongside, and where the stream
+    overtakes it the host's time is in the figure.
+    """
 
     def __init__(self, torch: object, call: object, rows_at: object) -> None:
         self.torch, self.call, self.spare = torch, call, rows_at
 
-    def measure(self, groups: int, in_a_row: int, report: object) -> tuple[list[float], list[float]]:
+    def measure(self, groups: int, in_a_row: int, report: object, held: bool) -> tuple[list[float], list[float]]:
         torch = self.torch
         taxes, device = [], []
         for _ in range(groups):
             pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(in_a_row)]
+            if held:
+                torch.cuda._sleep(HELD_CYCLES)
             for before, after in pairs:
                 self.spare.add_(1)
                 before.record()
@@ -88,10 +94,11 @@ def by_stream(session: gemmd.Session, phase: str) -> None:
             call()
         torch.cuda.synchronize()
         line = Timeline(torch, call, spare)
-        for in_a_row in (16, 1):
-            taxes, device = line.measure(groups, in_a_row, lambda: armed.report.device_seconds)
-            mine = wanted and in_a_row == 16
-            name = f"device timeline beyond the run, {in_a_row} in a row, {phase}"
+        for in_a_row, held in ((16, True), (16, False), (1, False)):
+            taxes, device = line.measure(groups, in_a_row, lambda: armed.report.device_seconds, held)
+            mine = wanted and held
+            queued = "" if held else ", the host alongside"
+            name = f"device timeline beyond the run, {in_a_row} in a row{queued}, {phase}"
             figure.add("3", f"{name}, p50", figure.percentile(taxes, 0.5), "us", 15 if mine else None,
                        device_p50_us=figure.percentile(device, 0.5))  # fmt: skip
             figure.add("3", f"{name}, p99", figure.percentile(taxes, 0.99), "us", 30 if mine else None)
@@ -126,7 +133,7 @@ def layer_tax(torch: object, session: gemmd.Session, phase: str, spare: object, 
     seats = next(iter(layer._local._gpu.values())).seats.values()
     seat = max(seats, key=lambda one: one.used)  # which the calls in a row ring
     line = Timeline(torch, lambda: layer(x), spare)
-    taxes, _ = line.measure(groups, 16, lambda: seat.armed.report.device_seconds)
+    taxes, _ = line.measure(groups, 16, lambda: seat.armed.report.device_seconds, held=True)
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         figure.add("3", f"the same through gemmd.Linear, which copies x in, {phase}, {name}",
                    figure.percentile(taxes, share), "us")  # fmt: skip

@@ -103,11 +103,10 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const 
   auto charge = tenant_.TakeProgram();
   if (!charge.ok()) return NotAccepted(*job, charge.status());
   job->charge = *std::move(charge);
-  auto time_charge =
-      tenant_.TakeDeviceTime(absl::Seconds(program.plan->program->estimated_seconds()));
+  job->program = program.plan->program.Get();
+  auto time_charge = tenant_.TakeDeviceTime(absl::Seconds(job->program->estimated_seconds()));
   if (!time_charge.ok()) return NotAccepted(*job, time_charge.status());
   job->time_charge = *std::move(time_charge);
-  job->program = program.plan->program;
   job->bindings.slots = program.buffers->addresses;
   for (const std::string& data : program.plan->inputs) {
     job->bindings.inputs.push_back(

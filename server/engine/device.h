@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "server/engine/kept_program.h"
 #include "server/engine/lane.h"
 #include "server/engine/metrics.h"
 
@@ -41,6 +42,10 @@ class Device {
   // Another number each time that kernels are chosen by other times; 0 where nothing is measured.
   uint64_t tuning() const { return tuner_ == nullptr ? 0 : tuner_->generation(); }
 
+  // Programs of plans, to be compiled anew when those have changed.
+  RenewablePrograms& renewable() { return renewable_; }
+  void RenewPrograms() { renewable_.RenewAll(*backend_); }
+
   // These are both lanes'.
   DeviceStats stats() const;
   void CancelSession(uint64_t session_key, const absl::Status& status);
@@ -67,6 +72,7 @@ class Device {
 
   std::unique_ptr<kernels::Backend> backend_;
   const kernels::Tuner* const tuner_;  // the backend's; null: it has none
+  RenewablePrograms renewable_;
   prometheus::Gauge& serving_gauge_;
   prometheus::Gauge& fenced_gauge_;
   std::atomic<bool> fenced_{false};

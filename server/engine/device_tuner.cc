@@ -198,7 +198,10 @@ absl::Status DeviceTuner::KeepAll(std::vector<kernels::ShapeTimes>& measured) {
   if (measured.empty()) return absl::OkStatus();
   absl::Status kept = tuner().Keep(measured);
   measured.clear();
-  if (kept.ok()) Save();
+  if (kept.ok()) {
+    device_.RenewPrograms();
+    Save();
+  }
   return kept;
 }
 
@@ -265,7 +268,10 @@ std::string DeviceTuner::Export() const {
 
 absl::StatusOr<kernels::TuningImport> DeviceTuner::Import(std::string_view text) {
   auto imported = tuner().Import(text);
-  if (imported.ok() && imported->shapes > 0) Save();
+  if (imported.ok() && imported->shapes > 0) {
+    device_.RenewPrograms();
+    Save();
+  }
   return imported;
 }
 

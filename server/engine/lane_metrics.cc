@@ -15,7 +15,8 @@ namespace gemmd::server {
 namespace {
 
 // In LaunchWay's order.
-constexpr std::array<const char*, kernels::kLaunchWays> kWays = {"ops", "graph", "capture_failed"};
+constexpr std::array<const char*, kernels::kLaunchWays> kWays = {"ops", "graph", "capture_failed",
+                                                                 "chained"};
 
 // What a program's steps of one op, kernel, dtype and reason come to.
 struct KindSum {

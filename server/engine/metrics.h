@@ -43,7 +43,7 @@ class Metrics {
   prometheus::Counter& Flops(std::string_view device, std::string_view dtype);  // gemmd_flops_total
   prometheus::Histogram& QueueSeconds(std::string_view device, std::string_view priority);
   prometheus::Histogram& LaunchSeconds(std::string_view device);
-  // gemmd_launches_total; way: ops, graph, capture_failed
+  // gemmd_launches_total; way: ops, graph, capture_failed, chained
   prometheus::Counter& Launches(std::string_view device, std::string_view way);
   prometheus::Histogram& DeviceSeconds(std::string_view device, std::string_view kernel);
   prometheus::Counter& DeviceBusySeconds(

@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "server/engine/buffer.h"
 #include "server/engine/handle.h"
+#include "server/engine/kept_program.h"
 #include "server/engine/shared_inline.h"
 #include "server/engine/tenant.h"
 
@@ -29,7 +30,7 @@ struct Plan {
   };
   std::string label;
   Device* device = nullptr;
-  std::shared_ptr<const kernels::Program> program;
+  KeptProgram program;
   uint64_t tuning = 0;  // Device::tuning() before it was compiled
   std::vector<Slot> slots;
   absl::flat_hash_map<Handle, int> slot_of;       // by the handle of each

@@ -142,7 +142,8 @@ absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant
   auto charged = ChargedProgram(tenant, *std::move(program));
   if (!charged.ok()) return charged.status();
   return std::make_shared<const SharedInline>(
-      SharedInline{std::move(lowered.moves), *std::move(charged), NamesOf(ops)});
+      SharedInline{std::move(lowered.moves),
+                   KeepProgram(tenant, device, lowered.ops, *std::move(charged)), NamesOf(ops)});
 }
 
 // What the plan's ops do to each slot: `plan` has its device.
@@ -227,7 +228,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   plan->shared_inline = *std::move(shared);
   plan->label = std::move(label);
   plan->device = compiled->device;
-  plan->program = std::move(compiled->program);
+  plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
   plan->host_charge = *std::move(host_charge);
@@ -245,7 +246,7 @@ std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> o
   if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;
-  plan->program = run.program;
+  plan->program = KeptProgram(run.program);
   plan->tuning = run.tuning;
   plan->output_bytes = run.output_bytes;
   AddSlots(ops, slots, *plan);

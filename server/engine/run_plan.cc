@@ -170,7 +170,7 @@ absl::Status ShareInline(Session& session, const Plan& plan, const Inputs& input
   auto buffers = BindShared(*shared, *request.buffers, *plan.device, inline_at, found.refs);
   if (!buffers.ok()) return buffers.status();
   request.buffers = *std::move(buffers);
-  request.program = shared->program;
+  request.program = shared->program.Get();
   request.op_names = shared->names;
   for (const SharedInline::Move& move : shared->moves) {
     (move.is_read ? request.shared_out_bytes : request.shared_in_bytes) += move.bytes;
@@ -197,7 +197,7 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     auto bound = BindInputs(*plan, std::move(inputs));
     if (!bound.ok()) return bound.status();
     request.inputs = *std::move(bound);
-    request.program = plan->program;
+    request.program = plan->program.Get();
     request.output_bytes = plan->output_bytes;
   } else if (absl::Status shared = ShareInline(*use, *plan, inputs, inline_at, request);
              !shared.ok()) {
@@ -212,9 +212,10 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
 // No two slots have one buffer: they were told apart by it when the plan was made.
 absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& inputs) {
   const Tenant& tenant = use->tenant();
+  std::shared_ptr<const kernels::Program> program = plan.program.Get();
   absl::Status within =
-      CheckSize(tenant, plan.program->steps().size(), SizesOf(inputs), plan.output_bytes);
-  within.Update(CheckTime(tenant, plan.device->name(), plan.program->estimated_seconds()));
+      CheckSize(tenant, program->steps().size(), SizesOf(inputs), plan.output_bytes);
+  within.Update(CheckTime(tenant, plan.device->name(), program->estimated_seconds()));
   if (!within.ok()) return within;
   absl::InlinedVector<const Handle*, 8> handles;
   for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
@@ -223,7 +224,7 @@ absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& i
   if (!buffers.ok()) return buffers.status();
   request.buffers = *std::move(buffers);
   request.device = plan.device;
-  request.program = plan.program;
+  request.program = std::move(program);
   request.output_bytes = plan.output_bytes;
   request.inputs = std::move(inputs);
   request.use = std::move(use);

@@ -17,6 +17,7 @@
 #include "server/engine/bound_buffers.h"
 #include "server/engine/buffer.h"
 #include "server/engine/handle.h"
+#include "server/engine/kept_program.h"
 
 namespace gemmd::server {
 
@@ -41,8 +42,8 @@ struct SharedInline {
     int element_bytes;
     int64_t bytes;
   };
-  std::vector<Move> moves;                          // Writes and Reads, in order
-  std::shared_ptr<const kernels::Program> program;  // slot i of move i stands behind the plan's
+  std::vector<Move> moves;  // Writes and Reads, in order
+  KeptProgram program;      // slot i of move i stands behind the plan's
   OpNames names;
 };
 

@@ -137,7 +137,7 @@ absl::Status ArmedService::ArmPlan(Call& call, const v1::ArmPlanRequest& request
   }
   response->set_slot(armed->slot);
   response->set_device(armed->plan->device->name());
-  response->set_estimated_seconds(armed->plan->program->estimated_seconds());
+  response->set_estimated_seconds(armed->plan->program.Get()->estimated_seconds());
   response->set_done_by_stream(armed->done_by_stream);
   return absl::OkStatus();
 }

@@ -107,8 +107,9 @@ absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest&
   if (!handle.ok()) return handle.status();
   response->set_plan_id(ToBytes(*handle));
   response->set_device((*plan)->device->name());
-  response->set_estimated_seconds((*plan)->program->estimated_seconds());
-  for (const auto& step : (*plan)->program->steps()) {
+  const std::shared_ptr<const kernels::Program> program = (*plan)->program.Get();
+  response->set_estimated_seconds(program->estimated_seconds());
+  for (const auto& step : program->steps()) {
     v1::PlanStep* proto = response->add_steps();
     proto->set_op(std::string(step.op));
     proto->set_kernel(std::string(step.choice.kernel));

@@ -220,9 +220,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> PrepareNewPlan(Session& session,
   auto converted = ConvertOps(request.ops(), session.tenant().limits().max_ops, slots);
   if (!converted.ok()) return converted.status();
   if (!converted->shared.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "ops[", converted->shared.front().first, "].", std::string(converted->shared.front().second),
-        ": a plan's op names no shared memory; name it in PlanRun.inline_at"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ops[", converted->shared.front().first, "].",
+                     std::string(converted->shared.front().second),
+                     ": a plan's op names no shared memory; name it in PlanRun.inline_at"));
   }
   if (request.deterministic()) Pin(converted->ops);
   return CompilePlan(session, converted->ops, slots, converted->inputs, request.label());

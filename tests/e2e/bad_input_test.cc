@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Tensor, BadInputTest, testing::ValuesIn(BadTensors()), 
 INSTANTIATE_TEST_SUITE_P(Program, BadInputTest, testing::ValuesIn(BadPrograms()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Buffer, BadInputTest, testing::ValuesIn(BadBuffers()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Gated, BadInputTest, testing::ValuesIn(BadGated()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Grouped, BadInputTest, testing::ValuesIn(BadGrouped()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Shared, BadInputTest, testing::ValuesIn(BadShared()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Queue, BadInputTest, testing::ValuesIn(BadQueues()), NameOf);
 

@@ -53,9 +53,9 @@ class Translator {
     grouped.d = Of(op.d);
     if (op.d_scales) grouped.d_scales = Of(*op.d_scales);
     if (op.gate) {
-      grouped.gate = client::Gate{static_cast<client::Activation>(op.gate->activation),
-                                  op.gate->period, op.gate->alpha, op.gate->limit,
-                                  op.gate->up_offset};
+      grouped.gate =
+          client::Gate{static_cast<client::Activation>(op.gate->activation), op.gate->period,
+                       op.gate->alpha, op.gate->limit, op.gate->up_offset};
     }
     if (op.bias) grouped.bias = Of(*op.bias);
     grouped.alpha = op.alpha;

@@ -100,8 +100,11 @@ TEST_F(OpValidateGroupedTest, RefusesNumbersOfGroupsOutOfRange) {
         },
         HasSubstr("outside 1 to 512"));
   }
-  ExpectRefused([](auto& op) { op.b.values = Dense(2, DType::kE4M3, MakeDims({512, 256})); },
-                HasSubstr("[groups, n, k]"));
+  ExpectRefused(
+      [](auto& op) {
+        op.b.values = Dense(2, DType::kE4M3, MakeDims({512, 256}));
+      },
+      HasSubstr("[groups, n, k]"));
 }
 
 TEST_F(OpValidateGroupedTest, RefusesOperandsThatDoNotMatch) {
@@ -205,9 +208,8 @@ TEST_F(OpValidateGroupedTest, NumbersAreMovedAndNotConverted) {
 
 TEST_F(OpValidateGroupedTest, GatheredRowsHaveShapesThatAgree) {
   QuantizeOp op{Dense(0, DType::kBF16, MakeDims({6, 256})),
-                Dense(1, DType::kE4M3, MakeDims({9, 256})),
-                Dense(2, DType::kF32, MakeDims({9, 2})), ScaleGranularity::kBlock1x128,
-                Dense(3, DType::kI32, MakeDims({9}))};
+                Dense(1, DType::kE4M3, MakeDims({9, 256})), Dense(2, DType::kF32, MakeDims({9, 2})),
+                ScaleGranularity::kBlock1x128, Dense(3, DType::kI32, MakeDims({9}))};
   EXPECT_TRUE(Validate(op).ok()) << Validate(op);
   op.rows->shape[0] = 6;
   EXPECT_THAT(std::string(Validate(op).message()), HasSubstr("the rows of dst"));

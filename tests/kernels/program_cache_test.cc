@@ -88,6 +88,28 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   ops.push_back(GatedOp{.src = x, .dst = y, .alpha = 2});
   ops.push_back(GatedOp{.src = x, .dst = y, .limit = 7});
   ops.push_back(GatedOp{.src = x, .dst = y, .up_offset = 1});
+  ops.push_back(QuantizeOp{x, y, y, ScaleGranularity::kPerRow, y});
+  const auto grouped = [&](auto change) {
+    GroupedMatmulOp op{.a = {x}, .b = {y}, .groups = x, .d = y};
+    change(op);
+    ops.push_back(op);
+  };
+  grouped([](GroupedMatmulOp&) {});
+  grouped([](GroupedMatmulOp& op) { op.layout = GroupLayout::kEnds; });
+  grouped([](GroupedMatmulOp& op) { op.alignment = 2; });
+  grouped([&](GroupedMatmulOp& op) { op.d_scales = x; });
+  grouped([](GroupedMatmulOp& op) { op.gate = Gate{}; });
+  grouped([](GroupedMatmulOp& op) { op.gate = Gate{.period = 1}; });
+  grouped([](GroupedMatmulOp& op) { op.gate = Gate{.limit = 1}; });
+  grouped([&](GroupedMatmulOp& op) { op.bias = x; });
+  grouped([](GroupedMatmulOp& op) { op.alpha = 2; });
+  grouped([](GroupedMatmulOp& op) { op.activation = Activation::kRelu; });
+  grouped([](GroupedMatmulOp& op) { op.expected_rows = 1; });
+  grouped([](GroupedMatmulOp& op) { op.kernel = "one"; });
+  ops.push_back(RouteOp{x, y, y, y});
+  ops.push_back(RouteOp{x, x, y, y});
+  ops.push_back(CombineOp{x, y, y, y});
+  ops.push_back(CombineOp{x, x, y, y});
   for (size_t i = 0; i < ops.size(); ++i) {
     for (size_t j = 0; j < ops.size(); ++j) {
       EXPECT_EQ(KeyOf({ops[i]}) == KeyOf({ops[j]}), i == j) << i << " and " << j;

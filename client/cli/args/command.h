@@ -1,9 +1,8 @@
 // What a sub-command is: its name, its flags, its arguments, and what runs it. One table of these
 // (commands.cc) drives parsing, help and shell completion, so that the three cannot disagree.
 //
-//   constexpr Flag kFlags[] = {{.name = "limit", .kind = ValueKind::kCount, .value = "N", .help =
-//   "at most N rows"}}; const Command kListCommand = {.name = "list", .summary = "...", .flags =
-//   kFlags, .run = RunList};
+//   constexpr Flag kFlags[] = {CountFlag("limit", "N", //   "at most N rows")}; const Command
+//   kListCommand = {.name = "list", .summary = "...", .flags = kFlags, .run = RunList};
 
 #ifndef GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
 #define GEMMD_CLIENT_CLI_ARGS_COMMAND_H_
@@ -35,6 +34,41 @@ struct Flag {
   std::span<const absl::string_view> choices = {};
   double min = 0;  // kCount only
 };
+
+// A row of a command's table: name, what help calls the value, one line of help, the default.
+constexpr Flag ValueFlag(ValueKind kind, absl::string_view name, absl::string_view value,
+                         absl::string_view help, absl::string_view fallback = "", double min = 0) {
+  return {
+      .name = name, .kind = kind, .value = value, .fallback = fallback, .help = help, .min = min};
+}
+constexpr Flag TextFlag(absl::string_view name, absl::string_view value, absl::string_view help,
+                        absl::string_view fallback = "") {
+  return ValueFlag(ValueKind::kText, name, value, help, fallback);
+}
+constexpr Flag FileFlag(absl::string_view name, absl::string_view value, absl::string_view help,
+                        absl::string_view fallback = "") {
+  return ValueFlag(ValueKind::kFile, name, value, help, fallback);
+}
+constexpr Flag CountFlag(absl::string_view name, absl::string_view value, absl::string_view help,
+                         absl::string_view fallback = "", double min = 0) {
+  return ValueFlag(ValueKind::kCount, name, value, help, fallback, min);
+}
+constexpr Flag NumberFlag(absl::string_view name, absl::string_view value, absl::string_view help,
+                          absl::string_view fallback = "") {
+  return ValueFlag(ValueKind::kNumber, name, value, help, fallback);
+}
+constexpr Flag DurationFlag(absl::string_view name, absl::string_view value, absl::string_view help,
+                            absl::string_view fallback = "") {
+  return ValueFlag(ValueKind::kDuration, name, value, help, fallback);
+}
+constexpr Flag ChoiceFlag(absl::string_view name, std::span<const absl::string_view> choices,
+                          absl::string_view help, absl::string_view fallback = "") {
+  return {.name = name,
+          .kind = ValueKind::kChoice,
+          .fallback = fallback,
+          .help = help,
+          .choices = choices};
+}
 
 struct Positional {
   absl::string_view name;  // as help shows it: "A"

@@ -12,8 +12,9 @@ import pytest
 from .conftest import BENCH
 
 sys.path.insert(0, str(BENCH))
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "digits"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "digits"))
 import calls
+
 import digits
 import network
 

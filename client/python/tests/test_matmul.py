@@ -122,8 +122,9 @@ def test_numbers_that_float32_would_lose_are_refused(fake, session, dtype):
         session.matmul(exact, exact, bias=whole[0])
     with pytest.raises(TypeError, match=f"a has dtype {dtype}"):
         session.matmul(whole, session.upload(exact))
-    with pytest.raises(TypeError, match=f"data has dtype {dtype}"):
-        session.upload(whole)
+    if dtype != "int32":  # counts and row numbers are kept, and not multiplied
+        with pytest.raises(TypeError, match=f"data has dtype {dtype}"):
+            session.upload(whole)
     assert fake.count(methods.EXECUTE) == 0
 
 

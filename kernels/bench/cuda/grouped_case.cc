@@ -63,12 +63,8 @@ void AddMasked(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
 
 void AddThin(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   const auto add = [&](Rows rows, int64_t n, int64_t k, double us, int line) {
-    cases.push_back({.suite = "thin",
-                     .rows = std::move(rows),
-                     .n = n,
-                     .k = k,
-                     .wanted_us = us,
-                     .line = line});
+    cases.push_back(
+        {.suite = "thin", .rows = std::move(rows), .n = n, .k = k, .wanted_us = us, .line = line});
   };
   add(Even(128, 4), 1536, 2048, 0, 3);
   add(Between(128, 1, 64, random), 1536, 2048, 0, 3);

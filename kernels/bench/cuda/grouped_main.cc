@@ -82,20 +82,21 @@ absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& w
 // A line {line, name, value, unit, wanted, ok} for each case.
 std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run,
                     const Machine& machine) {
-  std::string text = absl::StrCat(
-      "{\"gpu\": \"", machine.traits.model, "\", \"driver\": \"", machine.driver,
-      "\", \"date\": \"", absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-      "\", \"commit\": \"", run.commit, "\", \"timer\": \"", machine.timer->method(),
-      "\",\n \"figures\": [\n");
+  std::string text = absl::StrCat("{\"gpu\": \"", machine.traits.model, "\", \"driver\": \"",
+                                  machine.driver, "\", \"date\": \"",
+                                  absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
+                                  "\", \"commit\": \"", run.commit, "\", \"timer\": \"",
+                                  machine.timer->method(), "\",\n \"figures\": [\n");
   for (size_t i = 0; i < times.size(); ++i) {
     const GroupedTime& t = times[i];
     const bool by_rate = t.c.wanted_tflops > 0;
     absl::StrAppendFormat(
         &text,
         "  {\"line\": %d, \"name\": \"%s\", \"value\": %.2f, \"unit\": \"%s\", \"wanted\": %s, "
-        "\"ok\": %s, \"us\": %.2f, \"floor_us\": %.2f, \"tflops\": %.1f, \"difference\": %.2e%s}%s\n",
+        "\"ok\": %s, \"us\": %.2f, \"floor_us\": %.2f, \"tflops\": %.1f, \"difference\": "
+        "%.2e%s}%s\n",
         t.c.line, t.c.name(), by_rate ? t.tflops() : t.us, by_rate ? "TFLOP/s" : "us",
-        by_rate ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
+        by_rate             ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
         : t.c.wanted_us > 0 ? absl::StrCat("\"<= ", t.c.wanted_us, "\"")
                             : "null",
         t.ok() ? "true" : "false", t.us, t.floor_us, t.tflops(), t.difference,

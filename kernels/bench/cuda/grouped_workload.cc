@@ -106,12 +106,11 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool fp8, const cuda::DeviceTraits& d
   DeviceBuffer& scratch = fp8 ? scratch_ : other_scratch_;
   if (absl::Status s = scratch.Reserve(layout.scratch_bytes); !s.ok()) return s;
   std::vector<std::byte*> slots;
-  for (const DeviceBuffer* buffer :
-       {&a_, &a_scales_, &b_, &b_scales_, &index_, &d_, &other_d_}) {
+  for (const DeviceBuffer* buffer : {&a_, &a_scales_, &b_, &b_scales_, &index_, &d_, &other_d_}) {
     slots.push_back(reinterpret_cast<std::byte*>(buffer->data()));
   }
-  auto prepared = cuda::PrepareGrouped(op, layout, slots,
-                                       reinterpret_cast<std::byte*>(scratch.data()), device);
+  auto prepared =
+      cuda::PrepareGrouped(op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()), device);
   if (!prepared.ok()) return prepared.status();
   const auto launches = std::make_shared<cuda::GroupedLaunches>(*std::move(prepared));
   return Call([launches, fault = fault_.as<DataFault>()](cudaStream_t stream) {
@@ -129,8 +128,8 @@ absl::StatusOr<double> GroupedWorkload::Difference(cudaStream_t stream) {
     const bool batched = case_.layout == GroupLayout::kCounts;
     const int64_t first = batched ? static_cast<int64_t>(g) * case_.m_max : at;
     // The rows, and in items two behind them, which are nobody's.
-    const int64_t rows = case_.rows[g], behind = batched ? std::min(case_.m_max - rows, int64_t{2})
-                                                         : 0;
+    const int64_t rows = case_.rows[g],
+                  behind = batched ? std::min(case_.m_max - rows, int64_t{2}) : 0;
     at += rows;
     mine.resize(static_cast<size_t>((rows + behind) * n));
     other.resize(mine.size());

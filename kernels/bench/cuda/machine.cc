@@ -37,7 +37,7 @@ std::string DriverVersion() {
 
 // Some machines load CUPTI, take every call and report nothing: better known now than in mid-run.
 absl::Status ProbeTimer(Machine& machine) {
-  constexpr int64_t kBytes = 1 << 20;
+  constexpr int64_t kBytes = 1 << 19;
   const Call copy = [&machine](cudaStream_t stream) {
     const DeviceBuffer& buffer = machine.flush.buffer();
     return ToStatus(LaunchCopy(buffer.data(), buffer.data() + kBytes, kBytes, 1, stream), "copy");
@@ -98,10 +98,12 @@ absl::StatusOr<std::unique_ptr<Machine>> OpenMachine(const Options& options) {
     return absl::UnimplementedError(why);
   }
   machine->driver = DriverVersion();
-  if (absl::Status status = machine->flush.Prepare(
-          options.cold_code || options.sweep || options.tune, machine->traits.sms);
-      !status.ok())
+  const bool code = options.cold_code || options.sweep || options.tune;
+  const int64_t flush_bytes = int64_t{options.flush_mib} << 20;
+  if (absl::Status status = machine->flush.Prepare(code, machine->traits.sms, flush_bytes);
+      !status.ok()) {
     return status;
+  }
   if (absl::Status status = OpenTimer(options, cupti, *machine); !status.ok()) return status;
   OpenPeers(options, *machine);
   return machine;

@@ -16,6 +16,7 @@
 #include "kernels/bench/chart.h"
 #include "kernels/bench/compare.h"
 #include "kernels/bench/cuda/entries.h"
+#include "kernels/bench/cuda/features.h"
 #include "kernels/bench/cuda/gated_bench.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
@@ -39,6 +40,7 @@ constexpr int kUsage = 2;
 constexpr int kNoGpu = 3;
 
 constexpr int kListedVariants = 8;
+constexpr absl::Duration kSaveEvery = absl::Seconds(5);
 constexpr int64_t kQuantizedK = 7168;  // a hidden size everyone measures
 constexpr int64_t kGatedN = 14336;     // Llama-3-8B's inner size
 
@@ -106,6 +108,7 @@ RunResult DescribeRun(const Options& options, const Machine& machine) {
 
 int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine& machine) {
   const absl::Time start = absl::Now();
+  absl::Time saved = start;
   std::vector<cuda::TuningTable> tables;
   if (!options.no_table) {
     for (const std::string& path : options.tuning) {
@@ -121,11 +124,11 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   const cuda::GemmSelector model(machine.traits, pool, {});
   ShapeRunner runner(machine, options, {chooser, model});
   RunResult run = DescribeRun(options, machine);
-  run.places = options.places;
-  run.repeats = options.places * options.repeats_at_a_place();
+  run.places = options.quick ? 1 : options.places;
+  run.repeats = options.quick ? options.repeats : options.places * options.repeats_at_a_place();
   Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, ", ",
                      pool.size(), " kernels\ntimed by ", machine.timer_text, ", ", run.repeats,
-                     " calls each, operands at ", options.places, " places, L2 flushed\n"));
+                     " calls each, operands at ", run.places, " places, L2 flushed\n"));
   absl::StatusOr<double> copy = MeasureCopy(machine, options.repeats);
   if (!copy.ok()) return Complain(copy.status(), kBad);
   run.copy_gb_s = *copy;
@@ -146,7 +149,9 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
     const Summary so_far = Summarize(run);
     Print(TableRow(run.shapes.back(), so_far.best_tensorwise_tflops,
                    options.sweep ? kListedVariants : 0));
-    if (late) continue;  // a file of hundreds of shapes takes its time, and there is no news for it
+    // A file of hundreds of shapes takes its time: it is written anew when that has paid off.
+    if (late || absl::Now() - saved < kSaveEvery) continue;
+    saved = absl::Now();
     if (absl::Status status = Save(options, machine, run, tables); !status.ok()) {
       return Complain(status, kUsage);
     }
@@ -163,10 +168,18 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   return good ? kOk : kBad;
 }
 
-int MainMeasure(const Options& options) {
+absl::StatusOr<std::vector<Shape>> ShapesOf(const Options& options) {
   absl::StatusOr<std::vector<Shape>> shapes =
       options.shapes.empty() ? Suite(options.suite, options.count, options.seed)
                              : ParseShapes(options.shapes);
+  if (!shapes.ok()) return shapes.status();
+  std::erase_if(*shapes, [&](const Shape& shape) { return !options.rows.contains(shape.m); });
+  if (shapes->empty()) return absl::InvalidArgumentError("no shape has that many rows");
+  return shapes;
+}
+
+int MainMeasure(const Options& options) {
+  absl::StatusOr<std::vector<Shape>> shapes = ShapesOf(options);
   if (!shapes.ok()) return Complain(shapes.status(), kUsage);
   if (!options.kernel.empty()) {
     if (absl::Status s = CheckKernelName(options.kernel); !s.ok()) return Complain(s, kUsage);
@@ -174,6 +187,13 @@ int MainMeasure(const Options& options) {
   absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
   if (!machine.ok()) return Complain(machine.status(), kNoGpu);
   return RunShapes(options, *shapes, **machine);
+}
+
+int MainShapes(const Options& options) {
+  absl::StatusOr<std::vector<Shape>> shapes = ShapesOf(options);
+  if (!shapes.ok()) return Complain(shapes.status(), kUsage);
+  for (const Shape& shape : *shapes) Print(ToString(shape) + "\n");
+  return kOk;
 }
 
 int MainQuantize(const Options& options) {
@@ -234,6 +254,15 @@ int MainChart(const Options& options) {
   return kOk;
 }
 
+int MainFeatures(const Options& options) {
+  absl::StatusOr<RunResult> run = ReadRun(options.from);
+  if (!run.ok()) return Complain(run.status(), kUsage);
+  if (absl::Status s = WriteText(options.features, FeatureTable(*run)); !s.ok()) {
+    return Complain(s, kUsage);
+  }
+  return kOk;
+}
+
 int Main(absl::Span<const char* const> args) {
   absl::StatusOr<Options> options = ParseOptions(args);
   if (!options.ok()) return Complain(options.status(), kUsage);
@@ -243,10 +272,14 @@ int Main(absl::Span<const char* const> args) {
       return kOk;
     case Mode::kList:
       return MainList();
+    case Mode::kShapes:
+      return MainShapes(*options);
     case Mode::kCompare:
       return MainCompare(*options);
     case Mode::kChart:
       return MainChart(*options);
+    case Mode::kFeatures:
+      return MainFeatures(*options);
     case Mode::kQuantize:
       return MainQuantize(*options);
     case Mode::kMeasure:

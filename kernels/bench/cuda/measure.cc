@@ -77,8 +77,9 @@ ShapeResult ShapeRunner::Run(const Shape& shape) {
 }
 
 absl::Status ShapeRunner::Measure(ShapeResult& result) {
-  const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only && options_.bf16_peer;
-  const int places = options_.check_only ? 1 : options_.places;
+  const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only && !options_.quick &&
+                    options_.bf16_peer;
+  const int places = options_.check_only || options_.quick ? 1 : options_.places;
   if (absl::Status s =
           workload_.Prepare(result.shape, options_.seed, bf16, places, machine_.stream);
       !s.ok()) {
@@ -88,6 +89,7 @@ absl::Status ShapeRunner::Measure(ShapeResult& result) {
       ListEntries(options_, choosers_, machine_.traits, workload_, result);
   if (!listed.ok()) return listed.status();
   std::vector<Entry> entries = *std::move(listed);
+  if (options_.quick) return MeasureQuick(result, entries);
   if (absl::Status s = checker_.Prepare(workload_); !s.ok()) return s;
   result.checked_rows = checker_.checked_rows();
   if (absl::Status s = CheckEntries(result, entries); !s.ok()) return s;
@@ -146,18 +148,52 @@ absl::Status ShapeRunner::CheckEntries(ShapeResult& result, std::vector<Entry>& 
   return absl::OkStatus();
 }
 
-// The fastest few by a short measurement, the choice (first) and the model's choice.
-absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& entries) {
+// Sets each entry's quick_s, and the result's pool where that was asked for.
+absl::Status ShapeRunner::TimePool(ShapeResult& result, std::vector<Entry>& entries, int repeats) {
   result.variants_timed = static_cast<int>(entries.size());
   std::vector<Call> calls;
   for (const Entry& entry : entries) calls.push_back(entry.call);
-  absl::StatusOr<std::vector<std::vector<double>>> seconds =
-      machine_.timer->Time(calls, kQuickRepeats);
+  absl::StatusOr<std::vector<std::vector<double>>> seconds = machine_.timer->Time(calls, repeats);
   if (!seconds.ok()) return Prefixed(seconds.status(), "timing the pool");
   for (size_t i = 0; i < entries.size(); ++i) entries[i].quick_s = Median((*seconds)[i]);
   if (options_.pool_times) {
     for (const Entry& entry : entries) result.pool.push_back({entry.name, entry.quick_s * 1e6});
   }
+  return absl::OkStatus();
+}
+
+// Of the whole pool a few calls at one place, and no more: what a model is fitted to. The peer that
+// has no block scales takes part as one more entry.
+absl::Status ShapeRunner::MeasureQuick(ShapeResult& result, std::vector<Entry>& entries) {
+  const size_t own = entries.size();
+  if (machine_.cublaslt.has_value()) {
+    absl::StatusOr<Call> call =
+        BindPeer(*machine_.cublaslt, CublasLtKind::kFp8TensorWise, workload_.tensor_args());
+    if (call.ok()) {
+      entries.emplace_back();
+      entries.back().call = *std::move(call);
+    }
+  }
+  if (absl::Status s = TimePool(result, entries, options_.repeats); !s.ok()) return s;
+  if (entries.size() > own) {
+    result.cublaslt_tensorwise_us = entries.back().quick_s * 1e6;
+    entries.pop_back();
+    if (options_.pool_times) result.pool.pop_back();
+  }
+  result.variants_timed = static_cast<int>(own);
+  result.us = entries[0].quick_s * 1e6;
+  for (const Entry& entry : entries) {
+    if (entry.name == result.model_kernel) result.model_us = entry.quick_s * 1e6;
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; });
+  result.best.push_back({entries[0].name, entries[0].quick_s * 1e6});
+  return absl::OkStatus();
+}
+
+// The fastest few by a short measurement, the choice (first) and the model's choice.
+absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& entries) {
+  if (absl::Status s = TimePool(result, entries, kQuickRepeats); !s.ok()) return s;
   std::sort(entries.begin() + 1, entries.end(),
             [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; });
   size_t kept = 1;

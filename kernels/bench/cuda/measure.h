@@ -39,7 +39,9 @@ class ShapeRunner {
   absl::Status Measure(ShapeResult& result);
   absl::StatusOr<std::string> Fault(Entry& entry);
   absl::Status CheckEntries(ShapeResult& result, std::vector<Entry>& entries);
+  absl::Status TimePool(ShapeResult& result, std::vector<Entry>& entries, int repeats);
   absl::Status KeepFastest(ShapeResult& result, std::vector<Entry>& entries);
+  absl::Status MeasureQuick(ShapeResult& result, std::vector<Entry>& entries);
   absl::Status ListPeers(ShapeResult& result, std::vector<Peer>& peers);
   absl::StatusOr<Binding> BestFloor();
   using Times = std::vector<std::vector<double>>;  // [place][repeat], seconds

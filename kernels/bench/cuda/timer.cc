@@ -11,10 +11,11 @@ namespace gemmd::kernels::bench {
 
 using cuda::ToStatus;
 
-absl::Status Flush::Prepare(bool code, int sms) {
+absl::Status Flush::Prepare(bool code, int sms, int64_t size_bytes) {
   code_ = code;
   sms_ = sms;
-  return buffer_.Reserve(kBytes);
+  size_bytes_ = size_bytes;
+  return buffer_.Reserve(size_bytes);
 }
 
 absl::Status Flush::QueueMark(cudaStream_t stream) const {
@@ -24,7 +25,7 @@ absl::Status Flush::QueueMark(cudaStream_t stream) const {
 }
 
 absl::Status Flush::QueueL2(cudaStream_t stream) const {
-  return ToStatus(cudaMemsetAsync(buffer_.data(), 0, kBytes, stream), "flushing L2");
+  return ToStatus(cudaMemsetAsync(buffer_.data(), 0, size_bytes_, stream), "flushing L2");
 }
 
 absl::Status WaitIdle(cudaStream_t stream, double limit_s) {

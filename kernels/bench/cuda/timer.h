@@ -23,20 +23,20 @@ using Call = std::function<absl::Status(cudaStream_t)>;
 // Takes from the caches what earlier calls left there.
 class Flush {
  public:
-  static constexpr int64_t kBytes = int64_t{1} << 30;
-  // `code`: from the SMs' instruction caches too, on each of `sms`.
-  absl::Status Prepare(bool code, int sms);
+  // `code`: from the SMs' instruction caches too, on each of `sms`. From L2 by `size_bytes`.
+  absl::Status Prepare(bool code, int sms, int64_t size_bytes);
 
   // The mark before a timed call: other code on every SM, or without `code` an empty kernel. A
   // kernel is faster where it finds its own code in an SM's caches, which depends on what ran
   // before.
   absl::Status QueueMark(cudaStream_t stream) const;
-  // Overwrites 1 GiB, so that nothing an earlier call touched is in L2.
+  // Overwrites the buffer, so that nothing an earlier call touched is in L2.
   absl::Status QueueL2(cudaStream_t stream) const;
   const DeviceBuffer& buffer() const { return buffer_; }
 
  private:
   DeviceBuffer buffer_;
+  int64_t size_bytes_ = 0;
   bool code_ = false;
   int sms_ = 0;
 };

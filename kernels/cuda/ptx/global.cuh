@@ -1,4 +1,4 @@
-// Global memory: PTX ISA 9.7.9.12 st.
+// Global memory: PTX ISA 9.7.9.12 st; and the clock, 10.27 %globaltimer.
 
 #ifndef GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
 #define GEMMD_KERNELS_CUDA_PTX_GLOBAL_CUH_
@@ -29,6 +29,18 @@ __device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, flo
       "}" ::"r"(static_cast<uint32_t>(condition)),
       "l"(target), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
       : "memory");
+}
+
+// Of a 32-bit word that other processes and hosts read: whoever sees it sees all that this thread
+// has seen.
+__device__ __forceinline__ void StoreReleaseSystem(uint32_t* target, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(target), "r"(value) : "memory");
+}
+// Nanoseconds, the same for all processes on the device; in steps of 32 on an H200.
+__device__ __forceinline__ uint64_t GlobalTimer() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
 }
 
 }  // namespace gemmd::kernels::cuda::ptx

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "client/armed/copy_kernel.h"
 #include "client/armed/slot.h"
 #include "tests/client/armed/fake_cuda.h"
 #include "tests/client/armed/fake_daemon.h"
@@ -78,6 +79,59 @@ TEST_F(StreamTest, AKernelHandsOverWhatIsAlignedAndSmall) {
   EXPECT_EQ(call(AddressOf(x.data()), 8), 0) << "no multiple of 16 bytes";
   EXPECT_EQ(y[0], 42);
   EXPECT_EQ(daemon_.runs(), 3);
+}
+
+// The word that the last run set stays until a ring takes it back, so that nothing stands between a
+// wait and the work behind it.
+TEST_F(StreamTest, EveryKindOfRingTakesTheLastDoneWordBack) {
+  daemon_.StartPoller(/*sleeps=*/false);
+  Slot slot(Open(), 0, {.rung_by_stream = true, .gpu_uuid = kGpu0});
+  alignas(16) std::array<int64_t, 8> x = {};
+  int64_t expected = 0;
+  const auto check = [&](const char* how) {
+    ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+    EXPECT_EQ(out_[0], ++expected) << how;
+    x[0] = in_[0] = expected;
+  };
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(slot.CallOn(stream_, {AddressOf(in_.data()), AddressOf(x.data()), 64}, {}).ok());
+    check("by the kernel");
+    ASSERT_TRUE(slot.CallOn(stream_, {}, {}).ok());
+    check("by the stream's writes");
+    ASSERT_TRUE(slot.RingOn(stream_).ok());
+    ASSERT_TRUE(slot.WaitOn(stream_).ok());
+    check("by RingOn");
+    ASSERT_TRUE(slot.Ring().ok());
+    ASSERT_TRUE(slot.Wait(20).ok());
+    check("by the host");
+  }
+  EXPECT_EQ(daemon_.runs(), 80);
+}
+
+TEST_F(StreamTest, ACaptureHoldsTheKernelThatRings) {
+  daemon_.StartPoller(/*sleeps=*/false);
+  Slot slot(Open(), 0, {.rung_by_stream = true, .gpu_uuid = kGpu0});
+  alignas(16) std::array<int64_t, 8> x = {}, y = {};
+  const int before = FakeCudaKernels();
+  FakeCudaCapture(stream_, true);
+  ASSERT_TRUE(slot.CallOn(stream_, {AddressOf(in_.data()), AddressOf(x.data()), 64},
+                          {AddressOf(y.data()), AddressOf(out_.data()), 64})
+                  .ok());
+  FakeCudaCapture(stream_, false);
+  EXPECT_EQ(FakeCudaKernels() - before, 1);
+  for (int i = 0; i < 100; ++i) {
+    x[0] = i;
+    FakeCudaReplay(stream_);
+    ASSERT_TRUE(FakeCudaSettled(stream_, kPatienceMs));
+    ASSERT_EQ(y[0], i + 1);
+  }
+}
+
+TEST(CopyKernelTest, TakesAsFewThreadsAsCopyAllInOneRound) {
+  EXPECT_EQ(CopyThreads(1), 128u);
+  EXPECT_EQ(CopyThreads(128 * kCopyCtas * kChunksAtOnce), 128u);
+  EXPECT_EQ(CopyThreads(128 * kCopyCtas * kChunksAtOnce + 1), 160u);
+  EXPECT_EQ(CopyThreads(kMostCopyBytes / kCopyChunkBytes), 1024u);
 }
 
 TEST_F(StreamTest, ACapturedRingAndWaitAreReplayed) {

@@ -159,7 +159,7 @@ TEST(HelpTest, ListsVisibleCommandsAndTheirFlags) {
   EXPECT_THAT(help, HasSubstr("-o, --output FILE"));
   EXPECT_THAT(help, HasSubstr("--mode fast|slow"));
   EXPECT_THAT(help, HasSubstr("(default 2)"));
-  EXPECT_THAT(ExitCodeHelp(), HasSubstr("130  interrupted"));
+  EXPECT_THAT(ExitCodeHelp(kTable), HasSubstr("130  interrupted"));
 }
 
 TEST(CompletionTest, EveryShellKnowsEveryVisibleCommandFlagAndChoice) {

@@ -97,6 +97,52 @@ TEST(OpListTest, GatedArrivesAsItWasWritten) {
   EXPECT_EQ(full.up_offset(), 1);
 }
 
+TEST(OpListTest, OpsOfExpertsArriveWithEveryField) {
+  const Tensor numbers = T('g', {3}, DType::kI32);
+  GroupedMatmul grouped{.a = T('a', {6, 8}), .b = T('b', {2, 4, 8}), .groups = numbers};
+  grouped.d = T('d', {6, 4});
+  OpList ops;
+  ops.Add(grouped);
+  grouped.layout = GroupLayout::kEnds;
+  grouped.alignment = 128;
+  grouped.d_scales = T('s', {6, 1});
+  grouped.gate = Gate{Activation::kGeluErf, 1, 1.5f, 7, 1};
+  grouped.bias = T('c', {2, 4});
+  grouped.alpha = 2;
+  grouped.activation = Activation::kRelu;
+  grouped.expected_rows = 5;
+  grouped.kernel = "one";
+  ops.Add(grouped)
+      .Add(RouteRows{T('i', {3, 2}, DType::kI32), T('o', {5}, DType::kI32),
+                     T('r', {6}, DType::kI32), T('p', {3, 2}, DType::kI32)})
+      .Add(Combine{T('a', {6, 8}), T('p', {3, 2}, DType::kI32), T('w', {3, 2}), T('d', {3, 8})});
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 4);
+  const v1::GroupedMatmul& plain = request.ops(0).grouped_matmul();
+  EXPECT_EQ(plain.groups().dtype(), v1::DTYPE_I32);
+  EXPECT_EQ(plain.d().buffer_id(), std::string(16, 'd'));
+  EXPECT_FALSE(plain.has_gate() || plain.has_alpha() || plain.has_bias() || plain.has_d_scales());
+  EXPECT_EQ(plain.layout(), v1::GROUP_LAYOUT_OFFSETS);
+  EXPECT_EQ(plain.alignment(), 0);
+  const v1::GroupedMatmul& full = request.ops(1).grouped_matmul();
+  EXPECT_EQ(full.layout(), v1::GROUP_LAYOUT_ENDS);
+  EXPECT_EQ(full.alignment(), 128);
+  EXPECT_EQ(full.d_scales().buffer_id(), std::string(16, 's'));
+  EXPECT_EQ(full.gate().activation(), v1::ACTIVATION_GELU_ERF);
+  EXPECT_EQ(full.gate().period(), 1);
+  EXPECT_EQ(full.gate().alpha(), 1.5f);
+  EXPECT_EQ(full.gate().limit(), 7);
+  EXPECT_EQ(full.gate().up_offset(), 1);
+  EXPECT_EQ(full.bias().buffer_id(), std::string(16, 'c'));
+  EXPECT_EQ(full.alpha(), 2);
+  EXPECT_EQ(full.activation(), v1::ACTIVATION_RELU);
+  EXPECT_EQ(full.expected_rows(), 5);
+  EXPECT_EQ(full.kernel(), "one");
+  EXPECT_EQ(request.ops(2).route().positions().buffer_id(), std::string(16, 'p'));
+  EXPECT_EQ(request.ops(2).route().rows().buffer_id(), std::string(16, 'r'));
+  EXPECT_EQ(request.ops(3).combine().weights().buffer_id(), std::string(16, 'w'));
+}
+
 TEST(OpListTest, EveryKindOfOpArrivesInOrder) {
   const std::string data(300000, 'x');  // a length of three bytes, moved by nobody
   OpList ops;

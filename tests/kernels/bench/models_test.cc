@@ -118,5 +118,17 @@ TEST(ModelsTest, ASampleLargerThanAllIsAll) {
   EXPECT_TRUE(ModelShapes({}, 10, 1).empty());
 }
 
+TEST(ModelsTest, WeightsAreFoundInAModelOfTheirHalf) {
+  for (const Half half : {Half::kFit, Half::kJudge}) {
+    for (const Weights& weights : WeightsOf(half, Alignment::kOf128)) {
+      EXPECT_NE(ModelWith(half, weights), "") << weights.n << "x" << weights.k;
+      if (half == Half::kJudge) {
+        EXPECT_EQ(ModelWith(Half::kFit, weights), "") << weights.n << "x" << weights.k;
+      }
+    }
+  }
+  EXPECT_EQ(ModelWith(Half::kFit, {1, 1}), "");
+}
+
 }  // namespace
 }  // namespace gemmd::kernels::bench

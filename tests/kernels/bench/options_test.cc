@@ -51,11 +51,34 @@ TEST(OptionsTest, ChartNeedsItsSource) {
   EXPECT_FALSE(Parse({"--chart", "a.svg"}).ok());
 }
 
+TEST(OptionsTest, RowsAreARange) {
+  const absl::StatusOr<Options> o = Parse({"--rows", "65-512", "--flush-mib", "160"});
+  ASSERT_TRUE(o.ok()) << o.status();
+  EXPECT_FALSE(o->rows.contains(64));
+  EXPECT_TRUE(o->rows.contains(65));
+  EXPECT_TRUE(o->rows.contains(512));
+  EXPECT_FALSE(o->rows.contains(513));
+  EXPECT_EQ(o->flush_mib, 160);
+  EXPECT_TRUE(Parse({})->rows.contains(1 << 20));
+}
+
+TEST(OptionsTest, QuickIsOfASweepThatMeasures) {
+  EXPECT_TRUE(Parse({"--sweep", "--quick"})->quick);
+  EXPECT_FALSE(Parse({"--quick"}).ok());
+  EXPECT_FALSE(Parse({"--quick", "--sweep", "--check-only"}).ok());
+}
+
+TEST(OptionsTest, FeaturesNeedTheirSource) {
+  EXPECT_EQ(Parse({"--features", "a.csv", "--from", "a.json"})->mode, Mode::kFeatures);
+  EXPECT_FALSE(Parse({"--features", "a.csv"}).ok());
+}
+
 TEST(OptionsTest, ErrorsNameTheArgument) {
   const std::vector<std::vector<const char*>> bad = {
-      {"--repeats", "0"}, {"--places", "0"},    {"--repeats", "x"},  {"--repeats"}, {"--frob"},
-      {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"},     {"stray"},     {"--count=1e9"},
-      {"--device", "-1"}, {"--top", "0"},       {"--rest-ms", "-5"},
+      {"--repeats", "0"},  {"--places", "0"},  {"--repeats", "x"},   {"--repeats"},
+      {"--frob"},          {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"},
+      {"stray"},           {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},
+      {"--rest-ms", "-5"}, {"--rows", "9-2"},  {"--rows", "65"},     {"--flush-mib", "0"},
   };
   for (const auto& args : bad) {
     const absl::StatusOr<Options> o = Parse(args);

@@ -158,8 +158,7 @@ Outcome CheckGrouped(Executor& executor, Scene& scene, const GroupedScene& group
   const std::string kernel = outcome.kernels.empty() ? "?" : outcome.kernels[0];
   for (size_t g = 0; g < grouped.groups.size(); ++g) {
     if (grouped.groups[g].rows == 0) continue;
-    const MatmulOp matmul =
-        MatmulOfGroup(grouped.op, static_cast<int64_t>(g), grouped.groups[g]);
+    const MatmulOp matmul = MatmulOfGroup(grouped.op, static_cast<int64_t>(g), grouped.groups[g]);
     EXPECT_LE(Error(scene, outcome, matmul), Bound(matmul, kernel))
         << "group " << g << " by " << kernel;
   }

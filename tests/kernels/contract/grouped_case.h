@@ -17,8 +17,8 @@ struct GroupedCase {
   std::vector<int64_t> rows = {3, 0, 5};  // of each group
   int64_t n = 16;
   int64_t k = 32;
-  int64_t alignment = 1;   // of kEnds
-  int64_t around = 2;      // rows of nobody in front of the groups and behind them
+  int64_t alignment = 1;  // of kEnds
+  int64_t around = 2;     // rows of nobody in front of the groups and behind them
   DType dtype = DType::kF32;
   DType out = DType::kF32;
   ScaleGranularity a_granularity = ScaleGranularity::kNone;

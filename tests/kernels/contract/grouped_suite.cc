@@ -50,13 +50,15 @@ TEST_P(ContractTest, GroupsMultiplyTheirOwnMatrices) {
 TEST_P(ContractTest, GroupsOfFp8TakeBlockScales) {
   Scene seeds;
   for (GroupLayout layout : kLayouts) {
-    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{256, 512}, {128, 128}, {384, 384},
-                               {200, 272}, {136, 130}}) {
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{256, 512}, {128, 128}, {384, 384}, {200, 272}, {136, 130}}) {
       GroupedCase c = Fp8Case(layout);
       c.n = n;
       c.k = k;
-      for (const std::vector<int64_t>& rows :
-           {std::vector<int64_t>{64, 128, 0, 1}, {300, 7, 129}, {0, 0, 8}, {1, 2, 3, 4, 5, 63, 65}}) {
+      for (const std::vector<int64_t>& rows : {std::vector<int64_t>{64, 128, 0, 1},
+                                               {300, 7, 129},
+                                               {0, 0, 8},
+                                               {1, 2, 3, 4, 5, 63, 65}}) {
         c.rows = rows;
         Check(executor(), c, seeds.random()());
       }
@@ -187,8 +189,8 @@ TEST_P(ContractTest, RowsOfNobodyDoNotSpread) {
     const int64_t items = a.rank == 3 ? a[0] : 1, rows = a[a.rank - 2];
     for (int64_t item = 0; item < items; ++item) {
       for (int64_t row = 0; row < rows; ++row) {
-        const bool used = std::any_of(
-            grouped.groups.begin(), grouped.groups.end(), [&](const GroupRows& group) {
+        const bool used =
+            std::any_of(grouped.groups.begin(), grouped.groups.end(), [&](const GroupRows& group) {
               return group.item == item && row >= group.first && row < group.first + group.rows;
             });
         if (used) continue;
@@ -213,8 +215,7 @@ void CheckGatedGroups(Executor& executor, Scene& scene, GroupedScene grouped, DT
   half[half.rank - 1] /= 2;
   op.d = scene.Poisoned(out, half);
   if (out == DType::kE4M3) {
-    op.d_scales =
-        scene.Poisoned(DType::kF32, ScaleShape(half, ScaleGranularity::kBlock1x128));
+    op.d_scales = scene.Poisoned(DType::kF32, ScaleShape(half, ScaleGranularity::kBlock1x128));
   }
   const Outcome outcome = scene.Run(executor, Op(op));
   const int64_t n = half[half.rank - 1];
@@ -309,10 +310,8 @@ TEST_P(ContractTest, NumbersOfGroupsThatCannotBeEndTheRun) {
       if (bad.layout == GroupLayout::kRowIds) {
         numbers.resize(grouped.op.a.values.shape[0], -1);  // a row of padding, or none
       }
-      grouped.op.groups =
-          scene.Numbers(MakeDims({static_cast<int64_t>(numbers.size())}), numbers);
-      const absl::StatusOr<Outcome> outcome =
-          scene.TryRun(executor(), {Op(grouped.op)});
+      grouped.op.groups = scene.Numbers(MakeDims({static_cast<int64_t>(numbers.size())}), numbers);
+      const absl::StatusOr<Outcome> outcome = scene.TryRun(executor(), {Op(grouped.op)});
       EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInvalidArgument) << outcome.status();
       EXPECT_THAT(std::string(outcome.status().message()),
                   testing::AllOf(HasSubstr("(grouped_matmul)"), HasSubstr(bad.message)));

@@ -32,9 +32,12 @@ RouteOp MakeRoute(Scene& scene, int64_t tokens, int64_t top_k, int64_t experts,
 }
 
 TEST_P(ContractTest, RoutesRowsByExpertThenByToken) {
-  for (const auto& [tokens, top_k, experts] :
-       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {7, 2, 3}, {64, 8, 256}, {300, 8, 512},
-        {1000, 6, 17}, {3000, 4, 160}}) {
+  for (const auto& [tokens, top_k, experts] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                               {7, 2, 3},
+                                               {64, 8, 256},
+                                               {300, 8, 512},
+                                               {1000, 6, 17},
+                                               {3000, 4, 160}}) {
     for (bool skewed : {false, true}) {
       Scene scene;
       const std::vector<int32_t> ids = RandomIds(scene, tokens * top_k, experts, skewed);
@@ -73,11 +76,11 @@ TEST_P(ContractTest, ExpertsThatAreNoneEndTheRun) {
 
 // Bit for bit what Quantize makes of the rows once they are copied.
 TEST_P(ContractTest, QuantisesRowsWhereTheyLie) {
-  for (ScaleGranularity granularity :
-       {ScaleGranularity::kBlock1x128, ScaleGranularity::kPerRow}) {
-    for (const auto& [rows, k, from] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 128, 1}, {40, 512, 9}, {33, 200, 50},
-          {130, 1032, 64}}) {
+  for (ScaleGranularity granularity : {ScaleGranularity::kBlock1x128, ScaleGranularity::kPerRow}) {
+    for (const auto& [rows, k, from] : {std::tuple<int64_t, int64_t, int64_t>{1, 128, 1},
+                                        {40, 512, 9},
+                                        {33, 200, 50},
+                                        {130, 1032, 64}}) {
       for (DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
         for (Placement placement : {Placement::kDense, Placement::kTransposed}) {
           Scene scene;
@@ -149,7 +152,10 @@ TEST_P(ContractTest, CombinesRowsByTheirWeights) {
   constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
   Scene seeds;
   for (const auto& [tokens, top_k, n] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
-                                         {5, 2, 129}, {64, 8, 512}, {3, 6, 1096}, {2, 1, 7168}}) {
+                                         {5, 2, 129},
+                                         {64, 8, 512},
+                                         {3, 6, 1096},
+                                         {2, 1, 7168}}) {
     for (DType from : kFloats) {
       for (DType to : kFloats) {
         Scene scene(seeds.random()());
@@ -219,13 +225,14 @@ TEST_P(ContractTest, ALayerOfExpertsIsOneProgram) {
                           .positions = route.positions,
                           .weights = scene.Random(DType::kF32, MakeDims({tokens, top_k})),
                           .dst = scene.Poisoned(DType::kBF16, MakeDims({tokens, hidden}))};
-  const Outcome outcome = scene.Run(
-      executor(), {Op(route), Op(QuantizeOp{x, gathered.values, *gathered.scales, kRows,
-                                            route.rows}),
-                   Op(first), Op(second), Op(combine)});
+  const Outcome outcome =
+      scene.Run(executor(),
+                {Op(route), Op(QuantizeOp{x, gathered.values, *gathered.scales, kRows, route.rows}),
+                 Op(first), Op(second), Op(combine)});
 
   const Bindings bindings = scene.Reference();
-  const std::vector<double> in = ReadTensor(x, bindings), ids = ReadTensor(combine.weights, bindings);
+  const std::vector<double> in = ReadTensor(x, bindings),
+                            ids = ReadTensor(combine.weights, bindings);
   const std::vector<double> of_up = Dequantize(up, bindings), of_down = Dequantize(down, bindings);
   const std::vector<double> dst = Values(outcome, combine.dst);
   std::vector<int32_t> chosen(rows);

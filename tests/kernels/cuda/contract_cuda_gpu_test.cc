@@ -18,13 +18,13 @@ std::unique_ptr<Executor> Without(std::vector<std::string> disabled_kernels) {
 // The suite's fixture cannot skip, so without a device there is nothing to instantiate it for.
 std::vector<Subject> Subjects() {
   if (!cuda::WhyNoDevice().empty()) return {};
-  std::vector<Subject> subjects = {{"cuda", [] { return Without({}); }},
-                                   {"any",
-                                    [] {
-                                      return Without(
-                                          {"sm90_fp8_tiled", "sm90_fp8_skinny", "sm90_fp8_grouped"});
-                                    },
-                                    30}};
+  std::vector<Subject> subjects = {
+      {"cuda", [] { return Without({}); }},
+      {"any",
+       [] {
+         return Without({"sm90_fp8_tiled", "sm90_fp8_skinny", "sm90_fp8_grouped"});
+       },
+       30}};
   // Copy ops that read another GPU's memory.
   if (cuda::WhyNotTwoGpus().empty()) {
     subjects.push_back({"two_devices",

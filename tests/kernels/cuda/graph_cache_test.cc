@@ -45,6 +45,18 @@ TEST_F(GraphCacheTest, TellsProgramsAndMemoryApart) {
   EXPECT_EQ(cache_.Find(longer), nullptr);
 }
 
+TEST_F(GraphCacheTest, TellsTheWordsThatRunsSetApart) {
+  std::byte word{}, other_word{};
+  GraphKey key = Key(1), other = Key(1);
+  key.signal = &word;
+  other.signal = &other_word;
+  const auto one = Add(key);
+  const auto two = Add(other);
+  EXPECT_EQ(cache_.Find(key), one);
+  EXPECT_EQ(cache_.Find(other), two);
+  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
+}
+
 TEST_F(GraphCacheTest, GivesInlineBytesToOneRunAtATime) {
   const auto one = Add(Key(1), 100);
   EXPECT_EQ(cache_.Find(Key(1)), one);
@@ -60,16 +72,15 @@ TEST_F(GraphCacheTest, GivesInlineBytesToOneRunAtATime) {
 }
 
 TEST_F(GraphCacheTest, GivesAGraphThatKeepsItsOwnTimeToOneRunAtATime) {
-  const auto add = [&](int event) {
+  const auto add = [&] {
     const auto graph = Add(Key(1));
-    // No event: the cache does no more than look whether there is one.
-    graph->start = EventRef(reinterpret_cast<cudaEvent_t>(uintptr_t{16} + event), [](auto) {});
+    graph->stamps = std::make_shared<RunStamps>();
     return graph;
   };
-  const auto one = add(1);
+  const auto one = add();
   EXPECT_EQ(cache_.Find(Key(1)), one);
   EXPECT_EQ(cache_.Find(Key(1)), nullptr);
-  const auto two = add(2);
+  const auto two = add();
   EXPECT_EQ(cache_.Find(Key(1)), two);
   one->busy = false;
   EXPECT_EQ(cache_.Find(Key(1)), one);

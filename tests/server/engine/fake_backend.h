@@ -55,20 +55,24 @@ class FakeMemory final : public kernels::Memory {
 
 class FakeProgram final : public kernels::Program {
  public:
-  explicit FakeProgram(double seconds, size_t steps = 1) : seconds_(seconds) {
+  explicit FakeProgram(double seconds, size_t steps = 1, std::string_view kernel = "fake_f32",
+                       std::vector<kernels::ShapeCalls> tunable = {})
+      : seconds_(seconds), tunable_(std::move(tunable)) {
     for (size_t i = 0; i < steps; ++i) {
       steps_.push_back({.op = "matmul",
                         .dtype = kernels::DType::kF32,
-                        .choice = {.kernel = "fake_f32", .estimated_seconds = seconds / steps},
+                        .choice = {.kernel = kernel, .estimated_seconds = seconds / steps},
                         .flops = 1,
                         .bytes = 1});
     }
   }
   absl::Span<const Step> steps() const override { return steps_; }
   double estimated_seconds() const override { return seconds_; }
+  absl::Span<const kernels::ShapeCalls> tunable() const override { return tunable_; }
 
  private:
   double seconds_;
+  std::vector<kernels::ShapeCalls> tunable_;
   std::vector<Step> steps_;
 };
 
@@ -79,6 +83,9 @@ class FakeDevice {
   const bool one_launcher;   // Stream::prefers_one_launcher
   int64_t pinned_bytes = 0;  // Backend's; before it is used
   bool signals = false;      // likewise
+  // What programs are compiled to from now on, and what of it a Tuner could measure.
+  std::string_view kernel = "fake_f32";
+  std::vector<kernels::ShapeCalls> tunable;
 
   struct Launched {
     std::shared_ptr<const kernels::Program> program;
@@ -209,7 +216,8 @@ class FakeBackend : public kernels::Backend {
   }
   absl::StatusOr<std::shared_ptr<const kernels::Program>> Compile(
       absl::Span<const kernels::Op> ops) override {
-    return std::make_shared<FakeProgram>(1e-3 * ops.size(), ops.size());
+    return std::make_shared<FakeProgram>(1e-3 * ops.size(), ops.size(), device_.kernel,
+                                         device_.tunable);
   }
   std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
     return {};

@@ -81,6 +81,53 @@ TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   EXPECT_EQ(full.up_offset, 1);
 }
 
+TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
+  v1::Op op;
+  v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();
+  *grouped.mutable_a()->mutable_values() = Tensor(typed_, "");
+  *grouped.mutable_b()->mutable_values() = Tensor(typed_, "");
+  *grouped.mutable_groups() = Tensor(plain_, "dtype: DTYPE_I32 shape: 3");
+  *grouped.mutable_d() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 4");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::GroupedMatmulOp>(converted->ops[0]);
+  EXPECT_EQ(plain.layout, kernels::GroupLayout::kOffsets);
+  EXPECT_EQ(plain.alignment, 1);
+  EXPECT_EQ(plain.alpha, 1);
+  EXPECT_FALSE(plain.gate || plain.bias || plain.d_scales);
+  grouped.set_layout(v1::GROUP_LAYOUT_ENDS);
+  grouped.set_alignment(16);
+  *grouped.mutable_d_scales() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 offset_bytes: 64");
+  *grouped.mutable_bias() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 offset_bytes: 128");
+  grouped.set_alpha(0.5);
+  grouped.set_activation(v1::ACTIVATION_RELU);
+  grouped.set_kernel("one");
+  grouped.set_expected_rows(7);
+  v1::Gate& gate = *grouped.mutable_gate();
+  gate.set_activation(v1::ACTIVATION_SILU);
+  gate.set_period(2);
+  gate.set_alpha(1.5);
+  gate.set_limit(7);
+  gate.set_up_offset(1);
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::GroupedMatmulOp>(converted->ops[0]);
+  EXPECT_EQ(full.groups.dtype, kernels::DType::kI32);
+  EXPECT_EQ(full.layout, kernels::GroupLayout::kEnds);
+  EXPECT_EQ(full.alignment, 16);
+  EXPECT_EQ(full.d_scales->offset_bytes, 64);
+  EXPECT_EQ(full.bias->offset_bytes, 128);
+  EXPECT_EQ(full.alpha, 0.5f);
+  EXPECT_EQ(full.activation, kernels::Activation::kRelu);
+  EXPECT_EQ(full.kernel, "one");
+  EXPECT_EQ(full.expected_rows, 7);
+  EXPECT_EQ(full.gate->activation, kernels::Activation::kSilu);
+  EXPECT_EQ(full.gate->period, 2);
+  EXPECT_EQ(full.gate->alpha, 1.5f);
+  EXPECT_EQ(full.gate->limit, 7);
+  EXPECT_EQ(full.gate->up_offset, 1);
+}
+
 TEST_F(ConvertTest, ATypedBufferLendsItsTypeAndShape) {
   const auto converted = ConvertFill(Tensor(typed_, ""));
   ASSERT_TRUE(converted.ok()) << converted.status();

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, methods, native, share
+from gemmd import errors, native, share
 from gemmd.programs import Priority, Rebind
 from gemmd.report import PRIORITIES, Report
 from gemmd.v1 import armed_service_pb2 as pb
@@ -221,62 +219,3 @@ class Armed(ArmedHandle):
 
     def __exit__(self, *_: object) -> None:
         self.disarm()
-
-
-class Arming:
-    """How a session arms plans: its region, made by the first. Thread-safe."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._region: Any = None
-        self._why: str | None = None
-
-    def why_not(self) -> str:
-        """Why this session's plans cannot be armed; "" if they can. Asked once."""
-        if self._why is None:
-            self._why = self._find_why()
-        return self._why
-
-    def known_why_not(self) -> str | None:
-        """The same if it has been asked for; else None."""
-        return self._why
-
-    def _find_why(self) -> str:
-        why = native.why_not() or self._session.why_not_shared()
-        if why:
-            return why
-        try:
-            self.region()
-        except (errors.Error, OSError) as error:
-            return str(error)
-        return ""
-
-    def region(self) -> Any:
-        native.module()
-        with self._lock:
-            if self._region is None:
-                session = self._session
-                session.client.share_socket()  # its error says what to do on another host
-                request = region_request(session.session_id)
-                self._region = open_region(session.transport.call(methods.GET_REGION, request))
-            return self._region
-
-    def arm(
-        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
-    ) -> Armed:
-        region, session = self.region(), self._session
-        gpu = ""
-        if by_stream:
-            gpu = next((d.gpu_uuid for d in session.client.devices() if d.name == plan.device), "")
-            if gpu:
-                region.prepare(gpu)
-        request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
-        message = pb.ArmedPlan.FromString(session.transport.call(methods.ARM, request))
-        slot = native.module().Slot(region, message.slot, by_stream, gpu)
-        return Armed(session, plan, message, slot, by_stream)
-
-    def disarm(self, slot: int) -> None:
-        request = disarm_request(self._session.session_id, slot)
-        with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
-            self._session.transport.call(methods.DISARM, request)

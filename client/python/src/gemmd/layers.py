@@ -235,7 +235,7 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
     if quantize not in (None, "fp8-block"):
         raise ValueError(f'quantize="{quantize}"; "fp8-block" or None')
-    dtype = narrowing.sent_as("weight", weight)
+    dtype = narrowing.multiplied_as("weight", weight)
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
@@ -266,7 +266,7 @@ def taken(weight: Any, *, bias: Any, scales: Any) -> Any:
         It, the bias or the scales are of a type that is not multiplied.
     """
     given = weight if interop.torch_of(weight) is not None else interop.as_numpy(weight)
-    dtype = narrowing.sent_as("weight", given)
+    dtype = narrowing.multiplied_as("weight", given)
     for name, value in (("bias", bias), ("scales", scales)):
         if value is not None:
             narrowing.check(name, interop.as_numpy(value), dtypes.float32)

@@ -175,7 +175,7 @@ def _common_dtype(a: MatmulInput, b: MatmulInput) -> np.dtype[Any]:
             return as_tensor(value).dtype
     for name, value in (("a", a), ("b", b)):
         if isinstance(value, np.ndarray):
-            return narrowing.sent_as(name, value)
+            return narrowing.multiplied_as(name, value)
     return dtypes.float32
 
 

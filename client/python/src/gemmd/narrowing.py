@@ -36,10 +36,27 @@ def sent_as(name: str, value: Any) -> np.dtype[Any]:
     if given in _WIDE:
         return dtypes.float32
     found = interop.element_type(value)
-    if found is None or found == dtypes.int32:
+    if found is None:
         raise TypeError(
             f"{name} has dtype {given}, which is not an element type of gemmd: {_TAKEN}; convert it"
             f" first, {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
+        )
+    return found
+
+
+def multiplied_as(name: str, value: Any) -> np.dtype[Any]:
+    """The same of an operand, which int32 is not: that is for counts and row numbers.
+
+    Raises
+    ------
+    TypeError
+        As `sent_as`.
+    """
+    found = sent_as(name, value)
+    if found == dtypes.int32:
+        raise TypeError(
+            f"{name} has dtype int32, which is not multiplied: {_TAKEN}; convert it first,"
+            f" {_conversion(name, value)} if float32 has its numbers (whole ones to 2**24)"
         )
     return found
 
@@ -73,7 +90,7 @@ def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     TypeError
         It is of integers and `dtype` is not, or the reverse.
     """
-    own = sent_as(name, value)
+    own = multiplied_as(name, value)
     if (own == dtypes.int8) != (dtype == dtypes.int8):
         raise TypeError(
             f"{name} has dtype {own}, the other side {dtype}; int8 multiplies int8 alone: convert"

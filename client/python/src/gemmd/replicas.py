@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from gemmd import elsewhere
-from gemmd.client import Client
-from gemmd.elsewhere import Lookup, Member, Seat, State
+from gemmd.elsewhere import Member, Seat, State
 from gemmd.errors import Error, Unavailable
+from gemmd.replica_base import ReplicaBase
 from gemmd.session import Session
 
 T = TypeVar("T")
 
-_CONNECT_S = 1.0  # a thread that waits for a server can be told to stop between two of these
 _LONGEST_PAUSE_S = 1.0
 _LOOK_S = 0.25  # how late it is seen that a held session's server drains
 
 
-class Replicas(Generic[State]):
+class Replicas(ReplicaBase[State]):
     """Each server gets a session that `prepare` makes ready, calls go to one that is up, and a call
     whose server leaves is made again on another. Thread-safe; a context manager.
 
@@ -61,32 +59,9 @@ class Replicas(Generic[State]):
         raises.
     """
 
-    def __init__(
-        self,
-        targets: Iterable[str],
-        prepare: Callable[[Session], State],
-        *,
-        session: Mapping[str, Any] | None = None,
-        patience_s: float = 30.0,
-        max_losses: int = 3,
-        lookup: Lookup | None = None,
-        lookup_period_s: float = 5.0,
-        **client: Any,
-    ) -> None:
-        self._targets = list(targets)
-        if not self._targets:
-            raise ValueError("no targets: name a server at least")
-        for target in self._targets:
-            Client(target, **client).close()  # the options alone: nobody is called
-        self._prepare = prepare
-        self._session, self._client = dict(session or {}), client
-        self._patience_s, self._max_losses = patience_s, max_losses
-        self._lookup, self._lookup_period_s = lookup or elsewhere.addresses, lookup_period_s
+    def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._members: list[Member[State]] = []
         self._threads: list[threading.Thread] = []
-        self._turn = 0
-        self._trouble: OSError | None = None  # of the last look-up
         self._stopped = False
         self._start(self._follow)
         try:
@@ -198,28 +173,11 @@ class Replicas(Generic[State]):
                     return
 
     def _look_up(self) -> None:
-        wanted: dict[str, str] = {}
-        unknown: set[str] = set()  # whose servers stay as they are
-        for target in self._targets:
-            try:
-                found = list(self._lookup(target))
-            except OSError as error:
-                self._trouble, found = error, []
-            if not found:
-                unknown.add(target)
-            wanted.update({address: target for address in found})
+        wanted, unknown = self._find()
         with self._changed:
             if self._stopped:
                 return
-            stay: list[Member[State]] = []
-            for member in self._members:
-                if wanted.pop(member.address, None) or member.target in unknown:
-                    stay.append(member)
-                else:
-                    member.stopped = True
-            new = [Member[State](target, address) for address, target in wanted.items()]
-            self._members = stay + new
-            for member in new:
+            for member in self._take_over(wanted, unknown):
                 self._start(self._keep, member)
             self._changed.notify_all()
 
@@ -256,28 +214,3 @@ class Replicas(Generic[State]):
                     member.left.append(member.seat)
                 member.seat, member.trouble = seat, None
                 self._changed.notify_all()
-
-    def _prepared(self, member: Member[State]) -> Seat[State]:
-        client = Client(member.address, **elsewhere.client_options(self._client, member.target))
-        try:
-            client.wait_ready(_CONNECT_S)
-            # A server that is about to leave still takes sessions, but says here that it should
-            # get none.
-            if (health := client.health()) != "serving":
-                raise Unavailable(f"it is {health}")
-            session = client.session(**self._session)
-            try:
-                return Seat(client, session, self._prepare(session))
-            except BaseException:
-                with contextlib.suppress(Error):
-                    session.close()
-                raise
-        except BaseException:
-            client.close()
-            raise
-
-    @staticmethod
-    def _close(seat: Seat[State]) -> None:
-        with contextlib.suppress(Error):  # its server may be gone, and the session with it
-            seat.session.close()
-        seat.client.close()

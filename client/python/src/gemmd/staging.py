@@ -1,5 +1,5 @@
-"""What transfers through shared memory have in common in both faces: sizes, the ops of a staged copy, and
-the copies themselves.
+"""What transfers through shared memory have in common in both faces: sizes, the ops of a staged
+copy, and the copies themselves.
 """
 
 from __future__ import annotations

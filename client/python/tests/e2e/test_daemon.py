@@ -17,7 +17,7 @@ from ..conftest import BENCH
 
 pytestmark = pytest.mark.e2e
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.py"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits" / "digits.py"
 
 
 @pytest.fixture

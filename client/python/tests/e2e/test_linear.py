@@ -16,7 +16,7 @@ import gemmd.aio
 
 pytestmark = pytest.mark.e2e
 
-WORKERS = Path(__file__).parents[2] / "examples" / "workers" / "workers.py"
+WORKERS = Path(__file__).parents[4] / "examples" / "workers" / "workers.py"
 
 # FP8 has 3 stored mantissa bits: two rounded factors differ from the exact product by about 4 %.
 FP8 = (0.005, 0.06)

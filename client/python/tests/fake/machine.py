@@ -11,6 +11,8 @@ from gemmd.ops import Granularity
 from gemmd.tensor import row_major
 from gemmd.v1 import types_pb2 as pb
 
+from . import grouped
+
 LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.int8: 127.0}
 
 
@@ -27,6 +29,18 @@ def activated(activation: int, x: np.ndarray) -> np.ndarray:
     if activation == pb.ACTIVATION_GELU_ERF:
         return x / 2 * (1 + _erf(x / np.sqrt(2)))
     return x
+
+
+def gated(src: np.ndarray, op: pb.Gated | pb.Gate) -> np.ndarray:
+    """act(gate) * up of rows of both."""
+    n = src.shape[-1] // 2
+    period = op.period or n
+    pairs = src.reshape(*src.shape[:-1], n // period, 2, period)
+    gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
+    if op.limit:
+        gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
+    alpha = op.alpha if op.HasField("alpha") else 1.0
+    return activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
 
 
 class Refused(Exception):
@@ -96,6 +110,8 @@ class Machine:
                 self._quantize(op.quantize)
             elif kind == "gated":
                 self._gated(op.gated)
+            elif kind in ("route", "grouped_matmul", "combine"):
+                getattr(grouped, kind)(self, getattr(op, kind))
             else:
                 self._matmul(op.matmul)
         return outputs
@@ -114,9 +130,11 @@ class Machine:
 
     def _quantize(self, op: pb.Quantize) -> None:
         src = self.view(op.src).astype(np.float64)
-        self._store_quantized(src, op.dst, op.scales, op.granularity)
+        if op.HasField("rows"):
+            src = src[np.maximum(self.view(op.rows), 0)]  # a row of none: any will do
+        self.store_quantized(src, op.dst, op.scales, op.granularity)
 
-    def _store_quantized(
+    def store_quantized(
         self, src: np.ndarray, to: pb.Tensor, scales_at: pb.Tensor, granularity: int
     ) -> None:
         dst = self.view(to)
@@ -135,21 +153,15 @@ class Machine:
 
     def _gated(self, op: pb.Gated) -> None:
         src = self.view(op.src).astype(np.float64)
-        n = src.shape[-1] // 2
-        pairs = src.reshape(*src.shape[:-1], -1, 2, op.period or n)
-        gate, up = (pairs[..., i, :].reshape(*src.shape[:-1], n) for i in (0, 1))
-        if op.limit:
-            gate, up = np.minimum(gate, op.limit), np.clip(up, -op.limit, op.limit)
-        alpha = op.alpha if op.HasField("alpha") else 1.0
-        out = activated(op.activation, alpha * gate) / alpha * (up + op.up_offset)
+        out = gated(src, op)
         if op.HasField("scales"):
-            return self._store_quantized(
+            return self.store_quantized(
                 out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128
             )
         dst = self.view(op.dst)
         dst[...] = out.astype(dst.dtype)
 
-    def _operand(self, operand: pb.Operand) -> np.ndarray:
+    def operand(self, operand: pb.Operand) -> np.ndarray:
         values = self.view(operand.values).astype(np.float64)
         if operand.granularity == 0:
             return values
@@ -158,7 +170,7 @@ class Machine:
     def _matmul(self, op: pb.Matmul) -> None:
         d = self.view(op.d)
         alpha = op.alpha if op.HasField("alpha") else 1.0
-        out = alpha * (self._operand(op.a) @ np.swapaxes(self._operand(op.b), -1, -2))
+        out = alpha * (self.operand(op.a) @ np.swapaxes(self.operand(op.b), -1, -2))
         if op.beta:
             out = out + op.beta * self.view(op.c).astype(np.float64)
         if op.HasField("bias"):

@@ -130,7 +130,7 @@ class FakeServer:
     def create_buffer(self, request: buf.CreateBufferRequest) -> buf.Buffer:
         size = request.size_bytes
         if request.dtype:
-            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1}[request.dtype]
+            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 4}[request.dtype]
             size = size or int(np.prod(request.shape)) * width
         if size <= 0:
             raise Refused("INVALID_ARGUMENT", f"size_bytes={size} is not positive", "SIZE")
@@ -216,7 +216,8 @@ class FakeServer:
             name = op.WhichOneof("kind")
             shared = op.write.HasField("from") or op.read.HasField("to")
             report.ops.add(
-                op=name, kernel="fake_copy" if shared else f"fake_{name}", reason=pb.CHOICE_REASON_ONLY,
+                op=name, kernel="fake_copy" if shared else f"fake_{name}",
+                reason=pb.CHOICE_REASON_ONLY,
                 device_seconds=seconds / len(ops), flops=1e6 if name == "matmul" else 0.0,
             )  # fmt: skip
         return report, outputs

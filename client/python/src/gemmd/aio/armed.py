@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, methods, native
-from gemmd.armed import (
-    ArmedHandle,
-    ArmedReport,
-    arm_request,
-    disarm_request,
-    open_region,
-    region_request,
-)
-from gemmd.programs import Priority, Rebind
+from gemmd.armed import ArmedHandle, ArmedReport
 from gemmd.v1 import armed_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -75,43 +65,3 @@ class Armed(ArmedHandle):
 
     async def __aexit__(self, *_: object) -> None:
         await self.disarm()
-
-
-class Arming:
-    """How a session arms plans: its region, made by the first."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._opening = asyncio.Lock()
-        self._region: Any = None
-
-    async def region(self) -> Any:
-        native.module()
-        async with self._opening:
-            if self._region is None:
-                session = self._session
-                await session.client.share_socket()
-                request = region_request(session.session_id)
-                answer = await session.transport.call(methods.GET_REGION, request)
-                self._region = await asyncio.to_thread(open_region, answer)
-            return self._region
-
-    async def arm(
-        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
-    ) -> Armed:
-        region, session = await self.region(), self._session
-        gpu = ""
-        if by_stream:
-            devices = await session.client.devices()
-            gpu = next((one.gpu_uuid for one in devices if one.name == plan.device), "")
-            if gpu:
-                region.prepare(gpu)
-        request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
-        message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM, request))
-        slot = native.module().Slot(region, message.slot, by_stream, gpu)
-        return Armed(session, plan, message, slot, by_stream)
-
-    async def disarm(self, slot: int) -> None:
-        request = disarm_request(self._session.session_id, slot)
-        with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
-            await self._session.transport.call(methods.DISARM, request)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import chunks, interop  # aio
+
 # sync: from gemmd import chunks, dlpack, interop
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle

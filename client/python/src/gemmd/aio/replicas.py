@@ -6,56 +6,32 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from gemmd import elsewhere
-from gemmd.aio.client import Client
+from gemmd.aio.replica_base import ReplicaBase
 from gemmd.aio.session import Session
-from gemmd.elsewhere import Lookup, Member, Seat, State
+from gemmd.elsewhere import Member, State
 from gemmd.errors import Error, Unavailable
 
 T = TypeVar("T")
 
-_CONNECT_S = 1.0
 _LONGEST_PAUSE_S = 1.0
 _LOOK_S = 0.25  # how late it is seen that a server drains, or that a seat's last call has ended
 
 
-class Replicas(Generic[State]):
+class Replicas(ReplicaBase[State]):
     """As `gemmd.Replicas`, for one event loop; `prepare` and `work` are awaited.
 
     >>> async with gemmd.aio.Replicas(["gemm-0:8470", "gemm-1:8470"], make_layer) as layers:
     ...     y = await layers.run(lambda session, layer: layer(x))
     """
 
-    def __init__(
-        self,
-        targets: Iterable[str],
-        prepare: Callable[[Session], Awaitable[State]],
-        *,
-        session: Mapping[str, Any] | None = None,
-        patience_s: float = 30.0,
-        max_losses: int = 3,
-        lookup: Lookup | None = None,
-        lookup_period_s: float = 5.0,
-        **client: Any,
-    ) -> None:
-        self._targets = list(targets)
-        if not self._targets:
-            raise ValueError("no targets: name a server at least")
-        for target in self._targets:
-            Client(target, **client)  # the options alone: nobody is called
-        self._prepare = prepare
-        self._session, self._client = dict(session or {}), client
-        self._patience_s, self._max_losses = patience_s, max_losses
-        self._lookup, self._lookup_period_s = lookup or elsewhere.addresses, lookup_period_s
+    def _begin(self) -> None:
         self._changed = asyncio.Event()
-        self._members: list[Member[State]] = []
         self._keepers: dict[Member[State], asyncio.Task[None]] = {}
         self._follower: asyncio.Task[None] | None = None
-        self._turn = 0
-        self._trouble: OSError | None = None  # of the last look-up
 
     async def open(self) -> Replicas[State]:
         """Returns when the first server is prepared. Errors as `gemmd.Replicas`'s."""
@@ -142,24 +118,7 @@ class Replicas(Generic[State]):
             await asyncio.sleep(self._lookup_period_s if self._members else 0.2)
 
     async def _look_up(self) -> None:
-        wanted: dict[str, str] = {}
-        unknown: set[str] = set()  # whose servers stay as they are
-        for target in self._targets:
-            try:
-                found = list(await asyncio.to_thread(self._lookup, target))
-            except OSError as error:
-                self._trouble, found = error, []
-            if not found:
-                unknown.add(target)
-            wanted.update({address: target for address in found})
-        stay: list[Member[State]] = []
-        for member in self._members:
-            if wanted.pop(member.address, None) or member.target in unknown:
-                stay.append(member)
-            else:
-                member.stopped = True
-        new = [Member[State](target, address) for address, target in wanted.items()]
-        self._members = stay + new
+        new = self._take_over(*await self._find())
         self._keepers = {one: task for one, task in self._keepers.items() if not task.done()}
         for member in new:
             self._keepers[member] = asyncio.create_task(self._keep(member))
@@ -190,26 +149,3 @@ class Replicas(Generic[State]):
                 member.left.append(member.seat)
             member.seat, member.trouble = seat, None
             self._changed.set()
-
-    async def _prepared(self, member: Member[State]) -> Seat[State]:
-        client = Client(member.address, **elsewhere.client_options(self._client, member.target))
-        try:
-            await client.wait_ready(_CONNECT_S)
-            if (health := await client.health()) != "serving":
-                raise Unavailable(f"it is {health}")
-            session = await client.session(**self._session)
-            try:
-                return Seat(client, session, await self._prepare(session))
-            except BaseException:
-                with contextlib.suppress(Error):
-                    await session.close()
-                raise
-        except BaseException:
-            await client.close()
-            raise
-
-    @staticmethod
-    async def _close(seat: Seat[State]) -> None:
-        with contextlib.suppress(Error):  # its server may be gone, and the session with it
-            await seat.session.close()
-        await seat.client.close()

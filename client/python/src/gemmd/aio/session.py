@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
-from gemmd.aio.armed import Armed, Arming
+from gemmd.aio.armed import Armed
+from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.hold import Hold
 from gemmd.aio.plan import Plan
@@ -20,8 +21,8 @@ from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.multiply import SHARED_INLINE_BYTES
-from gemmd.programs import Priority, Rebind
 from gemmd.ops import Granularity, Operand
+from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor

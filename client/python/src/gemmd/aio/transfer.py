@@ -7,19 +7,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator  # aio
+
 # sync: from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, cuda, device_array, errors, methods, share
+from gemmd import chunks, cuda, device_array, errors, methods, share, staging
 from gemmd.device_array import Mapping
 from gemmd.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
+
 # sync: from gemmd.lanes import run_lanes
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.staging import STAGED_FROM_BYTES, STAGING_BYTES, move, move_wide, staged_copy, staging_sizes
+from gemmd.staging import STAGED_FROM_BYTES, STAGING_BYTES
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ class AsyncMover:
         try:
             if direct:
                 host = await self.map(buffer, not buffer.read_only)
-                await asyncio.to_thread(move_wide, host, at, data, up)
+                await asyncio.to_thread(staging.move_wide, host, at, data, up)
             else:
                 await self._staged(buffer.buffer_id, data, at, up)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
@@ -142,7 +144,7 @@ class AsyncMover:
         return self._why or ""
 
     async def _staging_for(self, nbytes: int) -> Buffer:
-        for size_bytes in staging_sizes(nbytes, self._no_larger):
+        for size_bytes in staging.staging_sizes(nbytes, self._no_larger):
             if self._staging is not None and self._staging.size_bytes >= size_bytes:
                 break
             try:
@@ -162,9 +164,9 @@ class AsyncMover:
         return self._staging
 
     async def _staged(self, buffer_id: bytes, data: memoryview, at: int, up: bool) -> None:
-        staging = await self._staging_for(len(data))
-        host = await self.map(staging, True)
-        length = min(piece_bytes(len(data)), staging.size_bytes // MOST_LANES)
+        between = await self._staging_for(len(data))
+        host = await self.map(between, True)
+        length = min(piece_bytes(len(data)), between.size_bytes // MOST_LANES)
         pieces = Pieces(len(data), length)
 
         async def work(lane: int) -> None:
@@ -172,18 +174,20 @@ class AsyncMover:
             for start, nbytes in pieces:
                 part = data[start : start + nbytes]
                 if up:
-                    await asyncio.to_thread(move, host, room, part, up)
-                program = staged_copy(buffer_id, at + start, staging.buffer_id, room, nbytes, up)
+                    await asyncio.to_thread(staging.move, host, room, part, up)
+                program = staging.staged_copy(
+                    buffer_id, at + start, between.buffer_id, room, nbytes, up
+                )
                 await self._session.execute(program, report="none")
                 if not up:
-                    await asyncio.to_thread(move, host, room, part, up)
+                    await asyncio.to_thread(staging.move, host, room, part, up)
 
         try:
             # sync: run_lanes(lanes_for(len(data), length), pieces, work)
             await run_lanes(lanes_for(len(data), length), pieces, work)  # aio
         except BaseException:
             # A copy that nobody waits for may still come: not into another transfer's bytes.
-            self._session.lose(staging)
+            self._session.lose(between)
             self._staging = None
             raise
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from gemmd import errors, inline, methods, programs
+from gemmd import inline, methods, programs
+
+# sync: from gemmd import errors
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
@@ -23,7 +24,6 @@ from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
-
 
 if TYPE_CHECKING:
     from gemmd.aio.armed import Armed

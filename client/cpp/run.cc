@@ -1,16 +1,39 @@
-#include "client/cpp/run_plan.h"
+#include "client/cpp/run.h"
 
 #include <functional>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/plan_state.h"
 #include "client/cpp/program.h"
+#include "client/cpp/session_core.h"
 #include "client/cpp/shared_run.h"
 
 namespace gemmd::client {
 namespace {
+
+using Encode = absl::FunctionRef<Program(const InlineMemory::Block&)>;
+
+// A run of `ops` with its data in a block, which `encode` names. `inputs`: WriteInputs'.
+absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
+                                absl::Span<const absl::string_view> inputs,
+                                const ExecuteOptions& options, Encode encode) {
+  const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
+  if (!bytes.ok()) return bytes.status();
+  auto block = session.inline_memory().Take(*bytes, options.call);
+  if (!block.ok()) return block.status();
+  WriteInputs(ops, inputs, **block);
+  SharedRun run = {.block = *block, .program = encode(**block)};
+  run.program.elsewhere = OutputsIn(ops, *block);
+  return run;
+}
+
+absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
+                                const ExecuteOptions& options) {
+  return Share(session, ops, /*inputs=*/{}, options, [&](const InlineMemory::Block& block) {
+    return ExecuteProgram(session, MovedInto(ops, block), options);
+  });
+}
 
 // That a run's inputs are what the plan's Writes take; the server says it better.
 absl::Status CheckInputs(const OpList& ops, const PlanArgs& args) {
@@ -33,28 +56,40 @@ absl::Status CheckInputs(const OpList& ops, const PlanArgs& args) {
       absl::StrCat("the run has ", args.inputs.size(), " inputs, the plan ", writes, " Writes"));
 }
 
+absl::StatusOr<SharedRun> Share(const Plan::State& plan, const PlanArgs& args,
+                                const ExecuteOptions& options) {
+  if (absl::Status fit = CheckInputs(*plan.ops, args); !fit.ok()) return fit;
+  const SessionCore& session = *plan.session;
+  return Share(session, *plan.ops, args.inputs, options, [&](const InlineMemory::Block& block) {
+    return RunPlanProgram(session, plan.id, {.rebind = args.rebind}, options,
+                          PlacesIn(*plan.ops, block));
+  });
+}
+
 bool MayShare(const Plan::State& plan, const ExecuteOptions& options) {
   return plan.ops != nullptr && MayShare(*plan.ops, options);
 }
 
-absl::StatusOr<SharedRun> Share(const Plan::State& plan, const PlanArgs& args,
-                                const ExecuteOptions& options) {
-  const SessionCore& session = *plan.session;
-  const OpList& ops = *plan.ops;
-  if (absl::Status fit = CheckInputs(ops, args); !fit.ok()) return fit;
-  const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
-  if (!bytes.ok()) return bytes.status();
-  auto block = session.inline_memory().Take(*bytes, options.call);
-  if (!block.ok()) return block.status();
-  WriteInputs(ops, args.inputs, **block);
-  SharedRun run = {.block = *block,
-                   .program = RunPlanProgram(session, plan.id, {.rebind = args.rebind}, options,
-                                             PlacesIn(ops, **block))};
-  run.program.elsewhere = OutputsIn(ops, *block);
-  return run;
+}  // namespace
+
+absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
+                              const ExecuteOptions& options) {
+  const auto in_messages = [&] { return ExecuteProgram(session, ops, options); };
+  if (!MayShare(ops, options)) return Run(session, in_messages(), options.call);
+  return RunEither(session, Share(session, ops, options), in_messages, options);
 }
 
-}  // namespace
+void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
+                 const ExecuteOptions& options, ExecuteCallback done) {
+  if (!MayShare(ops, options)) {
+    return RunAsync(session, ExecuteProgram(*session, ops, options), options.call, std::move(done));
+  }
+  // The session outlives its runs.
+  const auto in_messages = [&core = *session, ops, options] {
+    return ExecuteProgram(core, ops, options);
+  };
+  RunEitherAsync(session, Share(*session, ops, options), in_messages, options, std::move(done));
+}
 
 absl::StatusOr<Result> RunPlan(const Plan::State& plan, const PlanArgs& args,
                                const ExecuteOptions& options) {

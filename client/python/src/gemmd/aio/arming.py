@@ -1,0 +1,78 @@
+"""How a session arms plans."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from gemmd import errors, methods, native
+from gemmd.aio.armed import Armed
+from gemmd.armed import arm_request, disarm_request, open_region, region_request
+from gemmd.programs import Priority, Rebind
+from gemmd.v1 import armed_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from gemmd.aio.plan import Plan
+    from gemmd.aio.session import Session
+
+
+class Arming:
+    """A session's region, made by the first plan that is armed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = asyncio.Lock()
+        self._region: Any = None
+        self._why: str | None = None
+
+    async def why_not(self) -> str:
+        """Why this session's plans cannot be armed; "" if they can. Asked once."""
+        if self._why is None:
+            self._why = await self._find_why()
+        return self._why
+
+    def known_why_not(self) -> str | None:
+        """The same if it has been asked for; else None."""
+        return self._why
+
+    async def _find_why(self) -> str:
+        why = native.why_not() or await self._session.why_not_shared()
+        if why:
+            return why
+        try:
+            await self.region()
+        except (errors.Error, OSError) as error:
+            return str(error)
+        return ""
+
+    async def region(self) -> Any:
+        native.module()
+        async with self._lock:
+            if self._region is None:
+                session = self._session
+                await session.client.share_socket()  # its error says what to do on another host
+                request = region_request(session.session_id)
+                answer = await session.transport.call(methods.GET_REGION, request)
+                self._region = await asyncio.to_thread(open_region, answer)
+            return self._region
+
+    async def arm(
+        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
+    ) -> Armed:
+        region, session = await self.region(), self._session
+        gpu = ""
+        if by_stream:
+            devices = await session.client.devices()
+            gpu = next((one.gpu_uuid for one in devices if one.name == plan.device), "")
+            if gpu:
+                region.prepare(gpu)
+        request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
+        message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM, request))
+        slot = native.module().Slot(region, message.slot, by_stream, gpu)
+        return Armed(session, plan, message, slot, by_stream)
+
+    async def disarm(self, slot: int) -> None:
+        request = disarm_request(self._session.session_id, slot)
+        with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
+            await self._session.transport.call(methods.DISARM, request)

@@ -1,0 +1,298 @@
+"""MoE: a layer of experts as one program on the server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, errors, interop, layers, ops
+from gemmd.buffer import Buffer
+from gemmd.grouped import Gate
+from gemmd.layer import Layer
+from gemmd.layers import Way
+from gemmd.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
+from gemmd.ops import Op
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+PARTS = ("gate_up", "down")  # of a published name
+_LARGEST_EXPERTS = 512
+
+
+class MoE(Layer):
+    """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * (up[e] x[t])), where e is
+    experts[t, j].
+
+    One call of the server does all of it: rows are sorted by expert, gathered while they are
+    quantised, multiplied in groups, gated, multiplied again and added up. Weights are FP8 with
+    scales of 128x128; `gemmd.Linear` says what else holds: names, armed plans.
+
+    Parameters
+    ----------
+    session : Session
+    gate_up : array or torch tensor [experts, 2i, k], or a function that returns one
+        Each expert's gate above its up. May be left out if `name` is published.
+    down : array or torch tensor [experts, n, i], or a function that returns one
+    gate_up_scales, down_scales : array or torch tensor [experts, ceil(rows/128), ceil(columns/128)]
+        Of weights that are float8_e4m3fn already; others are quantised on the server.
+    top_k : int
+        Experts of a token.
+    name : str
+        The weights are published as NAME.gate_up and NAME.down.
+    gate : Gate
+        The activation of the gate, a clamp and the like.
+    out_dtype : DTypeLike, optional
+        By default x's.
+
+    Raises
+    ------
+    NotFound, FailedPrecondition
+        As `gemmd.Linear`'s.
+    ValueError
+        The two weights do not fit each other.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        gate_up: Any | Callable[[], Any] | None = None,
+        down: Any | Callable[[], Any] | None = None,
+        *,
+        top_k: int,
+        gate_up_scales: Any = None,
+        down_scales: Any = None,
+        name: str = "",
+        gate: Gate | None = None,
+        out_dtype: dtypes.DTypeLike | None = None,
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k={top_k}; a token has one expert at least")
+        self._columns = threading.local()  # of the rows that this thread's call sends
+        self.name = name
+        self.top_k = top_k
+        self._gate = Gate() if gate is None else gate
+        names = [f"{name}.{part}" if name else "" for part in PARTS]
+        self.buffers: tuple[Buffer, Buffer] = (
+            obtain(session, gate_up, gate_up_scales, names[0]),
+            obtain(session, down, down_scales, names[1]),
+        )
+        self.weights = (ExpertWeights.of(self.buffers[0]), ExpertWeights.of(self.buffers[1]))
+        check_experts(*self.weights)
+        self.hidden = self.weights[0].k
+        super().__init__(session, self.buffers[0].device, (self.hidden, self.weights[1].n), out_dtype)
+
+    @property
+    def in_features(self) -> int:  # type: ignore[override]
+        return getattr(self._columns, "value", 0)
+
+    @in_features.setter
+    def in_features(self, value: int) -> None:
+        self._columns.value = value
+
+    def __call__(self, x: Any, experts: Any, weights: Any) -> Any:  # type: ignore[override]
+        return self.route(x, experts, weights)
+
+    def route(self, x: Any, experts: Any, weights: Any) -> Any:
+        """x [tokens, k] to [tokens, n].
+
+        Parameters
+        ----------
+        x : array or torch tensor [tokens, k]
+        experts : array or torch tensor [tokens, top_k] of integers
+            -1: none.
+        weights : array or torch tensor [tokens, top_k]
+            By which the experts' results are multiplied before they are added up.
+
+        Returns
+        -------
+        gemmd.Array or torch tensor
+            As `Layer.forward`.
+
+        Raises
+        ------
+        InvalidArgument
+            An expert that does not exist, of a torch tensor; an array raises ValueError.
+        """
+        if len(x.shape) != 2 or x.shape[1] != self.hidden:
+            raise ValueError(f"x has shape {tuple(x.shape)}, [tokens, {self.hidden}] is needed")
+        for what, given in (("experts", experts), ("weights", weights)):
+            if tuple(given.shape) != (x.shape[0], self.top_k):
+                raise ValueError(
+                    f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
+                )
+        torch = interop.torch_of(x)
+        if torch is None:
+            check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
+        dtype = self.dtype_for(layers.activations(x))
+        columns = packed_columns(self.hidden, self.top_k, dtype)
+        pack = packed if torch is None else packed_by_torch
+        self.in_features = columns
+        return self.run(pack(x, experts, weights, dtype, columns))
+
+    def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:
+        """`route` to the `top_k` experts of the largest of softmax(logits), [tokens, experts].
+
+        Their shares are the weights, brought to a sum of 1 with `renormalize`. Chosen by this
+        process, from an array or a torch tensor, where that lies.
+        """
+        torch = interop.torch_of(logits)
+        if torch is None:
+            experts, weights = top_of(interop.as_numpy(logits), self.top_k)
+        else:
+            weights, experts = logits.float().softmax(-1).topk(self.top_k)
+        if renormalize:
+            weights = weights / weights.sum(-1, keepdims=True)
+        return self.route(x, experts, weights)
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return self.weights[0].dtype_for(dtype)
+
+    def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
+        return MoeStep(
+            *self.weights, self.top_k, m, dtype, self.result_dtype(dtype), self._gate, way
+        )
+
+    def program(
+        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        program: list[Op] = step.program(self.buffers, io, scratch, result)
+        return program
+
+    def unpublish(self) -> None:
+        """Takes the names away: the weights go when the last worker has let go of them."""
+        for part in PARTS:
+            self.session.unpublish(f"{self.name}.{part}")
+
+    def close(self) -> None:
+        """As `Layer.close`."""
+        super().close()
+        self.session.delete_buffers(self.buffers)
+
+    def __repr__(self) -> str:
+        named = f' "{self.name}"' if self.name else ""
+        gate_up, down = self.weights
+        shape = f"{gate_up.k} -> {gate_up.experts} x {down.k} -> {down.n}, top {self.top_k}"
+        return f"MoE{named}({shape}, {self._gate.activation}, {self._way()})"
+
+
+def top_of(logits: npt.NDArray[Any], top_k: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Experts and their shares of softmax(logits), the largest first."""
+    shifted = logits.astype(np.float32) - logits.max(-1, keepdims=True)
+    shares = np.exp(shifted)
+    shares /= shares.sum(-1, keepdims=True)
+    experts = np.argsort(-shares, axis=-1, kind="stable")[:, :top_k]
+    return experts, np.take_along_axis(shares, experts, -1)
+
+
+def check_experts_of(experts: npt.NDArray[Any], count: int) -> None:
+    """Raises ValueError for one that is none of `count` experts and not -1."""
+    if experts.size == 0:
+        return
+    least, most = int(experts.min()), int(experts.max())
+    if least < -1 or most >= count:
+        bad = least if least < -1 else most
+        raise ValueError(f"experts has {bad}; they are 0 to {count - 1}, or -1 for none")
+
+
+def packed(
+    x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], columns: int
+) -> npt.NDArray[Any]:
+    """Rows as `MoeStep` reads them."""
+    values = np.asarray(interop.as_numpy(x)).astype(dtype)
+    rows = np.zeros((values.shape[0], columns * dtype.itemsize), np.uint8)
+    at = values.shape[1] * dtype.itemsize
+    rows[:, :at] = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)
+    for given, kind in ((experts, np.int32), (weights, np.float32)):
+        part = np.ascontiguousarray(np.asarray(interop.as_numpy(given)), kind)
+        rows[:, at : at + 4 * part.shape[1]] = part.view(np.uint8).reshape(len(rows), -1)
+        at += 4 * part.shape[1]
+    return rows.view(dtype)
+
+
+def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], columns: int) -> Any:
+    """The same on the tensor's device."""
+    torch = interop.torch_module()
+    values = x.detach().to(getattr(torch, dtype.name))
+    parts = [
+        values,
+        experts.to(values.device).clamp(-2, 2**31 - 1).to(torch.int32).contiguous().view(values.dtype),
+        weights.detach().to(values.device, torch.float32).contiguous().view(values.dtype),
+    ]
+    padding = columns - sum(part.shape[1] for part in parts)
+    if padding:
+        parts.append(values.new_zeros((values.shape[0], padding)))
+    return torch.cat(parts, 1)
+
+
+def obtain(session: Session, weight: Any, scales: Any, name: str) -> Buffer:
+    """The published buffer of that name, or a new one, laid out as `ExpertWeights` says."""
+    if name:
+        try:
+            return session.find(name)
+        except errors.NotFound:
+            if weight is None:
+                raise
+    elif weight is None:
+        raise ValueError("a weight, or the name of a published one, is needed")
+    given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
+    buffer = _make(session, layers.taken(given, bias=None, scales=scales), scales)
+    if not name:
+        return buffer
+    try:
+        return buffer.publish(name)
+    except errors.AlreadyExists:  # another worker was quicker: its copy is the one
+        buffer.delete()
+        return session.find(name)
+
+
+def _make(session: Session, weight: Any, scales: Any) -> Buffer:
+    shape = tuple(int(extent) for extent in weight.shape)
+    if len(shape) != 3 or 0 in shape or shape[0] > _LARGEST_EXPERTS:
+        raise ValueError(
+            f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
+        )
+    layout = ExpertWeights(*shape)
+    quantized = interop.element_type(weight) == dtypes.float8_e4m3fn
+    if quantized != (scales is not None):
+        raise ValueError(
+            f"a weight of {weight.dtype} {'with' if scales is not None else 'without'} scales;"
+            " float8_e4m3fn needs them, other types have none"
+        )
+    if scales is not None and tuple(scales.shape) != layout.scales_shape:
+        raise ValueError(
+            f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
+            f" 128x128: {layout.scales_shape}"
+        )
+    buffer = session.create_buffer(
+        layout.size_bytes, shape=shape, dtype=dtypes.float8_e4m3fn, label=layout.label
+    )
+    try:
+        if scales is None:
+            _quantize(session, weight, layout, buffer)
+        else:
+            buffer.upload(interop.as_numpy(weight))
+            session.move_up(buffer, layers.float_bytes(scales), layout.scales_at)
+    except BaseException:
+        buffer.delete()
+        raise
+    return buffer
+
+
+def _quantize(session: Session, weight: Any, layout: ExpertWeights, buffer: Buffer) -> None:
+    """On the server, an expert at a time: the unquantised weights never lie there together."""
+    target = layout.operand(buffer)
+    assert target.scales is not None
+    first = interop.as_numpy(weight[0])
+    with session.create_buffer(
+        shape=first.shape, dtype=first.dtype, device=buffer.device, label="weight"
+    ) as staged:
+        for expert in range(layout.experts):
+            staged.upload(np.ascontiguousarray(interop.as_numpy(weight[expert])))
+            one = ops.Operand(target.values[expert], target.scales[expert], target.granularity)
+            session.execute([ops.quantize(staged.tensor(), one)])

@@ -1,0 +1,62 @@
+"""The fake's ops of experts: as plain as numpy allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmd.v1 import types_pb2 as pb
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def route(machine: Machine, op: pb.Route) -> None:
+    from .machine import Refused
+
+    ids, offsets = machine.view(op.ids), machine.view(op.offsets)
+    experts = len(offsets) - 1
+    wrong = np.argwhere((ids < -1) | (ids >= experts))
+    if len(wrong):
+        raise Refused("INVALID_ARGUMENT", f"ids{list(wrong[0])} is no expert", "INVALID")
+    flat = ids.reshape(-1)
+    order = np.argsort(np.where(flat < 0, experts, flat), kind="stable")
+    rows, positions = np.full(flat.size, -1, np.int32), np.full(flat.size, -1, np.int32)
+    taken = order[: (flat >= 0).sum()]
+    rows[: taken.size] = taken // ids.shape[1]
+    positions[taken] = np.arange(taken.size)
+    offsets[...] = np.searchsorted(flat[taken], np.arange(experts + 1))
+    machine.view(op.rows)[...] = rows
+    machine.view(op.positions)[...] = positions.reshape(ids.shape)
+
+
+def _spans(machine: Machine, op: pb.GroupedMatmul, groups: int) -> list[tuple[int, int]]:
+    """First row and end of each group, by OFFSETS: what the client's layers use."""
+    assert op.layout == pb.GROUP_LAYOUT_OFFSETS
+    numbers = machine.view(op.groups)
+    return [(int(numbers[g]), int(numbers[g + 1])) for g in range(groups)]
+
+
+def grouped_matmul(machine: Machine, op: pb.GroupedMatmul) -> None:
+    from .machine import activated, gated
+
+    a, b = machine.operand(op.a), machine.operand(op.b)
+    alpha = op.alpha if op.HasField("alpha") else 1.0
+    d = machine.view(op.d)
+    out = np.zeros((len(a), d.shape[-1]))
+    for g, (first, end) in enumerate(_spans(machine, op, len(b))):
+        product = activated(op.activation, alpha * (a[first:end] @ b[g].T))
+        out[first:end] = gated(product, op.gate) if op.HasField("gate") else product
+    if op.HasField("d_scales"):
+        granularity = pb.SCALE_GRANULARITY_BLOCK_1X128
+        return machine.store_quantized(out, op.d, op.d_scales, granularity)
+    d[...] = out.astype(d.dtype)
+
+
+def combine(machine: Machine, op: pb.Combine) -> None:
+    src = machine.view(op.src).astype(np.float64)
+    positions, weights = machine.view(op.positions), machine.view(op.weights)
+    dst = machine.view(op.dst)
+    factors = np.where(positions < 0, 0, weights.astype(np.float64))
+    dst[...] = np.einsum("tj,tjn->tn", factors, src[positions]).astype(dst.dtype)

@@ -1,0 +1,141 @@
+"""MoE against the fake: experts of a layer in one program, and the ops that it is made of."""
+
+import numpy as np
+import pytest
+
+import gemmd
+from gemmd import native
+
+from .conftest import QUICK
+
+needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+
+
+@pytest.fixture(params=["plain", pytest.param("arming", marks=needs_native)])
+def session(request, fake, arming_fake):
+    server = fake if request.param == "plain" else arming_fake
+    with gemmd.Client(server.target, timeout_s=20, retry=QUICK) as client, client.session() as one:
+        yield one
+
+
+EXPERTS, HIDDEN, INNER, TOP = 5, 48, 24, 2
+
+
+def exact(x, experts, shares, gate_up, down):
+    y = np.zeros((len(x), down.shape[1]))
+    for t, row in enumerate(x.astype(np.float64)):
+        for e, share in zip(experts[t], shares[t], strict=True):
+            if e < 0:
+                continue
+            gate, up = np.split(gate_up[e] @ row, 2)
+            y[t] += share * (down[e] @ (gate / (1 + np.exp(-gate)) * up))
+    return y
+
+
+def relative_error(got, wanted):
+    return np.linalg.norm(np.asarray(got, np.float64) - wanted) / np.linalg.norm(wanted)
+
+
+@pytest.fixture
+def weights(random):
+    gate_up = random.standard_normal((EXPERTS, 2 * INNER, HIDDEN), "f4") / 7
+    return gate_up, random.standard_normal((EXPERTS, HIDDEN, INNER), "f4") / 5
+
+
+@pytest.fixture
+def routed(random):
+    def make(tokens):
+        order = np.argsort(random.random((tokens, EXPERTS)), 1)[:, :TOP]
+        return order, random.random((tokens, TOP), "f4")
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", ["f4", gemmd.bfloat16])
+def test_tokens_of_any_number_go_through_their_experts(session, weights, routed, random, dtype):
+    with gemmd.MoE(session, *weights, top_k=TOP) as moe:
+        for tokens in (1, 7, 20, 7):
+            x = random.standard_normal((tokens, HIDDEN), "f4").astype(dtype)
+            experts, shares = routed(tokens)
+            y = moe(x, experts, shares)
+            assert y.shape == (tokens, HIDDEN) and y.dtype == x.dtype
+            assert 0.005 < relative_error(y, exact(x, experts, shares, *weights)) < 0.15
+        assert "MoE(48 -> 5 x 24 -> 48, top 2, silu" in repr(moe)
+
+
+def test_a_choice_of_no_expert_adds_nothing(session, weights, random):
+    moe = gemmd.MoE(session, *weights, top_k=TOP)
+    x = random.standard_normal((3, HIDDEN), "f4")
+    experts = np.array([[0, -1], [-1, -1], [4, 4]])
+    shares = np.ones((3, TOP), "f4")
+    y = moe(x, experts, shares)
+    assert relative_error(y, exact(x, experts, shares, *weights)) < 0.15
+    assert not np.asarray(y)[1].any()
+
+
+def test_logits_choose_the_largest_shares(session, weights, random):
+    moe = gemmd.MoE(session, *weights, top_k=TOP)
+    x = random.standard_normal((6, HIDDEN), "f4")
+    logits = random.standard_normal((6, EXPERTS), "f4")
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    experts = np.argsort(-shares, 1)[:, :TOP]
+    chosen = np.take_along_axis(shares, experts, 1)
+    for renormalize in (True, False):
+        factors = chosen / chosen.sum(1, keepdims=True) if renormalize else chosen
+        y = moe.from_logits(x, logits, renormalize=renormalize)
+        assert relative_error(y, exact(x, experts, factors, *weights)) < 0.15
+
+
+def test_workers_share_both_weights_by_one_name(session, weights, routed, random):
+    first = gemmd.MoE(session, *weights, top_k=TOP, name="moe/0")
+    second = gemmd.MoE(session, name="moe/0", top_k=TOP)
+    x = random.standard_normal((4, HIDDEN), "f4")
+    np.testing.assert_array_equal(first(x, *(given := routed(4))), second(x, *given))
+    first.unpublish()
+    with pytest.raises(gemmd.NotFound):
+        gemmd.MoE(session, name="moe/0", top_k=TOP)
+
+
+def test_what_does_not_fit_is_refused(session, weights, routed, random):
+    gate_up, down = weights
+    with pytest.raises(ValueError, match="gate_up must have 48 rows"):
+        gemmd.MoE(session, gate_up[:, :40], down, top_k=TOP)
+    with pytest.raises(ValueError, match=r"\[experts, n, k\] is needed"):
+        gemmd.MoE(session, gate_up[0], down, top_k=TOP)
+    moe = gemmd.MoE(session, gate_up, down, top_k=TOP)
+    x = random.standard_normal((4, HIDDEN), "f4")
+    experts, shares = routed(4)
+    with pytest.raises(ValueError, match="x has shape"):
+        moe(x[:, :40], experts, shares)
+    with pytest.raises(ValueError, match="weights has shape"):
+        moe(x, experts, shares[:, :1])
+    for bad in (5, -2, 2**32):
+        with pytest.raises(ValueError, match=f"experts has {bad}"):
+            moe(x, np.full((4, TOP), bad), shares)
+
+
+def test_ops_of_experts_are_encoded_with_every_field(session):
+    scales = gemmd.Granularity.BLOCK_1X128
+    h = session.operand((6, 128), scales)
+    numbers = session.create_buffer(shape=(6,), dtype="i32").tensor()
+    a = session.create_buffer(shape=(6, 64), dtype="bf16").tensor()
+    b = session.create_buffer(shape=(5, 256, 64), dtype="bf16").tensor()
+    gate = gemmd.Gate("gelu_tanh", period=1, limit=7.0, up_offset=1.0)
+    op = gemmd.grouped_matmul(
+        a, b, numbers, h, layout="row_ids", gate=gate, alpha=2.0, expected_rows=3, kernel="one"
+    ).message.grouped_matmul
+    assert (op.layout, op.alpha, op.expected_rows, op.kernel) == (2, 2.0, 3, "one")
+    assert (op.gate.activation, op.gate.period, op.gate.limit, op.gate.up_offset) == (3, 1, 7, 1)
+    assert op.d_scales.buffer_id and list(op.groups.shape) == [6]
+    ends = gemmd.grouped_matmul(a, b, numbers[:5], a, layout="ends", alignment=128)
+    assert ends.message.grouped_matmul.alignment == 128
+    with pytest.raises(ValueError, match="layout 'rows' does not exist"):
+        gemmd.grouped_matmul(a, b, numbers, a, layout="rows")
+
+
+def test_counts_are_uploaded_and_never_multiplied(session):
+    counts = np.array([3, 0, -1], np.int32)
+    buffer = session.upload(counts)
+    np.testing.assert_array_equal(buffer.download(), counts)
+    with pytest.raises(TypeError, match="int32"):
+        session.matmul(np.ones((2, 2), np.int32), np.ones((2, 2), np.int32))

@@ -1,0 +1,52 @@
+#include "kernels/bench/cuda/features.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/bench/cuda/workload.h"
+#include "kernels/bench/models.h"
+#include "kernels/cuda/model.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+// Dense operands at the best alignment, as Workload makes them.
+MatmulProblem PlainProblem(const Shape& shape) {
+  cuda::Fp8GemmArgs args;
+  args.m = shape.m;
+  args.n = shape.n;
+  args.k = shape.k;
+  args.lda = args.ldb = shape.k;
+  args.ldd = shape.n;
+  return ProblemOf(args);
+}
+
+}  // namespace
+
+std::string FeatureTable(const RunResult& run) {
+  const cuda::DeviceTraits traits = {.model = run.gpu};
+  std::string text = "model,m,n,k,kernel,us";
+  for (const char* name : cuda::kModelFeatureNames) absl::StrAppend(&text, ",", name);
+  text += "\n";
+  for (const ShapeResult& result : run.shapes) {
+    const Shape& s = result.shape;
+    const MatmulProblem problem = PlainProblem(s);
+    const std::string prefix =
+        absl::StrCat(Text(ModelWith(Half::kFit, {s.n, s.k})), ",", s.m, ",", s.n, ",", s.k, ",");
+    for (const VariantTime& time : result.pool) {
+      const std::optional<cuda::GemmVariant> variant = cuda::FindVariant(time.kernel);
+      if (!variant.has_value()) continue;
+      absl::StrAppend(&text, prefix, time.kernel, ",", time.us);
+      const double rough = cuda::RoughSeconds(*variant, problem, traits);
+      for (const float value : cuda::FeaturesOf(*variant, problem, traits, rough)) {
+        absl::StrAppendFormat(&text, ",%.9g", value);
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace gemmd::kernels::bench

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Fits the cost model's correction to measured times, and tells what it would miss on models it never saw.
+
+    gemm_bench --suite models-fit --count 6000 --sweep --quick --pool-times --repeats 3 --json fit.json   on the GPU
+    gemm_bench --features fit.csv --from fit.json
+    fit_model.py fit.csv [more.csv ..] --out kernels/cuda/model_correction_trees.inc --sample FILE
+
+Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
+regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.3), r
+its time over the shape's best, and is left out above 2.2. Cross-validation leaves models out, never shapes: the weights of
+one model are all in one part. The files must hold times of the fitting half alone.
+"""
+
+import argparse
+import csv
+
+import lightgbm
+import numpy as np
+
+RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096), (1, 4096))  # of rows, as in models.h
+PARTS = 3
+LEAST, MOST = -0.45, 0.6  # model_correction.h
+UNIT = 1e-5
+PARAMETERS = dict(objective="l2", num_leaves=32, learning_rate=0.12, min_data_in_leaf=60, lambda_l2=2.0, max_bin=127,
+                  feature_fraction=0.8, deterministic=True, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
+
+
+class Times:
+    """Pairs of shape and kernel, as arrays; `shape` numbers the shapes of each file."""
+
+    def __init__(self, paths):
+        self.names, rows, self.shapes, self.models, self.kernels = None, [], [], [], []
+        shape_of = []
+        for path in paths:
+            seen = {}
+            with open(path, newline="") as file:
+                reader = csv.reader(file)
+                self.names = next(reader)[6:]
+                for model, m, n, k, kernel, *numbers in reader:
+                    key = (int(m), int(n), int(k))
+                    if key not in seen:
+                        if not model:
+                            raise SystemExit(f"{path}: weights {n}x{k} are of no model of the fitting half")
+                        seen[key] = len(self.shapes)
+                        self.shapes.append(key)
+                        self.models.append(model)
+                    shape_of.append(seen[key])
+                    self.kernels.append(kernel)
+                    rows.append(np.array(numbers, dtype=np.float32))
+        table = np.stack(rows)
+        self.shape = np.array(shape_of)
+        self.us, self.features = table[:, 0].astype(np.float64), table[:, 1:]
+        self.rough = self.features[:, 0].astype(np.float64)
+        self.best = np.full(len(self.shapes), np.inf)
+        np.minimum.at(self.best, self.shape, self.us)
+        self.over_best = self.us / self.best[self.shape]
+        self.target = np.log(self.us / self.rough)
+        self.weight = np.exp(-(self.over_best - 1) / 0.3)
+
+
+def fit(times, chosen, trees):
+    chosen = chosen & (times.over_best < 2.2)
+    data = lightgbm.Dataset(times.features[chosen], times.target[chosen], weight=times.weight[chosen])
+    return lightgbm.train(PARAMETERS, data, trees)
+
+
+def regret(times, seconds):
+    """Of each shape, the time of the kernel with the least `seconds` over the best one's, less 1."""
+    order = np.lexsort((seconds, times.shape))
+    first = np.r_[True, np.diff(times.shape[order]) != 0]
+    return times.over_best[order][first] - 1
+
+
+def report(times, seconds, title):
+    rows = np.array([m for m, _, _ in times.shapes])
+    missed = 100 * regret(times, seconds)
+    print(title)
+    for least, most in RANGES:
+        part = missed[(rows >= least) & (rows <= most)]
+        if len(part):
+            print(f"  {least:4}..{most:<4} {len(part):5} shapes: mean {part.mean():5.2f} %, 99th percentile "
+                  f"{np.percentile(part, 99):5.1f} %, most {part.max():5.1f} %")
+
+
+def cross_validate(times, trees):
+    part_of = {model: i % PARTS for i, model in enumerate(sorted(set(times.models)))}
+    part = np.array([part_of[model] for model in times.models])[times.shape]
+    seconds = np.empty(len(times.us))
+    for i in range(PARTS):
+        booster = fit(times, part != i, trees)
+        out = part == i
+        seconds[out] = times.rough[out] * np.exp(np.clip(booster.predict(times.features[out]), LEAST, MOST))
+    report(times, times.rough, "the rates alone")
+    report(times, seconds, "corrected, of models that were left out")
+
+
+class Tables:
+    """A booster as the three tables that model_correction.cc includes."""
+
+    def __init__(self, booster):
+        self.trees, self.nodes, self.leaves = [], [], []
+        for tree in booster.dump_model()["tree_info"]:
+            self.trees.append((len(self.nodes), len(self.leaves)))
+            nodes, leaves = [], []
+            self.add(tree["tree_structure"], nodes, leaves)
+            if not nodes:
+                raise SystemExit("a tree without a split: fit fewer trees")
+            self.nodes += nodes
+            self.leaves += leaves
+
+    def add(self, at, nodes, leaves):
+        if "leaf_value" in at:
+            value = round(at["leaf_value"] / UNIT)
+            if abs(value) > 32767:
+                raise SystemExit(f"a leaf of {at['leaf_value']} does not fit into 16 bits")
+            leaves.append(value)
+            return ~(len(leaves) - 1)
+        index = len(nodes)
+        nodes.append(None)
+        left = self.add(at["left_child"], nodes, leaves)
+        right = self.add(at["right_child"], nodes, leaves)
+        if not (at["decision_type"] == "<=" and -128 <= left < 128 and -128 <= right < 128):
+            raise SystemExit("a split that the tables cannot hold")
+        nodes[index] = (np.float32(at["threshold"]), at["split_feature"], left, right)
+        return index
+
+    def text(self, source):
+        out = [f"// Written by kernels/bench/fit_model.py: {source}. Do not edit."]
+        table(out, "Tree kTrees", (f"{{{a}, {b}}}" for a, b in self.trees))
+        table(out, "Node kNodes", (f"{{{t:.9g}, {f}, {a}, {b}}}" for t, f, a, b in self.nodes))
+        table(out, "int16_t kLeaves", map(str, self.leaves))
+        return "\n".join(out) + "\n"
+
+
+def table(out, name, entries):
+    out.append(f"constexpr {name}[] = {{")
+    line = "   "
+    for entry in entries:
+        if len(line) + len(entry) > 117:
+            out.append(line)
+            line = "   "
+        line += f" {entry},"
+    out += [line, "};"]
+
+
+def write_sample(times, path, shapes, kernels):
+    """Evenly taken shapes, each with its fastest kernels: what the model's test reads."""
+    with open(path, "w") as file:
+        file.write("# m n k, then kernels and their microseconds, the fastest first; of models of the fitting half\n")
+        for shape in np.linspace(0, len(times.shapes) - 1, shapes).astype(int):
+            pairs = np.flatnonzero(times.shape == shape)
+            pairs = pairs[np.argsort(times.us[pairs])][:kernels]
+            texts = (f"{times.kernels[i].removeprefix('sm90_fp8_')} {times.us[i]:.2f}" for i in pairs)
+            file.write(" ".join(map(str, times.shapes[shape])) + " " + " ".join(texts) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", nargs="+")
+    parser.add_argument("--out")
+    parser.add_argument("--sample")
+    parser.add_argument("--trees", type=int, default=120)
+    parser.add_argument("--no-validation", action="store_true")
+    arguments = parser.parse_args()
+    times = Times(arguments.csv)
+    print(f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times")
+    if not arguments.no_validation:
+        cross_validate(times, arguments.trees)
+    booster = fit(times, np.full(len(times.us), True), arguments.trees)
+    fitted = times.rough * np.exp(np.clip(booster.predict(times.features), LEAST, MOST))
+    report(times, fitted, "corrected, of the models that it is fitted to")
+    if arguments.out:
+        source = f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times"
+        with open(arguments.out, "w") as file:
+            file.write(Tables(booster).text(source))
+    if arguments.sample:
+        write_sample(times, arguments.sample, 160, 24)
+
+
+if __name__ == "__main__":
+    main()
