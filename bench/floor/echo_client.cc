@@ -81,7 +81,7 @@ absl::StatusOr<double> EchoClient::SinkRate(absl::string_view data, int64_t chun
   grpc::GenericStub stub(state_->channel);
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
-  auto call = stub.PrepareCall(&context, "/gemmd.cli.echo.Echo/Sink", &queue);
+  auto call = stub.PrepareCall(&context, "/gemmd.bench.echo.Echo/Sink", &queue);
   int tag = 0;
   const auto wait = [&] {
     void* done = nullptr;

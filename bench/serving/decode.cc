@@ -83,7 +83,10 @@ class Builder {
     *scales = client::ScalesIn(*scales, shape, ScaleGranularity::kBlock1x128);
     absl::StatusOr<Tensor> output = NewTensor(DType::kBF16, {sizes_.plan_rows, size.n});
     if (!output.ok()) return output.status();
-    projection.quantize = {*input, *values, *scales, ScaleGranularity::kBlock1x128};
+    projection.quantize.src = *input;
+    projection.quantize.dst = *values;
+    projection.quantize.scales = *scales;
+    projection.quantize.granularity = ScaleGranularity::kBlock1x128;
     projection.output = *output;
     if (absl::Status status = AddWeights(index, projection); !status.ok()) return status;
     projections_.push_back(std::move(projection));

@@ -89,7 +89,7 @@ struct CudaDriver::Calls {
   int (*function_of)(CudaFunction*, CudaModule, const char*);
   int (*launch)(CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                 CudaStream, void**, void**);
-  int (*launch_ex)(const LaunchConfig*, CudaFunction, void**, void**);
+  int (*launch_ex)(const void*, CudaFunction, void**, void**);  // a LaunchConfig
   int (*is_capturing)(CudaStream, int*);
 
   // What libcuda lacks, or null.

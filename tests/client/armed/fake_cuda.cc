@@ -209,8 +209,8 @@ int cuLaunchKernel(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned,
   });
   return 0;
 }
-int cuLaunchKernelEx(const LaunchConfig* config, CUfunc_st* kernel, void** arguments,
-                     void** extra) {
+int cuLaunchKernelEx(const void* launch, CUfunc_st* kernel, void** arguments, void** extra) {
+  const auto* const config = static_cast<const LaunchConfig*>(launch);
   constexpr int kProgrammatic = 6;
   if (config->attribute_count != 1 || config->attributes->id != kProgrammatic ||
       config->attributes->value != 1 || config->stream->capturing) {

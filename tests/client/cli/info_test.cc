@@ -33,8 +33,7 @@ class OneDevice final : public v1::DeviceService::Service {
 
   // What `gemmctl info` prints.
   std::string Info(const std::string& flag = "--timeout=20s") const {
-    const e2e::Finished done =
-        e2e::RunToEnd({GEMMCTL_PATH, "info", "--server", target_, "--timeout=20s", flag});
+    const e2e::Finished done = e2e::RunToEnd({GEMMCTL_PATH, "info", "--server", target_, flag});
     EXPECT_EQ(done.status, 0) << done.err;
     return done.out;
   }

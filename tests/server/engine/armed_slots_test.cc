@@ -1,5 +1,7 @@
 // What becomes of armed slots: disarmed, out of room, or when their plan, buffers or session go.
 
+#include <atomic>
+
 #include "tests/server/engine/armed_fixture.h"
 
 namespace gemmd::server {
@@ -83,7 +85,7 @@ TEST_F(ArmedTest, TheEndOfTheSessionFreesAllOnceItsRunsAreDone) {
   caller_->Ring(slot);
   ASSERT_TRUE(Launched(1));
   for (int i = 0; i < 4; ++i) caller_->Ring(queued);  // past the look-ahead
-  bool freed = false;
+  std::atomic<bool> freed = false;                    // by the thread that ends the last run
   Session::Freed total;
   ASSERT_TRUE(state_->sessions().End(*session_, EndCause::kClosed, [&](Session::Freed what) {
     total = what;
