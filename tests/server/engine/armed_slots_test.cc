@@ -98,7 +98,7 @@ TEST_F(ArmedTest, TheEndOfTheSessionFreesAllOnceItsRunsAreDone) {
   device_.CompleteAll();
   EXPECT_EQ(caller_->Wait(slot), GEMMD_ARMED_RAN);
   EXPECT_NE(caller_->Wait(queued), 0u);
-  EXPECT_TRUE(Comes([&] { return freed; }));
+  EXPECT_TRUE(Comes([&] { return freed.load(); }));
   EXPECT_EQ(total.buffers, 2);
   EXPECT_EQ(used_bytes(), 0);
 }
