@@ -20,7 +20,7 @@ inline void PlantedLeak() {
   lost = std::malloc(kBytes);
   if (lost != nullptr) std::memset(lost, 1, kBytes);
   static int sessions = 0;
-  if (++sessions % 16 == 0) (void)dup(STDERR_FILENO);
+  if (++sessions % 4 == 0) (void)dup(STDERR_FILENO);
 #endif
 }
 

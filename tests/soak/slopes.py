@@ -62,7 +62,7 @@ def growth(looks: list[Use]) -> list[str]:
     complaints = []
     for name, fraction, slack in (
         ("resident_bytes", 0.03, 6 << 20),  # an arena more or less
-        ("descriptors", 0.0, 8),  # connections that happen to be open
+        ("descriptors", 0.0, 32),  # connections that happen to be open; more on a busy machine
         ("threads", 0.0, 6),  # gRPC's pool breathes
     ):
         before = statistics.median(getattr(use, name) for use in early)
