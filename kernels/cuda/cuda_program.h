@@ -119,12 +119,12 @@ class CudaProgram final : public Program {
   // not write where it belongs, after they are through.
   void CopyInputs(const Bindings& bindings, std::byte* io) const;
   void CopyOutputs(const std::byte* io, const Bindings& bindings) const;
-  // Settles which of the outputs the device writes by itself: `device_writes` of the others becomes
-  // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
   // What its ops found wrong with numbers that they read, once they are through: the first op's.
   absl::Status FaultOf(const std::byte* io) const;
   // Whether some op may find anything: then the host has to look before anybody is told of the end.
   bool may_fault() const { return !faulting_.empty(); }
+  // Settles which of the outputs the device writes by itself: `device_writes` of the others becomes
+  // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
   absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
 
   // The launches for this memory, remembered from the last time or made. The program's device is
