@@ -35,6 +35,7 @@ endif()
 
 find_program(GEMMD_CCACHE ccache)
 if(GEMMD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # base_dir and no hash_dir: the presets' build folders share one cache.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${GEMMD_CCACHE})
+  # base_dir and no hash_dir: the presets' build folders share one cache. The sloppiness is what precompiled headers need.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${GEMMD_CCACHE})
 endif()

@@ -5,6 +5,8 @@
 add_library(gemmd_flags INTERFACE)
 target_include_directories(gemmd_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(gemmd_flags INTERFACE -Wall -Wextra -Wno-sign-compare -Wno-missing-field-initializers)
+# As -pthread does, which comes with gRPC: a precompiled header serves targets with and without it.
+target_compile_definitions(gemmd_flags INTERFACE _REENTRANT)
 # Warnings are errors with the compilers CI uses; another version's new warning must not keep anybody from building.
 if((CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13) OR
    (CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15))
@@ -40,6 +42,11 @@ function(gemmd_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   target_link_libraries(${name} PUBLIC gemmd_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/kernels|/server/engine|/server/guard|/client/armed")
+    gemmd_precompile(${name} base)
+  else()
+    gemmd_precompile(${name} grpc)
+  endif()
 endfunction()
 
 function(gemmd_sanitizer_parts name)
@@ -68,6 +75,7 @@ function(gemmd_test name)
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   # Tests spend their time in what they test; optimising them took a third of a cold build.
   target_compile_options(${name} PRIVATE -O1)
+  gemmd_precompile(${name} test)
   gemmd_sanitizer_parts(${name})
   if(name MATCHES "_gpu_test$|^e2e_")
     gemmd_relocatable(${name})

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/child_process.h"
-#include "server/engine/log.h"
+#include "server/engine/observe/log.h"
 #include "server/supervisor.h"
 
 namespace gemmd::server {

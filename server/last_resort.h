@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/engine/log.h"
+#include "server/engine/observe/log.h"
 #include "server/exit_status.h"
 
 namespace gemmd::server {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "server/engine/log_writer.h"
+#include "server/engine/observe/log_writer.h"
 #include "server/exit_status.h"
 
 namespace gemmd::server {

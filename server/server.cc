@@ -11,16 +11,16 @@
 #include "kernels/cpu/cpu_backend.h"
 #ifdef GEMMD_HAVE_CUDA
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/mps.h"
+#include "kernels/cuda/device/mps.h"
 #endif
 #include "prometheus/counter.h"
 #include "server/config/load.h"
 #include "server/connection_limits.h"
-#include "server/engine/armed_plans.h"
-#include "server/engine/counter_source.h"
-#include "server/engine/exposition.h"
-#include "server/engine/line_budget.h"
-#include "server/engine/process_metrics.h"
+#include "server/engine/armed/armed_plans.h"
+#include "server/engine/observe/counter_source.h"
+#include "server/engine/observe/exposition.h"
+#include "server/engine/observe/line_budget.h"
+#include "server/engine/observe/process_metrics.h"
 #include "server/engine/server_state.h"
 #include "server/engine/version.h"
 #include "server/grpc_threads/grpc_threads.h"
@@ -29,9 +29,9 @@
 #include "server/last_resort.h"
 #include "server/memory_return.h"
 #include "server/processor_wake.h"
-#include "server/service/grpc_log.h"
-#include "server/service/listener.h"
-#include "server/service/tls.h"
+#include "server/service/listen/grpc_log.h"
+#include "server/service/listen/listener.h"
+#include "server/service/listen/tls.h"
 
 namespace gemmd::server {
 namespace {

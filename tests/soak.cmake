@@ -3,7 +3,7 @@
 gemmd_binary(gemmd_leaky NO_INSTALL
              SRCS ${CMAKE_SOURCE_DIR}/server/main.cc ${CMAKE_SOURCE_DIR}/server/default_listeners.cc
                   ${CMAKE_SOURCE_DIR}/server/options.cc ${CMAKE_SOURCE_DIR}/server/places.cc ${CMAKE_SOURCE_DIR}/server/signals.cc
-                  ${CMAKE_SOURCE_DIR}/server/engine/session_store.cc
+                  ${CMAKE_SOURCE_DIR}/server/engine/sessions/session_store.cc
              DEPS gemmd_server gemmd_processes prometheus-cpp::core)
 target_compile_definitions(gemmd_leaky PRIVATE GEMMD_PLANTED_LEAK)
 

@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/armed/slot.h"
-#include "client/cpp/arming.h"
-#include "client/cpp/call.h"
+#include "client/cpp/internal/calls/arming.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/connect/session_core.h"
+#include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/plan.h"
 #include "client/cpp/session.h"
-#include "client/cpp/session_core.h"
-#include "client/cpp/share_socket.h"
 #include "gemmd/v1/armed_service.grpc.pb.h"
 
 namespace gemmd::client {

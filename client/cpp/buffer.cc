@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/buffer_state.h"
-#include "client/cpp/call.h"
-#include "client/cpp/grpc_transfer.h"
-#include "client/cpp/share_socket.h"
-#include "client/cpp/shm_transfer.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/connect/buffer_state.h"
+#include "client/cpp/internal/connect/share_socket.h"
+#include "client/cpp/internal/transfers/grpc_transfer.h"
+#include "client/cpp/internal/transfers/shm_transfer.h"
 
 namespace gemmd::client {
 namespace {

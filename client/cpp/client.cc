@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/call.h"
-#include "client/cpp/client_core.h"
-#include "client/cpp/connecting.h"
 #include "client/cpp/health.h"
-#include "client/cpp/paged.h"
-#include "client/cpp/raw_call.h"
-#include "client/cpp/session_core.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/calls/paged.h"
+#include "client/cpp/internal/calls/raw_call.h"
+#include "client/cpp/internal/connect/client_core.h"
+#include "client/cpp/internal/connect/connecting.h"
+#include "client/cpp/internal/connect/session_core.h"
 
 namespace gemmd::client {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/buffer_state.h"
-#include "client/cpp/session_core.h"
-#include "client/cpp/share_socket.h"
+#include "client/cpp/internal/connect/buffer_state.h"
+#include "client/cpp/internal/connect/session_core.h"
+#include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/shared_memory.h"
 #include "gemmd/v1/buffer_service.pb.h"
 

@@ -3,7 +3,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/types/optional.h"
-#include "client/cpp/grpc_status.h"
+#include "client/cpp/internal/calls/grpc_status.h"
 
 namespace gemmd::client {
 namespace {

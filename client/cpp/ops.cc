@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/op_wire.h"
+#include "client/cpp/internal/calls/op_wire.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
 #include "gemmd/v1/wire.h"

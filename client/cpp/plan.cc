@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/call.h"
-#include "client/cpp/plan_state.h"
-#include "client/cpp/raw_call.h"
-#include "client/cpp/run.h"
-#include "client/cpp/shared_run.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/calls/plan_state.h"
+#include "client/cpp/internal/calls/raw_call.h"
+#include "client/cpp/internal/calls/run.h"
+#include "client/cpp/internal/calls/shared_run.h"
 #include "gemmd/v1/wire.h"
 
 namespace gemmd::client {

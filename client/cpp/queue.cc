@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "client/cpp/plan_state.h"
-#include "client/cpp/program.h"
-#include "client/cpp/queue_core.h"
+#include "client/cpp/internal/calls/plan_state.h"
+#include "client/cpp/internal/calls/program.h"
+#include "client/cpp/internal/calls/queue_core.h"
 
 namespace gemmd::client {
 namespace {

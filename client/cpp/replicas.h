@@ -27,8 +27,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cpp/client.h"
+#include "client/cpp/internal/connect/replica_pool.h"
 #include "client/cpp/options.h"
-#include "client/cpp/replica_pool.h"
 #include "client/cpp/session.h"
 
 namespace gemmd::client {

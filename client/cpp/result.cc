@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/reply.h"
+#include "client/cpp/internal/calls/reply.h"
 
 namespace gemmd::client {
 

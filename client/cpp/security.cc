@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/target.h"
-#include "client/cpp/tls_files.h"
+#include "client/cpp/internal/connect/target.h"
+#include "client/cpp/internal/connect/tls_files.h"
 
 namespace gemmd::client {
 namespace {

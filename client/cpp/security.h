@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/cpp/internal/connect/token_file.h"
 #include "client/cpp/options.h"
-#include "client/cpp/token_file.h"
 
 namespace gemmd::client {
 

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "client/cpp/call.h"
-#include "client/cpp/plan_state.h"
-#include "client/cpp/queue_core.h"
-#include "client/cpp/run.h"
-#include "client/cpp/session_core.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/calls/plan_state.h"
+#include "client/cpp/internal/calls/queue_core.h"
+#include "client/cpp/internal/calls/run.h"
+#include "client/cpp/internal/connect/session_core.h"
 
 namespace gemmd::client {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cgroup.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/model.h"
+#include "kernels/cpu/matmul/model.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {

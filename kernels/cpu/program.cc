@@ -5,12 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/gated.h"
-#include "kernels/cpu/grouped.h"
-#include "kernels/cpu/move_model.h"
-#include "kernels/cpu/quantize.h"
-#include "kernels/cpu/route.h"
+#include "kernels/cpu/matmul/grouped.h"
+#include "kernels/cpu/matmul/move_model.h"
+#include "kernels/cpu/ops/elementwise.h"
+#include "kernels/cpu/ops/gated.h"
+#include "kernels/cpu/ops/quantize.h"
+#include "kernels/cpu/ops/route.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {

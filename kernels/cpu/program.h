@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/selector.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/selector.h"
 
 namespace gemmd::kernels::cpu {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "kernels/tensor.h"
 
 namespace gemmd::kernels::cpu {

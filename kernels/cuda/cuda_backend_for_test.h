@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/matmul/pool.h"
 
 namespace gemmd::kernels::cuda {
 

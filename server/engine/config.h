@@ -43,7 +43,7 @@ struct TenantConfig {
 };
 
 // What a caller may do: a user works in its tenant, an observer looks at every tenant and changes
-// nothing, an admin may do everything. service/rpc_roles.cc says which RPC is for whom.
+// nothing, an admin may do everything. service/wire/rpc_roles.cc says which RPC is for whom.
 enum class Role { kUser, kObserver, kAdmin };
 
 struct TlsConfig {

@@ -7,15 +7,15 @@
 #include "absl/strings/str_cat.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
-#include "server/engine/armed_plans.h"
-#include "server/engine/background_tuning.h"
-#include "server/engine/device_metrics.h"
-#include "server/engine/device_tuner.h"
-#include "server/engine/exposition.h"
+#include "server/engine/armed/armed_plans.h"
+#include "server/engine/observe/device_metrics.h"
+#include "server/engine/observe/exposition.h"
+#include "server/engine/observe/tenant_metrics.h"
+#include "server/engine/observe/tuning_metrics.h"
 #include "server/engine/reason.h"
-#include "server/engine/tenant_metrics.h"
 #include "server/engine/text.h"
-#include "server/engine/tuning_metrics.h"
+#include "server/engine/tuning/background_tuning.h"
+#include "server/engine/tuning/device_tuner.h"
 
 namespace gemmd::server {
 namespace {

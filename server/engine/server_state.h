@@ -13,18 +13,18 @@
 
 #include "absl/synchronization/notification.h"
 #include "kernels/backend.h"
-#include "server/engine/access.h"
-#include "server/engine/audit.h"
 #include "server/engine/clock.h"
 #include "server/engine/config.h"
-#include "server/engine/device.h"
-#include "server/engine/log.h"
-#include "server/engine/metrics.h"
-#include "server/engine/published.h"
-#include "server/engine/session_store.h"
-#include "server/engine/share.h"
-#include "server/engine/tenant.h"
-#include "server/engine/timeline.h"
+#include "server/engine/observe/audit.h"
+#include "server/engine/observe/log.h"
+#include "server/engine/observe/metrics.h"
+#include "server/engine/observe/timeline.h"
+#include "server/engine/scheduling/device.h"
+#include "server/engine/sessions/access.h"
+#include "server/engine/sessions/published.h"
+#include "server/engine/sessions/session_store.h"
+#include "server/engine/sessions/tenant.h"
+#include "server/engine/share/share.h"
 
 namespace gemmd::server {
 

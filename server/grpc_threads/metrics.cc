@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/engine/exposition.h"
+#include "server/engine/observe/exposition.h"
 #include "server/grpc_threads/grpc_threads.h"
 
 namespace gemmd::grpc_threads {

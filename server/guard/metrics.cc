@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "server/engine/exposition.h"
+#include "server/engine/observe/exposition.h"
 
 namespace gemmd::guard {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "server/engine/armed_plans.h"
+#include "server/engine/armed/armed_plans.h"
 #include "server/engine/server_state.h"
 #include "tests/server/engine/armed_caller.h"
 

@@ -21,9 +21,9 @@
 #include "absl/time/clock.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
 #include "server/config/load.h"
-#include "server/engine/token_file.h"
+#include "server/engine/sessions/token_file.h"
 #include "server/server.h"
-#include "server/service/trace_context.h"
+#include "server/service/compute/trace_context.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/engine/access.h"
-#include "server/engine/token_file.h"
+#include "server/engine/sessions/access.h"
+#include "server/engine/sessions/token_file.h"
 
 namespace {
 

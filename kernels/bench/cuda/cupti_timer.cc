@@ -15,8 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/bench/cuda/mark.h"
 #include "kernels/bench/slots.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/shared_library.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/shared_library.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 

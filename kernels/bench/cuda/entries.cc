@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/any_gemm.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/legality.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/legality.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {

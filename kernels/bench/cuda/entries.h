@@ -12,7 +12,7 @@
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
-#include "kernels/cuda/selector.h"
+#include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::bench {
 

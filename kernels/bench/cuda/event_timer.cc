@@ -6,7 +6,7 @@
 #include "kernels/bench/cuda/mark.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/gated.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/ops/gated.h"
 
 namespace gemmd::kernels::bench {
 namespace {

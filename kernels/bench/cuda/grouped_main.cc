@@ -18,7 +18,7 @@
 #include "kernels/bench/cuda/grouped_workload.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 namespace {

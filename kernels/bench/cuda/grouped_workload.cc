@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "kernels/bench/cuda/operands.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/grouped_case.h"
 #include "kernels/bench/cuda/timer.h"
-#include "kernels/cuda/grouped_op.h"
+#include "kernels/cuda/matmul/grouped_op.h"
 
 namespace gemmd::kernels::bench {
 

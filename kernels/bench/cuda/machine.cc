@@ -10,8 +10,8 @@
 #include "kernels/bench/cuda/cupti_timer.h"
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/legality.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/legality.h"
 
 namespace gemmd::kernels::bench {
 namespace {

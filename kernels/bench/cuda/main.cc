@@ -27,9 +27,9 @@
 #include "kernels/bench/suites.h"
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
-#include "kernels/cuda/any_gemm.h"
-#include "kernels/cuda/selector.h"
-#include "kernels/cuda/tuning_table.h"
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/selector.h"
+#include "kernels/cuda/matmul/tuning_table.h"
 
 namespace gemmd::kernels::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {

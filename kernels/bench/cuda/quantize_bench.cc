@@ -8,7 +8,7 @@
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/bench/cuda/quantize_check.h"
 #include "kernels/bench/statistics.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/result.h"
-#include "kernels/cuda/quantize.h"
+#include "kernels/cuda/ops/quantize.h"
 
 namespace gemmd::kernels::bench {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/gemm_args.h"
+#include "kernels/cuda/sm90/gemm_args.h"
 
 namespace gemmd::kernels::bench {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/bench/cuda/mark.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 

@@ -16,7 +16,7 @@
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/shape.h"
-#include "kernels/cuda/gemm_args.h"
+#include "kernels/cuda/sm90/gemm_args.h"
 #include "kernels/problem.h"
 
 namespace gemmd::kernels::bench {

@@ -12,7 +12,7 @@ import machine_code
 
 FP8_GEMM = re.compile(r"7Fp8GemmILm(\d+)E")  # the config, as Encode() makes a number of it
 
-TEXT = """#include "kernels/cuda/code_hash.h"
+TEXT = """#include "kernels/cuda/matmul/code_hash.h"
 
 namespace gemmd::kernels::cuda {{
 

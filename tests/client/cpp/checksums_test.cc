@@ -1,8 +1,8 @@
-#include "client/cpp/checksums.h"
+#include "client/cpp/internal/transfers/checksums.h"
 
 #include <string>
 
-#include "client/cpp/crc32c.h"
+#include "client/cpp/internal/transfers/crc32c.h"
 #include "gtest/gtest.h"
 
 namespace gemmd::client {

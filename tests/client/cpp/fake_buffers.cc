@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "client/cpp/crc32c.h"
+#include "client/cpp/internal/transfers/crc32c.h"
 #include "tests/client/cpp/fake_reason.h"
 #include "tests/client/cpp/fake_state.h"
 

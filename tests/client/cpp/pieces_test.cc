@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/backoff.h"
-#include "client/cpp/crc32c.h"
-#include "client/cpp/download_chunk.h"
 #include "client/cpp/errors.h"
-#include "client/cpp/grpc_status.h"
 #include "client/cpp/health.h"
+#include "client/cpp/internal/calls/grpc_status.h"
+#include "client/cpp/internal/connect/backoff.h"
+#include "client/cpp/internal/transfers/crc32c.h"
+#include "client/cpp/internal/transfers/download_chunk.h"
 #include "client/cpp/types.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/wire.h"

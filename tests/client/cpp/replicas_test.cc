@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/lookup.h"
+#include "client/cpp/internal/calls/lookup.h"
 #include "tests/client/cpp/eventually.h"
 #include "tests/client/cpp/fake_daemon.h"
 #include "tests/client/cpp/fake_reason.h"

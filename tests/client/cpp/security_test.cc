@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "client/cpp/tls_files.h"
+#include "client/cpp/internal/connect/tls_files.h"
 #include "gemmd/v1/device_service.pb.h"
 #include "tests/client/cpp/eventually.h"
 #include "tests/client/cpp/fake_daemon.h"

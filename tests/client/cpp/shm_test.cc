@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "client/cpp/client.h"
-#include "client/cpp/share_socket.h"
+#include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/shared_memory.h"
 #include "tests/client/cpp/fake_daemon.h"
 #include "tests/client/cpp/fake_reason.h"

@@ -1,4 +1,4 @@
-#include "client/cpp/wide_copy.h"
+#include "client/cpp/internal/transfers/wide_copy.h"
 
 #include <algorithm>
 #include <cstdint>

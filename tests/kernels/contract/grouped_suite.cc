@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "gmock/gmock.h"
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 #include "tests/kernels/contract/grouped_case.h"
 
 namespace gemmd::kernels::contract {

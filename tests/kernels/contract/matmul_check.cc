@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 
 namespace gemmd::kernels::contract {
 namespace {

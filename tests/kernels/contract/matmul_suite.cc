@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 #include "tests/kernels/contract/matmul_check.h"
 
 namespace gemmd::kernels::contract {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "gmock/gmock.h"
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 #include "tests/kernels/contract/matmul_check.h"
 
 namespace gemmd::kernels::contract {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 #include "tests/kernels/contract/matmul_check.h"
 
 namespace gemmd::kernels::contract {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/matmul/reference.h"
 
 namespace gemmd::kernels::contract {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/convert.h"
+#include "kernels/cpu/ops/convert.h"
 
 #include <bit>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Each kernel forced onto problems that the selector would give to another. What every kernel has
 // to do is in the contract suite; this is about blocks, panels and chunks.
 
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul/matmul.h"
 
 #include <set>
 #include <string>

@@ -1,6 +1,6 @@
 // Quantize across threads and blocks; its formula is held by the contract suite.
 
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/ops/quantize.h"
 
 #include "gtest/gtest.h"
 #include "tests/kernels/contract/scene.h"

@@ -1,4 +1,4 @@
-#include "kernels/cpu/selector.h"
+#include "kernels/cpu/matmul/selector.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

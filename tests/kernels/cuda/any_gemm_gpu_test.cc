@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/any_gemm.h"
-#include "kernels/cuda/scale_layout.h"
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/scale_layout.h"
 #include "tests/kernels/contract/matmul_check.h"
 #include "tests/kernels/cuda/device_buffer.h"
 #include "tests/kernels/cuda/kernel_executor.h"

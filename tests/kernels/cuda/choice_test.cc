@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/legality.h"
-#include "kernels/cuda/selector.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/shared_library.h"
+#include "kernels/cuda/device/shared_library.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/ops/elementwise.h"
 #include "tests/kernels/contract/scene.h"
 #include "tests/kernels/cuda/device_buffer.h"
 #include "tests/kernels/cuda/kernel_executor.h"

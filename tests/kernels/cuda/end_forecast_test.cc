@@ -1,4 +1,4 @@
-#include "kernels/cuda/end_forecast.h"
+#include "kernels/cuda/run/end_forecast.h"
 
 #include "gtest/gtest.h"
 

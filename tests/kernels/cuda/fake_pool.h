@@ -6,8 +6,8 @@
 
 #include <string_view>
 
-#include "kernels/cuda/code_hash.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/gemm.h"
 #include "kernels/problem.h"
 
 namespace gemmd::kernels::cuda {

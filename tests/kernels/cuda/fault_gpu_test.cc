@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
-#include "kernels/cuda/fault_member.h"
+#include "kernels/cuda/matmul/fault_member.h"
 #include "kernels/fault.h"
 #include "tests/kernels/cuda/device_buffer.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/fence.h"
+#include "kernels/cuda/device/fence.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

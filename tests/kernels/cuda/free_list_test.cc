@@ -1,4 +1,4 @@
-#include "kernels/cuda/free_list.h"
+#include "kernels/cuda/memory/free_list.h"
 
 #include <random>
 #include <vector>

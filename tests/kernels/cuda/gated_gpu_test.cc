@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "kernels/cuda/op_args.h"
-#include "kernels/cuda/scale_layout.h"
+#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/ops/scale_layout.h"
 #include "tests/kernels/contract/scene.h"
 #include "tests/kernels/cuda/device_buffer.h"
 #include "tests/kernels/cuda/kernel_executor.h"

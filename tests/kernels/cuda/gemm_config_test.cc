@@ -1,13 +1,13 @@
 // What follows from a config, for every one that is built.
 
-#include "kernels/cuda/gemm_config.h"
+#include "kernels/cuda/sm90/gemm_config.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/gemm_family.h"
+#include "kernels/cuda/sm90/gemm.h"
+#include "kernels/cuda/sm90/gemm_family.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/cuda/gemm_op.h"
+#include "kernels/cuda/matmul/gemm_op.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/legality.h"
-#include "kernels/cuda/op_args.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/run/graph_cache.h"
 
 #include "gtest/gtest.h"
 

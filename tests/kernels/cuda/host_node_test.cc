@@ -1,4 +1,4 @@
-#include "kernels/cuda/host_node.h"
+#include "kernels/cuda/device/host_node.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // Which ops go to work under those in front of them.
 
-#include "kernels/cuda/independent.h"
+#include "kernels/cuda/run/independent.h"
 
 #include <gtest/gtest.h>
 

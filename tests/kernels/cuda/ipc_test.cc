@@ -1,13 +1,13 @@
 // What is told of a CUDA IPC handle without a device.
 
-#include "kernels/cuda/ipc.h"
+#include "kernels/cuda/memory/ipc.h"
 
 #include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/heap.h"
+#include "kernels/cuda/memory/heap.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

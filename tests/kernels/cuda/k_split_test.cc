@@ -1,13 +1,13 @@
 // Every split of the pool's configs: k is covered once, and no inbox is written while its stages
 // are still to be read.
 
-#include "kernels/cuda/k_split.h"
+#include "kernels/cuda/sm90/k_split.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/quantize.h"
-#include "kernels/cuda/op_args.h"
+#include "kernels/cpu/ops/elementwise.h"
+#include "kernels/cpu/ops/quantize.h"
+#include "kernels/cuda/ops/op_args.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {

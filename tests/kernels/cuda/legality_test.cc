@@ -1,4 +1,4 @@
-#include "kernels/cuda/legality.h"
+#include "kernels/cuda/matmul/legality.h"
 
 #include <limits>
 

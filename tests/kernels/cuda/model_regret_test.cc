@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/selector.h"
+#include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/cuda/model.h"
+#include "kernels/cuda/matmul/model.h"
 
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/legality.h"
+#include "kernels/cuda/matmul/legality.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/nvml.h"
+#include "kernels/cuda/device/nvml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/nvtx.h"
+#include "kernels/cuda/device/nvtx.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

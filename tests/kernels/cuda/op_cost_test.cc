@@ -1,4 +1,4 @@
-#include "kernels/cuda/op_cost.h"
+#include "kernels/cuda/ops/op_cost.h"
 
 #include "gtest/gtest.h"
 

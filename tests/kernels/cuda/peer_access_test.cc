@@ -1,6 +1,6 @@
 // Peer access as far as it goes without a device.
 
-#include "kernels/cuda/peer_access.h"
+#include "kernels/cuda/device/peer_access.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cuda/cuda_program.h"
+#include "kernels/cuda/run/cuda_program.h"
 #include "tests/kernels/cuda/two_gpus.h"
 
 namespace gemmd::kernels::cuda {

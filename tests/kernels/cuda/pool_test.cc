@@ -1,11 +1,11 @@
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/matmul/pool.h"
 
 #include <set>
 #include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/any_gemm.h"
+#include "kernels/cuda/matmul/any_gemm.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {

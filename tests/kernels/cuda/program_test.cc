@@ -2,8 +2,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/any_gemm.h"
-#include "kernels/cuda/cuda_program.h"
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/run/cuda_program.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cuda/scale_layout.h"
+#include "kernels/cuda/ops/scale_layout.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/selector.h"
+#include "kernels/cuda/matmul/selector.h"
 
 #include <algorithm>
 #include <set>
@@ -7,8 +7,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/legality.h"
-#include "kernels/cuda/model.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/model.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {

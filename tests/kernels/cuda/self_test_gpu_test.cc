@@ -5,8 +5,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/any_gemm.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
+#include "kernels/cuda/matmul/any_gemm.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {

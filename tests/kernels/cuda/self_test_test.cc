@@ -1,15 +1,15 @@
 // What the self-test lets through, and what not; needs no device.
 
-#include "kernels/cuda/self_test.h"
+#include "kernels/cuda/matmul/self_test.h"
 
 #include <cstring>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/reference.h"
-#include "kernels/cuda/gemm_op.h"
-#include "kernels/cuda/legality.h"
-#include "kernels/cuda/op_args.h"
+#include "kernels/cpu/matmul/reference.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "kernels/cuda/code_hash.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/tuning_table.h"
+#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/matmul/tuning_table.h"
+#include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/tile_grid.h"
+#include "kernels/cuda/sm90/tile_grid.h"
 
 #include <gtest/gtest.h>
 

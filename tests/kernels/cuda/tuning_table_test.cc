@@ -1,4 +1,4 @@
-#include "kernels/cuda/tuning_table.h"
+#include "kernels/cuda/matmul/tuning_table.h"
 
 #include <filesystem>
 #include <fstream>

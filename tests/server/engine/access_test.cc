@@ -1,4 +1,4 @@
-#include "server/engine/access.h"
+#include "server/engine/sessions/access.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
-#include "server/engine/token_file.h"
+#include "server/engine/sessions/token_file.h"
 #include "tests/server/engine/fake_clock.h"
 
 namespace gemmd::server {

@@ -17,7 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "gemmd/v1/armed_region.h"
-#include "server/engine/memory_fence.h"
+#include "server/engine/scheduling/memory_fence.h"
 
 namespace gemmd {
 

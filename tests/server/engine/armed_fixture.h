@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
-#include "server/engine/armed_plans.h"
+#include "server/engine/armed/armed_plans.h"
 #include "server/engine/reason.h"
 #include "tests/server/engine/armed_caller.h"
 #include "tests/server/engine/state_fixture.h"

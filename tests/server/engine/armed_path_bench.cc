@@ -22,7 +22,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "gemmd/v1/armed_region.h"
-#include "server/engine/armed_plans.h"
+#include "server/engine/armed/armed_plans.h"
 #include "server/engine/server_state.h"
 #include "tests/server/engine/fake_backend.h"
 

@@ -1,4 +1,4 @@
-#include "server/engine/audit.h"
+#include "server/engine/observe/audit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

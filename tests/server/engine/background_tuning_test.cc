@@ -1,4 +1,4 @@
-#include "server/engine/background_tuning.h"
+#include "server/engine/tuning/background_tuning.h"
 
 #include <memory>
 #include <utility>

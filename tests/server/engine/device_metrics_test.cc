@@ -1,4 +1,4 @@
-#include "server/engine/device_metrics.h"
+#include "server/engine/observe/device_metrics.h"
 
 #include <map>
 #include <memory>

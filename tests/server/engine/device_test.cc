@@ -1,6 +1,6 @@
 // What a device counts as its own memory.
 
-#include "server/engine/device.h"
+#include "server/engine/scheduling/device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/engine/exposition.h"
+#include "server/engine/observe/exposition.h"
 
 #include <atomic>
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine/metrics.h"
+#include "server/engine/observe/metrics.h"
 
 namespace gemmd::server {
 namespace {

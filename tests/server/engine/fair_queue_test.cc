@@ -1,4 +1,4 @@
-#include "server/engine/fair_queue.h"
+#include "server/engine/scheduling/fair_queue.h"
 
 #include <map>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "server/engine/handle.h"
+#include "server/engine/sessions/handle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // Plans whose kernels can be measured: compiled anew when the device chooses otherwise.
 
-#include "server/engine/kept_program.h"
+#include "server/engine/sessions/kept_program.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/engine/host_bytes.h"
-#include "server/engine/run.h"
+#include "server/engine/scheduling/run.h"
+#include "server/engine/sessions/host_bytes.h"
 #include "tests/server/engine/state_fixture.h"
 
 namespace gemmd::server {

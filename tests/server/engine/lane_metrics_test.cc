@@ -1,4 +1,4 @@
-#include "server/engine/lane_metrics.h"
+#include "server/engine/observe/lane_metrics.h"
 
 #include <cmath>
 #include <string>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/histogram.h"
-#include "server/engine/time_counts.h"
+#include "server/engine/observe/time_counts.h"
 
 namespace gemmd::server {
 namespace {

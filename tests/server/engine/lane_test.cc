@@ -1,4 +1,4 @@
-#include "server/engine/lane.h"
+#include "server/engine/scheduling/lane.h"
 
 #include <memory>
 #include <string>

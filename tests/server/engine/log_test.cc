@@ -1,4 +1,4 @@
-#include "server/engine/log.h"
+#include "server/engine/observe/log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/engine/log_escape.h"
+#include "server/engine/observe/log_escape.h"
 #include "tests/server/engine/json_checker.h"
 
 namespace gemmd::server {

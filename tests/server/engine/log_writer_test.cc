@@ -1,4 +1,4 @@
-#include "server/engine/log_writer.h"
+#include "server/engine/observe/log_writer.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "server/engine/metrics.h"
+#include "server/engine/observe/metrics.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

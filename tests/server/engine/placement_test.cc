@@ -1,7 +1,7 @@
 // Programs that name buffers of two devices: where they run, what is refused, what plans of them
 // may be bound to.
 
-#include "server/engine/placement.h"
+#include "server/engine/scheduling/placement.h"
 
 #include <string>
 #include <vector>

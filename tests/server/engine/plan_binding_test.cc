@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/engine/reason.h"
-#include "server/engine/run.h"
+#include "server/engine/scheduling/run.h"
 #include "tests/server/engine/state_fixture.h"
 
 namespace gemmd::server {

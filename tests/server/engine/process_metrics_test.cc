@@ -1,4 +1,4 @@
-#include "server/engine/process_metrics.h"
+#include "server/engine/observe/process_metrics.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

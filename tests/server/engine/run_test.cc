@@ -1,4 +1,4 @@
-#include "server/engine/run.h"
+#include "server/engine/scheduling/run.h"
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "server/engine/session.h"
+#include "server/engine/sessions/session.h"
 
 #include <string>
 

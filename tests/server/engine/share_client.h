@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/share.h"
+#include "server/engine/share/share.h"
 
 namespace gemmd::server {
 

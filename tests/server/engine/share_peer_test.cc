@@ -1,6 +1,6 @@
 // What peers of the share socket may do wrong.
 
-#include "server/engine/share_peer.h"
+#include "server/engine/share/share_peer.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

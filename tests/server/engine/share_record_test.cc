@@ -1,4 +1,4 @@
-#include "server/engine/share_record.h"
+#include "server/engine/share/share_record.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "server/engine/share.h"
+#include "server/engine/share/share.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // What a scrape tells of tenants, by a server without a wire.
 
-#include "server/engine/tenant_metrics.h"
+#include "server/engine/observe/tenant_metrics.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "server/engine/tenant.h"
+#include "server/engine/sessions/tenant.h"
 
 #include <string>
 #include <utility>

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/lane.h"
+#include "server/engine/scheduling/lane.h"
 #include "tests/server/engine/fake_backend.h"
 
 namespace gemmd::server {

@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine/lane.h"
+#include "server/engine/scheduling/lane.h"
 #include "tests/server/engine/fake_backend.h"
 #include "tests/server/engine/fake_clock.h"
 

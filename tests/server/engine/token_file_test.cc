@@ -1,4 +1,4 @@
-#include "server/engine/token_file.h"
+#include "server/engine/sessions/token_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine/run.h"
+#include "server/engine/scheduling/run.h"
 #include "tests/server/engine/state_fixture.h"
 
 namespace gemmd::server {

@@ -1,4 +1,4 @@
-#include "server/engine/tuning_pace.h"
+#include "server/engine/tuning/tuning_pace.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "server/engine/unix_listener.h"
+#include "server/engine/share/unix_listener.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

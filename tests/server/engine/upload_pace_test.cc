@@ -1,4 +1,4 @@
-#include "server/engine/upload_pace.h"
+#include "server/engine/sessions/upload_pace.h"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@
 #include "gemmd/v1/buffer_service.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine/share_record.h"
+#include "server/engine/share/share_record.h"
 #include "tests/server/engine/share_client.h"
 #include "tests/server/service/served_device.h"
 

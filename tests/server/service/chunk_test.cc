@@ -1,4 +1,4 @@
-#include "server/service/chunk.h"
+#include "server/service/wire/chunk.h"
 
 #include <random>
 #include <string>

@@ -1,4 +1,4 @@
-#include "server/service/convert.h"
+#include "server/service/wire/convert.h"
 
 #include <string>
 
@@ -6,8 +6,8 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "server/engine/reason.h"
-#include "server/service/page.h"
-#include "server/service/status.h"
+#include "server/service/wire/page.h"
+#include "server/service/wire/status.h"
 #include "tests/server/engine/state_fixture.h"
 
 namespace gemmd::server {

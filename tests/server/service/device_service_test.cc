@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gemmd/v1/device_service.grpc.pb.h"
 #include "gtest/gtest.h"
-#include "server/service/listener.h"
+#include "server/service/listen/listener.h"
 #include "tests/server/engine/fake_backend.h"
 #include "tests/server/engine/fake_clock.h"
 

@@ -1,4 +1,4 @@
-#include "server/service/execute_view.h"
+#include "server/service/compute/execute_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/service/inline_data.h"
+#include "server/service/wire/inline_data.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/service/peer_address.h"
+#include "server/service/listen/peer_address.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -18,9 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/engine/server_state.h"
-#include "server/service/convert.h"
-#include "server/service/prepare.h"
-#include "server/service/reply.h"
+#include "server/service/compute/prepare.h"
+#include "server/service/wire/convert.h"
+#include "server/service/wire/reply.h"
 #include "tests/server/engine/fake_backend.h"
 
 namespace gemmd::server {

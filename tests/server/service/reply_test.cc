@@ -1,4 +1,4 @@
-#include "server/service/reply.h"
+#include "server/service/wire/reply.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
@@ -8,7 +8,7 @@
 #include "gemmd/v1/compute_service.pb.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
-#include "server/service/report.h"
+#include "server/service/wire/report.h"
 
 namespace gemmd::server {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/service/listener.h"
+#include "server/service/listen/listener.h"
 #include "tests/server/engine/fake_backend.h"
 #include "tests/server/engine/fake_clock.h"
 

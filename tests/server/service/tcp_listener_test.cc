@@ -1,4 +1,4 @@
-#include "server/service/tcp_listener.h"
+#include "server/service/listen/tcp_listener.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // A listener's files are looked at whole, whatever replaces them meanwhile.
 
-#include "server/service/tls.h"
+#include "server/service/listen/tls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

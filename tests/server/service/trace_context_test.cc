@@ -1,4 +1,4 @@
-#include "server/service/trace_context.h"
+#include "server/service/compute/trace_context.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,24 @@
+// Which server is meant where none is named.
+
+#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_
+#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_
+
+#include <string>
+#include <vector>
+
+namespace gemmd::client {
+
+// Where TCP is served when nothing else is said.
+inline constexpr char kDefaultTcpTarget[] = "127.0.0.1:8470";
+
+// The environment's GEMMD_SERVER; without it the Unix socket of a daemon that was started without
+// an address, where there is one; else kDefaultTcpTarget.
+std::string DefaultTarget();
+
+// Where such a daemon has its socket, best first: $XDG_RUNTIME_DIR/gemmd, /run/gemmd, and
+// /tmp/gemmd-UID, which counts only as a folder of this user's own that nobody else may write to.
+std::vector<std::string> DefaultSockets();
+
+}  // namespace gemmd::client
+
+#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_

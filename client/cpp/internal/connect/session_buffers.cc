@@ -1,0 +1,158 @@
+// Session's calls about buffers.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/internal/calls/paged.h"
+#include "client/cpp/internal/connect/buffer_state.h"
+#include "client/cpp/internal/connect/session_core.h"
+#include "client/cpp/internal/connect/share_socket.h"
+#include "client/cpp/session.h"
+#include "gemmd/v1/buffer_service.pb.h"
+
+namespace gemmd::client {
+namespace {
+
+v1::ImportBufferRequest ImportRequest(const SessionCore& session, const std::string& token,
+                                      const BufferSpec& spec) {
+  v1::ImportBufferRequest request;
+  request.set_session_id(session.id());
+  request.set_token(token);
+  request.set_size_bytes(spec.size_bytes);
+  request.set_dtype(static_cast<v1::DType>(spec.dtype));
+  for (int64_t extent : spec.shape) request.add_shape(extent);
+  request.set_label(spec.label);
+  return request;
+}
+
+absl::StatusOr<v1::Buffer> SendImport(const SessionCore& session,
+                                      const v1::ImportBufferRequest& request,
+                                      const CallOptions& options) {
+  return UnaryCall{session.client(), options, Again::kUnsentOnly}(
+      session.connection().buffers, &v1::BufferService::Stub::ImportBuffer, request);
+}
+
+}  // namespace
+
+absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallOptions& options) {
+  v1::CreateBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_size_bytes(spec.size_bytes);
+  request.set_device(spec.device);
+  request.set_memory_kind(static_cast<v1::MemoryKind>(spec.memory_kind));
+  request.set_dtype(static_cast<v1::DType>(spec.dtype));
+  for (int64_t extent : spec.shape) request.add_shape(extent);
+  request.set_label(spec.label);
+  const auto create = [&] {
+    return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+        core_->connection().buffers, &v1::BufferService::Stub::CreateBuffer, request);
+  };
+  const bool dropping = !core_->reaper().Idle();  // before: the deletion may overtake the answer
+  absl::StatusOr<v1::Buffer> info = create();
+  // What was dropped, or what the library shares for its own ends, may be what is in the way.
+  if (absl::IsResourceExhausted(info.status()) && (core_->inline_memory().Drop() || dropping)) {
+    core_->reaper().Flush();
+    info = create();
+  }
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
+}
+
+absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSpec& spec,
+                                             const CallOptions& options) {
+  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
+  if (!socket.ok()) return socket.status();
+  const absl::StatusOr<std::string> token = SendDescriptor(*socket, memory.fd());
+  if (!token.ok()) return token.status();
+  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
+  if (spec.size_bytes <= 0) request.set_size_bytes(memory.size_bytes());
+  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true, std::move(memory));
+}
+
+absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const BufferSpec& spec,
+                                             const CallOptions& options) {
+  const absl::StatusOr<std::string> socket = core_->client().ShareSocket();
+  if (!socket.ok()) return socket.status();
+  const absl::StatusOr<std::string> token = OfferDeviceMemory(*socket, memory);
+  if (!token.ok()) return token.status();
+  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  request.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
+  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
+}
+
+absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {
+  v1::GetBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_buffer_id(std::string(id.bytes()));
+  return UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::GetBuffer, request);
+}
+
+absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
+  const absl::StatusOr<v1::Buffer> info = GetBuffer(id, options);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/false);
+}
+
+absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const CallOptions& options) {
+  v1::PublishBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_buffer_id(std::string(buffer.id().bytes()));
+  request.set_name(std::string(name));
+  const absl::Status status =
+      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+          core_->connection().buffers, &v1::BufferService::Stub::PublishBuffer, request)
+          .status();
+  if (status.ok()) SetReadOnly(buffer);
+  return status;
+}
+
+absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& options) {
+  v1::FindBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_name(std::string(name));
+  absl::StatusOr<v1::Buffer> info = UnaryCall{core_->client(), options, Again::kAfterBreak}(
+      core_->connection().buffers, &v1::BufferService::Stub::FindBuffer, request);
+  if (!info.ok()) return info.status();
+  return MakeBuffer(core_, *info, /*owned=*/true);
+}
+
+absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
+  v1::UnpublishBufferRequest request;
+  request.set_session_id(core_->id());
+  request.set_name(std::string(name));
+  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+             core_->connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
+      .status();
+}
+
+absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {
+  v1::ListBuffersRequest request;
+  request.set_session_id(core_->id());
+  return AllPages<v1::Buffer, v1::ListBuffersRequest, v1::ListBuffersResponse>(
+      core_->client(), options, request,
+      [this](grpc::ClientContext* context, const auto& page, auto* response) {
+        return core_->connection().buffers.ListBuffers(context, page, response);
+      },
+      [](auto& response) { return response.mutable_buffers(); });
+}
+
+absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
+                                               const CallOptions& options) {
+  v1::DeleteBuffersRequest request;
+  request.set_session_id(core_->id());
+  for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
+  absl::StatusOr<v1::DeleteBuffersResponse> response =
+      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
+          core_->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request);
+  if (!response.ok()) return response.status();
+  return response->freed_bytes();
+}
+
+}  // namespace gemmd::client

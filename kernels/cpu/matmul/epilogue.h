@@ -1,0 +1,32 @@
+// The last step of every matmul kernel: alpha, beta * C, bias, activation, rounding to D.
+
+#ifndef GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_
+#define GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/matmul/matmul.h"
+
+namespace gemmd::kernels::cpu {
+
+// A block of D.
+struct Tile {
+  int64_t batch = 0;
+  int64_t row0 = 0;
+  int64_t rows = 0;
+  int64_t col0 = 0;
+  int64_t cols = 0;
+};
+
+// D = activation(alpha * acc + beta * C + bias) on `tile`, computed in the accumulator's type;
+// SiLU and GELU in FP32.
+// acc: [rows, cols], `ld` elements between rows; null for a product of zeros.
+void StoreTile(const MatmulRun& run, const Tile& tile, const float* acc, int64_t ld);
+void StoreTile(const MatmulRun& run, const Tile& tile, const double* acc, int64_t ld);
+
+// StoreTile of zeros over the whole of D: what a matmul with k = 0 or alpha = 0 leaves.
+void StoreWithoutProduct(const MatmulRun& run);
+
+}  // namespace gemmd::kernels::cpu
+
+#endif  // GEMMD_KERNELS_CPU_MATMUL_EPILOGUE_H_

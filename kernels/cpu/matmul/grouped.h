@@ -1,0 +1,18 @@
+// GroupedMatmul: one matmul for each group, by the CPU's matmul kernels on the group's rows.
+
+#ifndef GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_
+#define GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_
+
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cpu {
+
+void RunGrouped(const GroupedMatmulOp& op, const RunContext& context);
+
+// Modelled, of the rows that the op expects, alike in all groups.
+double GroupedSeconds(const GroupedMatmulOp& op, const Machine& machine);
+
+}  // namespace gemmd::kernels::cpu
+
+#endif  // GEMMD_KERNELS_CPU_MATMUL_GROUPED_H_

@@ -1,0 +1,14 @@
+// Whether this process's GPU work goes through NVIDIA MPS.
+
+#ifndef GEMMD_KERNELS_CUDA_DEVICE_MPS_H_
+#define GEMMD_KERNELS_CUDA_DEVICE_MPS_H_
+
+namespace gemmd::kernels {
+
+// By the driver's word on the GPU of that ordinal. Under MPS the contexts of several processes run
+// side by side; otherwise they take turns. False when the driver does not tell.
+bool RunsUnderMps(int ordinal);
+
+}  // namespace gemmd::kernels
+
+#endif  // GEMMD_KERNELS_CUDA_DEVICE_MPS_H_

@@ -1,0 +1,27 @@
+// kFaultName as a member of the pool.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_
+
+#include <string>
+
+#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/ops/fault_kernel.h"
+
+namespace gemmd::kernels::cuda {
+
+// For one row and no more, so that the self-test leaves it alone; of such an estimate that it is
+// never chosen, only named.
+inline OtherKernel FaultKernel() {
+  return {.info = {kFaultName, kFaultName, "faults on purpose; for m=1, when named"},
+          .why_not =
+              [](const MatmulProblem& problem) {
+                return std::string(problem.m == 1 ? "" : "it faults for m=1 only");
+              },
+          .seconds = [](const MatmulProblem&) { return 1.0; },
+          .launch = LaunchFault};
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_FAULT_MEMBER_H_

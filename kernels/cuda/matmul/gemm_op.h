@@ -1,0 +1,57 @@
+// From a MatmulOp to what the TMA families launch: what they demand beside MatmulProblem, and
+// scales brought into their layout.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/activate.h"
+#include "kernels/cuda/ops/scale_layout.h"
+#include "kernels/cuda/sm90/gemm_args.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// Copies of scales that lie as no kernel takes them: a's are wanted along the rows, b's along k.
+// An offset is into the op's scratch.
+struct ScaleCopies {
+  bool a = false;
+  bool b = false;
+  int64_t b_offset = 0;  // a's copy is at 0
+  int64_t scratch_bytes = 0;
+};
+
+// Scratch of one op; what needs more takes another kernel.
+inline constexpr int64_t kMaxScratchBytes = int64_t{1} << 30;
+
+// Of a matmul with 1x128 scales of a and 128x128 scales of b.
+ScaleCopies CopiesOf(const MatmulOp& op);
+// Of a's scales alone, for all items of its batch.
+ScaleCopies CopiesOfA(const AnyGemmArgs& args);
+
+// Empty when the TMA families can serve `op`, given that one of their kernels serves its
+// MatmulProblem; else what that does not tell: "c is not contiguous along n; use a row-major c".
+std::string WhyNot(const MatmulOp& op);
+
+// The arguments for a launch: `any` is ArgsOf(op, slots), `scratch` the copies' memory, at a
+// multiple of 256.
+Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch);
+
+// The launches that make the copies, which come before the matmul's.
+std::optional<ScaleLayoutArgs> CopyOfA(const AnyGemmArgs& any, const ScaleCopies& copies,
+                                       std::byte* scratch);
+std::optional<ScaleLayoutArgs> CopyOfB(const AnyGemmArgs& any, const ScaleCopies& copies,
+                                       std::byte* scratch);
+
+// The launch that comes behind the matmul's, of an activation that its kernels do not apply: they
+// know ReLU alone. They round D before it as well as behind it, which FP32 does not feel.
+std::optional<ActivateArgs> ActivationOf(const AnyGemmArgs& any);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_

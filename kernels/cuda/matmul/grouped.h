@@ -1,0 +1,108 @@
+// Grouped matmuls on the device: the directory, which turns `groups` into lists of tiles, and the
+// kernels that walk them. Plain data: shared by host and device.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUPED_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_GROUPED_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/data_fault.h"
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr int kMostGroups = 512;
+
+// The numbers equal gemmd::kernels::GroupLayout's.
+enum class GroupLayoutType : int32_t { kOffsets = 0, kCounts = 1, kRowIds = 2, kEnds = 3 };
+
+// Rows of one group that a CTA multiplies at a time.
+struct GroupTile {
+  int32_t group;
+  int32_t item;     // of a batched a and d
+  int32_t row0;     // within the item
+  int32_t row_end;  // of the group: rows from here on are not stored
+};
+
+// A list of tiles: `count[0]` of them.
+struct TileList {
+  int32_t* count = nullptr;
+  GroupTile* tiles = nullptr;
+};
+
+inline constexpr int kTileLists = 2;
+
+// What the directory kernel reads and makes. Groups of more than `most_rows[0]` rows go to list 1,
+// in tiles of tile_rows[1]; the others to list 0, in tiles of tile_rows[0].
+struct DirectoryArgs {
+  const int32_t* index = nullptr;
+  GroupLayoutType layout = GroupLayoutType::kOffsets;
+  int32_t groups = 0;
+  int32_t rows = 0;  // of a, or of one of its items
+  int32_t alignment = 1;
+  int32_t most_thin_rows = 0;
+  int32_t tile_rows[kTileLists] = {1, 1};
+  TileList lists[kTileLists];
+  int32_t* starts = nullptr;  // [groups], rising for all layouts but kCounts: where rows begin
+  int32_t* sizes = nullptr;   // [groups]
+  DataFault* fault = nullptr;
+  bool programmatic = false;
+};
+cudaError_t LaunchDirectory(const DirectoryArgs& args, cudaStream_t stream);
+
+// owners[row] = the group that the row belongs to, or -1; rows of all items, one behind the other.
+struct OwnersArgs {
+  const int32_t* starts = nullptr;
+  const int32_t* sizes = nullptr;
+  int32_t groups = 0;
+  bool counts = false;  // items of `rows` rows
+  int32_t rows = 0;
+  int64_t all_rows = 0;
+  int32_t* owners = nullptr;
+};
+cudaError_t LaunchOwners(const OwnersArgs& args, cudaStream_t stream);
+
+// sm90_any_grouped: everything that AnyGemm takes. a's batch are its items, b's the groups.
+inline constexpr char kAnyGroupedName[] = "sm90_grouped_matmul";
+struct AnyGroupedArgs {
+  AnyGemmArgs gemm;        // m: rows of an item; its batch is not looked at
+  int64_t bias_group = 0;  // elements between two groups' biases
+  TileList list;
+  int64_t most_tiles = 0;  // that the list can have
+};
+cudaError_t LaunchAnyGrouped(const AnyGroupedArgs& args, cudaStream_t stream);
+inline constexpr int kAnyGroupedRows = 64;
+
+// The TMA kernels. `gemm` as for a dense launch: maps, args (d and scales of items), k blocks; its
+// tiles are not looked at. b's batch stride leads from group to group.
+struct GroupedLaunch {
+  GemmLaunch gemm;
+  TileList list;
+  int n_tiles = 1;    // of the weights' rows
+  int band = 1;       // tiles of the list that are worked on together, for L2
+  Divisor per_band;   // band * n_tiles
+  Divisor band_rows;  // band
+};
+
+// Rows of A in a box where they are columns of the product: of few rows no more is fetched.
+inline constexpr int kRowsABox = 16;
+
+struct GroupedFamilyEntry {
+  const char* name;  // "sm90_fp8_grouped"
+  const GemmConfig* configs;
+  int num_configs;
+  cudaError_t (*prepare)(int config);
+  cudaError_t (*launch)(int config, const GroupedLaunch& launch, int ctas, cudaStream_t stream);
+};
+extern const GroupedFamilyEntry kSm90Fp8Grouped;
+inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
+inline constexpr int kThinConfig = 0;  // weights on the row side
+inline constexpr int kWideConfig = 1;
+inline constexpr int kThinAnyKConfig = 2;  // of k that is no multiple of 128
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_GROUPED_H_

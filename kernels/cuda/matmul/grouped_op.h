@@ -1,0 +1,71 @@
+// From a GroupedMatmulOp to its launches: the directory, scales brought into their layout, the
+// kernels of few and of many rows, and the gate behind them.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/ops/gated.h"
+#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/sm90/gemm.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// Empty when the TMA kernels serve the op: "a is bf16; ...".
+std::string WhyNotFp8(const GroupedMatmulOp& op);
+
+// What is settled before the op has memory: which kernels, and where things lie in its scratch.
+struct GroupedLayout {
+  bool fp8 = false;
+  int thin_config = kThinConfig;
+  bool may_be_wide = false;  // some group may have too many rows for the kernel of few
+  int64_t most_tiles[kTileLists] = {};
+  ScaleCopies copies;  // of a's scales, at 0
+  int64_t counts_offset = 0;
+  int64_t tiles_offset[kTileLists] = {};
+  int64_t starts_offset = 0;
+  int64_t owners_offset = 0;   // with a gate
+  int64_t product_offset = 0;  // with a gate: the product in front of it
+  DType product = DType::kBF16;
+  int64_t scratch_bytes = 0;
+};
+// `fp8`: by the TMA kernels, which serve it.
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8);
+
+double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s);
+
+// Ready to be queued any number of times. Whoever queues it gives the place of its fault.
+struct GroupedLaunches {
+  DirectoryArgs directory;
+  std::optional<ScaleLayoutArgs> copy;
+  std::optional<AnyGroupedArgs> any;
+  std::optional<GroupedLaunch> lists[kTileLists];
+  int configs[kTileLists] = {kThinConfig, kWideConfig};
+  int ctas[kTileLists] = {};
+  std::optional<OwnersArgs> owners;
+  std::optional<GatedArgs> gated;
+};
+
+// INVALID_ARGUMENT when the driver refuses a tensor map. The device is current. `scratch` at a
+// multiple of 256.
+absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
+                                               const GroupedLayout& layout, SlotAddresses slots,
+                                               std::byte* scratch, const DeviceTraits& device);
+
+// `overlap`: the first kernel may start under the end of the one in front.
+absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, bool overlap,
+                          cudaStream_t stream);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_

@@ -1,0 +1,231 @@
+#include "kernels/cuda/matmul/legality.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StrCat;
+
+// Kernels keep coordinates in int32, round them up to the tiles of a cluster, and rehearse their
+// stores on a tile at kBeyond.
+constexpr int64_t kMaxExtent = kBeyond;
+// Kernels number tiles in int32, and multiply one direction's count by the height of a band (up to
+// 64 tiles) of their order.
+constexpr int64_t kMaxTiles = int64_t{1} << 25;
+constexpr int64_t kMaxBatch = 65535;
+constexpr int64_t kMaxStrideBytes = (int64_t{1} << 40) - 16;  // TMA: below 2^40
+constexpr int64_t kTmaAlignment = 16;  // bytes; TMA's addresses and strides are multiples of it
+
+int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+
+std::string ExtentWhyNot(const char* name, int64_t extent, int64_t limit) {
+  if (extent < 1) return StrCat(name, "=", extent, ": there is nothing to multiply");
+  if (extent > limit) {
+    return StrCat(name, "=", extent, " exceeds ", limit,
+                  ", the most that a kernel can count; divide the matrix along ", name);
+  }
+  return "";
+}
+
+std::string ExtentsWhyNot(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  for (auto [name, extent] : {std::pair{"m", m}, {"n", n}, {"k", k}}) {
+    if (std::string why = ExtentWhyNot(name, extent, kMaxExtent); !why.empty()) return why;
+  }
+  return ExtentWhyNot("batch", batch, kMaxBatch);
+}
+
+// What the config and its split demand of the extents, which are sound by now.
+std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, int64_t n,
+                         int64_t k) {
+  const GemmConfig& config = variant.shape();
+  const int split = variant.split;
+  const int cluster = config.multicast() * split;
+  if (split < 1 || cluster > kMaxClusterSize) {
+    return StrCat("split=", split, " makes clusters of ", cluster, " blocks; the limit is ",
+                  kMaxClusterSize, ", so use a split of 1 to ",
+                  kMaxClusterSize / config.multicast());
+  }
+  if (split > 1 && !config.splits(split)) {
+    return StrCat("split=", split, ": partial results of ", config.rows, "x", config.cols,
+                  " do not fit into its ", config.stages, " stages; use split=1");
+  }
+  const int64_t stage = config.k_blocks * int64_t{kBlockK};
+  if (config.k_blocks > 1 && k % kBlockK != 0) {
+    return StrCat("k=", k, " is not a multiple of ", kBlockK, ", which stages of ", stage,
+                  " need; pad k to ", RoundUp(k, kBlockK));
+  }
+  const int64_t stages = CeilDiv(k, stage);
+  if (stages < split) {
+    return StrCat("k=", k, " has ", stages, " blocks of ", stage, ", fewer than split=", split,
+                  "; use a smaller split");
+  }
+  const int64_t row_extent = config.skinny() ? n : m;
+  const int64_t col_extent = config.skinny() ? m : n;
+  const int64_t row_tiles = RoundUp(CeilDiv(row_extent, config.rows), config.share_cols);
+  const int64_t col_tiles = RoundUp(CeilDiv(col_extent, config.cols), config.share_rows);
+  // Both factors are below 2^31, so their product is exact; the third is judged by division.
+  if (row_tiles * col_tiles > kMaxTiles / batch) {
+    return StrCat("batch=", batch, " m=", m, " n=", n, " has more than ", kMaxTiles, " tiles of ",
+                  config.block_m(), "x", config.block_n(), "; divide the matrix");
+  }
+  return "";
+}
+
+// Rows of an E4M3 operand, `stride` bytes apart.
+std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t stride) {
+  if (rows <= 1) return "";
+  if (stride < k) {
+    return StrCat("rows of ", name, " are ", stride, " bytes apart, less than k=", k,
+                  ": they overlap; copy ", name);
+  }
+  if (stride > kMaxStrideBytes) {
+    return StrCat("rows of ", name, " are ", stride, " bytes apart, above ", kMaxStrideBytes,
+                  "; copy ", name);
+  }
+  if (stride % kTmaAlignment != 0) {
+    return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
+                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment));
+  }
+  return "";
+}
+
+std::string OperandWhyNot(const char* name, const OperandTraits& operand,
+                          ScaleGranularity granularity, int64_t rows, int64_t k) {
+  if (operand.dtype != DType::kE4M3) {
+    return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply e4m3");
+  }
+  if (operand.granularity != granularity) {
+    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
+                  "; these kernels need ", Text(Name(granularity)));
+  }
+  if (operand.layout != Layout::kKContiguous) {
+    return StrCat(name, " is not contiguous along k; copy or transpose it");
+  }
+  if (std::string why = RowsWhyNot(name, rows, k, operand.leading_stride); !why.empty()) return why;
+  if (operand.alignment_bytes % kTmaAlignment != 0) {
+    return StrCat(name, " or its batches start at multiples of ", operand.alignment_bytes,
+                  " bytes only; place them at multiples of ", kTmaAlignment);
+  }
+  return "";
+}
+
+// d and, where there is one, c. Any alignment of rows is served; only elements must be aligned.
+std::string ResultWhyNot(const MatmulProblem& problem) {
+  const OperandTraits& d = problem.d;
+  if (d.dtype != DType::kF32 && d.dtype != DType::kBF16 && d.dtype != DType::kF16) {
+    return StrCat("d is ", Text(Name(d.dtype)), "; these kernels write f32, bf16 or f16");
+  }
+  if (d.layout != Layout::kKContiguous) {
+    return "d is not contiguous along n; use a row-major d";
+  }
+  if (d.alignment_bytes % SizeBytes(d.dtype) != 0) {
+    return StrCat("rows of d start at multiples of ", d.alignment_bytes,
+                  " bytes only; place them at multiples of ", SizeBytes(d.dtype));
+  }
+  if (problem.m > 1 && d.leading_stride < problem.n) {
+    return StrCat("rows of d are ", d.leading_stride, " elements apart, less than n=", problem.n,
+                  "; raise ldd");
+  }
+  return "";
+}
+
+std::string AddressWhyNot(const char* name, const void* pointer, int64_t alignment) {
+  if (pointer == nullptr) return StrCat(name, " is null; give its address");
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (address % alignment == 0) return "";
+  return StrCat(name, " is at an address ", address % alignment, " bytes past a multiple of ",
+                alignment, "; align it to ", alignment);
+}
+
+// The distance between two matrices of a batch, in elements of `size` bytes; 0 shares one.
+std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, int64_t size,
+                              int64_t alignment) {
+  if (batch <= 1) return "";
+  if (stride < 0 || stride > kMaxStrideBytes / size) {
+    return StrCat("matrices of ", name, " are ", stride, " elements apart, outside 0 to ",
+                  kMaxStrideBytes / size, "; copy ", name);
+  }
+  const int64_t bytes = stride * size;
+  if (bytes % alignment == 0) return "";
+  return StrCat("matrices of ", name, " are ", bytes, " bytes apart, not a multiple of ", alignment,
+                "; pad them to ", RoundUp(bytes, alignment));
+}
+
+std::string ScalesWhyNot(const Fp8GemmArgs& args) {
+  const int64_t k_blocks = CeilDiv(args.k, kBlockK);
+  if (k_blocks > 1) {
+    if (args.a_scales_ld < args.m) {
+      return StrCat("a_scales_ld=", args.a_scales_ld, " is below m=", args.m, "; raise it to ",
+                    RoundUp(args.m, 4));
+    }
+    if (args.a_scales_ld % 4 != 0 || args.a_scales_ld > kMaxStrideBytes / 4) {
+      return StrCat("a_scales_ld=", args.a_scales_ld,
+                    " is not a multiple of 4 floats below 2^38 (16-byte rows); pad it to ",
+                    RoundUp(args.m, 4));
+    }
+  }
+  const int64_t n_blocks = CeilDiv(args.n, kBlockK);
+  if (n_blocks > 1 && args.b_scales_ld < k_blocks) {
+    return StrCat("b_scales_ld=", args.b_scales_ld, " is below ceil(k/128)=", k_blocks,
+                  "; raise it to ", k_blocks);
+  }
+  return "";
+}
+
+std::string ResultWhyNot(const Fp8GemmArgs& args) {
+  const int64_t size = args.out == OutType::kF32 ? 4 : 2;
+  if (args.m > 1 && args.ldd < args.n) {
+    return StrCat("ldd=", args.ldd, " is below n=", args.n, "; raise it to ", args.n);
+  }
+  if (std::string why = AddressWhyNot("d", args.d, size); !why.empty()) return why;
+  if (args.beta != 0) {
+    if (std::string why = AddressWhyNot("c", args.c, size); !why.empty()) return why;
+  }
+  if (args.bias == nullptr) return "";
+  return AddressWhyNot("bias", args.bias, args.bias_is_f32 ? 4 : size);
+}
+
+}  // namespace
+
+std::string WhyNot(const DeviceTraits& device) {
+  if (device.compute_major == 9 && device.compute_minor == 0) return "";
+  return StrCat("device is sm_", device.compute_major, device.compute_minor,
+                "; these kernels need sm_90");
+}
+
+std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
+  const MatmulProblem& p = problem;
+  std::string why = ExtentsWhyNot(p.batch, p.m, p.n, p.k);
+  if (why.empty()) why = OperandWhyNot("a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
+  if (why.empty()) why = OperandWhyNot("b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
+  if (why.empty()) why = ResultWhyNot(p);
+  if (why.empty()) why = ConfigWhyNot(variant, p.batch, p.m, p.n, p.k);
+  return why;
+}
+
+std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
+  const Fp8GemmArgs& g = args;
+  std::string why = ExtentsWhyNot(g.batch, g.m, g.n, g.k);
+  if (why.empty()) why = AddressWhyNot("a", g.a, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("b", g.b, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("a_scales", g.a_scales, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("b_scales", g.b_scales, 4);
+  if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda);
+  if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb);
+  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, 1, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, 1, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("a_scales", g.batch, g.a_scales_batch, 4, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("b_scales", g.batch, g.b_scales_batch, 4, 4);
+  if (why.empty()) why = ScalesWhyNot(g);
+  if (why.empty()) why = ResultWhyNot(g);
+  if (why.empty()) why = ConfigWhyNot(variant, g.batch, g.m, g.n, g.k);
+  return why;
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,27 @@
+// What each kernel of the pool demands, in one place. Pure; needs no device.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_
+
+#include <string>
+
+#include "kernels/cuda/sm90/gemm.h"
+#include "kernels/problem.h"
+
+namespace gemmd::kernels::cuda {
+
+// Empty when the families run on `device`: "device is sm_80; these kernels need sm_90".
+std::string WhyNot(const DeviceTraits& device);
+
+// Empty when `variant` can serve `problem`; else one reason, with value, limit and remedy:
+// "k=70: rows of a are 70 bytes apart, not a multiple of 16; pad lda to 80".
+std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem);
+
+// The same for problems given by their addresses, where alignment is known exactly. A leading
+// dimension is not looked at when there is a single row: nothing is a stride away from it.
+// PrepareLaunch is free to replace it by one that TMA takes.
+std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_LEGALITY_H_

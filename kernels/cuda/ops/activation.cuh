@@ -1,0 +1,99 @@
+// Activations of one FP32 number, by two approximations of the special function unit each: about as
+// many as memory leaves time for. The formulas and their accuracy are Activation's (kernels/op.h).
+//
+// Every operation's rounding is spelled out: the compiler would fuse some of them in one kernel and
+// not in another, and results of two kernels that promise the same bits would differ.
+
+#ifndef GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_
+
+#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/ptx/convert.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// PTX ISA 9.7.3.22, ex2, and 9.7.3.13, rcp; subnormal results are 0. Not in ptx/, whose contents
+// the kernels of the tuning tables are compiled from: none of those has a use for them.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float Reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+inline constexpr float kMinusLog2E = -1.44269504f;
+
+// x / (1 + 2^t). x is finite below, so that an infinite power gives -0.
+__device__ __forceinline__ float OverOnePlusExp2(float x, float t) {
+  return __fmul_rn(x, Reciprocal(__fadd_rn(1.0f, Exp2(t))));
+}
+
+__device__ __forceinline__ float Silu(float x, float alpha) {
+  return OverOnePlusExp2(x, __fmul_rn(__fmul_rn(alpha, kMinusLog2E), x));
+}
+
+// tanh(u) = 2 sigmoid(2u) - 1.
+__device__ __forceinline__ float GeluTanh(float x) {
+  constexpr float kLinear = 1.59576912f * kMinusLog2E;  // 2 sqrt(2/pi), of the power of 2
+  constexpr float kCubic = kLinear * 0.044715f;
+  return OverOnePlusExp2(x, __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), kCubic, kLinear)));
+}
+
+// x * erfc(t) / 2 of a negative x, t = |x| / sqrt(2), and x less that of a positive one. erfc(t) =
+// e^(-t^2) * q * P(q), q = 1 / (1 + 0.4 t), as kernels/cpu/ops/activate.cc has it.
+__device__ __forceinline__ float GeluErf(float x) {
+  const float q = Reciprocal(__fmaf_rn(fabsf(x), 0.4f * 0.707106781f, 1.0f));
+  float p = 0.0400572864f;
+  p = __fmaf_rn(p, q, -0.134432775f);
+  p = __fmaf_rn(p, q, 0.0716591970f);
+  p = __fmaf_rn(p, q, 0.102274772f);
+  p = __fmaf_rn(p, q, 0.0697128820f);
+  p = __fmaf_rn(p, q, 0.197745660f);
+  p = __fmaf_rn(p, q, 0.200753226f);
+  p = __fmaf_rn(p, q, 0.226605299f);
+  p = __fmaf_rn(p, q, 0.225624509f);
+  const float power = Exp2(__fmul_rn(__fmul_rn(x, x), 0.5f * kMinusLog2E));
+  const float tail = __fmul_rn(__fmul_rn(__fmul_rn(0.5f, q), p), power);
+  return __fmul_rn(x, x < 0.0f ? tail : __fadd_rn(1.0f, -tail));
+}
+
+template <ActivationType kType>
+__device__ __forceinline__ float Activated(float x, float alpha) {
+  if constexpr (kType == ActivationType::kNone) return x;
+  if constexpr (kType == ActivationType::kRelu) return x < 0.0f ? 0.0f : x;  // NaN stays NaN
+  const float finite_below = ptx::MaxNaN(x, -3.402823466e38f);
+  if constexpr (kType == ActivationType::kSilu) return Silu(finite_below, alpha);
+  if constexpr (kType == ActivationType::kGeluTanh) return GeluTanh(finite_below);
+  return GeluErf(finite_below);
+}
+
+// Calls fn.template operator()<type>(): around a loop, for one branch a run of elements.
+template <class Fn>
+__device__ __forceinline__ void WithActivation(ActivationType type, Fn fn) {
+  switch (type) {
+    case ActivationType::kNone:
+      return fn.template operator()<ActivationType::kNone>();
+    case ActivationType::kRelu:
+      return fn.template operator()<ActivationType::kRelu>();
+    case ActivationType::kSilu:
+      return fn.template operator()<ActivationType::kSilu>();
+    case ActivationType::kGeluTanh:
+      return fn.template operator()<ActivationType::kGeluTanh>();
+    case ActivationType::kGeluErf:
+      return fn.template operator()<ActivationType::kGeluErf>();
+  }
+}
+
+__device__ __forceinline__ float Activate(ActivationType type, float x) {
+  float y = x;
+  WithActivation(type, [&]<ActivationType kType>() { y = Activated<kType>(x, 1.0f); });
+  return y;
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OPS_ACTIVATION_CUH_

@@ -1,0 +1,134 @@
+// Weighted sums of rows. Dense rows in 16-byte aligned memory at memory speed, a thread for 16
+// bytes of a token; any others element by element.
+
+#include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/quantize_chunk.cuh"
+#include "kernels/cuda/ops/route.h"
+#include "kernels/cuda/ptx/griddepcontrol.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kAtOnce = 4;  // rows whose loads are under way together
+
+// Choice j's row, read once, since it may change meanwhile; -1: none. `tells` one thread of a
+// token.
+__device__ __forceinline__ int64_t PlaceOf(const CombineArgs& args, int64_t token, int j,
+                                           bool tells) {
+  const int32_t* from = args.positions + token * args.positions_row + j;
+  const int32_t place = *const_cast<const volatile int32_t*>(from);
+  if (place >= -1 && place < args.src_rows) return place;
+  if (tells) {
+    *reinterpret_cast<int4*>(args.fault) = make_int4(static_cast<int>(DataFaultKind::kPosition),
+                                                     static_cast<int>(token * args.top_k + j),
+                                                     place, static_cast<int>(args.src_rows) - 1);
+  }
+  return -1;
+}
+
+template <int kCount>
+__device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
+                                          const float (&sums)[kCount]) {
+  const int bytes = ElementBytes(args.dst_type);
+  if (bytes == 4) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      reinterpret_cast<float4*>(static_cast<float*>(args.dst) + at)[i / 4] =
+          make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    }
+    return;
+  }
+  uint32_t words[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    words[i] = FromF32(args.dst_type, sums[2 * i]) | FromF32(args.dst_type, sums[2 * i + 1]) << 16;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount / 2; i += 2) {
+    reinterpret_cast<uint2*>(static_cast<uint16_t*>(args.dst) + at)[i / 2] =
+        make_uint2(words[i], words[i + 1]);
+  }
+}
+
+template <ElementType kFrom>
+__global__ void __launch_bounds__(kThreads)
+    CombineChunks(const __grid_constant__ CombineArgs args) {
+  constexpr int kElements = Chunk<kFrom>::kElements;
+  ptx::GridDependencyWait();
+  ptx::GridDependencyLaunch();
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kElements;
+  if (col >= args.n) return;
+  for (int64_t token = blockIdx.y; token < args.tokens; token += gridDim.y) {
+    float sums[kElements] = {};
+    for (int first = 0; first < args.top_k; first += kAtOnce) {
+      Chunk<kFrom> chunks[kAtOnce];
+      int64_t places[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        places[j] = first + j < args.top_k ? PlaceOf(args, token, first + j, col == 0) : -1;
+        chunks[j] = LoadChunk<kFrom>(args.src, places[j] * args.src_row + col, places[j] >= 0);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (places[j] < 0) continue;
+        const float weight =
+            args.weights[token * args.weights_row + (first + j) * args.weights_col];
+        float x[kElements];
+        chunks[j].Expand(x);
+#pragma unroll
+        for (int i = 0; i < kElements; ++i) sums[i] = __fmaf_rn(weight, x[i], sums[i]);
+      }
+    }
+    StoreSums(args, token * args.dst_row + col, sums);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CombineElements(const __grid_constant__ CombineArgs args) {
+  ptx::GridDependencyWait();
+  ptx::GridDependencyLaunch();
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (col >= args.n) return;
+  for (int64_t token = blockIdx.y; token < args.tokens; token += gridDim.y) {
+    float sum = 0.0f;
+    for (int j = 0; j < args.top_k; ++j) {
+      const int64_t place = PlaceOf(args, token, j, col == 0);
+      if (place < 0) continue;
+      const uint32_t code = LoadCode(args.src, place * args.src_row + col * args.src_col,
+                                     ElementBytes(args.src_type));
+      sum = __fmaf_rn(args.weights[token * args.weights_row + j * args.weights_col],
+                      ToF32(args.src_type, code), sum);
+    }
+    StoreCode(args.dst, token * args.dst_row + col * args.dst_col, ElementBytes(args.dst_type),
+              FromF32(args.dst_type, sum));
+  }
+}
+
+bool Chunked(const CombineArgs& args) {
+  const int64_t elements = 16 / ElementBytes(args.src_type);
+  const int64_t dst_bytes = elements * ElementBytes(args.dst_type);
+  const auto divides = [elements](int64_t value) { return value % elements == 0; };
+  return args.src_col == 1 && args.dst_col == 1 && divides(args.n) && divides(args.src_row) &&
+         divides(args.dst_row) && reinterpret_cast<uintptr_t>(args.src) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(args.dst) % (dst_bytes < 16 ? 8 : 16) == 0;
+}
+
+}  // namespace
+
+cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {
+  if (args.fault == nullptr) return cudaErrorInvalidValue;
+  if (args.tokens <= 0 || args.n <= 0) return cudaSuccess;
+  if (!Chunked(args)) {
+    return LaunchKernel(CombineElements, GridOf(CeilDiv(args.n, kThreads), args.tokens), kThreads,
+                        args.programmatic, stream, args);
+  }
+  const int64_t elements = 16 / ElementBytes(args.src_type);
+  const dim3 grid = GridOf(CeilDiv(args.n, kThreads * elements), args.tokens);
+  const auto kernel = args.src_type == ElementType::kF32    ? CombineChunks<ElementType::kF32>
+                      : args.src_type == ElementType::kBF16 ? CombineChunks<ElementType::kBF16>
+                                                            : CombineChunks<ElementType::kF16>;
+  return LaunchKernel(kernel, grid, kThreads, args.programmatic, stream, args);
+}
+
+}  // namespace gemmd::kernels::cuda

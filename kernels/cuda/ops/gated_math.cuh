@@ -1,0 +1,36 @@
+// The arithmetic of Gated, shared by its kernels.
+
+#ifndef GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
+
+#include "kernels/cuda/ops/activation.cuh"
+#include "kernels/cuda/ops/gated.h"
+
+namespace gemmd::kernels::cuda {
+
+// The smaller of two floats; NaN if either is.
+__device__ __forceinline__ float MinNaN(float x, float y) { return -ptx::MaxNaN(-x, -y); }
+
+// y[i] = activation(gate[i]) * (up[i] + up_offset), both clamped first. Operations are rounded one
+// by one, as in activation.cuh.
+template <int kCount>
+__device__ __forceinline__ void MultiplyGated(const GatedArgs& args, float (&gate)[kCount],
+                                              float (&up)[kCount], float* y) {
+  if (args.limit > 0.0f) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      gate[i] = MinNaN(gate[i], args.limit);
+      up[i] = ptx::MaxNaN(MinNaN(up[i], args.limit), -args.limit);
+    }
+  }
+  WithActivation(args.activation, [&]<ActivationType kType>() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      y[i] = __fmul_rn(Activated<kType>(gate[i], args.alpha), __fadd_rn(up[i], args.up_offset));
+    }
+  });
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_

@@ -1,0 +1,47 @@
+// Launching a kernel, on its own or overlapping the end of the one before it.
+
+#ifndef GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr int64_t kMaxGridX = 2147483647;
+inline constexpr int64_t kMaxGridYZ = 65535;
+
+constexpr int64_t CeilDiv(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// A grid that covers x * y * z, clamped to what a launch may have: kernels stride over the rest.
+inline dim3 GridOf(int64_t x, int64_t y = 1, int64_t z = 1) {
+  return dim3(static_cast<unsigned>(x < kMaxGridX ? x : kMaxGridX),
+              static_cast<unsigned>(y < kMaxGridYZ ? y : kMaxGridYZ),
+              static_cast<unsigned>(z < kMaxGridYZ ? z : kMaxGridYZ));
+}
+
+// Queues `kernel`. With `programmatic` it may start before the previous kernel has ended, and must
+// call ptx::GridDependencyWait() before it touches memory that the other writes, or writes what the
+// other touches; and at some time in any case, by one thread at least, since the kernel behind it
+// waits for no more than its end.
+template <class... Params, class... Args>
+cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, int threads, bool programmatic,
+                         cudaStream_t stream, Args... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = programmatic ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OPS_LAUNCH_CUH_

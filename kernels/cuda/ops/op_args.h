@@ -1,0 +1,39 @@
+// From ops to kernel arguments: what the launchers of this folder take, for validated ops and the
+// addresses their slots have on the device.
+
+#ifndef GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
+#define GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
+
+#include <cstddef>
+
+#include "absl/types/span.h"
+#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/elementwise.h"
+#include "kernels/cuda/ops/gated.h"
+#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/ops/route.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+using SlotAddresses = absl::Span<std::byte* const>;  // by TensorRef::slot
+
+AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots);
+QuantizeArgs ArgsOf(const QuantizeOp& op, SlotAddresses slots);
+GatedArgs ArgsOf(const GatedOp& op, SlotAddresses slots);
+ConvertArgs ArgsOf(const ConvertOp& op, SlotAddresses slots);
+ConvertArgs ArgsOf(const CopyOp& op, SlotAddresses slots);
+FillArgs ArgsOf(const FillOp& op, SlotAddresses slots);
+RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots);
+CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots);
+// a's batch are its items, b's the groups. Without the bias, which a group has for itself.
+AnyGemmArgs ArgsOf(const GroupedMatmulOp& op, SlotAddresses slots);
+
+// A strided tensor to or from dense row-major bytes on the device: WriteOp and ReadOp once their
+// bytes are there.
+ConvertArgs FromDense(const std::byte* bytes, const TensorRef& dst, SlotAddresses slots);
+ConvertArgs ToDense(const TensorRef& src, std::byte* bytes, SlotAddresses slots);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_

@@ -1,0 +1,25 @@
+// What the ops beside matmul should take: for the scheduler, until the true times are known.
+
+#ifndef GEMMD_KERNELS_CUDA_OPS_OP_COST_H_
+#define GEMMD_KERNELS_CUDA_OPS_OP_COST_H_
+
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// Bytes of a view's sectors, of 32 bytes each: what memory has to bring once.
+double TouchedSectorBytes(const TensorRef& tensor);
+// Bytes that the L2 cache has to bring when neighbouring threads walk along dimension `inner`: a
+// whole sector for each element when those lie apart.
+double RequestedBytes(const TensorRef& tensor, int inner);
+
+// Of any op but matmul, on a device whose memory moves `memory_bytes_per_s` (0: unknown).
+double MoveSeconds(const Op& op, double memory_bytes_per_s);
+
+// The tensor whose elements the op counts by, and whose dtype its step reports: operand a of a
+// matmul, the destination of the rest, the source of a Read.
+const TensorRef& MainTensor(const Op& op);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_OPS_OP_COST_H_

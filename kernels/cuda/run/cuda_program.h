@@ -1,0 +1,200 @@
+// CudaProgram: ops with a kernel chosen for each, ready to run on any memory of their sizes.
+
+#ifndef GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_
+#define GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/grouped_op.h"
+#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/run/end_forecast.h"
+#include "kernels/cuda/run/graph_cache.h"
+#include "kernels/cuda/run/independent.h"
+
+namespace gemmd::kernels::cuda {
+
+// What a device compiles with. Outlives its programs: their steps point at names in it.
+struct KernelSet {
+  explicit KernelSet(GemmPoolOptions options)
+      : device(options.device), matmul(std::move(options)) {}
+
+  const DeviceTraits device;
+  GemmPool matmul;
+  // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
+  // with that op do not compile.
+  std::array<std::string_view, std::variant_size_v<Op>> others;
+  std::string_view fp8_grouped;  // the TMA kernels of grouped matmuls; empty when disabled
+  double memory_bytes_per_s = 0;
+};
+
+// What a program's launches need of the memory that they are for.
+struct Launches {
+  std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
+  std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
+  std::vector<bool> independent;         // by op (independent.h); empty: none is
+};
+
+struct PreparedLaunches {
+  std::shared_ptr<const Launches> launches;
+  bool again = false;  // the program ran on this memory before, as far as it remembers
+};
+
+// Where one run takes place. Addresses are the device's.
+struct RunContext {
+  SlotAddresses slots;
+  const Launches& launches;  // of Prepare, for the same slots and scratch
+  std::byte* scratch;        // scratch_bytes() at a multiple of 256; one op's at a time
+  std::byte* io;             // pinned, io_bytes()
+  cudaStream_t stream;
+  absl::Span<const OutputSpan> outputs = {};  // after AimReads; none while a graph is recorded
+  // Of the same stream, whose end the first op's kernel may overlap.
+  enum class Front : uint8_t {
+    kOther,     // no kernel
+    kRun,       // another run's: it writes what this one may read
+    kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
+  } front = Front::kOther;
+
+  bool IsIndependent(size_t op) const {
+    if (op == 0 && front == Front::kOwnBegin) return true;
+    return op < launches.independent.size() && launches.independent[op];
+  }
+};
+
+// Immutable after Compile but for what it remembers.
+class CudaProgram final : public Program {
+ public:
+  // Bindings whose launches are remembered; one more forgets them all. A plan has a handful.
+  static constexpr int kMaxRemembered = 16;
+  // Below this a graph's launch takes as long as those of the ops. In a process under MPS it takes
+  // less from the first op on, 2 us where a kernel takes 5: worth it for what surely comes again.
+  static constexpr int kFewestGraphOps = 4;
+
+  // The contract of Backend::Compile. kEveryOp times each op, however short.
+  enum class Timing { kLongOps, kEveryOp };
+  static absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops,
+                                                                const KernelSet& kernels,
+                                                                Timing timing = Timing::kLongOps);
+
+  absl::Span<const Step> steps() const override { return steps_; }
+  double estimated_seconds() const override { return estimated_seconds_; }
+  absl::Span<const ShapeCalls> tunable() const override { return tunable_; }
+
+  // Long ops are timed one by one; between short ones an event would cost more than it tells, and
+  // keep each from starting under the end of the one before it.
+  bool timed() const { return timed_; }
+  // Whether replaying it as a graph is worth while. Not of programs that are timed: their ops take
+  // so long that launching them is nothing, and a graph has no place for the events between them.
+  // `often`: it is known to run again and again on the same memory.
+  bool capturable(bool often = false) const {
+    return !timed_ && steps_.size() >= (often ? 1 : kFewestGraphOps);
+  }
+  // Whether the last entry of a run on its stream is a kernel, whose end another's may overlap.
+  bool ends_with_kernel() const { return ends_with_kernel_; }
+  uint64_t serial() const { return serial_; }  // never another program's of this process
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  int64_t io_bytes() const { return io_bytes_; }
+  // Of its runs, by whoever waits for them.
+  EndForecast& forecast() const { return forecast_; }
+
+  // INVALID_ARGUMENT when the bindings do not have what the ops name: a caller's bug, but memory
+  // must not pay for it.
+  absl::Status CheckBindings(const Bindings& bindings) const;
+
+  // Between the callers' inline bytes and `io`: before the launches, and, of what the device could
+  // not write where it belongs, after they are through.
+  void CopyInputs(const Bindings& bindings, std::byte* io) const;
+  void CopyOutputs(const std::byte* io, const Bindings& bindings) const;
+  // What its ops found wrong with numbers that they read, once they are through: the first op's.
+  absl::Status FaultOf(const std::byte* io) const;
+  // Whether some op may find anything: then the host has to look before anybody is told of the end.
+  bool may_fault() const { return !faulting_.empty(); }
+  // Settles which of the outputs the device writes by itself: `device_writes` of the others becomes
+  // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
+  absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
+
+  // The launches for this memory, remembered from the last time or made. The program's device is
+  // current. Queues nothing.
+  absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
+                                           bool often = false) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What a graph of it on this memory is known by. The slots were checked.
+  GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;
+
+  // Queues op `index` behind the ones before it. The program's device is current.
+  absl::Status LaunchStep(size_t index, const RunContext& context) const;
+
+ private:
+  struct Task {
+    Op op;
+    std::optional<GemmVariant> variant;             // of a matmul by the TMA families
+    int gemm = 0;                                   // its place in Launches, a grouped one's too
+    decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
+    ScaleCopies copies;
+    std::optional<GroupedLayout> grouped;  // of a grouped matmul
+    int64_t fault_offset = 0;              // in io, of an op that reads numbers
+    bool overlap = false;                  // may start under the end of the op before it
+    int64_t io_offset = 0;                 // of a Write or Read
+    int64_t io_bytes = 0;                  // likewise
+    // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
+    bool by_engine = false;
+  };
+  using Key = std::vector<const std::byte*>;  // the slots, then the scratch if it is used
+
+  Key AddressesOf(SlotAddresses slots, std::byte* scratch) const;
+  absl::Status AddTask(const Op& op, const KernelSet& kernels);
+  void AddNeeds(Task& task);
+  void AddTunable(const MatmulOp& op, ChoiceReason reason);
+  void PlanOverlaps();
+  static uint64_t NextSerial();
+  absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                            Task& task);
+  absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
+                                                               std::byte* scratch) const;
+  bool Overlaps(const Task& task, const RunContext& context) const;
+  absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
+  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
+                                             Task& task);
+  DataFault* FaultAt(const Task& task, const RunContext& context) const;
+  absl::Status LaunchMove(size_t index, const RunContext& context) const;
+  absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;
+
+  const uint64_t serial_ = NextSerial();
+  DeviceTraits device_;
+  std::vector<Task> tasks_;
+  std::vector<OpTouches> touches_;  // by task
+  std::vector<size_t> moves_;       // those that are Writes or Reads
+  std::vector<size_t> faulting_;    // those that read numbers
+  std::vector<Step> steps_;
+  std::vector<ShapeCalls> tunable_;
+  double estimated_seconds_ = 0;
+  bool timed_ = false;
+  bool ends_with_kernel_ = false;
+  int gemms_ = 0;
+  int grouped_ = 0;
+  int64_t scratch_bytes_ = 0;
+  int64_t io_bytes_ = 0;
+  size_t slots_needed_ = 0;
+  mutable EndForecast forecast_;
+  mutable absl::Mutex mutex_;
+  mutable absl::flat_hash_map<Key, std::shared_ptr<const Launches>> remembered_
+      ABSL_GUARDED_BY(mutex_);  // shared: forgotten while a launch reads it
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_RUN_CUDA_PROGRAM_H_

@@ -1,0 +1,235 @@
+#include "kernels/cuda/sm90/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/k_split.h"
+#include "kernels/cuda/sm90/tensor_map.h"
+#include "kernels/cuda/sm90/tile_grid.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+// Ways to divide k that were worth having; a cluster holds at most kMaxClusterSize CTAs.
+constexpr int kSplits[] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+std::vector<GemmVariant> ListVariants() {
+  std::vector<GemmVariant> all;
+  for (int family = 0; family < kNumGemmFamilies; ++family) {
+    for (int config = 0; config < kGemmFamilies[family]->num_configs; ++config) {
+      const GemmConfig& shape = kGemmFamilies[family]->configs[config];
+      for (int split : kSplits) {
+        if (split > 1 && !shape.splits(split)) continue;
+        if (shape.multicast() * split > kMaxClusterSize) continue;
+        all.push_back({family, config, split});
+      }
+    }
+  }
+  return all;
+}
+
+int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+// Clusters of a variant that run at once on `device`: asked for once, since the answer takes the
+// driver tens of microseconds. Also gives the kernel its shared memory.
+absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
+  constexpr int kMaxDevices = 64;
+  struct Slot {
+    absl::Status status;
+    int clusters = 0;
+  };
+  if (ordinal < 0 || ordinal >= kMaxDevices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device ", ordinal, " is beyond the limit of ", kMaxDevices, " devices"));
+  }
+  static std::array<absl::flat_hash_map<std::string, Slot>, kMaxDevices> slots;
+  static absl::Mutex mutex;
+  absl::MutexLock lock(&mutex);
+  auto [entry, added] = slots[ordinal].try_emplace(Name(variant));
+  Slot& slot = entry->second;
+  if (added) {
+    const GemmFamilyEntry& family = variant.entry();
+    slot.status = ToStatus(family.prepare(variant.config), "preparing " + Name(variant));
+    if (slot.status.ok()) {
+      slot.status =
+          ToStatus(family.max_clusters(variant.config, variant.shape().multicast() * variant.split,
+                                       &slot.clusters),
+                   "occupancy of " + Name(variant));
+    }
+    if (slot.status.ok() && slot.clusters < 1) {
+      slot.status = absl::UnimplementedError(
+          absl::StrCat("no cluster of ", Text(Name(variant)), " fits on the device"));
+    }
+  }
+  if (!slot.status.ok()) return slot.status;
+  return slot.clusters;
+}
+
+// Bands as wide as keep about a square of tiles at work at one time.
+int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int clusters) {
+  const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
+  if (col_tiles * wanted <= clusters) return static_cast<int>(row_tiles);
+  return static_cast<int>(std::min(row_tiles, wanted));
+}
+
+// Whether all who read a part of B do so at one time.
+bool StreamsB(int64_t m_tiles, int64_t tiles, const Fp8GemmArgs& args, int at_once) {
+  const bool shared = args.batch > 1 && args.b_batch == 0;
+  return tiles <= at_once || (m_tiles == 1 && !shared);
+}
+
+int64_t ClustersFor(const GemmConfig& shape, int split, int64_t tiles, int at_once) {
+  // A cluster that splits k works on one tile: its ring becomes the inbox for partial sums.
+  if (split > 1) return tiles;
+  constexpr int kSpare = 4;  // some in either half of L2, most likely
+  return std::min<int64_t>(tiles + (shape.takes_spares() ? kSpare : 0), at_once);
+}
+
+// Whether D may leave by the copy engine: 16-bit values as they are, rows of whole 16-byte units.
+bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
+  return shape.stores_tile && split == 1 && args.out != OutType::kF32 && args.alpha == 1.0f &&
+         args.beta == 0.0f && args.bias == nullptr && !args.relu && args.ldd % 8 == 0 &&
+         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
+  cudaDeviceProp properties;
+  absl::Status status =
+      ToStatus(cudaGetDeviceProperties(&properties, ordinal), absl::StrCat("device ", ordinal));
+  if (!status.ok()) return status;
+  DeviceTraits traits;
+  traits.ordinal = ordinal;
+  traits.model = properties.name;
+  traits.compute_major = properties.major;
+  traits.compute_minor = properties.minor;
+  traits.sms = properties.multiProcessorCount;
+  traits.l2_bytes = properties.l2CacheSize;
+  traits.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  return traits;
+}
+
+std::string Name(const GemmVariant& variant) {
+  const GemmConfig& c = variant.shape();
+  std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
+  if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
+  absl::StrAppend(&name, "s", c.stages);
+  if (c.stores_tile) absl::StrAppend(&name, "d");
+  if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);
+  if (c.ctas_per_sm > 1) absl::StrAppend(&name, "x", c.ctas_per_sm);
+  if (c.share_rows > 1) absl::StrAppend(&name, "_r", c.share_rows);
+  if (c.share_cols > 1) absl::StrAppend(&name, "_c", c.share_cols);
+  if (variant.split > 1) absl::StrAppend(&name, "_k", variant.split);
+  return name;
+}
+
+std::string_view CodeOf(const GemmVariant& variant) { return CodeHash(variant.shape()); }
+
+absl::Span<const GemmVariant> AllVariants() {
+  static const auto* all = new std::vector<GemmVariant>(ListVariants());
+  return *all;
+}
+
+std::optional<GemmVariant> FindVariant(std::string_view name) {
+  static const auto* by_name = [] {
+    auto* map = new absl::flat_hash_map<std::string, GemmVariant>();
+    for (const GemmVariant& variant : AllVariants()) map->emplace(Name(variant), variant);
+    return map;
+  }();
+  const auto found = by_name->find(std::string(name));
+  if (found == by_name->end()) return std::nullopt;
+  return found->second;
+}
+
+absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+                                         const DeviceTraits& device) {
+  const absl::StatusOr<int> at_once = ClustersAtOnce(variant, device.ordinal);
+  if (!at_once.ok()) return at_once.status();
+  const GemmConfig& shape = variant.shape();
+
+  const int64_t k_blocks = CeilDiv(args.k, kBlockK);
+  TensorView a = {.address = args.a,
+                  .cols = args.k,
+                  .rows = args.m,
+                  .batch = args.batch,
+                  .row_stride_bytes = args.lda,
+                  .batch_stride_bytes = args.a_batch,
+                  .box_cols = kBlockK,
+                  .box_planes = shape.k_blocks};
+  TensorView b = {.address = args.b,
+                  .cols = args.k,
+                  .rows = args.n,
+                  .batch = args.b_batch == 0 ? 1 : args.batch,
+                  .row_stride_bytes = args.ldb,
+                  .batch_stride_bytes = args.b_batch,
+                  .box_cols = kBlockK,
+                  .box_planes = shape.k_blocks};
+  if (shape.k_blocks > 1) {
+    for (TensorView* view : {&a, &b}) {
+      view->cols = kBlockK;
+      view->planes = k_blocks;
+      view->plane_stride_bytes = kBlockK;
+    }
+  }
+  TensorView& rows = shape.skinny() ? b : a;
+  TensorView& cols = shape.skinny() ? a : b;
+  rows.box_rows = shape.rows / shape.share_rows;
+  cols.box_rows = shape.cols / shape.share_cols;
+  const TensorView scales = {.address = args.a_scales,
+                             .cols = args.m,
+                             .rows = 1,
+                             .planes = k_blocks,
+                             .batch = args.batch,
+                             .plane_stride_bytes = args.a_scales_ld * 4,
+                             .batch_stride_bytes = args.a_scales_batch * 4,
+                             .box_cols = shape.block_m(),
+                             .box_rows = 1,
+                             .box_planes = shape.k_blocks};
+  GemmLaunch launch;
+  for (auto [map, made] :
+       {std::pair(&launch.row_map, ValuesMap(rows)), std::pair(&launch.col_map, ValuesMap(cols)),
+        std::pair(&launch.scale_map, ScalesMap(scales))}) {
+    if (!made.ok()) return made.status();
+    *map = *made;
+  }
+  if (StoresByCopy(shape, args, variant.split)) {
+    const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
+                                                       .cols = args.n,
+                                                       .rows = args.m,
+                                                       .batch = args.batch,
+                                                       .row_stride_bytes = args.ldd * 2,
+                                                       .batch_stride_bytes = args.d_batch * 2,
+                                                       .box_cols = shape.store_cols(),
+                                                       .box_rows = kStoreRows});
+    if (!made.ok()) return made.status();
+    launch.store_map = *made;
+    launch.stores_by_copy = true;
+  }
+  const int64_t row_tiles = CeilDiv(rows.rows, shape.rows * shape.share_cols);
+  const int64_t col_tiles = CeilDiv(cols.rows, shape.cols * shape.share_rows);
+  const int64_t tiles = row_tiles * col_tiles * args.batch;
+  launch.args = args;
+  launch.one_b = args.b_batch == 0;
+  launch.tiles =
+      GridOf(row_tiles, col_tiles, args.batch, RasterOf(shape, row_tiles, col_tiles, *at_once));
+  launch.k_blocks = static_cast<int>(k_blocks);
+  launch.split = SplitOf(shape, variant.split, CeilDiv(k_blocks, shape.k_blocks));
+  launch.cluster_ctas = MakeDivisor(shape.multicast() * launch.split.parts);
+  launch.streams_b = StreamsB(shape.skinny() ? col_tiles : row_tiles, tiles, args, *at_once);
+  launch.clusters = static_cast<int>(ClustersFor(shape, variant.split, tiles, *at_once));
+  return launch;
+}
+
+absl::Status Launch(const GemmVariant& variant, const GemmLaunch& launch, cudaStream_t stream) {
+  return ToStatus(variant.entry().launch(variant.config, launch, stream), Name(variant));
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,48 @@
+// One matmul with its addresses, as the launchers take it. Plain data: shared by host and device.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_
+#define GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_
+
+#include <cstdint>
+
+namespace gemmd::kernels::cuda {
+
+enum class OutType : uint8_t { kF32, kBF16, kF16 };
+
+// D[batch, m, n] = act(alpha * A[batch, m, k] . B[batch, n, k]^T + beta * C + bias[n]), A and B in
+// E4M3 with FP32 block scales, accumulated in FP32. Strides are in elements. A stride of 0 between
+// batches of b (and of its scales) shares one matrix among all.
+struct Fp8GemmArgs {
+  int64_t batch = 1;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const uint8_t* a = nullptr;  // [batch, m, k], stride 1 along k
+  int64_t lda = 0;
+  int64_t a_batch = 0;
+  const float* a_scales = nullptr;  // 1x128, m-major: [batch, ceil(k/128), m], stride 1 along m
+  int64_t a_scales_ld = 0;          // floats between k blocks; a multiple of 4 for TMA
+  int64_t a_scales_batch = 0;
+  const uint8_t* b = nullptr;  // [batch, n, k], stride 1 along k
+  int64_t ldb = 0;
+  int64_t b_batch = 0;
+  const float* b_scales = nullptr;  // 128x128: [batch, ceil(n/128), ceil(k/128)], stride 1 along k
+  int64_t b_scales_ld = 0;          // floats between blocks of 128 rows
+  int64_t b_scales_batch = 0;
+  void* d = nullptr;  // [batch, m, n], stride 1 along n
+  int64_t ldd = 0;
+  int64_t d_batch = 0;
+  const void* c = nullptr;  // as d; may be d; not read when beta is 0
+  int64_t ldc = 0;
+  int64_t c_batch = 0;
+  const void* bias = nullptr;  // [n] or null
+  OutType out = OutType::kBF16;
+  bool bias_is_f32 = true;  // else of d's type
+  bool relu = false;
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_ARGS_H_

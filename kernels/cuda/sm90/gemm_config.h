@@ -1,0 +1,181 @@
+// GemmConfig: how a kernel of the TMA + WGMMA families computes. The same constexpr value is the
+// kernel's template argument and its run-time description.
+//
+// Both families run one kernel (sm90_fp8_gemm.cuh). WGMMA multiplies a "row side" (64 rows an
+// instruction) by a "column side" (8 to 256 columns). The tiled family puts A's rows on the row
+// side; the skinny family puts the weights B there, so that a batch of 8 fills a tile as well as
+// one of 128 does.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_
+#define GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr int kBlockK = 128;           // elements of k that share a scale
+inline constexpr int kMaxSmemBytes = 232448;  // sm_90, opt-in limit of one block
+inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM together
+inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
+inline constexpr int kBeyond = 0x7fff0000;    // m and n stay below: a tile there is outside D
+inline constexpr int kMaxClusterSize = 8;     // portable limit
+
+enum class GemmFamily : uint8_t { kTiled, kSkinny };
+
+struct GemmConfig {
+  GemmFamily family = GemmFamily::kTiled;
+  int rows = 128;    // row-side tile: a multiple of 64 * groups
+  int cols = 128;    // column-side tile: a multiple of 8
+  int groups = 2;    // math warpgroups along the rows; each owns rows / groups of them
+  int k_groups = 1;  // 2: as many again, for the second half of every stage's k blocks
+  int stages = 4;    // depth of the TMA ring
+  int k_blocks = 1;  // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
+  int share_cols =
+      1;  // CTAs of a cluster, neighbours along the rows, that share a column-side tile
+  int share_rows =
+      1;  // CTAs of a cluster, neighbours along the columns, that share a row-side tile
+  int ctas_per_sm = 1;
+  // Tiles begin at any row: the copy engine takes A's scales from a multiple of 16 bytes on, which
+  // lies up to three rows in front.
+  bool ragged = false;
+  bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
+                             // engine takes it while the next one multiplies
+
+  constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
+  // The tile in D's terms.
+  constexpr int block_m() const { return skinny() ? cols : rows; }
+  constexpr int block_n() const { return skinny() ? rows : cols; }
+  constexpr int multicast() const { return share_cols * share_rows; }
+
+  // Row sub-tiles of 64 that one warpgroup works through.
+  constexpr int row_subs() const { return rows / (64 * groups); }
+
+  // Math warpgroups that need more than an even share of the registers take them from a producer
+  // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
+  constexpr bool moves_registers() const {
+    return ctas_per_sm == 1 && groups * k_groups > 1 && result_regs() + accumulator_regs() > 90;
+  }
+  constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
+  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
+  // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
+  constexpr int math_registers() const {
+    if (moves_registers()) return groups == 3 ? 160 : 232;
+    const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
+    const int share = 512 / warps_a_quarter / 8 * 8;
+    return share < 255 ? share : 255;
+  }
+  constexpr int store_threads() const { return groups * 128; }
+  constexpr int math_threads() const { return store_threads() * k_groups; }
+  // k blocks of a stage that one math warpgroup multiplies.
+  constexpr int blocks_of_group() const { return k_blocks / k_groups; }
+  constexpr int threads() const { return math_threads() + producer_threads(); }
+
+  // FP32 registers a math thread holds: results, and the accumulators of one k block.
+  constexpr int result_regs() const { return row_subs() * cols / 2; }
+  constexpr int accumulator_regs() const { return cols / 2; }
+  // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
+  // issues the next multiplication before the last one is promoted. Beside another one that is no
+  // gain: promotion is slower while its own warp multiplies.
+  constexpr bool double_accumulators() const {
+    return groups * k_groups * row_subs() == 1 &&
+           result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
+  }
+
+  // Cold, a store's code comes line by line from HBM. Where the way through it is short, every CTA
+  // goes it once while its first tiles are on their way. Of the others some do so for CTAs that no
+  // tile is left for, which brings it into L2: those whose loop does not lose more by it.
+  constexpr bool rehearses() const { return result_regs() <= 32; }
+  constexpr bool takes_spares() const {
+    return !skinny() && !rehearses() && !stores_tile && multicast() == 1;
+  }
+  // Whether L2 is told which of B and D is to stay. Others have several rows of tiles, and lose 1 %
+  // by the question.
+  constexpr bool guides_l2() const { return !stores_tile && share_rows == 1; }
+
+  // B's scales in a stage: one for each run of the tile's n. Where tiles begin at multiples of 64 a
+  // run is 64; else it is what the tile has of one block of 128, wherever in the tile that begins.
+  constexpr int tile_step() const {
+    int step = kBlockK;
+    while (block_n() % step != 0) step /= 2;
+    return step;
+  }
+  constexpr int b_scale_run() const { return tile_step() == 64 ? 64 : kBlockK; }
+  constexpr int b_scale_count() const {
+    const int run = b_scale_run();
+    return (run - tile_step() + block_n() + run - 1) / run;
+  }
+
+  // One stage of the ring: for each of its k blocks a row-side tile; the same of the column side;
+  // A's scales; B's scales.
+  constexpr int row_bytes() const { return rows * kBlockK; }
+  constexpr int col_bytes() const { return cols * kBlockK; }
+  constexpr int stage_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
+  constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
+  constexpr int a_scale_bytes() const { return a_scale_rows() * 4; }
+  constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
+  constexpr int scale_bytes() const { return b_scale_offset() + 128; }
+
+  // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
+  // warpgroup's tile (skinny). A pitch of an odd number of 16-byte units keeps stmatrix free of
+  // bank conflicts.
+  static constexpr int kStorePitch = 64 * 2 + 16;
+  static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
+  constexpr int store_group_bytes() const {
+    if (!skinny()) return 64 * kStorePitch;
+    return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
+  }
+  // Columns of a box of D that the copy engine takes from there: a swizzle's 64, or what makes a
+  // row of the box an odd number of 16-byte units, which is as free of conflicts.
+  constexpr int store_cols() const {
+    if (cols % 64 == 0) return 64;
+    int units = cols / 8;
+    while (units % 2 == 0) units /= 2;
+    return units * 8;
+  }
+  constexpr int store_bytes() const {
+    return stores_tile ? rows * cols * 2 : groups * store_group_bytes();
+  }
+  // Where the second k group leaves its results for the first.
+  constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
+  constexpr int smem_bytes() const {
+    const int barriers = stages * 16 + 16;
+    return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
+           fold_bytes() + barriers;
+  }
+  // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in FP32,
+  // the receiver's share of the chunks of 8 columns.
+  constexpr int chunk_bytes() const { return rows * 8 * 4; }
+  constexpr bool splits(int parts) const {
+    return parts * ((cols / 8 + parts - 1) / parts) * chunk_bytes() <= stages * stage_bytes();
+  }
+};
+
+// nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
+constexpr uint64_t Encode(const GemmConfig& c) {
+  uint64_t code = 0;
+  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2, c.groups,
+                    c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
+    code = code << 5 | field;
+  }
+  return (code << 9 | c.rows) << 9 | c.cols;
+}
+constexpr GemmConfig Decode(uint64_t code) {
+  GemmConfig c;
+  c.cols = code & 511;
+  c.rows = code >> 9 & 511;
+  code >>= 18;
+  for (int* field : {&c.k_groups, &c.k_blocks, &c.ctas_per_sm, &c.share_rows, &c.share_cols,
+                     &c.stages, &c.groups}) {
+    *field = code & 31;
+    code >>= 5;
+  }
+  c.family = static_cast<GemmFamily>(code & 1);
+  c.stores_tile = code >> 1 & 1;
+  c.ragged = code >> 2 & 1;
+  return c;
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_CONFIG_H_

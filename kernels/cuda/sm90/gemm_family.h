@@ -1,0 +1,76 @@
+// The seam between a family's .cu and the host code that launches it. Host only needs the CUDA
+// runtime's and the driver's types, no kernel code.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_
+#define GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/sm90/gemm_args.h"
+#include "kernels/cuda/sm90/gemm_config.h"
+#include "kernels/cuda/sm90/tile_grid.h"
+
+namespace gemmd::kernels::cuda {
+
+// CTAs of a cluster that divide k among them: part p takes stages [p * step + min(p, extra), ...),
+// and adds up chunks [chunks[p], chunks[p + 1]) of the tile.
+struct KSplit {
+  int parts = 1;
+  int step = 0;
+  int extra = 0;
+  uint8_t chunks[kMaxClusterSize + 1] = {};
+  // Where in its ring part p takes in the others' sums: the stages from inbox[p] on, which it has
+  // read for the last time after inbox_free[p] of its stages (not above 0: it never needs them).
+  uint8_t inbox[kMaxClusterSize] = {};
+  int inbox_free[kMaxClusterSize] = {};
+};
+
+// Rows of a box of D that goes to the copy engine, a sub-tile's; it has GemmConfig::store_cols()
+// columns.
+inline constexpr int kStoreRows = 64;
+
+// Everything a launch needs beside the config. Passed to the kernel by value.
+struct GemmLaunch {
+  CUtensorMap row_map;    // row side; dimensions and boxes: sm90_fp8_producer.cuh
+  CUtensorMap col_map;    // column side
+  CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m]
+  CUtensorMap store_map;  // D, [batch, 1, m, n], if stores_by_copy
+  Fp8GemmArgs args;
+  TileGrid tiles;
+  // What the producer wants first lies in as few lines as can be: cold, each takes half a
+  // microsecond.
+  bool one_b = false;      // every batch multiplies one B: args.b_batch is 0
+  bool streams_b = false;  // all readers of a part of B come at one time: L2 is to keep D rather
+  int k_blocks = 1;        // of 128
+  Divisor cluster_ctas;    // multicast * split.parts
+  int clusters = 1;        // in the grid, those without a tile included; grid = clusters *
+                           // cluster_ctas
+  bool stores_by_copy = false;  // D's tiles leave by the copy engine
+  bool programmatic = false;    // launch may overlap the previous kernel's end
+  KSplit split;
+};
+
+// One .cu: its configs, and the launch of the i-th. Every config's kernel was given its shared
+// memory limit by `prepare`, which is called once a device, before the first launch.
+struct GemmFamilyEntry {
+  const char* name;  // "sm90_fp8_tiled"
+  const GemmConfig* configs;
+  int num_configs;
+  cudaError_t (*prepare)(int config);
+  cudaError_t (*launch)(int config, const GemmLaunch& launch, cudaStream_t stream);
+  // Clusters of this size that fit on the device at once.
+  cudaError_t (*max_clusters)(int config, int cluster_size, int* clusters);
+};
+
+extern const GemmFamilyEntry kSm90Fp8Tiled;
+extern const GemmFamilyEntry kSm90Fp8Skinny;
+inline constexpr int kNumGemmFamilies = 2;
+inline const GemmFamilyEntry* const kGemmFamilies[kNumGemmFamilies] = {&kSm90Fp8Tiled,
+                                                                       &kSm90Fp8Skinny};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_GEMM_FAMILY_H_

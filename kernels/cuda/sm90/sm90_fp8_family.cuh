@@ -1,0 +1,92 @@
+// The host side: what a family's .cu needs to list configs of the kernel.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// One row of functions for each config.
+template <GemmConfig C>
+struct Entry {
+  static_assert(Check<C>());
+  static constexpr auto* kKernel = Fp8Gemm<Encode(C)>;
+
+  static cudaError_t Prepare() {
+    return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                C.smem_bytes());
+  }
+  static cudaLaunchConfig_t Config(int ctas, int cluster_size, cudaLaunchAttribute* cluster) {
+    cluster->id = cudaLaunchAttributeClusterDimension;
+    cluster->val.clusterDim.x = cluster_size;
+    cluster->val.clusterDim.y = 1;
+    cluster->val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(ctas);
+    config.blockDim = dim3(C.threads());
+    config.dynamicSmemBytes = C.smem_bytes();
+    config.attrs = cluster;
+    config.numAttrs = 1;
+    return config;
+  }
+  static cudaError_t Launch(const GemmLaunch& launch, cudaStream_t stream) {
+    cudaLaunchAttribute attributes[2];
+    const int cluster_size = static_cast<int>(launch.cluster_ctas.value);
+    cudaLaunchConfig_t config = Config(launch.clusters * cluster_size, cluster_size, attributes);
+    // Single CTAs, one an SM, start sooner if they are no clusters; two an SM start later.
+    if (cluster_size == 1 && C.ctas_per_sm == 1) config.numAttrs = 0;
+    config.stream = stream;
+    if (launch.programmatic) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
+    return cudaLaunchKernelEx(&config, kKernel, launch);
+  }
+  static cudaError_t MaxClusters(int cluster_size, int* clusters) {
+    cudaLaunchAttribute attribute;
+    const cudaLaunchConfig_t config = Config(cluster_size, cluster_size, &attribute);
+    return cudaOccupancyMaxActiveClusters(clusters, kKernel, &config);
+  }
+};
+
+// Tables of functions over a constexpr array of configs.
+template <const auto& kConfigs, int... I>
+struct FamilyTable {
+  static cudaError_t Prepare(int config) {
+    static constexpr cudaError_t (*kTable[])() = {Entry<kConfigs[I]>::Prepare...};
+    return kTable[config]();
+  }
+  static cudaError_t Launch(int config, const GemmLaunch& launch, cudaStream_t stream) {
+    static constexpr cudaError_t (*kTable[])(const GemmLaunch&,
+                                             cudaStream_t) = {Entry<kConfigs[I]>::Launch...};
+    return kTable[config](launch, stream);
+  }
+  static cudaError_t MaxClusters(int config, int cluster_size, int* clusters) {
+    static constexpr cudaError_t (*kTable[])(int, int*) = {Entry<kConfigs[I]>::MaxClusters...};
+    return kTable[config](cluster_size, clusters);
+  }
+};
+
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct MakeIndices : MakeIndices<N - 1, N - 1, I...> {};
+template <int... I>
+struct MakeIndices<0, I...> {
+  using Type = Indices<I...>;
+};
+
+template <const auto& kConfigs, int... I>
+constexpr GemmFamilyEntry MakeFamily(const char* name, Indices<I...>) {
+  using Table = FamilyTable<kConfigs, I...>;
+  return {name, kConfigs, sizeof...(I), Table::Prepare, Table::Launch, Table::MaxClusters};
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_FAMILY_CUH_

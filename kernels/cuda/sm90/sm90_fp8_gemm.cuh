@@ -1,0 +1,193 @@
+// The kernel of the TMA + WGMMA families: its roles.
+//
+//   HBM / L2 --TMA (multicast)--> ring of stages [rows | cols | scales] --WGMMA--> accumulators
+//              producer warp        full ->   <- empty                 math warpgroups   |
+//                                                                                        | scales
+//        D <--16-byte stores-- staging <--round, bias, ...-- [k groups, cluster: sum] <- result
+//          <--or copy engine--
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_math.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_producer.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_store.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+
+namespace gemmd::kernels::cuda {
+
+template <GemmConfig C>
+constexpr bool Check() {
+  static_assert(C.groups >= 1 && C.groups <= 3, "registers: at most three math warpgroups");
+  static_assert(C.k_groups == 1 || (C.k_groups == 2 && C.k_blocks % 2 == 0), "halves of a stage");
+  static_assert(C.groups * C.k_groups <= 3, "registers");
+  static_assert(C.rows % (64 * C.groups) == 0, "a WGMMA has 64 rows");
+  static_assert(C.cols % 8 == 0, "WGMMA's columns");
+  static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
+  static_assert(C.stages >= 2, "a ring");
+  static_assert(C.rows / C.share_rows % 8 == 0 && C.cols / C.share_cols % 8 == 0,
+                "slices keep to groups of 8 swizzled rows");
+  static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
+  static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
+  static_assert(!C.skinny() || C.b_scale_count() == 1, "one of B's scales for all rows");
+  static_assert(C.skinny() || C.cols % 16 == 0, "stmatrix puts down 16 columns at a time");
+  static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1), "results are in one place");
+  static_assert(!C.stores_tile || (C.moves_registers() && C.groups <= 3),
+                "beside the producer warp, one that stores for each math warpgroup");
+  static_assert(C.k_blocks == 1 || C.multicast() == 1,
+                "a slice of several k blocks does not land where the whole one would");
+  static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
+  static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
+  static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
+                "a thread's registers");
+  return true;
+}
+
+template <GemmConfig C>
+__device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
+                                        const ClusterPlace<C>& place, int cluster) {
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  const int thread = threadIdx.x % C.store_threads();
+  const bool stores = warp < C.store_threads() / 32;
+  const uint32_t fold = smem.base + SmemLayout<C>::kFold + thread * 16;
+  const KRange range = KRange::Of(launch.split, place.k_part);
+  const int steps = (range.end - range.begin) * C.blocks_of_group();
+  float result[C.result_regs()];
+  Math<C> math(smem, place, warp, lane, result);
+  if constexpr (C.k_groups > 1) {
+    if (!stores) {
+      for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
+        math.Run(steps, TileAt<C>(launch.tiles, index, place));
+        Fold<C>::Give(fold, result);
+      }
+      return;
+    }
+    Fold<C>::Free();
+  }
+  Epilogue<C> out(launch, smem, warp, lane);
+  Ways<C> ways;
+  if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
+  const auto store = [&](const Tile& tile, bool rehearsal) {
+    out.tile = tile;
+    if (launch.split.parts == 1) {
+      StoreWhole<C>(launch, smem, out, result);
+    } else {
+      Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
+      if (!rehearsal) share = Exchange<C>(launch, smem, place, ways, result, thread);
+      if (share.begin < share.end) StoreSum<C>(out, share, launch.split.parts, thread);
+    }
+    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  };
+  // A round without a tile multiplies nothing and stores outside D: GemmConfig::rehearses().
+  constexpr Tile kNoTile = {kBeyond, kBeyond, 0};
+  int index = cluster;
+  if constexpr (C.takes_spares()) {
+    do {
+      Tile tile = kNoTile;
+      if (index < launch.tiles.count) {
+        tile = TileAt<C>(launch.tiles, index, place);
+        math.Run(steps, tile);
+      } else {
+        math.Clear();
+      }
+      index += launch.clusters;
+      store(tile, false);
+    } while (index < launch.tiles.count);
+  } else {
+    int rehearsal = C.rehearses();
+    // Else the compiler makes the first round a copy of its own.
+    if constexpr (C.rehearses()) asm volatile("" : "+r"(rehearsal));
+    while (index < launch.tiles.count) {
+      Tile tile = kNoTile;
+      if (rehearsal) {
+        math.Clear();
+      } else {
+        tile = TileAt<C>(launch.tiles, index, place);
+        math.Run(steps, tile);
+        index += launch.clusters;
+        if constexpr (C.k_groups > 1) {
+          Fold<C>::Take(fold, result);
+          if (index < launch.tiles.count) Fold<C>::Free();
+        }
+      }
+      store(tile, rehearsal);
+      rehearsal = 0;
+    }
+  }
+  if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
+    ptx::ClusterArriveRelaxed();
+    ptx::ClusterWait();
+  }
+}
+
+template <uint64_t kCode>
+__global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
+    Fp8Gemm(const __grid_constant__ GemmLaunch launch) {
+  constexpr GemmConfig C = Decode(kCode);
+  extern __shared__ uint8_t raw_smem[];
+  const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
+  const ClusterPlace<C> place = ClusterPlace<C>::Here();
+  const int cluster = Divide(blockIdx.x, launch.cluster_ctas);
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  constexpr int kProducerWarp = C.math_threads() / 32;
+
+  // Before anything else: the math warps' registers come from here, and they wait for them.
+  if constexpr (C.moves_registers()) {
+    if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<C.producer_registers()>();
+  }
+  // Math warps go on only behind this: their code comes from memory by the same way.
+  if (warp == kProducerWarp) {
+    Start<C>(launch, smem, place, cluster);
+    __syncwarp();
+    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
+    if constexpr (C.ctas_per_sm == 1) {  // of two, each would hold up the other's start
+      StartScales<C>(launch, smem, place, cluster, threadIdx.x % 32);
+    }
+  }
+  if (warp >= kProducerWarp) {
+    if constexpr (C.stores_tile) {
+      const int group = warp - kProducerWarp - 1;
+      if (group >= 0 && group < C.groups && launch.stores_by_copy) {
+        if constexpr (C.multicast() > 1) {
+          ptx::ClusterArriveRelaxed();
+          ptx::ClusterWait();
+        }
+        ptx::GridDependencyWait();
+        StoreTiles<C>(launch, smem, place, cluster, group);
+      }
+    }
+    if (warp > kProducerWarp) return;
+    const int lane = threadIdx.x % 32;
+    if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
+    if constexpr (C.multicast() > 1) {
+      ptx::ClusterWait();
+    } else if (kWaitsForPeersAtOnce && launch.split.parts > 1) {
+      ptx::ClusterWait();
+    }
+    ptx::GridDependencyWait();
+    if constexpr (C.ctas_per_sm > 1) StartScales<C>(launch, smem, place, cluster, lane);
+    Produce<C>(launch, smem, place, cluster, lane);
+    ptx::GridDependencyLaunch();
+    if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
+  } else {
+    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
+    if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
+    if (C.multicast() > 1 || launch.split.parts > 1) {
+      ptx::ClusterArriveRelaxed();
+      ptx::ClusterWait();
+    }
+    ptx::GridDependencyWait();
+    Consume<C>(launch, smem, place, cluster);
+  }
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GEMM_CUH_

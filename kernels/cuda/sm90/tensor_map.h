@@ -1,0 +1,41 @@
+// Tensor maps: how the copy engine sees a matrix.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_
+#define GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+namespace gemmd::kernels::cuda {
+
+// [batch, planes, rows, cols] with stride 1 along cols; a box is of one batch entry. Elements
+// outside the tensor load as zeros.
+struct TensorView {
+  const void* address = nullptr;  // a multiple of 16
+  int64_t cols = 0;
+  int64_t rows = 0;
+  int64_t planes = 1;
+  int64_t batch = 1;
+  int64_t row_stride_bytes = 0;  // strides: multiples of 16, unless the extent is 1
+  int64_t plane_stride_bytes = 0;
+  int64_t batch_stride_bytes = 0;
+  int box_cols = 0;
+  int box_rows = 0;
+  int box_planes = 1;
+};
+
+// E4M3 values, boxes of 128 columns in the 128-byte swizzle that WGMMA reads.
+absl::StatusOr<CUtensorMap> ValuesMap(const TensorView& view);
+// FP32 scales, boxes as they lie.
+absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view);
+
+// 16-bit results, stored from boxes of 64 columns in the 128-byte swizzle, or of others as they
+// lie.
+absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_TENSOR_MAP_H_

@@ -1,0 +1,303 @@
+#include "server/engine/armed/armed_region.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "prometheus/gauge.h"
+#include "server/engine/reason.h"
+
+namespace gemmd::server {
+namespace {
+
+constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
+
+// Of a plan's buffers, those that stand in the place of others among them.
+std::vector<Handle> HandlesOf(const Plan& plan, absl::Span<const Rebinding> rebind) {
+  std::vector<Handle> handles;
+  handles.reserve(plan.slots.size());
+  for (const Plan::Slot& slot : plan.slots) {
+    const auto change = std::find_if(rebind.begin(), rebind.end(),
+                                     [&](const Rebinding& one) { return one.from == slot.handle; });
+    handles.push_back(change == rebind.end() ? slot.handle : change->to);
+  }
+  return handles;
+}
+
+// Fills what the plan writes and can hold NaN. Null when there is nothing of that kind.
+absl::StatusOr<std::shared_ptr<const kernels::Program>> CompilePoison(const Plan& plan) {
+  std::vector<kernels::Op> fills;
+  for (const kernels::TensorRef& tensor : plan.float_outputs) {
+    fills.push_back(
+        kernels::FillOp{.dst = tensor, .value = std::numeric_limits<double>::quiet_NaN()});
+  }
+  if (fills.empty()) return nullptr;
+  return plan.device->backend().Compile(fills);
+}
+
+absl::Status NotArmed(int slot) {
+  return WithReason(
+      absl::NotFoundError(absl::StrCat("slot ", slot,
+                                       " is not armed; use one that ArmPlan answered and that was "
+                                       "not disarmed since")),
+      reason::kNotArmed);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ArmedRegion>> ArmedRegion::Create(
+    Session& session, Device& home, int slots, const ArmedEnvironment& environment) {
+  slots = (slots + kLine - 1) / kLine * kLine;
+  auto host_bytes = session.tenant().TakeHostBytes(gemmd_armed_size_bytes(slots));
+  if (!host_bytes.ok()) return host_bytes.status();
+  auto memory = ArmedMemory::Create(home.backend(), slots);
+  if (!memory.ok()) return memory.status();
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("eventfd: ", std::strerror(errno), "; raise the limit of open files"));
+  }
+  // Shared by its session, the poller and runs under way, of which any may be the last.
+  return std::shared_ptr<ArmedRegion>(new ArmedRegion(
+      session, home, *std::move(memory), std::move(wake), *std::move(host_bytes), environment));
+}
+
+ArmedRegion::ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMemory> memory,
+                         UniqueFd wake, Charge host_bytes, const ArmedEnvironment& environment)
+    : session_(session.weak_from_this()),
+      tenant_(session.tenant()),
+      session_key_(session.key()),
+      home_(home),
+      host_bytes_(std::move(host_bytes)),
+      memory_(std::move(memory)),
+      wake_(std::move(wake)),
+      environment_(environment),
+      watch_(memory_->slots() / kLine),
+      slots_(memory_->slots()) {
+  for (auto& line : watch_) line.store((1u << kLine) - 1);
+}
+
+ArmedRegion::~ArmedRegion() = default;
+
+void ArmedRegion::Watch(int slot, bool on) {
+  const uint32_t bit = 1u << (slot % kLine);
+  if (on) {
+    watch_[slot / kLine].fetch_or(bit, std::memory_order_release);
+  } else {
+    watch_[slot / kLine].fetch_and(~bit, std::memory_order_release);
+  }
+}
+
+bool ArmedRegion::Program::StillWritable() const {
+  return std::none_of(buffers->written.begin(), buffers->written.end(),
+                      [](const Buffer* buffer) { return buffer->published(); });
+}
+
+absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
+    RunRequest request, const ArmOptions& options) {
+  if (!request.output_bytes.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan has ", request.output_bytes.size(),
+        " Read ops, whose results travel in replies, and an armed run has none; Copy into a "
+        "HOST_SHARED buffer instead"));
+  }
+  auto poison = CompilePoison(*request.plan);
+  if (!poison.ok()) return poison.status();
+  auto program = std::make_shared<Program>();
+  program->plan = std::move(request.plan);
+  program->buffers = std::move(request.buffers);
+  program->sources = std::move(request.sources);
+  program->poison = *std::move(poison);
+  program->options = options;
+  return program;
+}
+
+absl::StatusOr<ArmedRegion::Armed> ArmedRegion::Arm(SessionUse use, const Handle& plan_id,
+                                                    std::vector<Rebinding> rebind,
+                                                    const ArmOptions& options) {
+  auto plan = use->FindPlan(plan_id);
+  if (!plan.ok()) return plan.status();
+  Session& session = *use;
+  std::vector<Handle> handles = HandlesOf(**plan, rebind);
+  auto request = BindPlan(std::move(use), *plan, rebind, {});
+  if (!request.ok()) return request.status();
+  const SessionUse held = std::move(request->use);
+  auto program = Prepare(*std::move(request), options);
+  if (!program.ok()) return program.status();
+  auto charge = session.tenant().TakeArmed();
+  if (!charge.ok()) return charge.status();
+  SlotInfo info{.plan_id = plan_id,
+                .label = (*plan)->label,
+                .device = (*plan)->device->name(),
+                .options = options};
+  std::vector<const Handle*> named;
+  const std::vector<Handle> again = handles;
+  for (const Handle& handle : again) named.push_back(&handle);
+  auto slot = Place(*program, std::move(info), *std::move(charge), std::move(handles));
+  if (!slot.ok()) return slot.status();
+  // Deletions tell of themselves from here on. What was deleted before that is not there now.
+  absl::Status there = session.FindPlan(plan_id).status();
+  there.Update(session.FindBuffers(named).status);
+  if (!there.ok()) {
+    Disarm({*slot}).IgnoreError();  // unless the client has already
+    return there;
+  }
+  return Armed{*slot, *std::move(plan), (*program)->done_word != nullptr};
+}
+
+absl::StatusOr<int> ArmedRegion::Place(std::shared_ptr<Program> program, SlotInfo info,
+                                       Charge charge, std::vector<Handle> handles) {
+  // A stream writes to memory that its own backend, or another of the same driver, has registered.
+  Device& device = *program->plan->device;
+  const bool by_stream =
+      device.backend().signals() && (&device == &home_ || home_.backend().info().gpu_ordinal >= 0);
+  absl::MutexLock lock(&mutex_);
+  if (ended_) {
+    return WithReason(absl::NotFoundError("the session has ended; open a new one"),
+                      reason::kSessionGone);
+  }
+  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return !slot.info.has_value() && slot.unanswered == 0;
+  });
+  if (free == slots_.end()) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "all ", slots_.size(),
+                          " slots of the session's region are taken; disarm plans, or ask "
+                          "for more slots in the session's first GetArmedRegion")),
+                      reason::kArmedLimit);
+  }
+  const int slot = static_cast<int>(free - slots_.begin());
+  if (by_stream) program->done_word = memory_->DoneOnDevice(slot);
+  memory_->Reset(slot);
+  info.slot = slot;
+  if (info.options.rung_by_stream) stream_slots_.fetch_add(1, std::memory_order_relaxed);
+  *free = Slot{.program = std::move(program),
+               .info = std::move(info),
+               .handles = std::move(handles),
+               .charge = std::move(charge)};
+  environment_.metrics.slots.Increment();
+  // A poller that sleeps now and then looks at slots that streams ring has to begin with that.
+  environment_.waker.Wake();
+  return slot;
+}
+
+absl::Status ArmedRegion::Disarm(const std::vector<int>& slots) {
+  std::vector<std::shared_ptr<const Program>> dropped;  // destroyed without the lock
+  std::vector<std::pair<Lane*, std::shared_ptr<Job>>> queued;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const int slot : slots) {
+      if (slot < 0 || slot >= this->slots() || !slots_[slot].info.has_value()) {
+        return NotArmed(slot);
+      }
+    }
+    for (const int slot : slots) {
+      Slot& state = slots_[slot];
+      if (!state.info.has_value()) continue;  // named twice
+      for (const auto& job : state.jobs) {
+        if (state.program != nullptr)
+          queued.emplace_back(&state.program->plan->device->lane(), job);
+      }
+      if (state.info->options.rung_by_stream) stream_slots_.fetch_sub(1, std::memory_order_relaxed);
+      dropped.push_back(std::move(state.program));
+      state.program = nullptr;
+      state.info.reset();
+      state.refusal = absl::OkStatus();
+      state.handles.clear();
+      state.charge.Release();
+      environment_.metrics.slots.Decrement();
+    }
+  }
+  const absl::Status status =
+      WithReason(absl::CancelledError("the plan was disarmed before this run started; nothing ran"),
+                 reason::kCancelled);
+  for (const auto& [lane, job] : queued) lane->Cancel(job, status);
+  return absl::OkStatus();
+}
+
+std::vector<ArmedRegion::SlotInfo> ArmedRegion::List() const {
+  std::vector<SlotInfo> listed;
+  absl::MutexLock lock(&mutex_);
+  for (const Slot& slot : slots_) {
+    if (!slot.info.has_value()) continue;
+    listed.push_back(*slot.info);
+    listed.back().running = slot.unanswered > 0;
+    if (!slot.refusal.ok()) listed.back().last = slot.refusal;
+  }
+  return listed;
+}
+
+template <typename Predicate>
+void ArmedRegion::Forget(const absl::Status& status, Predicate uses) {
+  std::vector<std::shared_ptr<const Program>> dropped;  // destroyed without the lock
+  absl::MutexLock lock(&mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.program == nullptr || !uses(slot)) continue;
+    dropped.push_back(std::move(slot.program));
+    slot.program = nullptr;
+    slot.refusal = status;
+  }
+}
+
+void ArmedRegion::ForgetPlan(const Handle& plan_id) {
+  Forget(WithReason(absl::NotFoundError(absl::StrCat(
+                        "plan ", Redacted(plan_id),
+                        "... of this slot was deleted; disarm the slot and arm another plan")),
+                    reason::kPlanGone),
+         [&](const Slot& slot) { return slot.info->plan_id == plan_id; });
+}
+
+void ArmedRegion::ForgetBuffers(absl::Span<const Handle> handles) {
+  const absl::flat_hash_set<Handle> gone(handles.begin(), handles.end());
+  Forget(WithReason(absl::NotFoundError("a buffer that this slot's plan is bound to was deleted; "
+                                        "disarm the slot and arm the plan with another"),
+                    reason::kBufferGone),
+         [&](const Slot& slot) {
+           return std::any_of(slot.handles.begin(), slot.handles.end(),
+                              [&](const Handle& handle) { return gone.contains(handle); });
+         });
+}
+
+void ArmedRegion::End() {
+  std::vector<Slot> dropped;  // what they armed is destroyed without the lock
+  const absl::Status gone = WithReason(absl::NotFoundError("the session has ended; open a new one"),
+                                       reason::kSessionGone);
+  const absl::Time now = environment_.clock.Now();
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return;
+  ended_ = true;
+  memory_->SetEnded();
+  for (auto& line : watch_) line.store(0, std::memory_order_release);
+  for (int slot = 0; slot < slots(); ++slot) {
+    Slot& state = slots_[slot];
+    if (state.info.has_value()) environment_.metrics.slots.Decrement();
+    Slot& old = dropped.emplace_back();
+    old.program = std::move(state.program);
+    state.program = nullptr;
+    state.info.reset();
+    state.refusal = gone;
+    state.charge.Release();
+    if (memory_->TakeGate(slot) == GEMMD_ARMED_IDLE) continue;
+    EndedRun failed{.run = {.slot = slot, .taken = now, .refused = true},
+                    .result = {.status = gone}};
+    if (++state.unanswered == 1) {
+      Answer(failed);
+      memory_->WakeWaiters(slot);
+    } else if (!state.deferred.has_value()) {
+      state.deferred = std::move(failed);
+    } else {
+      --state.unanswered;
+    }
+  }
+  stream_slots_.store(0, std::memory_order_relaxed);
+  gone_.store(true, std::memory_order_relaxed);
+  environment_.waker.Wake();
+}
+
+}  // namespace gemmd::server

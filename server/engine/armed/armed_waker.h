@@ -1,0 +1,55 @@
+// ArmedWaker: how the threads that end armed runs reach the poller: they tell it that something
+// happened, and wake it if it sleeps and a gate is waiting for it.
+
+#ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
+#define GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "server/engine/scheduling/memory_fence.h"
+#include "server/engine/share/share.h"
+
+namespace gemmd::server {
+
+// Thread-safe.
+class ArmedWaker {
+ public:
+  ArmedWaker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  int fd() const { return fd_.get(); }
+
+  // The poller is about to sleep (and looks at every gate once more behind this), or no longer
+  // does.
+  void SetSleeping(bool sleeping) { sleeping_.store(sleeping, std::memory_order_seq_cst); }
+
+  // Behind whatever the poller is to see.
+  void WakeIfAsleep() {
+    MemoryFence();
+    if (sleeping_.load(std::memory_order_relaxed)) Wake();
+  }
+  void Wake() {
+    const uint64_t one = 1;
+    // Fails only when the counter is full, and then the poller is awake.
+    (void)!write(fd_.get(), &one, sizeof(one));
+  }
+  void Clear() {
+    uint64_t count;
+    (void)!read(fd_.get(), &count, sizeof(count));
+  }
+
+  // Counts ends of runs, from which the poller stays awake for a while.
+  void NoteEnd() { ends_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }
+
+ private:
+  const UniqueFd fd_;
+  std::atomic<bool> sleeping_{false};
+  std::atomic<uint64_t> ends_{0};
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_

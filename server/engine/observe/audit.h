@@ -1,0 +1,49 @@
+// Audit: the log's record of who was refused and what admins did. Admin calls are all there;
+// refusals are as many as a second has room for, so that whoever is refused cannot flood the log,
+// and the next line tells how many were left out (the metric gemmd_auth_refusals_total has all).
+
+#ifndef GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
+#define GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/engine/clock.h"
+#include "server/engine/observe/log.h"
+
+namespace gemmd::server {
+
+struct AuditEvent {
+  std::string_view method;
+  std::string_view principal;  // empty: nobody known
+  std::string_view role;
+  std::string_view tenant;
+  std::string_view peer;     // "ipv4:10.0.0.7:41234", "unix:uid=1000"
+  std::string_view request;  // the request's id
+};
+
+// Thread-safe.
+class Audit {
+ public:
+  static constexpr int kRefusalsPerSecond = 20;
+
+  Audit(const Clock& clock, Log& log) : clock_(clock), log_(log) {}
+  // An admin's call; `code` is how it ended.
+  void Admin(const AuditEvent& event, std::string_view code);
+  void Refused(const AuditEvent& event, std::string_view reason);
+
+ private:
+  const Clock& clock_;
+  Log& log_;
+  absl::Mutex mutex_;
+  absl::Time second_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when this one began
+  int lines_ ABSL_GUARDED_BY(mutex_) = 0;                             // in it
+  int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;                      // since the last line
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_OBSERVE_AUDIT_H_

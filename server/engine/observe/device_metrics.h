@@ -1,0 +1,28 @@
+// What a device is and what its instruments say, read at each scrape: gemmd_device_memory_bytes,
+// gemmd_device_peak_flops, and where it has sensors gemmd_device_clock_hz,
+// gemmd_device_power_watts, gemmd_device_temperature_celsius.
+
+#ifndef GEMMD_SERVER_ENGINE_OBSERVE_DEVICE_METRICS_H_
+#define GEMMD_SERVER_ENGINE_OBSERVE_DEVICE_METRICS_H_
+
+#include <vector>
+
+#include "kernels/backend.h"
+#include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
+
+namespace gemmd::server {
+
+class DeviceMetrics : public prometheus::Collectable {
+ public:
+  // The infos outlive this.
+  explicit DeviceMetrics(std::vector<const kernels::DeviceInfo*> devices);
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const std::vector<const kernels::DeviceInfo*> devices_;
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_OBSERVE_DEVICE_METRICS_H_

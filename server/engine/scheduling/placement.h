@@ -1,0 +1,31 @@
+// Where a program runs: on the device of the buffers it writes. A buffer of another device may be
+// what Copy ops read and nothing else; whatever has to compute on it copies it over first.
+
+#ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
+#define GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/op.h"
+#include "server/engine/scheduling/device.h"
+#include "server/engine/scheduling/run.h"
+
+namespace gemmd::server {
+
+struct Placement {
+  Device* device = nullptr;
+  Sources sources;
+};
+
+// Of ops that are valid and name at least one tensor. INVALID_ARGUMENT, with the remedy, for what
+// does not run on one device; else as AddSource.
+absl::StatusOr<Placement> Place(absl::Span<const kernels::Op> ops, const SlotTable& slots);
+
+// Adds the device of `buffer`, which is not `device`, to those that a program on `device` reads.
+// UNIMPLEMENTED when it cannot read the buffer, UNAVAILABLE when the buffer's device is fenced.
+absl::Status AddSource(Device& device, const Buffer& buffer, Sources& sources);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_

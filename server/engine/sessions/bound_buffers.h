@@ -1,0 +1,33 @@
+// BoundBuffers: the memory that a program runs on, held until it has run. Shared by the job and,
+// for a plan, by what its session remembers (recent_bindings.h): a run of a plan with hundreds of
+// buffers then takes one share instead of hundreds.
+
+#ifndef GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
+#define GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "server/engine/sessions/buffer.h"
+
+namespace gemmd::server {
+
+struct BoundBuffers {
+  std::vector<BufferLease> leases;     // by slot
+  std::vector<std::byte*> addresses;   // by slot, of those
+  std::vector<const Buffer*> written;  // those of a plan that it writes
+
+  void Reserve(size_t slots) {
+    leases.reserve(slots);
+    addresses.reserve(slots);
+  }
+  void Add(BufferLease lease) {
+    addresses.push_back(lease->memory().address());
+    leases.push_back(std::move(lease));
+  }
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_

@@ -1,0 +1,48 @@
+// Plan: a program that is kept and run again, on the buffers it was made with or on others.
+
+#ifndef GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_
+#define GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kernels/backend.h"
+#include "server/engine/sessions/buffer.h"
+#include "server/engine/sessions/handle.h"
+#include "server/engine/sessions/kept_program.h"
+#include "server/engine/sessions/tenant.h"
+#include "server/engine/share/shared_inline.h"
+
+namespace gemmd::server {
+
+// Immutable; shared by the session that names it and by runs under way.
+struct Plan {
+  struct Slot {
+    Handle handle;  // the buffer it was made with; need not exist any more if a run rebinds it
+    int64_t reach =
+        0;  // bytes of the buffer that the plan's views touch: a rebound one needs as many
+    bool written = false;
+    // On another device, where only Copy ops read it: so may be what takes its place.
+    bool foreign = false;
+  };
+  std::string label;
+  Device* device = nullptr;
+  KeptProgram program;
+  uint64_t tuning = 0;  // Device::tuning() before it was compiled
+  std::vector<Slot> slots;
+  absl::flat_hash_map<Handle, int> slot_of;       // by the handle of each
+  std::vector<std::string> inputs;                // default data of the Write ops
+  std::vector<int64_t> output_bytes;              // of the Read ops
+  std::vector<kernels::TensorRef> float_outputs;  // that it writes and that can hold NaN
+  // What runs when the inline data lies in shared memory; nothing without Write and Read ops.
+  std::shared_ptr<const SharedInline> shared_inline;
+  Charge charge;
+  Charge host_charge;  // of `inputs` and `slots`; the program has its own
+};
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_ENGINE_SESSIONS_PLAN_H_

@@ -1,0 +1,16 @@
+#include "server/engine/sessions/upload_pace.h"
+
+#include <algorithm>
+
+namespace gemmd::server {
+
+absl::Duration UploadPace::Take(int64_t bytes, int64_t bytes_per_second, absl::Time now) {
+  if (bytes_per_second <= 0) return absl::ZeroDuration();
+  const absl::Duration cost =
+      absl::Seconds(static_cast<double>(bytes) / static_cast<double>(bytes_per_second));
+  absl::MutexLock lock(&mutex_);
+  paid_until_ = std::max(paid_until_, now - kBurst) + cost;
+  return std::max(paid_until_ - now, absl::ZeroDuration());
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,103 @@
+#include "server/service/admin/session_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "server/service/admin/hold.h"
+#include "server/service/wire/convert.h"
+#include "server/service/wire/page.h"
+
+namespace gemmd::server {
+
+SessionService::SessionService(ServiceContext& context, StreamRegistry& streams)
+    : streams_(streams),
+      open_(context, "OpenSession"),
+      keep_alive_(context, "KeepAlive"),
+      close_(context, "CloseSession"),
+      hold_(context, "Hold"),
+      list_(context, "ListSessions") {
+  rpcs_.Serve(open_, this, &SessionService::OpenSession);
+  rpcs_.Serve(keep_alive_, this, &SessionService::KeepAlive);
+  rpcs_.Serve(close_, this, &SessionService::CloseSession);
+  rpcs_.ServeWriter<v1::HoldEvent>(hold_, [this](auto* context, const auto* request) {
+    return HoldStream::Start(hold_, streams_, context, *request);
+  });
+  rpcs_.Serve(list_, this, &SessionService::ListSessions);
+}
+
+absl::Status SessionService::OpenSession(Call& call, const v1::OpenSessionRequest& request,
+                                         v1::OpenSessionResponse* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto device = call.state().FindDevice(request.device());
+  if (!device.ok()) return device.status();
+  SessionStore::OpenOptions options{
+      .label = request.label(), .peer = call.PeerName(), .device = *device};
+  if (request.has_ttl()) options.ttl = FromProto(request.ttl());
+  if (request.has_grace()) options.grace = FromProto(request.grace());
+  auto session = call.state().sessions().Open(call.tenant(), std::move(options));
+  if (!session.ok()) return session.status();
+  response->set_session_id(ToBytes((*session)->handle()));
+  *response->mutable_expire_time() = ToProto((*session)->expiry());
+  *response->mutable_ttl() = ToProto((*session)->options().ttl);
+  response->set_device((*device)->name());
+  response->set_name((*session)->name());
+  return absl::OkStatus();
+}
+
+absl::Status SessionService::KeepAlive(Call& call, const v1::KeepAliveRequest& request,
+                                       v1::KeepAliveResponse* response) {
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  if (const absl::Time expiry = (*use)->expiry(); expiry != absl::InfiniteFuture()) {
+    *response->mutable_expire_time() = ToProto(expiry);
+  }
+  return absl::OkStatus();
+}
+
+void SessionService::CloseSession(CloseSessionCall call, const v1::CloseSessionRequest& request) {
+  ServerState& state = call->call().state();
+  auto use = state.sessions().Use(call->call().tenant(), request.session_id());
+  if (!use.ok()) return call->Finish(use.status());
+  // The answer comes when the session's last program has finished, from whichever thread that is
+  // on.
+  Session& session = **use;
+  const bool ended = state.sessions().End(session, EndCause::kClosed, [call](Session::Freed freed) {
+    call->response()->set_freed_buffers(freed.buffers);
+    call->response()->set_freed_bytes(freed.bytes);
+    call->Finish(absl::OkStatus());
+  });
+  // Another Close, or the expiry, came between.
+  if (!ended) call->Finish(session.Use(state.clock().Now()).status());
+  *use = SessionUse();
+}
+
+absl::Status SessionService::ListSessions(Call& call, const v1::ListSessionsRequest& request,
+                                          v1::ListSessionsResponse* response) {
+  auto page = ConvertPage(request.page_size(), request.page_token());
+  if (!page.ok()) return page.status();
+  const Tenant* tenant = call.role() == Role::kUser ? &call.tenant() : nullptr;
+  const auto sessions = call.state().sessions().List(tenant);
+  const int64_t total = static_cast<int64_t>(sessions.size());
+  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+    const Session& session = *sessions[i];
+    const Session::Stats stats = session.stats();
+    v1::SessionInfo* info = response->add_sessions();
+    info->set_name(session.name());
+    info->set_label(session.options().label);
+    info->set_tenant(session.tenant().name());
+    info->set_device(session.options().device->name());
+    *info->mutable_create_time() = ToProto(stats.created);
+    if (!stats.held) *info->mutable_expire_time() = ToProto(stats.expiry);
+    info->set_held(stats.held);
+    info->set_buffers(stats.buffers);
+    info->set_buffer_bytes(stats.buffer_bytes);
+    info->set_plans(stats.plans);
+    info->set_queued_programs(stats.queued_programs);
+    info->set_device_seconds(stats.device_seconds);
+    info->set_peer(session.options().peer);
+  }
+  response->set_next_page_token(NextToken(*page, total));
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::server

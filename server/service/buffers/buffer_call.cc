@@ -1,0 +1,54 @@
+#include "server/service/buffers/buffer_call.h"
+
+#include <utility>
+
+#include "server/service/wire/convert.h"
+
+namespace gemmd::server {
+
+absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id) {
+  return call.state().sessions().Use(call.tenant(), session_id);
+}
+
+absl::StatusOr<BufferRef> ResolveBuffer(Session& session, const std::string& id, Handle& handle) {
+  auto converted = ConvertHandle(id, "buffer_id");
+  if (!converted.ok()) return converted.status();
+  handle = *converted;
+  return session.FindBuffer(handle);
+}
+
+void DescribeBuffer(ServerState& state, const BufferRef& ref, v1::Buffer* proto) {
+  const Buffer& buffer = *ref.buffer;
+  const BufferSpec& spec = buffer.spec();
+  proto->set_size_bytes(spec.size_bytes);
+  proto->set_device(buffer.device().name());
+  proto->set_memory_kind(ToProto(spec.kind));
+  if (spec.dtype) proto->set_dtype(ToProto(*spec.dtype));
+  for (int i = 0; i < spec.shape.rank; ++i) proto->add_shape(spec.shape[i]);
+  proto->set_label(spec.label);
+  proto->set_published_name(state.published().NameOf(buffer));
+  proto->set_read_only(ref.read_only());
+  const Buffer::UploadState upload = buffer.upload();
+  proto->set_committed_bytes(upload.committed_bytes);
+  proto->set_upload_offset_bytes(upload.offset_bytes);
+  *proto->mutable_create_time() = ToProto(buffer.created());
+}
+
+void FillBuffer(ServerState& state, const Handle& handle, const BufferRef& ref, v1::Buffer* proto) {
+  proto->set_buffer_id(ToBytes(handle));
+  DescribeBuffer(state, ref, proto);
+}
+
+absl::Status MakeBuffer(Call& call, Session& session, Device& device, BufferSpec spec,
+                        const BufferImport& import, v1::Buffer* response) {
+  auto buffer =
+      Buffer::Create(call.tenant(), device, std::move(spec), call.state().clock().Now(), import);
+  if (!buffer.ok()) return buffer.status();
+  const BufferRef ref{.buffer = *std::move(buffer)};
+  auto handle = session.AddBuffer(ref);
+  if (!handle.ok()) return handle.status();
+  FillBuffer(call.state(), *handle, ref, response);
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,31 @@
+// What BufferService's methods have in common.
+
+#ifndef GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_
+#define GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "server/engine/server_state.h"
+#include "server/service/wire/call.h"
+
+namespace gemmd::server {
+
+// What every method begins with.
+absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id);
+
+// The buffer that a request names, and its handle.
+absl::StatusOr<BufferRef> ResolveBuffer(Session& session, const std::string& id, Handle& handle);
+
+// Everything but the handle.
+void DescribeBuffer(ServerState& state, const BufferRef& ref, v1::Buffer* proto);
+void FillBuffer(ServerState& state, const Handle& handle, const BufferRef& ref, v1::Buffer* proto);
+
+// Makes the buffer, gives it a handle in the session, and describes it.
+absl::Status MakeBuffer(Call& call, Session& session, Device& device, BufferSpec spec,
+                        const BufferImport& import, v1::Buffer* response);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_CALL_H_

@@ -1,0 +1,171 @@
+#include "server/service/buffers/buffer_service.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/observe/label.h"
+#include "server/service/buffers/buffer_call.h"
+#include "server/service/buffers/download.h"
+#include "server/service/buffers/upload.h"
+#include "server/service/wire/convert.h"
+#include "server/service/wire/page.h"
+
+namespace gemmd::server {
+
+BufferService::BufferService(ServiceContext& context)
+    : create_(context, "CreateBuffer"),
+      get_(context, "GetBuffer"),
+      list_(context, "ListBuffers"),
+      delete_(context, "DeleteBuffers"),
+      publish_(context, "PublishBuffer"),
+      find_(context, "FindBuffer"),
+      unpublish_(context, "UnpublishBuffer"),
+      list_published_(context, "ListPublished"),
+      upload_(context, "Upload"),
+      download_(context, "Download"),
+      export_(context, "ExportBuffer"),
+      import_(context, "ImportBuffer") {
+  rpcs_.Serve(create_, this, &BufferService::CreateBuffer);
+  rpcs_.Serve(get_, this, &BufferService::GetBuffer);
+  rpcs_.Serve(list_, this, &BufferService::ListBuffers);
+  rpcs_.Serve(delete_, this, &BufferService::DeleteBuffers);
+  rpcs_.Serve(publish_, this, &BufferService::PublishBuffer);
+  rpcs_.Serve(find_, this, &BufferService::FindBuffer);
+  rpcs_.Serve(unpublish_, this, &BufferService::UnpublishBuffer);
+  rpcs_.Serve(list_published_, this, &BufferService::ListPublished);
+  rpcs_.ServeReader(upload_, [this](auto* context, auto* response) {
+    return new UploadStream(upload_, context, response);
+  });
+  rpcs_.ServeWriter<grpc::ByteBuffer>(download_, [this](auto* context, const auto* request) {
+    return new DownloadStream(download_, context, *request);
+  });
+  rpcs_.Serve(export_, this, &BufferService::ExportBuffer);
+  rpcs_.Serve(import_, this, &BufferService::ImportBuffer);
+}
+
+absl::Status BufferService::CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
+                                         v1::Buffer* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  if (absl::Status label = CheckLabel(request.label()); !label.ok()) return label;
+  auto spec = ConvertSpec(request.dtype(), request.shape(), request.size_bytes());
+  if (!spec.ok()) return spec.status();
+  spec->label = request.label();
+  if (!v1::MemoryKind_IsValid(request.memory_kind())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory_kind ", static_cast<int>(request.memory_kind()),
+                     " is not known here; use DEVICE, HOST_SHARED or DEVICE_SHARED"));
+  }
+  if (request.memory_kind() == v1::MEMORY_KIND_DEVICE_IMPORTED) {
+    return absl::InvalidArgumentError(
+        "memory_kind DEVICE_IMPORTED is a client's own memory; hand it over with ImportBuffer");
+  }
+  spec->kind = Convert(request.memory_kind());
+  Device* device = (*use)->options().device;
+  if (!request.device().empty()) {
+    auto named = call.state().FindDevice(request.device());
+    if (!named.ok()) return named.status();
+    device = *named;
+  }
+  return MakeBuffer(call, **use, *device, *std::move(spec), {}, response);
+}
+
+absl::Status BufferService::GetBuffer(Call& call, const v1::GetBufferRequest& request,
+                                      v1::Buffer* response) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  Handle handle;
+  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
+  if (!ref.ok()) return ref.status();
+  FillBuffer(call.state(), handle, *ref, response);
+  return absl::OkStatus();
+}
+
+absl::Status BufferService::ListBuffers(Call& call, const v1::ListBuffersRequest& request,
+                                        v1::ListBuffersResponse* response) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  auto page = ConvertPage(request.page_size(), request.page_token());
+  if (!page.ok()) return page.status();
+  const auto buffers = (*use)->Buffers();
+  const int64_t total = static_cast<int64_t>(buffers.size());
+  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+    FillBuffer(call.state(), buffers[i].handle, buffers[i].ref, response->add_buffers());
+  }
+  response->set_next_page_token(NextToken(*page, total));
+  return absl::OkStatus();
+}
+
+void BufferService::DeleteBuffers(DeleteBuffersCall call, const v1::DeleteBuffersRequest& request) {
+  constexpr int kMost = 1000;
+  // The answer, held by this function and by imported buffers until they are unmapped.
+  const auto status = std::make_shared<absl::Status>();
+  const std::shared_ptr<void> answer(nullptr, [=](void*) { call->Finish(*status); });
+  *status = [&]() -> absl::Status {
+    auto use = UseSession(call->call(), request.session_id());
+    if (!use.ok()) return use.status();
+    if (request.buffer_ids_size() > kMost) {
+      return absl::InvalidArgumentError(absl::StrCat("buffer_ids has ", request.buffer_ids_size(),
+                                                     " entries, limit ", kMost,
+                                                     "; delete in parts"));
+    }
+    std::vector<Handle> handles;
+    for (const std::string& id : request.buffer_ids()) {
+      auto handle = ConvertHandle(id, "buffer_ids");
+      if (!handle.ok()) return handle.status();
+      handles.push_back(*handle);
+    }
+    auto freed = (*use)->DeleteBuffers(handles, answer);
+    if (!freed.ok()) return freed.status();
+    call->response()->set_freed_bytes(*freed);
+    return absl::OkStatus();
+  }();
+}
+
+absl::Status BufferService::PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
+                                          v1::PublishBufferResponse*) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  Handle handle;
+  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
+  if (!ref.ok()) return ref.status();
+  return call.state().published().Publish(call.tenant(), request.name(), *ref);
+}
+
+absl::Status BufferService::FindBuffer(Call& call, const v1::FindBufferRequest& request,
+                                       v1::Buffer* response) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  auto buffer = call.state().published().Find(call.tenant(), request.name());
+  if (!buffer.ok()) return buffer.status();
+  const BufferRef ref{.buffer = *std::move(buffer), .found = true};
+  auto handle = (*use)->AddBuffer(ref);
+  if (!handle.ok()) return handle.status();
+  FillBuffer(call.state(), *handle, ref, response);
+  return absl::OkStatus();
+}
+
+absl::Status BufferService::UnpublishBuffer(Call& call, const v1::UnpublishBufferRequest& request,
+                                            v1::UnpublishBufferResponse*) {
+  auto use = UseSession(call, request.session_id());
+  if (!use.ok()) return use.status();
+  return call.state().published().Unpublish(call.tenant(), request.name());
+}
+
+absl::Status BufferService::ListPublished(Call& call, const v1::ListPublishedRequest& request,
+                                          v1::ListPublishedResponse* response) {
+  auto page = ConvertPage(request.page_size(), request.page_token());
+  if (!page.ok()) return page.status();
+  const auto buffers = call.state().published().List(call.tenant());
+  const int64_t total = static_cast<int64_t>(buffers.size());
+  for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
+    DescribeBuffer(call.state(), {.buffer = buffers[i], .found = true}, response->add_buffers());
+  }
+  response->set_next_page_token(NextToken(*page, total));
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::server

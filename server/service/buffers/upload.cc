@@ -1,0 +1,194 @@
+#include "server/service/buffers/upload.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "server/engine/reason.h"
+#include "server/service/wire/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+// A wait for the tenant's rate looks this often whether the stream was cut.
+constexpr absl::Duration kLongestWait = absl::Milliseconds(250);
+
+}  // namespace
+
+UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
+                           grpc::ByteBuffer* response)
+    : call_(method, context), response_(response) {
+  call_.state().metrics().Streams(method.name()).Increment();
+  absl::Status status = call_.admission();
+  if (status.ok()) status = call_.state().CheckOpen();
+  if (status.ok()) {
+    auto charge = call_.tenant().TakeStream();
+    if (charge.ok()) charge_ = *std::move(charge);
+    status = charge.status();
+  }
+  if (!status.ok()) {
+    Finish(call_.Finish(status));
+    return;
+  }
+  StartRead(&next_);
+}
+
+absl::Status UploadStream::Begin(const UploadChunk& chunk) {
+  auto use = call_.state().sessions().Use(call_.tenant(), chunk.session_id);
+  if (!use.ok()) return use.status();
+  auto handle = ConvertHandle(chunk.buffer_id, "buffer_id");
+  if (!handle.ok()) return handle.status();
+  auto ref = (*use)->FindBuffer(*handle);
+  if (!ref.ok()) return ref.status();
+  if (ref->read_only()) {
+    return WithReason(absl::FailedPreconditionError(
+                          "the buffer is published and so read-only; upload to a new one"),
+                      reason::kReadOnly);
+  }
+  const int64_t size = ref->buffer->spec().size_bytes;
+  if (chunk.offset_bytes < 0 || chunk.offset_bytes > size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset_bytes=", chunk.offset_bytes, " is outside the buffer's 0 to ", size));
+  }
+  if (absl::Status begun = ref->buffer->BeginUpload(chunk.offset_bytes); !begun.ok()) return begun;
+  buffer_ = ref->buffer;
+  uploading_ = true;
+  use_ = *std::move(use);
+  next_offset_ = chunk.offset_bytes;
+  first_chunk_ = absl::Now();
+  return absl::OkStatus();
+}
+
+absl::Status UploadStream::Take(const UploadChunk& chunk) {
+  if (!uploading_) {
+    if (absl::Status begun = Begin(chunk); !begun.ok()) return begun;
+  }
+  const int64_t size = buffer_->spec().size_bytes;
+  if (chunk.offset_bytes != next_offset_) {
+    return absl::InvalidArgumentError(absl::StrCat("offset_bytes=", chunk.offset_bytes,
+                                                   " does not follow the last chunk, which "
+                                                   "ended at ",
+                                                   next_offset_, "; send chunks in order"));
+  }
+  if (chunk.data_bytes > size - next_offset_) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk of ", chunk.data_bytes, " bytes at ",
+                                                   next_offset_, " passes the buffer's end at ",
+                                                   size, "; send no more than it holds"));
+  }
+  // The session lives as long as bytes arrive.
+  if (auto use = use_->Use(call_.state().clock().Now()); !use.ok()) return use.status();
+  uint32_t crc = 0;
+  for (const auto& piece : chunk.data) crc = ExtendCrc32c(crc, piece);
+  if (crc != chunk.crc32c) {
+    call_.state().metrics().ChecksumFailures().Increment();
+    return WithReason(
+        absl::DataLossError(absl::StrCat("the chunk at ", next_offset_, " has CRC32C 0x",
+                                         absl::Hex(crc, absl::kZeroPad8), ", its sender said 0x",
+                                         absl::Hex(chunk.crc32c, absl::kZeroPad8),
+                                         "; go on from committed_bytes")),
+        reason::kChecksum);
+  }
+  // gRPC reads a megabyte into some twenty pieces.
+  if (absl::Status copied = buffer_->memory().Gather(next_offset_, chunk.data); !copied.ok()) {
+    return copied;
+  }
+  next_offset_ += chunk.data_bytes;
+  committed_ += chunk.data_bytes;
+  buffer_->CommitUpload(chunk.data_bytes);
+  return absl::OkStatus();
+}
+
+// A read that ends while a message is taken is left to the thread that takes it.
+void UploadStream::OnReadDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    read_ = ok;
+    if (std::exchange(taking_, true)) return;
+  }
+  while (const std::optional<bool> read = EndedRead()) {
+    if (!TakeMessage(*read)) return;  // the stream has ended, and this may be gone
+  }
+}
+
+// How the last read ended. None when it is under way still: then this thread is through.
+std::optional<bool> UploadStream::EndedRead() {
+  absl::MutexLock lock(&mutex_);
+  taking_ = read_.has_value();
+  return std::exchange(read_, std::nullopt);
+}
+
+// False when it has ended the stream.
+bool UploadStream::TakeMessage(bool ok) {
+  if (!ok) {
+    absl::Status status;
+    if (call_.cancelled()) {
+      status = absl::CancelledError("the stream was cut");
+    } else if (!uploading_) {
+      status = absl::InvalidArgumentError("the upload ended without a chunk; send at least one");
+    }
+    End(status);
+    return false;
+  }
+  message_.Swap(&next_);
+  auto chunk = ParseUploadChunk(message_);
+  absl::Status taken = chunk.status();
+  absl::Duration wait;
+  if (taken.ok()) {
+    wait = call_.tenant().PaceUpload(chunk->data_bytes, call_.state().clock().Now());
+    if (wait <= absl::ZeroDuration()) StartRead(&next_);
+    taken = Take(*chunk);
+  }
+  if (!taken.ok()) {
+    End(taken);
+    return false;
+  }
+  message_.Clear();
+  if (wait > absl::ZeroDuration()) ReadAfter(wait);
+  return true;
+}
+
+void UploadStream::ReadAfter(absl::Duration wait) {
+  if (wait <= absl::ZeroDuration() || call_.cancelled()) return StartRead(&next_);
+  const absl::Duration step = std::min(wait, kLongestWait);
+  alarm_ = grpc::Alarm();  // one that has fired cannot be set from its own callback
+  alarm_.Set(absl::ToChronoTime(absl::Now() + step),
+             [this, left = wait - step](bool) { ReadAfter(left); });
+}
+
+void UploadStream::End(const absl::Status& status) {
+  if (uploading_) {
+    uploading_ = false;
+    buffer_->EndUpload();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - first_chunk_);
+    Metrics& metrics = call_.state().metrics();
+    metrics.TransferBytes(buffer_->device().name(), "in", "grpc").Increment(committed_);
+    metrics.TransferSeconds("in").Observe(seconds);
+    if (Timeline& timeline = call_.state().timeline(); timeline.on()) {
+      timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
+                    .begin = first_chunk_,
+                    .duration = absl::Seconds(seconds),
+                    .device = buffer_->device().name(),
+                    .tenant = call_.tenant().name(),
+                    .name = call_.method().name(),
+                    .bytes = committed_});
+    }
+    v1::UploadResponse response;
+    response.set_committed_bytes(committed_);
+    response.set_seconds(seconds);
+    const grpc::Slice bytes(response.SerializeAsString());
+    *response_ = grpc::ByteBuffer(&bytes, 1);
+  }
+  Finish(call_.Finish(status));
+}
+
+void UploadStream::OnDone() {
+  if (uploading_) buffer_->EndUpload();
+  call_.state().metrics().Streams(call_.method().name()).Decrement();
+  delete this;
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,186 @@
+#include "server/service/compute/compute_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/engine/sessions/host_bytes.h"
+#include "server/service/compute/prepare.h"
+#include "server/service/compute/queue.h"
+#include "server/service/wire/convert.h"
+
+namespace gemmd::server {
+namespace {
+
+template <typename Request>
+absl::StatusOr<std::shared_ptr<const Request>> Parse(RequestPool<Request>& pool,
+                                                     const grpc::ByteBuffer& request,
+                                                     const InlineData* taken) {
+  return taken != nullptr ? pool.Parse(taken->rest) : pool.Parse(request);
+}
+
+// `message`, of so many bytes on the wire, is what the run's inputs point into, unless they were
+// taken out of it.
+template <typename Request>
+absl::StatusOr<RunRequest> Keeping(const std::shared_ptr<const Request>& message,
+                                   size_t message_bytes, absl::StatusOr<RunRequest> run) {
+  if (!run.ok() || run->message != nullptr || run->inputs.empty() || run->inputs_charged) {
+    return run;
+  }
+  int64_t rest = static_cast<int64_t>(message_bytes);
+  for (const auto& input : run->inputs) rest -= static_cast<int64_t>(input.size());
+  run->message_bytes = kParsedByte * std::max<int64_t>(rest, 0);
+  run->message = message;
+  return run;
+}
+
+}  // namespace
+
+ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
+    : streams_(streams),
+      execute_(context, "Execute"),
+      queue_(context, "Queue"),
+      create_plan_(context, "CreatePlan"),
+      run_plan_(context, "RunPlan"),
+      delete_plan_(context, "DeletePlan"),
+      explain_(context, "Explain") {
+  rpcs_.ServeBytes(execute_, [this](auto* context, const auto* request, auto* response) {
+    return Execute(context, *request, response);
+  });
+  rpcs_.ServeBidi<v1::QueueRequest, v1::QueueResponse>(
+      queue_, [this](auto* context) { return QueueStream::Start(queue_, streams_, context); });
+  rpcs_.Serve(create_plan_, this, &ComputeService::CreatePlan);
+  rpcs_.ServeBytes(run_plan_, [this](auto* context, const auto* request, auto* response) {
+    return RunPlan(context, *request, response);
+  });
+  rpcs_.Serve(delete_plan_, this, &ComputeService::DeletePlan);
+  rpcs_.Serve(explain_, this, &ComputeService::Explain);
+}
+
+grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer& request,
+                                                  grpc::ByteBuffer* response) {
+  return ExecuteCall::Start(
+      execute_, context,
+      [&](const Call& call, ExecuteCall::Submit submit) {
+        const absl::Status present = call.CheckPresent(request);
+        return present.ok() ? SubmitOps(request, submit) : present;
+      },
+      response);
+}
+
+absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
+                                       ExecuteCall::Submit submit) {
+  const grpc::Slice bytes = SmallRequest(request);
+  auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
+  std::shared_ptr<InlineData> taken;
+  if (!view) {
+    taken = TakeExecuteData(const_cast<grpc::ByteBuffer&>(request));
+    if (taken != nullptr) view = ExecuteView::Of(taken->rest, ExecuteView::Data::kTakenOut);
+  }
+  if (view) {
+    return submit({view->session_id, view->priority, view->report, OpIdOf(*view, taken.get())},
+                  [&](SessionUse use) {
+                    return PrepareView(std::move(use), *view, taken, execute_requests_);
+                  });
+  }
+  const size_t message_bytes = request.Length();  // parsing empties it
+  const auto parsed = Parse(execute_requests_, request, taken.get());
+  if (!parsed.ok()) return parsed.status();
+  const v1::ExecuteRequest& message = **parsed;
+  const Kernels kernels = message.deterministic() ? Kernels::kShipped : Kernels::kBest;
+  return submit(
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, message_bytes,
+                       PrepareOps(std::move(use), message.ops(), taken, kernels));
+      });
+}
+
+absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest& request,
+                                        v1::Plan* response) {
+  if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto plan = PrepareNewPlan(**use, request);
+  if (!plan.ok()) return plan.status();
+  auto handle = (*use)->AddPlan(*plan);
+  if (!handle.ok()) return handle.status();
+  response->set_plan_id(ToBytes(*handle));
+  response->set_device((*plan)->device->name());
+  const std::shared_ptr<const kernels::Program> program = (*plan)->program.Get();
+  response->set_estimated_seconds(program->estimated_seconds());
+  for (const auto& step : program->steps()) {
+    v1::PlanStep* proto = response->add_steps();
+    proto->set_op(std::string(step.op));
+    proto->set_kernel(std::string(step.choice.kernel));
+    proto->set_reason(ToProto(step.choice.reason));
+    proto->set_estimated_seconds(step.choice.estimated_seconds);
+  }
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer& request,
+                                                  grpc::ByteBuffer* response) {
+  return ExecuteCall::Start(
+      run_plan_, context,
+      [&](const Call& call, ExecuteCall::Submit submit) {
+        const absl::Status present = call.CheckPresent(request);
+        return present.ok() ? SubmitPlan(request, submit) : present;
+      },
+      response);
+}
+
+absl::Status ComputeService::SubmitPlan(const grpc::ByteBuffer& request,
+                                        ExecuteCall::Submit submit) {
+  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
+  std::shared_ptr<InlineData> taken;
+  const size_t message_bytes = request.Length();  // parsing empties it
+  if (message_bytes >= kMayHaveData) {
+    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
+  }
+  const auto parsed = Parse(run_plan_requests_, request, taken.get());
+  if (!parsed.ok()) return parsed.status();
+  const v1::RunPlanRequest& message = **parsed;
+  return submit(
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
+      });
+}
+
+absl::Status ComputeService::DeletePlan(Call& call, const v1::DeletePlanRequest& request,
+                                        v1::DeletePlanResponse*) {
+  auto use = call.state().sessions().Use(call.tenant(), request.session_id());
+  if (!use.ok()) return use.status();
+  auto handle = ConvertHandle(request.plan_id(), "plan_id");
+  if (!handle.ok()) return handle.status();
+  return (*use)->DeletePlan(*handle);
+}
+
+absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& request,
+                                     v1::ExplainResponse* response) {
+  Device* device = call.state().devices().front().get();
+  if (!request.device().empty()) {
+    auto named = call.state().FindDevice(request.device());
+    if (!named.ok()) return named.status();
+    device = *named;
+  }
+  auto problem = Convert(request.problem());
+  if (!problem.ok()) return problem.status();
+  response->set_device(device->name());
+  response->set_problem(kernels::ToString(*problem));
+  for (const auto& candidate : device->backend().Explain(*problem)) {
+    v1::Candidate* proto = response->add_candidates();
+    proto->set_kernel(std::string(candidate.kernel));
+    proto->set_feasible(candidate.feasible);
+    proto->set_why_not(candidate.why_not);
+    proto->set_modelled_seconds(candidate.modelled_seconds);
+    proto->set_measured_seconds(candidate.measured_seconds);
+    proto->set_chosen(candidate.chosen);
+    proto->set_tuned(candidate.tuned);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,42 @@
+// The bulk messages, read and written without protobuf: `data` is never copied into a message. The
+// bytes on the wire are exactly UploadRequest's and DownloadResponse's, so any protobuf client can
+// speak to us.
+
+#ifndef GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_
+#define GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace gemmd::server {
+
+// An UploadRequest. `data` points into `slices`, in order.
+struct UploadChunk {
+  std::string session_id;
+  std::string buffer_id;
+  int64_t offset_bytes = 0;
+  uint32_t crc32c = 0;
+  int64_t data_bytes = 0;
+  std::vector<absl::Span<const std::byte>> data;
+  std::vector<grpc::Slice> slices;
+};
+
+// INVALID_ARGUMENT for bytes that are not an UploadRequest. Unknown fields are skipped, the last of
+// a repeated field counts, as in protobuf.
+absl::StatusOr<UploadChunk> ParseUploadChunk(const grpc::ByteBuffer& message);
+
+// The bytes of a DownloadResponse around `data`.
+grpc::ByteBuffer MakeDownloadChunk(int64_t offset_bytes, uint32_t crc32c, grpc::Slice data);
+
+// CRC32C (Castagnoli) of `data` going on from `crc`, the CRC of what came before; 0 at the start.
+uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> data);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_WIRE_CHUNK_H_

@@ -1,0 +1,229 @@
+#include "server/service/wire/convert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/text.h"
+#include "server/service/wire/report.h"
+
+namespace gemmd::server {
+
+static_assert(v1::DTYPE_F32 == static_cast<int>(kernels::DType::kF32) + 1);
+static_assert(v1::DTYPE_BF16 == static_cast<int>(kernels::DType::kBF16) + 1);
+static_assert(v1::DTYPE_F16 == static_cast<int>(kernels::DType::kF16) + 1);
+static_assert(v1::DTYPE_E4M3 == static_cast<int>(kernels::DType::kE4M3) + 1);
+static_assert(v1::DTYPE_I8 == static_cast<int>(kernels::DType::kI8) + 1);
+static_assert(v1::DTYPE_I32 == static_cast<int>(kernels::DType::kI32) + 1);
+static_assert(v1::DType_ARRAYSIZE == kernels::kAllDTypes + 1);
+static_assert(v1::GROUP_LAYOUT_ENDS == static_cast<int>(kernels::GroupLayout::kEnds));
+static_assert(v1::GroupLayout_ARRAYSIZE == kernels::kGroupLayouts);
+static_assert(v1::SCALE_GRANULARITY_BLOCK_128X128 ==
+              static_cast<int>(kernels::ScaleGranularity::kBlock128x128));
+static_assert(v1::MEMORY_KIND_HOST_SHARED == static_cast<int>(kernels::MemoryKind::kHostShared));
+static_assert(v1::MEMORY_KIND_DEVICE_SHARED ==
+              static_cast<int>(kernels::MemoryKind::kDeviceShared));
+static_assert(v1::MEMORY_KIND_DEVICE_IMPORTED ==
+              static_cast<int>(kernels::MemoryKind::kDeviceImported));
+static_assert(v1::ACTIVATION_RELU == static_cast<int>(kernels::Activation::kRelu));
+static_assert(v1::ACTIVATION_GELU_ERF == static_cast<int>(kernels::Activation::kGeluErf));
+static_assert(v1::Activation_ARRAYSIZE == kernels::kActivations);
+
+absl::StatusOr<Handle> ConvertHandle(std::string_view bytes, std::string_view field) {
+  if (const auto handle = HandleFromBytes(bytes)) return *handle;
+  return absl::InvalidArgumentError(absl::StrCat(Text(field), " has ", bytes.size(),
+                                                 " bytes, not 16; use the one the server gave"));
+}
+
+absl::StatusOr<Priority> Convert(v1::Priority priority) {
+  switch (priority) {
+    case v1::PRIORITY_NORMAL:
+      return Priority::kNormal;
+    case v1::PRIORITY_HIGH:
+      return Priority::kHigh;
+    case v1::PRIORITY_LOW:
+      return Priority::kLow;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "priority ", static_cast<int>(priority), " is not known here; use NORMAL, HIGH or LOW"));
+  }
+}
+
+absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field) {
+  if (v1::DType_IsValid(dtype) && dtype != v1::DTYPE_UNSPECIFIED) {
+    return static_cast<kernels::DType>(dtype - 1);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(Text(field), ": dtype ", static_cast<int>(dtype),
+                                                 " is not known here; use F32, BF16, F16, E4M3, "
+                                                 "I8 or I32"));
+}
+
+namespace {
+
+absl::Status CheckExtent(std::string_view name, int64_t value) {
+  if (value > 0 && value <= (int64_t{1} << 40)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("problem.", Text(name), "=", value, " is outside 1 to 2^40"));
+}
+
+absl::StatusOr<kernels::OperandTraits> Traits(kernels::DType dtype,
+                                              v1::ScaleGranularity granularity) {
+  if (!v1::ScaleGranularity_IsValid(granularity)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("problem: granularity ", static_cast<int>(granularity), " is not known here"));
+  }
+  kernels::OperandTraits traits;
+  traits.dtype = dtype;
+  traits.granularity = static_cast<kernels::ScaleGranularity>(granularity);
+  return traits;
+}
+
+// The largest power of two, at most 256, that divides a row's bytes: what a dense buffer gives.
+int Alignment(int64_t elements, kernels::DType dtype) {
+  const int64_t bytes = elements * kernels::SizeBytes(dtype);
+  return static_cast<int>(std::min<int64_t>(bytes & -bytes, 256));
+}
+
+}  // namespace
+
+absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
+  kernels::MatmulProblem problem;
+  problem.m = proto.m();
+  problem.n = proto.n();
+  problem.k = proto.k();
+  problem.batch = proto.batch() == 0 ? 1 : proto.batch();
+  for (const auto& [name, value] : {std::pair("m", problem.m), std::pair("n", problem.n),
+                                    std::pair("k", problem.k), std::pair("batch", problem.batch)}) {
+    if (auto status = CheckExtent(name, value); !status.ok()) return status;
+  }
+  auto operand = Convert(proto.operand_dtype(), "problem.operand_dtype");
+  if (!operand.ok()) return operand.status();
+  auto output = Convert(proto.output_dtype(), "problem.output_dtype");
+  if (!output.ok()) return output.status();
+  if (*output == kernels::DType::kE4M3 || *output == kernels::DType::kI8) {
+    return absl::InvalidArgumentError(absl::StrCat("problem.output_dtype is ",
+                                                   Text(kernels::Name(*output)),
+                                                   "; a matmul gives F32, BF16 or F16"));
+  }
+  auto a = Traits(*operand, proto.a_granularity());
+  if (!a.ok()) return a.status();
+  auto b = Traits(*operand, proto.b_granularity());
+  if (!b.ok()) return b.status();
+  if (!v1::Activation_IsValid(proto.activation())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "problem.activation ", static_cast<int>(proto.activation()), " is not known here"));
+  }
+  problem.a = *a;
+  problem.b = *b;
+  problem.a.leading_stride = problem.k;
+  problem.b.leading_stride = proto.b_is_kn() ? problem.n : problem.k;
+  problem.b.layout =
+      proto.b_is_kn() ? kernels::Layout::kRowsContiguous : kernels::Layout::kKContiguous;
+  problem.d.dtype = *output;
+  problem.d.leading_stride = problem.n;
+  problem.a.alignment_bytes = Alignment(problem.a.leading_stride, *operand);
+  problem.b.alignment_bytes = Alignment(problem.b.leading_stride, *operand);
+  problem.d.alignment_bytes = Alignment(problem.n, *output);
+  problem.has_c = proto.has_c();
+  problem.has_bias = proto.has_bias();
+  problem.activation = static_cast<kernels::Activation>(proto.activation());
+  return problem;
+}
+
+absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,
+                                       const google::protobuf::RepeatedField<int64_t>& shape,
+                                       int64_t size_bytes) {
+  BufferSpec spec{.size_bytes = size_bytes};
+  if (dtype != v1::DTYPE_UNSPECIFIED) {
+    auto converted = Convert(dtype, "dtype");
+    if (!converted.ok()) return converted.status();
+    spec.dtype = *converted;
+  }
+  if (shape.size() > 0 && !spec.dtype) {
+    return absl::InvalidArgumentError("shape is given without a dtype; give both or neither");
+  }
+  if (shape.size() > kernels::kMaxRank) {
+    return absl::InvalidArgumentError(absl::StrCat("shape has rank ", shape.size(), ", limit ",
+                                                   kernels::kMaxRank,
+                                                   "; fold dimensions together"));
+  }
+  int64_t bytes = spec.dtype ? kernels::SizeBytes(*spec.dtype) : 0;
+  spec.shape.rank = shape.size();
+  for (int i = 0; i < shape.size(); ++i) {
+    spec.shape[i] = shape[i];
+    if (shape[i] < 0 || __builtin_mul_overflow(bytes, shape[i], &bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape[", i, "]=", shape[i],
+                       shape[i] < 0 ? " is negative" : " makes the size overflow 2^63 bytes"));
+    }
+  }
+  if (shape.size() > 0) {
+    if (size_bytes == 0) spec.size_bytes = bytes;
+    if (spec.size_bytes < bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("size_bytes=", size_bytes, " is less than the ", bytes, " bytes that ",
+                       kernels::ToString(spec.shape), " of ", Text(kernels::Name(*spec.dtype)),
+                       " take; leave it 0 or raise it"));
+    }
+  }
+  if (spec.size_bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "size_bytes=", spec.size_bytes, " is not above 0; give a size, or a dtype and shape"));
+  }
+  return spec;
+}
+
+kernels::MemoryKind Convert(v1::MemoryKind kind) { return static_cast<kernels::MemoryKind>(kind); }
+
+v1::MemoryKind ToProto(kernels::MemoryKind kind) { return static_cast<v1::MemoryKind>(kind); }
+
+v1::DType ToProto(kernels::DType dtype) {
+  return static_cast<v1::DType>(static_cast<int>(dtype) + 1);
+}
+
+v1::ChoiceReason ToProto(kernels::ChoiceReason reason) {
+  switch (reason) {
+    case kernels::ChoiceReason::kTable:
+      return v1::CHOICE_REASON_TABLE;
+    case kernels::ChoiceReason::kTuned:
+      return v1::CHOICE_REASON_TUNED;
+    case kernels::ChoiceReason::kModel:
+      return v1::CHOICE_REASON_MODEL;
+    case kernels::ChoiceReason::kForced:
+      return v1::CHOICE_REASON_FORCED;
+    case kernels::ChoiceReason::kFallback:
+      return v1::CHOICE_REASON_FALLBACK;
+    case kernels::ChoiceReason::kOnly:
+      return v1::CHOICE_REASON_ONLY;
+  }
+  return v1::CHOICE_REASON_UNSPECIFIED;
+}
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  google::protobuf::Timestamp timestamp;
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  timestamp.set_seconds(seconds);
+  timestamp.set_nanos(
+      static_cast<int>((time - absl::FromUnixSeconds(seconds)) / absl::Nanoseconds(1)));
+  return timestamp;
+}
+
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  proto.set_nanos(static_cast<int>(duration / absl::Nanoseconds(1)));
+  return proto;
+}
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+void FillCompletion(const Outcome& outcome, v1::ReportLevel level, v1::Completion& completion) {
+  if (level != v1::REPORT_LEVEL_NONE) FillReport(outcome, level, completion.mutable_report());
+  for (const auto& output : outcome.outputs) {
+    completion.add_outputs(output->data(), output->size());
+  }
+}
+
+}  // namespace gemmd::server

@@ -1,0 +1,28 @@
+// Who may call which RPC. Every RPC of gemmd.v1 stands here, and a Method cannot be made for one
+// that does not; docs/operations.md shows the same table.
+
+#ifndef GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
+#define GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
+
+#include <string_view>
+
+#include "server/engine/sessions/access.h"
+
+namespace gemmd::server {
+
+enum class RpcKind {
+  kLook,     // any role: what everybody may see
+  kWork,     // users and admins: in their own tenant
+  kObserve,  // observers and admins: what shows every tenant
+  kChange,   // admins: what changes the daemon or ends another's work
+};
+
+// Ends the process for an RPC that has no entry: a mistake of ours, seen at the first start.
+RpcKind KindOf(std::string_view method);
+
+bool MayCall(Role role, RpcKind kind);
+std::string_view RolesOf(RpcKind kind);  // for messages: "user or admin"
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
