@@ -1,6 +1,7 @@
 #include "kernels/shape_trial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -16,8 +17,8 @@ namespace {
 
 constexpr int64_t kMostExtent = 1 << 20;
 constexpr int64_t kAlignment = 256;
-// Of one program: the cold caches that a second multiplication would find are what the fill makes.
-constexpr int kMostRepeats = 4;
+// A kernel is measured until its times add up to so much, within TuneOptions' rounds.
+constexpr double kEnoughSeconds = 100e-6;
 // A kernel this many times slower than the fastest in the first round is not measured again.
 constexpr double kFarBehind = 1.25;
 
@@ -118,61 +119,74 @@ double Median(std::vector<double> values) {
 // One kernel with what was measured of it.
 struct Contender {
   std::string kernel;
-  std::shared_ptr<const Program> program;
+  double estimate = 0;  // of the flush and one multiplication
   std::vector<double> seconds;
   double median() const { return Median(seconds); }
 };
 
-absl::StatusOr<Contender> MakeContender(Tuner& tuner, MatmulOp op, std::string kernel,
-                                        const TuneOptions& options) {
-  op.kernel = kernel;
-  const FillOp flush{.dst = FlushRef(tuner.flush_bytes()), .value = 1};
-  auto once = tuner.CompileTrial({{flush, op}});
-  if (!once.ok()) return once.status();
-  const double seconds = (*once)->estimated_seconds();
-  if (seconds > kMostTrialSeconds) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "one multiplication takes the device about %.0f ms, limit %.0f ms; measure fewer rows",
-        seconds * 1e3, kMostTrialSeconds * 1e3));
-  }
-  const int repeats = static_cast<int>(std::clamp(options.program_seconds / std::max(seconds, 1e-9),
-                                                  1.0, static_cast<double>(kMostRepeats)));
-  if (repeats == 1) return Contender{std::move(kernel), *std::move(once), {}};
-  std::vector<Op> ops;
-  for (int i = 0; i < repeats; ++i) ops.insert(ops.end(), {flush, op});
-  auto program = tuner.CompileTrial(ops);
-  if (!program.ok()) return program.status();
-  return Contender{std::move(kernel), *std::move(program), {}};
-}
-
-// Runs it once and takes the times of its matmuls, which stand behind the fills.
-absl::Status RunOnce(Contender& contender, const Bindings& bindings, RunTrial run,
-                     double& device_seconds) {
-  auto result = run(contender.program, bindings);
-  if (!result.ok()) return result.status();
-  device_seconds += result->device_seconds;
-  if (!result->ops_timed || result->op_seconds.size() != contender.program->steps().size()) {
-    return absl::InternalError(
-        absl::StrCat("the device timed none of the ops of ", contender.kernel));
-  }
-  for (size_t i = 1; i < result->op_seconds.size(); i += 2) {
-    contender.seconds.push_back(std::max(1e-9, static_cast<double>(result->op_seconds[i])));
-  }
-  return absl::OkStatus();
-}
+FillOp Flush(const Tuner& tuner) { return {.dst = FlushRef(tuner.flush_bytes()), .value = 1}; }
 
 absl::StatusOr<std::vector<Contender>> MakeContenders(Tuner& tuner, const TuneShape& shape,
-                                                      const MatmulOp& op,
-                                                      const TuneOptions& options) {
+                                                      MatmulOp op, const TuneOptions& options) {
   auto kernels = tuner.Contenders(shape, options.kernels);
   if (!kernels.ok()) return kernels.status();
   std::vector<Contender> contenders;
   for (std::string& kernel : *kernels) {
-    auto contender = MakeContender(tuner, op, std::move(kernel), options);
-    if (!contender.ok()) return contender.status();
-    contenders.push_back(*std::move(contender));
+    op.kernel = kernel;
+    auto once = tuner.CompileTrial({{Flush(tuner), op}});
+    if (!once.ok()) return once.status();
+    const double seconds = (*once)->estimated_seconds();
+    if (seconds > kMostTrialSeconds) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "one multiplication takes the device about %.0f ms, limit %.0f ms; measure fewer rows",
+          seconds * 1e3, kMostTrialSeconds * 1e3));
+    }
+    contenders.push_back({std::move(kernel), seconds, {}});
   }
   return contenders;
+}
+
+// Runs each of `turn` once, in that order and behind a flush, and takes their times.
+absl::Status RunTurn(Tuner& tuner, MatmulOp op, absl::Span<Contender* const> turn,
+                     const Bindings& bindings, RunTrial run, double& device_seconds) {
+  std::vector<Op> ops;
+  for (const Contender* one : turn) {
+    op.kernel = one->kernel;
+    ops.insert(ops.end(), {Flush(tuner), op});
+  }
+  auto program = tuner.CompileTrial(ops);
+  if (!program.ok()) return program.status();
+  auto result = run(*program, bindings);
+  if (!result.ok()) return result.status();
+  device_seconds += result->device_seconds;
+  if (!result->ops_timed || result->op_seconds.size() != ops.size()) {
+    return absl::InternalError(
+        absl::StrCat("the device timed none of the ops of ", turn[0]->kernel));
+  }
+  for (size_t i = 0; i < turn.size(); ++i) {
+    turn[i]->seconds.push_back(std::max(1e-9, static_cast<double>(result->op_seconds[2 * i + 1])));
+  }
+  return absl::OkStatus();
+}
+
+// Kernels take turns, and in another order each round: one that follows itself would find its own
+// code in the processors' caches, as it does not where it serves.
+absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*> order, int round,
+                      const TuneOptions& options, const Bindings& bindings, RunTrial run,
+                      double& device_seconds) {
+  if (round > 0) std::shuffle(order.begin(), order.end(), std::mt19937(round));
+  for (size_t first = 0; first < order.size();) {
+    size_t end = first;
+    double seconds = 0;
+    do {
+      seconds += order[end++]->estimate;
+    } while (end < order.size() && seconds + order[end]->estimate <= options.program_seconds);
+    const auto turn = absl::MakeConstSpan(order).subspan(first, end - first);
+    absl::Status ran = RunTurn(tuner, op, turn, bindings, run, device_seconds);
+    if (!ran.ok()) return ran;
+    first = end;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -250,15 +264,19 @@ absl::StatusOr<TunedShape> TuneOneShape(Backend& backend, const TuneShape& shape
   if (!operands.ok()) return operands.status();
   TunedShape tuned{
       .shape = shape, .before = std::string(before->kernel), .reason_before = before->reason};
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < options.rounds; ++round) {
-    for (Contender& contender : *contenders) {
-      if (round > 0 && contender.median() > kFarBehind * fastest) continue;
-      absl::Status ran = RunOnce(contender, operands->bindings, run, tuned.device_seconds);
-      if (!ran.ok()) return ran;
-    }
+  std::vector<Contender*> near;
+  for (Contender& contender : *contenders) near.push_back(&contender);
+  int rounds = options.rounds;
+  for (int round = 0; round < rounds; ++round) {
+    absl::Status ran =
+        RunRound(*tuner, op, near, round, options, operands->bindings, run, tuned.device_seconds);
+    if (!ran.ok()) return ran;
     if (round > 0) continue;
-    for (const Contender& contender : *contenders) fastest = std::min(fastest, contender.median());
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Contender* one : near) fastest = std::min(fastest, one->median());
+    std::erase_if(near, [&](const auto* one) { return one->median() > kFarBehind * fastest; });
+    const auto enough = static_cast<int>(std::min(1e3, std::ceil(kEnoughSeconds / fastest)));
+    rounds = std::clamp(enough, options.rounds, std::max(options.rounds, options.most_rounds));
   }
   for (const Contender& contender : *contenders) {
     tuned.times.push_back({contender.kernel, contender.median()});

@@ -27,7 +27,10 @@ MatmulOp TrialMatmul(const TuneShape& shape);
 
 struct TuneOptions {
   int kernels = 8;  // at most so many a shape
-  int rounds = 3;   // each kernel is measured so often, in turns; those far behind once
+  // Each kernel is measured so often; brief ones more often, since what surrounds an op hides more
+  // of them; those far behind once.
+  int rounds = 3;
+  int most_rounds = 12;
   double program_seconds = 500e-6;  // about so long is one program, or one multiplication
   int64_t max_memory_bytes = int64_t{1} << 30;
 };

@@ -20,7 +20,7 @@ using testing::SizeIs;
 
 constexpr TuneShape kShape = {.m = 8, .n = 64, .k = 256};
 
-// A device whose kernels take what the test says: the order of programs tells whose turn it is.
+// A device whose multiplications take what the test says, one after the other.
 class ScriptedRuns {
  public:
   explicit ScriptedRuns(std::vector<float> seconds) : seconds_(std::move(seconds)) {}
@@ -29,14 +29,16 @@ class ScriptedRuns {
     if (fails_at == runs_) return absl::CancelledError("the caller went away");
     LaunchResult result;
     result.ops_timed = timed;
-    const float seconds = seconds_[runs_++ % seconds_.size()];
-    for (size_t i = 0; i < program->steps().size(); ++i) {
-      result.op_seconds.push_back(i % 2 == 0 ? 1.0f : seconds);  // fills take long
+    ++runs_;
+    for (size_t i = 0; i < program->steps().size(); i += 2) {
+      result.op_seconds.push_back(1);  // fills take long
+      result.op_seconds.push_back(seconds_[matmuls_++ % seconds_.size()]);
     }
     result.device_seconds = 1;
     return result;
   }
   size_t runs() const { return runs_; }
+  size_t matmuls() const { return matmuls_; }
 
   bool timed = true;
   std::optional<size_t> fails_at;
@@ -44,12 +46,13 @@ class ScriptedRuns {
  private:
   const std::vector<float> seconds_;
   mutable size_t runs_ = 0;  // a FunctionRef calls what is const
+  mutable size_t matmuls_ = 0;
 };
 
 TEST(ShapeTrialTest, RanksKernelsByTheTimesOfTheirMatmuls) {
   TunableBackend backend;
   ScriptedRuns runs({3e-6f, 1e-6f, 2e-6f});
-  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 1}, runs);
+  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 1, .most_rounds = 1}, runs);
   ASSERT_TRUE(tuned.ok()) << tuned.status();
   ASSERT_THAT(tuned->times, SizeIs(3));
   EXPECT_EQ(tuned->times[0].kernel, "fake_wide");
@@ -58,15 +61,35 @@ TEST(ShapeTrialTest, RanksKernelsByTheTimesOfTheirMatmuls) {
   EXPECT_EQ(tuned->before, "fake_model");
   EXPECT_EQ(tuned->reason_before, ChoiceReason::kModel);
   EXPECT_NEAR(tuned->seconds_before, 3e-6, 1e-9);
-  EXPECT_EQ(tuned->device_seconds, 3);
+  EXPECT_EQ(runs.runs(), 1) << "kernels take turns within one program";
+  EXPECT_EQ(tuned->device_seconds, 1);
 }
 
 TEST(ShapeTrialTest, MeasuresOnlyThoseNearTheFastestAgain) {
   TunableBackend backend;
   ScriptedRuns runs({9e-6f, 1e-6f, 1.1e-6f});
-  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 2}, runs);
+  const auto tuned = TuneOneShape(backend, kShape, {.rounds = 2, .most_rounds = 2}, runs);
   ASSERT_TRUE(tuned.ok()) << tuned.status();
-  EXPECT_EQ(runs.runs(), 3 + 2);
+  EXPECT_EQ(runs.matmuls(), 3 + 2);
+}
+
+TEST(ShapeTrialTest, MeasuresBriefKernelsMoreOften) {
+  TunableBackend backend;
+  ScriptedRuns brief({10e-6f}), longer({200e-6f});
+  ASSERT_TRUE(TuneOneShape(backend, kShape, {}, brief).ok());
+  EXPECT_EQ(brief.matmuls(), 3 * 10);
+  ASSERT_TRUE(TuneOneShape(backend, kShape, {}, longer).ok());
+  EXPECT_EQ(longer.matmuls(), 3 * 3);
+}
+
+TEST(ShapeTrialTest, AProgramIsAboutAsLongAsItMayBe) {
+  TunableBackend backend;
+  ScriptedRuns runs({1e-6f});
+  ASSERT_TRUE(
+      TuneOneShape(backend, kShape, {.rounds = 1, .most_rounds = 1, .program_seconds = 1e-9}, runs)
+          .ok());
+  EXPECT_EQ(runs.runs(), 3);
+  EXPECT_EQ(runs.matmuls(), 3);
 }
 
 TEST(ShapeTrialTest, EndsWithWhatTheCallerSays) {
