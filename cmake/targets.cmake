@@ -5,8 +5,11 @@
 add_library(gemmd_flags INTERFACE)
 target_include_directories(gemmd_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(gemmd_flags INTERFACE -Wall -Wextra -Wno-sign-compare -Wno-missing-field-initializers)
-# As -pthread does, which comes with gRPC: a precompiled header serves targets with and without it.
+# As -pthread does, which comes with gRPC: a precompiled header serves targets with and without it. Clang wants the flag itself.
 target_compile_definitions(gemmd_flags INTERFACE _REENTRANT)
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+  target_compile_options(gemmd_flags INTERFACE -pthread)
+endif()
 # Warnings are errors with the compilers CI uses; another version's new warning must not keep anybody from building.
 if((CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13) OR
    (CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15))

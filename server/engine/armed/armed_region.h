@@ -5,8 +5,9 @@
 //   region->Poll()                                          // the poller: takes rings, submits
 //   region->End()                                           // the session has ended
 //
-// A slot has up to two runs unanswered: a GPU's stream tells the client of an end before the
-// daemon's host knows, and the next ring must not wait for that.
+// A slot has several runs unanswered: a GPU's stream tells the client of an end before the daemon's
+// host knows, and the next ring must not wait for that. A host thread that slept is late by some
+// short runs.
 
 #ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_REGION_H_
 #define GEMMD_SERVER_ENGINE_ARMED_ARMED_REGION_H_
@@ -50,7 +51,7 @@ struct ArmedEnvironment {
 class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
  public:
   static constexpr int kDefaultSlots = 64;
-  static constexpr int kMostUnanswered = 2;
+  static constexpr int kMostUnanswered = 8;
 
   // For the session's own device and others of its process. `slots` 1 to 1024, rounded up.
   static absl::StatusOr<std::shared_ptr<ArmedRegion>> Create(Session& session, Device& home,
@@ -136,7 +137,8 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
     Charge charge;
     int unanswered = 0;
     std::vector<std::shared_ptr<Job>> jobs;  // submitted and not answered
-    std::optional<EndedRun> deferred;        // refused while a run before it is unanswered
+    // Refused while a run before it is unanswered; until it is answered the slot is not watched.
+    std::optional<EndedRun> deferred;
   };
 
   ArmedRegion(Session& session, Device& home, std::unique_ptr<ArmedMemory> memory, UniqueFd wake,

@@ -207,14 +207,15 @@ void ArmedRegion::Finish(Run run, JobResult result, const Job* job) {
     if (job != nullptr) Forget(slot, job);
     EndedRun ended{std::move(run), std::move(result)};
     if (ended.run.refused && state.unanswered > 1) {
-      state.deferred = std::move(ended);  // answered behind the run before it
+      state.deferred = std::move(ended);  // answered behind the runs before it
+      Watch(slot, false);
       return;
     }
     Answer(ended);
     if (state.deferred.has_value() && state.unanswered == 1) {
       Answer(*std::exchange(state.deferred, std::nullopt));
     }
-    if (!ended_) {
+    if (!ended_ && !state.deferred.has_value()) {
       Watch(slot, true);
       // With the poller's fence before its last look and sleep: one of us sees this ring.
       MemoryFence();

@@ -204,6 +204,40 @@ TEST_F(SignallingTest, TheDeviceSetsDoneAndTheReportFollows) {
   EXPECT_EQ(caller_->Report(armed.slot).run, 1u);
 }
 
+// A host thread that slept sees the ends of several runs late; the stream rings on meanwhile.
+TEST_F(SignallingTest, SomeRunsMayBeUnansweredAndAreReportedInOrder) {
+  const int slot = Slot({.rung_by_stream = true});
+  for (int ring = 0; ring < ArmedRegion::kMostUnanswered; ++ring) {
+    caller_->Ring(slot);
+    ASSERT_TRUE(Comes([&] { return caller_->gate(slot).load() == 0; })) << ring;
+  }
+  caller_->Ring(slot);  // one more than that waits
+  for (uint64_t run = 1; run <= ArmedRegion::kMostUnanswered + 1; ++run) {
+    ASSERT_TRUE(Comes([&] { return device_.pending() > 0; })) << run;
+    auto launched = device_.TakeOne();
+    std::move(launched.done)({.device_seconds = 1, .signalled = true});
+    ASSERT_TRUE(Comes([&] { return caller_->Report(slot).run == run; })) << run;
+  }
+  EXPECT_EQ(caller_->gate(slot).load(), 0u);
+}
+
+// A caller who does not wait for a refusal rings in vain: the slot is not looked at before it.
+TEST_F(SignallingTest, ARingBehindARefusalWaitsForIt) {
+  const int slot = Slot();
+  caller_->Ring(slot);
+  ASSERT_TRUE(Launched(1));
+  ASSERT_TRUE(state_->published().Publish(*red_, "w", *session_->FindBuffer(to_)).ok());
+  caller_->Ring(slot);
+  ASSERT_TRUE(Comes([&] { return caller_->gate(slot).load() == 0; }));
+  caller_->Ring(slot);
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_EQ(caller_->gate(slot).load(), static_cast<uint32_t>(GEMMD_ARMED_RUNG));
+  auto launched = device_.TakeOne();
+  std::move(launched.done)({.device_seconds = 1, .signalled = true});
+  ASSERT_TRUE(Comes([&] { return caller_->gate(slot).load() == 0; }));
+  EXPECT_EQ(caller_->Wait(slot), GEMMD_ARMED_FAILED);
+}
+
 // The caller's stream may ring again before the daemon's host has seen the end.
 TEST_F(SignallingTest, ARefusalBehindARunUnderWayIsReportedBehindIt) {
   const int slot = Slot();
