@@ -145,7 +145,7 @@ def test_matrices_that_lie_apart_multiply_as_one_tensor(session, random):
         ]
     )
     wanted = np.concatenate([x[:2] @ weights[0].T, x[2:] @ weights[2].T])
-    np.testing.assert_allclose(apart.download(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(apart.download(), wanted, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(apart.download(), together.download())
     op = gemmd.grouped_matmul(a, tuple(matrices), numbers, apart).message.grouped_matmul
     assert not op.HasField("b") and len(op.weights) == 3

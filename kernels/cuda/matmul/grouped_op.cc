@@ -1,6 +1,7 @@
 #include "kernels/cuda/matmul/grouped_op.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -207,6 +208,14 @@ AnyGroupedArgs AnyOf(const GroupedMatmulOp& op, const AnyGemmArgs& gemm, SlotAdd
   return any;
 }
 
+// Rows that are multiplied where `active` groups have as many each: of more than a thin tile whole
+// tiles.
+double PaddedRows(double rows, double active) {
+  const double each = active > 0 ? rows / active : 0;
+  const int tile = ConfigOf(kWideConfig).block_m();
+  return each <= kMostThinRows ? rows : active * std::ceil(each / tile) * tile;
+}
+
 // b, or each matrix of the table.
 std::string MatricesWhyNot(const GroupedMatmulOp& op) {
   if (op.table.empty()) return OperandWhyNot("b", op.b, ScaleGranularity::kBlock128x128);
@@ -314,7 +323,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double columns = static_cast<double>(extents.n), k = static_cast<double>(extents.k);
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
-  const double flops = 2 * rows * columns * k;
+  const double flops = 2 * PaddedRows(rows, active) * columns * k;
   const double gate = op.gate ? rows * columns * 5 / (rate * kMemoryShare) : 0;
   return kLaunchesSeconds + gate +
          std::max(flops / (fp8 ? kFp8Flops : kAnyFlops), bytes / (rate * kMemoryShare));
