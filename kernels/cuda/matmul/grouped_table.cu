@@ -5,7 +5,7 @@
 #include "kernels/cuda/matmul/grouped_table.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
-#include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/tensor_map.cuh"
 
 namespace gemmd::kernels::cuda {

@@ -27,9 +27,9 @@ struct TableArgs {
   int32_t first = 0;
   int32_t count = 0;
   GroupMatrix matrices[kTableChunk];
-  GroupMatrix* entries = nullptr;            // [groups]
-  CUtensorMap* maps[kTileLists] = {};        // [groups]; null: that list needs none
-  alignas(64) CUtensorMap like[kTileLists];  // a map of any of the matrices
+  GroupMatrix* entries = nullptr;      // [groups]
+  CUtensorMap* maps[kTileLists] = {};  // [groups]; null: that list needs none
+  CUtensorMap like[kTileLists];        // a map of any of the matrices
 };
 cudaError_t LaunchTable(const TableArgs& args, cudaStream_t stream);
 
