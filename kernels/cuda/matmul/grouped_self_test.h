@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/sm90/gemm.h"
 #include "kernels/grouped_problem.h"
 #include "kernels/grouping.h"
 
