@@ -1,11 +1,15 @@
 // One grouped matmul and one graph for every routing, on a device: matrices in one tensor and
 // apart. Operands are small integers, so that every result is known to the last bit.
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -89,7 +93,7 @@ class GroupedRoutingGpuTest : public testing::Test {
       auto memory = backend_->Allocate(static_cast<int64_t>(slot.size()), MemoryKind::kDevice);
       ASSERT_TRUE(memory.ok()) << memory.status();
       ASSERT_TRUE((*memory)->CopyIn(0, slot).ok());
-      bindings_.slots.push_back((*memory)->data());
+      bindings_.slots.push_back((*memory)->address());
       memory_.push_back(*std::move(memory));
     }
   }
@@ -103,8 +107,10 @@ class GroupedRoutingGpuTest : public testing::Test {
                    const std::vector<int32_t>& numbers, std::vector<uint16_t>& d) {
     d.assign(kRows * kN, 0);
     Bindings bindings = bindings_;
-    bindings.inputs = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
-                                           numbers.size() * sizeof(int32_t))};
+    if (!numbers.empty()) {
+      bindings.inputs = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
+                                             numbers.size() * sizeof(int32_t))};
+    }
     bindings.outputs = {
         absl::MakeSpan(reinterpret_cast<std::byte*>(d.data()), d.size() * sizeof(uint16_t))};
     absl::Notification done;
@@ -124,6 +130,14 @@ class GroupedRoutingGpuTest : public testing::Test {
       std::copy(begin, begin + (offsets[g + 1] - offsets[g]) * kN, d.begin() + offsets[g] * kN);
     }
     return d;
+  }
+
+  // Whether element `at` of d was left alone, or is some group's product there: readers of numbers
+  // that change may disagree about whose a row is.
+  bool IsKnown(int64_t at, uint16_t d) const {
+    bool known = d == kPoison;
+    for (int64_t g = 0; g < kGroups && !known; ++g) known = d == expected_[g * kRows * kN + at];
+    return known;
   }
 
   std::unique_ptr<Backend> backend_;
@@ -183,8 +197,8 @@ TEST_F(GroupedRoutingGpuTest, StreamsRunSideBySide) {
   auto other_numbers = backend_->Allocate((kGroups + 1) * 4, MemoryKind::kDevice);
   ASSERT_TRUE(other_d.ok() && other_numbers.ok());
   Bindings other = bindings_;
-  other.slots[op_.d.slot] = (*other_d)->data();
-  other.slots[op_.groups.slot] = (*other_numbers)->data();
+  other.slots[op_.d.slot] = (*other_d)->address();
+  other.slots[op_.groups.slot] = (*other_numbers)->address();
   const auto one = backend_->CreateStream({}), two = backend_->CreateStream({});
   std::mt19937 random(3);
   for (int i = 0; i < 100; ++i) {
@@ -218,6 +232,46 @@ TEST_F(GroupedRoutingGpuTest, StreamsRunSideBySide) {
                 wanted.begin() + offsets[g] * kN);
     }
     ASSERT_TRUE(d[1] == wanted) << "run " << i;
+  }
+}
+
+// Somebody writes the offsets, good ones and others, while the device reads them. Whatever it sees,
+// an element of the result is some group's product of that row, or was not written.
+TEST_F(GroupedRoutingGpuTest, NumbersMayChangeMeanwhile) {
+  for (const bool apart : {false, true}) {
+    Make(apart, 4);
+    auto shared = backend_->Allocate(4096, MemoryKind::kHostShared);
+    ASSERT_TRUE(shared.ok()) << shared.status();
+    void* const mapped =
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (*shared)->shared_fd(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    bindings_.slots[op_.groups.slot] = (*shared)->address();
+    std::atomic<bool> stop = false;
+    std::thread writer([&] {
+      auto* const numbers = static_cast<volatile int32_t*>(mapped);
+      std::mt19937 random(5);
+      while (!stop) {
+        const std::vector<int32_t> offsets = Routing(random);
+        for (int64_t g = 0; g <= kGroups; ++g) {
+          numbers[g] = random() % 64 == 0 ? static_cast<int32_t>(random()) : offsets[g];
+        }
+      }
+    });
+    const auto program = backend_->Compile({FillOp{op_.d, -7}, op_, ReadOp{op_.d, 0}});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto stream = backend_->CreateStream({});
+    std::vector<uint16_t> d;
+    for (int i = 0; i < 200; ++i) {
+      const LaunchResult result = Run(*stream, *program, {}, d);
+      EXPECT_TRUE(result.status.ok() || absl::IsInvalidArgument(result.status)) << result.status;
+      for (int64_t at = 0; at < kRows * kN; ++at) {
+        ASSERT_TRUE(IsKnown(at, d[at]))
+            << "row " << at / kN << " column " << at % kN << " run " << i << " apart " << apart;
+      }
+    }
+    stop = true;
+    writer.join();
+    munmap(mapped, 4096);
   }
 }
 
