@@ -209,6 +209,8 @@ class Backend {
   virtual absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) = 0;
   // Every kernel considered for `problem`, best first, infeasible ones last.
   virtual std::vector<Candidate> Explain(const MatmulProblem& problem) const = 0;
+  // The same of a grouped matmul that has passed ValidateOps, whatever kernel it insists on.
+  virtual std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const = 0;
 
   virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
 

@@ -140,6 +140,30 @@ std::vector<GroupRows> ReadGroups(const GroupedMatmulOp& op, const int32_t* inde
   return reader.Take();
 }
 
+TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows) {
+  TensorRef found = op.layout == GroupLayout::kCounts ? ItemOf(tensor, rows.item) : tensor;
+  found.offset_bytes += rows.first * found.strides[0] * SizeBytes(found.dtype);
+  found.shape[0] = rows.rows;
+  return found;
+}
+
+MatmulOp MatmulOf(const GroupedMatmulOp& op, int64_t group, const GroupRows& rows) {
+  MatmulOp matmul;
+  matmul.a = op.a;
+  matmul.a.values = RowsOf(op.a.values, op, rows);
+  if (op.a.granularity != ScaleGranularity::kPerTensor) {
+    if (op.a.scales) matmul.a.scales = RowsOf(*op.a.scales, op, rows);
+  } else if (op.a.scales->shape.rank > 1) {  // of an item; [1] are all rows'
+    matmul.a.scales = ItemOf(*op.a.scales, rows.item);
+  }
+  matmul.b = MatrixOf(op, group);
+  matmul.d = RowsOf(op.d, op, rows);
+  if (op.bias) matmul.bias = ItemOf(*op.bias, group);
+  matmul.alpha = op.alpha;
+  matmul.activation = op.activation;
+  return matmul;
+}
+
 absl::Status ToStatus(const DataFault& fault, size_t op_index, const Op& op) {
   if (fault.kind == DataFaultKind::kNone) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -25,6 +25,11 @@ struct GroupRows {
 std::vector<GroupRows> ReadGroups(const GroupedMatmulOp& op, const int32_t* index,
                                   DataFault& fault);
 
+// The group's rows of a tensor [m, ..], or of item `rows.item` of [groups, m_max, ..].
+TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows);
+// The matmul that one group poses, without the gate; its d is the group's rows of the op's.
+MatmulOp MatmulOf(const GroupedMatmulOp& op, int64_t group, const GroupRows& rows);
+
 // "op 3 (grouped_matmul): groups[5]=900 is ...". OK for kNone.
 absl::Status ToStatus(const DataFault& fault, size_t op_index, const Op& op);
 

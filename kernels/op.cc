@@ -17,6 +17,20 @@ int64_t CeilDiv(int64_t value, int64_t divisor) {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
 }
 
+// `items` of it, all the same memory. Of full rank it stays what it is.
+TensorRef Repeated(TensorRef tensor, int64_t items) {
+  if (tensor.shape.rank >= kMaxRank) return tensor;
+  for (int i = tensor.shape.rank; i > 0; --i) {
+    tensor.shape[i] = tensor.shape[i - 1];
+    tensor.strides[i] = tensor.strides[i - 1];
+  }
+  tensor.shape[0] = items;
+  tensor.strides[0] = 0;
+  ++tensor.shape.rank;
+  ++tensor.strides.rank;
+  return tensor;
+}
+
 double SizeOf(const TensorRef& tensor) {
   double bytes = SizeBytes(tensor.dtype);
   for (int i = 0; i < tensor.shape.rank; ++i) bytes *= static_cast<double>(tensor.shape[i]);
@@ -99,6 +113,22 @@ Dims ScaleShape(const Dims& shape, ScaleGranularity granularity) {
   return scales;
 }
 
+Operand StackOf(const Operand& matrix, int64_t groups) {
+  Operand stack = matrix;
+  stack.values = Repeated(matrix.values, groups);
+  if (matrix.scales) stack.scales = Repeated(*matrix.scales, groups);
+  return stack;
+}
+
+Operand MatrixOf(const GroupedMatmulOp& op, int64_t group) {
+  if (!op.table.empty()) return op.table[group];
+  Operand one = op.b;
+  one.values = ItemOf(op.b.values, group);
+  // Scales of one for all groups are [1].
+  if (op.b.scales && op.b.scales->shape.rank > 1) one.scales = ItemOf(*op.b.scales, group);
+  return one;
+}
+
 std::string_view Name(const Op& op) {
   // By the variant's index: one row per alternative, in its order.
   constexpr std::string_view kNames[] = {"matmul",         "quantize", "gated",  "convert",
@@ -143,8 +173,13 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                       [&](const GroupedMatmulOp& grouped) {
                         fn(grouped.a.values, Access::kRead);
                         if (grouped.a.scales) fn(*grouped.a.scales, Access::kRead);
-                        fn(grouped.b.values, Access::kRead);
-                        if (grouped.b.scales) fn(*grouped.b.scales, Access::kRead);
+                        const absl::Span<const Operand> matrices =
+                            grouped.table.empty() ? absl::MakeConstSpan(&grouped.b, 1)
+                                                  : absl::MakeConstSpan(grouped.table);
+                        for (const Operand& b : matrices) {
+                          fn(b.values, Access::kRead);
+                          if (b.scales) fn(*b.scales, Access::kRead);
+                        }
                         fn(grouped.groups, Access::kRead);
                         if (grouped.bias) fn(*grouped.bias, Access::kRead);
                         fn(grouped.d, Access::kWrite);

@@ -141,8 +141,11 @@ inline constexpr int64_t kMaxGroups = 512;
 // INVALID_ARGUMENT and the value (data_fault.h). Nothing outside a group's rows of d
 // and d_scales is written, whatever `groups` says.
 struct GroupedMatmulOp {
-  Operand a;         // [m, k]; [groups, m_max, k] for kCounts. Any granularity but 128x128
-  Operand b;         // [groups, n, k], a's dtype; scales of a batch
+  Operand a;  // [m, k]; [groups, m_max, k] for kCounts. Any granularity but 128x128
+  Operand b;  // [groups, n, k], a's dtype; scales of a batch
+  // Empty, or a matrix [n, k] of its own memory for each group, alike in everything but where they
+  // lie. `b` then is StackOf the first one, which says their shapes and is not read itself.
+  std::vector<Operand> table;
   TensorRef groups;  // I32, stride 1, a shape as the layout says
   GroupLayout layout = GroupLayout::kOffsets;
   int64_t alignment = 1;  // of kEnds
@@ -156,6 +159,11 @@ struct GroupedMatmulOp {
   int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
   std::string kernel;         // a kernel to insist on; empty lets the selector choose
 };
+
+// `groups` times the one matrix, [groups, n, k] with a stride of 0 between them, scales likewise.
+Operand StackOf(const Operand& matrix, int64_t groups);
+// The matrix of one group, [n, k]: of the table, or of b.
+Operand MatrixOf(const GroupedMatmulOp& op, int64_t group);
 
 // Where rows go whose experts were chosen by a router. Row r stands for choice j of token t, with
 // r = t * top_k + j; rows are ordered by expert, those of one expert by r.

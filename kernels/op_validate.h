@@ -1,11 +1,14 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
-// op_validate.cc, op_validate_gated.cc, or op_validate_grouped.cc.
+// op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, or op_validate_table.cc.
 
 #ifndef GEMMD_KERNELS_OP_VALIDATE_H_
 #define GEMMD_KERNELS_OP_VALIDATE_H_
 
+#include <deque>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -51,6 +54,16 @@ absl::Status CheckPeriod(int64_t period, int64_t n);
 
 // Row numbers, counts and the like: I32, stride 1 along the last dimension.
 absl::Status CheckIndex(const View& view);
+
+// The tensors of a grouped matmul's table, which may be bad ones, and their names.
+struct TableViews {
+  std::deque<std::string> names;  // never moved: views point at them
+  std::vector<View> read;
+};
+// Every matrix and its scales by itself, all alike in everything but their places, and b their
+// stack. Of an op that has a table.
+absl::Status CheckTable(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots,
+                        TableViews& views);
 
 // Every rule of the op.
 absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);

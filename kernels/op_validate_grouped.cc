@@ -36,6 +36,7 @@ class GroupedCheck {
       : op_(op), slots_(slots) {}
 
   absl::Status Run() {
+    if (!op_.table.empty()) GEMMD_RETURN_IF_ERROR(CheckTable(op_, slots_, table_));
     GEMMD_RETURN_IF_ERROR(CheckOperands());
     GEMMD_RETURN_IF_ERROR(CheckGroups());
     GEMMD_RETURN_IF_ERROR(CheckNumbers());
@@ -45,6 +46,10 @@ class GroupedCheck {
       if (read->tensor == nullptr) continue;
       GEMMD_RETURN_IF_ERROR(CheckApart(d_, *read));
       if (d_scales_.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d_scales_, *read));
+    }
+    for (const View& read : table_.read) {
+      GEMMD_RETURN_IF_ERROR(CheckApart(d_, read));
+      if (d_scales_.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d_scales_, read));
     }
     return d_scales_.tensor == nullptr ? absl::OkStatus() : CheckApart(d_, d_scales_);
   }
@@ -184,6 +189,7 @@ class GroupedCheck {
   View b_scales_{"b.scales", nullptr, Access::kRead, {}};
   View d_scales_{"d_scales", nullptr, Access::kWrite, {}};
   View bias_{"bias", nullptr, Access::kRead, {}};
+  TableViews table_;
 };
 
 }  // namespace

@@ -77,10 +77,11 @@ class Writer {
     AddAll(activation, period, alpha, limit, up_offset);
   }
   void Add(const GroupedMatmulOp& op) {
-    const auto& [a, b, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
+    const auto& [a, b, table, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
                  expected_rows, kernel] = op;
-    AddAll(a, b, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
-           expected_rows, kernel);
+    AddAll(a, b, table.size(), groups, layout, alignment, d, d_scales, gate, bias, alpha,
+           activation, expected_rows, kernel);
+    for (const Operand& matrix : table) Add(matrix);
   }
   void Add(const RouteOp& op) {
     const auto& [ids, offsets, rows, positions] = op;
@@ -100,6 +101,15 @@ class Writer {
   std::string& key_;
 };
 
+// What ops count as, by what remembering them takes: four matrices of a table as much as an op.
+size_t WeightOf(absl::Span<const Op> ops) {
+  size_t matrices = 0;
+  for (const Op& op : ops) {
+    if (const auto* grouped = std::get_if<GroupedMatmulOp>(&op)) matrices += grouped->table.size();
+  }
+  return ops.size() + matrices / 4;
+}
+
 }  // namespace
 
 std::string KeyOf(absl::Span<const Op> ops) {
@@ -116,7 +126,8 @@ std::string KeyOf(absl::Span<const Op> ops) {
 
 ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
                                           absl::FunctionRef<ProgramOr()> compile) {
-  if (ops.size() > max_ops_ / 4) return compile();
+  const size_t weight = WeightOf(ops);
+  if (weight > max_ops_ / 4) return compile();
   std::string key = KeyOf(ops);
   uint64_t cleared = 0;
   {
@@ -134,9 +145,9 @@ ProgramCache::ProgramOr ProgramCache::Get(absl::Span<const Op> ops,
   if (cleared != cleared_) return program;
   const auto [place, added] = by_key_.try_emplace(key);
   if (!added) return place->second->program;  // another thread's, whose runs are remembered
-  entries_.push_front({std::move(key), ops.size(), *program});
+  entries_.push_front({std::move(key), weight, *program});
   place->second = entries_.begin();
-  ops_ += ops.size();
+  ops_ += weight;
   while (entries_.size() > max_programs_ || ops_ > max_ops_) {
     const auto last = std::prev(entries_.end());
     ops_ -= last->ops;

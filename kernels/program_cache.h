@@ -32,7 +32,7 @@ class ProgramCache {
   using ProgramOr = absl::StatusOr<std::shared_ptr<const Program>>;
 
   // Remembers at most `max_programs`, of at most `max_ops` ops together. A program of more than a
-  // quarter of them is not remembered.
+  // quarter of them is not remembered. Tables of matrices count, four of them as an op.
   ProgramCache(size_t max_programs, size_t max_ops)
       : max_programs_(max_programs), max_ops_(max_ops) {}
 

@@ -32,6 +32,17 @@ Dims RowMajorStrides(const Dims& shape) {
   return strides;
 }
 
+TensorRef ItemOf(TensorRef tensor, int64_t item) {
+  tensor.offset_bytes += item * tensor.strides[0] * SizeBytes(tensor.dtype);
+  for (int i = 1; i < tensor.shape.rank; ++i) {
+    tensor.shape[i - 1] = tensor.shape[i];
+    tensor.strides[i - 1] = tensor.strides[i];
+  }
+  tensor.shape[--tensor.shape.rank] = 0;
+  tensor.strides[--tensor.strides.rank] = 0;
+  return tensor;
+}
+
 absl::StatusOr<int64_t> NumElements(const Dims& shape) {
   for (int i = 0; i < shape.rank; ++i) {
     if (shape[i] == 0) return 0;

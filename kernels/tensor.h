@@ -43,6 +43,9 @@ struct TensorRef {
   Dims strides;  // same rank, in elements, >= 0; 0 repeats an element and is legal for inputs only
 };
 
+// Item `item` of a tensor whose first dimension counts items: of one rank less.
+TensorRef ItemOf(TensorRef tensor, int64_t item);
+
 // Number of elements, or OUT_OF_RANGE when the product does not fit int64.
 absl::StatusOr<int64_t> NumElements(const Dims& shape);
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
@@ -10,6 +14,9 @@
 
 namespace gemmd::cli {
 namespace {
+
+// By the wire's numbers.
+constexpr absl::string_view kLayoutNames[] = {"offsets", "counts", "row_ids", "ends"};
 
 constexpr Flag kFlags[] = {
     CountFlag("m", "N", "rows of D", "1024", 1),
@@ -25,6 +32,16 @@ constexpr Flag kFlags[] = {
     {.name = "with-bias", .help = "a bias is added"},
     ChoiceFlag("activation", kActivationNames, "of each element of D", "none"),
     {.name = "relu", .help = "the same as --activation relu"},
+    CountFlag("groups", "N",
+              "a grouped matmul of so many matrices; --m counts the rows of all groups together",
+              "0", 0),
+    ChoiceFlag("layout", kLayoutNames, "how groups are told; of counts, --m is of each group",
+               "offsets"),
+    {.name = "apart", .help = "each group's matrix lies in memory of its own"},
+    ChoiceFlag("gate", kActivationNames, "halves of the product are gated: D has n/2 columns",
+               "none"),
+    CountFlag("expected-rows", "N", "of all groups, as far as is known; 0: as many as A has", "0",
+              0),
     TextFlag("device", "NAME", "on this device; default: the first"),
 };
 
@@ -49,11 +66,54 @@ v1::MatmulProblem Problem(const Args& args) {
   return problem;
 }
 
+// A gate of "none" is no gate: D then has n columns.
+v1::GroupedMatmulProblem GroupedProblem(const Args& args) {
+  const v1::MatmulProblem dense = Problem(args);
+  v1::GroupedMatmulProblem problem;
+  problem.set_groups(args.Count("groups"));
+  problem.set_m(dense.m());
+  problem.set_n(dense.n());
+  problem.set_k(dense.k());
+  problem.set_operand_dtype(dense.operand_dtype());
+  problem.set_output_dtype(dense.output_dtype());
+  problem.set_a_granularity(dense.a_granularity());
+  problem.set_b_granularity(dense.b_granularity());
+  const auto layout =
+      std::find(std::begin(kLayoutNames), std::end(kLayoutNames), args.Text("layout"));
+  problem.set_layout(static_cast<v1::GroupLayout>(layout - std::begin(kLayoutNames)));
+  problem.set_weights_apart(args.On("apart"));
+  problem.set_has_bias(dense.has_bias());
+  problem.set_activation(dense.activation());
+  problem.set_expected_rows(args.Count("expected-rows"));
+  if (const Activation gate = ActivationNamed(args.Text("gate")); gate != Activation::kNone) {
+    problem.mutable_gate()->set_activation(static_cast<v1::Activation>(gate));
+  }
+  return problem;
+}
+
+// What a grouped matmul has not.
+absl::Status CheckGrouped(const Args& args) {
+  for (const char* flag : {"batch", "kn", "with-c"}) {
+    if (args.Given(flag)) {
+      return WithExit(ExitCode::kUsage,
+                      absl::InvalidArgumentError(
+                          absl::StrCat("--", flag, " does not go with --groups; leave it out")));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunExplain(Invocation& call) {
+  const bool grouped = call.args.Count("groups") > 0;
+  if (grouped) {
+    if (absl::Status fits = CheckGrouped(call.args); !fits.ok()) return fits;
+  }
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
+  const std::string device = call.args.Text("device");
   absl::StatusOr<v1::ExplainResponse> answer =
-      client->Explain(Problem(call.args), call.args.Text("device"));
+      grouped ? client->Explain(GroupedProblem(call.args), device)
+              : client->Explain(Problem(call.args), device);
   if (!answer.ok()) return Explained(answer.status(), call.args.Text("server"));
   Json document = {
       {"device", answer->device()}, {"problem", answer->problem()}, {"candidates", Json::array()}};
@@ -81,7 +141,7 @@ absl::Status RunExplain(Invocation& call) {
 
 const Command kExplainCommand = {
     .name = "explain",
-    .summary = "show which kernels could serve a matmul, which one would, and why",
+    .summary = "show which kernels could serve a matmul or a grouped one, which one would, and why",
     .details =
         "Nothing is run. '*' marks the kernel that would be chosen; times are the cost model's and "
         "the tuning\n"

@@ -145,6 +145,16 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& pro
       core_->First().compute, &v1::ComputeService::Stub::Explain, request);
 }
 
+absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::GroupedMatmulProblem& problem,
+                                                    absl::string_view device,
+                                                    const CallOptions& options) {
+  v1::ExplainRequest request;
+  *request.mutable_grouped() = problem;
+  request.set_device(std::string(device));
+  return UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+}
+
 absl::StatusOr<Health> Client::CheckHealth(absl::string_view service, const CallOptions& options) {
   const grpc::ByteBuffer request = ToByteBuffer(EncodeHealthRequest(service));
   grpc::ByteBuffer response;

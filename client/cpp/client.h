@@ -29,6 +29,7 @@
 namespace gemmd::v1 {
 class Device;
 class ExplainResponse;
+class GroupedMatmulProblem;
 class Kernel;
 class MatmulProblem;
 class ServerInfo;
@@ -91,6 +92,9 @@ class Client {
                                                       const CallOptions& options = {});
   // Every kernel that could serve the problem, best first, and why the rest cannot.
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::MatmulProblem& problem,
+                                              absl::string_view device = "",
+                                              const CallOptions& options = {});
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::GroupedMatmulProblem& problem,
                                               absl::string_view device = "",
                                               const CallOptions& options = {});
   // Of the daemon ("") or of one device ("cpu:0"). An unknown service is kServiceUnknown, not an

@@ -95,9 +95,9 @@ struct Gate {
 //   kRowIds   [m]           those whose groups[i] is g; -1: nobody's; ordered by group
 //   kEnds     [groups]      up to groups[g], from the end before it rounded up to `alignment`
 struct GroupedMatmul {
-  Operand a;      // [m, k] or [groups, m_max, k]; any granularity but kBlock128x128
-  Operand b;      // [groups, n, k]
-  Tensor groups;  // I32, dense
+  Operand a;       // [m, k] or [groups, m_max, k]; any granularity but kBlock128x128
+  Operand b = {};  // [groups, n, k]; empty with `weights`
+  Tensor groups;   // I32, dense
   GroupLayout layout = GroupLayout::kOffsets;
   int64_t alignment = 1;          // of kEnds
   Tensor d;                       // [.., n], or n/2 with a gate; F32, BF16, F16; gated E4M3 too
@@ -108,6 +108,8 @@ struct GroupedMatmul {
   Activation activation = Activation::kNone;  // kNone beside a gate
   int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
   std::string kernel = {};
+  // Instead of b: a matrix [n, k] for each group, in any buffer; alike in everything but the place.
+  std::vector<Operand> weights = {};
 };
 
 // Which row each choice of a router goes to: by expert, then by token, then by choice. `offsets` is

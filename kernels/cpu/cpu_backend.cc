@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/device_info.h"
+#include "kernels/cpu/matmul/grouped.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/stream.h"
@@ -82,6 +83,13 @@ class CpuBackend final : public Backend {
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return Rank(problem, pool_.matmul, pool_.machine);
+  }
+  std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
+    const KernelInfo& kernel = kernels_[MatmulKernels().size() + Op(op).index() - 1];
+    Candidate only{.kernel = kernel.name, .why_not = kernel.why_off};
+    only.feasible = only.chosen = kernel.why_off.empty();
+    if (only.feasible) only.modelled_seconds = GroupedSeconds(op, pool_.machine);
+    return {only};
   }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CpuStream>(workers_, options);

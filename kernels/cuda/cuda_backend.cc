@@ -22,6 +22,8 @@
 #include "kernels/cuda/matmul/fault_member.h"
 #endif
 #include "kernels/cuda/device/peer_access.h"
+#include "kernels/cuda/matmul/grouped_choice.h"
+#include "kernels/cuda/matmul/grouped_self_test.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
 #include "kernels/cuda/run/stream_signal.h"
@@ -42,6 +44,18 @@ std::string DriverVersion() {
   return cudaDriverGetVersion(&version) == cudaSuccess ? absl::StrCat(version) : "unknown";
 }
 
+// What the config disables, and what failed its self-test.
+void TurnOff(const GemmPoolOptions& pool, KernelInfo& kernel) {
+  if (const auto found = pool.disabled.find(kernel.name); found != pool.disabled.end()) {
+    kernel.why_off = absl::StrCat("it is disabled on this device: ", found->second);
+  } else if (const auto failed = pool.quarantined.find(kernel.name);
+             failed != pool.quarantined.end()) {
+    kernel.quarantined = true;
+    kernel.why_off = absl::StrCat("it is quarantined on this device, for its self-test failed: ",
+                                  failed->second);
+  }
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(DeviceInfo info, HostNode node, GemmPoolOptions pool)
@@ -55,18 +69,10 @@ class CudaBackend final : public Backend {
                  .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
                 pinned_, fence_) {
     std::vector<KernelInfo> others = OtherKernels("sm90");
-    for (KernelInfo& other : others) {
-      const auto found = pool.disabled.find(other.name);
-      if (found != pool.disabled.end()) {
-        other.why_off = absl::StrCat("it is disabled on this device: ", found->second);
-      }
-    }
     others.push_back({kFp8GroupedName, kFp8GroupedName,
                       "grouped e4m3 with scales of 1x128 and 128x128: weights on the tensor cores' "
                       "row side for groups of up to 64 rows, a's rows for others"});
-    if (const auto found = pool.disabled.find(others.back().name); found != pool.disabled.end()) {
-      others.back().why_off = absl::StrCat("it is disabled on this device: ", found->second);
-    }
+    for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
     kernels_.assign(matmuls.begin(), matmuls.end());
@@ -111,12 +117,22 @@ class CudaBackend final : public Backend {
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return kernel_set_->matmul.Explain(problem);
   }
+  std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
+    return RankGrouped(op, InfoOf(kFp8GroupedName), InfoOf(kAnyGroupedName),
+                       info_.memory_bytes_per_s);
+  }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
   }
   Tuner* tuner() override { return &*tuner_; }
 
  private:
+  // Of a kernel that every device of this kind has.
+  const KernelInfo& InfoOf(std::string_view name) const {
+    return *std::find_if(kernels_.begin(), kernels_.end(),
+                         [&](const KernelInfo& kernel) { return kernel.name == name; });
+  }
+
   const DeviceInfo info_;
   const int ordinal_;
   std::optional<KernelSet> kernel_set_;  // set by the constructor, for good
@@ -190,6 +206,16 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
                         absl::StrCat("device ", name, ": ", broken.status().message()));
   }
   pool.quarantined = *std::move(broken);
+  GroupedSelfTestOptions grouped{.device = pool.device, .spoiled = options.spoiled};
+  for (const char* kernel : {kFp8GroupedName, kAnyGroupedName}) {
+    if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
+  }
+  broken = FindBrokenGroupedKernels(grouped);
+  if (!broken.ok()) {
+    return absl::Status(broken.status().code(),
+                        absl::StrCat("device ", name, ": ", broken.status().message()));
+  }
+  pool.quarantined.insert(broken->begin(), broken->end());
   return absl::OkStatus();
 }
 

@@ -47,7 +47,9 @@ class Translator {
                           .up_offset = op.up_offset});
   }
   void operator()(const GroupedMatmulOp& op) {
-    client::GroupedMatmul grouped{.a = Of(op.a), .b = Of(op.b), .groups = Of(op.groups)};
+    client::GroupedMatmul grouped{.a = Of(op.a), .groups = Of(op.groups)};
+    if (op.table.empty()) grouped.b = Of(op.b);
+    for (const Operand& matrix : op.table) grouped.weights.push_back(Of(matrix));
     grouped.layout = static_cast<client::GroupLayout>(op.layout);
     grouped.alignment = op.alignment;
     grouped.d = Of(op.d);

@@ -132,6 +132,12 @@ TEST_F(GemmctlTest, LooksAround) {
   EXPECT_THAT(
       Ctl({"explain", "--m", "64", "--n", "4096", "--k", "7168", "--quantize", "fp8-block"}).out,
       HasSubstr("*"));
+  EXPECT_THAT(Ctl({"explain", "--groups", "8", "--m", "64", "--quantize", "fp8-block", "--layout",
+                   "ends", "--apart", "--gate", "silu"})
+                  .out,
+              AllOf(HasSubstr("groups=8 ends m=64"), HasSubstr("apart gate=silu"),
+                    HasSubstr("grouped_matmul")));
+  ExpectRefused({"explain", "--groups", "8", "--kn"}, 2, "--kn does not go with --groups");
   client::Client client = ConnectTo(daemon_);
   client::Session session = Must(client.OpenSession({.label = "looked-at"}));
   EXPECT_THAT(Ctl({"sessions"}).out, HasSubstr("looked-at"));

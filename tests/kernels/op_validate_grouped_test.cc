@@ -148,6 +148,105 @@ TEST_F(OpValidateGroupedTest, RefusesNumbersOutOfRange) {
   ExpectRefused([](auto& op) { op.expected_rows = -1; }, HasSubstr("expected_rows=-1"));
 }
 
+// The op with its four matrices and their scales in slots 8 to 15.
+class OpValidateTableTest : public OpValidateGroupedTest {
+ protected:
+  OpValidateTableTest() {
+    slots_.resize(16, {512 * 256 + 64, false});
+    for (int g = 0; g < 4; ++g) {
+      op_.table.push_back({Dense(8 + 2 * g, DType::kE4M3, MakeDims({512, 256})),
+                           ScaleGranularity::kBlock128x128,
+                           Dense(9 + 2 * g, DType::kF32, MakeDims({4, 2}))});
+    }
+    op_.b = StackOf(op_.table[0], 4);
+  }
+
+  // The change made, and b the stack of what is first then.
+  template <class Change>
+  void ExpectTableRefused(Change change, const testing::Matcher<std::string>& message) {
+    ExpectRefused(
+        [&](GroupedMatmulOp& op) {
+          change(op);
+          op.b = StackOf(op.table[0], static_cast<int64_t>(op.table.size()));
+        },
+        message);
+  }
+};
+
+TEST_F(OpValidateTableTest, AcceptsMatricesAnywhere) {
+  EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  op_.table[1].values.offset_bytes = 63;
+  op_.table[2].values = op_.table[3].values;
+  EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  slots_[12].read_only = true;  // published
+  EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  EXPECT_EQ(Bytes(op_), 40.0 * 256 + 40 * 2 * 4 + 4 * (512 * 256 + 8 * 4) + 5 * 4 + 4 * 512 * 4 +
+                            40 * 256 + 40 * 2 * 4);
+  EXPECT_EQ(Flops(op_), 2.0 * 40 * 512 * 256);
+}
+
+TEST_F(OpValidateTableTest, FindsTheMatrixOfAGroup) {
+  EXPECT_EQ(MatrixOf(op_, 3).values.slot, 14);
+  EXPECT_EQ(op_.b.values.shape, MakeDims({4, 512, 256}));
+  EXPECT_EQ(op_.b.values.strides, MakeDims({0, 256, 1}));
+  op_.table.clear();
+  op_.b.values = Dense(2, DType::kE4M3, MakeDims({4, 512, 256}));
+  op_.b.scales = Dense(3, DType::kF32, MakeDims({4, 4, 2}));
+  const Operand second = MatrixOf(op_, 2);
+  EXPECT_EQ(second.values.offset_bytes, 2 * 512 * 256);
+  EXPECT_EQ(second.values.shape, MakeDims({512, 256}));
+  EXPECT_EQ(second.scales->offset_bytes, 2 * 8 * 4);
+  EXPECT_EQ(second.scales->strides, MakeDims({2, 1}));
+}
+
+TEST_F(OpValidateTableTest, RefusesMatricesThatAreNoneOrUnlike) {
+  ExpectTableRefused([](auto& op) { op.table[2].values.slot = 16; }, HasSubstr("weights[2]"));
+  ExpectTableRefused([](auto& op) { op.table[1].values.offset_bytes = 65; },
+                     AllOf(HasSubstr("weights[1]"), HasSubstr("131136")));
+  ExpectTableRefused([](auto& op) { op.table[1].values.offset_bytes = -1; },
+                     HasSubstr("weights[1]"));
+  ExpectTableRefused([](auto& op) { op.table[1].scales->offset_bytes = 2; },
+                     HasSubstr("weights[1].scales"));
+  ExpectTableRefused([](auto& op) { op.table[3].values.dtype = DType::kI8; },
+                     HasSubstr("weights[3] is i8 but weights[0] is e4m3"));
+  ExpectTableRefused([](auto& op) { op.table[1].values.shape[0] = 500; },
+                     HasSubstr("weights[1] has shape [500, 256] but weights[0] [512, 256]"));
+  ExpectTableRefused([](auto& op) { op.table[1].values.strides[0] = 0; },
+                     HasSubstr("weights[1] has strides [0, 1] but weights[0] [256, 1]"));
+  ExpectTableRefused([](auto& op) { op.table[1].scales->strides[0] = 0; },
+                     HasSubstr("weights[1].scales has strides [0, 1]"));
+  ExpectTableRefused([](auto& op) { op.table[2].scales->shape[1] = 1; },
+                     HasSubstr("weights[2].scales"));
+  ExpectTableRefused([](auto& op) { op.table[2].scales.reset(); }, HasSubstr("weights[2].scales"));
+  ExpectTableRefused(
+      [](auto& op) {
+        op.table[2].granularity = ScaleGranularity::kNone;
+        op.table[2].scales.reset();
+      },
+      HasSubstr("weights[2] has scales of none but weights[0] of 128x128"));
+  ExpectTableRefused(
+      [](auto& op) {
+        for (Operand& matrix : op.table)
+          matrix.values = Dense(8, DType::kE4M3, MakeDims({2, 4, 256}));
+      },
+      AllOf(HasSubstr("weights[0] has shape [2, 4, 256]"), HasSubstr("[n, k]")));
+  ExpectTableRefused([](auto& op) { op.table.resize(3); }, HasSubstr("[4]"));
+  ExpectTableRefused([](auto& op) { op.table.resize(513, op.table[0]); },
+                     AllOf(HasSubstr("513 matrices"), HasSubstr("limit 512")));
+}
+
+TEST_F(OpValidateTableTest, RefusesResultsOverMatrices) {
+  ExpectTableRefused([](auto& op) { op.d.slot = 12; }, HasSubstr("overlaps weights[2]"));
+  ExpectTableRefused([](auto& op) { op.d_scales->slot = 15; },
+                     HasSubstr("overlaps weights[3].scales"));
+}
+
+TEST_F(OpValidateTableTest, RefusesAnotherB) {
+  ExpectRefused([](auto& op) { op.b.values.slot = 2; }, HasSubstr("give either b or weights"));
+  ExpectRefused([](auto& op) { op.b.values.strides[0] = 512 * 256; },
+                HasSubstr("give either b or weights"));
+}
+
 TEST_F(OpValidateGroupedTest, CountsWhatItExpects) {
   EXPECT_EQ(Flops(op_), 2.0 * 40 * 512 * 256);
   op_.expected_rows = 8;

@@ -106,6 +106,10 @@ TEST_F(ProgramCacheTest, EveryFieldCounts) {
   grouped([](GroupedMatmulOp& op) { op.activation = Activation::kRelu; });
   grouped([](GroupedMatmulOp& op) { op.expected_rows = 1; });
   grouped([](GroupedMatmulOp& op) { op.kernel = "one"; });
+  grouped([&](GroupedMatmulOp& op) { op.table = {{x}}; });
+  grouped([&](GroupedMatmulOp& op) { op.table = {{y}}; });
+  grouped([&](GroupedMatmulOp& op) { op.table = {{x}, {y}}; });
+  grouped([&](GroupedMatmulOp& op) { op.table = {{x, ScaleGranularity::kPerRow, y}}; });
   ops.push_back(RouteOp{x, y, y, y});
   ops.push_back(RouteOp{x, x, y, y});
   ops.push_back(CombineOp{x, y, y, y});
@@ -137,6 +141,20 @@ TEST_F(ProgramCacheTest, LongProgramsAreNotKept) {
   EXPECT_EQ(cache_.size(), 0u);
   Get(std::vector<Op>(4, Matmul(1)));
   EXPECT_EQ(cache_.size(), 1u);
+}
+
+TEST_F(ProgramCacheTest, TablesOfMatricesCount) {
+  GroupedMatmulOp op{.a = {Matrix(0, 8, 64)}, .groups = Matrix(1, 1, 1), .d = Matrix(2, 8, 64)};
+  op.table.assign(16, {Matrix(3, 64, 64)});
+  Get({op});
+  EXPECT_EQ(cache_.size(), 0u);
+  op.table.resize(12);
+  Get({op});
+  EXPECT_EQ(cache_.size(), 1u);
+  op.table[7].values.slot = 4;
+  Get({op});
+  EXPECT_EQ(cache_.size(), 2u);
+  EXPECT_EQ(compiled_, 3);
 }
 
 TEST_F(ProgramCacheTest, ErrorsAreNotKept) {

@@ -145,6 +145,9 @@ class TunableBackend final : public Backend {
   absl::StatusOr<std::shared_ptr<const Program>> Compile(absl::Span<const Op> ops) override {
     return cpu_->Compile(ops);
   }
+  std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
+    return cpu_->ExplainGrouped(op);
+  }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return cpu_->Explain(problem);
   }

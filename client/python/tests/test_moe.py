@@ -133,6 +133,27 @@ def test_ops_of_experts_are_encoded_with_every_field(session):
         gemmd.grouped_matmul(a, b, numbers, a, layout="rows")
 
 
+def test_matrices_that_lie_apart_multiply_as_one_tensor(session, random):
+    x, weights = random.standard_normal((6, 8), "f4"), random.standard_normal((3, 4, 8), "f4")
+    a, numbers = session.upload(x), session.upload(np.array([0, 2, 2, 6], np.int32))
+    together, apart = (session.create_buffer(shape=(6, 4), dtype="f4") for _ in range(2))
+    matrices = [session.upload(one) for one in weights]
+    session.execute(
+        [
+            gemmd.grouped_matmul(a, session.upload(weights), numbers, together),
+            gemmd.grouped_matmul(a, matrices, numbers, apart),
+        ]
+    )
+    wanted = np.concatenate([x[:2] @ weights[0].T, x[2:] @ weights[2].T])
+    np.testing.assert_allclose(apart.download(), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(apart.download(), together.download())
+    op = gemmd.grouped_matmul(a, tuple(matrices), numbers, apart).message.grouped_matmul
+    assert not op.HasField("b") and len(op.weights) == 3
+    assert op.weights[1].values.buffer_id == matrices[1].tensor().message.buffer_id
+    with pytest.raises(ValueError, match="empty list"):
+        gemmd.grouped_matmul(a, [], numbers, apart)
+
+
 def test_counts_are_uploaded_and_never_multiplied(session):
     counts = np.array([3, 0, -1], np.int32)
     buffer = session.upload(counts)

@@ -124,6 +124,24 @@ def test_explain_describes_the_problem(fake, client):
     assert problem.has_bias and problem.activation == 1
 
 
+def test_explain_describes_a_grouped_problem(fake, client):
+    gate = gemmd.Gate("gelu_erf", limit=7.0)
+    client.explain(
+        4, 6, 5, quantize="fp8-block", out_dtype="e4m3", groups=3, layout="counts", gate=gate,
+        weights_apart=True, expected_rows=2,
+    )  # fmt: skip
+    request = next(request for name, request in fake.calls if name == methods.EXPLAIN)
+    problem = request.grouped
+    assert not request.HasField("problem")
+    assert (problem.groups, problem.m, problem.n, problem.k) == (3, 4, 6, 5)
+    assert (problem.layout, problem.operand_dtype, problem.output_dtype) == (1, 4, 4)
+    assert (problem.a_granularity, problem.b_granularity) == (3, 4)
+    assert problem.weights_apart and problem.expected_rows == 2
+    assert (problem.gate.activation, problem.gate.limit) == (4, 7)
+    with pytest.raises(ValueError, match="layout 'rows' does not exist"):
+        client.explain(4, 6, 5, groups=3, layout="rows")
+
+
 def test_one_session_serves_many_threads(session, random):
     a = random.standard_normal((8, 8), "f4")
     wrong = []

@@ -14,53 +14,6 @@ namespace {
 // Floats of a product that waits for its gate.
 constexpr int64_t kGateFloats = 1 << 20;
 
-// Item `item` of a tensor whose first dimension counts items.
-TensorRef Item(TensorRef tensor, int64_t item) {
-  tensor.offset_bytes += item * tensor.strides[0] * SizeBytes(tensor.dtype);
-  for (int i = 1; i < tensor.shape.rank; ++i) {
-    tensor.shape[i - 1] = tensor.shape[i];
-    tensor.strides[i - 1] = tensor.strides[i];
-  }
-  --tensor.shape.rank;
-  --tensor.strides.rank;
-  return tensor;
-}
-
-// Rows of a matrix, or of the items of a batch of them.
-TensorRef Rows(const TensorRef& tensor, bool batched, const GroupRows& group) {
-  TensorRef rows = batched ? Item(tensor, group.item) : tensor;
-  rows.offset_bytes += group.first * rows.strides[0] * SizeBytes(rows.dtype);
-  rows.shape[0] = group.rows;
-  return rows;
-}
-
-// Scales of one for all rows do not go by row.
-TensorRef ScalesOfRows(const Operand& a, bool batched, const GroupRows& group) {
-  if (a.granularity != ScaleGranularity::kPerTensor) return Rows(*a.scales, batched, group);
-  return a.scales->shape.rank == 1 ? *a.scales : Item(*a.scales, group.item);
-}
-
-Operand GroupOfB(const Operand& b, int64_t group) {
-  Operand one = b;
-  one.values = Item(b.values, group);
-  if (b.scales && b.scales->shape.rank > 1) one.scales = Item(*b.scales, group);
-  return one;
-}
-
-MatmulOp MatmulOf(const GroupedMatmulOp& op, int64_t group, const GroupRows& rows) {
-  const bool batched = op.layout == GroupLayout::kCounts;
-  MatmulOp matmul;
-  matmul.a = op.a;
-  matmul.a.values = Rows(op.a.values, batched, rows);
-  if (op.a.scales) matmul.a.scales = ScalesOfRows(op.a, batched, rows);
-  matmul.b = GroupOfB(op.b, group);
-  matmul.d = Rows(op.d, batched, rows);
-  if (op.bias) matmul.bias = Item(*op.bias, group);
-  matmul.alpha = op.alpha;
-  matmul.activation = op.activation;
-  return matmul;
-}
-
 const MatmulKernel& KernelFor(const MatmulProblem& problem) {
   for (const MatmulKernel& kernel : MatmulKernels()) {
     const bool takes_strides = kernel.run == RunDot || kernel.run == RunInt8;
@@ -91,7 +44,6 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
                                 context.faults};
   for (; rows.first < end && !context.Stopped(); rows.first += most) {
     rows.rows = std::min(most, end - rows.first);
-    const bool batched = op.layout == GroupLayout::kCounts;
     MatmulOp matmul = MatmulOf(op, group, rows);
     TensorRef& d = matmul.d;
     const TensorRef result = d;
@@ -101,7 +53,7 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
     d.strides = RowMajorStrides(d.shape);
     Multiply(matmul, with_product);
     GatedOp gated{.src = d, .dst = result};
-    if (op.d_scales) gated.scales = Rows(*op.d_scales, batched, rows);
+    if (op.d_scales) gated.scales = RowsOf(*op.d_scales, op, rows);
     gated.activation = op.gate->activation;
     gated.period = op.gate->period;
     gated.alpha = op.gate->alpha;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/grouped_table.h"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/data_fault.h"
 
@@ -32,8 +33,6 @@ struct TileList {
   int32_t* count = nullptr;
   GroupTile* tiles = nullptr;
 };
-
-inline constexpr int kTileLists = 2;
 
 // What the directory kernel reads and makes. Groups of more than `most_rows[0]` rows go to list 1,
 // in tiles of tile_rows[1]; the others to list 0, in tiles of tile_rows[0].
@@ -68,8 +67,9 @@ cudaError_t LaunchOwners(const OwnersArgs& args, cudaStream_t stream);
 // sm90_any_grouped: everything that AnyGemm takes. a's batch are its items, b's the groups.
 inline constexpr char kAnyGroupedName[] = "sm90_grouped_matmul";
 struct AnyGroupedArgs {
-  AnyGemmArgs gemm;        // m: rows of an item; its batch is not looked at
-  int64_t bias_group = 0;  // elements between two groups' biases
+  AnyGemmArgs gemm;                    // m: rows of an item; its batch is not looked at
+  int64_t bias_group = 0;              // elements between two groups' biases
+  const GroupMatrix* table = nullptr;  // of each group, instead of gemm.b's places
   TileList list;
   int64_t most_tiles = 0;  // that the list can have
 };
@@ -85,6 +85,9 @@ struct GroupedLaunch {
   int band = 1;       // tiles of the list that are worked on together, for L2
   Divisor per_band;   // band * n_tiles
   Divisor band_rows;  // band
+  // By group, where matrices lie apart; null: they are one tensor.
+  const GroupMatrix* table = nullptr;
+  const CUtensorMap* b_maps = nullptr;
 };
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.

@@ -27,8 +27,13 @@ __device__ __forceinline__ AnyGemmArgs MatmulOf(const AnyGroupedArgs& args, cons
   one.m = tile.w;
   one.a.data = Shifted(one.a.data, item * one.a.batch_stride, one.type);
   if (one.a.scales.data != nullptr) one.a.scales.data += item * one.a.scales.batch_stride;
-  one.b.data = Shifted(one.b.data, group * one.b.batch_stride, one.type);
-  if (one.b.scales.data != nullptr) one.b.scales.data += group * one.b.scales.batch_stride;
+  if (args.table != nullptr) {
+    one.b.data = args.table[group].values;
+    one.b.scales.data = args.table[group].scales;
+  } else {
+    one.b.data = Shifted(one.b.data, group * one.b.batch_stride, one.type);
+    if (one.b.scales.data != nullptr) one.b.scales.data += group * one.b.scales.batch_stride;
+  }
   one.d.data = Shifted(one.d.data, item * one.d.batch_stride, one.out);
   if (one.bias != nullptr) {
     one.bias = Shifted(one.bias, group * args.bias_group, one.bias_type);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/matmul/grouped_op.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -207,12 +208,42 @@ AnyGroupedArgs AnyOf(const GroupedMatmulOp& op, const AnyGemmArgs& gemm, SlotAdd
   return any;
 }
 
+// Rows that are multiplied where `active` groups have as many each: of more than a thin tile whole
+// tiles.
+double PaddedRows(double rows, double active) {
+  const double each = active > 0 ? rows / active : 0;
+  const int tile = ConfigOf(kWideConfig).block_m();
+  return each <= kMostThinRows ? rows : active * std::ceil(each / tile) * tile;
+}
+
+// b, or each matrix of the table.
+std::string MatricesWhyNot(const GroupedMatmulOp& op) {
+  if (op.table.empty()) return OperandWhyNot("b", op.b, ScaleGranularity::kBlock128x128);
+  std::string why = OperandWhyNot("weights[0]", op.table[0], ScaleGranularity::kBlock128x128);
+  for (size_t g = 1; why.empty() && g < op.table.size(); ++g) {  // of the same strides
+    const int64_t offset = op.table[g].values.offset_bytes;
+    if (offset % kTmaBytes == 0) continue;
+    why = StrCat("weights[", g, "] starts at byte ", offset, ", not a multiple of ", kTmaBytes,
+                 "; place it there");
+  }
+  return why;
+}
+
+// Makes room for a table of the op's matrices.
+void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, Parts& parts) {
+  const auto groups = static_cast<int64_t>(op.table.size());
+  layout.table_offset = parts.Add(groups * static_cast<int64_t>(sizeof(GroupMatrix)));
+  for (int list = 0; fp8 && list < (layout.may_be_wide ? kTileLists : 1); ++list) {
+    layout.maps_offset[list] = parts.Add(groups * static_cast<int64_t>(sizeof(CUtensorMap)));
+  }
+}
+
 }  // namespace
 
 std::string WhyNotFp8(const GroupedMatmulOp& op) {
   const Extents extents(op);
   std::string why = OperandWhyNot("a", op.a, ScaleGranularity::kBlock1x128);
-  if (why.empty()) why = OperandWhyNot("b", op.b, ScaleGranularity::kBlock128x128);
+  if (why.empty()) why = MatricesWhyNot(op);
   if (why.empty()) why = ResultWhyNot(op, extents);
   if (!why.empty()) return why;
   if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
@@ -265,6 +296,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
     layout.tiles_offset[list] =
         parts.Add(layout.most_tiles[list] * static_cast<int64_t>(sizeof(GroupTile)));
   }
+  if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
@@ -291,7 +323,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double columns = static_cast<double>(extents.n), k = static_cast<double>(extents.k);
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
-  const double flops = 2 * rows * columns * k;
+  const double flops = 2 * PaddedRows(rows, active) * columns * k;
   const double gate = op.gate ? rows * columns * 5 / (rate * kMemoryShare) : 0;
   return kLaunchesSeconds + gate +
          std::max(flops / (fp8 ? kFp8Flops : kAnyFlops), bytes / (rate * kMemoryShare));
@@ -342,6 +374,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.any = AnyOf(product, args, with_product);
     launches.any->list = directory.lists[0];
     launches.any->most_tiles = layout.most_tiles[0];
+    if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
     return launches;
   }
   launches.copy = CopyOfA(args, layout.copies, scratch);
@@ -354,13 +387,15 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     const absl::Status ready =
         ToStatus(kSm90Fp8Grouped.prepare(config), "preparing a grouped kernel");
     if (!ready.ok()) return ready;
-    auto launch =
-        PrepareList(ConfigOf(config), fp8, extents.groups, directory.lists[list], kBands[list]);
+    // Matrices that lie apart have a map each, like the one of the first.
+    const int64_t matrices = op.table.empty() ? extents.groups : 1;
+    auto launch = PrepareList(ConfigOf(config), fp8, matrices, directory.lists[list], kBands[list]);
     if (!launch.ok()) return launch.status();
     launches.ctas[list] =
         static_cast<int>(std::min<int64_t>(device.sms, layout.most_tiles[list] * launch->n_tiles));
     launches.lists[list] = *launch;
   }
+  if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
   return launches;
 }
 
@@ -370,6 +405,9 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
   directory.fault = fault;
   directory.programmatic = overlap;
   cudaError_t code = LaunchDirectory(directory, stream);
+  for (size_t i = 0; code == cudaSuccess && i < launches.tables.size(); ++i) {
+    code = LaunchTable(launches.tables[i], stream);
+  }
   if (code == cudaSuccess && launches.copy) code = LaunchScaleLayout(*launches.copy, stream);
   if (code == cudaSuccess && launches.any) code = LaunchAnyGrouped(*launches.any, stream);
   // Those of many rows first: they take longer.

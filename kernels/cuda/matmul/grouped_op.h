@@ -33,6 +33,8 @@ struct GroupedLayout {
   ScaleCopies copies;  // of a's scales, at 0
   int64_t counts_offset = 0;
   int64_t tiles_offset[kTileLists] = {};
+  int64_t table_offset = 0;              // of matrices that lie apart
+  int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernels
   int64_t starts_offset = 0;
   int64_t owners_offset = 0;   // with a gate
   int64_t product_offset = 0;  // with a gate: the product in front of it
@@ -47,6 +49,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
 // Ready to be queued any number of times. Whoever queues it gives the place of its fault.
 struct GroupedLaunches {
   DirectoryArgs directory;
+  std::vector<TableArgs> tables;  // of matrices that lie apart: what makes their table
   std::optional<ScaleLayoutArgs> copy;
   std::optional<AnyGroupedArgs> any;
   std::optional<GroupedLaunch> lists[kTileLists];
@@ -61,6 +64,11 @@ struct GroupedLaunches {
 absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                                                const GroupedLayout& layout, SlotAddresses slots,
                                                std::byte* scratch, const DeviceTraits& device);
+
+// Of PrepareGrouped: the launches that make the table of the op's matrices, and the matmuls' told
+// of it. Without a table it adds none.
+absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, SlotAddresses slots,
+                      std::byte* scratch, GroupedLaunches& launches);
 
 // `overlap`: the first kernel may start under the end of the one in front.
 absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, bool overlap,

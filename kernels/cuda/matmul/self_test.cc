@@ -2,76 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "kernels/cpu/matmul/reference.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/self_test_bench.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
-
-// Of one kernel; they take microseconds, and a first launch may load code.
-constexpr absl::Duration kPatience = absl::Seconds(10);
-
-// Allowed of an element: BF16's rounding is at most 2^-9 of it; FP8 tensor cores leave some 4e-4 of
-// the elements' root mean square. A block of k too many or too few is 0.2 of it and more.
-constexpr double kOfElement = 1.0 / 128;
-constexpr double kOfRms = 0.01;
-
-// SplitMix64: the same data on every machine.
-class Random {
- public:
-  uint64_t operator()() {
-    uint64_t x = state_ += 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
-  }
-
- private:
-  uint64_t state_ = 7;
-};
-
-int64_t BytesOf(const TensorRef& tensor) {
-  int64_t last = 0;
-  for (int i = 0; i < tensor.shape.rank; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
-  return (last + 1) * SizeBytes(tensor.dtype);
-}
-
-// E4M3 of magnitudes from 1/16 to 15/8, both signs.
-std::vector<std::byte> RandomValues(const TensorRef& tensor, Random& random) {
-  std::vector<std::byte> bytes(BytesOf(tensor));
-  for (std::byte& byte : bytes) {
-    const uint64_t bits = random();
-    byte = static_cast<std::byte>((bits & 1) << 7 | (24 + (bits >> 8) % 40));
-  }
-  return bytes;
-}
-
-// FP32 between 1/4 and 4, no two alike: a scale taken from the wrong place shows.
-std::vector<std::byte> RandomScales(const TensorRef& tensor, Random& random) {
-  std::vector<float> scales(BytesOf(tensor) / sizeof(float));
-  for (float& scale : scales) {
-    scale = std::ldexp(1.0f + static_cast<float>(random() >> 40) / (1 << 24),
-                       static_cast<int>(random() % 4) - 2);
-  }
-  std::vector<std::byte> bytes(scales.size() * sizeof(float));
-  std::memcpy(bytes.data(), scales.data(), bytes.size());
-  return bytes;
-}
 
 TensorRef Dense(int slot, DType dtype, const Dims& shape) {
   return {slot, 0, dtype, shape, RowMajorStrides(shape)};
@@ -101,7 +48,7 @@ SelfTestProblem::SelfTestProblem(absl::Span<const GemmVariant> variants) {
   op_.b = {Dense(2, DType::kE4M3, MakeDims({kN, k})), ScaleGranularity::kBlock128x128,
            Dense(3, DType::kF32, MakeDims({(kN + kBlockK - 1) / kBlockK, k_blocks}))};
   op_.d = Dense(kResultSlot, DType::kBF16, MakeDims({kM, kN}));
-  Random random;
+  SelfTestRandom random;
   slots_.push_back(RandomValues(op_.a.values, random));
   slots_.push_back(RandomScales(*op_.a.scales, random));
   slots_.push_back(RandomValues(op_.b.values, random));
@@ -125,7 +72,7 @@ std::string SelfTestProblem::Judge(absl::Span<const std::byte> result) const {
   int64_t wrong = 0;
   std::string first;
   for (size_t i = 0; i < values.size(); ++i) {
-    const double allowed = kOfElement * std::abs(expected_[i]) + kOfRms * rms_;
+    const double allowed = SelfTestAllowed(expected_[i], rms_);
     if (std::abs(values[i] - expected_[i]) <= allowed) continue;  // false for a NaN
     if (wrong++ > 0) continue;
     first = absl::StrCat("element (", i / kN, ", ", i % kN, ") is ", values[i], ", not ",
@@ -143,91 +90,9 @@ void SelfTestProblem::Spoil(absl::Span<std::byte> result) const {
 
 namespace {
 
-// The problem on the device. What it holds is lost when a kernel hangs: freeing would wait for it.
-class Bench {
- public:
-  static absl::StatusOr<std::unique_ptr<Bench>> Make(const SelfTestProblem& problem, int ordinal) {
-    auto bench = std::make_unique<Bench>();
-    absl::Status status = bench->Init(problem, ordinal);
-    if (!status.ok()) return status;
-    return bench;
-  }
-  ~Bench() {
-    if (hung_) return;
-    for (std::byte* slot : slots_) cudaFree(slot);
-    if (end_ != nullptr) cudaEventDestroy(end_);
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-    cudaGetLastError();
-  }
-
-  SlotAddresses slots() const { return slots_; }
-  cudaStream_t stream() const { return stream_; }
-
-  // Before a launch: NaNs in d and beyond it, so that what is not written shows, and what should
-  // not be.
-  absl::Status Poison() {
-    return ToStatus(
-        cudaMemsetAsync(slots_[SelfTestProblem::kResultSlot], 0xff, result_.size(), stream_),
-        "cudaMemsetAsync");
-  }
-  // What is in d once the launch is through.
-  absl::StatusOr<absl::Span<std::byte>> Await() {
-    absl::Status status = ToStatus(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    if (!status.ok()) return status;
-    const absl::Time limit = absl::Now() + kPatience;
-    cudaError_t code;
-    while ((code = cudaEventQuery(end_)) == cudaErrorNotReady) {
-      if (absl::Now() > limit) {
-        hung_ = true;
-        return absl::UnavailableError(
-            absl::StrCat("it did not end within ", absl::FormatDuration(kPatience)));
-      }
-      std::this_thread::yield();
-    }
-    cudaGetLastError();  // "not ready" is none
-    if (code == cudaSuccess) {
-      code = cudaMemcpy(result_.data(), slots_[SelfTestProblem::kResultSlot], result_.size(),
-                        cudaMemcpyDeviceToHost);
-    }
-    status = ToStatus(code, "running it");
-    if (!status.ok()) return status;
-    return absl::MakeSpan(result_);
-  }
-
- private:
-  absl::Status Init(const SelfTestProblem& problem, int ordinal) {
-    absl::Status status = ToStatus(cudaSetDevice(ordinal), "choosing the device");
-    if (status.ok()) {
-      status = ToStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-    }
-    if (status.ok()) {
-      status = ToStatus(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "an event");
-    }
-    for (const std::vector<std::byte>& bytes : problem.slots()) {
-      if (!status.ok()) return status;
-      void* address = nullptr;
-      status = ToStatus(cudaMalloc(&address, bytes.size()), "allocating device memory");
-      if (!status.ok()) return status;
-      slots_.push_back(static_cast<std::byte*>(address));
-      status = ToStatus(cudaMemcpy(address, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
-                        "copying operands");
-    }
-    // A copy from pageable memory may return before its last piece has arrived.
-    if (status.ok()) status = ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "copying operands");
-    result_.resize(problem.slots()[SelfTestProblem::kResultSlot].size());
-    return status;
-  }
-
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-  std::vector<std::byte*> slots_;
-  std::vector<std::byte> result_;
-  bool hung_ = false;
-};
-
 // One kernel's turn. `launch` queues it. A status is the device's end; else what is wrong, if
 // anything.
-absl::StatusOr<std::string> Try(Bench& bench, const SelfTestProblem& problem, bool spoil,
+absl::StatusOr<std::string> Try(SelfTestBench& bench, const SelfTestProblem& problem, bool spoil,
                                 absl::FunctionRef<absl::Status()> launch) {
   absl::Status status = bench.Poison();
   if (status.ok()) status = launch();
@@ -253,7 +118,8 @@ absl::Status LaunchVariant(const GemmVariant& variant, const Fp8GemmArgs& args,
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
     const SelfTestOptions& options) {
   const SelfTestProblem problem(options.variants);
-  const absl::StatusOr<std::unique_ptr<Bench>> bench = Bench::Make(problem, options.device.ordinal);
+  const absl::StatusOr<std::unique_ptr<SelfTestBench>> bench =
+      SelfTestBench::Make(problem.slots(), SelfTestProblem::kResultSlot, options.device.ordinal);
   if (!bench.ok()) return bench.status();
   const AnyGemmArgs any = ArgsOf(problem.op(), (*bench)->slots());
   const Fp8GemmArgs fp8 = Fp8ArgsOf(any, ScaleCopies(), nullptr);

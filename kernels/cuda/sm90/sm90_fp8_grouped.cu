@@ -35,11 +35,16 @@ template <int kIndex>
 struct Member {
   static constexpr GemmConfig C = kConfigs[kIndex];
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Fp8Grouped<Encode(C)>;
+  static constexpr auto* kKernel = Fp8Grouped<Encode(C), false>;
+  static constexpr auto* kOfTables = Fp8Grouped<Encode(C), true>;
 
   static cudaError_t Prepare() {
-    return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                C.smem_bytes());
+    for (auto* kernel : {kKernel, kOfTables}) {
+      const cudaError_t code =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C.smem_bytes());
+      if (code != cudaSuccess) return code;
+    }
+    return cudaSuccess;
   }
   static cudaError_t Launch(const GroupedLaunch& launch, int ctas, cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
@@ -52,7 +57,7 @@ struct Member {
     overlap.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &overlap;
     config.numAttrs = launch.gemm.programmatic ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kKernel, launch);
+    return cudaLaunchKernelEx(&config, launch.b_maps != nullptr ? kOfTables : kKernel, launch);
   }
 };
 

@@ -8,6 +8,7 @@
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUPED_CUH_
 
 #include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -46,11 +47,17 @@ __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
 // A's scales begin at a row that is a multiple of it.
 constexpr int kScaleRows = 4;
 
+// A group's matrix: by a map of all of them, or by one of its own.
+struct GroupB {
+  const CUtensorMap* map;
+  int item;
+};
+
 // As LoadStage, with a batch of its own for each operand; `boxes` of A where it is the column side.
 template <GemmConfig C>
 __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                               const Tile& tile, int group, int boxes, int stage,
-                                               int block) {
+                                               const Tile& tile, const GroupB& b, int boxes,
+                                               int stage, int block) {
   const uint64_t b_policy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
   const uint64_t a_policy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
   const uint32_t full = smem.Full(stage);
@@ -60,8 +67,8 @@ __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const S
   const int col_bytes =
       C.skinny() ? C.k_blocks * boxes * kRowsABox * kBlockK : C.k_blocks * C.col_bytes();
   ptx::MbarrierArriveExpectTx(full, row_bytes + col_bytes + C.k_blocks * C.a_scale_bytes());
-  ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage), x, tile.row0, z,
-                  C.skinny() ? group : tile.batch, C.skinny() ? b_policy : a_policy);
+  ptx::TensorLoad(C.skinny() ? b.map : &launch.row_map, full, smem.Rows(stage), x, tile.row0, z,
+                  C.skinny() ? b.item : tile.batch, C.skinny() ? b_policy : a_policy);
   if constexpr (C.skinny()) {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
@@ -73,7 +80,7 @@ __device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const S
       }
     }
   } else {
-    ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage), x, tile.col0, z, group, b_policy);
+    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, tile.col0, z, b.item, b_policy);
   }
   const int row0 = C.skinny() ? tile.col0 : tile.row0;
   ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), row0 / kScaleRows * kScaleRows, 0,
@@ -95,7 +102,28 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
   ptx::FenceMbarrierInit();
 }
 
-template <GemmConfig C>
+// The scales' place is the group's where matrices lie apart, and the copy engine is told of a map
+// that was made just now when its group comes first.
+template <GemmConfig C, bool kTable>
+__device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch, const Tile& tile,
+                                                   int group, int lane) {
+  const Tile at = {tile.row0, tile.col0, group};
+  if constexpr (!kTable) return BScaleLoads<C>(launch.gemm.args, at, lane);
+  Fp8GemmArgs args = launch.gemm.args;
+  args.b_scales = launch.table[group].scales;
+  args.b_scales_batch = 0;
+  return BScaleLoads<C>(args, at, lane);
+}
+template <GemmConfig C, bool kTable>
+__device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int group, int& known) {
+  if constexpr (!kTable) return {C.skinny() ? &launch.gemm.row_map : &launch.gemm.col_map, group};
+  const CUtensorMap* const map = launch.b_maps + group;
+  if (group != known) ptx::AcquireTensorMap(map);
+  known = group;
+  return {map, 0};
+}
+
+template <GemmConfig C, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
                                               const SmemLayout<C>& smem, int lane) {
   const GemmLaunch& gemm = launch.gemm;
@@ -103,10 +131,12 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
   const int tiles = count * launch.n_tiles;
   const int steps = gemm.split.step;
   RingPosition<C.stages> at;
+  int known = -1;  // the group whose map was acquired last
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GroupPlace place = PlaceAt(launch, index, count);
     const Tile tile = TileOf<C>(place);
-    const BScaleLoads<C> b_scales(gemm.args, {tile.row0, tile.col0, place.rows.group}, lane);
+    const auto b_scales = ScalesOf<C, kTable>(launch, tile, place.rows.group, lane);
+    const GroupB b = MatrixOf<C, kTable>(launch, place.rows.group, known);
     const int left = place.rows.row_end - place.rows.row0;
     const int boxes = (min(left, C.block_m()) + kRowsABox - 1) / kRowsABox;
 #pragma unroll 1
@@ -114,7 +144,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
       const int block = step * C.k_blocks;
       ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
       if (ptx::ElectOne()) {
-        LoadGroupStage<C>(gemm, smem, tile, place.rows.group, boxes, at.stage, block);
+        LoadGroupStage<C>(gemm, smem, tile, b, boxes, at.stage, block);
       }
       b_scales.Load(gemm, smem, lane, at.stage, block);
       __syncwarp();
@@ -169,7 +199,8 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
   }
 }
 
-template <uint64_t kCode>
+// `kTable`: matrices lie apart.
+template <uint64_t kCode, bool kTable>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
@@ -192,7 +223,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     __syncwarp();
     ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     ptx::GridDependencyWait();
-    ProduceGroups<C>(launch, smem, threadIdx.x % 32);
+    ProduceGroups<C, kTable>(launch, smem, threadIdx.x % 32);
   } else {
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();

@@ -177,18 +177,45 @@ std::vector<int64_t> SizesOf(const Inputs& inputs) {
   return sizes;
 }
 
-absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
+int SlotTable::Find(const Handle& handle) const {
+  if (size() > kFewSlots) {
+    const auto found = by_handle_.find(handle);
+    return found == by_handle_.end() ? -1 : found->second;
+  }
   for (int i = 0; i < size(); ++i) {
     if (slots_[i].handle == handle) return i;
   }
+  return -1;
+}
+
+int SlotTable::Find(const Buffer& buffer) const {
+  if (size() > kFewSlots) {
+    const auto found = by_buffer_.find(&buffer);
+    return found == by_buffer_.end() ? -1 : found->second;
+  }
+  for (int i = 0; i < size(); ++i) {
+    if (slots_[i].ref.buffer.get() == &buffer) return i;
+  }
+  return -1;
+}
+
+void SlotTable::Add(const Handle& handle, BufferRef ref) {
+  slots_.push_back({handle, std::move(ref)});
+  if (size() <= kFewSlots) return;
+  for (int i = static_cast<int>(by_handle_.size()); i < size(); ++i) {
+    by_handle_.emplace(slots_[i].handle, i);
+    by_buffer_.emplace(slots_[i].ref.buffer.get(), i);
+  }
+}
+
+absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
+  if (const int known = Find(handle); known >= 0) return known;
   absl::StatusOr<BufferRef> ref = session_.FindBuffer(handle);
   if (!ref.ok()) return ref.status();
   // Two handles of one buffer (its owner's, and one found by name) are one slot: overlap is checked
   // within a slot.
-  for (int i = 0; i < size(); ++i) {
-    if (slots_[i].ref.buffer == ref->buffer) return i;
-  }
-  slots_.push_back({handle, *std::move(ref)});
+  if (const int same = Find(*ref->buffer); same >= 0) return same;
+  Add(handle, *std::move(ref));
   return size() - 1;
 }
 

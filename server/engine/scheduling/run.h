@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -42,8 +43,16 @@ class SlotTable {
   int size() const { return static_cast<int>(slots_.size()); }
 
  private:
+  // Beyond so many they are found by hash: tables of a model's experts name thousands.
+  static constexpr int kFewSlots = 32;
+  int Find(const Handle& handle) const;  // -1: it has none
+  int Find(const Buffer& buffer) const;  // likewise
+  void Add(const Handle& handle, BufferRef ref);
+
   Session& session_;
   absl::InlinedVector<Slot, 8> slots_;
+  absl::flat_hash_map<Handle, int> by_handle_;         // once there are more
+  absl::flat_hash_map<const Buffer*, int> by_buffer_;  // likewise
 };
 
 using Inputs = std::vector<kernels::HostBytes>;      // data of the Write ops, in order

@@ -15,6 +15,16 @@ bool SameKernels(const kernels::Program& x, const kernels::Program& y) {
       [](const auto& a, const auto& b) { return a.choice.kernel == b.choice.kernel; });
 }
 
+// What keeping them takes, with what tables of matrices hold beside them.
+int64_t BytesOf(absl::Span<const kernels::Op> ops) {
+  size_t bytes = ops.size() * sizeof(kernels::Op);
+  for (const kernels::Op& op : ops) {
+    const auto* grouped = std::get_if<kernels::GroupedMatmulOp>(&op);
+    if (grouped != nullptr) bytes += grouped->table.size() * sizeof(kernels::Operand);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
 
 void RenewableProgram::Renew(kernels::Backend& backend) {
@@ -59,7 +69,7 @@ size_t RenewablePrograms::size() const {
 KeptProgram KeepProgram(Tenant& tenant, Device& device, absl::Span<const kernels::Op> ops,
                         std::shared_ptr<const kernels::Program> program) {
   if (program->tunable().empty()) return KeptProgram(std::move(program));
-  auto charge = tenant.TakeHostBytes(static_cast<int64_t>(ops.size() * sizeof(kernels::Op)));
+  auto charge = tenant.TakeHostBytes(BytesOf(ops));
   if (!charge.ok()) return KeptProgram(std::move(program));
   auto renewable =
       std::make_shared<RenewableProgram>(std::vector<kernels::Op>(ops.begin(), ops.end()),

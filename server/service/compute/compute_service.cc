@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/engine/sessions/host_bytes.h"
 #include "server/service/compute/prepare.h"
 #include "server/service/compute/queue.h"
@@ -166,11 +168,27 @@ absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& reque
     if (!named.ok()) return named.status();
     device = *named;
   }
-  auto problem = Convert(request.problem());
-  if (!problem.ok()) return problem.status();
   response->set_device(device->name());
-  response->set_problem(kernels::ToString(*problem));
-  for (const auto& candidate : device->backend().Explain(*problem)) {
+  std::vector<kernels::Candidate> candidates;
+  if (request.has_grouped()) {
+    if (request.has_problem()) {
+      return absl::InvalidArgumentError("problem and grouped are both given; leave one out");
+    }
+    auto problem = Convert(request.grouped());
+    if (!problem.ok()) return problem.status();
+    auto op = kernels::OpOf(*problem);
+    if (!op.ok()) {
+      return absl::Status(op.status().code(), absl::StrCat("grouped: ", op.status().message()));
+    }
+    response->set_problem(kernels::ToString(*problem));
+    candidates = device->backend().ExplainGrouped(*op);
+  } else {
+    auto problem = Convert(request.problem());
+    if (!problem.ok()) return problem.status();
+    response->set_problem(kernels::ToString(*problem));
+    candidates = device->backend().Explain(*problem);
+  }
+  for (const auto& candidate : candidates) {
     v1::Candidate* proto = response->add_candidates();
     proto->set_kernel(std::string(candidate.kernel));
     proto->set_feasible(candidate.feasible);

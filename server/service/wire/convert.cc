@@ -1,6 +1,7 @@
 #include "server/service/wire/convert.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -127,6 +128,50 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   problem.has_c = proto.has_c();
   problem.has_bias = proto.has_bias();
   problem.activation = static_cast<kernels::Activation>(proto.activation());
+  return problem;
+}
+
+absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& proto) {
+  auto operands = Convert(proto.operand_dtype(), "grouped.operand_dtype");
+  if (!operands.ok()) return operands.status();
+  auto output = Convert(proto.output_dtype(), "grouped.output_dtype");
+  if (!output.ok()) return output.status();
+  for (const auto& [name, known, number] :
+       {std::tuple("a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
+                   static_cast<int>(proto.a_granularity())),
+        std::tuple("b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
+                   static_cast<int>(proto.b_granularity())),
+        std::tuple("layout", v1::GroupLayout_IsValid(proto.layout()),
+                   static_cast<int>(proto.layout())),
+        std::tuple("activation", v1::Activation_IsValid(proto.activation()),
+                   static_cast<int>(proto.activation())),
+        std::tuple("gate.activation", v1::Activation_IsValid(proto.gate().activation()),
+                   static_cast<int>(proto.gate().activation()))}) {
+    if (known) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("grouped.", name, " ", number, " is not known here"));
+  }
+  kernels::GroupedProblem problem;
+  problem.groups = proto.groups();
+  problem.m = proto.m();
+  problem.n = proto.n();
+  problem.k = proto.k();
+  problem.operands = *operands;
+  problem.out = *output;
+  problem.a_granularity = static_cast<kernels::ScaleGranularity>(proto.a_granularity());
+  problem.b_granularity = static_cast<kernels::ScaleGranularity>(proto.b_granularity());
+  problem.layout = static_cast<kernels::GroupLayout>(proto.layout());
+  problem.apart = proto.weights_apart();
+  problem.has_bias = proto.has_bias();
+  problem.activation = static_cast<kernels::Activation>(proto.activation());
+  problem.expected_rows = proto.expected_rows();
+  if (!proto.has_gate()) return problem;
+  kernels::Gate& gate = problem.gate.emplace();
+  gate.activation = static_cast<kernels::Activation>(proto.gate().activation());
+  gate.period = proto.gate().period();
+  if (proto.gate().has_alpha()) gate.alpha = proto.gate().alpha();
+  gate.limit = proto.gate().limit();
+  gate.up_offset = proto.gate().up_offset();
   return problem;
 }
 

@@ -15,6 +15,7 @@
 #include "gemmd/v1/types.pb.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "kernels/grouped_problem.h"
 #include "server/engine/scheduling/run.h"
 
 namespace gemmd::server {
@@ -41,6 +42,8 @@ absl::StatusOr<Handle> ConvertHandle(std::string_view bytes, std::string_view fi
 absl::StatusOr<Priority> Convert(v1::Priority priority);
 absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field);
 absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& problem);
+// Its enums; its numbers are kernels::OpOf's to judge.
+absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& problem);
 // The type of a buffer, from CreateBuffer or ImportBuffer: dtype, shape and size_bytes agree, or
 // say each other.
 absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,

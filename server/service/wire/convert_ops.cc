@@ -219,10 +219,33 @@ class OpConverter {
     return FillActivation(gate.activation(), "grouped_matmul.gate", out.activation);
   }
 
+  // The groups' matrices: b, or a table of them.
+  absl::Status FillMatrices(const v1::GroupedMatmul& grouped, kernels::GroupedMatmulOp& op) {
+    if (grouped.weights_size() == 0) {
+      return FillOperand(grouped.b(), grouped.has_b(), "grouped_matmul.b", op.b);
+    }
+    if (grouped.has_b()) {
+      return Error("grouped_matmul", "b and weights are both given; leave one out");
+    }
+    if (grouped.weights_size() > kernels::kMaxGroups) {
+      return Error("grouped_matmul.weights",
+                   absl::StrCat(grouped.weights_size(), " matrices, limit ", kernels::kMaxGroups,
+                                "; multiply them in several ops"));
+    }
+    op.table.resize(grouped.weights_size());
+    for (int g = 0; g < grouped.weights_size(); ++g) {
+      absl::Status s = FillOperand(grouped.weights(g), true,
+                                   absl::StrCat("grouped_matmul.weights[", g, "]"), op.table[g]);
+      if (!s.ok()) return s;
+    }
+    op.b = kernels::StackOf(op.table[0], grouped.weights_size());
+    return absl::OkStatus();
+  }
+
   absl::Status Add(const v1::GroupedMatmul& grouped) {
     auto& op = Emplace<kernels::GroupedMatmulOp>();
     absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "grouped_matmul.a", op.a);
-    if (s.ok()) s = FillOperand(grouped.b(), grouped.has_b(), "grouped_matmul.b", op.b);
+    if (s.ok()) s = FillMatrices(grouped, op);
     if (s.ok()) {
       s = FillTensor(grouped.groups(), grouped.has_groups(), "grouped_matmul.groups", op.groups);
     }

@@ -141,6 +141,38 @@ TEST(OpListTest, OpsOfExpertsArriveWithEveryField) {
   EXPECT_EQ(request.ops(2).route().positions().buffer_id(), std::string(16, 'p'));
   EXPECT_EQ(request.ops(2).route().rows().buffer_id(), std::string(16, 'r'));
   EXPECT_EQ(request.ops(3).combine().weights().buffer_id(), std::string(16, 'w'));
+  EXPECT_EQ(plain.weights_size(), 0);
+}
+
+TEST(OpListTest, MatricesThatLieApartArriveInOrder) {
+  GroupedMatmul grouped{.a = T('a', {6, 8}), .groups = T('g', {3}, DType::kI32)};
+  grouped.d = T('d', {6, 4});
+  grouped.weights = {T('v', {4, 8}),
+                     {T('w', {4, 8}, DType::kI8), ScaleGranularity::kPerRow, T('s', {4})}};
+  OpList ops;
+  const v1::ExecuteRequest request = Parsed(ops.Add(grouped));
+  const v1::GroupedMatmul& op = request.ops(0).grouped_matmul();
+  EXPECT_FALSE(op.has_b());
+  ASSERT_EQ(op.weights_size(), 2);
+  EXPECT_EQ(op.weights(0).values().buffer_id(), std::string(16, 'v'));
+  EXPECT_FALSE(op.weights(0).has_scales());
+  EXPECT_EQ(op.weights(1).values().dtype(), v1::DTYPE_I8);
+  EXPECT_EQ(op.weights(1).granularity(), v1::SCALE_GRANULARITY_PER_ROW);
+  EXPECT_EQ(op.weights(1).scales().buffer_id(), std::string(16, 's'));
+  // Both are the caller's mistake, which the server names.
+  grouped.b = T('b', {2, 4, 8});
+  EXPECT_TRUE(Parsed(OpList().Add(grouped)).ops(0).grouped_matmul().has_b());
+}
+
+TEST(OpListTest, AnInvalidMatrixAmongMany) {
+  GroupedMatmul grouped{.a = T('a', {6, 8}), .groups = T('g', {3}, DType::kI32)};
+  grouped.d = T('d', {6, 4});
+  grouped.weights = {T('v', {4, 8}), T('w', {4, 8}).Slice(0, 3, 9)};
+  OpList ops;
+  ops.Add(grouped).Add(Fill{T('a', {4}), 1});
+  EXPECT_EQ(ops.size(), 0);
+  EXPECT_THAT(std::string(ops.status().message()),
+              testing::StartsWith("op 0 (grouped_matmul): weights[1]: "));
 }
 
 TEST(OpListTest, EveryKindOfOpArrivesInOrder) {

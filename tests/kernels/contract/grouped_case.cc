@@ -8,7 +8,7 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-TensorRef ItemOf(TensorRef tensor, int64_t item) {
+TensorRef ItemIn(TensorRef tensor, int64_t item) {
   tensor.offset_bytes += item * tensor.strides[0] * SizeBytes(tensor.dtype);
   for (int i = 1; i < tensor.shape.rank; ++i) {
     tensor.shape[i - 1] = tensor.shape[i];
@@ -37,7 +37,8 @@ std::string ToString(const GroupedCase& c) {
   std::ostringstream text;
   text << Name(c.layout) << " n=" << c.n << " k=" << c.k << " " << Name(c.dtype) << " -> "
        << Name(c.out) << " scales " << Name(c.a_granularity) << ", " << Name(c.b_granularity)
-       << " placed " << Name(c.a) << ", " << Name(c.b) << ", " << Name(c.d) << " rows";
+       << (c.table ? " apart" : "") << " placed " << Name(c.a) << ", " << Name(c.b) << ", "
+       << Name(c.d) << " rows";
   for (const int64_t rows : c.rows) text << " " << rows;
   return text.str();
 }
@@ -100,7 +101,14 @@ GroupedScene MakeGrouped(Scene& scene, const GroupedCase& c) {
   op.layout = c.layout;
   op.alignment = c.layout == GroupLayout::kEnds ? c.alignment : 1;
   op.a = scene.RandomOperand(c.dtype, dims(c.k), c.a_granularity, c.a);
-  op.b = scene.RandomOperand(c.dtype, MakeDims({groups, c.n, c.k}), c.b_granularity, c.b);
+  if (c.table) {
+    for (int64_t g = 0; g < groups; ++g) {
+      op.table.push_back(scene.RandomOperand(c.dtype, MakeDims({c.n, c.k}), c.b_granularity, c.b));
+    }
+    op.b = StackOf(op.table[0], groups);
+  } else {
+    op.b = scene.RandomOperand(c.dtype, MakeDims({groups, c.n, c.k}), c.b_granularity, c.b);
+  }
   op.d = scene.Poisoned(c.out, dims(c.n), c.d);
   if (c.bias) op.bias = scene.Random(DType::kF32, MakeDims({groups, c.n}));
   const std::vector<int32_t> numbers = NumbersOf(c, made.groups, rows);
@@ -109,8 +117,8 @@ GroupedScene MakeGrouped(Scene& scene, const GroupedCase& c) {
   return made;
 }
 
-TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows) {
-  TensorRef found = op.layout == GroupLayout::kCounts ? ItemOf(tensor, rows.item) : tensor;
+TensorRef RowsIn(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows) {
+  TensorRef found = op.layout == GroupLayout::kCounts ? ItemIn(tensor, rows.item) : tensor;
   found.offset_bytes += rows.first * found.strides[0] * SizeBytes(found.dtype);
   found.shape[0] = rows.rows;
   return found;
@@ -119,17 +127,15 @@ TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const Group
 MatmulOp MatmulOfGroup(const GroupedMatmulOp& op, int64_t group, const GroupRows& rows) {
   MatmulOp matmul;
   matmul.a = op.a;
-  matmul.a.values = RowsOf(op.a.values, op, rows);
+  matmul.a.values = RowsIn(op.a.values, op, rows);
   if (op.a.granularity == ScaleGranularity::kPerTensor) {
-    if (op.a.scales->shape.rank == 2) matmul.a.scales = ItemOf(*op.a.scales, rows.item);
+    if (op.a.scales->shape.rank == 2) matmul.a.scales = ItemIn(*op.a.scales, rows.item);
   } else if (op.a.scales) {
-    matmul.a.scales = RowsOf(*op.a.scales, op, rows);
+    matmul.a.scales = RowsIn(*op.a.scales, op, rows);
   }
-  matmul.b = op.b;
-  matmul.b.values = ItemOf(op.b.values, group);
-  if (op.b.scales && op.b.scales->shape.rank > 1) matmul.b.scales = ItemOf(*op.b.scales, group);
-  matmul.d = RowsOf(op.d, op, rows);
-  if (op.bias) matmul.bias = ItemOf(*op.bias, group);
+  matmul.b = MatrixOf(op, group);
+  matmul.d = RowsIn(op.d, op, rows);
+  if (op.bias) matmul.bias = ItemIn(*op.bias, group);
   matmul.alpha = op.alpha;
   matmul.activation = op.activation;
   return matmul;
@@ -141,7 +147,7 @@ void ExpectOnlyGroupsWritten(const Scene& scene, const Outcome& outcome, const T
   Bytes after = outcome.slots[tensor.slot];
   const int size = SizeBytes(tensor.dtype);
   for (const GroupRows& group : grouped.groups) {
-    const TensorRef rows = RowsOf(tensor, grouped.op, group);
+    const TensorRef rows = RowsIn(tensor, grouped.op, group);
     for (int64_t i = 0; i < group.rows; ++i) {
       for (int64_t j = 0; j < rows.shape[1]; ++j) {
         const int64_t at = rows.offset_bytes + (i * rows.strides[0] + j * rows.strides[1]) * size;

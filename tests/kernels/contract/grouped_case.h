@@ -27,6 +27,7 @@ struct GroupedCase {
   Placement b = Placement::kDense;
   Placement d = Placement::kDense;
   bool bias = false;
+  bool table = false;  // each group's matrix in a slot of its own
 };
 std::string ToString(const GroupedCase& c);
 
@@ -46,7 +47,7 @@ std::vector<GroupRows> PlaceGroups(const GroupedCase& c);
 // The matmul that one group poses; its d is the group's rows of the op's.
 MatmulOp MatmulOfGroup(const GroupedMatmulOp& op, int64_t group, const GroupRows& rows);
 // The group's rows of a tensor [m, ..] or [groups, m_max, ..].
-TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows);
+TensorRef RowsIn(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows);
 
 // Fails unless the groups' rows are the only bytes of the tensor's slot that a run changed.
 void ExpectOnlyGroupsWritten(const Scene& scene, const Outcome& outcome, const TensorRef& tensor,

@@ -224,9 +224,9 @@ void CheckGatedGroups(Executor& executor, Scene& scene, GroupedScene grouped, DT
     MatmulOp matmul = MatmulOfGroup(op, static_cast<int64_t>(g), grouped.groups[g]);
     matmul.d.shape[1] = 2 * n;  // of the reference alone
     const std::vector<double> product = ReferenceMatmul(matmul, scene.Reference());
-    const std::vector<double> values = Values(outcome, RowsOf(op.d, op, grouped.groups[g]));
+    const std::vector<double> values = Values(outcome, RowsIn(op.d, op, grouped.groups[g]));
     std::vector<double> scales;
-    if (op.d_scales) scales = Values(outcome, RowsOf(*op.d_scales, op, grouped.groups[g]));
+    if (op.d_scales) scales = Values(outcome, RowsIn(*op.d_scales, op, grouped.groups[g]));
     const int64_t period = op.gate->period == 0 ? n : op.gate->period;
     double error = 0, norm = 0;
     for (int64_t i = 0; i < grouped.groups[g].rows; ++i) {

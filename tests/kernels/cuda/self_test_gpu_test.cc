@@ -7,6 +7,8 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/grouped.h"
+#include "kernels/grouped_problem.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
@@ -96,6 +98,32 @@ TEST_F(SelfTestGpuTest, TheFallbackIsTestedToo) {
   const auto backend = Make({kAnyGemmName});
   EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(kAnyGemmName));
   EXPECT_TRUE(backend->Compile({Op(Fp8(64))}).ok());
+}
+
+TEST_F(SelfTestGpuTest, GroupedKernelsAreTestedToo) {
+  const GroupedMatmulOp op = *OpOf({.groups = 4,
+                                    .m = 40,
+                                    .n = 256,
+                                    .k = 512,
+                                    .operands = DType::kE4M3,
+                                    .out = DType::kBF16,
+                                    .a_granularity = ScaleGranularity::kBlock1x128,
+                                    .b_granularity = ScaleGranularity::kBlock128x128});
+  const auto chosen = [&](const Backend& backend) {
+    return std::string(backend.ExplainGrouped(op)[0].kernel);
+  };
+  EXPECT_EQ(chosen(*Make({})), kFp8GroupedName);
+  for (const char* spoiled : {kFp8GroupedName, kAnyGroupedName}) {
+    const auto backend = Make({spoiled});
+    EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(spoiled));
+    const auto program = backend->Compile({Op(op)});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ((*program)->steps()[0].choice.kernel, chosen(*backend));
+    EXPECT_NE(chosen(*backend), spoiled);
+    GroupedMatmulOp forced = op;
+    forced.kernel = spoiled;
+    EXPECT_FALSE(backend->Compile({Op(forced)}).ok());
+  }
 }
 
 TEST_F(SelfTestGpuTest, CanBeLeftOut) {

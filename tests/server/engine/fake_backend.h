@@ -219,6 +219,9 @@ class FakeBackend : public kernels::Backend {
     return std::make_shared<FakeProgram>(1e-3 * ops.size(), ops.size(), device_.kernel,
                                          device_.tunable);
   }
+  std::vector<kernels::Candidate> ExplainGrouped(const kernels::GroupedMatmulOp&) const override {
+    return {};
+  }
   std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
     return {};
   }

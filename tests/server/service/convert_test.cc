@@ -128,6 +128,31 @@ TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
   EXPECT_EQ(full.gate->up_offset, 1);
 }
 
+TEST_F(ConvertTest, MatricesThatLieApartArrive) {
+  v1::Op op;
+  v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();
+  *grouped.mutable_a()->mutable_values() = Tensor(typed_, "");
+  *grouped.mutable_groups() = Tensor(plain_, "dtype: DTYPE_I32 shape: 3");
+  *grouped.mutable_d() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 shape: 4");
+  for (const char* place : {"offset_bytes: 0", "offset_bytes: 256"}) {
+    v1::Operand& matrix = *grouped.add_weights();
+    *matrix.mutable_values() =
+        Tensor(plain_, absl::StrCat("dtype: DTYPE_E4M3 shape: 8 shape: 4 ", place));
+    matrix.set_granularity(v1::SCALE_GRANULARITY_PER_ROW);
+    *matrix.mutable_scales() = Tensor(plain_, absl::StrCat("dtype: DTYPE_F32 shape: 8 ", place));
+  }
+  const auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::GroupedMatmulOp>(converted->ops[0]);
+  ASSERT_EQ(full.table.size(), 2u);
+  EXPECT_EQ(full.table[0].values.offset_bytes, 0);
+  EXPECT_EQ(full.table[1].values.offset_bytes, 256);
+  EXPECT_EQ(full.table[1].scales->offset_bytes, 256);
+  EXPECT_EQ(full.b.values.shape, kernels::MakeDims({2, 8, 4}));
+  EXPECT_EQ(full.b.values.strides, kernels::MakeDims({0, 4, 1}));
+  EXPECT_EQ(full.b.scales->strides, kernels::MakeDims({0, 1}));
+}
+
 TEST_F(ConvertTest, ATypedBufferLendsItsTypeAndShape) {
   const auto converted = ConvertFill(Tensor(typed_, ""));
   ASSERT_TRUE(converted.ok()) << converted.status();

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/internal/calls/op_wire.h"
 #include "client/cpp/ops.h"
 
@@ -18,6 +19,13 @@ void AppendGate(std::string& out, const Gate& gate) {
 }  // namespace
 
 OpList& OpList::Add(const GroupedMatmul& op) {
+  for (size_t g = 0; g < op.weights.size() && status_.ok(); ++g) {
+    absl::Status wrong = op.weights[g].values.status();
+    wrong.Update(op.weights[g].scales.status());
+    if (wrong.ok()) continue;
+    status_ = absl::InvalidArgumentError(absl::StrCat("op ", size_, " (grouped_matmul): weights[",
+                                                      g, "]: ", wrong.message()));
+  }
   if (!Check("grouped_matmul", {{"a", &op.a.values},
                                 {"a.scales", &op.a.scales},
                                 {"b", &op.b.values},
@@ -33,7 +41,9 @@ OpList& OpList::Add(const GroupedMatmul& op) {
   wire::Nested list(out, internal::kOps);
   wire::Nested nested(out, v1::Op::kGroupedMatmulFieldNumber);
   internal::AppendOperand(out, P::kAFieldNumber, op.a);
-  internal::AppendOperand(out, P::kBFieldNumber, op.b);
+  if (op.weights.empty() || !op.b.values.empty()) {
+    internal::AppendOperand(out, P::kBFieldNumber, op.b);
+  }
   internal::AppendTensor(out, P::kGroupsFieldNumber, op.groups);
   wire::AppendInt(out, P::kLayoutFieldNumber, static_cast<int>(op.layout));
   wire::AppendInt(out, P::kAlignmentFieldNumber, op.alignment == 1 ? 0 : op.alignment);
@@ -45,6 +55,9 @@ OpList& OpList::Add(const GroupedMatmul& op) {
   wire::AppendInt(out, P::kActivationFieldNumber, static_cast<int>(op.activation));
   if (!op.kernel.empty()) wire::AppendBytes(out, P::kKernelFieldNumber, op.kernel);
   wire::AppendInt(out, P::kExpectedRowsFieldNumber, op.expected_rows);
+  for (const Operand& matrix : op.weights) {
+    internal::AppendOperand(out, P::kWeightsFieldNumber, matrix);
+  }
   return *this;
 }
 

@@ -11,6 +11,7 @@ A whole layer is one program:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,12 @@ GROUP_LAYOUTS: dict[str, int] = {
     "row_ids": pb.GROUP_LAYOUT_ROW_IDS,
     "ends": pb.GROUP_LAYOUT_ENDS,
 }
+
+
+def group_layout_number(layout: str) -> int:
+    if layout not in GROUP_LAYOUTS:
+        raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
+    return GROUP_LAYOUTS[layout]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Gate:
 
 def grouped_matmul(
     a: OperandLike,
-    b: OperandLike,
+    b: OperandLike | Sequence[OperandLike],
     groups: TensorLike,
     d: OperandLike,
     *,
@@ -92,7 +99,9 @@ def grouped_matmul(
     Parameters
     ----------
     a : operand [m, k], or [groups, m_max, k] for "counts"
-    b : operand [groups, n, k]
+    b : operand [groups, n, k], or a list or tuple of operands [n, k]
+        A matrix for each group. Those of a list lie anywhere, each in a buffer of its own if need
+        be; they are alike in shape, dtype, strides and granularity.
     groups : tensor, int32
         "offsets": [groups + 1], group g has rows groups[g] up to groups[g + 1]. "counts":
         [groups], the first groups[g] rows of item g. "row_ids": [m], each row's group or -1,
@@ -111,18 +120,22 @@ def grouped_matmul(
     kernel : str
         A kernel's name to insist on; by default the server chooses.
     """
-    if layout not in GROUP_LAYOUTS:
-        raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
-    a_, b_, d_, numbers = as_operand(a), as_operand(b), as_operand(d), as_tensor(groups)
+    number = group_layout_number(layout)
+    a_, d_, numbers = as_operand(a), as_operand(d), as_tensor(groups)
+    apart = isinstance(b, (list, tuple))
+    matrices = [as_operand(one) for one in (b if apart else (b,))]  # type: ignore[arg-type]
+    if not matrices:
+        raise ValueError("b is an empty list; give a matrix for each group")
     if d_.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
         raise ValueError(
             f"d has scales of {d_.granularity.name}; a gate writes BLOCK_1X128 or none"
         )
     message = pb.GroupedMatmul(
         a=a_.message,
-        b=b_.message,
+        b=None if apart else matrices[0].message,
+        weights=[one.message for one in matrices] if apart else (),
         groups=numbers.message,
-        layout=GROUP_LAYOUTS[layout],  # type: ignore[arg-type]
+        layout=number,  # type: ignore[arg-type]
         alignment=0 if alignment == 1 else alignment,
         d=d_.values.message,
         d_scales=None if d_.scales is None else d_.scales.message,
@@ -134,7 +147,7 @@ def grouped_matmul(
     )
     if alpha != 1.0:
         message.alpha = alpha
-    return Op("grouped_matmul", pb.Op(grouped_matmul=message), (a_, b_, numbers, d_, bias))
+    return Op("grouped_matmul", pb.Op(grouped_matmul=message), (a_, matrices, numbers, d_, bias))
 
 
 def route(ids: TensorLike, offsets: TensorLike, rows: TensorLike, positions: TensorLike) -> Op:

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from gemmd import dtypes
+from gemmd.grouped import group_layout_number
 from gemmd.handle import MEMORY_KINDS
 from gemmd.multiply import QUANTIZED
 from gemmd.ops import Granularity, activation_number
@@ -80,7 +81,8 @@ def explain(
     m: int, n: int, k: int, batch: int, dtype: dtypes.DTypeLike | None, quantize: str | None,
     device: str, options: dict[str, Any],
 ) -> compute_pb.ExplainRequest:  # fmt: skip
-    """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias."""
+    """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias; or, with `groups`, of
+    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate."""
     stored, of_a, of_b = (
         QUANTIZED[quantize]
         if quantize
@@ -88,6 +90,20 @@ def explain(
     )
     out_dtype = options.pop("out_dtype", "f32")
     activation = options.pop("activation", "none")
+    if groups := options.pop("groups", 0):
+        gate, layout = options.pop("gate", None), options.pop("layout", "offsets")
+        grouped = compute_pb.GroupedMatmulProblem(
+            groups=groups, m=m, n=n, k=k,
+            operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
+            output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
+            a_granularity=int(of_a),  # type: ignore[arg-type]
+            b_granularity=int(of_b),  # type: ignore[arg-type]
+            layout=group_layout_number(layout),  # type: ignore[arg-type]
+            gate=None if gate is None else gate.message,
+            activation=activation_number(activation),  # type: ignore[arg-type]
+            **options,
+        )  # fmt: skip
+        return compute_pb.ExplainRequest(grouped=grouped, device=device)
     problem = compute_pb.MatmulProblem(
         m=m, n=n, k=k, batch=batch,
         operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]

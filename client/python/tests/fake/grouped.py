@@ -41,7 +41,8 @@ def _spans(machine: Machine, op: pb.GroupedMatmul, groups: int) -> list[tuple[in
 def grouped_matmul(machine: Machine, op: pb.GroupedMatmul) -> None:
     from .machine import activated, gated
 
-    a, b = machine.operand(op.a), machine.operand(op.b)
+    a = machine.operand(op.a)
+    b = [machine.operand(one) for one in op.weights] or machine.operand(op.b)
     alpha = op.alpha if op.HasField("alpha") else 1.0
     d = machine.view(op.d)
     out = np.zeros((len(a), d.shape[-1]))

@@ -194,7 +194,9 @@ class Client:
         dtype : DTypeLike, optional
             Of the factors, unless `quantize` (as in `session.matmul`) says it. Default float32.
         **options
-            out_dtype, activation, b_is_kn, has_c, has_bias.
+            out_dtype, activation, b_is_kn, has_c, has_bias. With `groups`, the number of a grouped
+            matmul's matrices: layout, gate, weights_apart, expected_rows, out_dtype, activation and
+            has_bias, as `grouped_matmul` has them.
         """
         request = requests.explain(m, n, k, batch, dtype, quantize, device, options)
         answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())

@@ -1,0 +1,20 @@
+// Which kernel serves a grouped matmul, told: what each lacks, or by how much it loses.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUPED_CHOICE_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_GROUPED_CHOICE_H_
+
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// `fp8`: the TMA kernels, `any`: the one that takes anything; both outlive the answer, which points
+// at their names. Best first, the first feasible one chosen.
+std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& fp8,
+                                   const KernelInfo& any, double memory_bytes_per_s);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_GROUPED_CHOICE_H_

@@ -1,0 +1,123 @@
+#include "kernels/cuda/matmul/self_test_bench.h"
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/cuda/device/cuda_status.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+// Of one kernel; they take microseconds, and a first launch may load code.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// Allowed of an element: BF16's rounding is at most 2^-9 of it; FP8 tensor cores leave some 4e-4 of
+// the elements' root mean square. A block of k too many or too few is 0.2 of it and more.
+constexpr double kOfElement = 1.0 / 128;
+constexpr double kOfRms = 0.01;
+
+}  // namespace
+
+int64_t BytesOf(const TensorRef& tensor) {
+  int64_t last = 0;
+  for (int i = 0; i < tensor.shape.rank; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
+  return (last + 1) * SizeBytes(tensor.dtype);
+}
+
+std::vector<std::byte> RandomValues(const TensorRef& tensor, SelfTestRandom& random) {
+  std::vector<std::byte> bytes(BytesOf(tensor));
+  for (std::byte& byte : bytes) {
+    const uint64_t bits = random();
+    byte = static_cast<std::byte>((bits & 1) << 7 | (24 + (bits >> 8) % 40));
+  }
+  return bytes;
+}
+
+std::vector<std::byte> RandomScales(const TensorRef& tensor, SelfTestRandom& random) {
+  std::vector<float> scales(BytesOf(tensor) / sizeof(float));
+  for (float& scale : scales) {
+    scale = std::ldexp(1.0f + static_cast<float>(random() >> 40) / (1 << 24),
+                       static_cast<int>(random() % 4) - 2);
+  }
+  std::vector<std::byte> bytes(scales.size() * sizeof(float));
+  std::memcpy(bytes.data(), scales.data(), bytes.size());
+  return bytes;
+}
+
+double SelfTestAllowed(double expected, double rms) {
+  return kOfElement * std::abs(expected) + kOfRms * rms;
+}
+
+absl::StatusOr<std::unique_ptr<SelfTestBench>> SelfTestBench::Make(
+    absl::Span<const std::vector<std::byte>> slots, int result_slot, int ordinal) {
+  auto bench = std::make_unique<SelfTestBench>();
+  absl::Status status = bench->Init(slots, result_slot, ordinal);
+  if (!status.ok()) return status;
+  return bench;
+}
+
+SelfTestBench::~SelfTestBench() {
+  if (hung_) return;
+  for (std::byte* slot : slots_) cudaFree(slot);
+  if (end_ != nullptr) cudaEventDestroy(end_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  cudaGetLastError();
+}
+
+absl::Status SelfTestBench::Poison() {
+  return ToStatus(cudaMemsetAsync(slots_[result_slot_], 0xff, result_.size(), stream_),
+                  "cudaMemsetAsync");
+}
+
+absl::StatusOr<absl::Span<std::byte>> SelfTestBench::Await() {
+  absl::Status status = ToStatus(cudaEventRecord(end_, stream_), "cudaEventRecord");
+  if (!status.ok()) return status;
+  const absl::Time limit = absl::Now() + kPatience;
+  cudaError_t code;
+  while ((code = cudaEventQuery(end_)) == cudaErrorNotReady) {
+    if (absl::Now() > limit) {
+      hung_ = true;
+      return absl::UnavailableError(
+          absl::StrCat("it did not end within ", absl::FormatDuration(kPatience)));
+    }
+    std::this_thread::yield();
+  }
+  cudaGetLastError();  // "not ready" is none
+  if (code == cudaSuccess) {
+    code = cudaMemcpy(result_.data(), slots_[result_slot_], result_.size(), cudaMemcpyDeviceToHost);
+  }
+  status = ToStatus(code, "running it");
+  if (!status.ok()) return status;
+  return absl::MakeSpan(result_);
+}
+
+absl::Status SelfTestBench::Init(absl::Span<const std::vector<std::byte>> slots, int result_slot,
+                                 int ordinal) {
+  absl::Status status = ToStatus(cudaSetDevice(ordinal), "choosing the device");
+  if (status.ok()) {
+    status = ToStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  }
+  if (status.ok()) {
+    status = ToStatus(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "an event");
+  }
+  for (const std::vector<std::byte>& bytes : slots) {
+    if (!status.ok()) return status;
+    void* address = nullptr;
+    status = ToStatus(cudaMalloc(&address, bytes.size()), "allocating device memory");
+    if (!status.ok()) return status;
+    slots_.push_back(static_cast<std::byte*>(address));
+    status = ToStatus(cudaMemcpy(address, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+                      "copying operands");
+  }
+  // A copy from pageable memory may return before its last piece has arrived.
+  if (status.ok()) status = ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "copying operands");
+  result_slot_ = result_slot;
+  result_.resize(slots[result_slot].size());
+  return status;
+}
+
+}  // namespace gemmd::kernels::cuda

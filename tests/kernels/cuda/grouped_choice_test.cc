@@ -1,0 +1,120 @@
+// Which grouped kernel is told to serve what, and what it is said to take; needs no device.
+
+#include "kernels/cuda/matmul/grouped_choice.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/matmul/grouped_op.h"
+#include "kernels/grouped_problem.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kH200BytesPerSecond = 4.8e12;
+
+GroupedProblem Fp8Problem(int64_t groups, int64_t rows, int64_t n, int64_t k) {
+  return {.groups = groups,
+          .m = groups * rows,
+          .n = n,
+          .k = k,
+          .operands = DType::kE4M3,
+          .out = DType::kBF16,
+          .a_granularity = ScaleGranularity::kBlock1x128,
+          .b_granularity = ScaleGranularity::kBlock128x128};
+}
+
+class GroupedChoiceTest : public testing::Test {
+ protected:
+  std::vector<Candidate> Rank(const GroupedProblem& problem) const {
+    return RankGrouped(*OpOf(problem), fp8_, any_, kH200BytesPerSecond);
+  }
+  KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
+  KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
+};
+
+TEST_F(GroupedChoiceTest, TheFp8KernelsComeFirst) {
+  for (const bool apart : {false, true}) {
+    GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+    problem.apart = apart;
+    const std::vector<Candidate> ranked = Rank(problem);
+    ASSERT_EQ(ranked.size(), 2u);
+    EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+    EXPECT_TRUE(ranked[0].chosen && ranked[0].feasible);
+    EXPECT_EQ(ranked[0].why_not, "");
+    EXPECT_FALSE(ranked[1].chosen);
+    EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
+    EXPECT_GT(ranked[1].modelled_seconds, ranked[0].modelled_seconds);
+  }
+}
+
+TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  problem.operands = DType::kBF16;
+  problem.a_granularity = problem.b_granularity = ScaleGranularity::kNone;
+  std::vector<Candidate> ranked = Rank(problem);
+  EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_FALSE(ranked[1].feasible);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is bf16"));
+
+  fp8_.why_off = "it is quarantined on this device";
+  ranked = Rank(Fp8Problem(8, 64, 4096, 7168));
+  EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("quarantined"));
+
+  any_.why_off = "it is disabled on this device";
+  for (const Candidate& candidate : Rank(Fp8Problem(8, 64, 4096, 7168))) {
+    EXPECT_FALSE(candidate.chosen || candidate.feasible);
+  }
+}
+
+TEST_F(GroupedChoiceTest, MatricesOutOfPlaceAreNamed) {
+  GroupedProblem problem = Fp8Problem(3, 64, 256, 256);
+  problem.apart = true;
+  GroupedMatmulOp op = *OpOf(problem);
+  EXPECT_EQ(WhyNotFp8(op), "");
+  op.table[2].values.offset_bytes = 8;
+  EXPECT_THAT(WhyNotFp8(op), HasSubstr("weights[2] starts at byte 8, not a multiple of 16"));
+}
+
+// Tables and maps lie apart from all else in the scratch memory, at multiples of what they need.
+TEST_F(GroupedChoiceTest, TablesHaveRoom) {
+  GroupedProblem problem = Fp8Problem(512, 1, 256, 256);
+  problem.apart = true;
+  for (const bool fp8 : {false, true}) {
+    const GroupedLayout without = LayoutOf(*OpOf(Fp8Problem(512, 1, 256, 256)), fp8);
+    const GroupedLayout layout = LayoutOf(*OpOf(problem), fp8);
+    const int64_t maps = fp8 ? (layout.may_be_wide ? 2 : 1) * 512 * 128 : 0;
+    EXPECT_GE(layout.scratch_bytes, without.scratch_bytes + 512 * 16 + maps);
+    EXPECT_EQ(layout.maps_offset[0] % 128, 0);
+    EXPECT_EQ(layout.maps_offset[1] % 128, 0);
+  }
+}
+
+struct Measured {
+  int64_t groups, rows, n, k;
+  double us;
+};
+
+// docs/benchmarks/h200-grouped.md: what queues and deadlines go by is within a quarter of it.
+TEST_F(GroupedChoiceTest, TheModelIsNearWhatWasMeasured) {
+  constexpr Measured kMeasured[] = {
+      {8, 32, 4096, 7168, 71.1},     {16, 38, 4096, 7168, 130.5},   {32, 8, 4096, 7168, 244.5},
+      {32, 16, 7168, 2048, 128.1},   {6, 1024, 6144, 7168, 429.3},  {6, 1024, 4096, 2048, 92.8},
+      {128, 4, 1536, 2048, 109.9},   {256, 8, 4096, 7168, 1742.0},  {64, 96, 4096, 7168, 571.0},
+      {4, 8192, 4096, 7168, 1505.8}, {8, 4096, 6144, 7168, 2257.4}, {8, 4096, 7168, 2048, 801.8},
+      {64, 192, 4096, 7168, 867.2},  {64, 300, 4096, 7168, 1231.8}, {32, 192, 6144, 7168, 716.0},
+      {32, 192, 4096, 2048, 134.7},
+  };
+  for (const Measured& one : kMeasured) {
+    const GroupedMatmulOp op = *OpOf(Fp8Problem(one.groups, one.rows, one.n, one.k));
+    const double us = GroupedSeconds(op, true, kH200BytesPerSecond) * 1e6;
+    EXPECT_NEAR(us, one.us, 0.25 * one.us)
+        << one.groups << "x" << one.rows << "x" << one.n << "x" << one.k;
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
