@@ -18,18 +18,19 @@ constexpr std::string_view kHelp =
   gemm_bench --shapes 64x4096x7168,1x576x7168    these shapes
   gemm_bench --sweep --shapes 64x4096x7168       every kernel of the pool, fastest first
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
+  gemm_bench --suite ladder                      the skeleton's ideas one by one, FP16 and FP8, beside cuBLASLt
   gemm_bench --quantize                          the quantize and gated kernels against copy bandwidth
   gemm_bench --list                              the names of the pool
   gemm_bench --list-shapes --suite models-judge  the shapes of a suite, as --shapes takes them; needs no GPU
   gemm_bench --compare OLD.json NEW.json         what became slower; needs no GPU
-  gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape; needs no GPU
+  gemm_bench --chart FILE.svg --from FILE.json   percent of floor by shape, or of the ladder's rungs; needs no GPU
   gemm_bench --features FILE.csv --from FILE.json   of a sweep with --pool-times, for fit_model.py; needs no GPU
 
 Every result is checked against float64 before it is timed. Times are the device's own, L2 is
 flushed before each call, and the kinds that are compared take turns.
 
 What to run
-  --suite dense44|random|odd|models[-odd][-fit|-judge]
+  --suite dense44|ladder|random|odd|models[-odd][-fit|-judge]
                                default dense44. models: layers of public models, whole and divided among 2, 4 and 8
                                ranks, of the half for fitting, the half for judging, or both; -odd: those that are no
                                multiples of 128. --count shapes of it, rows from 1 to 4096 in turns

@@ -26,6 +26,14 @@ double Number(const Json& record, const char* key) {
   return at == record.end() || at->is_null() ? 0 : at->get<double>();
 }
 
+Outcome OutcomeOf(const Json& record) {
+  const std::string name = record.value("outcome", "ok");
+  for (Outcome outcome : kOutcomes) {
+    if (Name(outcome) == name) return outcome;
+  }
+  return Outcome::kSkipped;
+}
+
 Json ToRecord(const ShapeResult& s) {
   Json r;
   r["m"] = s.shape.m;
@@ -71,10 +79,7 @@ Json ToRecord(const ShapeResult& s) {
 ShapeResult FromRecord(const Json& r) {
   ShapeResult s;
   s.shape = {r.at("m").get<int64_t>(), r.at("n").get<int64_t>(), r.at("k").get<int64_t>()};
-  const std::string outcome = r.value("outcome", "ok");
-  for (Outcome o : kOutcomes) {
-    if (Name(o) == outcome) s.outcome = o;
-  }
+  s.outcome = OutcomeOf(r);
   s.message = r.value("message", "");
   s.kernel = r.at("kernel").get<std::string>();
   s.reason = r.value("reason", "");
@@ -131,6 +136,46 @@ QuantizeResult FromQuantizeRecord(const Json& r) {
   q.us_p90 = Number(r, "us_p90");
   q.floor_us = Number(r, "floor_us");
   return q;
+}
+
+Json ToRecord(const LadderRow& row) {
+  Json r;
+  r["m"] = row.shape.m;
+  r["n"] = row.shape.n;
+  r["k"] = row.shape.k;
+  if (row.took != row.shape) r["took"] = {row.took.m, row.took.n, row.took.k};
+  r["kernel"] = row.kernel;
+  r["idea"] = row.idea;
+  r["type"] = row.fp8 ? "e4m3" : "f16";
+  r["outcome"] = Name(row.outcome);
+  if (!row.message.empty()) r["message"] = row.message;
+  r["us"] = Measured(row.us);
+  r["us_p10"] = Measured(row.us_p10);
+  r["us_p90"] = Measured(row.us_p90);
+  r["tflops"] = Measured(row.tflops());
+  r["calc_diff"] = row.calc_diff;
+  r["rel_error"] = row.rel_error;
+  return r;
+}
+
+LadderRow FromLadderRecord(const Json& r) {
+  LadderRow row;
+  row.shape = {r.at("m").get<int64_t>(), r.at("n").get<int64_t>(), r.at("k").get<int64_t>()};
+  row.took = row.shape;
+  if (const auto took = r.find("took"); took != r.end()) {
+    row.took = {took->at(0).get<int64_t>(), took->at(1).get<int64_t>(), took->at(2).get<int64_t>()};
+  }
+  row.kernel = r.at("kernel").get<std::string>();
+  row.idea = r.value("idea", "");
+  row.fp8 = r.value("type", "") == "e4m3";
+  row.outcome = OutcomeOf(r);
+  row.message = r.value("message", "");
+  row.us = Number(r, "us");
+  row.us_p10 = Number(r, "us_p10");
+  row.us_p90 = Number(r, "us_p90");
+  row.calc_diff = Number(r, "calc_diff");
+  row.rel_error = Number(r, "rel_error");
+  return row;
 }
 
 Json ToRecord(const Summary& summary) {
@@ -221,6 +266,11 @@ std::string ToJson(const RunResult& run) {
     for (const QuantizeResult& q : run.quantize) records.push_back(ToRecord(q, run.copy_gb_s));
     out["quantize"] = std::move(records);
   }
+  if (!run.ladder.empty()) {
+    Json records = Json::array();
+    for (const LadderRow& row : run.ladder) records.push_back(ToRecord(row));
+    out["ladder"] = std::move(records);
+  }
   return absl::StrCat(out.dump(1), "\n");
 }
 
@@ -244,6 +294,9 @@ absl::StatusOr<RunResult> FromJson(std::string_view json) {
     for (const Json& record : in.at("shapes")) run.shapes.push_back(FromRecord(record));
     for (const Json& record : in.value("quantize", Json::array())) {
       run.quantize.push_back(FromQuantizeRecord(record));
+    }
+    for (const Json& record : in.value("ladder", Json::array())) {
+      run.ladder.push_back(FromLadderRecord(record));
     }
     return run;
   } catch (const nlohmann::json::exception& error) {

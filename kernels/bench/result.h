@@ -78,6 +78,24 @@ struct QuantizeResult {
   double gb_per_s() const { return us > 0 ? bytes() / us * 1e-3 : 0; }
 };
 
+// Of --suite ladder: one rung, or a peer beside them, at one shape.
+struct LadderRow {
+  Shape shape;         // asked for
+  Shape took;          // what was multiplied: less where the rung takes no more
+  std::string kernel;  // "sm90_ladder_04_tma", "cublaslt_f16", ...
+  std::string idea;    // "TMA"
+  Outcome outcome = Outcome::kSkipped;
+  std::string message;
+  bool fp8 = false;  // E4M3 with block scales into BF16; else FP16 into FP16
+  double us = 0;
+  double us_p10 = 0;
+  double us_p90 = 0;
+  double calc_diff = 0;
+  double rel_error = 0;
+
+  double tflops() const { return us > 0 ? took.flops() / us * 1e-6 : 0; }
+};
+
 struct RunResult {
   std::string gpu;
   std::string driver;
@@ -90,6 +108,7 @@ struct RunResult {
   double copy_gb_s = 0;  // device to device, read and written
   std::vector<ShapeResult> shapes;
   std::vector<QuantizeResult> quantize;
+  std::vector<LadderRow> ladder;
 };
 
 std::string ToJson(const RunResult& run);

@@ -91,14 +91,19 @@ std::vector<Shape> OddShapes() {
   return shapes;
 }
 
+std::vector<Shape> LadderShapes() {
+  return {{4096, 4096, 4096}, {2048, 2048, 2048}, {8192, 8192, 8192}};
+}
+
 absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint64_t seed) {
   if (name == "dense44") return Dense44();
   if (name == "random") return RandomShapes(count, seed);
   if (name == "odd") return OddShapes();
+  if (name == "ladder") return LadderShapes();
   if (auto shapes = ModelSuite(name, count, seed); shapes.has_value()) return *std::move(shapes);
-  return absl::InvalidArgumentError(
-      absl::StrCat("--suite ", Text(name),
-                   ": no such suite; use dense44, random, odd or models[-odd][-fit|-judge]"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--suite ", Text(name),
+      ": no such suite; use dense44, ladder, random, odd or models[-odd][-fit|-judge]"));
 }
 
 absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {

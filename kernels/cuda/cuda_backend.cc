@@ -22,6 +22,7 @@
 #include "kernels/cuda/matmul/fault_member.h"
 #endif
 #include "kernels/cuda/device/peer_access.h"
+#include "kernels/cuda/ladder/ladder.h"
 #include "kernels/cuda/matmul/grouped_choice.h"
 #include "kernels/cuda/matmul/grouped_self_test.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
@@ -239,6 +240,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   }
   GemmPoolOptions pool;
   pool.others.push_back(AnyGemmKernel(LaunchAnyGemm));
+  for (OtherKernel& rung : LadderKernels()) pool.others.push_back(std::move(rung));
 #ifdef GEMMD_FAULT_KERNEL
   pool.others.push_back(FaultKernel());
 #endif

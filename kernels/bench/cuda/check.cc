@@ -12,6 +12,8 @@ using cuda::ToStatus;
 
 constexpr double kHangSeconds = 20;
 
+}  // namespace
+
 Errors ErrorsOf(const ErrorSums& sums, uint64_t stray_words) {
   Errors errors;
   errors.stray_words = stray_words;
@@ -20,8 +22,6 @@ Errors ErrorsOf(const ErrorSums& sums, uint64_t stray_words) {
   errors.rel_error = std::sqrt(sums.dd / sums.yy);
   return errors;
 }
-
-}  // namespace
 
 bool Errors::ok() const {
   return calc_diff < Checker::kMaxCalcDiff && rel_error < Checker::kMaxRelError && stray_words == 0;

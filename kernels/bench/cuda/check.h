@@ -23,6 +23,8 @@ struct Errors {
   bool ok() const;           // NaN is not ok
 };
 
+Errors ErrorsOf(const ErrorSums& sums, uint64_t stray_words);
+
 class Checker {
  public:
   // For BF16 results: rounding alone costs 1.4e-6 and 1.7e-3.

@@ -31,23 +31,7 @@ absl::StatusOr<Call> Bind(const GemmVariant& variant, const cuda::Fp8GemmArgs& a
 }
 
 Call BindFallback(const cuda::Fp8GemmArgs& args) {
-  cuda::AnyGemmArgs any;
-  any.m = args.m;
-  any.n = args.n;
-  any.k = args.k;
-  any.type = cuda::ElementType::kE4M3;
-  any.a = {.data = args.a,
-           .row_stride = args.lda,
-           .scales = {.data = args.a_scales, .row_stride = 1, .k_stride = args.a_scales_ld}};
-  any.b = {.data = args.b,
-           .row_stride = args.ldb,
-           .scales = {.data = args.b_scales,
-                      .row_stride = args.b_scales_ld,
-                      .k_stride = 1,
-                      .row_blocks = true}};
-  any.out = cuda::ElementType::kBF16;
-  any.d = {.data = args.d, .row_stride = args.ldd};
-  return [any](cudaStream_t stream) {
+  return [any = AnyArgsOf(args)](cudaStream_t stream) {
     return cuda::ToStatus(cuda::LaunchAnyGemm(any, stream), cuda::kAnyGemmName);
   };
 }
@@ -76,6 +60,26 @@ absl::StatusOr<Entry> FallbackEntry(const Workload& workload) {
 }
 
 }  // namespace
+
+cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args) {
+  cuda::AnyGemmArgs any;
+  any.m = args.m;
+  any.n = args.n;
+  any.k = args.k;
+  any.type = cuda::ElementType::kE4M3;
+  any.a = {.data = args.a,
+           .row_stride = args.lda,
+           .scales = {.data = args.a_scales, .row_stride = 1, .k_stride = args.a_scales_ld}};
+  any.b = {.data = args.b,
+           .row_stride = args.ldb,
+           .scales = {.data = args.b_scales,
+                      .row_stride = args.b_scales_ld,
+                      .k_stride = 1,
+                      .row_blocks = true}};
+  any.out = cuda::ElementType::kBF16;
+  any.d = {.data = args.d, .row_stride = args.ldd};
+  return any;
+}
 
 absl::Status CheckKernelName(const std::string& name) {
   if (name == cuda::kAnyGemmName || cuda::FindVariant(name).has_value()) return absl::OkStatus();

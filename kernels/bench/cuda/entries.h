@@ -12,6 +12,7 @@
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
+#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::bench {
@@ -37,6 +38,9 @@ struct Choosers {
 absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Choosers& choosers,
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result);
+
+// E4M3 with block scales as the kernels beside the TMA families take it; D is BF16.
+cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args);
 
 // OK when `name` is a kernel that --kernel takes.
 absl::Status CheckKernelName(const std::string& name);

@@ -18,9 +18,11 @@
 #include "kernels/bench/cuda/entries.h"
 #include "kernels/bench/cuda/features.h"
 #include "kernels/bench/cuda/gated_bench.h"
+#include "kernels/bench/cuda/ladder_bench.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/cuda/measure.h"
 #include "kernels/bench/cuda/quantize_bench.h"
+#include "kernels/bench/ladder_report.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
 #include "kernels/bench/rows_summary.h"
@@ -106,18 +108,25 @@ RunResult DescribeRun(const Options& options, const Machine& machine) {
   return run;
 }
 
+// The tables that --tuning names.
+absl::StatusOr<std::vector<cuda::TuningTable>> LoadTables(const Options& options,
+                                                          const Machine& machine) {
+  std::vector<cuda::TuningTable> tables;
+  if (options.no_table) return tables;
+  for (const std::string& path : options.tuning) {
+    absl::StatusOr<cuda::TuningTable> loaded = cuda::TuningTable::Load(path, machine.traits.model);
+    if (!loaded.ok()) return loaded.status();
+    tables.push_back(*std::move(loaded));
+  }
+  return tables;
+}
+
 int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine& machine) {
   const absl::Time start = absl::Now();
   absl::Time saved = start;
-  std::vector<cuda::TuningTable> tables;
-  if (!options.no_table) {
-    for (const std::string& path : options.tuning) {
-      absl::StatusOr<cuda::TuningTable> loaded =
-          cuda::TuningTable::Load(path, machine.traits.model);
-      if (!loaded.ok()) return Complain(loaded.status(), kUsage);
-      tables.push_back(*std::move(loaded));
-    }
-  }
+  absl::StatusOr<std::vector<cuda::TuningTable>> loaded = LoadTables(options, machine);
+  if (!loaded.ok()) return Complain(loaded.status(), kUsage);
+  std::vector<cuda::TuningTable> tables = *std::move(loaded);
   const std::vector<cuda::GemmVariant> pool = PoolOf(options);
   const cuda::GemmSelector chooser(machine.traits, pool, cuda::TuningTable::Mean(tables));
   tables.emplace_back();
@@ -178,6 +187,32 @@ absl::StatusOr<std::vector<Shape>> ShapesOf(const Options& options) {
   return shapes;
 }
 
+int RunLadder(const Options& options, const std::vector<Shape>& shapes, Machine& machine) {
+  const absl::StatusOr<std::vector<cuda::TuningTable>> tables = LoadTables(options, machine);
+  if (!tables.ok()) return Complain(tables.status(), kUsage);
+  const std::vector<cuda::GemmVariant> pool = PoolOf(options);
+  const cuda::GemmSelector chooser(machine.traits, pool, cuda::TuningTable::Mean(*tables));
+  RunResult run = DescribeRun(options, machine);
+  Print(absl::StrCat(run.gpu, ", driver ", run.driver, ", cuBLASLt ", run.cublaslt, "\ntimed by ",
+                     machine.timer_text, ", ", run.repeats, " calls each by turns, L2 flushed\n"));
+  bool right = true;
+  for (const Shape& shape : shapes) {
+    absl::StatusOr<std::vector<LadderRow>> rows =
+        BenchLadder(machine, options, {chooser, chooser}, shape);
+    if (!rows.ok()) return Complain(rows.status(), kBad);
+    RunResult part = run;
+    part.ladder = *rows;
+    Print(LadderTable(part));
+    for (LadderRow& row : *rows) {
+      right &= row.outcome == Outcome::kOk || row.outcome == Outcome::kRefused;
+      run.ladder.push_back(std::move(row));
+    }
+    if (options.json.empty()) continue;
+    if (absl::Status s = WriteText(options.json, ToJson(run)); !s.ok()) return Complain(s, kUsage);
+  }
+  return right ? kOk : kBad;
+}
+
 int MainMeasure(const Options& options) {
   absl::StatusOr<std::vector<Shape>> shapes = ShapesOf(options);
   if (!shapes.ok()) return Complain(shapes.status(), kUsage);
@@ -186,6 +221,7 @@ int MainMeasure(const Options& options) {
   }
   absl::StatusOr<std::unique_ptr<Machine>> machine = OpenMachine(options);
   if (!machine.ok()) return Complain(machine.status(), kNoGpu);
+  if (options.suite == "ladder") return RunLadder(options, *shapes, **machine);
   return RunShapes(options, *shapes, **machine);
 }
 
@@ -248,7 +284,8 @@ int MainCompare(const Options& options) {
 int MainChart(const Options& options) {
   absl::StatusOr<RunResult> run = ReadRun(options.from);
   if (!run.ok()) return Complain(run.status(), kUsage);
-  if (absl::Status status = WriteText(options.chart, Chart(*run)); !status.ok()) {
+  const std::string svg = run->ladder.empty() ? Chart(*run) : LadderChart(*run);
+  if (absl::Status status = WriteText(options.chart, svg); !status.ok()) {
     return Complain(status, kUsage);
   }
   return kOk;

@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "kernels/bench/cuda/operands.h"
@@ -97,18 +98,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    RandomBf16Kernel(uint64_t seed, int64_t count, __nv_bfloat16* values) {
+__device__ void Round(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
+__device__ void Round(float x, __half& to) { to = __float2half_rn(x); }
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) RandomKernel(uint64_t seed, int64_t count, T* values) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step) {
-    values[i] = __float2bfloat16_rn(Normal(seed, i));
+    Round(Normal(seed, i), values[i]);
   }
 }
 
 int GridFor(int64_t work, int64_t per_cta) {
   const int64_t ctas = (work + per_cta - 1) / per_cta;
   return static_cast<int>(ctas < kMaxGrid ? ctas : kMaxGrid);
+}
+
+template <class T>
+cudaError_t Random(uint64_t seed, int64_t count, T* values, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  RandomKernel<<<GridFor(count, kThreads), kThreads, 0, stream>>>(seed, count, values);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -133,10 +144,12 @@ cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_
 
 cudaError_t RandomBf16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
                        cudaStream_t stream) {
-  if (rows * k == 0) return cudaSuccess;
-  RandomBf16Kernel<<<GridFor(rows * k, kThreads), kThreads, 0, stream>>>(
-      seed, rows * k, reinterpret_cast<__nv_bfloat16*>(values));
-  return cudaGetLastError();
+  return Random(seed, rows * k, reinterpret_cast<__nv_bfloat16*>(values), stream);
+}
+
+cudaError_t RandomF16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
+                      cudaStream_t stream) {
+  return Random(seed, rows * k, reinterpret_cast<__half*>(values), stream);
 }
 
 }  // namespace gemmd::kernels::bench

@@ -23,6 +23,9 @@ cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_
 // values: [rows, k] BF16, dense: the same matrix, rounded to nearest even.
 cudaError_t RandomBf16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
                        cudaStream_t stream);
+// The same in FP16.
+cudaError_t RandomF16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
+                      cudaStream_t stream);
 
 }  // namespace gemmd::kernels::bench
 

@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "kernels/bench/cuda/reference.h"
@@ -20,6 +21,29 @@ __device__ double Decode(uint8_t x) {
   return static_cast<double>(__half2float(__half(half)));
 }
 
+// Element (row, kk) of an operand, times its scale if it has one.
+struct E4m3Values {
+  static __device__ double A(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
+    return Decode(args.a[row * args.lda + kk]) * args.a_scales[kk / 128 * args.a_scales_ld + row];
+  }
+  static __device__ double B(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
+    return Decode(args.b[row * args.ldb + kk]) *
+           args.b_scales[row / 128 * args.b_scales_ld + kk / 128];
+  }
+};
+struct F16Values {
+  static __device__ double A(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
+    return __half2float(reinterpret_cast<const __half*>(args.a)[row * args.lda + kk]);
+  }
+  static __device__ double B(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
+    return __half2float(reinterpret_cast<const __half*>(args.b)[row * args.ldb + kk]);
+  }
+};
+
+__device__ double Value(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ double Value(__half x) { return __half2float(x); }
+
+template <class Values>
 __global__ void __launch_bounds__(kThreads) ReferenceKernel(Fp8GemmArgs args, ReferenceRows rows) {
   __shared__ double a[kStep][kTile + 1];
   __shared__ double b[kStep][kTile + 1];
@@ -35,18 +59,11 @@ __global__ void __launch_bounds__(kThreads) ReferenceKernel(Fp8GemmArgs args, Re
         const int64_t kk = first_k + e % kStep;
         const int64_t index = tile * kTile + i;
         double x = 0;
-        if (index < rows.rows && kk < args.k) {
-          const int64_t row = index * rows.row_step;
-          x = Decode(args.a[row * args.lda + kk]) *
-              args.a_scales[kk / 128 * args.a_scales_ld + row];
-        }
+        if (index < rows.rows && kk < args.k) x = Values::A(args, index * rows.row_step, kk);
         a[e % kStep][i] = x;
         const int64_t column = first_column + i;
         double y = 0;
-        if (column < args.n && kk < args.k) {
-          y = Decode(args.b[column * args.ldb + kk]) *
-              args.b_scales[column / 128 * args.b_scales_ld + kk / 128];
-        }
+        if (column < args.n && kk < args.k) y = Values::B(args, column, kk);
         b[e % kStep][i] = y;
       }
       __syncthreads();  // both tiles are written; all threads read them
@@ -79,16 +96,17 @@ __device__ double WarpSum(double x) {
   return x;
 }
 
+template <class Out>
 __global__ void __launch_bounds__(kThreads)
     ErrorsKernel(Fp8GemmArgs args, ReferenceRows rows, ErrorSums* sums) {
-  const __nv_bfloat16* d = static_cast<const __nv_bfloat16*>(args.d);
+  const Out* d = static_cast<const Out*>(args.d);
   const int64_t count = rows.rows * args.n;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   ErrorSums mine;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step) {
     const int64_t row = i / args.n * rows.row_step;
-    const double x = __bfloat162float(d[row * args.ldd + i % args.n]);
+    const double x = Value(d[row * args.ldd + i % args.n]);
     const double y = rows.reference[i];
     mine.xy += x * y;
     mine.xx += x * x;
@@ -128,19 +146,23 @@ int GridFor(int64_t work) {
 }  // namespace
 
 cudaError_t ComputeReference(const Fp8GemmArgs& args, const ReferenceRows& rows,
-                             cudaStream_t stream) {
+                             cudaStream_t stream, ReferenceType type) {
   if (rows.rows == 0 || args.n == 0) return cudaSuccess;
   const int64_t tiles_m = (rows.rows + kTile - 1) / kTile;
   const dim3 grid(static_cast<unsigned>((args.n + kTile - 1) / kTile),
                   static_cast<unsigned>(tiles_m < kMaxGridY ? tiles_m : kMaxGridY));
-  ReferenceKernel<<<grid, kThreads, 0, stream>>>(args, rows);
+  const auto kernel =
+      type == ReferenceType::kF16 ? ReferenceKernel<F16Values> : ReferenceKernel<E4m3Values>;
+  kernel<<<grid, kThreads, 0, stream>>>(args, rows);
   return cudaGetLastError();
 }
 
 cudaError_t AddErrors(const Fp8GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
                       cudaStream_t stream) {
   if (rows.rows * args.n == 0) return cudaSuccess;
-  ErrorsKernel<<<GridFor(rows.rows * args.n), kThreads, 0, stream>>>(args, rows, sums);
+  const auto kernel =
+      args.out == cuda::OutType::kF16 ? ErrorsKernel<__half> : ErrorsKernel<__nv_bfloat16>;
+  kernel<<<GridFor(rows.rows * args.n), kThreads, 0, stream>>>(args, rows, sums);
   return cudaGetLastError();
 }
 

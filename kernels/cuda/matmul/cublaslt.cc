@@ -67,6 +67,8 @@ std::string_view Name(CublasLtKind kind) {
       return "cublaslt_tensorwise";
     case CublasLtKind::kBf16:
       return "cublaslt_bf16";
+    case CublasLtKind::kF16:
+      return "cublaslt_f16";
   }
   return "cublaslt";
 }
@@ -115,7 +117,7 @@ absl::Status CublasLt::Plan::Parts::MakeDesc(CublasLtKind kind) {
                               SetDesc(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N)}) {
     if (code != CUBLAS_STATUS_SUCCESS) return api.ToStatus(code, "setting transposition");
   }
-  if (kind == CublasLtKind::kBf16) return absl::OkStatus();
+  if (kind == CublasLtKind::kBf16 || kind == CublasLtKind::kF16) return absl::OkStatus();
   for (cublasStatus_t code :
        {SetDesc(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(args.b_scales)),
         SetDesc(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(args.a_scales))}) {
@@ -137,7 +139,9 @@ absl::Status CublasLt::Plan::Parts::MakeDesc(CublasLtKind kind) {
 }
 
 absl::Status CublasLt::Plan::Parts::MakeLayouts(CublasLtKind kind) {
-  const cudaDataType_t in = kind == CublasLtKind::kBf16 ? CUDA_R_16BF : CUDA_R_8F_E4M3;
+  const cudaDataType_t in = kind == CublasLtKind::kBf16  ? CUDA_R_16BF
+                            : kind == CublasLtKind::kF16 ? CUDA_R_16F
+                                                         : CUDA_R_8F_E4M3;
   const cudaDataType_t out = TypeOf(args.out);
   const int64_t ldc = args.beta != 0 ? args.ldc : args.ldd;
   for (cublasStatus_t code : {api.layout_create(&a, in, args.k, args.n, args.ldb),

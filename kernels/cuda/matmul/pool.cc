@@ -158,7 +158,7 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
   std::string reasons(gemm.status().message());
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     const Member& member = members_[i];
-    if (member.variant.has_value()) continue;
+    if (member.variant.has_value() || options_.others[member.other].by_name) continue;
     if (std::string why = WhyNotMember(member, problem); !why.empty()) {
       absl::StrAppend(&reasons, "; ", infos_[i].name, ": ", why);
       continue;
@@ -229,10 +229,14 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   if (!pick.ok()) return candidates;
   for (Candidate& candidate : candidates) {
     if (candidate.chosen || !candidate.feasible) continue;
-    const bool other = members_[by_name_.at(candidate.kernel)].other >= 0;
-    candidate.why_not = other && pick->variant.has_value()
-                            ? "it serves what the TMA families cannot"
-                            : WhyLost(candidate, candidates[0], pick->choice.reason);
+    const int other = members_[by_name_.at(candidate.kernel)].other;
+    if (other >= 0 && options_.others[other].by_name) {
+      candidate.why_not = "it serves whoever names it, and is never chosen";
+    } else if (other >= 0 && pick->variant.has_value()) {
+      candidate.why_not = "it serves what the TMA families cannot";
+    } else {
+      candidate.why_not = WhyLost(candidate, candidates[0], pick->choice.reason);
+    }
   }
   return candidates;
 }

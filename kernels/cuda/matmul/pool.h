@@ -36,6 +36,7 @@ struct OtherKernel {
   std::function<double(const MatmulProblem&)> seconds;  // modelled
   // Queues it; the current device is the pool's. Not null.
   cudaError_t (*launch)(const AnyGemmArgs& args, cudaStream_t stream) = nullptr;
+  bool by_name = false;  // serves whoever names it, and is nobody's choice
 };
 
 // sm90_any_gemm (any_gemm.h). `launch` is LaunchAnyGemm, which whoever chooses without launching

@@ -66,6 +66,7 @@ TEST(SuitesTest, OddHasTheShapesThatBrokeOthers) {
 TEST(SuitesTest, SuiteRefusesAnUnknownName) {
   EXPECT_EQ(Suite("dense44", 1, 1)->size(), 44);
   EXPECT_EQ(Suite("random", 5, 1)->size(), 5);
+  EXPECT_EQ(Suite("ladder", 1, 1)->at(0), (Shape{4096, 4096, 4096}));
   EXPECT_THAT(std::string(Suite("dense", 1, 1).status().message()), HasSubstr("dense44"));
 }
 

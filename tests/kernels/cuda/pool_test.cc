@@ -108,6 +108,29 @@ TEST(GemmPoolTest, WhatTheFamiliesCannotTakeGoesToTheFastestOther) {
   EXPECT_EQ(pick.choice.kernel, "library_bf16");
 }
 
+TEST(GemmPoolTest, AKernelByNameServesWhoeverNamesItAndIsNobodysChoice) {
+  OtherKernel study = Library();
+  study.info = {"study_bf16", "study", "for study"};
+  study.by_name = true;
+  GemmPoolOptions options = Options();
+  options.others.insert(options.others.begin(), study);
+  options.others.erase(options.others.begin() + 1);  // the library, which would be as fast
+  const GemmPool pool(std::move(options));
+  EXPECT_EQ(pool.Choose(Bf16Problem())->choice.kernel, kAnyGemmName);
+  const PoolPick pick = pool.Choose(Bf16Problem(), "study_bf16").value();
+  EXPECT_EQ(pick.choice.kernel, "study_bf16");
+  EXPECT_EQ(pick.choice.reason, ChoiceReason::kForced);
+  EXPECT_EQ(pick.other, 0);
+  EXPECT_THAT(std::string(pool.Choose(Fp8Problem(64, 4096, 7168), "study_bf16").status().message()),
+              HasSubstr("a is not bf16"));
+  for (const Candidate& candidate : pool.Explain(Bf16Problem())) {
+    if (candidate.kernel != "study_bf16") continue;
+    EXPECT_TRUE(candidate.feasible);
+    EXPECT_FALSE(candidate.chosen);
+    EXPECT_THAT(candidate.why_not, HasSubstr("whoever names it"));
+  }
+}
+
 TEST(GemmPoolTest, EveryKernelBesideTheFamiliesHasALauncher) {
   const GemmPool pool(Options());
   const PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();

@@ -1,0 +1,116 @@
+#include "kernels/bench/cuda/f16_workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/bench/cuda/operands.h"
+#include "kernels/bench/cuda/workload.h"
+#include "kernels/cuda/device/cuda_status.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using cuda::ToStatus;
+
+constexpr double kHangSeconds = 20;
+constexpr int64_t kGuardWords = Workload::kGuardBytes / 2;  // beyond D
+
+}  // namespace
+
+absl::Status F16Workload::Prepare(const Shape& shape, uint64_t seed, cudaStream_t stream) {
+  shape_ = shape;
+  reference_of_ = {};
+  for (absl::Status status :
+       {a_.Reserve(std::max<int64_t>(shape.m * shape.k, 1) * 2),
+        b_.Reserve(std::max<int64_t>(shape.n * shape.k, 1) * 2),
+        d_.Reserve((shape.m * shape.n + kGuardWords) * 2), counters_.Reserve(sizeof(Counters))}) {
+    if (!status.ok()) return status;
+  }
+  for (cudaError_t code : {RandomF16(seed, shape.m, shape.k, a_.as<uint16_t>(), stream),
+                           RandomF16(seed + 1, shape.n, shape.k, b_.as<uint16_t>(), stream)}) {
+    if (code != cudaSuccess) return ToStatus(code, "making operands");
+  }
+  return absl::OkStatus();
+}
+
+cuda::Fp8GemmArgs F16Workload::args(const Shape& part) const {
+  cuda::Fp8GemmArgs args;
+  args.m = part.m;
+  args.n = part.n;
+  args.k = part.k;
+  args.a = a_.data();
+  args.lda = shape_.k;
+  args.b = b_.data();
+  args.ldb = shape_.k;
+  args.d = d_.data();
+  args.ldd = part.n;
+  args.out = cuda::OutType::kF16;
+  return args;
+}
+
+cuda::AnyGemmArgs F16Workload::AnyArgs(const cuda::Fp8GemmArgs& args) {
+  cuda::AnyGemmArgs any;
+  any.m = args.m;
+  any.n = args.n;
+  any.k = args.k;
+  any.type = cuda::ElementType::kF16;
+  any.a = {.data = args.a, .row_stride = args.lda};
+  any.b = {.data = args.b, .row_stride = args.ldb};
+  any.out = cuda::ElementType::kF16;
+  any.d = {.data = args.d, .row_stride = args.ldd};
+  return any;
+}
+
+MatmulProblem F16Workload::Problem(const cuda::Fp8GemmArgs& args) {
+  cuda::Fp8GemmArgs in_bytes = args;
+  in_bytes.lda *= 2;
+  in_bytes.ldb *= 2;
+  MatmulProblem problem = ProblemOf(in_bytes);
+  problem.a.leading_stride = args.lda;
+  problem.b.leading_stride = args.ldb;
+  for (OperandTraits* operand : {&problem.a, &problem.b, &problem.d}) {
+    operand->dtype = DType::kF16;
+    operand->granularity = ScaleGranularity::kNone;
+  }
+  return problem;
+}
+
+absl::Status F16Workload::MakeReference(const Shape& part, cudaStream_t stream) {
+  if (part == reference_of_) return absl::OkStatus();
+  const int64_t step = std::max<int64_t>(1, std::ceil(part.flops() / Checker::kMaxReferenceFlops));
+  rows_ = {nullptr, (part.m + step - 1) / step, step};
+  absl::Status status =
+      reference_.Reserve(std::max<int64_t>(rows_.rows * part.n, 1) * sizeof(double));
+  if (!status.ok()) return status;
+  rows_.reference = reference_.as<double>();
+  const cudaError_t code = ComputeReference(args(part), rows_, stream, ReferenceType::kF16);
+  if (code != cudaSuccess) return ToStatus(code, "computing the reference");
+  reference_of_ = part;
+  return WaitIdle(stream, kHangSeconds);
+}
+
+absl::StatusOr<Errors> F16Workload::Check(const Shape& part, const Call& call,
+                                          cudaStream_t stream) {
+  if (absl::Status status = MakeReference(part, stream); !status.ok()) return status;
+  const int64_t words = shape_.m * shape_.n + kGuardWords;
+  const int64_t own = part.m * part.n;
+  for (cudaError_t code : {cudaMemsetAsync(d_.data(), 0xff, words * 2, stream),
+                           cudaMemsetAsync(counters_.data(), 0, sizeof(Counters), stream)}) {
+    if (code != cudaSuccess) return ToStatus(code, "poisoning the output");
+  }
+  if (absl::Status status = call(stream); !status.ok()) return status;
+  if (absl::Status status = WaitIdle(stream, kHangSeconds); !status.ok()) return status;
+  Counters* counters = counters_.as<Counters>();
+  Counters out;
+  for (cudaError_t code :
+       {AddErrors(args(part), rows_, &counters->sums, stream),
+        CountDiffering(d_.as<uint16_t>() + own, nullptr, words - own, &counters->stray_words,
+                       stream),
+        cudaMemcpyAsync(&out, counters, sizeof(out), cudaMemcpyDeviceToHost, stream),
+        cudaStreamSynchronize(stream)}) {
+    if (code != cudaSuccess) return ToStatus(code, "comparing with the reference");
+  }
+  return ErrorsOf(out.sums, out.stray_words);
+}
+
+}  // namespace gemmd::kernels::bench

@@ -1,0 +1,31 @@
+// The ladder's kernels as members of the pool that serve by name alone: nobody is better off with
+// one, but each is there to be run, checked and measured beside its neighbours.
+//
+//   for (OtherKernel& rung : LadderKernels()) options.others.push_back(std::move(rung));
+
+#ifndef GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
+#define GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/ladder/rung.h"
+#include "kernels/cuda/matmul/pool.h"
+#include "kernels/problem.h"
+
+namespace gemmd::kernels::cuda {
+
+inline constexpr char kLadderFamily[] = "sm90_ladder";
+
+// Step 1 first, kRungs' order.
+std::vector<OtherKernel> LadderKernels();
+
+namespace ladder {
+
+// Empty when `rung` takes `problem`; else one cause, with value, limit and remedy.
+std::string WhyNot(const Rung& rung, const MatmulProblem& problem);
+
+}  // namespace ladder
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
