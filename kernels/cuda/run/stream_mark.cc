@@ -5,8 +5,8 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-// Whoever holds it has it in the bindings of a run that sets it or waits for it. So when it goes, it
-// has been set and waited for, and its event may be recorded again.
+// Whoever holds it has it in the bindings of a run that sets it or waits for it. So when it goes,
+// it has been set and waited for, and its event may be recorded again.
 class EventMark final : public Mark {
  public:
   explicit EventMark(std::shared_ptr<CUevent_st> event) : event_(std::move(event)) {}

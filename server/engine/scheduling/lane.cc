@@ -221,7 +221,7 @@ absl::Time Lane::Launch(std::shared_ptr<Job> job, bool wait, absl::Time begin) {
   // The job may be gone when Launch returns.
   const uint64_t traced_as = launched.traced_as;
   const Tenant& tenant = *launched.tenant;
-  absl::AnyInvocable<void() &&> tell = std::move(launched.launched);
+  absl::AnyInvocable<void()&&> tell = std::move(launched.launched);
   // The stream's clock is the system's, whatever the lane's is.
   const absl::Duration left = launched.deadline - begin;
   launched.stop.Arm(left < absl::InfiniteDuration() ? absl::Now() + left : absl::InfiniteFuture(),

@@ -57,8 +57,8 @@ class History {
       if (range.begin == begin && range.end == end) return range;
     }
     if (ranges.size() < kMostRanges) {
-      return ranges.emplace_back(Range{begin, end, std::vector<int>(lanes_, kNone),
-                                       std::vector<int>(lanes_, kNone)});
+      return ranges.emplace_back(
+          Range{begin, end, std::vector<int>(lanes_, kNone), std::vector<int>(lanes_, kNone)});
     }
     Range all = std::move(ranges.front());
     for (size_t i = 1; i < ranges.size(); ++i) Merge(ranges[i], all);

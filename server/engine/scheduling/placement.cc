@@ -19,7 +19,8 @@ absl::Status OtherDeviceOfOp(size_t index, const Op& op, Access access, const De
       absl::InvalidArgumentError(absl::StrCat(
           "op ", index, " (", Text(kernels::Name(op)), ") ",
           access == Access::kWrite ? "writes" : "reads", " a buffer on ", home.name(),
-          ", and runs on ", device.name(), ", where it writes; an op runs on one device: put a Copy ",
+          ", and runs on ", device.name(),
+          ", where it writes; an op runs on one device: put a Copy ",
           access == Access::kWrite ? "op behind it, whose src" : "op before it, whose dst",
           " is a buffer on ", device.name())),
       reason::kOtherDevice);

@@ -138,8 +138,7 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
   auto charged = ChargedProgram(session.tenant(), *std::move(program));
   if (!charged.ok()) return charged.status();
   compiled.program = *std::move(charged);
-  if (absl::Status time = CheckTime(session.tenant(), where,
-                                    compiled.program->estimated_seconds());
+  if (absl::Status time = CheckTime(session.tenant(), where, compiled.program->estimated_seconds());
       !time.ok()) {
     return time;
   }

@@ -19,10 +19,10 @@ absl::Status CheckSlot(const Plan& plan, const Plan::Slot& slot, const BufferRef
                        const Handle& handle) {
   const Buffer& buffer = *ref.buffer;
   if (slot.home != nullptr && &buffer.device() != slot.home) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "buffer ", Redacted(handle), "... is on ", buffer.device().name(),
-        ", and the plan, which runs on several devices, has the one in its place on ",
-        slot.home->name(), "; bind one of that device"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", Redacted(handle), "... is on ", buffer.device().name(),
+                     ", and the plan, which runs on several devices, has the one in its place on ",
+                     slot.home->name(), "; bind one of that device"));
   }
   if (slot.copied_away && buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
     return WithReason(

@@ -28,17 +28,16 @@ struct OpPlace {
 absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const SlotTable& slots) {
   auto placed = PlaceOne(ops[index], index, slots);
   if (!placed.ok()) return placed.status();
-  const bool beside =
-      !placed->sources.empty() && kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
-  return OpPlace{placed->device,
-                 beside ? &placed->device->transfers() : &placed->device->lane(),
+  const bool beside = !placed->sources.empty() && kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
+  return OpPlace{placed->device, beside ? &placed->device->transfers() : &placed->device->lane(),
                  std::move(placed->sources)};
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(
-    Tenant& tenant, absl::Span<const Op> ops, const SlotTable& slots) {
+absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant& tenant,
+                                                                          absl::Span<const Op> ops,
+                                                                          const SlotTable& slots) {
   std::vector<OpPlace> places;
   std::vector<Lane*> lanes;
   std::vector<int> lane_of;

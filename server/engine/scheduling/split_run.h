@@ -25,14 +25,15 @@ namespace gemmd::server {
 class SplitRun : public std::enable_shared_from_this<SplitRun> {
  public:
   // `whole` has what all parts have in common, and `done`, which is called with the result of all:
-  // the first failure, or how long they took from the first start to the last end, over all devices.
-  // Its `program` and `sources` are not used.
+  // the first failure, or how long they took from the first start to the last end, over all
+  // devices. Its `program` and `sources` are not used.
   SplitRun(std::shared_ptr<const SplitProgram> program, std::shared_ptr<Job> whole);
 
   // Once. `done` may have run when it returns.
   void Start() { Advance(); }
   // Answers with `status` if no part of it has been launched; does nothing otherwise.
   void Cancel(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   using Part = SplitProgram::Part;
   struct State {
@@ -62,9 +63,9 @@ class SplitRun : public std::enable_shared_from_this<SplitRun> {
   std::vector<State> parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<int> ready_ ABSL_GUARDED_BY(mutex_);
   bool advancing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool started_ ABSL_GUARDED_BY(mutex_) = false;   // some part was launched
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;  // some part was launched
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  int in_lanes_ ABSL_GUARDED_BY(mutex_) = 0;       // submitted and not yet answered
+  int in_lanes_ ABSL_GUARDED_BY(mutex_) = 0;  // submitted and not yet answered
   int unsubmitted_ ABSL_GUARDED_BY(mutex_) = 0;
   JobResult result_ ABSL_GUARDED_BY(mutex_);
   absl::Time ended_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

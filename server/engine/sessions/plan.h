@@ -34,7 +34,7 @@ struct Plan {
     bool copied_away = false;  // of a split plan: another device reads it
   };
   std::string label;
-  Device* device = nullptr;  // its first op's when it is split
+  Device* device = nullptr;                   // its first op's when it is split
   std::shared_ptr<const SplitProgram> split;  // `program` when it runs on several devices
   KeptProgram program;
   uint64_t tuning = 0;  // Device::tuning() before it was compiled
