@@ -29,8 +29,6 @@ struct ServingSizes {
 
   int64_t upload_bytes = 256 << 20;
   int64_t device_copy_bytes = 1 << 30;
-  std::vector<MatmulSize> split = {{0, 24576, 1536}, {0, 7168, 16384}};
-  std::vector<int64_t> split_rows = {512, 1024, 4096};
   double small_program_seconds = 20e-6;
   double large_program_seconds = 5e-3;
   int workers = 8;
@@ -52,8 +50,6 @@ inline ServingSizes QuickSizes() {
   sizes.projections = {{0, 64, 256}, {0, 256, 128}, {0, 128, 256}, {0, 192, 128}};
   sizes.upload_bytes = 4 << 20;
   sizes.device_copy_bytes = 4 << 20;
-  sizes.split = {{0, 256, 384}};
-  sizes.split_rows = {16};
   sizes.large_program_seconds = 500e-6;
   sizes.workers = 3;
   sizes.rounds = 2;

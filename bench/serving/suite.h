@@ -50,7 +50,6 @@ std::vector<Figure> MeasurePlan(const Serving& serving);        // a decode step
 std::vector<Figure> MeasureBulk(const Serving& serving);        // uploads
 std::vector<Figure> MeasureDevices(const Serving& serving);     // two against one
 std::vector<Figure> MeasureDeviceCopy(const Serving& serving);  // from one to another
-std::vector<Figure> MeasureSplit(const Serving& serving);       // one weight on two
 std::vector<Figure> MeasureTenants(const Serving& serving);     // equal shares, bounded waits
 std::vector<Figure> MeasureWorkers(const Serving& serving);     // one weight, many clients
 
