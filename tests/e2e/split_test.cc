@@ -1,8 +1,10 @@
 // Programs that write on two devices, and a linear layer whose weight lies in halves on them.
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
+#include "client/cpp/armed.h"
 #include "client/cpp/split_linear.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
@@ -167,6 +169,46 @@ TEST_F(SplitTest, AQueueKeepsItsOrderAroundAProgramOnBoth) {
     EXPECT_THAT(FloatsOf(Must(tickets[4 * round + 2].Wait())), ElementsAre(value, value));
     EXPECT_THAT(FloatsOf(Must(tickets[4 * round + 3].Wait())), ElementsAre(-1, -1));
   }
+}
+
+TEST_F(SplitTest, APlanOnBothIsNotArmed) {
+  client::Plan plan =
+      Must(session_.CreatePlan(OpList().Add(Fill{near_.tensor(), 1}).Add(Fill{far_.tensor(), 2})));
+  const absl::Status refused = session_.Arm(plan).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("arm a plan of each device"));
+}
+
+// One session's plans on either device, rung at once; each reads what the other device holds, too.
+TEST_F(SplitTest, PlansOfBothDevicesAreArmedSideBySide) {
+  constexpr absl::Duration kPatience = absl::Seconds(30);
+  client::Buffer unit = On(kNear, {2, 2}), unit_far = On(kFar, {2, 2});
+  Must(session_.Execute(OpList()
+                            .Add(Write{unit.tensor(), Floats({2, 0, 0, 2})})
+                            .Add(Write{unit_far.tensor(), Floats({3, 0, 0, 3})})
+                            .Add(Fill{near_.tensor(), 1})
+                            .Add(Fill{far_.tensor(), 1})));
+  const auto arm = [&](const client::Buffer& x, const client::Buffer& w, const client::Buffer& y) {
+    client::Plan plan = Must(session_.CreatePlan(
+        OpList().Add(Matmul{.a = x.tensor(), .b = w.tensor(), .d = y.tensor()})));
+    return std::pair(Must(session_.Arm(plan)), std::move(plan));
+  };
+  auto [near, near_plan] = arm(near_, unit, near_too_);
+  auto [far, far_plan] = arm(far_, unit_far, far_too_);
+  EXPECT_EQ(near.device(), kNear);
+  EXPECT_EQ(far.device(), kFar);
+  for (int run = 1; run <= 200; ++run) {
+    ASSERT_TRUE(near.Ring().ok());
+    ASSERT_TRUE(far.Ring().ok());
+    ASSERT_TRUE(near.Wait(kPatience).ok());
+    ASSERT_TRUE(far.Wait(kPatience).ok());
+  }
+  EXPECT_EQ(near.report().run, 200);
+  EXPECT_EQ(far.report().run, 200);
+  const client::Result result =
+      Must(session_.Execute(OpList().Add(Read{near_too_.tensor()}).Add(Read{far_too_.tensor()})));
+  EXPECT_THAT(FloatsOf(result, 0), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(FloatsOf(result, 1), ElementsAre(3, 3, 3, 3));
 }
 
 std::vector<float> RandomFloats(int64_t count, uint32_t seed) {
