@@ -105,6 +105,13 @@ class Program {
   virtual absl::Span<const ShapeCalls> tunable() const { return {}; }
 };
 
+// A point in the work of one stream, behind which work of other streams and devices may be told to
+// stay. Of the backend that made it; set once, by the run whose Bindings have it as `mark`.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+};
+
 // Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
 struct Bindings {
   std::vector<std::byte*> slots;    // by TensorRef::slot
@@ -114,6 +121,10 @@ struct Bindings {
   // A 32-bit word of a kHostShared allocation, by its device address, that the device sets to 1
   // behind the last op. Null, or left alone by a backend that signals nothing: LaunchResult tells.
   std::byte* signal = nullptr;
+  // Marks of runs that were launched before this one, on any stream of backends that make marks: it
+  // begins on the device when they are set. The host does not wait.
+  std::vector<std::shared_ptr<Mark>> after;
+  std::shared_ptr<Mark> mark;  // set behind the last op; null: nobody waits
 };
 
 // How a program reached the device.
@@ -213,6 +224,10 @@ class Backend {
   virtual std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const = 0;
 
   virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
+
+  // For a run here to set. Null where streams cannot wait for one another by themselves: the host
+  // then waits for the run's end. Thread-safe.
+  virtual absl::StatusOr<std::shared_ptr<Mark>> MakeMark() { return std::shared_ptr<Mark>(); }
 
   // Null where the choice of kernels is not measured while serving. The backend's own.
   virtual Tuner* tuner() { return nullptr; }

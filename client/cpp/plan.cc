@@ -95,7 +95,9 @@ absl::StatusOr<Plan> MakePlan(std::shared_ptr<SessionCore> session, const OpList
     return absl::InternalError(absl::StrCat("the server's plan: ", id.status().message()));
   }
   state->id = *id;
-  if (InlineSizesOf(ops).value_or(InlineSizes()).data > 0) {
+  // A plan on several devices takes its inline data in messages alone.
+  const bool one_device = state->info.device().find(',') == std::string::npos;
+  if (one_device && InlineSizesOf(ops).value_or(InlineSizes()).data > 0) {
     state->ops = std::make_shared<const OpList>(ops);
   }
   state->session = std::move(session);

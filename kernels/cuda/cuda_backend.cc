@@ -27,6 +27,7 @@
 #include "kernels/cuda/matmul/grouped_self_test.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
+#include "kernels/cuda/run/stream_mark.h"
 #include "kernels/cuda/run/stream_signal.h"
 #include "kernels/other_kernels.h"
 #include "kernels/program_cache.h"
@@ -64,6 +65,7 @@ class CudaBackend final : public Backend {
         ordinal_(pool.device.ordinal),
         fence_(info_.name),
         peers_(info_.name, ordinal_, fence_),
+        marks_(ordinal_, fence_),
         pinned_(ordinal_, fence_, std::move(node)),
         memory_(info_, ordinal_,
                 {.device_bytes = info_.memory_bytes,
@@ -125,6 +127,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
   }
+  absl::StatusOr<std::shared_ptr<Mark>> MakeMark() override { return marks_.Make(); }
   Tuner* tuner() override { return &*tuner_; }
 
  private:
@@ -140,6 +143,7 @@ class CudaBackend final : public Backend {
   std::vector<KernelInfo> kernels_;      // never resized after it: kernel_set_ points at the names
   Fence fence_;
   mutable PeerAccess peers_;  // thread-safe, and what it remembers is no state of the device
+  MarkPool marks_;
   PinnedPool pinned_;
   OutputMemory outputs_{pinned_};
   MemorySpace memory_;

@@ -91,16 +91,19 @@ bool WaitsFirst(const Op& op) {
          std::holds_alternative<RouteOp>(op) || std::holds_alternative<CombineOp>(op);
 }
 
-// The copy engine takes what goes over PCIe: a copy within the host is made by the calling thread,
-// and one within the device is quicker by a kernel.
-bool IsOnDevice(const void* address) {
+constexpr int kHost = -1;
+
+// The ordinal of the GPU whose memory it is, or kHost.
+int HomeOf(const void* address) {
   cudaPointerAttributes attributes;
   if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
-    return attributes.type == cudaMemoryTypeDevice;
+    return attributes.type == cudaMemoryTypeDevice ? attributes.device : kHost;
   }
   cudaGetLastError();
-  return false;
+  return kHost;
 }
+
+bool IsOnDevice(const void* address) { return HomeOf(address) != kHost; }
 
 }  // namespace
 
@@ -483,7 +486,9 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
                                      const RunContext& context) const {
   const Task& task = tasks_[index];
   ConvertArgs args = ArgsOf(op, context.slots);
-  if (task.by_engine && IsOnDevice(args.src) != IsOnDevice(args.dst)) {
+  // The copy engine takes what goes over PCIe, or over NVLink beside other kernels: a copy within
+  // the host is made by the calling thread, and one within the device is quicker by a kernel.
+  if (task.by_engine && HomeOf(args.src) != HomeOf(args.dst)) {
     return ToStatus(cudaMemcpyAsync(args.dst, args.src, static_cast<size_t>(DenseBytes(op.dst)),
                                     cudaMemcpyDefault, context.stream),
                     "cudaMemcpyAsync");

@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/nvtx.h"
 #include "kernels/cuda/run/run_stamps.h"
+#include "kernels/cuda/run/stream_mark.h"
 #include "kernels/cuda/run/stream_signal.h"
 
 namespace gemmd::kernels::cuda {
@@ -135,11 +136,17 @@ absl::Status CudaStream::Start(Flight& flight) {
   if (!status.ok()) return status;
   code.CopyInputs(flight.bindings, flight.io_data());
   flight.queued = true;
+  status = fence_.Check(WaitForMarks(flight.bindings.after, stream_), "waiting for other streams");
+  if (!status.ok()) return status;
   return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
 // The signal first: a caller waits for it, and for the event only what the host does afterwards.
 absl::Status CudaStream::End(Flight& flight) {
+  if (flight.bindings.mark != nullptr) {
+    const cudaError_t code = SetMark(*flight.bindings.mark, stream_);
+    if (code != cudaSuccess) return fence_.Check(code, "setting a mark for other streams");
+  }
   if (flight.stamps != nullptr) {
     if (flight.graph == nullptr) {
       const cudaError_t code = LaunchEnd(EndOf(flight, flight.stamps, flight.begins),
@@ -276,7 +283,8 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   }
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
-  flight.follows = Follows();
+  // Its time does not count what it waits for other streams.
+  flight.follows = Follows() && flight.bindings.after.empty();
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;

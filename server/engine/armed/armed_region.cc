@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
+#include "server/engine/scheduling/split_program.h"
 
 namespace gemmd::server {
 namespace {
@@ -106,6 +107,11 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
         "the plan has ", request.output_bytes.size(),
         " Read ops, whose results travel in replies, and an armed run has none; Copy into a "
         "HOST_SHARED buffer instead"));
+  }
+  if (request.split != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the plan runs on ", request.split->DeviceNames(),
+        ", and an armed plan on one device; run it by RunPlan, or arm a plan of each device"));
   }
   auto poison = CompilePoison(*request.plan);
   if (!poison.ok()) return poison.status();

@@ -43,7 +43,11 @@ struct JobResult {
   absl::Status status;
   kernels::LaunchResult launch;  // empty when it never ran
   double queue_seconds = 0;      // accepted to started
+  double parts_seconds = 0;      // of a split program: device time of all its parts
   bool more_of_chain = false;    // the next program of its chain has ended and is answered next
+
+  // Device time that it used, of all devices.
+  double used_seconds() const { return parts_seconds > 0 ? parts_seconds : launch.device_seconds; }
 };
 
 class Lane;
@@ -68,6 +72,9 @@ struct Job {
   int64_t chain_position = 0;
   bool armed = false;         // a ring brought it, not a call
   bool caller_waits = false;  // whoever submits it has nothing else to do until it is answered
+  // Runs once it is launched, with no lock held; perhaps after `done`. Not when it never is. Null:
+  // nobody asks.
+  absl::AnyInvocable<void() &&> launched;
   // Runs exactly once, on any thread, with no lock held.
   Done done;
 

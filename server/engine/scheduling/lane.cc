@@ -221,6 +221,7 @@ absl::Time Lane::Launch(std::shared_ptr<Job> job, bool wait, absl::Time begin) {
   // The job may be gone when Launch returns.
   const uint64_t traced_as = launched.traced_as;
   const Tenant& tenant = *launched.tenant;
+  absl::AnyInvocable<void()&&> tell = std::move(launched.launched);
   // The stream's clock is the system's, whatever the lane's is.
   const absl::Duration left = launched.deadline - begin;
   launched.stop.Arm(left < absl::InfiniteDuration() ? absl::Now() + left : absl::InfiniteFuture(),
@@ -233,6 +234,7 @@ absl::Time Lane::Launch(std::shared_ptr<Job> job, bool wait, absl::Time begin) {
                              job->lane->Complete(job, std::move(result));
                            });
   const absl::Time end = clock_.Now();
+  if (tell) std::move(tell)();
   const absl::Duration took = end - begin;
   metrics_.Launched(absl::ToDoubleSeconds(took));
   if (traced_as == 0) return end;

@@ -12,6 +12,36 @@ namespace {
 using kernels::Access;
 using kernels::Op;
 
+// Of an op that no device can do as a whole, in a program whose other ops run elsewhere.
+absl::Status OtherDeviceOfOp(size_t index, const Op& op, Access access, const Device& home,
+                             const Device& device) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "op ", index, " (", Text(kernels::Name(op)), ") ",
+          access == Access::kWrite ? "writes" : "reads", " a buffer on ", home.name(),
+          ", and runs on ", device.name(),
+          ", where it writes; an op runs on one device: put a Copy ",
+          access == Access::kWrite ? "op behind it, whose src" : "op before it, whose dst",
+          " is a buffer on ", device.name())),
+      reason::kOtherDevice);
+}
+
+// Inline data of a client goes through memory that is shared with one device.
+absl::Status CheckTarget(size_t index, const Op& op, const Device& device, const SlotTable& slots) {
+  const auto* copy = std::get_if<kernels::CopyOp>(&op);
+  if (copy == nullptr) return absl::OkStatus();
+  const Buffer& dst = *slots.slot(copy->dst.slot).ref.buffer;
+  const Device& source = slots.slot(copy->src.slot).ref.buffer->device();
+  if (dst.spec().kind != kernels::MemoryKind::kHostShared || &source == &device) {
+    return absl::OkStatus();
+  }
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "op ", index, " (copy) writes memory that ", device.name(),
+                        " shares with the host, and reads a buffer on ", source.name(),
+                        "; name memory that ", source.name(), " shares, or Read into the reply")),
+                    reason::kOtherDevice);
+}
+
 // That of what is written first; of what is read when nothing is written.
 Device& DeviceOf(absl::Span<const Op> ops, const SlotTable& slots) {
   Device* read = nullptr;
@@ -58,6 +88,28 @@ absl::StatusOr<Placement> Place(absl::Span<const Op> ops, const SlotTable& slots
                    : OtherDevice(i, ops[i], access, buffer.device(), *placement.device);
     });
   }
+  if (!status.ok()) return status;
+  return placement;
+}
+
+bool IsSplit(absl::Span<const Op> ops, const SlotTable& slots) {
+  const Device* const first = &DeviceOf(ops.subspan(0, 1), slots);
+  return std::any_of(ops.begin(), ops.end(), [&](const Op& op) {
+    return &DeviceOf({&op, 1}, slots) != first;
+  });
+}
+
+absl::StatusOr<Placement> PlaceOne(const Op& op, size_t index, const SlotTable& slots) {
+  Placement placement{.device = &DeviceOf({&op, 1}, slots)};
+  absl::Status status = CheckTarget(index, op, *placement.device, slots);
+  const bool copies = std::holds_alternative<kernels::CopyOp>(op);
+  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
+    const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
+    if (&buffer.device() == placement.device || !status.ok()) return;
+    status = copies && access == Access::kRead
+                 ? AddSource(*placement.device, buffer, placement.sources)
+                 : OtherDeviceOfOp(index, op, access, buffer.device(), *placement.device);
+  });
   if (!status.ok()) return status;
   return placement;
 }

@@ -6,6 +6,8 @@
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/placement.h"
 #include "server/engine/scheduling/program_limits.h"
+#include "server/engine/scheduling/split_program.h"
+#include "server/engine/scheduling/split_run.h"
 #include "server/engine/sessions/host_bytes.h"
 
 namespace gemmd::server {
@@ -89,6 +91,7 @@ absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
 struct Compiled {
   Device* device = nullptr;
   Sources sources;
+  std::shared_ptr<const SplitProgram> split;  // `program`, uncharged, when there are several
   std::shared_ptr<const kernels::Program> program;
   uint64_t tuning = 0;  // Plan::tuning
   std::vector<int64_t> output_bytes;
@@ -113,18 +116,29 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
       !valid.ok()) {
     return absl::IsFailedPrecondition(valid) ? WithReason(valid, reason::kReadOnly) : valid;
   }
-  auto placement = Place(ops, slots);
-  if (!placement.ok()) return placement.status();
-  compiled.device = placement->device;
-  compiled.sources = std::move(placement->sources);
-  compiled.tuning = compiled.device->tuning();
-  auto program = compiled.device->backend().Compile(ops);
+  absl::StatusOr<std::shared_ptr<const kernels::Program>> program;
+  std::string where;
+  if (IsSplit(ops, slots)) {
+    auto split = SplitProgram::Compile(session.tenant(), ops, slots);
+    if (!split.ok()) return split.status();
+    compiled.split = *split;
+    compiled.device = split->get()->parts().front().device;
+    where = compiled.split->DeviceNames();
+    program = *std::move(split);
+  } else {
+    auto placement = Place(ops, slots);
+    if (!placement.ok()) return placement.status();
+    compiled.device = placement->device;
+    compiled.sources = std::move(placement->sources);
+    compiled.tuning = compiled.device->tuning();
+    where = compiled.device->name();
+    program = compiled.device->backend().Compile(ops);
+  }
   if (!program.ok()) return program.status();
   auto charged = ChargedProgram(session.tenant(), *std::move(program));
   if (!charged.ok()) return charged.status();
   compiled.program = *std::move(charged);
-  if (absl::Status time = CheckTime(session.tenant(), compiled.device->name(),
-                                    compiled.program->estimated_seconds());
+  if (absl::Status time = CheckTime(session.tenant(), where, compiled.program->estimated_seconds());
       !time.ok()) {
     return time;
   }
@@ -150,13 +164,17 @@ absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant
 void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
   for (int i = 0; i < slots.size(); ++i) {
     const SlotTable::Slot& slot = slots.slot(i);
-    plan.slots.push_back(
-        {.handle = slot.handle, .foreign = &slot.ref.buffer->device() != plan.device});
+    const Device& home = slot.ref.buffer->device();
+    const bool split = plan.split != nullptr;
+    plan.slots.push_back({.handle = slot.handle,
+                          .foreign = !split && &home != plan.device,
+                          .home = split ? &home : nullptr});
     plan.slot_of.emplace(slot.handle, i);
   }
-  for (const Op& op : ops) {
-    kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, kernels::Access access) {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       Plan::Slot& slot = plan.slots[tensor.slot];
+      slot.copied_away |= plan.split != nullptr && &plan.split->device_of(i) != slot.home;
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
       const bool has_nan =
@@ -226,6 +244,7 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
   RunRequest request;
   request.use = std::move(use);
   request.device = compiled->device;
+  request.split = std::move(compiled->split);
   request.sources = std::move(compiled->sources);
   request.program = std::move(compiled->program);
   request.tuning = compiled->tuning;
@@ -249,13 +268,18 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
   if (!host_charge.ok()) return host_charge.status();
   auto compiled = Compile(session, ops, slots, inputs);
   if (!compiled.ok()) return compiled.status();
-  auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
-  if (!shared.ok()) return shared.status();
   auto plan = std::make_shared<Plan>();
-  plan->shared_inline = *std::move(shared);
   plan->label = std::move(label);
   plan->device = compiled->device;
-  plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
+  if (compiled->split != nullptr) {  // its inline data comes in messages
+    plan->split = std::move(compiled->split);
+    plan->program = KeptProgram(std::move(compiled->program));
+  } else {
+    auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
+    if (!shared.ok()) return shared.status();
+    plan->shared_inline = *std::move(shared);
+    plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
+  }
   plan->output_bytes = std::move(compiled->output_bytes);
   plan->charge = *std::move(charge);
   plan->host_charge = *std::move(host_charge);
@@ -269,7 +293,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::
 
 std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
                                    const SlotTable& slots) {
-  if (!run.sources.empty() || run.op_names != nullptr) return nullptr;
+  if (!run.on_one_device() || run.op_names != nullptr) return nullptr;
   if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
   auto plan = std::make_shared<Plan>();
   plan->device = run.device;
@@ -280,12 +304,18 @@ std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> o
   return plan;
 }
 
+void RunTicket::Cancel(const absl::Status& status) const {
+  if (split != nullptr) return split->Cancel(status);
+  if (job != nullptr) lane->Cancel(job, status);
+}
+
 RunTicket Run(RunRequest request, OutcomeDone done) {
   // Shared by the job's bindings, the reply and the replay cache.
   auto outcome = std::make_shared<Outcome>();
   outcome->program = request.program;
   outcome->op_names = std::move(request.op_names);
-  outcome->device = request.device->name();
+  outcome->device =
+      request.split != nullptr ? request.split->DeviceNames() : request.device->name();
   Session& session = *request.use;
   const OpId op_id = std::move(request.op_id);
   if (!op_id.id.empty() && !session.replays().Begin(op_id, done)) return {};
@@ -293,7 +323,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   session.ProgramAccepted();
   auto finish = [op_id, &session,
                  done = std::move(done)](std::shared_ptr<Outcome> outcome) mutable {
-    session.ProgramAnswered(outcome->result.launch.device_seconds);
+    session.ProgramAnswered(outcome->result.used_seconds());
     if (!op_id.id.empty()) {
       session.replays().Finish(op_id, outcome, session.tenant());
     }
@@ -318,7 +348,6 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     return {};
   }
   outcome->charge = *std::move(output_charge);
-  Lane& lane = LaneOf(request);
   // Shared by the lane and by whoever may cancel it.
   auto job = std::make_shared<Job>();
   job->program = std::move(request.program);
@@ -349,6 +378,15 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     outcome->result = std::move(result);
     (*answer)(std::move(outcome));
   };
+  if (request.split != nullptr) {
+    for (size_t i = 0; i < request.split->steps().size(); ++i) {
+      outcome->op_devices.push_back(request.split->device_of(i).name());
+    }
+    auto split = std::make_shared<SplitRun>(std::move(request.split), std::move(job));
+    split->Start();
+    return {.split = std::move(split)};
+  }
+  Lane& lane = LaneOf(request);
   absl::Status refused = lane.Submit(job);
   if (!refused.ok()) {
     if (job->chain != nullptr) job->chain->Fail(job->chain_position);

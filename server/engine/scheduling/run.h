@@ -27,6 +27,9 @@
 
 namespace gemmd::server {
 
+class SplitProgram;
+class SplitRun;
+
 // The distinct buffers that a program's tensors name, in order of first mention. A slot is an index
 // into it.
 class SlotTable {
@@ -63,6 +66,8 @@ struct RunRequest {
   SessionUse use;
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
+  // The same when it is split; `device` is then its first op's, and `sources` are its parts'.
+  std::shared_ptr<const SplitProgram> split;
   uint64_t tuning = 0;  // Plan::tuning, of what was compiled just now
   std::shared_ptr<const BoundBuffers> buffers;
   Sources sources;              // other devices that Copy ops read
@@ -82,6 +87,9 @@ struct RunRequest {
   std::shared_ptr<const Plan> plan;     // null for one-off programs; keeps default inputs alive
   std::shared_ptr<const void> message;  // keeps other inputs alive; null when others do
   int64_t message_bytes = 0;            // of host memory, that `message` takes beside them
+
+  // Whether one lane keeps it in order with others of that device.
+  bool on_one_device() const { return sources.empty() && split == nullptr; }
 };
 
 // Checks the tenant's limits, every op, and where the program runs (placement.h); then compiles.
@@ -116,9 +124,8 @@ absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& i
 struct RunTicket {
   std::shared_ptr<Job> job;
   Lane* lane = nullptr;
-  void Cancel(const absl::Status& status) const {
-    if (job != nullptr) lane->Cancel(job, status);
-  }
+  std::shared_ptr<SplitRun> split;  // in the place of both
+  void Cancel(const absl::Status& status) const;
 };
 
 // Runs it, or answers from the session's replay cache. `done` runs exactly once, perhaps before

@@ -18,7 +18,21 @@ namespace {
 absl::Status CheckSlot(const Plan& plan, const Plan::Slot& slot, const BufferRef& ref,
                        const Handle& handle) {
   const Buffer& buffer = *ref.buffer;
-  if (&buffer.device() != plan.device && !slot.foreign) {
+  if (slot.home != nullptr && &buffer.device() != slot.home) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", Redacted(handle), "... is on ", buffer.device().name(),
+                     ", and the plan, which runs on several devices, has the one in its place on ",
+                     slot.home->name(), "; bind one of that device"));
+  }
+  if (slot.copied_away && buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
+    return WithReason(
+        absl::UnimplementedError(absl::StrCat(
+            "buffer ", Redacted(handle), "... was imported on ", buffer.device().name(),
+            ", and the plan copies it to another device; copy it into a buffer of its own device "
+            "first")),
+        reason::kOtherDevice);
+  }
+  if (slot.home == nullptr && &buffer.device() != plan.device && !slot.foreign) {
     return absl::InvalidArgumentError(absl::StrCat(
         "buffer ", Redacted(handle), "... is on ", buffer.device().name(), ", the plan runs on ",
         plan.device->name(), "; copy it there or make a plan for its device"));
@@ -86,7 +100,7 @@ absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
     const Plan::Slot& slot = plan.slots[i];
     const BufferRef& ref = found.refs[i];
     if (absl::Status fits = CheckSlot(plan, slot, ref, *handles[i]); !fits.ok()) return fits;
-    if (&ref.buffer->device() != plan.device) {
+    if (slot.foreign && &ref.buffer->device() != plan.device) {
       absl::Status readable = AddSource(*plan.device, *ref.buffer, sources);
       if (!readable.ok()) return readable;
     }
@@ -192,6 +206,7 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     if (!buffers.ok()) return buffers.status();
     request.buffers = *std::move(buffers);
   }
+  request.split = plan->split;
   if (inline_at.empty()) {
     request.inputs_charged = inputs.empty();  // the plan's own
     auto bound = BindInputs(*plan, std::move(inputs));

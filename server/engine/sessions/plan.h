@@ -18,6 +18,8 @@
 
 namespace gemmd::server {
 
+class SplitProgram;
+
 // Immutable; shared by the session that names it and by runs under way.
 struct Plan {
   struct Slot {
@@ -27,9 +29,13 @@ struct Plan {
     bool written = false;
     // On another device, where only Copy ops read it: so may be what takes its place.
     bool foreign = false;
+    // Of a split plan: what takes its place is there, too. Null in others.
+    const Device* home = nullptr;
+    bool copied_away = false;  // of a split plan: another device reads it
   };
   std::string label;
-  Device* device = nullptr;
+  Device* device = nullptr;                   // its first op's when it is split
+  std::shared_ptr<const SplitProgram> split;  // `program` when it runs on several devices
   KeptProgram program;
   uint64_t tuning = 0;  // Device::tuning() before it was compiled
   std::vector<Slot> slots;

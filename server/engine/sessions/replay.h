@@ -31,7 +31,8 @@ struct Outcome {
   // By op, where the caller's ops have other names than the program's: a Write from shared memory
   // is a Copy there. Shared with a plan; null when they agree.
   std::shared_ptr<const std::vector<std::string_view>> op_names;
-  std::string device;
+  std::string device;                   // of a split program all of them
+  std::vector<std::string> op_devices;  // by op, of a split program; empty for others
   JobResult result;
   std::vector<std::unique_ptr<kernels::HostMemory>> outputs;  // what each Read op brought
   // Of host memory, for `outputs`; shared with whoever makes a message of them. Null without any.

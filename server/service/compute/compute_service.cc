@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/scheduling/split_program.h"
 #include "server/engine/sessions/host_bytes.h"
 #include "server/service/compute/prepare.h"
 #include "server/service/compute/queue.h"
@@ -108,7 +109,8 @@ absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest&
   auto handle = (*use)->AddPlan(*plan);
   if (!handle.ok()) return handle.status();
   response->set_plan_id(ToBytes(*handle));
-  response->set_device((*plan)->device->name());
+  response->set_device((*plan)->split != nullptr ? (*plan)->split->DeviceNames()
+                                                 : (*plan)->device->name());
   const std::shared_ptr<const kernels::Program> program = (*plan)->program.Get();
   response->set_estimated_seconds(program->estimated_seconds());
   for (const auto& step : program->steps()) {

@@ -36,17 +36,17 @@ class InFlight {
  public:
   // Whether `run` stays behind all of them: there are none, or they and it touch one device alone.
   bool Orders(const RunRequest& run) const {
-    return batches_ == 0 || (run.sources.empty() && run.device == device_);
+    return batches_ == 0 || (run.on_one_device() && run.device == device_);
   }
   void Add(const RunRequest& run) {
     ++batches_;
-    device_ = run.sources.empty() ? run.device : nullptr;
+    device_ = run.on_one_device() ? run.device : nullptr;
   }
   void Remove() { --batches_; }
 
  private:
   int64_t batches_ = 0;
-  const Device* device_ = nullptr;  // null when the one there is reads other devices
+  const Device* device_ = nullptr;  // null when the one there is touches others
 };
 
 // Kept alive by gRPC (until OnDone), the registry, and each batch under way.

@@ -23,6 +23,7 @@ struct OpFacts {
   std::string_view op, kernel;
   v1::ChoiceReason reason;
   double device_seconds, flops, bytes;
+  std::string_view device;
 };
 
 std::vector<OpFacts> FactsOf(const Outcome& outcome, v1::ReportLevel level) {
@@ -35,7 +36,8 @@ std::vector<OpFacts> FactsOf(const Outcome& outcome, v1::ReportLevel level) {
     const kernels::Program::Step& step = steps[i];
     const std::string_view name = outcome.op_names != nullptr ? (*outcome.op_names)[i] : step.op;
     facts.push_back({name, step.choice.kernel, ToProto(step.choice.reason),
-                     i < seconds.size() ? seconds[i] : 0.0, step.flops, step.bytes});
+                     i < seconds.size() ? seconds[i] : 0.0, step.flops, step.bytes,
+                     outcome.op_devices.empty() ? "" : outcome.op_devices[i]});
   }
   return facts;
 }
@@ -58,7 +60,7 @@ size_t SizeOf(v1::ChoiceReason reason) {
 }
 size_t SizeOf(const OpFacts& op) {
   return SizeOf(op.op) + SizeOf(op.kernel) + SizeOf(op.reason) + SizeOf(op.device_seconds) +
-         SizeOf(op.flops) + SizeOf(op.bytes);
+         SizeOf(op.flops) + SizeOf(op.bytes) + SizeOf(op.device);
 }
 
 void Write(int field, std::string_view text, CodedOutputStream& out) {
@@ -84,6 +86,7 @@ void Write(const OpFacts& op, CodedOutputStream& out) {
   Write(OpReport::kDeviceSecondsFieldNumber, op.device_seconds, out);
   Write(OpReport::kFlopsFieldNumber, op.flops, out);
   Write(OpReport::kBytesFieldNumber, op.bytes, out);
+  Write(OpReport::kDeviceFieldNumber, op.device, out);
 }
 
 }  // namespace
@@ -98,6 +101,7 @@ void FillReport(const Outcome& outcome, v1::ReportLevel level, v1::ProgramReport
     op.set_device_seconds(facts.device_seconds);
     op.set_flops(facts.flops);
     op.set_bytes(facts.bytes);
+    op.set_device(facts.device.data(), facts.device.size());
   }
 }
 

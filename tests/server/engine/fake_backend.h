@@ -83,6 +83,7 @@ class FakeDevice {
   const bool one_launcher;   // Stream::prefers_one_launcher
   int64_t pinned_bytes = 0;  // Backend's; before it is used
   bool signals = false;      // likewise
+  bool marks = false;        // likewise: its streams are said to wait for each other
   // What programs are compiled to from now on, and what of it a Tuner could measure.
   std::string_view kernel = "fake_f32";
   std::vector<kernels::ShapeCalls> tunable;
@@ -224,6 +225,9 @@ class FakeBackend : public kernels::Backend {
   }
   std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
     return {};
+  }
+  absl::StatusOr<std::shared_ptr<kernels::Mark>> MakeMark() override {
+    return device_.marks ? std::make_shared<kernels::Mark>() : nullptr;
   }
   std::unique_ptr<kernels::Stream> CreateStream(const kernels::StreamOptions&) override {
     return std::make_unique<FakeStream>(device_, streams_++);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/fault.h"
 #include "server/engine/reason.h"
+#include "server/engine/scheduling/split_program.h"
 #include "tests/server/engine/state_fixture.h"
 
 namespace gemmd::server {
@@ -108,19 +109,45 @@ TEST_F(PlacementTest, ABufferThatIsCopiedMayNotBeComputedOnAsWell) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PlacementTest, ReadingAnotherDevicesBufferIntoTheReplyIsRefused) {
-  const auto refused = Compile({FillOp{At(near_), 1}, ReadOp{At(far_), 0}}).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("op 1 (read) reads a buffer on fake:1"));
+TEST_F(PlacementTest, WhatWritesOnTwoDevicesIsSplit) {
+  const auto writes = Compile({FillOp{At(near_), 1}, CopyOp{At(near_), At(far_)}});
+  ASSERT_TRUE(writes.ok()) << writes.status();
+  ASSERT_NE(writes->split, nullptr);
+  EXPECT_EQ(writes->program->steps().size(), 2u);
+  ASSERT_EQ(writes->split->parts().size(), 2u);
+  EXPECT_EQ(writes->split->parts()[0].device, device(0));
+  EXPECT_EQ(writes->split->parts()[1].device, device(1));
+  EXPECT_THAT(writes->split->parts()[1].sources, ElementsAre(&device(0)->backend()));
+  EXPECT_FALSE(writes->on_one_device());
+
+  // Or reads into the reply where it does not write.
+  const auto reads = Compile({FillOp{At(near_), 1}, ReadOp{At(far_), 0}});
+  ASSERT_TRUE(reads.ok()) << reads.status();
+  EXPECT_NE(reads->split, nullptr);
+  EXPECT_EQ(Compile({FillOp{At(near_), 1}})->split, nullptr);
 }
 
-TEST_F(PlacementTest, WritingOnTwoDevicesIsRefusedWithTheRemedy) {
-  const auto refused = Compile({FillOp{At(near_), 1}, CopyOp{At(near_), At(far_)}}).status();
+TEST_F(PlacementTest, AnOpOfASplitProgramThatComputesAcrossIsRefusedWithTheRemedy) {
+  const auto refused =
+      Compile({FillOp{At(near_), 1}, FillOp{At(far_), 1}, Matmul(far_, near_)}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(refused), "OTHER_DEVICE");
   EXPECT_EQ(std::string(refused.message()),
-            "op 1 (copy) writes a buffer on fake:1, and the program runs on fake:0, where it "
-            "writes first; a program runs on one device: send what writes on fake:1 as a program "
-            "of its own");
+            "op 2 (matmul) reads a buffer on fake:1, and runs on fake:0, where it writes; an op "
+            "runs on one device: put a Copy op before it, whose dst is a buffer on fake:0");
+}
+
+TEST_F(PlacementTest, APlanOnTwoDevicesIsReboundOnEach) {
+  const auto plan = MakePlan({FillOp{At(near_), 1}, CopyOp{At(near_), At(far_)}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto bind = [&](const Handle& from, const Handle& to) {
+    const std::vector<Rebinding> rebind = {{from, to}};
+    return BindPlan(Use(), *plan, rebind, {});
+  };
+  EXPECT_EQ(bind(near_, near_too_)->split, (*plan)->split);
+  EXPECT_TRUE(bind(far_, far_too_).ok());
+  EXPECT_EQ(bind(near_, far_too_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(bind(far_, near_too_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(PlacementTest, ADeviceThatCannotReadAnotherSaysSo) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from gemmd.layer import Layer
 from gemmd.layers import Activation, Step, Way
 from gemmd.ops import Op
 from gemmd.resident import Quantize, Source, obtain
+from gemmd.split_step import Split
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -50,14 +51,33 @@ class Linear(Layer):
     activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
     out_dtype : DTypeLike, optional
         Of what `forward` returns: float32, bfloat16 or float16. Default: x's.
+    split : {"columns", "rows"}, optional
+        Puts the weight in parts on several devices of the server, which work on each call at once:
+        one program with one report, whose ops name their devices. "columns": each has rows of the
+        weight, and makes columns of the result from all of x. "rows": each has columns of the
+        weight and of x, and the devices add their sums up; no activation. Parts are whole blocks of
+        128. Calls go through the host's memory, those with CUDA tensors too, and by gRPC.
+    devices : sequence of str, optional
+        For `split`: which ones. By default all that serve and are like the session's, which comes
+        first. Of a published weight: where its parts are.
 
     Raises
     ------
+    ValueError
+        The weight has fewer blocks of 128 than there are devices, or an activation is to come
+        before the sums of "rows".
     NotFound
         No weight is given and `name` is not published.
     FailedPrecondition
         `name` is something else's.
     """
+
+    def __new__(cls, *_: Any, split: Split | None = None, **__: Any) -> Linear:
+        if split is not None and cls is Linear:
+            from gemmd.split import SplitLinear
+
+            return object.__new__(SplitLinear)
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -70,7 +90,11 @@ class Linear(Layer):
         quantize: Quantize | None = "fp8-block",
         activation: Activation = "none",
         out_dtype: dtypes.DTypeLike | None = None,
+        split: Split | None = None,
+        devices: Sequence[str] | None = None,
     ) -> None:
+        if devices is not None:
+            raise ValueError('devices are of a split layer; give split="columns" or "rows", too')
         self.name = name
         self._activation = activation
         self.buffer = obtain(session, weight, bias, scales, name, quantize)

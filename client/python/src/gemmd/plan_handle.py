@@ -20,6 +20,7 @@ class PlanHandle:
     ----------
     plan_id : bytes
     device : str
+        Of a plan on several "cuda:0,cuda:1".
     estimated_seconds : float
         Of device time, by the server's model.
     kernels : tuple of str
@@ -62,7 +63,8 @@ class PlanHandle:
         """What the writes of a run through shared memory write; None if the run goes by message.
         The data that the ops were made with is on the server already.
         """
-        if not sharing.wants(self.moves):
+        # One on several devices takes its data in messages alone.
+        if "," in self.device or not sharing.wants(self.moves):
             return None
         if inputs is None:
             return None if self.writes else ()

@@ -28,6 +28,7 @@ class OpReport:
     device_seconds: float
     flops: float  # that the op asks for: 2mnk for a matmul
     bytes: float  # that the op must move at least
+    device: str = ""  # of a program on several devices, where it ran
 
     @property
     def tflops(self) -> float:
@@ -43,7 +44,7 @@ class OpReport:
 class Report:
     """What a program cost, end to end on the server."""
 
-    device: str
+    device: str  # of a program on several "cuda:0,cuda:1"
     queue_seconds: float  # accepted to started on the device
     device_seconds: float  # first op's start to last op's end
     ops: tuple[OpReport, ...]  # in order; empty unless the report level is "full"
@@ -70,6 +71,7 @@ class Report:
                 op.device_seconds,
                 op.flops,
                 op.bytes,
+                op.device,
             )
             for op in message.ops
         )

@@ -135,7 +135,8 @@ class FakeServer:
         if size <= 0:
             raise Refused("INVALID_ARGUMENT", f"size_bytes={size} is not positive", "SIZE")
         made = buf.Buffer(
-            buffer_id=os.urandom(16), size_bytes=size, device="cpu:0", dtype=request.dtype,
+            buffer_id=os.urandom(16), size_bytes=size, dtype=request.dtype,
+            device=request.device or "cpu:0",
             shape=request.shape, label=request.label, memory_kind=request.memory_kind,
         )  # fmt: skip
         if request.memory_kind == buf.MEMORY_KIND_HOST_SHARED:

@@ -36,8 +36,11 @@ async def obtain(
     scales: Any,
     name: str,
     quantize: Quantize | None,
+    device: str = "",
 ) -> Buffer:
-    """The published buffer of that name, or a new one. `Weights.of` says how it is laid out."""
+    """The published buffer of that name, or a new one on the device, by default the session's.
+    `Weights.of` says how it is laid out.
+    """
     if name:
         try:
             return await session.find(name)
@@ -47,9 +50,8 @@ async def obtain(
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
-    buffer = await _make(
-        session, layers.taken(given, bias=bias, scales=scales), bias, scales, quantize
-    )
+    taken = layers.taken(given, bias=bias, scales=scales)
+    buffer = await _make(session, taken, bias, scales, quantize, device)
     if not name:
         return buffer
     try:
@@ -60,11 +62,20 @@ async def obtain(
 
 
 async def _make(
-    session: Session, weight: Any, bias: Any, scales: Any, quantize: Quantize | None
+    session: Session,
+    weight: Any,
+    bias: Any,
+    scales: Any,
+    quantize: Quantize | None,
+    device: str,
 ) -> Buffer:
     layout = layers.layout_of(weight, bias, scales, quantize)
     buffer = await session.create_buffer(
-        layout.size_bytes, shape=(layout.n, layout.k), dtype=layout.dtype, label=layout.label
+        layout.size_bytes,
+        shape=(layout.n, layout.k),
+        dtype=layout.dtype,
+        device=device,
+        label=layout.label,
     )
     try:
         if layout.quantized and scales is None:

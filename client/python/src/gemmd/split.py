@@ -1,0 +1,261 @@
+"""SplitLinear: what `gemmd.Linear(.., split="columns")` and `split="rows"` make."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes, errors, interop, layers
+from gemmd.buffer import Buffer
+from gemmd.layer import Layer
+from gemmd.layers import Activation
+from gemmd.linear import Linear
+from gemmd.multiply import INLINE_BYTES
+from gemmd.plan import Plan
+from gemmd.report import Report
+from gemmd.resident import Quantize, Source, obtain
+from gemmd.result import Array
+from gemmd.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
+from gemmd.v1 import device_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+MAX_SEATS = 16  # plans with memory of their own: kinds of calls, times threads that call at once
+
+
+def devices_like(session: Session) -> list[str]:
+    """The session's device, and those behind it that serve and are of its architecture."""
+    found = list(session.client.devices())
+    home = next(one for one in found if one.name == session.device)
+    like = [
+        one.name
+        for one in found
+        if one.architecture == home.architecture and one.state == pb.Device.STATE_SERVING
+    ]
+    return [home.name, *(name for name in like if name != home.name)]
+
+
+class Seat:
+    """A plan and the memory on each device that it runs on, for one call at a time."""
+
+    def __init__(self, plan: Plan, memory: list[Buffer], places: list[SplitPlace]) -> None:
+        self.plan = plan
+        self.memory = memory
+        self.places = places
+
+
+class SplitLinear(Linear):
+    """y = activation(x @ weight.T + bias), the weight in parts on several devices.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        By part.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        weight: Source | Callable[[], Source] | None = None,
+        *,
+        bias: Source | None = None,
+        scales: Source | None = None,
+        name: str = "",
+        quantize: Quantize | None = "fp8-block",
+        activation: Activation = "none",
+        out_dtype: dtypes.DTypeLike | None = None,
+        split: Split | None = None,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        if split not in ("columns", "rows"):
+            raise ValueError(f'split="{split}"; "columns" or "rows"')
+        if split == "rows" and activation != "none":
+            raise ValueError(
+                f'activation="{activation}" would come before the sums of split="rows"; apply it to'
+                " the result"
+            )
+        wanted = devices_like(session) if devices is None else list(devices)
+        if not wanted or len(set(wanted)) != len(wanted):
+            raise ValueError(f"devices={wanted}; name different ones, one at least")
+        self.name = name
+        self._activation = activation
+        self._parts: list[Buffer] = []
+        given = functools.cache(weight if callable(weight) else lambda: weight)
+        try:
+            for part, device in enumerate(wanted):
+                self._parts.append(
+                    self._obtain(
+                        session, None if weight is None else given, bias, scales, quantize, split,
+                        part, device, len(wanted),
+                    )  # fmt: skip
+                )
+        except BaseException:
+            for buffer in self._parts:
+                buffer.delete()
+            raise
+        self.devices = tuple(buffer.device for buffer in self._parts)
+        self._split = SplitWeights(split, tuple(layers.Weights.of(one) for one in self._parts))
+        self.weights = self._split.parts[0]
+        self._seats: OrderedDict[int, tuple[SplitStep, Seat]] = OrderedDict()
+        self._numbers = iter(range(1 << 62))
+        features = (self._split.k, self._split.n)
+        Layer.__init__(self, session, self.devices[0], features, out_dtype)
+
+    def _obtain(
+        self,
+        session: Session,
+        weight: Callable[[], Any] | None,
+        bias: Any,
+        scales: Any,
+        quantize: Quantize | None,
+        split: Split,
+        part: int,
+        device: str,
+        parts: int,
+    ) -> Buffer:
+        name = f"{self.name}.{split}.{part}-{parts}" if self.name else ""
+        if name:
+            try:
+                return session.find(name)
+            except errors.NotFound:
+                if weight is None:
+                    raise
+        if weight is None:
+            raise ValueError("a weight, or the name of a published one, is needed")
+        whole = layers.taken(weight(), bias=bias, scales=scales)
+        layers.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
+        some, some_bias, some_scales = part_of(whole, bias, scales, split, part, parts)
+        return obtain(session, some, some_bias, some_scales, name, quantize, device)
+
+    def forward(self, x: Any) -> Any:
+        """x [.., k] to [.., n].
+
+        A numpy array gives a `gemmd.Array`, with the `.report` of the call: one of all devices. A
+        torch tensor gives a torch tensor on its device, by way of the host.
+
+        Raises
+        ------
+        ValueError
+            The last extent is not k.
+        TypeError
+            An element type gemmd has none of.
+        """
+        return self.run(x)
+
+    def run(self, x: Any) -> Any:
+        if interop.torch_of(x) is None:
+            return self._on_host(interop.as_numpy(x))
+        return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
+
+    def why_not_on_gpu(self, device: int) -> str:
+        return "the weight is on several devices"
+
+    def why_not_armed(self) -> str:
+        return "a program on several devices is not armed"
+
+    def _on_host(self, x: npt.NDArray[Any]) -> Array:
+        m = layers.rows_of(x.shape, self.in_features)
+        flat = np.ascontiguousarray(x, self.dtype_for(layers.activations(x)))
+        flat = flat.reshape(m, self.in_features)
+        out_dtype = self.result_dtype(flat.dtype)
+        moved = flat.nbytes + m * self.out_features * out_dtype.itemsize
+        step = SplitStep(
+            self._split, m, flat.dtype, out_dtype, self._activation, moved <= INLINE_BYTES
+        )
+        with self._seat(step) as seat:
+            out, report = self._through(step, seat, flat)
+        return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
+
+    def _through(
+        self, step: SplitStep, seat: Seat, x: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], Report]:
+        count = len(self._parts)
+        if step.inline:
+            sent = range(count) if self._split.split == "rows" else range(1)
+            result = seat.plan.run(inputs=[self._split.x_of(x, part) for part in sent])
+            got = [np.asarray(result[part]) for part in range(count)]
+        else:
+            for part, place in enumerate(seat.places):
+                raw = self._split.x_of(x, part).reshape(-1).view(np.uint8)
+                seat.memory[part].upload(raw, place.starts["x"])
+            result = seat.plan.run()
+            got = []
+            for memory, place in zip(seat.memory, seat.places, strict=True):
+                y = place.y(memory)
+                raw = np.asarray(memory.download(y.offset_bytes, y.nbytes))
+                got.append(raw.view(step.out_dtype).reshape(y.shape))
+        return np.concatenate(got, axis=1), result.report
+
+    @contextmanager
+    def _seat(self, step: SplitStep) -> Iterator[Seat]:
+        """One that is idle, kept for later calls; those used longest ago are given up."""
+        with self._lock:
+            found = next((n for n, (one, _) in self._seats.items() if one == step), None)
+            seat = None if found is None else self._seats.pop(found)[1]
+        if seat is None:
+            seat = self._take_seat(step)
+        old = None
+        try:
+            yield seat
+        finally:
+            with self._lock:
+                self._seats[next(self._numbers)] = (step, seat)
+                if len(self._seats) > MAX_SEATS:
+                    old = self._seats.popitem(last=False)[1][1]
+            if old is not None:
+                self._give_up(old)
+
+    def _take_seat(self, step: SplitStep) -> Seat:
+        places = [step.place(part) for part in range(len(self._parts))]
+        memory: list[Buffer] = []
+        try:
+            for place, device in zip(places, self.devices, strict=True):
+                size = place.size_bytes
+                memory.append(
+                    self.session.create_buffer(size, device=device, label="activations")
+                )
+                if step.exchanges:
+                    positions = step.positions().reshape(-1)
+                    memory[-1].upload(positions.view(np.uint8), place.starts["positions"])
+                    ones = np.ones(positions.size, np.float32)
+                    memory[-1].upload(ones.view(np.uint8), place.starts["ones"])
+            plan = self.session.plan(step.program(self._parts, memory), "split layer")
+        except BaseException:
+            for buffer in memory:
+                buffer.delete()
+            raise
+        return Seat(plan, memory, places)
+
+    def _give_up(self, seat: Seat) -> None:
+        seat.plan.delete()
+        self.session.delete_buffers(seat.memory)
+
+    def unpublish(self) -> None:
+        """Takes the names of all parts away: they go when the last worker has let go of them."""
+        for part in range(len(self._parts)):
+            name = f"{self.name}.{self._split.split}.{part}-{len(self._parts)}"
+            self.session.unpublish(name)
+
+    def close(self) -> None:
+        """As `Layer.close`."""
+        Layer.close(self)
+        with self._lock:
+            seats = [seat for _, seat in self._seats.values()]
+            self._seats.clear()
+        for seat in seats:
+            self._give_up(seat)
+        for buffer in self._parts:
+            buffer.delete()
+
+    def __repr__(self) -> str:
+        named = f' "{self.name}"' if self.name else ""
+        shape = f"{self._split.k} -> {self._split.n}"
+        where = f"{self._split.split} on {', '.join(self.devices)}"
+        return f"Linear{named}({shape}, {self.weights.dtype.name}, {where})"

@@ -1,0 +1,141 @@
+#include "server/engine/scheduling/parts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace gemmd::server {
+namespace {
+
+using kernels::Access;
+using kernels::Op;
+
+constexpr int kNone = -1;
+// Ranges of a slot that are told apart. With more of them all are one, which makes parts wait for
+// more than they have to.
+constexpr size_t kMostRanges = 64;
+
+// Which ops touched some bytes last: by lane.
+struct Range {
+  int64_t begin = 0, end = 0;
+  std::vector<int> written, read;
+
+  bool Overlaps(int64_t from, int64_t to) const { return begin < to && from < end; }
+};
+
+class History {
+ public:
+  explicit History(int lanes) : lanes_(lanes) {}
+
+  // Calls `fn` with each op that `tensor` has to stay behind: one of each lane at most and range.
+  template <typename Fn>
+  void ForEachBefore(const kernels::TensorRef& tensor, Access access, Fn fn) const {
+    const auto found = slots_.find(tensor.slot);
+    if (found == slots_.end()) return;
+    const auto touched = *kernels::TouchedBytes(tensor);
+    for (const Range& range : found->second) {
+      if (!range.Overlaps(touched.begin, touched.end)) continue;
+      for (const int op : range.written) fn(op);
+      if (access == Access::kRead) continue;
+      for (const int op : range.read) fn(op);
+    }
+  }
+
+  void Add(const kernels::TensorRef& tensor, Access access, int op, int lane) {
+    const auto touched = *kernels::TouchedBytes(tensor);
+    if (touched.begin >= touched.end) return;
+    std::vector<Range>& ranges = slots_[tensor.slot];
+    Range& range = RangeOf(ranges, touched.begin, touched.end);
+    (access == Access::kWrite ? range.written : range.read)[lane] = op;
+  }
+
+ private:
+  Range& RangeOf(std::vector<Range>& ranges, int64_t begin, int64_t end) {
+    for (Range& range : ranges) {
+      if (range.begin == begin && range.end == end) return range;
+    }
+    if (ranges.size() < kMostRanges) {
+      return ranges.emplace_back(
+          Range{begin, end, std::vector<int>(lanes_, kNone), std::vector<int>(lanes_, kNone)});
+    }
+    Range all = std::move(ranges.front());
+    for (size_t i = 1; i < ranges.size(); ++i) Merge(ranges[i], all);
+    all.begin = std::min(all.begin, begin);
+    all.end = std::max(all.end, end);
+    ranges.assign(1, std::move(all));
+    return ranges.front();
+  }
+
+  static void Merge(const Range& other, Range& all) {
+    all.begin = std::min(all.begin, other.begin);
+    all.end = std::max(all.end, other.end);
+    for (size_t lane = 0; lane < all.written.size(); ++lane) {
+      all.written[lane] = std::max(all.written[lane], other.written[lane]);
+      all.read[lane] = std::max(all.read[lane], other.read[lane]);
+    }
+  }
+
+  const int lanes_;
+  absl::flat_hash_map<int, std::vector<Range>> slots_;
+};
+
+// By op, the last op of each other lane that it has to stay behind.
+std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const int> lanes,
+                                     int num_lanes) {
+  std::vector<std::vector<int>> behind(ops.size());
+  History history(num_lanes);
+  std::vector<int> last(num_lanes);
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+    std::fill(last.begin(), last.end(), kNone);
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
+      history.ForEachBefore(tensor, access, [&](int op) {
+        if (op != kNone && lanes[op] != lanes[i]) last[lanes[op]] = std::max(last[lanes[op]], op);
+      });
+    });
+    for (const int op : last) {
+      if (op != kNone) behind[i].push_back(op);
+    }
+    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
+      history.Add(tensor, access, i, lanes[i]);
+    });
+  }
+  return behind;
+}
+
+}  // namespace
+
+std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> lanes) {
+  const int num_lanes = lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end()) + 1;
+  std::vector<std::vector<int>> behind = Behind(ops, lanes, num_lanes);
+  std::vector<bool> awaited(ops.size());
+  // What a lane has waited for once, the rest of it is behind as well.
+  std::vector<std::vector<int>> passed(num_lanes, std::vector<int>(num_lanes, kNone));
+  for (size_t i = 0; i < ops.size(); ++i) {
+    std::vector<int>& seen = passed[lanes[i]];
+    std::erase_if(behind[i], [&](int op) { return op <= seen[lanes[op]]; });
+    for (const int op : behind[i]) {
+      awaited[op] = true;
+      seen[lanes[op]] = op;
+    }
+  }
+  std::vector<OpRun> parts;
+  std::vector<int> open(num_lanes, kNone);  // the part that the lane's next op may join
+  std::vector<int> part_of(ops.size(), kNone);
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+    int& part = open[lanes[i]];
+    if (part == kNone || !behind[i].empty()) {
+      part = static_cast<int>(parts.size());
+      parts.push_back({.lane = lanes[i]});
+      for (const int op : behind[i]) parts[part].after.push_back(part_of[op]);
+      std::sort(parts[part].after.begin(), parts[part].after.end());
+    }
+    part_of[i] = part;
+    parts[part].ops.push_back(i);
+    if (awaited[i]) part = kNone;
+  }
+  return parts;
+}
+
+}  // namespace gemmd::server

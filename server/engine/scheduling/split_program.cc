@@ -1,0 +1,104 @@
+#include "server/engine/scheduling/split_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/engine/scheduling/parts.h"
+#include "server/engine/scheduling/placement.h"
+#include "server/engine/sessions/host_bytes.h"
+
+namespace gemmd::server {
+namespace {
+
+using kernels::Op;
+
+// A copy from another device goes beside what its own device computes, once it takes longer than
+// waiting for it does.
+constexpr int64_t kLeastBeside = 1 << 20;
+
+// Of each op, as LanesOf counts them.
+struct OpPlace {
+  Device* device = nullptr;
+  Lane* lane = nullptr;
+  Sources sources;
+};
+
+absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const SlotTable& slots) {
+  auto placed = PlaceOne(ops[index], index, slots);
+  if (!placed.ok()) return placed.status();
+  const bool beside = !placed->sources.empty() && kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
+  return OpPlace{placed->device, beside ? &placed->device->transfers() : &placed->device->lane(),
+                 std::move(placed->sources)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant& tenant,
+                                                                          absl::Span<const Op> ops,
+                                                                          const SlotTable& slots) {
+  std::vector<OpPlace> places;
+  std::vector<Lane*> lanes;
+  std::vector<int> lane_of;
+  places.reserve(ops.size());
+  lane_of.reserve(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    auto place = PlaceOp(ops, i, slots);
+    if (!place.ok()) return place.status();
+    const auto found = std::find(lanes.begin(), lanes.end(), place->lane);
+    lane_of.push_back(static_cast<int>(found - lanes.begin()));
+    if (found == lanes.end()) lanes.push_back(place->lane);
+    places.push_back(*std::move(place));
+  }
+  std::vector<OpRun> runs = CutIntoParts(ops, lane_of);
+  if (runs.size() > kMostParts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program's devices would have to wait for each other so often that it "
+                     "has ",
+                     runs.size(), " parts, limit ", kMostParts, "; send it as several programs"));
+  }
+  auto split = std::make_shared<SplitProgram>();
+  split->devices_.reserve(ops.size());
+  for (const OpPlace& place : places) split->devices_.push_back(place.device);
+  split->steps_.resize(ops.size());
+  for (OpRun& run : runs) {
+    Part part{.device = places[run.ops.front()].device, .lane = lanes[run.lane]};
+    std::vector<Op> own;
+    own.reserve(run.ops.size());
+    for (const int op : run.ops) {
+      own.push_back(ops[op]);
+      for (const kernels::Backend* source : places[op].sources) {
+        if (std::find(part.sources.begin(), part.sources.end(), source) == part.sources.end()) {
+          part.sources.push_back(source);
+        }
+      }
+    }
+    auto program = part.device->backend().Compile(own);
+    if (!program.ok()) return program.status();
+    auto charged = ChargedProgram(tenant, *std::move(program));
+    if (!charged.ok()) return charged.status();
+    part.program = *std::move(charged);
+    for (size_t i = 0; i < run.ops.size(); ++i) {
+      split->steps_[run.ops[i]] = part.program->steps()[i];
+    }
+    split->estimated_seconds_ += part.program->estimated_seconds();
+    for (const int before : run.after) split->parts_[before].awaited = true;
+    part.ops = std::move(run.ops);
+    part.after = std::move(run.after);
+    split->parts_.push_back(std::move(part));
+  }
+  return std::shared_ptr<const SplitProgram>(std::move(split));
+}
+
+std::string SplitProgram::DeviceNames() const {
+  std::vector<std::string> names;
+  for (const Device* device : devices_) {
+    if (std::find(names.begin(), names.end(), device->name()) == names.end()) {
+      names.push_back(device->name());
+    }
+  }
+  return absl::StrJoin(names, ",");
+}
+
+}  // namespace gemmd::server
