@@ -16,7 +16,8 @@ help:
 	@echo "make soak          the long tests: 100,000 create/delete cycles and their like"
 	@echo "make format        clang-format in place;  make format-check only looks"
 	@echo "make tidy          clang-tidy on what changed since BASE=$(BASE)"
-	@echo "make install       into PREFIX (default /usr/local)"
+	@echo "make install       programs, man pages, C++ library and protos into PREFIX (default /usr/local)"
+	@echo "make wheel, deb    build/packages: of build/cuda where it is built, else of build/cpu"
 	@echo "make clean         removes build/"
 
 .PHONY: demo
@@ -73,8 +74,19 @@ tidy:
 
 PREFIX ?= /usr/local
 .PHONY: install
-install: build bench
+install: installed
 	cmake --install build/cpu --prefix $(PREFIX)
+
+.PHONY: installed wheel deb
+installed:
+	@scripts/packages.sh build
+	@scripts/build.sh cpu gemmd_installed
+
+packaged := $(if $(wildcard build/cuda/server/gemmd),cuda,cpu)
+wheel deb:
+	@scripts/packages.sh build python
+	@scripts/build.sh $(packaged) gemmd_installed
+	@scripts/$@.sh build/$(packaged)
 
 .PHONY: clean
 clean:

@@ -6,8 +6,7 @@
 #   scripts/dist.sh [build-dir] [out-dir]        build/cuda and build/dist, beside it build/dist.tar.xz
 #   build/dist/bin/gemm_bench --help
 #
-# The target brings glibc, libstdc++ and libgcc at least as new as this machine's, and the NVIDIA
-# driver. cuBLASLt and CUPTI are used where it has them.
+# The target brings what bundle.sh says. cuBLASLt and CUPTI are used where it has them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/cuda}
@@ -19,14 +18,7 @@ fail() {
   exit 1
 }
 
-# Of glibc, of the compiler's run time and of the driver, the target has its own.
-is_system() {
-  case "$1" in
-    ld-linux* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.*) return 0 ;;
-    libstdc++.so.* | libgcc_s.so.* | libcuda.so.* | libnvidia-*) return 0 ;;
-    *) return 1 ;;
-  esac
-}
+. scripts/bundle.sh
 
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
@@ -39,38 +31,11 @@ mapfile -t tests < <(find "$build/tests" -type f -perm -u+x \( -name '*_gpu_test
 programs+=("${tests[@]}")
 
 rm -rf "$out"
-mkdir -p "$out/bin" "$out/lib"
-for program in "${programs[@]}"; do
-  # ldd lists what the libraries themselves need, too.
-  while read -r name _ path _; do
-    [ "$path" = not ] && fail "$program needs $name, which this machine has not"
-    is_system "$name" && continue
-    [ -f "$path" ] || continue  # linux-vdso has no file
-    cp -nL "$path" "$out/lib/$name"
-  done < <(ldd "$program" | grep '=>')
-  cp "$program" "$out/bin/"
-done
+bundle "$out" "${programs[@]}"
 mkdir -p "$out/share/gemmd_bench"
 cp bench/python/*.py "$out/share/gemmd_bench/"
 preload=$build/server/grpc_threads/libgemmd_grpc_threads.so
-if [ -f "$preload" ]; then cp "$preload" "$out/lib/"; fi
-strip --strip-all "$out"/bin/*
-if [ -n "$(ls "$out/lib")" ]; then
-  chmod u+w "$out"/lib/*
-  strip --strip-unneeded "$out"/lib/*
-fi
-
-for program in "$out"/bin/*; do
-  # Without it the libraries beside a program would not be found. An RPATH, unlike a RUNPATH, also
-  # holds for what the libraries themselves need.
-  readelf -d "$program" | grep -Eq '\(RPATH\).*\$ORIGIN/\.\./lib' ||
-    fail "$program has no RPATH \$ORIGIN/../lib; see gemmd_relocatable in cmake/targets.cmake"
-  # The loader's own word for where each library comes from: a tree that leans on this machine's would fail there.
-  while read -r name _ path _; do
-    is_system "$name" || [ ! -f "$path" ] || [ "$(realpath "$path")" = "$(realpath "$out")/lib/$name" ] ||
-      fail "$program takes $name from $path and not from the tree"
-  done < <(env -i ldd "$program" | grep '=>')
-done
+if [ -f "$preload" ]; then install -s -m 644 "$preload" "$out/lib/"; fi
 # The Python package and what it needs that frameworks do not bring, for an interpreter of another version: the native
 # module speaks the stable ABI.
 package=$(find build/venv/lib -maxdepth 3 -type d -path '*/site-packages/gemmd' 2>/dev/null | head -n 1 || true)

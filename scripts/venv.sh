@@ -30,10 +30,10 @@ install_into() {
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
-sources=$(hash_of client/python client/armed proto)
+sources=$(hash_of client/python client/armed proto CMakeLists.txt)
 if ! installed build/venv "$sources"; then
   install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # of the tests: the last two
-  hash_of client/python client/armed proto >build/venv/.installed  # what was generated lies among them
+  hash_of client/python client/armed proto CMakeLists.txt >build/venv/.installed  # what was generated lies among them
 fi
 [ "${1-}" = client ] && exit 0
 

@@ -1,5 +1,5 @@
 // Where a gemmd serves that was given neither a config nor an address. Clients look there too:
-// client/cpp/internal/connect/default_target.h, client/python/src/gemmd/target.py.
+// client/cpp/default_target.h, client/python/src/gemmd/target.py.
 
 #ifndef GEMMD_SERVER_DEFAULT_LISTENERS_H_
 #define GEMMD_SERVER_DEFAULT_LISTENERS_H_

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "server/exit_status.h"
 #include "server/ready_file.h"
+#include "server/service_manager.h"
 
 namespace gemmd::server {
 
@@ -92,7 +93,11 @@ void DeviceProcesses::NoteEnd(size_t index, const ChildEnd& end) {
 }
 
 void DeviceProcesses::WriteReady() {
-  if (ready_file_.empty() || supervisor_.stopping() || !supervisor_.all_serve()) return;
+  if (supervisor_.stopping() || !supervisor_.all_serve()) return;
+  if (absl::Status told = TellServiceManager(kServing); !told.ok()) {
+    log_.Warning("service_manager_not_told", {{"message", std::string(told.message())}});
+  }
+  if (ready_file_.empty()) return;
   std::string text;
   for (const Slot& slot : slots_) {
     absl::StrAppend(&text, "device ", slot.device.name, "\n", slot.ready);

@@ -46,7 +46,8 @@ class DeviceProcesses {
   void Look(size_t index);
   void NoteReady(size_t index, std::string text);
   void NoteEnd(size_t index, const ChildEnd& end);
-  // The first file must be written, or those who wait for it wait in vain.
+  // Tells the service manager, too. The first file must be written, or those who wait for it wait
+  // in vain.
   void WriteReady();
 
   Log& log_;

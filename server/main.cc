@@ -28,6 +28,7 @@
 #include "server/process_start.h"
 #include "server/ready_file.h"
 #include "server/server.h"
+#include "server/service_manager.h"
 #include "server/signals.h"
 
 // Few stay warm, and while one is in a long call the others answer.
@@ -121,12 +122,18 @@ int Serve(const Options& options, const Config& config, const Signals& signals) 
                     absl::IsInvalidArgument(server.status()) ? kBadConfig : kFailed);
   }
   if (absl::Status told = TellReady(options, **server); !told.ok()) return Complain(told, kFailed);
+  // Of a device's process its supervisor tells.
+  const bool tells = options.config_fd < 0;
+  if (absl::Status told = tells ? TellServiceManager(kServing) : absl::OkStatus(); !told.ok()) {
+    Complain(told, kOk);
+  }
   bool no_device = false;
   for (int signal = 0; !StopsUs(signal) && !no_device;) {
     signal = signals.Next(kWatchEvery);
     if (signal == SIGHUP) Reload(options, **server);
     no_device = (*server)->WatchDevices() == 0;
   }
+  if (tells) (void)TellServiceManager(kDraining);
   const bool answered =
       (*server)->Drain([&] { return StopsUs(signals.Next(absl::ZeroDuration())); });
   server->reset();
@@ -176,6 +183,7 @@ int Supervise(const Options& options, std::vector<Config> configs, const Signals
       if (!MayReload(options, configs, log)) continue;
       processes.SetConfigs(Printed(configs));
     }
+    if (StopsUs(signal)) (void)TellServiceManager(kDraining);
     if (signal != 0) processes.Signal(signal);
   }
 }

@@ -19,6 +19,7 @@ extern const Command kHelpCommand;
 extern const Command kInfoCommand;
 extern const Command kKernelsCommand;
 extern const Command kLogCommand;
+extern const Command kManCommand;
 extern const Command kMatmulCommand;
 extern const Command kSessionsCommand;
 extern const Command kTokenCommand;

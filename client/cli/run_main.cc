@@ -15,7 +15,7 @@
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/files/new_file.h"
-#include "client/cpp/internal/connect/default_target.h"
+#include "client/cpp/default_target.h"
 
 namespace gemmd::cli {
 namespace {

@@ -6,6 +6,7 @@ and gathered, and no repository around it.
 """
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,7 +18,20 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PROTO_ROOT = REPOSITORY / "proto"
 OUT = HERE / "src"
+VERSION = OUT / "gemmd" / "_version.py"
 GATHERED = Path("native") / "gathered"  # relative: setuptools takes no other
+
+
+def version() -> str:
+    """CMake's project() has it. An unpacked sdist has what was written from that."""
+    lists = REPOSITORY / "CMakeLists.txt"
+    found = lists.exists() and re.search(r"^project\(gemmd VERSION (\S+)", lists.read_text(), re.M)
+    if found:
+        VERSION.write_text(f'"""Written by setup.py."""\n\n__version__ = "{found[1]}"\n')
+    written = re.search(r'__version__ = "(\S+)"', VERSION.read_text())
+    if not written:
+        raise SystemExit(f"{VERSION} names no version")
+    return written[1]
 
 
 def generate() -> None:
@@ -97,6 +111,7 @@ import faces  # noqa: E402
 generate()
 faces.generate(HERE)
 setup(
+    version=version(),
     ext_modules=[NATIVE],
     cmdclass={"build_ext": OptionalExtension},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

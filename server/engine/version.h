@@ -1,11 +1,11 @@
-// The version that --version, ServerInfo and gemmd_build_info show.
+// The version that --version, ServerInfo and gemmd_build_info show. CMake's project() has it.
 
 #ifndef GEMMD_SERVER_ENGINE_VERSION_H_
 #define GEMMD_SERVER_ENGINE_VERSION_H_
 
 namespace gemmd::server {
 
-inline constexpr char kVersion[] = "0.1.0";
+extern const char kVersion[];
 
 }  // namespace gemmd::server
 

@@ -1,7 +1,11 @@
 // A first start: without an argument gemmd says where it serves, clients find it there, and what
 // cannot work is said before it is tried.
 
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <string>
@@ -84,6 +88,47 @@ TEST_F(StartTest, AFolderThatCannotBeMadeIsNamedWithItsRemedy) {
       EXPECT_THAT(done.err, AllOf(HasSubstr(place), HasSubstr("choose another address"))) << place;
     }
   }
+}
+
+// As a unit of Type=notify wants it: ready once calls are answered, and not before.
+TEST_F(StartTest, AServiceManagerIsToldThatItServesAndThatItDrains) {
+  const int manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  const std::string place = dir_.File("notify");
+  ASSERT_LT(place.size(), sizeof(address.sun_path));
+  place.copy(address.sun_path, place.size());
+  ASSERT_EQ(bind(manager, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const timeval patience = {.tv_sec = 30};
+  setsockopt(manager, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const auto told = [&] {
+    char text[64];
+    const ssize_t size = recv(manager, text, sizeof(text), 0);
+    return size < 0 ? std::string() : std::string(text, size);
+  };
+  const std::string devices = dir_.File("two");
+  WriteFile(devices,
+            "devices { name: \"cpu:0\" } devices { name: \"cpu:1\" }"
+            "listeners { address: \"unix:" +
+                dir_.File("{device}.sock") +
+                "\" }"
+                "drain { notice_ms: 1 }");
+  const std::vector<std::vector<std::string>> ways = {{"--listen", "unix:" + Socket()},
+                                                      {"--config", devices, "--supervise"}};
+  for (const std::vector<std::string>& way : ways) {
+    std::vector<std::string> argv = {"/usr/bin/env", "NOTIFY_SOCKET=" + place,
+                                     FindProgram(GEMMD_PATH)};
+    argv.insert(argv.end(), way.begin(), way.end());
+    Process daemon = Process::Start(argv, dir_.path());
+    EXPECT_EQ(told(), "READY=1") << daemon.err();
+    const std::string socket = way.size() == 2 ? Socket() : dir_.File("cpu-1.sock");
+    EXPECT_EQ(Run(GEMMCTL_PATH, {"info", "--server", "unix:" + socket}).status, 0);
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(told(), "STOPPING=1") << daemon.err();
+    EXPECT_EQ(daemon.Wait(absl::Seconds(60)), 0) << daemon.err();
+    char more;
+    EXPECT_LT(recv(manager, &more, 1, MSG_DONTWAIT), 0) << "a device's process has told, too";
+  }
+  close(manager);
 }
 
 TEST_F(StartTest, CheckTriesToBind) {

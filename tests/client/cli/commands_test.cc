@@ -5,9 +5,14 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "client/cli/args/completion.h"
 #include "client/cli/args/help.h"
+#include "client/cli/args/man.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/quantize.h"
 
@@ -69,6 +74,41 @@ TEST(CommandsTest, EveryVisibleCommandIsInEveryCompletion) {
       EXPECT_THAT(script, HasSubstr(std::string(command->name)));
       for (const Flag& flag : command->flags)
         EXPECT_THAT(script, HasSubstr(std::string(flag.name)));
+    }
+  }
+}
+
+TEST(CommandsTest, EveryVisibleCommandHasAManPageWithAllItsFlags) {
+  const std::vector<ManPage> pages = ManPages(Commands(), "1.2.3");
+  std::vector<const Command*> visible;
+  for (const Command* command : Commands().commands) {
+    if (!command->hidden) visible.push_back(command);
+  }
+  ASSERT_EQ(pages.size(), visible.size() + 1);
+  EXPECT_EQ(pages[0].name, "gemmctl");
+  for (size_t i = 0; i < visible.size(); ++i) {
+    const ManPage& page = pages[i + 1];
+    EXPECT_EQ(page.name, "gemmctl-" + std::string(visible[i]->name));
+    EXPECT_THAT(page.text, HasSubstr("\"gemmd 1.2.3\""));
+    EXPECT_THAT(pages[0].text, HasSubstr(std::string(visible[i]->summary.substr(0, 6))));
+    for (std::span<const Flag> some : {Commands().global_flags, visible[i]->flags}) {
+      for (const Flag& flag : some) {
+        const std::string name = absl::StrReplaceAll(flag.name, {{"-", "\\-"}});
+        EXPECT_THAT(page.text, HasSubstr("\\fB\\-\\-" + name + "\\fR")) << page.name;
+      }
+    }
+  }
+}
+
+// roff takes a line that begins with one of these for a request, and drops it when it knows none.
+TEST(CommandsTest, NoTextOfAManPageIsTakenForARequest) {
+  const std::set<std::string> known = {"TH", "SH", "TP", "PP", "nf", "fi"};
+  for (const ManPage& page : ManPages(Commands(), "1.2.3")) {
+    for (absl::string_view line : absl::StrSplit(page.text, '\n')) {
+      EXPECT_FALSE(absl::StartsWith(line, "'")) << page.name << ": " << line;
+      if (!absl::StartsWith(line, ".")) continue;
+      const std::vector<std::string> words = absl::StrSplit(line.substr(1), ' ');
+      EXPECT_EQ(known.count(words[0]), 1u) << page.name << ": " << line;
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "client/cpp/internal/connect/default_target.h"
+#include "client/cpp/default_target.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -8,6 +8,7 @@
 `gemmd.aio` has the same nouns for asyncio.
 """
 
+from gemmd._version import __version__
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client, connect
@@ -60,8 +61,6 @@ from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
 from gemmd.tls import Tls
 from gemmd.work import Prepared
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",

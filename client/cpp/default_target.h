@@ -1,7 +1,7 @@
 // Which server is meant where none is named.
 
-#ifndef GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_
-#define GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_
+#ifndef GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_
+#define GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_
 
 #include <string>
 #include <vector>
@@ -21,4 +21,4 @@ std::vector<std::string> DefaultSockets();
 
 }  // namespace gemmd::client
 
-#endif  // GEMMD_CLIENT_CPP_INTERNAL_CONNECT_DEFAULT_TARGET_H_
+#endif  // GEMMD_CLIENT_CPP_DEFAULT_TARGET_H_
