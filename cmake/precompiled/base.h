@@ -1,5 +1,5 @@
-// What nearly every file includes, parsed once for a whole build (cmake/precompiled.cmake). Files still include what they use: with
-// -DGEMMD_PRECOMPILED=OFF nothing comes from here.
+// What nearly every file includes, parsed once for a whole build (cmake/precompiled.cmake). Files
+// still include what they use: with -DGEMMD_PRECOMPILED=OFF nothing comes from here.
 #pragma once
 
 #include <algorithm>
