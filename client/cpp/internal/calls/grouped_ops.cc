@@ -23,8 +23,8 @@ OpList& OpList::Add(const GroupedMatmul& op) {
     absl::Status wrong = op.weights[g].values.status();
     wrong.Update(op.weights[g].scales.status());
     if (wrong.ok()) continue;
-    status_ = absl::InvalidArgumentError(absl::StrCat("op ", size_, " (grouped_matmul): weights[",
-                                                      g, "]: ", wrong.message()));
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("op ", size_, " (grouped_matmul): weights[", g, "]: ", wrong.message()));
   }
   if (!Check("grouped_matmul", {{"a", &op.a.values},
                                 {"a.scales", &op.a.scales},
