@@ -126,7 +126,14 @@ std::vector<BadInput> BadTables() {
                [](auto& p, auto&, v1::Tensor& second) {
                  second = View(p.d, {2, 4});
                }),
-      BadTable("TableWithoutScales", INVALID_ARGUMENT, {"weights[1]", "no scales"},
+      BadTable("TableWithoutScales", INVALID_ARGUMENT, {"weights[0]", "no scales"},
+               [](auto&, v1::GroupedMatmul& op, auto&) {
+                 for (v1::Operand& matrix : *op.mutable_weights()) {
+                   matrix.set_granularity(v1::SCALE_GRANULARITY_PER_ROW);
+                 }
+               }),
+      BadTable("TableOfTwoGranularities", INVALID_ARGUMENT,
+               {"weights[1] has scales of row but weights[0] of none"},
                [](auto&, v1::GroupedMatmul& op, auto&) {
                  op.mutable_weights(1)->set_granularity(v1::SCALE_GRANULARITY_PER_ROW);
                }),

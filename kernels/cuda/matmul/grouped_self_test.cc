@@ -174,12 +174,11 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, bool fp8, bool spoil,
   if (!bench.ok()) return bench.status();
   std::byte* const scratch = (*bench)->slots().back();
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
+  // Kept to the end of the run, which may use what it holds.
+  const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
   absl::Status status = (*bench)->Poison();
-  if (status.ok()) {
-    const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
-    status = launches.ok() ? QueueGrouped(*launches, fault, false, (*bench)->stream())
-                           : launches.status();
-  }
+  status.Update(launches.status());
+  if (status.ok()) status = QueueGrouped(*launches, fault, false, (*bench)->stream());
   if (!status.ok()) {
     cudaGetLastError();
     if (absl::IsUnavailable(status)) return status;
