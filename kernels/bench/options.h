@@ -24,7 +24,8 @@ struct Options {
   std::string shapes;  // instead of a suite
   int count = 300;
   uint64_t seed = 1;
-  RowRange rows;  // of the suite, the shapes within
+  RowRange rows;               // of the suite, the shapes within
+  DType dtype = DType::kE4M3;  // of the operands: E4M3, BF16, F16 or I8
 
   // Which kernels.
   std::string kernel;               // forced; empty lets the selector choose

@@ -245,6 +245,7 @@ std::string_view Name(Outcome outcome) {
 
 std::string ToJson(const RunResult& run) {
   Json out;
+  out["dtype"] = Name(run.dtype);
   out["gpu"] = run.gpu;
   out["driver"] = run.driver;
   out["date"] = run.date;
@@ -282,6 +283,10 @@ absl::StatusOr<RunResult> FromJson(std::string_view json) {
   // The library reports a missing or mistyped field by an exception; it stops here.
   try {
     RunResult run;
+    const std::string dtype = in.value("dtype", "e4m3");
+    for (const DTypeInfo& info : kDTypes) {
+      if (info.name == dtype) run.dtype = info.dtype;
+    }
     run.gpu = in.at("gpu").get<std::string>();
     run.driver = in.value("driver", "");
     run.date = in.value("date", "");
@@ -291,7 +296,10 @@ absl::StatusOr<RunResult> FromJson(std::string_view json) {
     run.repeats = in.value("repeats", 0);
     run.places = in.value("places", 1);
     run.copy_gb_s = Number(in, "copy_gb_s");
-    for (const Json& record : in.at("shapes")) run.shapes.push_back(FromRecord(record));
+    for (const Json& record : in.at("shapes")) {
+      run.shapes.push_back(FromRecord(record));
+      run.shapes.back().dtype = run.dtype;
+    }
     for (const Json& record : in.value("quantize", Json::array())) {
       run.quantize.push_back(FromQuantizeRecord(record));
     }

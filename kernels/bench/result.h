@@ -32,6 +32,7 @@ struct VariantTime {
 // Times in microseconds, means over the places of the medians there; 0 for what was not measured.
 struct ShapeResult {
   Shape shape;
+  DType dtype = DType::kE4M3;  // the run's
   Outcome outcome = Outcome::kSkipped;
   std::string message;  // what went wrong; of a fallback, what the other kernels lack
   std::string kernel;
@@ -40,8 +41,8 @@ struct ShapeResult {
   double us_p10 = 0;
   double us_p90 = 0;
   std::vector<double> us_by_place;
-  double floor_us = 0;  // the same bytes moved cold by a plain kernel
-  double cublaslt_block_us = 0;
+  double floor_us = 0;           // the same bytes moved cold by a plain kernel
+  double cublaslt_block_us = 0;  // with block scales; of another type than E4M3, that type
   double cublaslt_tensorwise_us = 0;
   double cublaslt_bf16_us = 0;
   std::string cublaslt_block_refusal;
@@ -58,7 +59,7 @@ struct ShapeResult {
   std::vector<VariantTime> pool;  // every kernel by a few calls at one place, if that was asked for
 
   double tflops() const { return us > 0 ? shape.flops() / us * 1e-6 : 0; }
-  double gb_per_s() const { return us > 0 ? shape.bytes() / us * 1e-3 : 0; }
+  double gb_per_s() const { return us > 0 ? shape.bytes(dtype) / us * 1e-3 : 0; }
 };
 
 // Of --quantize: BF16 to E4M3 and its scales. "gated" is silu(gate) * up of [rows, 2k], with scales
@@ -97,6 +98,7 @@ struct LadderRow {
 };
 
 struct RunResult {
+  DType dtype = DType::kE4M3;  // of the operands
   std::string gpu;
   std::string driver;
   std::string date;      // UTC, "2026-11-21"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/dtype.h"
 
 namespace gemmd::kernels::bench {
 
@@ -17,11 +18,15 @@ struct Shape {
   int64_t k = 0;
 
   double flops() const { return 2.0 * m * n * k; }
-  // What a matmul of E4M3 with 1x128 and 128x128 scales into BF16 must move: each byte once.
-  double bytes() const {
+  // What a matmul of that type into 16 bits must move, each byte once: E4M3 with 1x128 and 128x128
+  // scales, INT8 with scales by row, BF16 and FP16 without.
+  double bytes(DType dtype = DType::kE4M3) const {
+    const double values = (1.0 * m * k + 1.0 * n * k) * SizeBytes(dtype) + 2.0 * m * n;
+    if (dtype == DType::kI8) return values + 4.0 * (m + n);
+    if (dtype != DType::kE4M3) return values;
     const double blocks_n = (n + 127) / 128;
     const double blocks_k = (k + 127) / 128;
-    return 1.0 * m * k + 1.0 * n * k + 4.0 * m * blocks_k + 4.0 * blocks_n * blocks_k + 2.0 * m * n;
+    return values + 4.0 * m * blocks_k + 4.0 * blocks_n * blocks_k;
   }
   friend bool operator==(const Shape&, const Shape&) = default;
 };

@@ -20,10 +20,11 @@ std::string Percent(double share) {
 
 }  // namespace
 
-std::string TableHeader() {
+std::string TableHeader(DType dtype) {
+  const char* same = dtype == DType::kE4M3 ? "block" : "same";
   return absl::StrFormat("%-19s %9s %6s %7s %6s %9s %6s  %6s %6s %6s  %8s  %s\n", "m x n x k", "us",
-                         "spread", "TFLOP/s", "GB/s", "floor us", "floor", "block", "tensor",
-                         "bf16", "diff", "kernel (chosen by)");
+                         "spread", "TFLOP/s", "GB/s", "floor us", "floor", same, "tensor", "bf16",
+                         "diff", "kernel (chosen by)");
 }
 
 std::string TableRow(const ShapeResult& r, double best_tensorwise_tflops, int listed) {

@@ -9,7 +9,7 @@
 
 namespace gemmd::kernels::bench {
 
-std::string TableHeader();
+std::string TableHeader(DType dtype);
 // One line, or two with a message; `best_tensorwise_tflops` as known so far. With a sweep, the
 // `listed` fastest variants follow, a line each.
 std::string TableRow(const ShapeResult& result, double best_tensorwise_tflops, int listed);

@@ -30,8 +30,8 @@ absl::StatusOr<Call> Bind(const GemmVariant& variant, const cuda::Fp8GemmArgs& a
   });
 }
 
-Call BindFallback(const cuda::Fp8GemmArgs& args) {
-  return [any = AnyArgsOf(args)](cudaStream_t stream) {
+Call BindFallback(const Workload& workload) {
+  return [any = AnyArgsOf(workload.args(), workload.dtype())](cudaStream_t stream) {
     return cuda::ToStatus(cuda::LaunchAnyGemm(any, stream), cuda::kAnyGemmName);
   };
 }
@@ -49,34 +49,33 @@ absl::StatusOr<Entry> EntryOf(std::string name, Binding bind, const Workload& wo
 absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::DeviceTraits& traits,
                               const Workload& workload) {
   const auto bind = [variant, traits](const Workload& w) {
-    return Bind(variant, w.block_args(), traits);
+    return Bind(variant, w.args(), traits);
   };
   return EntryOf(Name(variant), bind, workload);
 }
 
 absl::StatusOr<Entry> FallbackEntry(const Workload& workload) {
   return EntryOf(
-      cuda::kAnyGemmName, [](const Workload& w) { return BindFallback(w.block_args()); }, workload);
+      cuda::kAnyGemmName, [](const Workload& w) { return BindFallback(w); }, workload);
 }
 
 }  // namespace
 
-cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args) {
+cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args, DType dtype) {
+  const bool blocks = dtype == DType::kE4M3;
   cuda::AnyGemmArgs any;
   any.m = args.m;
   any.n = args.n;
   any.k = args.k;
-  any.type = cuda::ElementType::kE4M3;
-  any.a = {.data = args.a,
-           .row_stride = args.lda,
-           .scales = {.data = args.a_scales, .row_stride = 1, .k_stride = args.a_scales_ld}};
-  any.b = {.data = args.b,
-           .row_stride = args.ldb,
-           .scales = {.data = args.b_scales,
-                      .row_stride = args.b_scales_ld,
-                      .k_stride = 1,
-                      .row_blocks = true}};
-  any.out = cuda::ElementType::kBF16;
+  any.type = static_cast<cuda::ElementType>(dtype);
+  any.a = {.data = args.a, .row_stride = args.lda, .scales = {.data = args.a_scales}};
+  any.b = {.data = args.b, .row_stride = args.ldb, .scales = {.data = args.b_scales}};
+  any.a.scales.row_stride = 1;
+  any.a.scales.k_stride = blocks ? args.a_scales_ld : 0;
+  any.b.scales.row_stride = args.b_scales_ld;
+  any.b.scales.k_stride = blocks ? 1 : 0;
+  any.b.scales.row_blocks = blocks;
+  any.out = args.out == cuda::OutType::kF16 ? cuda::ElementType::kF16 : cuda::ElementType::kBF16;
   any.d = {.data = args.d, .row_stride = args.ldd};
   return any;
 }
@@ -89,7 +88,7 @@ absl::Status CheckKernelName(const std::string& name) {
 absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Choosers& choosers,
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result) {
-  const MatmulProblem problem = ProblemOf(workload.block_args());
+  const MatmulProblem problem = ProblemOf(workload.args(), workload.dtype());
   std::vector<GemmVariant> variants;
   std::vector<Entry> entries;
   bool fallback = false;

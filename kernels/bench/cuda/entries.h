@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
                                                const Workload& workload, ShapeResult& result);
 
 // E4M3 with block scales as the kernels beside the TMA families take it; D is BF16.
-cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args);
+cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args, DType dtype);
 
 // OK when `name` is a kernel that --kernel takes.
 absl::Status CheckKernelName(const std::string& name);

@@ -48,33 +48,6 @@ cuda::Fp8GemmArgs F16Workload::args(const Shape& part) const {
   return args;
 }
 
-cuda::AnyGemmArgs F16Workload::AnyArgs(const cuda::Fp8GemmArgs& args) {
-  cuda::AnyGemmArgs any;
-  any.m = args.m;
-  any.n = args.n;
-  any.k = args.k;
-  any.type = cuda::ElementType::kF16;
-  any.a = {.data = args.a, .row_stride = args.lda};
-  any.b = {.data = args.b, .row_stride = args.ldb};
-  any.out = cuda::ElementType::kF16;
-  any.d = {.data = args.d, .row_stride = args.ldd};
-  return any;
-}
-
-MatmulProblem F16Workload::Problem(const cuda::Fp8GemmArgs& args) {
-  cuda::Fp8GemmArgs in_bytes = args;
-  in_bytes.lda *= 2;
-  in_bytes.ldb *= 2;
-  MatmulProblem problem = ProblemOf(in_bytes);
-  problem.a.leading_stride = args.lda;
-  problem.b.leading_stride = args.ldb;
-  for (OperandTraits* operand : {&problem.a, &problem.b, &problem.d}) {
-    operand->dtype = DType::kF16;
-    operand->granularity = ScaleGranularity::kNone;
-  }
-  return problem;
-}
-
 absl::Status F16Workload::MakeReference(const Shape& part, cudaStream_t stream) {
   if (part == reference_of_) return absl::OkStatus();
   const int64_t step = std::max<int64_t>(1, std::ceil(part.flops() / Checker::kMaxReferenceFlops));
@@ -83,7 +56,7 @@ absl::Status F16Workload::MakeReference(const Shape& part, cudaStream_t stream) 
       reference_.Reserve(std::max<int64_t>(rows_.rows * part.n, 1) * sizeof(double));
   if (!status.ok()) return status;
   rows_.reference = reference_.as<double>();
-  const cudaError_t code = ComputeReference(args(part), rows_, stream, ReferenceType::kF16);
+  const cudaError_t code = ComputeReference(args(part), cuda::ElementType::kF16, rows_, stream);
   if (code != cudaSuccess) return ToStatus(code, "computing the reference");
   reference_of_ = part;
   return WaitIdle(stream, kHangSeconds);

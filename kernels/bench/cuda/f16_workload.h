@@ -14,9 +14,7 @@
 #include "kernels/bench/cuda/reference.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/shape.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/sm90/gemm_args.h"
-#include "kernels/problem.h"
 
 namespace gemmd::kernels::bench {
 
@@ -27,9 +25,6 @@ class F16Workload {
 
   // The first rows, columns and k's; D is dense. `a` and `b` point to FP16, strides in elements.
   cuda::Fp8GemmArgs args(const Shape& part) const;
-  // Such arguments as the kernels beside the TMA families take them, and as the selector sees them.
-  static cuda::AnyGemmArgs AnyArgs(const cuda::Fp8GemmArgs& args);
-  static MatmulProblem Problem(const cuda::Fp8GemmArgs& args);
 
   // Poisons D, calls, and compares D with float64 and what lies beyond it with the poison.
   absl::StatusOr<Errors> Check(const Shape& part, const Call& call, cudaStream_t stream);

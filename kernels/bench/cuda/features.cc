@@ -13,14 +13,14 @@ namespace gemmd::kernels::bench {
 namespace {
 
 // Dense operands at the best alignment, as Workload makes them.
-MatmulProblem PlainProblem(const Shape& shape) {
+MatmulProblem PlainProblem(const Shape& shape, DType dtype) {
   cuda::Fp8GemmArgs args;
   args.m = shape.m;
   args.n = shape.n;
   args.k = shape.k;
   args.lda = args.ldb = shape.k;
   args.ldd = shape.n;
-  return ProblemOf(args);
+  return ProblemOf(args, dtype);
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ std::string FeatureTable(const RunResult& run) {
   text += "\n";
   for (const ShapeResult& result : run.shapes) {
     const Shape& s = result.shape;
-    const MatmulProblem problem = PlainProblem(s);
+    const MatmulProblem problem = PlainProblem(s, run.dtype);
     const std::string prefix =
         absl::StrCat(Text(ModelWith(Half::kFit, {s.n, s.k})), ",", s.m, ",", s.n, ",", s.k, ",");
     for (const VariantTime& time : result.pool) {

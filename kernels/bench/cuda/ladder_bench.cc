@@ -91,10 +91,10 @@ class LadderBench {
       const Shape part = PartFor(rung);
       LadderRow row{.shape = shape_, .took = part, .kernel = rung.name, .idea = rung.idea};
       row.fp8 = rung.is_fp8;
-      const Fp8GemmArgs args = rung.is_fp8 ? fp8_.block_args() : f16_.args(part);
-      const cuda::AnyGemmArgs any = rung.is_fp8 ? AnyArgsOf(args) : F16Workload::AnyArgs(args);
-      const std::string why =
-          kernels[i].why_not(rung.is_fp8 ? ProblemOf(args) : F16Workload::Problem(args));
+      const Fp8GemmArgs args = rung.is_fp8 ? fp8_.args() : f16_.args(part);
+      const DType dtype = rung.is_fp8 ? DType::kE4M3 : DType::kF16;
+      const cuda::AnyGemmArgs any = AnyArgsOf(args, dtype);
+      const std::string why = kernels[i].why_not(ProblemOf(args, dtype));
       if (!why.empty()) {
         row.outcome = Outcome::kRefused;
         row.message = why;
@@ -126,7 +126,7 @@ class LadderBench {
       row.idea = fp8 ? "cuBLASLt FP8 block-scaled" : "cuBLASLt FP16";
       row.fp8 = fp8;
       absl::StatusOr<Call> call =
-          PeerCall(*machine_.cublaslt, kind, fp8 ? fp8_.block_args() : f16_.args(shape_));
+          PeerCall(*machine_.cublaslt, kind, fp8 ? fp8_.args() : f16_.args(shape_));
       if (!call.ok()) {
         row.outcome = Outcome::kRefused;
         row.message = std::string(call.status().message());
@@ -179,7 +179,7 @@ class LadderBench {
   const Choosers& choosers_;
   const Shape shape_;
   F16Workload f16_;
-  Workload fp8_;
+  Workload fp8_{DType::kE4M3};
   Checker checker_;
   std::vector<Contestant> contestants_;
 };

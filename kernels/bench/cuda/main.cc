@@ -30,6 +30,7 @@
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/selector.h"
 #include "kernels/cuda/matmul/tuning_table.h"
 
@@ -66,6 +67,7 @@ bool ContainsAny(const std::string& name, const std::vector<std::string>& texts)
 std::vector<cuda::GemmVariant> PoolOf(const Options& options) {
   std::vector<cuda::GemmVariant> pool;
   for (const cuda::GemmVariant& variant : cuda::AllVariants()) {
+    if (cuda::OperandOf(variant.shape().mma) != options.dtype) continue;
     const std::string name = Name(variant);
     if (!options.only.empty() && !ContainsAny(name, options.only)) continue;
     if (!ContainsAny(name, options.skip)) pool.push_back(variant);
@@ -80,7 +82,8 @@ void AddToTable(const ShapeResult& result, cuda::TuningTable& table) {
     if (cuda::FindVariant(v.kernel).has_value()) kernels.push_back({v.kernel, v.us * 1e-6});
   }
   const Shape& s = result.shape;
-  if (!kernels.empty()) table.Set({s.m, s.n, s.k, DType::kBF16}, std::move(kernels));
+  const DType out = result.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+  if (!kernels.empty()) table.Set({s.m, s.n, s.k, out, result.dtype}, std::move(kernels));
 }
 
 // Writes what there is so far: of --tune the mean of `tables`, the last of which it fills.
@@ -97,6 +100,7 @@ absl::Status Save(const Options& options, const Machine& machine, const RunResul
 
 RunResult DescribeRun(const Options& options, const Machine& machine) {
   RunResult run;
+  run.dtype = options.dtype;
   run.gpu = machine.traits.model;
   run.driver = machine.driver;
   run.date = options.date.empty() ? absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone())
@@ -141,12 +145,13 @@ int RunShapes(const Options& options, const std::vector<Shape>& shapes, Machine&
   absl::StatusOr<double> copy = MeasureCopy(machine, options.repeats);
   if (!copy.ok()) return Complain(copy.status(), kBad);
   run.copy_gb_s = *copy;
-  Print(absl::StrCat(TableHeader()));
+  Print(TableHeader(options.dtype));
   bool good = true;
   for (const Shape& shape : shapes) {
     const bool late = options.budget_s > 0 && absl::Now() - start > absl::Seconds(options.budget_s);
     ShapeResult result;
     result.shape = shape;
+    result.dtype = options.dtype;
     if (late || runner.device_lost()) {
       result.message = late ? "the time budget was over" : "the device was lost before";
     } else {

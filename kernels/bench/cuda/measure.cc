@@ -64,6 +64,7 @@ std::string Describe(const Errors& e) {
 ShapeResult ShapeRunner::Run(const Shape& shape) {
   ShapeResult result;
   result.shape = shape;
+  result.dtype = options_.dtype;
   result.outcome = Outcome::kOk;
   const absl::Status status = Measure(result);
   if (!status.ok()) {
@@ -78,7 +79,7 @@ ShapeResult ShapeRunner::Run(const Shape& shape) {
 
 absl::Status ShapeRunner::Measure(ShapeResult& result) {
   const bool bf16 = machine_.cublaslt.has_value() && !options_.check_only && !options_.quick &&
-                    options_.bf16_peer;
+                    options_.bf16_peer && workload_.dtype() == DType::kE4M3;
   const int places = options_.check_only || options_.quick ? 1 : options_.places;
   if (absl::Status s =
           workload_.Prepare(result.shape, options_.seed, bf16, places, machine_.stream);
@@ -167,8 +168,8 @@ absl::Status ShapeRunner::TimePool(ShapeResult& result, std::vector<Entry>& entr
 absl::Status ShapeRunner::MeasureQuick(ShapeResult& result, std::vector<Entry>& entries) {
   const size_t own = entries.size();
   if (machine_.cublaslt.has_value()) {
-    absl::StatusOr<Call> call =
-        BindPeer(*machine_.cublaslt, CublasLtKind::kFp8TensorWise, workload_.tensor_args());
+    const WantedPeer peer = QuickPeer(result);
+    absl::StatusOr<Call> call = BindPeer(*machine_.cublaslt, peer.kind, (workload_.*peer.args)());
     if (call.ok()) {
       entries.emplace_back();
       entries.back().call = *std::move(call);
@@ -176,7 +177,7 @@ absl::Status ShapeRunner::MeasureQuick(ShapeResult& result, std::vector<Entry>& 
   }
   if (absl::Status s = TimePool(result, entries, options_.repeats); !s.ok()) return s;
   if (entries.size() > own) {
-    result.cublaslt_tensorwise_us = entries.back().quick_s * 1e6;
+    *QuickPeer(result).us = entries.back().quick_s * 1e6;
     entries.pop_back();
     if (options_.pool_times) result.pool.pop_back();
   }
@@ -207,24 +208,39 @@ absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& e
   return absl::OkStatus();
 }
 
+// cuBLASLt on the same operands; of E4M3 also without block scales, and in BF16.
+std::vector<ShapeRunner::WantedPeer> ShapeRunner::WantedPeers(ShapeResult& result) const {
+  double* const same = &result.cublaslt_block_us;
+  switch (workload_.dtype()) {
+    case DType::kBF16:
+      return {{CublasLtKind::kBf16, &Workload::args, same}};
+    case DType::kF16:
+      return {{CublasLtKind::kF16, &Workload::args, same}};
+    case DType::kI8:
+      return {{CublasLtKind::kI8, &Workload::integer_args, same}};
+    default:
+      break;
+  }
+  std::vector<WantedPeer> peers = {
+      {CublasLtKind::kFp8Block, &Workload::args, same},
+      {CublasLtKind::kFp8TensorWise, &Workload::tensor_args, &result.cublaslt_tensorwise_us}};
+  if (options_.bf16_peer) {
+    peers.push_back({CublasLtKind::kBf16, &Workload::bf16_args, &result.cublaslt_bf16_us});
+  }
+  return peers;
+}
+
+ShapeRunner::WantedPeer ShapeRunner::QuickPeer(ShapeResult& result) const {
+  return WantedPeers(result)[workload_.dtype() == DType::kE4M3 ? 1 : 0];
+}
+
 absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peers) {
   absl::StatusOr<Binding> floor = BestFloor();
   if (!floor.ok()) return Prefixed(floor.status(), "the floor");
   peers.push_back({*std::move(floor), &result.floor_us});
   if (!machine_.cublaslt.has_value()) return absl::OkStatus();
-  struct Wanted {
-    CublasLtKind kind;
-    cuda::Fp8GemmArgs (Workload::*args)() const;
-    double* us;
-  };
-  const Wanted wanted[] = {
-      {CublasLtKind::kFp8Block, &Workload::block_args, &result.cublaslt_block_us},
-      {CublasLtKind::kFp8TensorWise, &Workload::tensor_args, &result.cublaslt_tensorwise_us},
-      {CublasLtKind::kBf16, &Workload::bf16_args, &result.cublaslt_bf16_us},
-  };
-  for (const Wanted& w : wanted) {
-    if (w.kind == CublasLtKind::kBf16 && !options_.bf16_peer) continue;
-    const bool block = w.kind == CublasLtKind::kFp8Block;
+  for (const WantedPeer& w : WantedPeers(result)) {
+    const bool block = w.us == &result.cublaslt_block_us;
     const Binding bind = [&lt = *machine_.cublaslt, w](const Workload& workload) {
       return BindPeer(lt, w.kind, (workload.*w.args)());
     };

@@ -22,7 +22,11 @@ class ShapeRunner {
  public:
   // All outlive the runner.
   ShapeRunner(Machine& machine, const Options& options, const Choosers& choosers)
-      : machine_(machine), options_(options), choosers_(choosers), checker_(machine.stream) {}
+      : machine_(machine),
+        options_(options),
+        choosers_(choosers),
+        workload_(options.dtype),
+        checker_(machine.stream) {}
 
   // Never fails as a whole: what goes wrong is the outcome. `device_lost()` tells whether anything
   // more can run.
@@ -35,6 +39,16 @@ class ShapeRunner {
     Binding bind;
     double* us;
   };
+
+  // A kind of cuBLASLt's, on which of the workload's operands.
+  struct WantedPeer {
+    cuda::CublasLtKind kind;
+    cuda::Fp8GemmArgs (Workload::*args)() const;
+    double* us;
+  };
+  std::vector<WantedPeer> WantedPeers(ShapeResult& result) const;
+  // The fastest of them: what takes part in --quick.
+  WantedPeer QuickPeer(ShapeResult& result) const;
 
   absl::Status Measure(ShapeResult& result);
   absl::StatusOr<std::string> Fault(Entry& entry);

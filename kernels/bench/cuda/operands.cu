@@ -98,6 +98,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// One warp a row. Values are made twice, which is cheaper than keeping them.
+__global__ void __launch_bounds__(kThreads)
+    QuantizeRowsKernel(uint64_t seed, int64_t rows, int64_t k, int8_t* values, float* scales) {
+  const int lane = threadIdx.x % 32;
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+       row < rows; row += warps) {
+    float amax = 0;
+    for (int64_t i = lane; i < k; i += 32) amax = fmaxf(amax, fabsf(Normal(seed, row * k + i)));
+    amax = WarpMax(amax);
+    const float scale = amax > 0 ? amax / 127.0f : 1.0f;
+    for (int64_t i = lane; i < k; i += 32) {
+      values[row * k + i] = static_cast<int8_t>(rintf(Normal(seed, row * k + i) / scale));
+    }
+    if (lane == 0) scales[row] = scale;
+  }
+}
+
 __device__ void Round(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
 __device__ void Round(float x, __half& to) { to = __float2half_rn(x); }
 
@@ -150,6 +168,14 @@ cudaError_t RandomBf16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
 cudaError_t RandomF16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
                       cudaStream_t stream) {
   return Random(seed, rows * k, reinterpret_cast<__half*>(values), stream);
+}
+
+cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, int8_t* values,
+                               float* scales, cudaStream_t stream) {
+  if (rows * k == 0) return cudaSuccess;
+  QuantizeRowsKernel<<<GridFor(rows, kThreads / 32), kThreads, 0, stream>>>(seed, rows, k, values,
+                                                                            scales);
+  return cudaGetLastError();
 }
 
 }  // namespace gemmd::kernels::bench

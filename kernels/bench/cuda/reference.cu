@@ -7,6 +7,7 @@
 namespace gemmd::kernels::bench {
 namespace {
 
+using cuda::ElementType;
 using cuda::Fp8GemmArgs;
 
 constexpr int kTile = 64;  // rows and columns of D a CTA
@@ -16,35 +17,37 @@ constexpr int kEach = kTile / kSide;
 constexpr int kThreads = kSide * kSide;
 constexpr int kMaxGridY = 65535;
 
-__device__ double Decode(uint8_t x) {
-  const __half_raw half = __nv_cvt_fp8_to_halfraw(x, __NV_E4M3);
-  return static_cast<double>(__half2float(__half(half)));
+__device__ double Decode(const void* values, int64_t i, ElementType type) {
+  switch (type) {
+    case ElementType::kE4M3: {
+      const uint8_t code = static_cast<const uint8_t*>(values)[i];
+      return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
+    }
+    case ElementType::kBF16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(values)[i]);
+    case ElementType::kF16:
+      return __half2float(static_cast<const __half*>(values)[i]);
+    case ElementType::kI8:
+      return static_cast<const int8_t*>(values)[i];
+    case ElementType::kF32:
+      break;
+  }
+  return static_cast<const float*>(values)[i];
 }
 
-// Element (row, kk) of an operand, times its scale if it has one.
-struct E4m3Values {
-  static __device__ double A(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
-    return Decode(args.a[row * args.lda + kk]) * args.a_scales[kk / 128 * args.a_scales_ld + row];
-  }
-  static __device__ double B(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
-    return Decode(args.b[row * args.ldb + kk]) *
-           args.b_scales[row / 128 * args.b_scales_ld + kk / 128];
-  }
-};
-struct F16Values {
-  static __device__ double A(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
-    return __half2float(reinterpret_cast<const __half*>(args.a)[row * args.lda + kk]);
-  }
-  static __device__ double B(const Fp8GemmArgs& args, int64_t row, int64_t kk) {
-    return __half2float(reinterpret_cast<const __half*>(args.b)[row * args.ldb + kk]);
-  }
-};
+__device__ double ScaleOfA(const Fp8GemmArgs& args, ElementType type, int64_t row, int64_t kk) {
+  if (args.a_scales == nullptr) return 1;
+  return type == ElementType::kE4M3 ? args.a_scales[kk / 128 * args.a_scales_ld + row]
+                                    : args.a_scales[row * args.a_scales_ld];
+}
+__device__ double ScaleOfB(const Fp8GemmArgs& args, ElementType type, int64_t column, int64_t kk) {
+  if (args.b_scales == nullptr) return 1;
+  return type == ElementType::kE4M3 ? args.b_scales[column / 128 * args.b_scales_ld + kk / 128]
+                                    : args.b_scales[column * args.b_scales_ld];
+}
 
-__device__ double Value(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ double Value(__half x) { return __half2float(x); }
-
-template <class Values>
-__global__ void __launch_bounds__(kThreads) ReferenceKernel(Fp8GemmArgs args, ReferenceRows rows) {
+__global__ void __launch_bounds__(kThreads)
+    ReferenceKernel(Fp8GemmArgs args, ElementType type, ReferenceRows rows) {
   __shared__ double a[kStep][kTile + 1];
   __shared__ double b[kStep][kTile + 1];
   const int tx = threadIdx.x % kSide;
@@ -59,11 +62,16 @@ __global__ void __launch_bounds__(kThreads) ReferenceKernel(Fp8GemmArgs args, Re
         const int64_t kk = first_k + e % kStep;
         const int64_t index = tile * kTile + i;
         double x = 0;
-        if (index < rows.rows && kk < args.k) x = Values::A(args, index * rows.row_step, kk);
+        if (index < rows.rows && kk < args.k) {
+          const int64_t row = index * rows.row_step;
+          x = Decode(args.a, row * args.lda + kk, type) * ScaleOfA(args, type, row, kk);
+        }
         a[e % kStep][i] = x;
         const int64_t column = first_column + i;
         double y = 0;
-        if (column < args.n && kk < args.k) y = Values::B(args, column, kk);
+        if (column < args.n && kk < args.k) {
+          y = Decode(args.b, column * args.ldb + kk, type) * ScaleOfB(args, type, column, kk);
+        }
         b[e % kStep][i] = y;
       }
       __syncthreads();  // both tiles are written; all threads read them
@@ -96,17 +104,16 @@ __device__ double WarpSum(double x) {
   return x;
 }
 
-template <class Out>
 __global__ void __launch_bounds__(kThreads)
     ErrorsKernel(Fp8GemmArgs args, ReferenceRows rows, ErrorSums* sums) {
-  const Out* d = static_cast<const Out*>(args.d);
+  const ElementType out = args.out == cuda::OutType::kF16 ? ElementType::kF16 : ElementType::kBF16;
   const int64_t count = rows.rows * args.n;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   ErrorSums mine;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step) {
     const int64_t row = i / args.n * rows.row_step;
-    const double x = Value(d[row * args.ldd + i % args.n]);
+    const double x = Decode(args.d, row * args.ldd + i % args.n, out);
     const double y = rows.reference[i];
     mine.xy += x * y;
     mine.xx += x * x;
@@ -145,24 +152,20 @@ int GridFor(int64_t work) {
 
 }  // namespace
 
-cudaError_t ComputeReference(const Fp8GemmArgs& args, const ReferenceRows& rows,
-                             cudaStream_t stream, ReferenceType type) {
+cudaError_t ComputeReference(const Fp8GemmArgs& args, ElementType type, const ReferenceRows& rows,
+                             cudaStream_t stream) {
   if (rows.rows == 0 || args.n == 0) return cudaSuccess;
   const int64_t tiles_m = (rows.rows + kTile - 1) / kTile;
   const dim3 grid(static_cast<unsigned>((args.n + kTile - 1) / kTile),
                   static_cast<unsigned>(tiles_m < kMaxGridY ? tiles_m : kMaxGridY));
-  const auto kernel =
-      type == ReferenceType::kF16 ? ReferenceKernel<F16Values> : ReferenceKernel<E4m3Values>;
-  kernel<<<grid, kThreads, 0, stream>>>(args, rows);
+  ReferenceKernel<<<grid, kThreads, 0, stream>>>(args, type, rows);
   return cudaGetLastError();
 }
 
 cudaError_t AddErrors(const Fp8GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
                       cudaStream_t stream) {
   if (rows.rows * args.n == 0) return cudaSuccess;
-  const auto kernel =
-      args.out == cuda::OutType::kF16 ? ErrorsKernel<__half> : ErrorsKernel<__nv_bfloat16>;
-  kernel<<<GridFor(rows.rows * args.n), kThreads, 0, stream>>>(args, rows, sums);
+  ErrorsKernel<<<GridFor(rows.rows * args.n), kThreads, 0, stream>>>(args, rows, sums);
   return cudaGetLastError();
 }
 

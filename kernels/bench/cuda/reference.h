@@ -8,23 +8,21 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ops/element.h"
 #include "kernels/cuda/sm90/gemm_args.h"
 
 namespace gemmd::kernels::bench {
 
-// What a and b of Fp8GemmArgs point to: E4M3 with block scales, or FP16 (strides in elements)
-// without any.
-enum class ReferenceType { kE4M3, kF16 };
-
 // Every row_step-th row of the product, `rows` of them: reference[i, :] is row i * row_step of D.
-// Strides, addresses and scales of `args` count; alpha, beta, bias and batch do not.
+// `type` is the operands'; strides, addresses and scales of `args` count, alpha, beta, bias and
+// batch do not.
 struct ReferenceRows {
   double* reference;  // [rows, n], dense
   int64_t rows;
   int64_t row_step;
 };
-cudaError_t ComputeReference(const cuda::Fp8GemmArgs& args, const ReferenceRows& rows,
-                             cudaStream_t stream, ReferenceType type = ReferenceType::kE4M3);
+cudaError_t ComputeReference(const cuda::Fp8GemmArgs& args, cuda::ElementType type,
+                             const ReferenceRows& rows, cudaStream_t stream);
 
 // Sums over the checked elements, x of D and y of the reference. NaN in D makes them NaN.
 struct ErrorSums {
@@ -33,7 +31,7 @@ struct ErrorSums {
   double yy = 0;
   double dd = 0;  // (x - y)^2
 };
-// Adds to *sums (device memory, zeroed by the caller). D is BF16 or FP16, as args.out says.
+// Adds to *sums (device memory, zeroed by the caller). D is BF16 or FP16.
 cudaError_t AddErrors(const cuda::Fp8GemmArgs& args, const ReferenceRows& rows, ErrorSums* sums,
                       cudaStream_t stream);
 

@@ -15,8 +15,6 @@ constexpr int kNanByte = 0xff;  // four of them are a NaN in FP32, two in BF16
 
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
-int64_t ScaleFloatsOfA(const Shape& s) { return RoundUp4(s.m) * BlocksOf(s.k); }
-int64_t ScaleFloatsOfB(const Shape& s) { return BlocksOf(s.n) * RoundUp4(BlocksOf(s.k)); }
 
 // The floor kernel reads whole units of 16 bytes.
 absl::Status ReserveUnits(DeviceBuffer& buffer, int64_t size_bytes) {
@@ -30,6 +28,15 @@ int AlignmentOf(const void* base, int64_t rows, int64_t stride_bytes) {
 }
 
 }  // namespace
+
+int64_t Workload::a_scale_floats() const {
+  if (dtype_ == DType::kI8) return shape_.m;
+  return dtype_ == DType::kE4M3 ? RoundUp4(shape_.m) * BlocksOf(shape_.k) : 0;
+}
+int64_t Workload::b_scale_floats() const {
+  if (dtype_ == DType::kI8) return shape_.n;
+  return dtype_ == DType::kE4M3 ? BlocksOf(shape_.n) * RoundUp4(BlocksOf(shape_.k)) : 0;
+}
 
 absl::Status Workload::Prepare(const Shape& s, uint64_t seed, bool with_bf16, int places,
                                cudaStream_t stream) {
@@ -48,10 +55,11 @@ absl::Status Workload::Prepare(const Shape& s, uint64_t seed, bool with_bf16, in
 absl::Status Workload::Reserve(Place& place, bool with_bf16) {
   const Shape& s = shape_;
   for (absl::Status status :
-       {ReserveUnits(place.a, s.m * s.k), ReserveUnits(place.b, s.n * s.k),
-        ReserveUnits(place.a_scales, ScaleFloatsOfA(s) * 4),
-        ReserveUnits(place.b_scales, ScaleFloatsOfB(s) * 4), ReserveUnits(one_, 4),
+       {ReserveUnits(place.a, a_bytes()), ReserveUnits(place.b, b_bytes()),
+        ReserveUnits(place.a_scales, a_scale_floats() * 4),
+        ReserveUnits(place.b_scales, b_scale_floats() * 4), ReserveUnits(one_, 4),
         ReserveUnits(sink_, 4), ReserveUnits(place.d, d_bytes() + 2 * kGuardBytes),
+        dtype_ == DType::kI8 ? ReserveUnits(place.d_s32, 4 * s.m * s.n) : absl::OkStatus(),
         with_bf16 ? ReserveUnits(place.a_bf16, 2 * s.m * s.k) : absl::OkStatus(),
         with_bf16 ? ReserveUnits(place.b_bf16, 2 * s.n * s.k) : absl::OkStatus()}) {
     if (!status.ok()) return status;
@@ -62,22 +70,42 @@ absl::Status Workload::Reserve(Place& place, bool with_bf16) {
 absl::Status Workload::Fill(uint64_t seed, bool with_bf16, cudaStream_t stream) {
   const Shape& s = shape_;
   const Place& to = here();
-  const Fp8GemmArgs args = block_args();
   const float one = 1.0f;
   const uint64_t seed_b = seed + 1;
   for (cudaError_t code :
-       {cudaMemsetAsync(to.a_scales.data(), kNanByte, ScaleFloatsOfA(s) * 4, stream),
-        cudaMemsetAsync(to.b_scales.data(), kNanByte, ScaleFloatsOfB(s) * 4, stream),
+       {cudaMemsetAsync(to.a_scales.data(), kNanByte, a_scale_floats() * 4, stream),
+        cudaMemsetAsync(to.b_scales.data(), kNanByte, b_scale_floats() * 4, stream),
         cudaMemcpyAsync(one_.data(), &one, 4, cudaMemcpyHostToDevice, stream),
-        QuantizeRandom1x128(seed, s.m, s.k, to.a.data(), to.a_scales.as<float>(), args.a_scales_ld,
-                            stream),
-        QuantizeRandom128x128(seed_b, s.n, s.k, to.b.data(), to.b_scales.as<float>(),
-                              args.b_scales_ld, stream),
+        FillOperands(seed, stream),
         with_bf16 ? RandomBf16(seed, s.m, s.k, to.a_bf16.as<uint16_t>(), stream) : cudaSuccess,
         with_bf16 ? RandomBf16(seed_b, s.n, s.k, to.b_bf16.as<uint16_t>(), stream) : cudaSuccess}) {
     if (code != cudaSuccess) return ToStatus(code, "making operands");
   }
   return absl::OkStatus();
+}
+
+cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
+  const Place& to = here();
+  const Fp8GemmArgs args = this->args();
+  const auto either = [](cudaError_t x, cudaError_t y) { return x != cudaSuccess ? x : y; };
+  const auto [m, n, k] = shape_;
+  switch (dtype_) {
+    case DType::kBF16:
+      return either(RandomBf16(seed, m, k, to.a.as<uint16_t>(), stream),
+                    RandomBf16(seed + 1, n, k, to.b.as<uint16_t>(), stream));
+    case DType::kF16:
+      return either(RandomF16(seed, m, k, to.a.as<uint16_t>(), stream),
+                    RandomF16(seed + 1, n, k, to.b.as<uint16_t>(), stream));
+    case DType::kI8:
+      return either(
+          QuantizeRandomRows(seed, m, k, to.a.as<int8_t>(), to.a_scales.as<float>(), stream),
+          QuantizeRandomRows(seed + 1, n, k, to.b.as<int8_t>(), to.b_scales.as<float>(), stream));
+    default:
+      return either(QuantizeRandom1x128(seed, m, k, to.a.data(), to.a_scales.as<float>(),
+                                        args.a_scales_ld, stream),
+                    QuantizeRandom128x128(seed + 1, n, k, to.b.data(), to.b_scales.as<float>(),
+                                          args.b_scales_ld, stream));
+  }
 }
 
 absl::Status Workload::CopyTo(Place& place, bool with_bf16, cudaStream_t stream) {
@@ -87,9 +115,9 @@ absl::Status Workload::CopyTo(Place& place, bool with_bf16, cudaStream_t stream)
     return cudaMemcpyAsync(to.data(), source.data(), bytes, cudaMemcpyDeviceToDevice, stream);
   };
   for (cudaError_t code :
-       {copy(place.a, from.a, s.m * s.k), copy(place.b, from.b, s.n * s.k),
-        copy(place.a_scales, from.a_scales, ScaleFloatsOfA(s) * 4),
-        copy(place.b_scales, from.b_scales, ScaleFloatsOfB(s) * 4),
+       {copy(place.a, from.a, a_bytes()), copy(place.b, from.b, b_bytes()),
+        copy(place.a_scales, from.a_scales, a_scale_floats() * 4),
+        copy(place.b_scales, from.b_scales, b_scale_floats() * 4),
         with_bf16 ? copy(place.a_bf16, from.a_bf16, 2 * s.m * s.k) : cudaSuccess,
         with_bf16 ? copy(place.b_bf16, from.b_bf16, 2 * s.n * s.k) : cudaSuccess}) {
     if (code != cudaSuccess) return ToStatus(code, "copying operands");
@@ -102,12 +130,22 @@ absl::Status Workload::Poison(cudaStream_t stream) {
                   "poisoning the output");
 }
 
-Fp8GemmArgs Workload::block_args() const {
+Fp8GemmArgs Workload::args() const {
   Fp8GemmArgs args = tensor_args();
+  if (dtype_ == DType::kF16) args.out = cuda::OutType::kF16;
+  args.a_scales = args.b_scales = nullptr;
+  if (dtype_ == DType::kBF16 || dtype_ == DType::kF16) return args;
   args.a_scales = here().a_scales.as<float>();
-  args.a_scales_ld = RoundUp4(shape_.m);
   args.b_scales = here().b_scales.as<float>();
-  args.b_scales_ld = RoundUp4(BlocksOf(shape_.k));
+  const bool blocks = dtype_ == DType::kE4M3;
+  args.a_scales_ld = blocks ? RoundUp4(shape_.m) : 1;
+  args.b_scales_ld = blocks ? RoundUp4(BlocksOf(shape_.k)) : 1;
+  return args;
+}
+
+Fp8GemmArgs Workload::integer_args() const {
+  Fp8GemmArgs args = tensor_args();
+  args.d = here().d_s32.data();
   return args;
 }
 
@@ -137,33 +175,39 @@ Fp8GemmArgs Workload::bf16_args() const {
 }
 
 FloorTraffic Workload::traffic() const {
+  const bool blocks = dtype_ == DType::kE4M3;
   FloorTraffic traffic;
   traffic.source[0] = here().b.data();
-  traffic.source_bytes[0] = shape_.n * shape_.k;
+  traffic.source_bytes[0] = b_bytes();
   traffic.source[1] = here().a.data();
-  traffic.source_bytes[1] = shape_.m * shape_.k;
+  traffic.source_bytes[1] = a_bytes();
   traffic.source[2] = here().a_scales.data();
-  traffic.source_bytes[2] = shape_.m * BlocksOf(shape_.k) * 4;
+  traffic.source_bytes[2] = blocks ? shape_.m * BlocksOf(shape_.k) * 4 : a_scale_floats() * 4;
   traffic.source[3] = here().b_scales.data();
-  traffic.source_bytes[3] = BlocksOf(shape_.n) * BlocksOf(shape_.k) * 4;
+  traffic.source_bytes[3] =
+      blocks ? BlocksOf(shape_.n) * BlocksOf(shape_.k) * 4 : b_scale_floats() * 4;
   traffic.target = d();
   traffic.target_bytes = d_bytes();
   traffic.sink = sink_.as<unsigned>();
   return traffic;
 }
 
-MatmulProblem ProblemOf(const Fp8GemmArgs& args) {
+MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
+  const bool blocks = dtype == DType::kE4M3;
+  const ScaleGranularity rows =
+      dtype == DType::kI8 ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
+  const int64_t size = SizeBytes(dtype);
   MatmulProblem problem;
   problem.batch = args.batch;
   problem.m = args.m;
   problem.n = args.n;
   problem.k = args.k;
-  problem.a = {DType::kE4M3, ScaleGranularity::kBlock1x128, Layout::kKContiguous, args.lda,
-               AlignmentOf(args.a, args.m, args.lda)};
-  problem.b = {DType::kE4M3, ScaleGranularity::kBlock128x128, Layout::kKContiguous, args.ldb,
-               AlignmentOf(args.b, args.n, args.ldb)};
-  problem.d = {DType::kBF16, ScaleGranularity::kNone, Layout::kKContiguous, args.ldd,
-               AlignmentOf(args.d, args.m, args.ldd * 2)};
+  problem.a = {dtype, blocks ? ScaleGranularity::kBlock1x128 : rows, Layout::kKContiguous, args.lda,
+               AlignmentOf(args.a, args.m, args.lda * size)};
+  problem.b = {dtype, blocks ? ScaleGranularity::kBlock128x128 : rows, Layout::kKContiguous,
+               args.ldb, AlignmentOf(args.b, args.n, args.ldb * size)};
+  problem.d = {dtype == DType::kF16 ? DType::kF16 : DType::kBF16, ScaleGranularity::kNone,
+               Layout::kKContiguous, args.ldd, AlignmentOf(args.d, args.m, args.ldd * 2)};
   return problem;
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/shape.h"
+#include "kernels/cuda/ops/element.h"
 #include "kernels/cuda/sm90/gemm_args.h"
 #include "kernels/problem.h"
 
@@ -23,9 +24,13 @@ namespace gemmd::kernels::bench {
 
 class Workload {
  public:
-  // Fills operands for `shape` from `seed`, on `stream`: random normal, A quantised by 1x128, B by
-  // 128x128, amax/448. Padding of scales is NaN. `with_bf16` makes the BF16 peer's operands too.
-  // They then lie at places 0 to `places` - 1, at least one, and the first is in use.
+  // `dtype`: of the operands, E4M3, BF16, F16 or I8.
+  explicit Workload(DType dtype) : dtype_(dtype) {}
+
+  // Fills operands for `shape` from `seed`, on `stream`: random normal, of E4M3 A quantised by
+  // 1x128 and B by 128x128, amax/448, of I8 both by row, amax/127. Padding of scales is NaN.
+  // `with_bf16` makes the BF16 peer's operands beside E4M3's. They then lie at places 0 to `places`
+  // - 1, at least one, and the first is in use.
   absl::Status Prepare(const Shape& shape, uint64_t seed, bool with_bf16, int places,
                        cudaStream_t stream);
 
@@ -36,13 +41,18 @@ class Workload {
   absl::Status Poison(cudaStream_t stream);
 
   const Shape& shape() const { return shape_; }
-  // E4M3 with block scales. b_scales_ld and a_scales_ld are rounded up to 4 floats.
-  cuda::Fp8GemmArgs block_args() const;
+  DType dtype() const { return dtype_; }
+  cuda::ElementType element() const { return static_cast<cuda::ElementType>(dtype_); }
+  // The operands with their scales. Those of E4M3 have b_scales_ld and a_scales_ld rounded up to 4
+  // floats. D is BF16, or FP16 of such operands.
+  cuda::Fp8GemmArgs args() const;
+  // Of I8, with D in 32 bits and no scales: what cuBLASLt multiplies.
+  cuda::Fp8GemmArgs integer_args() const;
   // The same E4M3 bytes; each scale is one float, 1.
   cuda::Fp8GemmArgs tensor_args() const;
   // a and b point to BF16, strides in elements; no scales.
   cuda::Fp8GemmArgs bf16_args() const;
-  // What block_args() reads and writes.
+  // What args() reads and writes.
   FloorTraffic traffic() const;
 
   static constexpr int64_t kGuardBytes = 4096;
@@ -51,13 +61,20 @@ class Workload {
 
  private:
   struct Place {
-    DeviceBuffer a, b, a_scales, b_scales, d, a_bf16, b_bf16;
+    DeviceBuffer a, b, a_scales, b_scales, d, a_bf16, b_bf16, d_s32;
   };
   absl::Status Reserve(Place& place, bool with_bf16);
   absl::Status Fill(uint64_t seed, bool with_bf16, cudaStream_t stream);
+  cudaError_t FillOperands(uint64_t seed, cudaStream_t stream);
   absl::Status CopyTo(Place& place, bool with_bf16, cudaStream_t stream);
   const Place& here() const { return places_[used_]; }
 
+  int64_t a_bytes() const { return shape_.m * shape_.k * SizeBytes(dtype_); }
+  int64_t b_bytes() const { return shape_.n * shape_.k * SizeBytes(dtype_); }
+  int64_t a_scale_floats() const;
+  int64_t b_scale_floats() const;
+
+  const DType dtype_;
   Shape shape_;
   std::deque<Place> places_{1};  // they do not move
   int used_ = 0;
@@ -67,8 +84,8 @@ class Workload {
 // The call of a kernel on the operands at the place in use.
 using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
 
-// The problem that `args` poses to the selector.
-MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args);
+// The problem that `args`, with such operands, pose to the selector.
+MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args, DType dtype);
 
 }  // namespace gemmd::kernels::bench
 

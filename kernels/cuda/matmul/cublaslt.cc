@@ -15,6 +15,21 @@ int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
 bool IsAligned16(const void* p) { return reinterpret_cast<uint64_t>(p) % 16 == 0; }
 
+cudaDataType_t OperandsOf(CublasLtKind kind) {
+  switch (kind) {
+    case CublasLtKind::kFp8Block:
+    case CublasLtKind::kFp8TensorWise:
+      return CUDA_R_8F_E4M3;
+    case CublasLtKind::kBf16:
+      return CUDA_R_16BF;
+    case CublasLtKind::kF16:
+      return CUDA_R_16F;
+    case CublasLtKind::kI8:
+      return CUDA_R_8I;
+  }
+  return CUDA_R_8F_E4M3;
+}
+
 cudaDataType_t TypeOf(OutType out) {
   switch (out) {
     case OutType::kF32:
@@ -69,6 +84,8 @@ std::string_view Name(CublasLtKind kind) {
       return "cublaslt_bf16";
     case CublasLtKind::kF16:
       return "cublaslt_f16";
+    case CublasLtKind::kI8:
+      return "cublaslt_i8";
   }
   return "cublaslt";
 }
@@ -93,6 +110,7 @@ struct CublasLt::Plan::Parts {
   cublasLtMatrixLayout_t d = nullptr;
   cublasLtMatmulAlgo_t algo{};
   Fp8GemmArgs args;
+  bool integers = false;  // alpha and beta are int32, too
 
   template <class T>
   cublasStatus_t SetDesc(cublasLtMatmulDescAttributes_t attribute, T value) {
@@ -110,14 +128,19 @@ struct CublasLt::Plan::Parts {
 };
 
 absl::Status CublasLt::Plan::Parts::MakeDesc(CublasLtKind kind) {
-  if (auto s = api.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F); s != CUBLAS_STATUS_SUCCESS) {
+  integers = kind == CublasLtKind::kI8;
+  const cublasComputeType_t compute = integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F;
+  if (auto s = api.desc_create(&desc, compute, integers ? CUDA_R_32I : CUDA_R_32F);
+      s != CUBLAS_STATUS_SUCCESS) {
     return api.ToStatus(s, "making a matmul descriptor");
   }
   for (cublasStatus_t code : {SetDesc(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T),
                               SetDesc(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N)}) {
     if (code != CUBLAS_STATUS_SUCCESS) return api.ToStatus(code, "setting transposition");
   }
-  if (kind == CublasLtKind::kBf16 || kind == CublasLtKind::kF16) return absl::OkStatus();
+  if (kind != CublasLtKind::kFp8Block && kind != CublasLtKind::kFp8TensorWise) {
+    return absl::OkStatus();
+  }
   for (cublasStatus_t code :
        {SetDesc(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(args.b_scales)),
         SetDesc(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(args.a_scales))}) {
@@ -139,10 +162,8 @@ absl::Status CublasLt::Plan::Parts::MakeDesc(CublasLtKind kind) {
 }
 
 absl::Status CublasLt::Plan::Parts::MakeLayouts(CublasLtKind kind) {
-  const cudaDataType_t in = kind == CublasLtKind::kBf16  ? CUDA_R_16BF
-                            : kind == CublasLtKind::kF16 ? CUDA_R_16F
-                                                         : CUDA_R_8F_E4M3;
-  const cudaDataType_t out = TypeOf(args.out);
+  const cudaDataType_t in = OperandsOf(kind);
+  const cudaDataType_t out = integers ? CUDA_R_32I : TypeOf(args.out);
   const int64_t ldc = args.beta != 0 ? args.ldc : args.ldd;
   for (cublasStatus_t code : {api.layout_create(&a, in, args.k, args.n, args.ldb),
                               api.layout_create(&b, in, args.k, args.m, args.lda),
@@ -206,6 +227,10 @@ absl::StatusOr<CublasLt::Plan> CublasLt::Prepare(CublasLtKind kind, const Fp8Gem
     return absl::UnimplementedError(
         absl::StrCat("cublasLt: no plan for batch=", args.batch, ", bias or ReLU"));
   }
+  if (kind == CublasLtKind::kI8 && (args.alpha != 1 || args.beta != 0)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "cublasLt: no plan for INT8 with alpha=", args.alpha, " and beta=", args.beta));
+  }
   if (args.m == 0 || args.n == 0 || args.k == 0) {
     return absl::UnimplementedError(absl::StrCat(
         "cublasLt: no plan for an empty matmul, m=", args.m, " n=", args.n, " k=", args.k));
@@ -223,9 +248,12 @@ absl::StatusOr<CublasLt::Plan> CublasLt::Prepare(CublasLtKind kind, const Fp8Gem
 
 absl::Status CublasLt::Run(const Plan& plan, cudaStream_t stream) const {
   const Plan::Parts& p = *plan.parts_;
-  const cublasStatus_t code = api_->matmul(api_->handle, p.desc, &p.args.alpha, p.args.b, p.a,
-                                           p.args.a, p.b, &p.args.beta, p.c_or_d(), p.c, p.args.d,
-                                           p.d, &p.algo, api_->workspace, kWorkspaceBytes, stream);
+  static constexpr int32_t kOne = 1, kZero = 0;
+  const void* const alpha = p.integers ? static_cast<const void*>(&kOne) : &p.args.alpha;
+  const void* const beta = p.integers ? static_cast<const void*>(&kZero) : &p.args.beta;
+  const cublasStatus_t code =
+      api_->matmul(api_->handle, p.desc, alpha, p.args.b, p.a, p.args.a, p.b, beta, p.c_or_d(), p.c,
+                   p.args.d, p.d, &p.algo, api_->workspace, kWorkspaceBytes, stream);
   return api_->ToStatus(code, "matmul");
 }
 

@@ -27,7 +27,8 @@ enum class CublasLtKind {
   kFp8Block,       // E4M3, scales 1x128 of A and 128x128 of B; sm_90, m and n multiples of 4
   kFp8TensorWise,  // E4M3; a_scales and b_scales point to one float each; fast accumulation
   kBf16,           // a and b point to BF16, strides in elements; no scales
-  kF16,            // likewise, FP16
+  kF16,            // the same of FP16
+  kI8,             // INT8 without scales, and d of 32-bit integers; alpha 1 and beta 0
 };
 std::string_view Name(CublasLtKind kind);  // "cublaslt_block", ...
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -59,8 +60,9 @@ int64_t BytesUpToLimit(int64_t count, int64_t floats) {
 }  // namespace
 
 ScaleCopies CopiesOf(const MatmulOp& op) {
-  const AnyGemmArgs g = Unbound(op);
   ScaleCopies copies;
+  if (op.a.values.dtype != DType::kE4M3) return copies;  // others' scales are read as they lie
+  const AnyGemmArgs g = Unbound(op);
   copies.a = !TakesScalesOfA(g);
   copies.b = !TakesScalesOfB(g);
   if (copies.a) copies.scratch_bytes = BytesUpToLimit(g.batch, CopyBatchOfA(g));
@@ -90,6 +92,14 @@ std::string WhyNot(const MatmulOp& op) {
   if (op.bias && g.n > 1 && g.bias_stride != 1) {
     return absl::StrCat("bias has a stride of ", g.bias_stride, "; copy it to be dense");
   }
+  if (g.type == ElementType::kI8) {
+    constexpr int64_t kMostApart = std::numeric_limits<int32_t>::max();
+    for (const ScaleView* scales : {&g.a.scales, &g.b.scales}) {
+      if (scales->row_stride <= kMostApart) continue;
+      return absl::StrCat("scales are ", scales->row_stride, " floats apart, above ", kMostApart,
+                          "; copy them to be dense");
+    }
+  }
   if (const int64_t bytes = CopiesOf(op).scratch_bytes; bytes > kMaxScratchBytes) {
     return absl::StrCat("copies of its scales take more than ", kMaxScratchBytes,
                         " bytes; lay out a's along m and b's along k");
@@ -106,8 +116,9 @@ Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::by
   args.a = static_cast<const uint8_t*>(any.a.data);
   args.lda = any.a.row_stride;
   args.a_batch = any.a.batch_stride;
+  const bool blocks = any.type == ElementType::kE4M3;
   args.a_scales = any.a.scales.data;
-  args.a_scales_ld = any.a.scales.k_stride;
+  args.a_scales_ld = blocks ? any.a.scales.k_stride : any.a.scales.row_stride;
   args.a_scales_batch = any.a.scales.batch_stride;
   if (copies.a) {
     args.a_scales = reinterpret_cast<const float*>(scratch);

@@ -29,7 +29,7 @@ struct ScaleCopies {
 // Scratch of one op; what needs more takes another kernel.
 inline constexpr int64_t kMaxScratchBytes = int64_t{1} << 30;
 
-// Of a matmul with 1x128 scales of a and 128x128 scales of b.
+// Of a matmul that a TMA kernel serves: FP8's, with 1x128 scales of a and 128x128 scales of b.
 ScaleCopies CopiesOf(const MatmulOp& op);
 // Of a's scales alone, for all items of its batch.
 ScaleCopies CopiesOfA(const AnyGemmArgs& args);

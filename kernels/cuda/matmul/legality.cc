@@ -19,6 +19,8 @@ constexpr int64_t kMaxExtent = kBeyond;
 constexpr int64_t kMaxTiles = int64_t{1} << 25;
 constexpr int64_t kMaxBatch = 65535;
 constexpr int64_t kMaxStrideBytes = (int64_t{1} << 40) - 16;  // TMA: below 2^40
+// Of products of up to 2^14, sums of so many stay below 2^31.
+constexpr int64_t kMaxInt8K = (int64_t{1} << 17) - 1;
 constexpr int64_t kTmaAlignment = 16;  // bytes; TMA's addresses and strides are multiples of it
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
@@ -33,9 +35,14 @@ std::string ExtentWhyNot(const char* name, int64_t extent, int64_t limit) {
   return "";
 }
 
-std::string ExtentsWhyNot(int64_t batch, int64_t m, int64_t n, int64_t k) {
+std::string ExtentsWhyNot(Mma mma, int64_t batch, int64_t m, int64_t n, int64_t k) {
   for (auto [name, extent] : {std::pair{"m", m}, {"n", n}, {"k", k}}) {
     if (std::string why = ExtentWhyNot(name, extent, kMaxExtent); !why.empty()) return why;
+  }
+  if (mma == Mma::kI8 && k > kMaxInt8K) {
+    return StrCat("k=", k, " exceeds ", kMaxInt8K,
+                  ", above which sums in 32 bits could overflow; "
+                  "divide the matrix along k");
   }
   return ExtentWhyNot("batch", batch, kMaxBatch);
 }
@@ -55,10 +62,11 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
     return StrCat("split=", split, ": partial results of ", config.rows, "x", config.cols,
                   " do not fit into its ", config.stages, " stages; use split=1");
   }
-  const int64_t stage = config.k_blocks * int64_t{kBlockK};
-  if (config.k_blocks > 1 && k % kBlockK != 0) {
-    return StrCat("k=", k, " is not a multiple of ", kBlockK, ", which stages of ", stage,
-                  " need; pad k to ", RoundUp(k, kBlockK));
+  const int64_t block = config.block_k();
+  const int64_t stage = config.k_blocks * block;
+  if (config.k_blocks > 1 && k % block != 0) {
+    return StrCat("k=", k, " is not a multiple of ", block, ", which stages of ", stage,
+                  " need; pad k to ", RoundUp(k, block));
   }
   const int64_t stages = CeilDiv(k, stage);
   if (stages < split) {
@@ -77,37 +85,66 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
   return "";
 }
 
-// Rows of an E4M3 operand, `stride` bytes apart.
-std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t stride) {
+// Rows of an operand, `elements` apart, of `size` bytes each.
+std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elements, int64_t size) {
   if (rows <= 1) return "";
-  if (stride < k) {
-    return StrCat("rows of ", name, " are ", stride, " bytes apart, less than k=", k,
+  if (elements < k) {
+    return StrCat("rows of ", name, " are ", elements, " elements apart, less than k=", k,
                   ": they overlap; copy ", name);
   }
-  if (stride > kMaxStrideBytes) {
-    return StrCat("rows of ", name, " are ", stride, " bytes apart, above ", kMaxStrideBytes,
-                  "; copy ", name);
+  if (elements > kMaxStrideBytes / size) {
+    return StrCat("rows of ", name, " are ", elements, " elements apart, above ",
+                  kMaxStrideBytes / size, "; copy ", name);
   }
+  const int64_t stride = elements * size;
   if (stride % kTmaAlignment != 0) {
     return StrCat("k=", k, ": rows of ", name, " are ", stride, " bytes apart, not a multiple of ",
-                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment));
+                  kTmaAlignment, "; pad ld", name, " to ", RoundUp(stride, kTmaAlignment) / size);
   }
   return "";
 }
 
-std::string OperandWhyNot(const char* name, const OperandTraits& operand,
-                          ScaleGranularity granularity, int64_t rows, int64_t k) {
-  if (operand.dtype != DType::kE4M3) {
-    return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply e4m3");
+std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
+                         ScaleGranularity block) {
+  std::string wanted;
+  switch (mma) {
+    case Mma::kFp8Block:
+      if (given == block) return "";
+      wanted = std::string(Name(block));
+      break;
+    case Mma::kBf16:
+    case Mma::kF16:
+      if (given == ScaleGranularity::kNone) return "";
+      wanted = "none";
+      break;
+    case Mma::kI8:
+      if (given == ScaleGranularity::kNone || given == ScaleGranularity::kPerTensor ||
+          given == ScaleGranularity::kPerRow) {
+        return "";
+      }
+      wanted = "none, tensor or row";
+      break;
   }
-  if (operand.granularity != granularity) {
-    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
-                  "; these kernels need ", Text(Name(granularity)));
+  return StrCat("scales of ", name, " are ", Text(Name(given)), "; these kernels need ", wanted);
+}
+
+std::string OperandWhyNot(Mma mma, const char* name, const OperandTraits& operand,
+                          ScaleGranularity block, int64_t rows, int64_t k) {
+  const DType multiplied = OperandOf(mma);
+  if (operand.dtype != multiplied) {
+    return StrCat(name, " is ", Text(Name(operand.dtype)), "; these kernels multiply ",
+                  Text(Name(multiplied)));
+  }
+  if (std::string why = ScalesWhyNot(mma, name, operand.granularity, block); !why.empty()) {
+    return why;
   }
   if (operand.layout != Layout::kKContiguous) {
     return StrCat(name, " is not contiguous along k; copy or transpose it");
   }
-  if (std::string why = RowsWhyNot(name, rows, k, operand.leading_stride); !why.empty()) return why;
+  if (std::string why = RowsWhyNot(name, rows, k, operand.leading_stride, SizeBytes(multiplied));
+      !why.empty()) {
+    return why;
+  }
   if (operand.alignment_bytes % kTmaAlignment != 0) {
     return StrCat(name, " or its batches start at multiples of ", operand.alignment_bytes,
                   " bytes only; place them at multiples of ", kTmaAlignment);
@@ -157,7 +194,27 @@ std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, i
                 "; pad them to ", RoundUp(bytes, alignment));
 }
 
-std::string ScalesWhyNot(const Fp8GemmArgs& args) {
+std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
+  if (mma == Mma::kI8) {
+    for (auto [name, scales] :
+         {std::pair{"a_scales", args.a_scales}, {"b_scales", args.b_scales}}) {
+      if (scales == nullptr) continue;
+      if (std::string why = AddressWhyNot(name, scales, 4); !why.empty()) return why;
+    }
+    for (auto [name, ld] :
+         {std::pair{"a_scales", args.a_scales_ld}, {"b_scales", args.b_scales_ld}}) {
+      if (ld >= 0 && ld <= kMaxExtent) continue;
+      return StrCat(name, " are ", ld, " floats apart, outside 0 to ", kMaxExtent, "; copy them");
+    }
+  }
+  if (mma != Mma::kFp8Block) return "";
+  std::string why = AddressWhyNot("a_scales", args.a_scales, kTmaAlignment);
+  if (why.empty()) why = AddressWhyNot("b_scales", args.b_scales, 4);
+  if (why.empty()) {
+    why = BatchStrideWhyNot("a_scales", args.batch, args.a_scales_batch, 4, kTmaAlignment);
+  }
+  if (why.empty()) why = BatchStrideWhyNot("b_scales", args.batch, args.b_scales_batch, 4, 4);
+  if (!why.empty()) return why;
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   if (k_blocks > 1) {
     if (args.a_scales_ld < args.m) {
@@ -193,6 +250,20 @@ std::string ResultWhyNot(const Fp8GemmArgs& args) {
 
 }  // namespace
 
+DType OperandOf(Mma mma) {
+  switch (mma) {
+    case Mma::kFp8Block:
+      return DType::kE4M3;
+    case Mma::kBf16:
+      return DType::kBF16;
+    case Mma::kF16:
+      return DType::kF16;
+    case Mma::kI8:
+      return DType::kI8;
+  }
+  return DType::kE4M3;
+}
+
 std::string WhyNot(const DeviceTraits& device) {
   if (device.compute_major == 9 && device.compute_minor == 0) return "";
   return StrCat("device is sm_", device.compute_major, device.compute_minor,
@@ -201,9 +272,10 @@ std::string WhyNot(const DeviceTraits& device) {
 
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
-  std::string why = ExtentsWhyNot(p.batch, p.m, p.n, p.k);
-  if (why.empty()) why = OperandWhyNot("a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
-  if (why.empty()) why = OperandWhyNot("b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
+  const Mma mma = variant.shape().mma;
+  std::string why = ExtentsWhyNot(mma, p.batch, p.m, p.n, p.k);
+  if (why.empty()) why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
+  if (why.empty()) why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
   if (why.empty()) why = ResultWhyNot(p);
   if (why.empty()) why = ConfigWhyNot(variant, p.batch, p.m, p.n, p.k);
   return why;
@@ -211,18 +283,16 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
 
 std::string WhyNot(const GemmVariant& variant, const Fp8GemmArgs& args) {
   const Fp8GemmArgs& g = args;
-  std::string why = ExtentsWhyNot(g.batch, g.m, g.n, g.k);
+  const Mma mma = variant.shape().mma;
+  const int64_t size = variant.shape().element_bytes();
+  std::string why = ExtentsWhyNot(mma, g.batch, g.m, g.n, g.k);
   if (why.empty()) why = AddressWhyNot("a", g.a, kTmaAlignment);
   if (why.empty()) why = AddressWhyNot("b", g.b, kTmaAlignment);
-  if (why.empty()) why = AddressWhyNot("a_scales", g.a_scales, kTmaAlignment);
-  if (why.empty()) why = AddressWhyNot("b_scales", g.b_scales, 4);
-  if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda);
-  if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb);
-  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, 1, kTmaAlignment);
-  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, 1, kTmaAlignment);
-  if (why.empty()) why = BatchStrideWhyNot("a_scales", g.batch, g.a_scales_batch, 4, kTmaAlignment);
-  if (why.empty()) why = BatchStrideWhyNot("b_scales", g.batch, g.b_scales_batch, 4, 4);
-  if (why.empty()) why = ScalesWhyNot(g);
+  if (why.empty()) why = RowsWhyNot("a", g.m, g.k, g.lda, size);
+  if (why.empty()) why = RowsWhyNot("b", g.n, g.k, g.ldb, size);
+  if (why.empty()) why = BatchStrideWhyNot("a", g.batch, g.a_batch, size, kTmaAlignment);
+  if (why.empty()) why = BatchStrideWhyNot("b", g.batch, g.b_batch, size, kTmaAlignment);
+  if (why.empty()) why = ScalesWhyNot(mma, g);
   if (why.empty()) why = ResultWhyNot(g);
   if (why.empty()) why = ConfigWhyNot(variant, g.batch, g.m, g.n, g.k);
   return why;

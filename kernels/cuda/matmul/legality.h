@@ -10,6 +10,9 @@
 
 namespace gemmd::kernels::cuda {
 
+// The type of the operands that such kernels multiply.
+DType OperandOf(Mma mma);
+
 // Empty when the families run on `device`: "device is sm_80; these kernels need sm_90".
 std::string WhyNot(const DeviceTraits& device);
 

@@ -28,6 +28,9 @@ double Worst(std::initializer_list<double> seconds) {
   return std::sqrt(std::sqrt(std::sqrt(sum)));
 }
 
+// Multiply-adds of an SM a clock.
+double MacsPerClock(const GemmConfig& c) { return 4096.0 / c.element_bytes(); }
+
 // How a variant divides a problem among CTAs.
 struct Division {
   double groups;    // cluster-tiles
@@ -44,7 +47,7 @@ struct Division {
     const int size = c.multicast() * variant.split;
     cluster = size;
     at_once = std::max(1, ClustersAtOnce(device, size, c.ctas_per_sm));
-    const double stages = CeilDiv(CeilDiv(problem.k, kBlockK), c.k_blocks);
+    const double stages = CeilDiv(CeilDiv(problem.k, c.block_k()), c.k_blocks);
     k_blocks = CeilDiv(stages, variant.split) * c.k_blocks;
   }
   double waves() const { return CeilDiv(groups, at_once); }
@@ -57,10 +60,15 @@ struct MathClocks {
   double chain;
 
   MathClocks(const GemmConfig& c, const ModelConstants& constants) {
-    constexpr double kMacsPerClock = 4096;
     const double chains = c.rows / 64.0;
-    const double operands = chains * (64 + c.cols) * kBlockK / constants.wgmma_bytes_per_clock;
-    const double multiply = std::max(1.0 * c.rows * c.cols * kBlockK / kMacsPerClock, operands);
+    const double operands = chains * (64 + c.cols) * kRowBytes / constants.wgmma_bytes_per_clock;
+    const double multiply =
+        std::max(1.0 * c.rows * c.cols * c.block_k() / MacsPerClock(c), operands);
+    if (!c.promotes()) {  // the next k block is issued before this one is through
+      busy = multiply;
+      chain = multiply + constants.direct_clocks;
+      return;
+    }
     const double promote = c.rows * c.cols / constants.promoted_per_clock;
     const double exposed = c.double_accumulators() ? constants.exposed_pipelined
                            : c.groups > 2          ? constants.exposed_three
@@ -112,6 +120,8 @@ double TileSeconds(const GemmVariant& variant, const MatmulProblem& problem, boo
   double store = elements * useful * SizeBytes(problem.d.dtype) / constants.store_bytes_per_s;
   if (!bulk) store *= problem.d.dtype == DType::kF32 ? 2 : constants.unaligned_store_factor;
   if (problem.has_c) store *= 2;
+  // The other warpgroup multiplies meanwhile.
+  if (c.alternates && !last) return 0;
   // The copy engine takes the tile while the next one multiplies.
   if (c.stores_tile && bulk && !problem.has_c && variant.split == 1 && !last) store = 0;
   // What the last stage still has to multiply once it is there.
@@ -205,10 +215,12 @@ double LeastOfRough() { return std::exp(kLeastCorrection); }
 double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                         const DeviceTraits& device, double rough_seconds) {
   constexpr ModelConstants constants;
-  constexpr double kFlopsPerClock = 2 * 4096;
+  // The correction was fitted to FP8 kernels.
+  if (!variant.shape().promotes()) return rough_seconds;
+  const double flops_per_clock = 2 * MacsPerClock(variant.shape());
   const double floor =
       std::max(problem.bytes() / constants.hbm_bytes_per_s,
-               problem.flops() / (kFlopsPerClock * device.sms * constants.clock_hz));
+               problem.flops() / (flops_per_clock * device.sms * constants.clock_hz));
   const float correction = CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds));
   return std::max(floor, rough_seconds * std::exp(correction));
 }

@@ -46,6 +46,8 @@ struct ModelConstants {
   // Barriers, issue and the latency of the chain, each k block: a warpgroup alone, which was seen
   // to take 250 clocks with 16 columns; several.
   double alone_clocks = 123;
+  // The same where accumulators are the results, of which two k blocks are under way.
+  double direct_clocks = 10;
   double turns_clocks = 29;
   // Tail of a tile: rounding, staging, and the store at an SM's own rate.
   double tile_seconds = 0.12e-6;

@@ -15,10 +15,24 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
+std::string_view OperandsOf(Mma mma) {
+  switch (mma) {
+    case Mma::kFp8Block:
+      return "E4M3 with 1x128 and 128x128 scales";
+    case Mma::kBf16:
+      return "BF16";
+    case Mma::kF16:
+      return "FP16";
+    case Mma::kI8:
+      return "INT8 with scales by row or tensor, or none";
+  }
+  return "";
+}
+
 std::string Describe(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();
-  std::string text = absl::StrCat("E4M3 with 1x128 and 128x128 scales, rows of 16 bytes; tile ",
-                                  c.block_m(), "x", c.block_n(), ", ", c.stages, " stages");
+  std::string text = absl::StrCat(Text(OperandsOf(c.mma)), ", rows of 16 bytes; tile ", c.block_m(),
+                                  "x", c.block_n(), ", ", c.stages, " stages");
   if (c.multicast() > 1) absl::StrAppend(&text, ", ", c.multicast(), " CTAs share a side");
   if (variant.split > 1) absl::StrAppend(&text, ", k divided by ", variant.split);
   return text;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/legality.h"
@@ -34,9 +35,16 @@ bool IsExact(const MatmulProblem& problem, const TuningTable::Hit& hit) {
 }
 
 // Each reason once, with the kernels that gave it: there are hundreds of kernels and few reasons.
-std::string Reasons(absl::Span<const RankedVariant> ranked) {
+// If some kernels multiply the operands' type, theirs alone.
+std::string Reasons(absl::Span<const RankedVariant> ranked, DType operands) {
   std::map<std::string, std::vector<const RankedVariant*>> by_reason;
-  for (const RankedVariant& entry : ranked) by_reason[entry.why_not].push_back(&entry);
+  const auto multiplies = [&](const RankedVariant& entry) {
+    return OperandOf(entry.variant.shape().mma) == operands;
+  };
+  const bool any = absl::c_any_of(ranked, multiplies);
+  for (const RankedVariant& entry : ranked) {
+    if (!any || multiplies(entry)) by_reason[entry.why_not].push_back(&entry);
+  }
   std::string text;
   for (const auto& [reason, entries] : by_reason) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", Name(entries[0]->variant));
@@ -55,7 +63,7 @@ GemmSelector::GemmSelector(DeviceTraits device, std::vector<GemmVariant> enabled
 
 TuningTable::Hit GemmSelector::HitFor(const MatmulProblem& problem) const {
   if (problem.batch != 1) return {};
-  return table_.Find({problem.m, problem.n, problem.k, problem.d.dtype});
+  return table_.Find({problem.m, problem.n, problem.k, problem.d.dtype, problem.a.dtype});
 }
 
 std::optional<GemmPick> GemmSelector::FromHit(const MatmulProblem& problem,
@@ -81,6 +89,7 @@ std::optional<GemmPick> GemmSelector::FromModel(const MatmulProblem& problem) co
   // In the order of their rough times: of what follows one that is too long, nothing can be best.
   std::vector<std::pair<double, int>> rough;
   for (int i = 0; i < static_cast<int>(enabled_.size()); ++i) {
+    if (OperandOf(enabled_[i].shape().mma) != problem.a.dtype) continue;
     if (!WhyNot(enabled_[i], problem).empty()) continue;
     rough.emplace_back(RoughSeconds(enabled_[i], problem, device_), i);
   }
@@ -104,7 +113,7 @@ absl::StatusOr<GemmPick> GemmSelector::Choose(const MatmulProblem& problem) cons
   const std::optional<GemmPick> modelled = FromModel(problem);
   if (!modelled.has_value()) {
     return absl::UnimplementedError(absl::StrCat("no TMA kernel serves ", ToString(problem), " (",
-                                                 Reasons(Rank(problem)), ")"));
+                                                 Reasons(Rank(problem), problem.a.dtype), ")"));
   }
   if (!tuned.has_value()) return *modelled;
   const double here = ModelSeconds(tuned->variant, problem, device_);

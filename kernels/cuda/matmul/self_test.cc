@@ -36,23 +36,34 @@ Bindings BindingsOf(absl::Span<const std::vector<std::byte>> slots) {
 
 static_assert(SelfTestProblem::kM % 4 == 0, "a's scales are loaded by TMA: rows of 16 bytes");
 
-SelfTestProblem::SelfTestProblem(absl::Span<const GemmVariant> variants) {
+SelfTestProblem::SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants) {
+  const GemmConfig kind = {.mma = mma};
   int64_t blocks = 1;
   for (const GemmVariant& variant : variants) {
+    if (variant.shape().mma != mma) continue;
     blocks = std::max<int64_t>(blocks, variant.split * variant.shape().k_blocks);
   }
   const int64_t k_blocks = blocks + 1;
-  const int64_t k = k_blocks * kBlockK;
-  op_.a = {Dense(0, DType::kE4M3, MakeDims({kM, k})), ScaleGranularity::kBlock1x128,
-           TensorRef{1, 0, DType::kF32, MakeDims({kM, k_blocks}), MakeDims({1, kM})}};
-  op_.b = {Dense(2, DType::kE4M3, MakeDims({kN, k})), ScaleGranularity::kBlock128x128,
-           Dense(3, DType::kF32, MakeDims({(kN + kBlockK - 1) / kBlockK, k_blocks}))};
+  const int64_t k = k_blocks * kind.block_k();
+  op_.a = {Dense(0, OperandOf(mma), MakeDims({kM, k})), {}, {}};
+  op_.b = {Dense(2, OperandOf(mma), MakeDims({kN, k})), {}, {}};
+  if (mma == Mma::kFp8Block) {
+    op_.a.granularity = ScaleGranularity::kBlock1x128;
+    op_.a.scales = TensorRef{1, 0, DType::kF32, MakeDims({kM, k_blocks}), MakeDims({1, kM})};
+    op_.b.granularity = ScaleGranularity::kBlock128x128;
+    op_.b.scales = Dense(3, DType::kF32, MakeDims({(kN + kBlockK - 1) / kBlockK, k_blocks}));
+  } else if (mma == Mma::kI8) {
+    op_.a.granularity = op_.b.granularity = ScaleGranularity::kPerRow;
+    op_.a.scales = Dense(1, DType::kF32, MakeDims({kM}));
+    op_.b.scales = Dense(3, DType::kF32, MakeDims({kN}));
+  }
   op_.d = Dense(kResultSlot, DType::kBF16, MakeDims({kM, kN}));
   SelfTestRandom random;
-  slots_.push_back(RandomValues(op_.a.values, random));
-  slots_.push_back(RandomScales(*op_.a.scales, random));
-  slots_.push_back(RandomValues(op_.b.values, random));
-  slots_.push_back(RandomScales(*op_.b.scales, random));
+  for (const Operand* operand : {&op_.a, &op_.b}) {
+    slots_.push_back(RandomValues(operand->values, random));
+    slots_.emplace_back();
+    if (operand->scales) slots_.back() = RandomScales(*operand->scales, random);
+  }
   slots_.emplace_back(BytesOf(op_.d) + kGuardBytes, std::byte{0xff});
   expected_ = ReferenceMatmul(op_, BindingsOf(slots_));
   for (double value : expected_) rms_ += value * value;
@@ -113,17 +124,16 @@ absl::Status LaunchVariant(const GemmVariant& variant, const Fp8GemmArgs& args,
   return launch.ok() ? Launch(variant, *launch, stream) : launch.status();
 }
 
-}  // namespace
+using Broken = absl::flat_hash_map<std::string, std::string>;
 
-absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
-    const SelfTestOptions& options) {
-  const SelfTestProblem problem(options.variants);
+// Those that multiply `mma`, and the others with such operands.
+absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broken) {
+  const SelfTestProblem problem(mma, options.variants);
   const absl::StatusOr<std::unique_ptr<SelfTestBench>> bench =
       SelfTestBench::Make(problem.slots(), SelfTestProblem::kResultSlot, options.device.ordinal);
   if (!bench.ok()) return bench.status();
   const AnyGemmArgs any = ArgsOf(problem.op(), (*bench)->slots());
-  const Fp8GemmArgs fp8 = Fp8ArgsOf(any, ScaleCopies(), nullptr);
-  absl::flat_hash_map<std::string, std::string> broken;
+  const Fp8GemmArgs args = Fp8ArgsOf(any, ScaleCopies(), nullptr);
   const auto test = [&](const std::string& name, absl::FunctionRef<absl::Status()> launch) {
     const bool spoil = absl::c_linear_search(options.spoiled, name);
     const absl::StatusOr<std::string> why = Try(**bench, problem, spoil, launch);
@@ -136,9 +146,9 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
     return absl::OkStatus();
   };
   for (const GemmVariant& variant : options.variants) {
-    if (!WhyNot(variant, fp8).empty()) continue;  // none, as the tests see to
+    if (variant.shape().mma != mma || !WhyNot(variant, args).empty()) continue;
     const absl::Status status = test(Name(variant), [&] {
-      return LaunchVariant(variant, fp8, options.device, (*bench)->stream());
+      return LaunchVariant(variant, args, options.device, (*bench)->stream());
     });
     if (!status.ok()) return status;
   }
@@ -148,6 +158,17 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
       return ToStatus(other.launch(any, (*bench)->stream()), other.info.name);
     });
     if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
+    const SelfTestOptions& options) {
+  Broken broken;
+  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8}) {
+    if (absl::Status status = FindBrokenOf(mma, options, broken); !status.ok()) return status;
   }
   return broken;
 }

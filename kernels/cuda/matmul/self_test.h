@@ -17,8 +17,9 @@
 
 namespace gemmd::kernels::cuda {
 
-// The problem: FP8 with block scales, laid out as the TMA families take it, with edges that fill no
-// tile, and k long enough for each of `variants` to divide and still end in the middle of a stage.
+// The problem of one kind of operands: FP8 with block scales, INT8 with scales by row, or BF16 or
+// FP16 without, laid out as the TMA families take it, with edges that fill no tile, and k long
+// enough for each of `variants` to divide and still end in the middle of a stage.
 class SelfTestProblem {
  public:
   static constexpr int64_t kM = 72;
@@ -26,10 +27,12 @@ class SelfTestProblem {
   // Beyond d, so that a store outside of it is seen.
   static constexpr int64_t kGuardBytes = 4096;
 
-  explicit SelfTestProblem(absl::Span<const GemmVariant> variants);
+  // Of `variants`, those that multiply `mma` count.
+  SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants);
 
   const MatmulOp& op() const { return op_; }
-  // By slot. The last is d's, poisoned: NaNs, and so are the bytes beyond it.
+  // By slot; a type without scales has none in theirs. The last is d's, poisoned: NaNs, and so are
+  // the bytes beyond it.
   absl::Span<const std::vector<std::byte>> slots() const { return slots_; }
   static constexpr int kResultSlot = 4;
 

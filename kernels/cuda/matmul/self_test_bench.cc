@@ -30,9 +30,23 @@ int64_t BytesOf(const TensorRef& tensor) {
 
 std::vector<std::byte> RandomValues(const TensorRef& tensor, SelfTestRandom& random) {
   std::vector<std::byte> bytes(BytesOf(tensor));
-  for (std::byte& byte : bytes) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
     const uint64_t bits = random();
-    byte = static_cast<std::byte>((bits & 1) << 7 | (24 + (bits >> 8) % 40));
+    const uint64_t sign = (bits & 1) << 7;
+    const bool high = i % 2 == 1;  // of a type of two bytes
+    switch (tensor.dtype) {
+      case DType::kBF16:
+        bytes[i] = static_cast<std::byte>(high ? sign | 0x3e | (bits >> 8 & 1) : bits >> 9);
+        break;
+      case DType::kF16:
+        bytes[i] = static_cast<std::byte>(high ? sign | (0x30 + (bits >> 8) % 16) : bits >> 16);
+        break;
+      case DType::kI8:
+        bytes[i] = static_cast<std::byte>(bits);
+        break;
+      default:
+        bytes[i] = static_cast<std::byte>(sign | (24 + (bits >> 8) % 40));
+    }
   }
   return bytes;
 }

@@ -34,7 +34,7 @@ class SelfTestRandom {
 };
 
 int64_t BytesOf(const TensorRef& tensor);  // from its first element to its last
-// E4M3 of magnitudes from 1/16 to 15/8, both signs.
+// E4M3 of magnitudes from 1/16 to 15/8, BF16 and FP16 from 1/8 to 2, both signs; INT8 of any.
 std::vector<std::byte> RandomValues(const TensorRef& tensor, SelfTestRandom& random);
 // FP32 between 1/4 and 4, no two alike: a scale taken from the wrong place shows.
 std::vector<std::byte> RandomScales(const TensorRef& tensor, SelfTestRandom& random);

@@ -65,12 +65,21 @@ absl::StatusOr<int64_t> ExtentMember(const json& object, const char* name,
   return member->get<int64_t>();
 }
 
-std::optional<DType> OutputOf(std::string_view name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (Name(dtype) == name) return dtype;
+// The type that a member names, of those in `types`.
+absl::StatusOr<DType> TypeMember(const json& value, const char* name, const std::string& place,
+                                 absl::Span<const DType> types) {
+  const absl::StatusOr<std::string> text = StringMember(value, name, place);
+  if (!text.ok()) return text.status();
+  std::string known;
+  for (DType dtype : types) {
+    if (Name(dtype) == *text) return dtype;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", Text(Name(dtype)));
   }
-  return std::nullopt;
+  return InvalidArgumentError(
+      StrCat(place, ".", name, " is ", Quoted(*text), "; use one of ", known));
 }
+constexpr DType kResults[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kOperands[] = {DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8};
 
 absl::StatusOr<TunedKernel> ReadKernel(const json& value, const std::string& place) {
   TunedKernel kernel;
@@ -98,14 +107,13 @@ absl::StatusOr<TuningKey> ReadKey(const json& value, const std::string& place) {
     if (!number.ok()) return number.status();
     *extent = *number;
   }
-  absl::StatusOr<std::string> out = StringMember(value, "out", place);
+  const absl::StatusOr<DType> out = TypeMember(value, "out", place, kResults);
   if (!out.ok()) return out.status();
-  const std::optional<DType> dtype = OutputOf(*out);
-  if (!dtype.has_value()) {
-    return InvalidArgumentError(
-        StrCat(place, ".out is ", Quoted(*out), "; use one of f32, bf16, f16"));
-  }
-  key.out = *dtype;
+  key.out = *out;
+  if (Member(value, "in") == nullptr) return key;  // FP8, as all once were
+  const absl::StatusOr<DType> in = TypeMember(value, "in", place, kOperands);
+  if (!in.ok()) return in.status();
+  key.in = *in;
   return key;
 }
 
@@ -242,7 +250,9 @@ std::string TuningTable::Serialize(std::string_view gpu_model, std::string_view 
   separator = "\n";
   for (const auto& [key, kernels] : entries_) {
     absl::StrAppend(&text, separator, "{\"m\": ", key.m, ", \"n\": ", key.n, ", \"k\": ", key.k,
-                    ", \"out\": ", DumpString(Name(key.out)), ", \"kernels\": [");
+                    ", \"out\": ", DumpString(Name(key.out)));
+    if (key.in != DType::kE4M3) absl::StrAppend(&text, ", \"in\": ", DumpString(Name(key.in)));
+    text += ", \"kernels\": [";
     for (size_t i = 0; i < kernels.size(); ++i) {
       absl::StrAppend(&text, i == 0 ? "" : ", ", "{\"name\": ", DumpString(kernels[i].kernel),
                       ", \"us\": ", Microseconds(kernels[i].seconds), "}");
@@ -325,7 +335,8 @@ TuningTable::Hit TuningTable::Find(const TuningKey& key) const {
   if (key.m < 1 || found == entries_.end()) return {};
   const TuningKey& at = found->first;
   // Written as a difference: 2 * m may overflow.
-  const bool near = at.n == key.n && at.k == key.k && at.out == key.out && at.m - key.m <= key.m;
+  const bool near = at.n == key.n && at.k == key.k && at.out == key.out && at.in == key.in &&
+                    at.m - key.m <= key.m;
   if (!near) return {};
   return {at, found->second, tuned_.contains(at)};
 }

@@ -20,7 +20,8 @@
 
 namespace gemmd::kernels::cuda {
 
-// What was measured for one shape, best first. Keyed by (m, n, k) and the output type.
+// What was measured for one shape, best first. Keyed by (m, n, k) and the types of the result and
+// of the operands.
 struct TunedKernel {
   std::string kernel;
   double seconds = 0;
@@ -28,10 +29,11 @@ struct TunedKernel {
 struct TuningKey {
   int64_t m = 0, n = 0, k = 0;
   DType out = DType::kBF16;
+  DType in = DType::kE4M3;
   friend bool operator==(const TuningKey&, const TuningKey&) = default;
   // m last: the next larger m of the same weights is the next key.
   friend bool operator<(const TuningKey& x, const TuningKey& y) {
-    return std::tie(x.n, x.k, x.out, x.m) < std::tie(y.n, y.k, y.out, y.m);
+    return std::tie(x.in, x.n, x.k, x.out, x.m) < std::tie(y.in, y.n, y.k, y.out, y.m);
   }
 };
 
@@ -65,7 +67,7 @@ class TuningTable {
 
   // Replaces the entry; `kernels` in any order. None removes it.
   void Set(const TuningKey& key, std::vector<TunedKernel> kernels);
-  // The entry of exactly this key, else of the nearest m with the same n, k and output (TurboMind's
+  // The entry of exactly this key, else of the nearest m with the same n, k and types (TurboMind's
   // rule: weights have few shapes, batches have all): the next larger m up to twice the asked one.
   // No kernels when there is neither; `key` tells which entry it is.
   struct Hit {

@@ -1,7 +1,8 @@
-// wgmma, FP8: PTX ISA 9.7.15, "Asynchronous Warpgroup Level Matrix Instructions".
+// wgmma: PTX ISA 9.7.15, "Asynchronous Warpgroup Level Matrix Instructions".
 //
-// Wgmma<N>::Multiply: 64 rows by N columns by 32 of k, E4M3 operands from shared memory in the
-// 128-byte swizzle, FP32 accumulators. Thread t of the warpgroup, with warp w = t/32 and lane l,
+// Multiply: 64 rows by N columns by 32 bytes of k, operands from shared memory in the 128-byte
+// swizzle. Wgmma<N> takes E4M3, WgmmaBf16<N> BF16 and WgmmaF16<N> FP16, all with FP32 accumulators;
+// WgmmaS8<N> takes INT8 and has S32 ones. Thread t of the warpgroup, with warp w = t/32 and lane l,
 // holds in accumulators[4j .. 4j+3] the elements (row, col) = (16w + l/4, 8j + 2(l%4)) and its
 // right neighbour, then the two 8 rows further down.
 
@@ -31,6 +32,11 @@ __device__ __forceinline__ void Pin(float (&accumulators)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
 }
+template <int kCount>
+__device__ __forceinline__ void Pin(int (&accumulators)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(accumulators[i])::"memory");
+}
 
 // Matrix descriptor (9.7.15.5.1.2.2) of a K-major tile whose rows are 128 bytes, swizzled by 128
 // bytes. `units` is the start address in units of 16 bytes; the upper half says 128-byte swizzle
@@ -41,8 +47,14 @@ __device__ __forceinline__ uint64_t KMajorDescriptor(uint32_t units) {
 
 template <int N>
 struct Wgmma;
+template <int N>
+struct WgmmaBf16;
+template <int N>
+struct WgmmaF16;
+template <int N>
+struct WgmmaS8;
 
-// Operand lists of 4 registers for 8 columns. R: the text, O: the operands.
+// Operand lists of 4 registers for 8 columns. R: the text, O: the operands, each by C.
 
 #define GEMMD_R0 "%0, %1, %2, %3"
 #define GEMMD_R1 \
@@ -169,94 +181,110 @@ struct Wgmma;
   GEMMD_R30       \
   ", "            \
   "%124, %125, %126, %127"
-#define GEMMD_O0 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-#define GEMMD_O1 GEMMD_O0, "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-#define GEMMD_O2 GEMMD_O1, "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-#define GEMMD_O3 GEMMD_O2, "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-#define GEMMD_O4 GEMMD_O3, "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19])
-#define GEMMD_O5 GEMMD_O4, "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-#define GEMMD_O6 GEMMD_O5, "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27])
-#define GEMMD_O7 GEMMD_O6, "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-#define GEMMD_O8 GEMMD_O7, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
-#define GEMMD_O9 GEMMD_O8, "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-#define GEMMD_O10 GEMMD_O9, "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43])
-#define GEMMD_O11 GEMMD_O10, "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-#define GEMMD_O12 GEMMD_O11, "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51])
-#define GEMMD_O13 GEMMD_O12, "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-#define GEMMD_O14 GEMMD_O13, "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59])
-#define GEMMD_O15 GEMMD_O14, "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-#define GEMMD_O16 GEMMD_O15, "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
-#define GEMMD_O17 GEMMD_O16, "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
-#define GEMMD_O18 GEMMD_O17, "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75])
-#define GEMMD_O19 GEMMD_O18, "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-#define GEMMD_O20 GEMMD_O19, "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
-#define GEMMD_O21 GEMMD_O20, "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
-#define GEMMD_O22 GEMMD_O21, "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
-#define GEMMD_O23 GEMMD_O22, "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-#define GEMMD_O24 GEMMD_O23, "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
-#define GEMMD_O25 GEMMD_O24, "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
-#define GEMMD_O26 GEMMD_O25, "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107])
-#define GEMMD_O27 GEMMD_O26, "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
-#define GEMMD_O28 GEMMD_O27, "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115])
-#define GEMMD_O29 GEMMD_O28, "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119])
-#define GEMMD_O30 GEMMD_O29, "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123])
-#define GEMMD_O31 GEMMD_O30, "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+#define GEMMD_O0(C) C(d[0]), C(d[1]), C(d[2]), C(d[3])
+#define GEMMD_O1(C) GEMMD_O0(C), C(d[4]), C(d[5]), C(d[6]), C(d[7])
+#define GEMMD_O2(C) GEMMD_O1(C), C(d[8]), C(d[9]), C(d[10]), C(d[11])
+#define GEMMD_O3(C) GEMMD_O2(C), C(d[12]), C(d[13]), C(d[14]), C(d[15])
+#define GEMMD_O4(C) GEMMD_O3(C), C(d[16]), C(d[17]), C(d[18]), C(d[19])
+#define GEMMD_O5(C) GEMMD_O4(C), C(d[20]), C(d[21]), C(d[22]), C(d[23])
+#define GEMMD_O6(C) GEMMD_O5(C), C(d[24]), C(d[25]), C(d[26]), C(d[27])
+#define GEMMD_O7(C) GEMMD_O6(C), C(d[28]), C(d[29]), C(d[30]), C(d[31])
+#define GEMMD_O8(C) GEMMD_O7(C), C(d[32]), C(d[33]), C(d[34]), C(d[35])
+#define GEMMD_O9(C) GEMMD_O8(C), C(d[36]), C(d[37]), C(d[38]), C(d[39])
+#define GEMMD_O10(C) GEMMD_O9(C), C(d[40]), C(d[41]), C(d[42]), C(d[43])
+#define GEMMD_O11(C) GEMMD_O10(C), C(d[44]), C(d[45]), C(d[46]), C(d[47])
+#define GEMMD_O12(C) GEMMD_O11(C), C(d[48]), C(d[49]), C(d[50]), C(d[51])
+#define GEMMD_O13(C) GEMMD_O12(C), C(d[52]), C(d[53]), C(d[54]), C(d[55])
+#define GEMMD_O14(C) GEMMD_O13(C), C(d[56]), C(d[57]), C(d[58]), C(d[59])
+#define GEMMD_O15(C) GEMMD_O14(C), C(d[60]), C(d[61]), C(d[62]), C(d[63])
+#define GEMMD_O16(C) GEMMD_O15(C), C(d[64]), C(d[65]), C(d[66]), C(d[67])
+#define GEMMD_O17(C) GEMMD_O16(C), C(d[68]), C(d[69]), C(d[70]), C(d[71])
+#define GEMMD_O18(C) GEMMD_O17(C), C(d[72]), C(d[73]), C(d[74]), C(d[75])
+#define GEMMD_O19(C) GEMMD_O18(C), C(d[76]), C(d[77]), C(d[78]), C(d[79])
+#define GEMMD_O20(C) GEMMD_O19(C), C(d[80]), C(d[81]), C(d[82]), C(d[83])
+#define GEMMD_O21(C) GEMMD_O20(C), C(d[84]), C(d[85]), C(d[86]), C(d[87])
+#define GEMMD_O22(C) GEMMD_O21(C), C(d[88]), C(d[89]), C(d[90]), C(d[91])
+#define GEMMD_O23(C) GEMMD_O22(C), C(d[92]), C(d[93]), C(d[94]), C(d[95])
+#define GEMMD_O24(C) GEMMD_O23(C), C(d[96]), C(d[97]), C(d[98]), C(d[99])
+#define GEMMD_O25(C) GEMMD_O24(C), C(d[100]), C(d[101]), C(d[102]), C(d[103])
+#define GEMMD_O26(C) GEMMD_O25(C), C(d[104]), C(d[105]), C(d[106]), C(d[107])
+#define GEMMD_O27(C) GEMMD_O26(C), C(d[108]), C(d[109]), C(d[110]), C(d[111])
+#define GEMMD_O28(C) GEMMD_O27(C), C(d[112]), C(d[113]), C(d[114]), C(d[115])
+#define GEMMD_O29(C) GEMMD_O28(C), C(d[116]), C(d[117]), C(d[118]), C(d[119])
+#define GEMMD_O30(C) GEMMD_O29(C), C(d[120]), C(d[121]), C(d[122]), C(d[123])
+#define GEMMD_O31(C) GEMMD_O30(C), C(d[124]), C(d[125]), C(d[126]), C(d[127])
+#define GEMMD_FP32(x) "+f"(x)
+#define GEMMD_S32(x) "+r"(x)
 
-// A, B, S: the numbers of the operands behind the accumulators.
-#define GEMMD_WGMMA(N, LAST, A, B, S)                                                          \
-  template <>                                                                                  \
-  struct Wgmma<N> {                                                                            \
-    /* accumulate false overwrites d */                                                        \
-    static __device__ __forceinline__ void Multiply(float (&d)[N / 2], uint64_t a, uint64_t b, \
-                                                    bool accumulate) {                         \
-      asm volatile(                                                                            \
-          "{\n"                                                                                \
-          ".reg .pred p;\n"                                                                    \
-          "setp.ne.b32 p, %" #S                                                                \
-          ", 0;\n"                                                                             \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" GEMMD_R##LAST           \
-          "}, %" #A ", %" #B                                                                   \
-          ", p, 1, 1;\n"                                                                       \
-          "}"                                                                                  \
-          : GEMMD_O##LAST                                                                      \
-          : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                                \
-    }                                                                                          \
+// SHAPE, TYPES: of the instruction. FLAGS: what follows the predicate. SUM, C: the accumulators'
+// type and constraint. A, B, S: the numbers of the operands behind the accumulators.
+#define GEMMD_WGMMA(NAME, SHAPE, TYPES, FLAGS, SUM, C, N, LAST, A, B, S)                           \
+  template <>                                                                                      \
+  struct NAME<N> {                                                                                 \
+    /* accumulate false overwrites d */                                                            \
+    static __device__ __forceinline__ void Multiply(SUM (&d)[N / 2], uint64_t a, uint64_t b,       \
+                                                    bool accumulate) {                             \
+      asm volatile(                                                                                \
+          "{\n"                                                                                    \
+          ".reg .pred p;\n"                                                                        \
+          "setp.ne.b32 p, %" #S                                                                    \
+          ", 0;\n"                                                                                 \
+          "wgmma.mma_async.sync.aligned.m64n" #N SHAPE TYPES " {" GEMMD_R##LAST "}, %" #A ", %" #B \
+                                                                                ", p" FLAGS        \
+                                                                                ";\n"              \
+                                                                                "}"                \
+          : GEMMD_O##LAST(C)                                                                       \
+          : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                                    \
+    }                                                                                              \
   };
+#define GEMMD_WGMMA_FLOAT(N, LAST, A, B, S)                                                      \
+  GEMMD_WGMMA(Wgmma, "k32", ".f32.e4m3.e4m3", ", 1, 1", float, GEMMD_FP32, N, LAST, A, B, S)     \
+  GEMMD_WGMMA(WgmmaBf16, "k16", ".f32.bf16.bf16", ", 1, 1, 0, 0", float, GEMMD_FP32, N, LAST, A, \
+              B, S)                                                                              \
+  GEMMD_WGMMA(WgmmaF16, "k16", ".f32.f16.f16", ", 1, 1, 0, 0", float, GEMMD_FP32, N, LAST, A, B, S)
+// Integers have fewer widths.
+#define GEMMD_WGMMA_ALL(N, LAST, A, B, S) \
+  GEMMD_WGMMA_FLOAT(N, LAST, A, B, S)     \
+  GEMMD_WGMMA(WgmmaS8, "k32", ".s32.s8.s8", "", int, GEMMD_S32, N, LAST, A, B, S)
 
-GEMMD_WGMMA(8, 0, 4, 5, 6)
-GEMMD_WGMMA(16, 1, 8, 9, 10)
-GEMMD_WGMMA(24, 2, 12, 13, 14)
-GEMMD_WGMMA(32, 3, 16, 17, 18)
-GEMMD_WGMMA(40, 4, 20, 21, 22)
-GEMMD_WGMMA(48, 5, 24, 25, 26)
-GEMMD_WGMMA(56, 6, 28, 29, 30)
-GEMMD_WGMMA(64, 7, 32, 33, 34)
-GEMMD_WGMMA(72, 8, 36, 37, 38)
-GEMMD_WGMMA(80, 9, 40, 41, 42)
-GEMMD_WGMMA(88, 10, 44, 45, 46)
-GEMMD_WGMMA(96, 11, 48, 49, 50)
-GEMMD_WGMMA(104, 12, 52, 53, 54)
-GEMMD_WGMMA(112, 13, 56, 57, 58)
-GEMMD_WGMMA(120, 14, 60, 61, 62)
-GEMMD_WGMMA(128, 15, 64, 65, 66)
-GEMMD_WGMMA(136, 16, 68, 69, 70)
-GEMMD_WGMMA(144, 17, 72, 73, 74)
-GEMMD_WGMMA(152, 18, 76, 77, 78)
-GEMMD_WGMMA(160, 19, 80, 81, 82)
-GEMMD_WGMMA(168, 20, 84, 85, 86)
-GEMMD_WGMMA(176, 21, 88, 89, 90)
-GEMMD_WGMMA(184, 22, 92, 93, 94)
-GEMMD_WGMMA(192, 23, 96, 97, 98)
-GEMMD_WGMMA(200, 24, 100, 101, 102)
-GEMMD_WGMMA(208, 25, 104, 105, 106)
-GEMMD_WGMMA(216, 26, 108, 109, 110)
-GEMMD_WGMMA(224, 27, 112, 113, 114)
-GEMMD_WGMMA(232, 28, 116, 117, 118)
-GEMMD_WGMMA(240, 29, 120, 121, 122)
-GEMMD_WGMMA(248, 30, 124, 125, 126)
-GEMMD_WGMMA(256, 31, 128, 129, 130)
+GEMMD_WGMMA_ALL(8, 0, 4, 5, 6)
+GEMMD_WGMMA_ALL(16, 1, 8, 9, 10)
+GEMMD_WGMMA_ALL(24, 2, 12, 13, 14)
+GEMMD_WGMMA_ALL(32, 3, 16, 17, 18)
+GEMMD_WGMMA_FLOAT(40, 4, 20, 21, 22)
+GEMMD_WGMMA_ALL(48, 5, 24, 25, 26)
+GEMMD_WGMMA_FLOAT(56, 6, 28, 29, 30)
+GEMMD_WGMMA_ALL(64, 7, 32, 33, 34)
+GEMMD_WGMMA_FLOAT(72, 8, 36, 37, 38)
+GEMMD_WGMMA_ALL(80, 9, 40, 41, 42)
+GEMMD_WGMMA_FLOAT(88, 10, 44, 45, 46)
+GEMMD_WGMMA_ALL(96, 11, 48, 49, 50)
+GEMMD_WGMMA_FLOAT(104, 12, 52, 53, 54)
+GEMMD_WGMMA_ALL(112, 13, 56, 57, 58)
+GEMMD_WGMMA_FLOAT(120, 14, 60, 61, 62)
+GEMMD_WGMMA_ALL(128, 15, 64, 65, 66)
+GEMMD_WGMMA_FLOAT(136, 16, 68, 69, 70)
+GEMMD_WGMMA_ALL(144, 17, 72, 73, 74)
+GEMMD_WGMMA_FLOAT(152, 18, 76, 77, 78)
+GEMMD_WGMMA_ALL(160, 19, 80, 81, 82)
+GEMMD_WGMMA_FLOAT(168, 20, 84, 85, 86)
+GEMMD_WGMMA_ALL(176, 21, 88, 89, 90)
+GEMMD_WGMMA_FLOAT(184, 22, 92, 93, 94)
+GEMMD_WGMMA_ALL(192, 23, 96, 97, 98)
+GEMMD_WGMMA_FLOAT(200, 24, 100, 101, 102)
+GEMMD_WGMMA_ALL(208, 25, 104, 105, 106)
+GEMMD_WGMMA_FLOAT(216, 26, 108, 109, 110)
+GEMMD_WGMMA_ALL(224, 27, 112, 113, 114)
+GEMMD_WGMMA_FLOAT(232, 28, 116, 117, 118)
+GEMMD_WGMMA_ALL(240, 29, 120, 121, 122)
+GEMMD_WGMMA_FLOAT(248, 30, 124, 125, 126)
+GEMMD_WGMMA_ALL(256, 31, 128, 129, 130)
 
+#undef GEMMD_WGMMA_ALL
+#undef GEMMD_WGMMA_FLOAT
 #undef GEMMD_WGMMA
+#undef GEMMD_FP32
+#undef GEMMD_S32
 #undef GEMMD_R0
 #undef GEMMD_O0
 #undef GEMMD_R1

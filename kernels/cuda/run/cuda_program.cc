@@ -202,9 +202,9 @@ void CudaProgram::AddNeeds(Task& task) {
   io_bytes_ += (task.io_bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment;
 }
 
-// A forced or pinned kernel stays what it is whatever is measured.
+// A forced or pinned kernel stays what it is whatever is measured; a Tuner's shapes are FP8's.
 void CudaProgram::AddTunable(const MatmulOp& op, ChoiceReason reason) {
-  if (!op.kernel.empty() || op.deterministic) return;
+  if (!op.kernel.empty() || op.deterministic || op.a.values.dtype != DType::kE4M3) return;
   const MatmulProblem problem = ProblemOf(op);
   const TuneShape shape{RowBucket(problem.m), problem.n, problem.k, problem.d.dtype};
   if (problem.batch != 1 || shape.m == 0 || tunable_.size() >= kMostTunable) return;

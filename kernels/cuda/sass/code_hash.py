@@ -10,7 +10,7 @@ import sys
 
 import machine_code
 
-FP8_GEMM = re.compile(r"7Fp8GemmILm(\d+)E")  # the config, as Encode() makes a number of it
+GEMM = re.compile(r"4cuda4GemmILm(\d+)E")  # the config, as Encode() makes a number of it
 
 TEXT = """#include "kernels/cuda/matmul/code_hash.h"
 
@@ -33,12 +33,12 @@ def main(arguments):
     out, *objects = arguments
     digests, compilers = {}, set()
     for name, kernel in machine_code.kernels_of(objects).items():
-        config = FP8_GEMM.search(name)
+        config = GEMM.search(name)
         if config:
             digests[int(config[1])] = kernel.digest()
             compilers.add(kernel.compiler)
     if len(compilers) != 1:
-        return f"code_hash.py: {len(digests)} FP8 kernels of {len(compilers)} compilers in {', '.join(objects)}; build anew"
+        return f"code_hash.py: {len(digests)} kernels of {len(compilers)} compilers in {', '.join(objects)}; build anew"
     cases = "\n".join(f'    case {config:#x}:\n      return "{digest}";' for config, digest in sorted(digests.items()))
     with open(out, "w", encoding="utf-8") as file:
         file.write(TEXT.format(compiler=compilers.pop(), cases=cases))

@@ -120,9 +120,10 @@ absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();
   std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
-  if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * kBlockK);
+  if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * c.block_k());
   absl::StrAppend(&name, "s", c.stages);
   if (c.stores_tile) absl::StrAppend(&name, "d");
+  if (c.alternates) absl::StrAppend(&name, "a");
   if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);
   if (c.ctas_per_sm > 1) absl::StrAppend(&name, "x", c.ctas_per_sm);
   if (c.share_rows > 1) absl::StrAppend(&name, "_r", c.share_rows);
@@ -155,34 +156,36 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   if (!at_once.ok()) return at_once.status();
   const GemmConfig& shape = variant.shape();
 
-  const int64_t k_blocks = CeilDiv(args.k, kBlockK);
+  const int64_t size = shape.element_bytes();
+  const int64_t k_blocks = CeilDiv(args.k, shape.block_k());
   TensorView a = {.address = args.a,
-                  .cols = args.k,
+                  .cols = args.k * size,
                   .rows = args.m,
                   .batch = args.batch,
-                  .row_stride_bytes = args.lda,
-                  .batch_stride_bytes = args.a_batch,
-                  .box_cols = kBlockK,
+                  .row_stride_bytes = args.lda * size,
+                  .batch_stride_bytes = args.a_batch * size,
+                  .box_cols = kRowBytes,
                   .box_planes = shape.k_blocks};
   TensorView b = {.address = args.b,
-                  .cols = args.k,
+                  .cols = args.k * size,
                   .rows = args.n,
                   .batch = args.b_batch == 0 ? 1 : args.batch,
-                  .row_stride_bytes = args.ldb,
-                  .batch_stride_bytes = args.b_batch,
-                  .box_cols = kBlockK,
+                  .row_stride_bytes = args.ldb * size,
+                  .batch_stride_bytes = args.b_batch * size,
+                  .box_cols = kRowBytes,
                   .box_planes = shape.k_blocks};
   if (shape.k_blocks > 1) {
     for (TensorView* view : {&a, &b}) {
-      view->cols = kBlockK;
+      view->cols = kRowBytes;
       view->planes = k_blocks;
-      view->plane_stride_bytes = kBlockK;
+      view->plane_stride_bytes = kRowBytes;
     }
   }
   TensorView& rows = shape.skinny() ? b : a;
   TensorView& cols = shape.skinny() ? a : b;
   rows.box_rows = shape.rows / shape.share_rows;
   cols.box_rows = shape.cols / shape.share_cols;
+  GemmLaunch launch = {};
   const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
                              .rows = 1,
@@ -193,12 +196,15 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
                              .box_cols = shape.block_m(),
                              .box_rows = 1,
                              .box_planes = shape.k_blocks};
-  GemmLaunch launch;
   for (auto [map, made] :
-       {std::pair(&launch.row_map, ValuesMap(rows)), std::pair(&launch.col_map, ValuesMap(cols)),
-        std::pair(&launch.scale_map, ScalesMap(scales))}) {
+       {std::pair(&launch.row_map, ValuesMap(rows)), std::pair(&launch.col_map, ValuesMap(cols))}) {
     if (!made.ok()) return made.status();
     *map = *made;
+  }
+  if (shape.promotes()) {
+    const absl::StatusOr<CUtensorMap> made = ScalesMap(scales);
+    if (!made.ok()) return made.status();
+    launch.scale_map = *made;
   }
   if (StoresByCopy(shape, args, variant.split)) {
     const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,

@@ -1,5 +1,5 @@
-// The pool of FP8 matmul kernels: its members by name, and their launch. Which member serves a
-// problem is selector.h's business, whether it can is legality.h's.
+// The pool of TMA + WGMMA matmul kernels: its members by name, and their launch. Which member
+// serves a problem is selector.h's business, whether it can is legality.h's.
 //
 //   GemmVariant v = *FindVariant("sm90_fp8_skinny_64x64_s10_k4");
 //   absl::StatusOr<GemmLaunch> launch = PrepareLaunch(v, args, traits);

@@ -14,7 +14,8 @@
 
 namespace gemmd::kernels::cuda {
 
-inline constexpr int kBlockK = 128;           // elements of k that share a scale
+inline constexpr int kBlockK = 128;           // elements of k that share a scale of FP8
+inline constexpr int kRowBytes = 128;         // of a k block: what the copy engine swizzles
 inline constexpr int kMaxSmemBytes = 232448;  // sm_90, opt-in limit of one block
 inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM together
 inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
@@ -23,14 +24,24 @@ inline constexpr int kMaxClusterSize = 8;     // portable limit
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
+// What the operands are, and how products become sums. Of all but kFp8Block the tensor cores' own
+// accumulators are the sums (sm90_direct_math.cuh).
+enum class Mma : uint8_t {
+  kFp8Block,  // E4M3 with a scale for each 128 of k: promoted to FP32 registers
+  kBf16,      // FP32 sums
+  kF16,       // FP32 sums
+  kI8,        // S32 sums, scaled by row and column as they are stored
+};
+
 struct GemmConfig {
   GemmFamily family = GemmFamily::kTiled;
+  Mma mma = Mma::kFp8Block;
   int rows = 128;    // row-side tile: a multiple of 64 * groups
   int cols = 128;    // column-side tile: a multiple of 8
   int groups = 2;    // math warpgroups along the rows; each owns rows / groups of them
   int k_groups = 1;  // 2: as many again, for the second half of every stage's k blocks
   int stages = 4;    // depth of the TMA ring
-  int k_blocks = 1;  // blocks of 128 in a stage; more make longer runs of HBM, for k % 128 == 0
+  int k_blocks = 1;  // k blocks in a stage; more make longer runs of HBM, for whole k blocks
   int share_cols =
       1;  // CTAs of a cluster, neighbours along the rows, that share a column-side tile
   int share_rows =
@@ -39,6 +50,9 @@ struct GemmConfig {
   // Tiles begin at any row: the copy engine takes A's scales from a multiple of 16 bytes on, which
   // lies up to three rows in front.
   bool ragged = false;
+  // The math warpgroups take turns: each multiplies whole tiles, of which it stores one while the
+  // other multiplies the next.
+  bool alternates = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -48,13 +62,22 @@ struct GemmConfig {
   constexpr int block_n() const { return skinny() ? rows : cols; }
   constexpr int multicast() const { return share_cols * share_rows; }
 
+  constexpr bool promotes() const { return mma == Mma::kFp8Block; }
+  constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
+  // Elements of k in a k block.
+  constexpr int block_k() const { return kRowBytes / element_bytes(); }
+
   // Row sub-tiles of 64 that one warpgroup works through.
-  constexpr int row_subs() const { return rows / (64 * groups); }
+  constexpr int row_subs() const { return alternates ? rows / 64 : rows / (64 * groups); }
+  // Math warps that read a stage.
+  constexpr int stage_readers() const { return math_threads() / 32 / (alternates ? groups : 1); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
-  // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
+  // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do. Its other warps
+  // store tiles.
   constexpr bool moves_registers() const {
-    return ctas_per_sm == 1 && groups * k_groups > 1 && result_regs() + accumulator_regs() > 90;
+    return ctas_per_sm == 1 && groups * k_groups > 1 &&
+           (stores_tile || result_regs() + accumulator_regs() > 90);
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
   constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
@@ -71,23 +94,23 @@ struct GemmConfig {
   constexpr int blocks_of_group() const { return k_blocks / k_groups; }
   constexpr int threads() const { return math_threads() + producer_threads(); }
 
-  // FP32 registers a math thread holds: results, and the accumulators of one k block.
+  // Registers a math thread holds: results, and beside them the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
-  constexpr int accumulator_regs() const { return cols / 2; }
+  constexpr int accumulator_regs() const { return promotes() ? cols / 2 : 0; }
   // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
   // issues the next multiplication before the last one is promoted. Beside another one that is no
   // gain: promotion is slower while its own warp multiplies.
   constexpr bool double_accumulators() const {
-    return groups * k_groups * row_subs() == 1 &&
+    return promotes() && groups * k_groups * row_subs() == 1 &&
            result_regs() + 2 * accumulator_regs() + 40 <= math_registers();
   }
 
   // Cold, a store's code comes line by line from HBM. Where the way through it is short, every CTA
   // goes it once while its first tiles are on their way. Of the others some do so for CTAs that no
   // tile is left for, which brings it into L2: those whose loop does not lose more by it.
-  constexpr bool rehearses() const { return result_regs() <= 32; }
+  constexpr bool rehearses() const { return result_regs() <= 32 && !alternates; }
   constexpr bool takes_spares() const {
-    return !skinny() && !rehearses() && !stores_tile && multicast() == 1;
+    return !skinny() && !rehearses() && !stores_tile && !alternates && multicast() == 1;
   }
   // Whether L2 is told which of B and D is to stay. Others have several rows of tiles, and lose 1 %
   // by the question.
@@ -107,14 +130,14 @@ struct GemmConfig {
   }
 
   // One stage of the ring: for each of its k blocks a row-side tile; the same of the column side;
-  // A's scales; B's scales.
-  constexpr int row_bytes() const { return rows * kBlockK; }
-  constexpr int col_bytes() const { return cols * kBlockK; }
+  // A's scales and B's scales, where sums are promoted.
+  constexpr int row_bytes() const { return rows * kRowBytes; }
+  constexpr int col_bytes() const { return cols * kRowBytes; }
   constexpr int stage_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
   constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
-  constexpr int a_scale_bytes() const { return a_scale_rows() * 4; }
+  constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
-  constexpr int scale_bytes() const { return b_scale_offset() + 128; }
+  constexpr int scale_bytes() const { return promotes() ? b_scale_offset() + 128 : 0; }
 
   // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
   // warpgroup's tile (skinny). A pitch of an odd number of 16-byte units keeps stmatrix free of
@@ -143,19 +166,22 @@ struct GemmConfig {
     return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
            fold_bytes() + barriers;
   }
-  // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in FP32,
-  // the receiver's share of the chunks of 8 columns.
+  // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in 32
+  // bits, the receiver's share of the chunks of 8 columns.
   constexpr int chunk_bytes() const { return rows * 8 * 4; }
   constexpr bool splits(int parts) const {
-    return parts * ((cols / 8 + parts - 1) / parts) * chunk_bytes() <= stages * stage_bytes();
+    return !alternates &&
+           parts * ((cols / 8 + parts - 1) / parts) * chunk_bytes() <= stages * stage_bytes();
   }
 };
 
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2, c.groups,
-                    c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
+  const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
+                   static_cast<int>(c.mma) << 3 | c.alternates << 5;
+  for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
+                    c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -173,6 +199,8 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;
+  c.mma = static_cast<Mma>(code >> 3 & 3);
+  c.alternates = code >> 5 & 1;
   return c;
 }
 

@@ -36,7 +36,7 @@ inline constexpr int kStoreRows = 64;
 struct GemmLaunch {
   CUtensorMap row_map;    // row side; dimensions and boxes: sm90_fp8_producer.cuh
   CUtensorMap col_map;    // column side
-  CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m]
+  CUtensorMap scale_map;  // A's scales, [batch, ceil(k/128), 1, m], if they are promoted by
   CUtensorMap store_map;  // D, [batch, 1, m, n], if stores_by_copy
   Fp8GemmArgs args;
   TileGrid tiles;
@@ -44,7 +44,7 @@ struct GemmLaunch {
   // microsecond.
   bool one_b = false;      // every batch multiplies one B: args.b_batch is 0
   bool streams_b = false;  // all readers of a part of B come at one time: L2 is to keep D rather
-  int k_blocks = 1;        // of 128
+  int k_blocks = 1;        // of 128 bytes
   Divisor cluster_ctas;    // multicast * split.parts
   int clusters = 1;        // in the grid, those without a tile included; grid = clusters *
                            // cluster_ctas
@@ -67,9 +67,16 @@ struct GemmFamilyEntry {
 
 extern const GemmFamilyEntry kSm90Fp8Tiled;
 extern const GemmFamilyEntry kSm90Fp8Skinny;
-inline constexpr int kNumGemmFamilies = 2;
-inline const GemmFamilyEntry* const kGemmFamilies[kNumGemmFamilies] = {&kSm90Fp8Tiled,
-                                                                       &kSm90Fp8Skinny};
+extern const GemmFamilyEntry kSm90Bf16Tiled;
+extern const GemmFamilyEntry kSm90Bf16Skinny;
+extern const GemmFamilyEntry kSm90F16Tiled;
+extern const GemmFamilyEntry kSm90F16Skinny;
+extern const GemmFamilyEntry kSm90I8Tiled;
+extern const GemmFamilyEntry kSm90I8Skinny;
+inline constexpr int kNumGemmFamilies = 8;
+inline const GemmFamilyEntry* const kGemmFamilies[kNumGemmFamilies] = {
+    &kSm90Fp8Tiled, &kSm90Fp8Skinny, &kSm90Bf16Tiled, &kSm90Bf16Skinny,
+    &kSm90F16Tiled, &kSm90F16Skinny, &kSm90I8Tiled,   &kSm90I8Skinny};
 
 }  // namespace gemmd::kernels::cuda
 

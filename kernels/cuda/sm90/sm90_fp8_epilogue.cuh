@@ -50,6 +50,26 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
   }
 }
 
+// What scales are where there are none.
+static __device__ const float kOne = 1.0f;
+
+// The scales of the rows of one matrix. Few registers: a tile's results leave no more.
+struct Scales {
+  const float* data = nullptr;
+  int step = 0;
+  int last = 0;
+
+  Scales() = default;
+  __device__ Scales(const float* scales, int64_t ld, int64_t offset, int64_t rows)
+      : data(scales != nullptr ? scales + offset : &kOne),
+        step(scales != nullptr ? static_cast<int>(ld) : 0),
+        last(static_cast<int>(rows) - 1) {}
+  // A row outside takes the last one's: its products go nowhere.
+  __device__ __forceinline__ float Of(int row) const {
+    return __ldg(data + static_cast<int64_t>(min(row, last)) * step);
+  }
+};
+
 // One warpgroup's way to D. A chunk is 8 columns of the column side for the warpgroup's 64 rows:
 // four values a thread, at (row, col) = (16 warp + lane / 4, 2 (lane % 4)), its right neighbour,
 // and the same 8 rows further down.
@@ -65,6 +85,8 @@ struct Epilogue {
   bool aligned;     // rows of D start at multiples of 16 bytes
   bool whole;       // and end at one: every unit of 16 bytes is in D or outside
   uint64_t policy;  // of L2 for D
+  Scales a_scales;  // of INT8
+  Scales b_scales;
 
   static constexpr int kPitch = C.kStorePitch;
   static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
@@ -85,13 +107,40 @@ struct Epilogue {
     policy = launch.streams_b ? ptx::kEvictLast : ptx::kEvictNormal;
   }
 
+  __device__ void SetTile(const Tile& next) {
+    tile = next;
+    if constexpr (C.mma == Mma::kI8) {
+      a_scales = Scales(args.a_scales, args.a_scales_ld, tile.batch * args.a_scales_batch, args.m);
+      b_scales = Scales(args.b_scales, args.b_scales_ld, tile.batch * args.b_scales_batch, args.n);
+    }
+  }
+
   // First row, on the row side, of the warpgroup's sub-tile.
-  __device__ int SubRow(int sub) const { return tile.row0 + (group * C.row_subs() + sub) * 64; }
+  __device__ int SubRow(int sub) const {
+    return tile.row0 + ((C.alternates ? 0 : group * C.row_subs()) + sub) * 64;
+  }
 
   // Among those who share the staging area: what was staged is there, or may be overwritten.
   __device__ void Sync() const {
     __syncwarp();  // lanes leave CopyOut at different times, and the barrier takes whole warps
     if constexpr (C.skinny()) ptx::NamedBarrier(kStagingBarrier + group, 128);
+  }
+
+  // A chunk of a sub-tile times the scales of its rows and columns, where those are applied here.
+  __device__ __forceinline__ float4 Scaled(int sub, int chunk, float4 v) const {
+    if constexpr (C.mma == Mma::kI8) {
+      const Scales& rows = C.skinny() ? b_scales : a_scales;
+      const Scales& cols = C.skinny() ? a_scales : b_scales;
+      const int row = SubRow(sub) + warp * 16 + lane / 4;
+      const int col = tile.col0 + chunk * 8 + lane % 4 * 2;
+      const float upper = rows.Of(row), lower = rows.Of(row + 8);
+      const float left = cols.Of(col), right = cols.Of(col + 1);
+      v.x *= upper * left;
+      v.y *= upper * right;
+      v.z *= lower * left;
+      v.w *= lower * right;
+    }
+    return v;
   }
 
   // Rounds a chunk into staging; `first` is the chunk at its left edge.

@@ -10,6 +10,7 @@
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_sum.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -18,8 +19,9 @@ namespace gemmd::kernels::cuda {
 // register of the other parity than the accumulator that is added to it, and promotion has no
 // register bank conflicts.
 template <GemmConfig C>
-__device__ __forceinline__ float4 TravelChunkOf(const float (&result)[C.result_regs()], int i) {
-  return make_float4(result[4 * i + 1], result[4 * i], result[4 * i + 3], result[4 * i + 2]);
+__device__ __forceinline__ float4 TravelChunkOf(const Sum<C> (&result)[C.result_regs()], int i) {
+  return make_float4(BitsOf(result[4 * i + 1]), BitsOf(result[4 * i]), BitsOf(result[4 * i + 3]),
+                     BitsOf(result[4 * i + 2]));
 }
 
 // What one CTA of a cluster adds up and stores: chunks [begin, end) of every sub-tile, a run of
@@ -78,7 +80,7 @@ struct Ways {
 template <GemmConfig C>
 __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Ways<C>& ways,
-                                          const float (&result)[C.result_regs()], int thread) {
+                                          const Sum<C> (&result)[C.result_regs()], int thread) {
   constexpr int kUnit = C.store_threads() * 16;  // bytes of one chunk, all warpgroups
   constexpr int kChunks = Epilogue<C>::kChunks;
   const KSplit& split = launch.split;
@@ -121,7 +123,7 @@ __device__ __forceinline__ Share Exchange(const GemmLaunch& launch, const SmemLa
 
 // A thread's chunk of the share, the parts' added up, always in the same order, so that the sum is
 // the same in every run. Up to four loads come before the first addition. `kMost`: parts at most.
-template <int kMost>
+template <class T, int kMost>
 __device__ __forceinline__ float4 SumOfParts(uint32_t at, int stride, int parts) {
   constexpr int kAtOnce = kMost < 4 ? kMost : 4;
   float4 sum = make_float4(0, 0, 0, 0);
@@ -138,14 +140,15 @@ __device__ __forceinline__ float4 SumOfParts(uint32_t at, int stride, int parts)
       if (first + i == 0) {
         sum = v[0];
       } else if (first + i < parts) {
-        sum.x += v[i].x;
-        sum.y += v[i].y;
-        sum.z += v[i].z;
-        sum.w += v[i].w;
+        AddBits<T>(sum.x, v[i].x);
+        AddBits<T>(sum.y, v[i].y);
+        AddBits<T>(sum.z, v[i].z);
+        AddBits<T>(sum.w, v[i].w);
       }
     }
   }
-  return make_float4(sum.y, sum.x, sum.w, sum.z);
+  return make_float4(FromBits<T>(sum.y), FromBits<T>(sum.x), FromBits<T>(sum.w),
+                     FromBits<T>(sum.z));
 }
 
 // The share to D, if it only has to be rounded and D's rows are whole 16-byte units: no more
@@ -168,7 +171,12 @@ __device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Shar
 #pragma unroll
       for (int chunk = 0; chunk < kAtOnce; ++chunk) {
         if (chunk == count) break;
-        out.Stage(chunk, 0, SumOfParts<kMost>(at + chunk * kUnit, share.stride, parts));
+        if constexpr (C.mma == Mma::kI8) {
+          const float4 sum = SumOfParts<int, kMost>(at + chunk * kUnit, share.stride, parts);
+          out.Stage(chunk, 0, out.Scaled(sub, first + chunk, sum));
+        } else {
+          out.Stage(chunk, 0, SumOfParts<float, kMost>(at + chunk * kUnit, share.stride, parts));
+        }
       }
       at += count * kUnit;
       out.Sync();
@@ -197,7 +205,8 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
       out.Sync();
 #pragma unroll 1
       for (int chunk = first; chunk < last; ++chunk, at += kUnit) {
-        const float4 sum = SumOfParts<kMaxClusterSize>(at, share.stride, parts);
+        float4 sum = SumOfParts<Sum<C>, kMaxClusterSize>(at, share.stride, parts);
+        if constexpr (C.mma == Mma::kI8) sum = out.Scaled(sub, chunk, sum);
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
       out.Sync();
@@ -212,7 +221,8 @@ template <GemmConfig C>
 struct Fold {
   static constexpr int kThreads = C.math_threads();
 
-  static __device__ __forceinline__ void Give(uint32_t at, const float (&result)[C.result_regs()]) {
+  static __device__ __forceinline__ void Give(uint32_t at,
+                                              const Sum<C> (&result)[C.result_regs()]) {
     ptx::NamedBarrier(kFoldFreeBarrier, kThreads);
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
@@ -220,15 +230,15 @@ struct Fold {
     }
     ptx::NamedArrive(kFoldFullBarrier, kThreads);
   }
-  static __device__ __forceinline__ void Take(uint32_t at, float (&result)[C.result_regs()]) {
+  static __device__ __forceinline__ void Take(uint32_t at, Sum<C> (&result)[C.result_regs()]) {
     ptx::NamedBarrier(kFoldFullBarrier, kThreads);
 #pragma unroll
     for (int i = 0; i < C.result_regs() / 4; ++i) {
       const float4 v = ptx::LoadShared4(at + i * C.store_threads() * 16);
-      result[4 * i + 1] += v.x;
-      result[4 * i] += v.y;
-      result[4 * i + 3] += v.z;
-      result[4 * i + 2] += v.w;
+      result[4 * i + 1] += FromBits<Sum<C>>(v.x);
+      result[4 * i] += FromBits<Sum<C>>(v.y);
+      result[4 * i + 3] += FromBits<Sum<C>>(v.z);
+      result[4 * i + 2] += FromBits<Sum<C>>(v.w);
     }
   }
   static __device__ __forceinline__ void Free() { ptx::NamedArrive(kFoldFreeBarrier, kThreads); }

@@ -14,7 +14,7 @@ namespace gemmd::kernels::cuda {
 template <GemmConfig C>
 struct Entry {
   static_assert(Check<C>());
-  static constexpr auto* kKernel = Fp8Gemm<Encode(C)>;
+  static constexpr auto* kKernel = Gemm<Encode(C)>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/cuda/sm90/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_math.cuh"
@@ -27,7 +28,7 @@ constexpr bool Check() {
   static_assert(C.groups >= 1 && C.groups <= 3, "registers: at most three math warpgroups");
   static_assert(C.k_groups == 1 || (C.k_groups == 2 && C.k_blocks % 2 == 0), "halves of a stage");
   static_assert(C.groups * C.k_groups <= 3, "registers");
-  static_assert(C.rows % (64 * C.groups) == 0, "a WGMMA has 64 rows");
+  static_assert(C.rows % (C.alternates ? 64 : 64 * C.groups) == 0, "a WGMMA has 64 rows");
   static_assert(C.cols % 8 == 0, "WGMMA's columns");
   static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
   static_assert(C.stages >= 2, "a ring");
@@ -35,11 +36,15 @@ constexpr bool Check() {
                 "slices keep to groups of 8 swizzled rows");
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
-  static_assert(!C.skinny() || C.b_scale_count() == 1, "one of B's scales for all rows");
+  static_assert(!C.promotes() || !C.skinny() || C.b_scale_count() == 1,
+                "one of B's scales for all rows");
   static_assert(C.skinny() || C.cols % 16 == 0, "stmatrix puts down 16 columns at a time");
   static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1), "results are in one place");
   static_assert(!C.stores_tile || (C.moves_registers() && C.groups <= 3),
                 "beside the producer warp, one that stores for each math warpgroup");
+  static_assert(!C.alternates || (!C.promotes() && C.k_groups == 1 && C.groups == 2 &&
+                                  !C.stores_tile && !C.skinny()),
+                "a tile is one warpgroup's");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
@@ -48,6 +53,15 @@ constexpr bool Check() {
                 "a thread's registers");
   return true;
 }
+
+template <GemmConfig C, bool kPromotes = C.promotes()>
+struct MathOf {
+  using Type = Math<C>;
+};
+template <GemmConfig C>
+struct MathOf<C, false> {
+  using Type = DirectMath<C>;
+};
 
 template <GemmConfig C>
 __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayout<C>& smem,
@@ -59,8 +73,8 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   const uint32_t fold = smem.base + SmemLayout<C>::kFold + thread * 16;
   const KRange range = KRange::Of(launch.split, place.k_part);
   const int steps = (range.end - range.begin) * C.blocks_of_group();
-  float result[C.result_regs()];
-  Math<C> math(smem, place, warp, lane, result);
+  Sum<C> result[C.result_regs()];
+  typename MathOf<C>::Type math(smem, place, warp, lane, result);
   if constexpr (C.k_groups > 1) {
     if (!stores) {
       for (int index = cluster; index < launch.tiles.count; index += launch.clusters) {
@@ -75,8 +89,8 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   Ways<C> ways;
   if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
   const auto store = [&](const Tile& tile, bool rehearsal) {
-    out.tile = tile;
-    if (launch.split.parts == 1) {
+    out.SetTile(tile);
+    if (C.alternates || launch.split.parts == 1) {
       StoreWhole<C>(launch, smem, out, result);
     } else {
       Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
@@ -85,6 +99,22 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     }
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   };
+  if constexpr (C.alternates) {
+    const int stages = range.end - range.begin;
+    if (out.group > 0) math.Skip(stages);
+    for (int index = cluster + out.group * launch.clusters; index < launch.tiles.count;
+         index += C.groups * launch.clusters) {
+      const Tile tile = TileAt<C>(launch.tiles, index, place);
+      math.Run(steps, tile);
+      math.Skip((C.groups - 1) * stages);
+      store(tile, false);
+    }
+    if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
+      ptx::ClusterArriveRelaxed();
+      ptx::ClusterWait();
+    }
+    return;
+  }
   // A round without a tile multiplies nothing and stores outside D: GemmConfig::rehearses().
   constexpr Tile kNoTile = {kBeyond, kBeyond, 0};
   int index = cluster;
@@ -127,9 +157,10 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   }
 }
 
+// Of every kind of operands. Its own body: out of a function that it calls, ptxas makes other code.
 template <uint64_t kCode>
 __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
-    Fp8Gemm(const __grid_constant__ GemmLaunch launch) {
+    Gemm(const __grid_constant__ GemmLaunch launch) {
   constexpr GemmConfig C = Decode(kCode);
   extern __shared__ uint8_t raw_smem[];
   const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};

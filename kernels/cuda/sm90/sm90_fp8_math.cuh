@@ -9,6 +9,7 @@
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_give_back.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -82,23 +83,8 @@ struct Math {
       release.Advance();
       return;
     }
-    __syncwarp();
     const uint32_t empty = smem.Empty(release.stage) + after;
-    if constexpr (C.multicast() == 1 && kReleasingLanes == 1) {
-      if (lane == 0) ptx::MbarrierArrive(empty + lane_offset);
-    } else if constexpr (C.multicast() == 1) {
-      ptx::MbarrierArrive(empty);
-    } else if constexpr (kReleasingLanes == 1) {
-      // Mapped once: the arithmetic of mapa and of Writer would stand between a chain's products
-      // and their promotion, and take the descriptors out of uniform registers.
-      if (lane < ClusterPlace<C>::kWriters) {
-        ptx::MbarrierArriveRemote(writer_empty + (empty - smem.Empty(0)));
-      }
-    } else {
-      for (int i = 0; i < ClusterPlace<C>::kWriters; ++i) {
-        ptx::MbarrierArriveRemote(ptx::MapToRank(empty, place.Writer(i)));
-      }
-    }
+    GiveBack<C>(smem, place, empty, lane, lane_offset, writer_empty);
     release.Advance();
   }
 

@@ -14,13 +14,14 @@ namespace gemmd::kernels::cuda {
 // Arrivals that fill a stage: lane 0's expect_tx, and one for each of B's scales, which come by
 // cp.async because a row of them need not be aligned for the copy engine.
 template <GemmConfig C>
-inline constexpr int kBScales = C.b_scale_count() * C.k_blocks;
+inline constexpr int kBScales = C.promotes() ? C.b_scale_count() * C.k_blocks : 0;
 template <GemmConfig C>
 inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
 // Row side, column side and A's scales of the k blocks from `block` on, by one thread. The maps
 // have the dimensions [batch, k blocks, rows, 128], or [batch, 1, rows, k] for one k block a stage,
-// where the end of k may fall into a block. `kAlone`: all of it for this CTA, and for no other.
+// where the end of k may fall into a block; k in bytes. `kAlone`: all of it for this CTA, and for
+// no other.
 template <GemmConfig C, bool kAlone = false>
 __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                           const ClusterPlace<C>& place, const Tile& tile, int stage,
@@ -34,7 +35,7 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   const int batch_b = launch.one_b ? 0 : tile.batch;
   const int row_batch = C.skinny() ? batch_b : tile.batch;
   const int col_batch = C.skinny() ? tile.batch : batch_b;
-  const int x = C.k_blocks == 1 ? block * kBlockK : 0;
+  const int x = C.k_blocks == 1 ? block * kRowBytes : 0;
   const int z = C.k_blocks == 1 ? 0 : block;
 
   ptx::MbarrierArriveExpectTx(full, C.stage_bytes() + C.k_blocks * C.a_scale_bytes());
@@ -43,28 +44,30 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
   if constexpr (kAlone || C.share_rows == 1) {
 #pragma unroll
     for (int row = 0; row < C.rows; row += kRows) {
-      ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x, tile.row0 + row,
+      ptx::TensorLoad(&launch.row_map, full, smem.Rows(stage) + row * kRowBytes, x, tile.row0 + row,
                       z, row_batch, row_policy);
     }
   } else {
     const int row = place.col * kRows;
-    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kBlockK, x,
+    ptx::TensorLoadMulticast(&launch.row_map, full, smem.Rows(stage) + row * kRowBytes, x,
                              tile.row0 + row, z, row_batch, place.RowPeers(), row_policy);
   }
   constexpr int kCols = C.cols / C.share_cols;
   if constexpr (kAlone || C.share_cols == 1) {
 #pragma unroll
     for (int col = 0; col < C.cols; col += kCols) {
-      ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x, tile.col0 + col,
+      ptx::TensorLoad(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x, tile.col0 + col,
                       z, col_batch, col_policy);
     }
   } else {
     const int col = place.row * kCols;
-    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kBlockK, x,
+    ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x,
                              tile.col0 + col, z, col_batch, place.ColPeers(), col_policy);
   }
-  ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), C.skinny() ? tile.col0 : tile.row0,
-                  0, block, tile.batch, ptx::kEvictLast);
+  if constexpr (C.promotes()) {
+    ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage),
+                    C.skinny() ? tile.col0 : tile.row0, 0, block, tile.batch, ptx::kEvictLast);
+  }
 }
 
 // B's scales of the k blocks from `block` on, a lane for each. Every lane's, as a tile begins.
@@ -80,7 +83,7 @@ struct BScaleLoads {
   }
   __device__ __forceinline__ void Load(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                        int lane, int stage, int block) const {
-    if (lane >= kBScales<C>) return;
+    if (kBScales<C> == 0 || lane >= kBScales<C>) return;
     // Behind the last block values and A's scales are zeros; any of B's scales will do.
     const int b_block = min(block + lane / C.b_scale_count(), launch.k_blocks - 1);
     ptx::CpAsync4(smem.BScales(stage) + lane * 4, row + b_block);
@@ -104,7 +107,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   if (!ptx::ElectOne()) return;
   ptx::PrefetchTensorMap(&launch.row_map);
   ptx::PrefetchTensorMap(&launch.col_map);
-  ptx::PrefetchTensorMap(&launch.scale_map);
+  if constexpr (C.promotes()) ptx::PrefetchTensorMap(&launch.scale_map);
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
@@ -122,7 +125,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Empty(stage),
-                      C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
+                      C.stage_readers() * kReleasingLanes * ClusterPlace<C>::kWriters);
   }
   ptx::MbarrierInit(smem.Inbox(), 1);
   ptx::MbarrierInit(smem.Outbox(), launch.split.parts);
@@ -133,6 +136,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
 template <GemmConfig C>
 __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                             const ClusterPlace<C>& place, int cluster, int lane) {
+  if constexpr (!C.promotes()) return;
   if (C.takes_spares() && cluster >= launch.tiles.count) return;
   ptx::GridDependencyWait();
   const KRange range = KRange::Of(launch.split, place.k_part);

@@ -125,6 +125,11 @@ struct RingPosition {
       parity ^= 1;
     }
   }
+  __device__ void Skip(int stages) {
+    const int end = stage + stages;
+    parity ^= end / kStages & 1;
+    stage = end % kStages;
+  }
 };
 
 // The same, one of a warpgroup's k blocks after the other.

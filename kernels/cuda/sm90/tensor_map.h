@@ -27,7 +27,8 @@ struct TensorView {
   int box_planes = 1;
 };
 
-// E4M3 values, boxes of 128 columns in the 128-byte swizzle that WGMMA reads.
+// Values of any type as bytes: a column is a byte. Boxes of 128 columns, in the 128-byte swizzle
+// that WGMMA reads.
 absl::StatusOr<CUtensorMap> ValuesMap(const TensorView& view);
 // FP32 scales, boxes as they lie.
 absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view);

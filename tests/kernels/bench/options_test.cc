@@ -62,6 +62,13 @@ TEST(OptionsTest, RowsAreARange) {
   EXPECT_TRUE(Parse({})->rows.contains(1 << 20));
 }
 
+TEST(OptionsTest, OperandsAreE4m3UnlessAskedFor) {
+  EXPECT_EQ(Parse({})->dtype, DType::kE4M3);
+  EXPECT_EQ(Parse({"--dtype", "bf16"})->dtype, DType::kBF16);
+  EXPECT_EQ(Parse({"--dtype", "f16"})->dtype, DType::kF16);
+  EXPECT_EQ(Parse({"--dtype", "i8"})->dtype, DType::kI8);
+}
+
 TEST(OptionsTest, QuickIsOfASweepThatMeasures) {
   EXPECT_TRUE(Parse({"--sweep", "--quick"})->quick);
   EXPECT_FALSE(Parse({"--quick"}).ok());
@@ -79,6 +86,7 @@ TEST(OptionsTest, ErrorsNameTheArgument) {
       {"--frob"},          {"--timer", "sun"}, {"--budget-s", "-1"}, {"--sweep=yes"},
       {"stray"},           {"--count=1e9"},    {"--device", "-1"},   {"--top", "0"},
       {"--rest-ms", "-5"}, {"--rows", "9-2"},  {"--rows", "65"},     {"--flush-mib", "0"},
+      {"--dtype", "f32"},
   };
   for (const auto& args : bad) {
     const absl::StatusOr<Options> o = Parse(args);

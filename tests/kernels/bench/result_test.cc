@@ -34,6 +34,24 @@ TEST(ResultTest, JsonKeepsEverything) {
   EXPECT_EQ(back->shapes[3].outcome, Outcome::kSkipped);
 }
 
+TEST(ResultTest, JsonKeepsTheOperandsType) {
+  RunResult run = SmallRun();
+  run.dtype = DType::kI8;
+  for (ShapeResult& shape : run.shapes) shape.dtype = run.dtype;
+  const absl::StatusOr<RunResult> back = FromJson(ToJson(run));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->dtype, DType::kI8);
+  EXPECT_EQ(ToJson(*back), ToJson(run));
+}
+
+TEST(ShapeTest, BytesAreOfTheOperandsType) {
+  constexpr Shape shape = {128, 256, 512};
+  constexpr double kResult = 128 * 256 * 2, kElements = (128 + 256) * 512;
+  EXPECT_EQ(shape.bytes(DType::kBF16), 2 * kElements + kResult);
+  EXPECT_EQ(shape.bytes(DType::kI8), kElements + kResult + 4 * (128 + 256));
+  EXPECT_EQ(shape.bytes(), kElements + kResult + 4 * (128 * 4 + 2 * 4));
+}
+
 TEST(ResultTest, JsonKeepsQuantizeResults) {
   RunResult run = SmallRun();
   run.quantize = {{4096, 7168, "1x128", true, 0.026, 25, 24.5, 26, 20}};

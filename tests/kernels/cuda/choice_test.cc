@@ -26,6 +26,13 @@ MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k) {
   return problem;
 }
 
+MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k) {
+  MatmulProblem problem = Fp8Problem(m, n, k);
+  problem.a.dtype = problem.b.dtype = dtype;
+  problem.a.granularity = problem.b.granularity = ScaleGranularity::kNone;
+  return problem;
+}
+
 std::vector<MatmulProblem> Dense44() {
   constexpr int64_t kWeights[][2] = {{2112, 7168},  {576, 7168},  {24576, 1536}, {32768, 512},
                                      {7168, 16384}, {4096, 7168}, {7168, 2048}};
@@ -51,9 +58,32 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
   EXPECT_FALSE(FindVariant("no_such_kernel").has_value());
 }
 
-TEST(ChoiceTest, EveryMemberServesAPlainProblem) {
+TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {
   for (const GemmVariant& variant : AllVariants()) {
-    EXPECT_EQ(WhyNot(variant, Fp8Problem(4096, 4096, 4096)), "") << Name(variant);
+    const Mma mma = variant.shape().mma;
+    const MatmulProblem problem = mma == Mma::kFp8Block
+                                      ? Fp8Problem(4096, 4096, 4096)
+                                      : DirectProblem(OperandOf(mma), 4096, 4096, 4096);
+    EXPECT_EQ(WhyNot(variant, problem), "") << Name(variant);
+  }
+}
+
+TEST(ChoiceTest, BatchesOfAnyTypeGoToThatTypesKernels) {
+  const GemmSelector selector = Untuned();
+  for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
+    for (int64_t m : {1, 16, 64, 128, 512, 4096}) {
+      const MatmulProblem problem = DirectProblem(OperandOf(mma), m, 4096, 7168);
+      const absl::StatusOr<GemmPick> pick = selector.Choose(problem);
+      ASSERT_TRUE(pick.ok()) << pick.status();
+      EXPECT_EQ(pick->variant.shape().mma, mma) << Name(pick->variant);
+      if (m <= 64 || m >= 512) {
+        EXPECT_EQ(pick->variant.shape().skinny(), m <= 64) << Name(pick->variant);
+      }
+      const double roof = std::max(problem.bytes() / 4.8e12,
+                                   problem.flops() / (mma == Mma::kI8 ? 1979e12 : 989e12));
+      EXPECT_GT(pick->estimated_seconds, roof) << Name(pick->variant);
+      EXPECT_LT(pick->estimated_seconds, 2.5 * roof + 5e-6) << Name(pick->variant);
+    }
   }
 }
 

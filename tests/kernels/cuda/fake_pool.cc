@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/fake_pool.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -31,6 +32,40 @@ extern const GemmFamilyEntry kSm90Fp8Tiled = {"tiled",   kTiledConfigs, 2,
                                               NoPrepare, NoLaunch,      NoClusters};
 extern const GemmFamilyEntry kSm90Fp8Skinny = {"skinny",  kSkinnyConfigs, 2,
                                                NoPrepare, NoLaunch,       NoClusters};
+
+namespace {
+
+// Stages of two k blocks.
+template <Mma kMma>
+constexpr GemmConfig kDirectConfigs[] = {{.family = GemmFamily::kTiled,
+                                          .mma = kMma,
+                                          .rows = 128,
+                                          .cols = 64,
+                                          .groups = 2,
+                                          .stages = 4,
+                                          .k_blocks = 2}};
+template <Mma kMma>
+constexpr GemmFamilyEntry Direct(const char* name) {
+  return {name, kDirectConfigs<kMma>, 1, NoPrepare, NoLaunch, NoClusters};
+}
+constexpr GemmFamilyEntry kNone = {"none", nullptr, 0, NoPrepare, NoLaunch, NoClusters};
+
+}  // namespace
+
+extern const GemmFamilyEntry kSm90Bf16Tiled = Direct<Mma::kBf16>("bf16");
+extern const GemmFamilyEntry kSm90Bf16Skinny = kNone;
+extern const GemmFamilyEntry kSm90F16Tiled = Direct<Mma::kF16>("f16");
+extern const GemmFamilyEntry kSm90F16Skinny = kNone;
+extern const GemmFamilyEntry kSm90I8Tiled = Direct<Mma::kI8>("i8");
+extern const GemmFamilyEntry kSm90I8Skinny = kNone;
+
+GemmVariant DirectVariant(Mma mma) {
+  for (int family = 0; family < kNumGemmFamilies; ++family) {
+    const GemmFamilyEntry& entry = *kGemmFamilies[family];
+    if (entry.num_configs > 0 && entry.configs[0].mma == mma) return {family, 0, 1};
+  }
+  std::abort();
+}
 
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();
@@ -84,6 +119,17 @@ MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k) {
   problem.a = {DType::kE4M3, ScaleGranularity::kBlock1x128, kRows, k, alignment(m, k)};
   problem.b = {DType::kE4M3, ScaleGranularity::kBlock128x128, kRows, k, alignment(n, k)};
   problem.d = {DType::kBF16, ScaleGranularity::kNone, kRows, n, alignment(m, 2 * n)};
+  return problem;
+}
+
+MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k) {
+  MatmulProblem problem = Fp8Problem(m, n, k);
+  const int64_t size = SizeBytes(dtype);
+  for (auto [operand, rows] : {std::pair(&problem.a, m), {&problem.b, n}}) {
+    const int64_t bits = 256 | (rows > 1 ? k * size : 0);
+    *operand = {dtype, ScaleGranularity::kNone, Layout::kKContiguous, k,
+                static_cast<int>(bits & -bits)};
+  }
   return problem;
 }
 

@@ -19,12 +19,18 @@ inline constexpr std::string_view kSkinny64 = "skinny_64x64";       // _k2, _k4,
 
 GemmVariant Variant(std::string_view name);  // dies when there is none
 
+// The one kernel of another kind than FP8, beside the pool: AllVariants has none of them.
+GemmVariant DirectVariant(Mma mma);
+
 DeviceTraits FakeH200();
 
 // As the wire poses it: FP8 with block scales, dense rows, BF16 out.
 MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k);
 
-// The same as addresses, all aligned to 256 bytes; none may be followed.
+// BF16, FP16 or INT8 without scales, otherwise the same.
+MatmulProblem DirectProblem(DType dtype, int64_t m, int64_t n, int64_t k);
+
+// Fp8Problem as addresses, all aligned to 256 bytes; none may be followed.
 Fp8GemmArgs Fp8Args(int64_t m, int64_t n, int64_t k);
 
 }  // namespace gemmd::kernels::cuda

@@ -15,6 +15,7 @@ namespace {
 TEST(GemmConfigTest, AStageHasAScaleForEveryColumnOfEveryTile) {
   for (const GemmVariant& variant : AllVariants()) {
     const GemmConfig& c = variant.shape();
+    if (!c.promotes()) continue;
     for (int n0 = 0; n0 < 64 * c.block_n(); n0 += c.block_n()) {
       const int first_run = n0 / c.b_scale_run();
       for (int n = n0; n < n0 + c.block_n(); ++n) {
@@ -29,6 +30,7 @@ TEST(GemmConfigTest, AStageHasAScaleForEveryColumnOfEveryTile) {
 TEST(GemmConfigTest, EveryLengthOfATilesFirstRunHasALoop) {
   for (const GemmVariant& variant : AllVariants()) {
     const GemmConfig& c = variant.shape();
+    if (!c.promotes()) continue;
     for (int n0 = 0; n0 < 64 * c.block_n(); n0 += c.block_n()) {
       EXPECT_EQ((c.b_scale_run() - n0 % c.b_scale_run()) % c.tile_step(), 0) << Name(variant);
     }
@@ -49,11 +51,24 @@ TEST(GemmConfigTest, RowsOfABoxLieInOtherBanks) {
   }
 }
 
+// TMA's row is 128 bytes of whatever type, and a scale of FP8 is one such row's.
+TEST(GemmConfigTest, AKBlockIsARowOf128Bytes) {
+  static_assert(kRowBytes == kBlockK);
+  for (const GemmVariant& variant : AllVariants()) {
+    const GemmConfig& c = variant.shape();
+    EXPECT_EQ(c.block_k() * c.element_bytes(), kRowBytes) << Name(variant);
+    EXPECT_EQ(c.scale_bytes() > 0, c.promotes()) << Name(variant);
+    EXPECT_LE(c.result_regs() + c.accumulator_regs() + 30, c.math_registers()) << Name(variant);
+  }
+}
+
 TEST(GemmConfigTest, ANumberSaysAllOfIt) {
   for (const GemmVariant& variant : AllVariants()) {
     const GemmConfig& c = variant.shape();
     const GemmConfig again = Decode(Encode(c));
     EXPECT_EQ(again.family, c.family);
+    EXPECT_EQ(again.mma, c.mma);
+    EXPECT_EQ(again.alternates, c.alternates);
     EXPECT_EQ(again.rows, c.rows);
     EXPECT_EQ(again.cols, c.cols);
     EXPECT_EQ(again.groups, c.groups);

@@ -59,12 +59,12 @@ TEST(LegalityTest, StrideOfASingleRowSaysNothing) {
 TEST(LegalityTest, OverlappingRowsAreRefused) {
   MatmulProblem problem = Fp8Problem(8, 8, 256);
   problem.b.leading_stride = 128;
-  EXPECT_THAT(Why(problem), HasSubstr("rows of b are 128 bytes apart, less than k=256"));
+  EXPECT_THAT(Why(problem), HasSubstr("rows of b are 128 elements apart, less than k=256"));
   Fp8GemmArgs args = Fp8Args(8, 8, 256);
   args.lda = -256;
-  EXPECT_THAT(Why(args), HasSubstr("rows of a are -256 bytes apart"));
+  EXPECT_THAT(Why(args), HasSubstr("rows of a are -256 elements apart"));
   args.lda = std::numeric_limits<int64_t>::max();
-  EXPECT_THAT(Why(args), HasSubstr("bytes apart, above"));
+  EXPECT_THAT(Why(args), HasSubstr("elements apart, above"));
   args = Fp8Args(8, 8, 256);
   args.ldd = 7;
   EXPECT_EQ(Why(args), "ldd=7 is below n=8; raise it to 8");
@@ -112,6 +112,55 @@ TEST(LegalityTest, OperandsMustBeBlockScaledFp8) {
   EXPECT_EQ(Why(problem), "");
   problem.d.layout = Layout::kRowsContiguous;
   EXPECT_THAT(Why(problem), HasSubstr("d is not contiguous along n"));
+}
+
+TEST(LegalityTest, EachKindMultipliesItsOwnType) {
+  for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
+    const GemmVariant variant = DirectVariant(mma);
+    EXPECT_EQ(WhyNot(variant, DirectProblem(OperandOf(mma), 64, 4096, 7168)), "");
+    EXPECT_THAT(WhyNot(variant, Fp8Problem(64, 4096, 7168)),
+                HasSubstr("a is e4m3; these kernels multiply "));
+  }
+  EXPECT_EQ(WhyNot(DirectVariant(Mma::kBf16), DirectProblem(DType::kF16, 8, 8, 64)),
+            "a is f16; these kernels multiply bf16");
+}
+
+TEST(LegalityTest, RowsOfTwoByteElementsAreCountedInBytes) {
+  const GemmVariant bf16 = DirectVariant(Mma::kBf16);
+  EXPECT_EQ(WhyNot(bf16, DirectProblem(DType::kBF16, 8, 8, 68)),
+            "k=68: rows of a are 136 bytes apart, not a multiple of 16; pad lda to 72");
+  EXPECT_EQ(WhyNot(bf16, DirectProblem(DType::kBF16, 8, 8, 64 * 3)), "");
+  EXPECT_EQ(WhyNot(bf16, DirectProblem(DType::kBF16, 8, 8, 72)),
+            "k=72 is not a multiple of 64, which stages of 128 need; pad k to 128");
+  Fp8GemmArgs args = Fp8Args(8, 8, 64);
+  args.a_scales = args.b_scales = nullptr;
+  EXPECT_EQ(WhyNot(bf16, args), "");
+  args.lda = 65;
+  EXPECT_THAT(WhyNot(bf16, args), HasSubstr("rows of a are 130 bytes apart"));
+}
+
+TEST(LegalityTest, Int8TakesScalesOfRowsAndTensorsAlone) {
+  const GemmVariant i8 = DirectVariant(Mma::kI8);
+  MatmulProblem problem = DirectProblem(DType::kI8, 64, 256, 512);
+  for (ScaleGranularity a :
+       {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+    problem.a.granularity = a;
+    problem.b.granularity = ScaleGranularity::kPerRow;
+    EXPECT_EQ(WhyNot(i8, problem), "");
+  }
+  problem.a.granularity = ScaleGranularity::kBlock1x128;
+  EXPECT_EQ(WhyNot(i8, problem), "scales of a are 1x128; these kernels need none, tensor or row");
+  MatmulProblem bf16 = DirectProblem(DType::kBF16, 64, 256, 512);
+  bf16.b.granularity = ScaleGranularity::kPerRow;
+  EXPECT_EQ(WhyNot(DirectVariant(Mma::kBf16), bf16),
+            "scales of b are row; these kernels need none");
+}
+
+TEST(LegalityTest, Int8SumsMustFit32Bits) {
+  const GemmVariant i8 = DirectVariant(Mma::kI8);
+  EXPECT_EQ(WhyNot(i8, DirectProblem(DType::kI8, 8, 8, 131072 - 128)), "");
+  EXPECT_THAT(WhyNot(i8, DirectProblem(DType::kI8, 8, 8, 131072)),
+              HasSubstr("k=131072 exceeds 131071, above which sums in 32 bits could overflow"));
 }
 
 TEST(LegalityTest, AddressesMustBeAlignedWhereTmaReads) {

@@ -62,6 +62,45 @@ TEST_F(ProgramTest, MultipliesFp8ByTheTmaFamilies) {
   EXPECT_GT(code.estimated_seconds(), 0);
 }
 
+MatmulOp Direct(DType dtype, int64_t k, ScaleGranularity granularity = ScaleGranularity::kNone) {
+  MatmulOp op;
+  op.a = {Dense(0, dtype, MakeDims({64, k})), granularity, {}};
+  op.b = {Dense(2, dtype, MakeDims({256, k})), granularity, {}};
+  if (granularity != ScaleGranularity::kNone) {
+    op.a.scales = Dense(1, DType::kF32, ScaleShape(op.a.values.shape, granularity));
+    op.b.scales = Dense(3, DType::kF32, ScaleShape(op.b.values.shape, granularity));
+  }
+  op.d = Dense(4, DType::kBF16, MakeDims({64, 256}));
+  return op;
+}
+
+TEST_F(ProgramTest, MultipliesEachTypeByItsFamilies) {
+  for (const auto& [op, family] :
+       {std::pair(Direct(DType::kBF16, 512), "sm90_bf16_"),
+        {Direct(DType::kF16, 520), "sm90_f16_"},
+        {Direct(DType::kI8, 512), "sm90_i8_"},
+        {Direct(DType::kI8, 512, ScaleGranularity::kPerTensor), "sm90_i8_"},
+        {Direct(DType::kI8, 528, ScaleGranularity::kPerRow), "sm90_i8_"}}) {
+    const auto program = Compile({op});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto& code = static_cast<const CudaProgram&>(**program);
+    EXPECT_THAT(std::string(code.steps()[0].choice.kernel), StartsWith(family));
+    EXPECT_EQ(code.scratch_bytes(), 0);   // scales are read as they lie
+    EXPECT_TRUE(code.tunable().empty());  // a tuner's shapes are FP8's
+  }
+}
+
+TEST_F(ProgramTest, LeavesToTheFallbackWhatTheCopyEngineCannotRead) {
+  for (const MatmulOp& op :
+       {Direct(DType::kBF16, 516), Direct(DType::kF16, 7), Direct(DType::kI8, 520),
+        Direct(DType::kI8, 512, ScaleGranularity::kBlock1x128)}) {
+    const auto program = Compile({op});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ((*program)->steps()[0].choice.kernel, kAnyGemmName);
+    EXPECT_EQ((*program)->steps()[0].choice.reason, ChoiceReason::kFallback);
+  }
+}
+
 // They know ReLU; a second kernel does the others, and takes its time.
 TEST_F(ProgramTest, LeavesOtherActivationsToASecondKernelBehindTheTmaFamilies) {
   MatmulOp relu = Fp8(), silu = Fp8();

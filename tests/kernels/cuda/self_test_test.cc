@@ -19,8 +19,9 @@ using testing::HasSubstr;
 class SelfTestTest : public testing::Test {
  protected:
   // The float64 result of `op` as BF16, with the bytes beyond d untouched.
-  std::vector<std::byte> Result(const MatmulOp& op) const {
-    std::vector<std::vector<std::byte>> slots(problem_.slots().begin(), problem_.slots().end());
+  std::vector<std::byte> Result(const MatmulOp& op) const { return ResultOf(problem_, op); }
+  static std::vector<std::byte> ResultOf(const SelfTestProblem& problem, const MatmulOp& op) {
+    std::vector<std::vector<std::byte>> slots(problem.slots().begin(), problem.slots().end());
     Bindings bindings;
     for (std::vector<std::byte>& slot : slots) bindings.slots.push_back(slot.data());
     std::vector<std::byte> result = slots[SelfTestProblem::kResultSlot];
@@ -36,20 +37,38 @@ class SelfTestTest : public testing::Test {
   }
   std::vector<std::byte> Right() const { return Result(problem_.op()); }
 
-  const SelfTestProblem problem_{AllVariants()};
+  const SelfTestProblem problem_{Mma::kFp8Block, AllVariants()};
 };
 
-TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblem) {
+TEST_F(SelfTestTest, EveryMemberOfThePoolServesTheProblemOfItsKind) {
   std::vector<std::byte*> slots;
   for (uintptr_t i = 1; i <= problem_.slots().size(); ++i) {
     slots.push_back(reinterpret_cast<std::byte*>(i << 20));
   }
-  EXPECT_EQ(WhyNot(problem_.op()), "");
-  EXPECT_EQ(CopiesOf(problem_.op()).scratch_bytes, 0);
-  const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(problem_.op(), slots), ScaleCopies(), nullptr);
-  for (const GemmVariant& variant : AllVariants()) {
-    EXPECT_EQ(WhyNot(variant, args), "") << Name(variant);
-    EXPECT_EQ(WhyNot(variant, ProblemOf(problem_.op())), "") << Name(variant);
+  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8}) {
+    const SelfTestProblem problem(mma, AllVariants());
+    EXPECT_EQ(WhyNot(problem.op()), "");
+    EXPECT_EQ(CopiesOf(problem.op()).scratch_bytes, 0);
+    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(problem.op(), slots), ScaleCopies(), nullptr);
+    for (const GemmVariant& variant : AllVariants()) {
+      if (variant.shape().mma != mma) continue;
+      EXPECT_EQ(WhyNot(variant, args), "") << Name(variant);
+      EXPECT_EQ(WhyNot(variant, ProblemOf(problem.op())), "") << Name(variant);
+    }
+  }
+}
+
+// Each type's random numbers are finite, and a result that lacks its last k block does not pass.
+TEST_F(SelfTestTest, EveryKindsProblemTellsRightFromWrong) {
+  for (Mma mma : {Mma::kBf16, Mma::kF16, Mma::kI8}) {
+    const SelfTestProblem problem(mma, AllVariants());
+    const auto judge = [&](const MatmulOp& op) { return problem.Judge(ResultOf(problem, op)); };
+    MatmulOp op = problem.op();
+    EXPECT_EQ(judge(op), "") << static_cast<int>(mma);
+    const GemmConfig kind = {.mma = mma};
+    op.a.values.shape[1] -= kind.block_k();
+    op.b.values.shape[1] -= kind.block_k();
+    EXPECT_NE(judge(op), "") << static_cast<int>(mma);
   }
 }
 

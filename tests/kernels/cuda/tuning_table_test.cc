@@ -50,6 +50,32 @@ TEST(TuningTableTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.Serialize(kGpu, "580.1", "2026-11-20"), SampleText());
 }
 
+TEST(TuningTableTest, KeepsTypesOfOperandsApart) {
+  TuningTable table = Sample();
+  table.Set({64, 4096, 7168, DType::kBF16, DType::kBF16}, {{"direct", 20e-6}});
+  table.Set({128, 4096, 7168, DType::kBF16, DType::kI8}, {{"integers", 12e-6}});
+  const std::string text = table.Serialize(kGpu, "580.1", "2026-11-20");
+  const TuningTable read = TuningTable::Parse(text, kGpu).value();
+  EXPECT_EQ(read.Serialize(kGpu, "580.1", "2026-11-20"), text);
+  const auto found = [&](DType in, int64_t m) {
+    const TuningTable::Hit hit = read.Find({m, 4096, 7168, DType::kBF16, in});
+    return hit.kernels.empty() ? std::string() : hit.kernels[0].kernel;
+  };
+  EXPECT_EQ(found(DType::kE4M3, 64), "fast");
+  EXPECT_EQ(found(DType::kBF16, 64), "direct");
+  EXPECT_EQ(found(DType::kBF16, 128), "");
+  EXPECT_EQ(found(DType::kI8, 64), "integers");
+  EXPECT_EQ(found(DType::kF16, 64), "");
+}
+
+TEST(TuningTableTest, RefusesATypeThatNobodyMultiplies) {
+  EXPECT_THAT(
+      ParseEntries(
+          R"([{"m": 1, "n": 2, "k": 3, "out": "bf16", "in": "f32", "kernels": [{"name": "x", "us": 1}]}])")
+          .message(),
+      HasSubstr("tuning table.entries[0].in is \"f32\"; use one of e4m3, bf16, f16, i8"));
+}
+
 TEST(TuningTableTest, FindsTheNextLargerMUpToTwice) {
   const TuningTable table = Sample();
   const auto m_for = [&](int64_t m) { return table.Find({m, 4096, 7168, DType::kBF16}).key.m; };

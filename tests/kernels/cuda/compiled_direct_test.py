@@ -1,0 +1,54 @@
+"""What the compiled BF16, FP16 and INT8 kernels must keep: compiled_direct_test.py SCRIPT OBJECT...
+
+SCRIPT is sm90_fp8_hints.py, whose reader of objects this uses.
+"""
+
+import importlib.util
+import sys
+import unittest
+
+HGMMA, IGMMA = 0x9F0, 0x9F1  # low 12 bits
+COPY, REGISTERS = 0x5B4, 0x9C8  # UTMALDG, USETMAXREG
+LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
+INSTRUCTION = {1: HGMMA, 2: HGMMA, 3: IGMMA}  # by GemmConfig::mma
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("hints", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def each_kernel():
+    for path in OBJECTS:
+        with open(path, "rb") as file:
+            image = bytearray(file.read())
+        for name, at, size in HINTS.kernels(image):
+            yield name, [HINTS.Instruction(image, at + i).low & 0xFFF for i in range(0, size, 16)]
+
+
+class DirectTest(unittest.TestCase):
+    def test_every_kind_multiplies_by_its_tensor_core_instruction(self):
+        kinds = {}
+        for name, code in each_kernel():
+            kind = name >> 56 & 3
+            self.assertIn(INSTRUCTION[kind], code, f"{name:#x}")
+            kinds[kind] = kinds.get(kind, 0) + 1
+        self.assertEqual(set(kinds), {1, 2, 3})
+        self.assertEqual(len(set(kinds.values())), 1, "all kinds have one list of configs")
+
+    def test_no_register_is_spilled(self):
+        for name, code in each_kernel():
+            self.assertFalse([x for x in code if x in LOCAL], f"{name:#x}")
+
+    def test_the_first_copy_is_in_front_and_registers_move_before_it(self):
+        for name, code in each_kernel():
+            self.assertLess(16 * code.index(COPY), 3 * 1024, f"{name:#x}")
+            if REGISTERS in code:
+                self.assertLess(code.index(REGISTERS), code.index(COPY), f"{name:#x}")
+
+
+if __name__ == "__main__":
+    HINTS, OBJECTS = load(sys.argv[1]), sys.argv[2:]
+    unittest.main(argv=sys.argv[:1])

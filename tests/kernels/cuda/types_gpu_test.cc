@@ -1,0 +1,242 @@
+// BF16, FP16 and INT8 by the TMA families, through the backend, on a device: every kernel on shapes
+// that fill no tile, and what they share with FP8's.
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/matmul/reference.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "tests/kernels/contract/backend_executor.h"
+#include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/device_buffer.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using contract::MatmulCase;
+using contract::Outcome;
+using contract::Placement;
+using contract::Scene;
+using testing::StartsWith;
+
+constexpr int64_t kLimit = int64_t{4} << 30;
+
+struct Kind {
+  Mma mma;
+  const char* family;
+};
+
+class TypesGpuTest : public testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    GEMMD_REQUIRE_DEVICE();
+    auto backend = CreateCudaBackend({.memory_bytes = kLimit});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    executor_ = contract::MakeBackendExecutor(*std::move(backend));
+  }
+
+  DType dtype() const { return OperandOf(GetParam().mma); }
+  bool integers() const { return dtype() == DType::kI8; }
+  // A multiple of 16 bytes at or above `k`.
+  int64_t Aligned(int64_t k) const {
+    const int64_t step = 16 / SizeBytes(dtype());
+    return (k + step - 1) / step * step;
+  }
+  MatmulCase Shape(int64_t m, int64_t n, int64_t k, DType out = DType::kBF16) const {
+    MatmulCase c{m, n, k};
+    c.dtype = dtype();
+    c.out = out;
+    return c;
+  }
+  // Runs and checks it; a kernel of the type's families must have been chosen.
+  void Check(Scene& scene, const MatmulOp& op) {
+    const Outcome outcome = ExpectMatchesReference(*executor_, scene, op);
+    ASSERT_EQ(outcome.kernels.size(), 1u);
+    EXPECT_THAT(outcome.kernels[0], StartsWith(GetParam().family));
+  }
+  // Every kernel that can, on one op, held against one reference. INT8 without scales is exact.
+  void CheckEveryKernel(Scene& scene, MatmulOp op) {
+    const bool exact = integers() && !op.a.scales && !op.b.scales;
+    std::vector<double> expected = ReferenceMatmul(op, scene.Reference());
+    if (exact) {
+      for (double& value : expected) value = static_cast<float>(value);
+    }
+    const double limit = exact ? 0 : op.d.dtype == DType::kF32 ? 1e-5 : 5e-3;
+    const MatmulProblem problem = ProblemOf(op);
+    int served = 0;
+    for (const GemmVariant& variant : AllVariants()) {
+      if (variant.shape().mma != GetParam().mma || !WhyNot(variant, problem).empty()) continue;
+      op.kernel = Name(variant);
+      const Outcome outcome = scene.Run(*executor_, Op(op));
+      ExpectOnlyElementsWritten(scene, outcome, op.d);
+      const std::vector<double> actual = Values(outcome, op.d);
+      double wrong = 0, norm = 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        wrong += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+        norm += expected[i] * expected[i];
+      }
+      ASSERT_LE(std::sqrt(wrong), limit * std::sqrt(norm))
+          << op.kernel << " on " << ToString(problem) << ", seed " << scene.seed();
+      ++served;
+    }
+    EXPECT_GT(served, 10) << ToString(problem);
+  }
+
+  std::unique_ptr<contract::Executor> executor_;
+};
+
+TEST_P(TypesGpuTest, EveryKernelMultipliesShapesThatFillNoTile) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{7, 63, 64},
+                                {63, 65, 72},
+                                {1, 300, 1032},
+                                {65, 130, 520},
+                                {129, 257, 512},
+                                {40, 200, 2048},
+                                {300, 72, 640},
+                                {16, 192, 4096}}) {
+    Scene scene(seed_scene.random()());
+    CheckEveryKernel(scene, MakeMatmul(scene, Shape(m, n, Aligned(k), DType::kF32)));
+  }
+}
+
+TEST_P(TypesGpuTest, ASingleRowAndColumnNeedNoStride) {
+  for (int64_t k : {1, 7, 63, 65, 129}) {
+    Scene scene;
+    Check(scene, MakeMatmul(scene, Shape(1, 1, k)));
+  }
+}
+
+TEST_P(TypesGpuTest, AppliesTheEpilogue) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      for (int64_t m : {1, 70, 200}) {
+        Scene scene(seed_scene.random()());
+        MatmulOp op = MakeMatmul(scene, Shape(m, 330, 640, out));
+        op.alpha *= -0.5f;
+        if (flags & 1) {
+          op.c = scene.Random(out, op.d.shape, Placement::kPadded);
+          op.beta = 1.25f;
+        }
+        if (flags & 2) op.bias = scene.Random(out, MakeDims({330}));
+        if (flags & 4) op.activation = static_cast<Activation>(scene.Between(1, kActivations - 1));
+        Check(scene, op);
+      }
+    }
+  }
+}
+
+TEST_P(TypesGpuTest, MultipliesBatches) {
+  Scene seed_scene;
+  for (bool shared_b : {false, true}) {
+    for (int64_t m : {1, 20, 130}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(m, 200, 384);
+      c.batch = 3;
+      c.shared_b = shared_b;
+      Check(scene, MakeMatmul(scene, c));
+    }
+  }
+}
+
+TEST_P(TypesGpuTest, StoresIntoPaddedRows) {
+  Scene seed_scene;
+  for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{33, 257}, {512, 1000}, {8, 4096}}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(m, n, 256, out);
+      c.d = Placement::kPadded;
+      Check(scene, MakeMatmul(scene, c));
+    }
+  }
+}
+
+TEST_P(TypesGpuTest, LeavesRowsThatAreNotOf16BytesToTheFallback) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t>{7, 64, 63}, {64, 65, 65}, {65, 63, 7}, {2, 2, 1}}) {
+    Scene scene(seed_scene.random()());
+    const Outcome outcome =
+        ExpectMatchesReference(*executor_, scene, MakeMatmul(scene, Shape(m, n, k)));
+    EXPECT_EQ(outcome.kernels, std::vector<std::string>{"sm90_any_gemm"});
+  }
+}
+
+TEST_P(TypesGpuTest, GivesTheSameBitsEveryTime) {
+  Scene seed_scene;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{3, 2112, 7168},
+                                {64, 576, 7168},
+                                {512, 1024, 2048},
+                                {1000, 1000, 512}}) {
+    Scene scene(seed_scene.random()());
+    const MatmulOp op = MakeMatmul(scene, Shape(m, n, k));
+    const Outcome first = scene.Run(*executor_, Op(op));
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(scene.Run(*executor_, Op(op)).slots == first.slots) << first.kernels[0];
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, TypesGpuTest,
+                         testing::Values(Kind{Mma::kBf16, "sm90_bf16_"},
+                                         Kind{Mma::kF16, "sm90_f16_"}, Kind{Mma::kI8, "sm90_i8_"}),
+                         [](const auto& info) {
+                           return std::string(Name(OperandOf(info.param.mma)));
+                         });
+
+class Int8GpuTest : public TypesGpuTest {};
+
+TEST_P(Int8GpuTest, ScalesByRowAndTensorHoweverTheyLie) {
+  Scene seed_scene;
+  for (ScaleGranularity a :
+       {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+    for (ScaleGranularity b :
+         {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+      for (int64_t m : {1, 60, 300}) {
+        for (DType out : {DType::kF32, DType::kBF16}) {
+          Scene scene(seed_scene.random()());
+          MatmulCase c = Shape(m, 330, 1040, out);
+          c.a_granularity = a;
+          c.b_granularity = b;
+          Check(scene, MakeMatmul(scene, c));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Int8GpuTest, EveryKernelAppliesScalesByRow) {
+  Scene seed_scene;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{70, 200}, {7, 130}, {257, 72}}) {
+    Scene scene(seed_scene.random()());
+    MatmulCase c = Shape(m, n, 2048, DType::kBF16);
+    c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
+    CheckEveryKernel(scene, MakeMatmul(scene, c));
+  }
+}
+
+TEST_P(Int8GpuTest, SumsTheLargestProductsOfTheLongestK) {
+  Scene scene;
+  MatmulOp op = MakeMatmul(scene, Shape(3, 5, 131056, DType::kF32));
+  for (const auto& [fill_a, fill_b] : {std::pair{-127.0, -127.0}, {-127.0, 127.0}}) {
+    std::vector<Op> ops = {FillOp{op.a.values, fill_a}, FillOp{op.b.values, fill_b}, op};
+    const Outcome outcome = scene.Run(*executor_, ops);
+    EXPECT_THAT(outcome.kernels.back(), StartsWith("sm90_i8_"));
+    for (double value : Values(outcome, op.d)) {
+      ASSERT_EQ(value, static_cast<double>(static_cast<float>(fill_a * fill_b * 131056)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Int8GpuTest, testing::Values(Kind{Mma::kI8, "sm90_i8_"}),
+                         [](const auto&) { return std::string("i8"); });
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
