@@ -32,8 +32,9 @@ __global__ void __launch_bounds__(kThreads) Step4Tma(const __grid_constant__ Map
   }
   __syncthreads();  // the barrier is there
 
+#pragma unroll 1
   for (int k = 0; k < k_tiles; ++k) {
-    if (threadIdx.x == 0) {
+    if (Asks()) {
       ptx::MbarrierArriveExpectTx(shared.Full(0), 2 * kTileBytes);
       LoadBox(maps.a, shared.Full(0), shared.A(0), row, k);
       LoadBox(maps.b, shared.Full(0), shared.B(0), col, k);

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
     LoadBox(maps.b, shared.Full(stage), shared.B(stage), col, k);
   };
 
-  if (threadIdx.x == 0) {
+  if (Asks()) {
     shared.Init(/*readers=*/1);
     for (int k = 0; k < min(kStages, k_tiles); ++k) load(k);
   }
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
     Multiply(sums, shared.A(stage), shared.B(stage), /*accumulate=*/k > 0);
     WaitForSums<0>(sums);
     __syncthreads();  // nobody reads the stage any more
-    if (threadIdx.x == 0 && k + kStages < k_tiles) load(k + kStages);
+    if (k + kStages < k_tiles && Asks()) load(k + kStages);
   }
 
   StoreTile(&maps.d, shared.D(), sums, g.alpha, row, col, /*barrier=*/1);

@@ -26,28 +26,29 @@ __global__ void __launch_bounds__(kThreads)
   const TileOrder order{CeilDiv(g.m, kTileRows), CeilDiv(g.n, kTileRows)};
   Sums sums;
 
-  // The next load: thread 0's alone.
+  // Where the loads are. All threads keep count, one asks.
   int load_tile = blockIdx.x;
   int load_k = 0;
-  int2 load_at = {};
+  int2 load_at = order.Place(load_tile);
   RingPlace<kStages> load_ring;
   const auto load = [&] {
     if (load_tile >= order.count()) return;
-    if (load_k == 0) load_at = order.Place(load_tile);
-    const uint32_t full = shared.Full(load_ring.stage);
-    ptx::MbarrierArriveExpectTx(full, 2 * kTileBytes);
-    LoadBox(maps.a, full, shared.A(load_ring.stage), load_at.y * kTileRows, load_k);
-    LoadBox(maps.b, full, shared.B(load_ring.stage), load_at.x * kTileRows, load_k);
+    if (Asks()) {
+      const uint32_t full = shared.Full(load_ring.stage);
+      ptx::MbarrierArriveExpectTx(full, 2 * kTileBytes);
+      LoadBox(maps.a, full, shared.A(load_ring.stage), load_at.y * kTileRows, load_k);
+      LoadBox(maps.b, full, shared.B(load_ring.stage), load_at.x * kTileRows, load_k);
+    }
     load_ring.Advance();
     if (++load_k < k_tiles) return;
     load_k = 0;
     load_tile += gridDim.x;
+    if (load_tile < order.count()) load_at = order.Place(load_tile);
   };
 
-  if (threadIdx.x == 0) {
-    shared.Init(/*readers=*/1);
-    for (int i = 0; i < kStages; ++i) load();
-  }
+  if (Asks()) shared.Init(/*readers=*/1);
+  __syncwarp();
+  for (int i = 0; i < kStages; ++i) load();
   __syncthreads();  // the barriers are there
 
   RingPlace<kStages> ring;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
       Multiply(sums, shared.A(ring.stage), shared.B(ring.stage), /*accumulate=*/k > 0);
       WaitForSums<0>(sums);
       __syncthreads();  // nobody reads the stage any more
-      if (threadIdx.x == 0) load();
+      load();
       ring.Advance();
     }
     const int2 at = order.Place(tile);

@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kStep7Threads)
   if (threadIdx.x == 0) shared.Init(/*readers=*/4);
   __syncthreads();  // the barriers are there
 
-  RingPlace<kStages> ring;
-  if (threadIdx.x >= kThreads) {  // the producer
+  if (WarpIndex() == kThreads / 32) {  // the producer
     if (!ptx::ElectOne()) return;
+    RingPlace<kStages> ring;
     for (int tile = blockIdx.x; tile < order.count(); tile += gridDim.x) {
       const int2 at = order.Place(tile);
       for (int k = 0; k < k_tiles; ++k) {
@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kStep7Threads)
     return;
   }
 
+  RingPlace<kStages> ring;
   Sums sums;
   for (int tile = blockIdx.x; tile < order.count(); tile += gridDim.x) {
     for (int k = 0; k < k_tiles; ++k) {

@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kStep8Threads)
   if (threadIdx.x == 0) shared.Init(/*readers=*/4);
   __syncthreads();  // the barriers are there
 
-  RingPlace<kStages> ring;
-  if (threadIdx.x >= kThreads) {  // the producer
+  if (WarpIndex() == kThreads / 32) {  // the producer
     if (!ptx::ElectOne()) return;
+    RingPlace<kStages> ring;
     for (int tile = blockIdx.x; tile < order.count(); tile += gridDim.x) {
       const int2 at = order.Place(tile);
       for (int k = 0; k < k_tiles; ++k) {
@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(kStep8Threads)
   const auto give_back = [&](int stage) {
     if (threadIdx.x % 32 == 0) ptx::MbarrierArrive(shared.Empty(stage));
   };
+  RingPlace<kStages> ring;
   Sums sums;
   for (int tile = blockIdx.x; tile < order.count(); tile += gridDim.x) {
     int last = 0;  // the stage of the product in flight

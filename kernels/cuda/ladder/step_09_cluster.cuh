@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kStep9Threads)
   ptx::ClusterWait();  // the barriers are there, in both CTAs
 
   RingPlace<kStages> ring;
-  if (threadIdx.x >= kThreads) {  // the producer
+  if (WarpIndex() == kThreads / 32) {  // the producer
     if (!ptx::ElectOne()) return;
     for (int tile = first; tile < order.count(); tile += step) {
       const int2 at = order.Place(tile);

@@ -40,10 +40,10 @@ __global__ void __launch_bounds__(kStep10Threads)
   ptx::ClusterWait();  // the barriers are there, in both CTAs
 
   RingPlace<kStages> ring;
-  const int consumer = threadIdx.x / kThreads;
+  const int consumer = WarpIndex() / 4;
   if (consumer == 2) {  // the producer
     ptx::SetMaxRegistersDown<40>();
-    if (threadIdx.x / 32 % 4 != 0 || !ptx::ElectOne()) return;
+    if (WarpIndex() % 4 != 0 || !ptx::ElectOne()) return;
     for (int tile = first; tile < order.count(); tile += step) {
       const int2 at = order.Place(tile);
       for (int k = 0; k < k_tiles; ++k) {

@@ -35,7 +35,11 @@ __device__ __forceinline__ void MultiplyFp8(float (&partial)[64], uint32_t a, ui
   ptx::WgmmaCommit();
 }
 
-// A thread's scales for 128 of k: of its upper and lower row in either half, times B's.
+// A thread's scales for 128 of k: of A for its upper and lower row in either half, and B's. They
+// are multiplied when they are needed: before, that would be a wait for the loads.
+struct Step11Scale {
+  float upper0, lower0, upper1, lower1, b;
+};
 struct Step11Scales {
   const float* upper[2];
   const float* lower[2];
@@ -52,11 +56,10 @@ struct Step11Scales {
     }
     b = g.b_scales.data + min(col, g.n - 1) / 128 * g.b_scales.row_stride;
   }
-  // Rows' factors of the k'th tile: upper and lower of the first half, then of the second.
-  __device__ __forceinline__ float4 At(int k) const {
-    const float scale = __ldg(b + k * b_step);
-    return {__ldg(upper[0] + k * a_step) * scale, __ldg(lower[0] + k * a_step) * scale,
-            __ldg(upper[1] + k * a_step) * scale, __ldg(lower[1] + k * a_step) * scale};
+  // Those of the k'th tile.
+  __device__ __forceinline__ Step11Scale At(int k) const {
+    return {__ldg(upper[0] + k * a_step), __ldg(lower[0] + k * a_step),
+            __ldg(upper[1] + k * a_step), __ldg(lower[1] + k * a_step), __ldg(b + k * b_step)};
   }
 };
 
@@ -87,10 +90,10 @@ __global__ void __launch_bounds__(kStep11Threads)
   ptx::ClusterWait();  // the barriers are there, in both CTAs
 
   RingPlace<kStages> ring;
-  const int consumer = threadIdx.x / kThreads;
+  const int consumer = WarpIndex() / 4;
   if (consumer == 2) {  // the producer
     ptx::SetMaxRegistersDown<40>();
-    if (threadIdx.x / 32 % 4 != 0 || !ptx::ElectOne()) return;
+    if (WarpIndex() % 4 != 0 || !ptx::ElectOne()) return;
     for (int tile = first; tile < order.count(); tile += step) {
       const int2 at = order.Place(tile);
       for (int k = 0; k < k_tiles; ++k) {
@@ -120,21 +123,21 @@ __global__ void __launch_bounds__(kStep11Threads)
     const int col = (at.x * 2 + rank) * kTileRows;
     const Step11Scales scales(g, row, col);
     Sums sums = {};
-    float4 next = scales.At(0);
+    Step11Scale next = scales.At(0);
     for (int k = 0; k < k_tiles; ++k) {
-      const float4 scale = next;
+      const Step11Scale scale = next;
       float partial[64];
       ptx::MbarrierWait(shared.Full(ring.stage), ring.parity);
       MultiplyFp8(partial, shared.A(ring.stage, consumer), shared.B(ring.stage));
       if (k + 1 < k_tiles) next = scales.At(k + 1);
       ptx::WgmmaWait<0>();
       ptx::Pin(partial);
-      Promote(sums[0], partial, scale.x, scale.y);
+      Promote(sums[0], partial, scale.upper0 * scale.b, scale.lower0 * scale.b);
       MultiplyFp8(partial, shared.A(ring.stage, consumer) + kHalfBytes, shared.B(ring.stage));
       ptx::WgmmaWait<0>();
       ptx::Pin(partial);
       give_back(ring.stage);
-      Promote(sums[1], partial, scale.z, scale.w);
+      Promote(sums[1], partial, scale.upper1 * scale.b, scale.lower1 * scale.b);
       ring.Advance();
     }
     StoreTile<__nv_bfloat16>(&maps.d, shared.D(consumer), sums, g.alpha, row, col,

@@ -27,6 +27,12 @@ inline constexpr int kTileK = 64;                  // of k, FP16
 inline constexpr int kThreads = 128;               // one warpgroup
 inline constexpr int kHalfBytes = kTileBytes / 2;  // 64 rows: what one WGMMA reads of A
 
+// This thread's warp, by a shuffle: then ptxas knows that a warp's threads branch by it as one, and
+// keeps what they compute alike in uniform registers, from which WGMMA and the copy engine read.
+__device__ __forceinline__ int WarpIndex() {
+  return __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
 // Sums of two times 64 rows by 128 columns, by ptx/wgmma.cuh's map of threads to elements.
 using Sums = float[2][64];
 

@@ -23,7 +23,7 @@ LadderRow Row(const std::string& kernel, const std::string& idea, double tflops)
   return row;
 }
 
-RunResult Run() {
+RunResult LadderRun() {
   RunResult run;
   run.gpu = "A <b> & c";
   LadderRow first = Row("rung_1", "one tile", 1);
@@ -45,7 +45,7 @@ RunResult Run() {
 }
 
 TEST(LadderReportTest, TellsRateGainAndShare) {
-  const std::string table = LadderTable(Run());
+  const std::string table = LadderTable(LadderRun());
   EXPECT_THAT(table, HasSubstr("4096x4096x4096"));
   EXPECT_THAT(table, ContainsRegex("rung_3 .* 2.0% +300 +1.50 x +50.0 %"));
   EXPECT_THAT(table, HasSubstr("one tile (of 128x128x64, all it takes)"));
@@ -55,7 +55,7 @@ TEST(LadderReportTest, TellsRateGainAndShare) {
 }
 
 TEST(LadderReportTest, DrawsABarForEveryMeasuredRow) {
-  const std::string svg = LadderChart(Run());
+  const std::string svg = LadderChart(LadderRun());
   EXPECT_THAT(svg, StartsWith("<svg "));
   int rects = 0;
   for (size_t at = svg.find("<rect "); at != std::string::npos; at = svg.find("<rect ", at + 1)) {
@@ -69,7 +69,7 @@ TEST(LadderReportTest, DrawsABarForEveryMeasuredRow) {
 }
 
 TEST(LadderReportTest, JsonKeepsARow) {
-  const RunResult run = Run();
+  const RunResult run = LadderRun();
   const absl::StatusOr<RunResult> read = FromJson(ToJson(run));
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->ladder.size(), run.ladder.size());
