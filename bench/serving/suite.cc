@@ -30,8 +30,8 @@ std::vector<Figure> MeasureServing(const Serving& serving,
        {Group{"one matmul by Execute", MeasureUnary},
         Group{"a plan of a whole decode step", MeasurePlan},
         Group{"matmuls by Queue", MeasureQueue}, Group{"uploads", MeasureBulk},
-        Group{"two devices", MeasureDevices}, Group{"a copy between them", MeasureDeviceCopy}, Group{"two tenants", MeasureTenants},
-        Group{"workers sharing a weight", MeasureWorkers}}) {
+        Group{"two devices", MeasureDevices}, Group{"a copy between them", MeasureDeviceCopy},
+        Group{"two tenants", MeasureTenants}, Group{"workers sharing a weight", MeasureWorkers}}) {
     if (!absl::StrContains(group.name, serving.only)) continue;
     announce(group.name);
     std::vector<Figure> some = group.measure(serving);
