@@ -39,6 +39,9 @@ struct GemmConfig {
   // Tiles begin at any row: the copy engine takes A's scales from a multiple of 16 bytes on, which
   // lies up to three rows in front.
   bool ragged = false;
+  // The finish is a gate (sm90_fp8_gate.cuh): B's side of the tile is two boxes of 128 rows, gates
+  // and ups, and leaves as 128 columns of E4M3.
+  bool gates = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -46,10 +49,15 @@ struct GemmConfig {
   // The tile in D's terms.
   constexpr int block_m() const { return skinny() ? cols : rows; }
   constexpr int block_n() const { return skinny() ? rows : cols; }
+  // Rows of B in a box of a grouped matmul, where nobody shares it.
+  constexpr int b_box() const { return gates ? (skinny() ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
 
   // Row sub-tiles of 64 that one warpgroup works through.
   constexpr int row_subs() const { return rows / (64 * groups); }
+  // Column sub-tiles likewise: gates and ups, of which one's accumulators have to fit.
+  constexpr int col_subs() const { return gates && !skinny() ? 2 : 1; }
+  constexpr int mma_cols() const { return cols / col_subs(); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do.
@@ -73,7 +81,7 @@ struct GemmConfig {
 
   // FP32 registers a math thread holds: results, and the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
-  constexpr int accumulator_regs() const { return cols / 2; }
+  constexpr int accumulator_regs() const { return mma_cols() / 2; }
   // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
   // issues the next multiplication before the last one is promoted. Beside another one that is no
   // gain: promotion is slower while its own warp multiplies.
@@ -154,8 +162,9 @@ struct GemmConfig {
 // nvcc 13.0 cannot name a kernel whose template argument is a class: the config as a number.
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
-  for (int field : {static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2, c.groups,
-                    c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
+  for (int field :
+       {static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 | c.gates << 3, c.groups,
+        c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks, c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -173,6 +182,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;
+  c.gates = code >> 3 & 1;
   return c;
 }
 
