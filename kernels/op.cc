@@ -147,6 +147,7 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                         if (matmul.c) fn(*matmul.c, Access::kRead);
                         if (matmul.bias) fn(*matmul.bias, Access::kRead);
                         fn(matmul.d, Access::kWrite);
+                        if (matmul.d_scales) fn(*matmul.d_scales, Access::kWrite);
                       },
                       [&](const QuantizeOp& quantize) {
                         fn(quantize.src, Access::kRead);
@@ -209,6 +210,28 @@ std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots) {
     });
   }
   return written;
+}
+
+MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot) {
+  MatmulOp product = op;
+  product.gate.reset();
+  product.d_scales.reset();
+  const Dims& b = op.b.values.shape;
+  product.d = {.slot = slot, .dtype = dtype, .shape = op.a.values.shape};
+  product.d.shape[product.d.shape.rank - 1] = b[b.rank - 2];
+  product.d.strides = RowMajorStrides(product.d.shape);
+  return product;
+}
+
+GatedOp GatedOf(const Gate& gate, const TensorRef& product, const TensorRef& d,
+                const std::optional<TensorRef>& d_scales) {
+  GatedOp gated{.src = product, .dst = d, .scales = d_scales};
+  gated.activation = gate.activation;
+  gated.period = gate.period;
+  gated.alpha = gate.alpha;
+  gated.limit = gate.limit;
+  gated.up_offset = gate.up_offset;
+  return gated;
 }
 
 double Flops(const Op& op) {

@@ -59,20 +59,33 @@ enum class Activation : uint8_t {
 inline constexpr int kActivations = 5;
 std::string_view Name(Activation activation);  // "none", "relu", "silu", "gelu_tanh", "gelu_erf"
 
+// What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2.
+struct Gate {
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;
+  float alpha = 1.0f;
+  float limit = 0.0f;
+  float up_offset = 0.0f;
+};
+
 struct MatmulOp {
   Operand a;    // [m, k]
   Operand b;    // [n, k]; batch 1 (rank 2) broadcasts over a batched a
-  TensorRef d;  // [m, n]; F32, BF16 or F16
+  TensorRef d;  // [m, n]; F32, BF16 or F16. With a gate [m, n/2], and E4M3 too
   std::optional<TensorRef>
       c;  // [m, n]; same dtype as d; may be d itself, must not overlap it otherwise
-  std::optional<TensorRef> bias;  // [n], F32 or d's dtype
+  std::optional<TensorRef> bias;  // [n], F32 or d's dtype; F32 with a gate
   float alpha = 1.0f;             // 0 means a and b are not read: NaN in them does not spread
   float beta = 0.0f;              // 0 means c is not read: NaN in c does not spread
-  Activation activation = Activation::kNone;
+  Activation activation = Activation::kNone;  // kNone with a gate, which has its own
   std::string kernel;  // a kernel to insist on; empty lets the selector choose
   // Chosen by what shipped with the build alone, so that the result's bits are the same whatever a
   // Tuner has measured.
   bool deterministic = false;
+  // d = activation(gate) * (up + up_offset) of the product; no c then. The product may be rounded
+  // to BF16 in front of it.
+  std::optional<Gate> gate;
+  std::optional<TensorRef> d_scales;  // of an E4M3 d: F32, [m, ceil(n/2/128)], any strides
 };
 
 // dst = round(src / scale), scales = amax / max_finite(dst) over each block, both FP32 divisions.
@@ -108,15 +121,6 @@ struct GatedOp {
   int64_t period = 0;  // divides n; 0: n
   float alpha = 1.0f;  // above 0; 1 unless the activation is kSilu
   float limit = 0.0f;  // above 0; 0: none
-  float up_offset = 0.0f;
-};
-
-// What follows a product of n columns before it is rounded: GatedOp's formula, by which d has n/2.
-struct Gate {
-  Activation activation = Activation::kSilu;
-  int64_t period = 0;
-  float alpha = 1.0f;
-  float limit = 0.0f;
   float up_offset = 0.0f;
 };
 
@@ -248,6 +252,12 @@ absl::Status ValidateOps(absl::Span<const Op> ops, absl::Span<const SlotInfo> sl
 
 // Slots that some op writes; the rest are only read.
 std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots);
+
+// An op with a gate as two: the product, into a dense d of `dtype` in `slot`, and the gate behind
+// it.
+MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot);
+GatedOp GatedOf(const Gate& gate, const TensorRef& product, const TensorRef& d,
+                const std::optional<TensorRef>& d_scales);
 
 // 2*m*n*k*batch for a matmul, of the rows that a grouped one expects; 0 for the rest.
 double Flops(const Op& op);

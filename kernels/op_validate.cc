@@ -25,6 +25,7 @@ using validate::CheckShape;
 using validate::CheckTensor;
 using validate::View;
 
+constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
 constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr DType kOperands[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8};
 constexpr DType kQuantised[] = {DType::kE4M3, DType::kI8};
@@ -57,6 +58,7 @@ class Validator {
   }
   absl::Status CheckRows(const QuantizeOp& op, const View& dst, const View& scales);
   absl::Status CheckExtents(const MatmulOp& op);
+  static absl::Status CheckGate(const MatmulOp& op, int64_t n);
   absl::Status CheckBytes(const View& view, absl::string_view what, int index,
                           absl::Span<const int64_t> lengths);
 
@@ -103,6 +105,22 @@ absl::Status Validator::CheckExtents(const MatmulOp& op) {
   return absl::OkStatus();
 }
 
+absl::Status Validator::CheckGate(const MatmulOp& op, int64_t n) {
+  GEMMD_RETURN_IF_ERROR(validate::CheckGateNumbers(*op.gate));
+  if (op.activation != Activation::kNone) {
+    return InvalidArgumentError(StrCat("activation ", Text(Name(op.activation)),
+                                       " is given beside a gate, which has its own; use one"));
+  }
+  if (op.c || op.beta != 0) {
+    return InvalidArgumentError("c is given beside a gate; add it with an op of its own");
+  }
+  if (n % 2 != 0) {
+    return InvalidArgumentError(StrCat("n=", n, " of b ", ToString(op.b.values.shape),
+                                       " is odd; a gate takes n/2 of gate and n/2 of up"));
+  }
+  return validate::CheckPeriod(op.gate->period, n / 2);
+}
+
 absl::Status Validator::operator()(const MatmulOp& op) {
   View a{"a", &op.a.values};
   View b{"b", &op.b.values};
@@ -118,16 +136,23 @@ absl::Status Validator::operator()(const MatmulOp& op) {
     return InvalidArgumentError(StrCat("a is ", Text(Name(op.a.values.dtype)), " but b is ",
                                        Text(Name(op.b.values.dtype)), "; convert one of them"));
   }
-  GEMMD_RETURN_IF_ERROR(CheckDType(d, kFloats));
+  GEMMD_RETURN_IF_ERROR(op.gate ? CheckDType(d, kGatedResults) : CheckDType(d, kFloats));
   GEMMD_RETURN_IF_ERROR(CheckExtents(op));
   Dims out = op.a.values.shape;
-  out[out.rank - 1] = op.b.values.shape[op.b.values.shape.rank - 2];
-  GEMMD_RETURN_IF_ERROR(CheckShape(d, out, "a . b^T"));
+  const int64_t n = op.b.values.shape[op.b.values.shape.rank - 2];
+  if (op.gate) GEMMD_RETURN_IF_ERROR(CheckGate(op, n));
+  out[out.rank - 1] = op.gate ? n / 2 : n;
+  GEMMD_RETURN_IF_ERROR(CheckShape(d, out, op.gate ? "gated a . b^T" : "a . b^T"));
+  View d_scales{"d_scales", nullptr, Access::kWrite};
+  GEMMD_RETURN_IF_ERROR(validate::CheckGateScales(d, op.d_scales, d_scales, slots_));
   GEMMD_RETURN_IF_ERROR(CheckScales(a, op.a.granularity, op.a.scales, a_scales));
   GEMMD_RETURN_IF_ERROR(CheckScales(b, op.b.granularity, op.b.scales, b_scales));
   for (const View* view : {&a, &b, &a_scales, &b_scales}) {
-    if (view->tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d, *view));
+    if (view->tensor == nullptr) continue;
+    GEMMD_RETURN_IF_ERROR(CheckApart(d, *view));
+    if (d_scales.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d_scales, *view));
   }
+  if (d_scales.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d, d_scales));
   GEMMD_RETURN_IF_ERROR(CheckFinite("alpha", op.alpha));
   GEMMD_RETURN_IF_ERROR(CheckFinite("beta", op.beta));
   GEMMD_RETURN_IF_ERROR(validate::CheckActivation(op.activation));
@@ -146,9 +171,10 @@ absl::Status Validator::operator()(const MatmulOp& op) {
   if (op.bias) {
     View bias{"bias", &*op.bias};
     GEMMD_RETURN_IF_ERROR(CheckTensor(bias, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckShape(bias, MakeDims({out[out.rank - 1]}), "n of b"));
-    GEMMD_RETURN_IF_ERROR(CheckDType(bias, {DType::kF32, op.d.dtype}));
+    GEMMD_RETURN_IF_ERROR(CheckShape(bias, MakeDims({n}), "n of b"));
+    GEMMD_RETURN_IF_ERROR(CheckDType(bias, {DType::kF32, op.gate ? DType::kF32 : op.d.dtype}));
     GEMMD_RETURN_IF_ERROR(CheckApart(d, bias));
+    if (d_scales.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d_scales, bias));
   }
   return absl::OkStatus();
 }

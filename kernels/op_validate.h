@@ -51,6 +51,10 @@ absl::Status CheckScales(const View& values, ScaleGranularity granularity,
 // The numbers of a gate, whichever op has it.
 absl::Status CheckGateNumbers(const Gate& gate);
 absl::Status CheckPeriod(int64_t period, int64_t n);
+// The scales of an E4M3 `d`, which a gate leaves; leaves `view` without a tensor where there are
+// none. d's shape was checked.
+absl::Status CheckGateScales(const View& d, const std::optional<TensorRef>& d_scales, View& view,
+                             absl::Span<const SlotInfo> slots);
 
 // Row numbers, counts and the like: I32, stride 1 along the last dimension.
 absl::Status CheckIndex(const View& view);

@@ -42,6 +42,25 @@ absl::Status CheckPeriod(int64_t period, int64_t n) {
              "; use 0 for two halves, 1 for alternating columns, or the length of the blocks"));
 }
 
+absl::Status CheckGateScales(const View& d, const std::optional<TensorRef>& d_scales, View& view,
+                             absl::Span<const SlotInfo> slots) {
+  if (d.tensor->dtype != DType::kE4M3) {
+    if (!d_scales) return absl::OkStatus();
+    return InvalidArgumentError(StrCat("d_scales are given but d is ", Text(Name(d.tensor->dtype)),
+                                       "; drop them, or write e4m3"));
+  }
+  const Dims expected = ScaleShape(d.tensor->shape, ScaleGranularity::kBlock1x128);
+  if (!d_scales) {
+    return InvalidArgumentError(
+        StrCat("d is e4m3 but there are no d_scales; add f32 ones of ", ToString(expected)));
+  }
+  view.tensor = &*d_scales;
+  for (const absl::Status& status : {CheckTensor(view, slots), CheckDType(view, {DType::kF32})}) {
+    if (!status.ok()) return status;
+  }
+  return CheckShape(view, expected, "granularity 1x128 of d");
+}
+
 absl::Status CheckGateNumbers(const Gate& op) {
   if (absl::Status activation = CheckActivation(op.activation); !activation.ok()) {
     return activation;

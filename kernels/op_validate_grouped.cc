@@ -154,20 +154,7 @@ class GroupedCheck {
     Dims out = op_.a.values.shape;
     out[out.rank - 1] = op_.gate ? n() / 2 : n();
     GEMMD_RETURN_IF_ERROR(CheckShape(d_, out, op_.gate ? "gated a . b^T" : "a . b^T"));
-    if (op_.d.dtype != DType::kE4M3) {
-      if (!op_.d_scales) return absl::OkStatus();
-      return InvalidArgumentError(StrCat("d_scales are given but d is ", Text(Name(op_.d.dtype)),
-                                         "; drop them, or write e4m3"));
-    }
-    const Dims expected = ScaleShape(out, ScaleGranularity::kBlock1x128);
-    if (!op_.d_scales) {
-      return InvalidArgumentError(
-          StrCat("d is e4m3 but there are no d_scales; add f32 ones of ", ToString(expected)));
-    }
-    d_scales_.tensor = &*op_.d_scales;
-    GEMMD_RETURN_IF_ERROR(CheckTensor(d_scales_, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckDType(d_scales_, {DType::kF32}));
-    return CheckShape(d_scales_, expected, "granularity 1x128 of d");
+    return CheckGateScales(d_, op_.d_scales, d_scales_, slots_);
   }
 
   absl::Status CheckBias() {

@@ -41,8 +41,9 @@ class Writer {
     AddAll(values, granularity, scales);
   }
   void Add(const MatmulOp& op) {
-    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel, deterministic] = op;
-    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel, deterministic);
+    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel, deterministic, gate, d_scales] =
+        op;
+    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel, deterministic, gate, d_scales);
   }
   void Add(const QuantizeOp& op) {
     const auto& [src, dst, scales, granularity, rows] = op;

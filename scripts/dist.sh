@@ -23,7 +23,7 @@ fail() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in "$build/kernels/bench/cuda/grouped_bench" "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/bench/gemmd_bench" "$build/bench/split_bench" "$build/tests/e2e/gemmd_doomed_client" \
+for program in "$build/kernels/bench/cuda/grouped_bench" "$build/kernels/bench/cuda/moe_bench" "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/bench/gemmd_bench" "$build/bench/split_bench" "$build/tests/e2e/gemmd_doomed_client" \
   "$build/tests/e2e/armed_bench"; do
   [ -x "$program" ] && programs+=("$program")
 done

@@ -31,7 +31,8 @@ OpList& OpList::Add(const Matmul& op) {
                         {"b.scales", &op.b.scales},
                         {"d", &op.d},
                         {"c", &op.c},
-                        {"bias", &op.bias}})) {
+                        {"bias", &op.bias},
+                        {"d_scales", &op.d_scales}})) {
     return *this;
   }
   std::string& out = wire_.ForWriting();
@@ -46,6 +47,8 @@ OpList& OpList::Add(const Matmul& op) {
   if (op.beta != 0) wire::AppendFloat(out, v1::Matmul::kBetaFieldNumber, op.beta);
   wire::AppendInt(out, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
   if (!op.kernel.empty()) wire::AppendBytes(out, v1::Matmul::kKernelFieldNumber, op.kernel);
+  if (op.gate) internal::AppendGate(out, v1::Matmul::kGateFieldNumber, *op.gate);
+  internal::AppendTensor(out, v1::Matmul::kDScalesFieldNumber, op.d_scales);
   return *this;
 }
 

@@ -34,18 +34,30 @@ struct Operand {
   Tensor scales;  // shape as the granularity says
 };
 
+// activation(gate) * (up + up_offset) of a matmul's n columns: Gated's formula, by which D has n/2.
+struct Gate {
+  Activation activation = Activation::kSilu;
+  int64_t period = 0;
+  float alpha = 1;
+  float limit = 0;
+  float up_offset = 0;
+};
+
 // D[m,n] = activation(alpha * A[m,k] . B[n,k]^T + beta * C[m,n] + bias[n])
 struct Matmul {
   Operand a;  // [m, k] or [batch, m, k]
   Operand
       b;  // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]: Transposed()
-  Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c
+  Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c. With a
+                     // gate n/2 columns, and E4M3 too
   Tensor c = {};     // [m, n], D's dtype, may be D itself; needed when beta is not 0
-  Tensor bias = {};  // [n]; F32 or D's dtype
+  Tensor bias = {};  // [n]; F32 or D's dtype; F32 with a gate
   float alpha = 1;
   float beta = 0;
   Activation activation = Activation::kNone;
-  std::string kernel = {};  // a name of ListKernels to insist on; empty: the server chooses
+  std::string kernel = {};        // a name of ListKernels to insist on; empty: the server chooses
+  std::optional<Gate> gate = {};  // none: the product itself. No c or activation beside it
+  Tensor d_scales = {};           // of an E4M3 d: FP32, [.., ceil(n/256)], written
 };
 
 // dst = round(src / scale), scale = amax / largest finite of dst's dtype, a block of `granularity`.
@@ -74,15 +86,6 @@ struct Gated {
   float alpha = 1;      // kSilu becomes x * sigmoid(alpha * x)
   float limit = 0;      // above 0: min(gate, limit), and up within [-limit, limit], first
   float up_offset = 0;  // added to up
-};
-
-// Gated's formula, as a GroupedMatmul applies it to its product.
-struct Gate {
-  Activation activation = Activation::kSilu;
-  int64_t period = 0;
-  float alpha = 1;
-  float limit = 0;
-  float up_offset = 0;
 };
 
 // For the rows of each group g: d = activation(alpha * a . b[g]^T + bias[g]), or gated. `groups` is

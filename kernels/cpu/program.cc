@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/matmul/gated_matmul.h"
 #include "kernels/cpu/matmul/grouped.h"
 #include "kernels/cpu/matmul/move_model.h"
 #include "kernels/cpu/ops/elementwise.h"
@@ -75,7 +76,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CpuProgram::Compile(absl::Span<co
     Task& task = program->tasks_.emplace_back(Task{op, {}, nullptr});
     absl::StatusOr<KernelChoice> choice;
     if (const auto* matmul = std::get_if<MatmulOp>(&op)) {
-      task.problem = ProblemOf(*matmul);
+      task.problem = ProblemOf(matmul->gate ? ProductOf(*matmul, DType::kF32, 0) : *matmul);
       absl::StatusOr<Selection> selection =
           Select(task.problem, matmul->kernel, pool.matmul, pool.machine);
       if (selection.ok()) task.kernel = selection->kernel;
@@ -128,7 +129,9 @@ void CpuProgram::RunStep(size_t index, const RunContext& context) const {
   if (task.kernel == nullptr) return std::visit(Runner{context}, task.op);
   const MatmulProblem& p = task.problem;
   if (p.batch == 0 || p.m == 0 || p.n == 0) return;
-  task.kernel->run({std::get<MatmulOp>(task.op), p, context});
+  const auto& op = std::get<MatmulOp>(task.op);
+  if (op.gate) return RunGatedMatmul(op, *task.kernel, context);
+  task.kernel->run({op, p, context});
 }
 
 }  // namespace gemmd::kernels::cpu

@@ -72,19 +72,24 @@ class CudaBackend final : public Backend {
                  .host_bytes = cpu::DescribeCpu(info_.name, 1, 0).memory_bytes},
                 pinned_, fence_) {
     std::vector<KernelInfo> others = OtherKernels("sm90");
+    const size_t ops = others.size();
     others.push_back({kFp8GroupedName, kFp8GroupedName,
                       "grouped e4m3 with scales of 1x128 and 128x128: weights on the tensor cores' "
                       "row side for groups of up to 64 rows, a's rows for others"});
+    others.push_back({kFp8GateName, kFp8GateName,
+                      "the same with a gate, whose result leaves as e4m3 without a product in "
+                      "memory: gates and ups in halves, or in turns of a multiple of 128 columns"});
     for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
     kernels_.assign(matmuls.begin(), matmuls.end());
     kernels_.insert(kernels_.end(), others.begin(), others.end());
-    if (others.back().why_off.empty()) kernel_set_->fp8_grouped = kernels_.back().name;
-    others.pop_back();
-    for (size_t i = 0; i < others.size(); ++i) {
-      if (others[i].why_off.empty()) kernel_set_->others[i + 1] = kernels_[matmuls.size() + i].name;
-    }
+    const auto enabled = [&](size_t i) {
+      return others[i].why_off.empty() ? kernels_[matmuls.size() + i].name : std::string_view();
+    };
+    for (size_t i = 0; i < ops; ++i) kernel_set_->others[i + 1] = enabled(i);
+    kernel_set_->fp8_grouped = enabled(ops);
+    kernel_set_->fp8_gate = enabled(ops + 1);
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -121,7 +126,7 @@ class CudaBackend final : public Backend {
     return kernel_set_->matmul.Explain(problem);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
-    return RankGrouped(op, InfoOf(kFp8GroupedName), InfoOf(kAnyGroupedName),
+    return RankGrouped(op, InfoOf(kFp8GroupedName), InfoOf(kAnyGroupedName), InfoOf(kFp8GateName),
                        info_.memory_bytes_per_s);
   }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
@@ -163,7 +168,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
   for (const OtherKernel& other : others) add(other.info);
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
-  add({kFp8GroupedName, kFp8GroupedName, ""});
+  for (const char* name : {kFp8GroupedName, kFp8GateName}) add({name, name, ""});
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {

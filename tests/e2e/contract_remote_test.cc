@@ -21,15 +21,18 @@ class Translator {
       : buffers_(buffers), inputs_(inputs) {}
 
   void operator()(const MatmulOp& op) {
-    ops.Add(client::Matmul{.a = Of(op.a),
-                           .b = Of(op.b),
-                           .d = Of(op.d),
-                           .c = op.c ? Of(*op.c) : client::Tensor(),
-                           .bias = op.bias ? Of(*op.bias) : client::Tensor(),
-                           .alpha = op.alpha,
-                           .beta = op.beta,
-                           .activation = static_cast<client::Activation>(op.activation),
-                           .kernel = op.kernel});
+    client::Matmul matmul{.a = Of(op.a),
+                          .b = Of(op.b),
+                          .d = Of(op.d),
+                          .c = op.c ? Of(*op.c) : client::Tensor(),
+                          .bias = op.bias ? Of(*op.bias) : client::Tensor(),
+                          .alpha = op.alpha,
+                          .beta = op.beta,
+                          .activation = static_cast<client::Activation>(op.activation),
+                          .kernel = op.kernel};
+    if (op.gate) matmul.gate = Of(*op.gate);
+    if (op.d_scales) matmul.d_scales = Of(*op.d_scales);
+    ops.Add(matmul);
   }
   void operator()(const QuantizeOp& op) {
     ops.Add(client::Quantize{Of(op.src), Of(op.dst), Of(op.scales),
@@ -54,11 +57,7 @@ class Translator {
     grouped.alignment = op.alignment;
     grouped.d = Of(op.d);
     if (op.d_scales) grouped.d_scales = Of(*op.d_scales);
-    if (op.gate) {
-      grouped.gate =
-          client::Gate{static_cast<client::Activation>(op.gate->activation), op.gate->period,
-                       op.gate->alpha, op.gate->limit, op.gate->up_offset};
-    }
+    if (op.gate) grouped.gate = Of(*op.gate);
     if (op.bias) grouped.bias = Of(*op.bias);
     grouped.alpha = op.alpha;
     grouped.activation = static_cast<client::Activation>(op.activation);
@@ -96,6 +95,10 @@ class Translator {
     const auto dtype = static_cast<client::DType>(static_cast<int>(ref.dtype) + 1);
     return client::Tensor(buffers_[ref.slot].id(), dtype, dims(ref.shape), dims(ref.strides),
                           ref.offset_bytes);
+  }
+  static client::Gate Of(const Gate& gate) {
+    return {static_cast<client::Activation>(gate.activation), gate.period, gate.alpha, gate.limit,
+            gate.up_offset};
   }
   client::Operand Of(const Operand& operand) const {
     return client::Operand(Of(operand.values),

@@ -119,5 +119,74 @@ TEST_F(OpValidateGatedTest, RefusesToWriteAPublishedBuffer) {
   EXPECT_EQ(Validate(op_).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// A matmul with a gate, with everything; tests break one thing of it.
+class OpValidateMatmulGateTest : public testing::Test {
+ protected:
+  OpValidateMatmulGateTest() {
+    op_.a.values = Dense(0, DType::kE4M3, MakeDims({4, 256}));
+    op_.a.granularity = ScaleGranularity::kBlock1x128;
+    op_.a.scales = Dense(1, DType::kF32, MakeDims({4, 2}));
+    op_.b.values = Dense(2, DType::kE4M3, MakeDims({512, 256}));
+    op_.b.granularity = ScaleGranularity::kBlock128x128;
+    op_.b.scales = Dense(3, DType::kF32, MakeDims({4, 2}));
+    op_.d = Dense(4, DType::kE4M3, MakeDims({4, 256}));
+    op_.d_scales = Dense(5, DType::kF32, MakeDims({4, 2}));
+    op_.bias = Dense(6, DType::kF32, MakeDims({512}));
+    op_.gate = Gate{};
+  }
+
+  absl::Status Validate(const MatmulOp& op) { return ValidateOps({Op(op)}, slots_, {}); }
+
+  template <class Change>
+  void ExpectRefused(Change change, const testing::Matcher<std::string>& message) {
+    MatmulOp op = op_;
+    change(op);
+    const absl::Status status = Validate(op);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("op 0 (matmul): "), message));
+  }
+
+  std::vector<SlotInfo> slots_ = std::vector<SlotInfo>(8, {1 << 18, false});
+  MatmulOp op_;
+};
+
+TEST_F(OpValidateMatmulGateTest, AcceptsHalvesBlocksAndPlainResults) {
+  for (int64_t period : {0, 1, 128}) {
+    op_.gate->period = period;
+    EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+  }
+  op_.d.dtype = DType::kBF16;
+  op_.d_scales.reset();
+  EXPECT_TRUE(Validate(op_).ok()) << Validate(op_);
+}
+
+TEST_F(OpValidateMatmulGateTest, RefusesWhatDoesNotGoWithAGate) {
+  ExpectRefused([](MatmulOp& op) { op.activation = Activation::kRelu; },
+                HasSubstr("activation relu is given beside a gate"));
+  ExpectRefused([](MatmulOp& op) { op.beta = 1; }, HasSubstr("c is given beside a gate"));
+  ExpectRefused([](MatmulOp& op) { op.gate->period = 100; }, HasSubstr("period=100"));
+  ExpectRefused([](MatmulOp& op) { op.gate->alpha = 0; }, HasSubstr("alpha=0"));
+  ExpectRefused([](MatmulOp& op) { op.gate->limit = -1; }, HasSubstr("limit=-1"));
+  ExpectRefused([](MatmulOp& op) { op.d.shape[1] = 128; }, HasSubstr("gated a . b^T"));
+  ExpectRefused([](MatmulOp& op) { op.d.dtype = DType::kI8; }, HasSubstr("d is i8"));
+  ExpectRefused(
+      [](MatmulOp& op) {
+        op.b.values.shape[0] = 511;
+        op.bias.reset();
+      },
+      HasSubstr("n=511"));
+  ExpectRefused([](MatmulOp& op) { op.bias->dtype = DType::kBF16; }, HasSubstr("bias"));
+}
+
+TEST_F(OpValidateMatmulGateTest, ScalesGoWithE4m3Alone) {
+  ExpectRefused([](MatmulOp& op) { op.d_scales.reset(); },
+                HasSubstr("d is e4m3 but there are no d_scales; add f32 ones of [4, 2]"));
+  ExpectRefused([](MatmulOp& op) { op.d.dtype = DType::kBF16; }, HasSubstr("d_scales are given"));
+  ExpectRefused([](MatmulOp& op) { op.d_scales->shape[1] = 1; }, HasSubstr("granularity 1x128"));
+  ExpectRefused([](MatmulOp& op) { op.d_scales->slot = 4; }, HasSubstr("d"));
+  ExpectRefused([](MatmulOp& op) { op.d_scales->slot = 1; }, HasSubstr("a.scales"));
+  ExpectRefused([](MatmulOp& op) { op.gate.reset(); }, HasSubstr("d is e4m3"));
+}
+
 }  // namespace
 }  // namespace gemmd::kernels

@@ -82,6 +82,30 @@ def test_gated_fields_reach_the_server(session, random):
     assert gemmd.gated(source, y).message.gated.activation == 2  # SILU
 
 
+def test_a_matmul_with_a_gate_is_the_matmul_and_the_gate(session, random):
+    x, w = random.standard_normal((5, 40), "f4"), random.standard_normal((512, 40), "f4")
+    a, b = session.upload(x), session.upload(w)
+    fused = session.create_buffer(shape=(5, 256), dtype="f32")
+    quantised = session.operand((5, 256))
+    gate = gemmd.Gate("silu", period=128, limit=7.0)
+    got = session.execute(
+        [
+            gemmd.matmul(a, b, fused, gate=gate),
+            gemmd.matmul(a, b, quantised, gate=gate),
+            gemmd.read(fused),
+        ]
+    )[0]
+    pairs = (x @ w.T).reshape(5, 2, 2, 128)
+    gates, ups = np.minimum(pairs[:, :, 0], 7), np.clip(pairs[:, :, 1], -7, 7)
+    wanted = (gates / (1 + np.exp(-gates)) * ups).reshape(5, 256)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    message = gemmd.matmul(a, b, quantised, gate=gate).message.matmul
+    assert message.HasField("d_scales") and message.gate.period == 128
+    assert not gemmd.matmul(a, b, fused).message.matmul.HasField("gate")
+    with pytest.raises(ValueError, match="PER_ROW; a gate writes BLOCK_1X128"):
+        gemmd.matmul(a, b, session.operand((5, 256), gemmd.Granularity.PER_ROW), gate=gate)
+
+
 def test_gated_into_an_operand_quantises(session, random):
     x = random.standard_normal((5, 600), "f4")
     source = session.upload(x)

@@ -91,3 +91,22 @@ def test_weights_that_do_not_fit_are_refused(session, weights):
         gemmd.MLP(session, gate, down, layout="rows")
     with pytest.raises(ValueError, match="last extent must be k=40"):
         gemmd.MLP(session, (gate, gate), down, quantize=None)(np.zeros((2, 41), "f4"))
+
+
+def test_fp8_weights_in_halves_gate_as_they_multiply(session, random):
+    gate, up = (random.standard_normal((128, 256), "f4") / 16 for _ in range(2))
+    down = random.standard_normal((40, 128), "f4") / 11
+    x = random.standard_normal((5, 256), "f4")
+    alternating = np.stack([gate, up], 1).reshape(256, 256)
+    for options, ops in (
+        ({}, ["matmul", "matmul"]),
+        ({"gate_up_bias": np.zeros(256, "f4")}, ["matmul", "gated", "matmul"]),
+        ({"layout": "interleaved"}, ["matmul", "gated", "matmul"]),
+    ):
+        given = alternating if "layout" in options else (gate, up)
+        with gemmd.MLP(session, given, down, **options) as mlp:
+            y = mlp(x)
+            if y.report.path == "call":
+                kinds = [op.op for op in y.report.ops]
+                assert [kind for kind in kinds if kind in ("matmul", "gated")] == ops
+            assert relative_error(y, exact(x, gate, up, down)) < 0.1

@@ -52,13 +52,9 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
          .shape = MakeDims({rows.rows, n})};
     d.strides = RowMajorStrides(d.shape);
     Multiply(matmul, with_product);
-    GatedOp gated{.src = d, .dst = result};
-    if (op.d_scales) gated.scales = RowsOf(*op.d_scales, op, rows);
-    gated.activation = op.gate->activation;
-    gated.period = op.gate->period;
-    gated.alpha = op.gate->alpha;
-    gated.limit = op.gate->limit;
-    gated.up_offset = op.gate->up_offset;
+    std::optional<TensorRef> scales;
+    if (op.d_scales) scales = RowsOf(*op.d_scales, op, rows);
+    const GatedOp gated = GatedOf(*op.gate, d, result, scales);
     RunGated(gated, with_product);
   }
 }

@@ -9,12 +9,13 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool fp8,
+Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool fp8, bool fused,
                       double memory_bytes_per_s) {
   Candidate candidate{.kernel = kernel.name, .why_not = kernel.why_off};
   if (candidate.why_not.empty() && fp8) candidate.why_not = WhyNotFp8(op);
+  if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFused(op);
   if (candidate.why_not.empty()) {
-    const int64_t scratch = LayoutOf(op, fp8).scratch_bytes;
+    const int64_t scratch = LayoutOf(op, fp8, fused).scratch_bytes;
     if (scratch > kMaxScratchBytes) {
       candidate.why_not = absl::StrCat("it takes ", scratch, " bytes of scratch memory, limit ",
                                        kMaxScratchBytes, "; split it");
@@ -22,7 +23,7 @@ Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool 
   }
   candidate.feasible = candidate.why_not.empty();
   if (candidate.feasible) {
-    candidate.modelled_seconds = GroupedSeconds(op, fp8, memory_bytes_per_s);
+    candidate.modelled_seconds = GroupedSeconds(op, fp8, memory_bytes_per_s, fused);
   }
   return candidate;
 }
@@ -30,9 +31,12 @@ Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool 
 }  // namespace
 
 std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& fp8,
-                                   const KernelInfo& any, double memory_bytes_per_s) {
-  std::vector<Candidate> ranked = {CandidateOf(op, fp8, true, memory_bytes_per_s),
-                                   CandidateOf(op, any, false, memory_bytes_per_s)};
+                                   const KernelInfo& any, const KernelInfo& gate,
+                                   double memory_bytes_per_s) {
+  std::vector<Candidate> ranked;
+  if (op.gate) ranked.push_back(CandidateOf(op, gate, true, true, memory_bytes_per_s));
+  ranked.push_back(CandidateOf(op, fp8, true, false, memory_bytes_per_s));
+  ranked.push_back(CandidateOf(op, any, false, false, memory_bytes_per_s));
   std::stable_partition(ranked.begin(), ranked.end(),
                         [](const Candidate& c) { return c.feasible; });
   Candidate& best = ranked.front();

@@ -10,10 +10,12 @@
 
 namespace gemmd::kernels::cuda {
 
-// `fp8`: the TMA kernels, `any`: the one that takes anything; both outlive the answer, which points
-// at their names. Best first, the first feasible one chosen.
+// `fp8`: the TMA kernels, `any`: the one that takes anything, `gate`: the TMA kernels that apply a
+// gate, told of for ops that have one. They outlive the answer, which points at their names. Best
+// first, the first feasible one chosen.
 std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& fp8,
-                                   const KernelInfo& any, double memory_bytes_per_s);
+                                   const KernelInfo& any, const KernelInfo& gate,
+                                   double memory_bytes_per_s);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -66,17 +66,6 @@ std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
   return "";
 }
 
-std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
-  if (operand.values.dtype != DType::kE4M3) {
-    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
-  }
-  if (operand.granularity != wanted) {
-    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
-                  "; these kernels need ", Text(Name(wanted)));
-  }
-  return RowsWhyNot(name, operand.values);
-}
-
 std::string ResultWhyNot(const GroupedMatmulOp& op, const Extents& extents) {
   if (op.gate) return "";  // the product lies in scratch memory
   const TensorRef& d = op.d;
@@ -124,16 +113,6 @@ TensorRef ProductOf(const GroupedMatmulOp& op, const GroupedLayout& layout, int 
   product.shape[product.shape.rank - 1] = op.b.values.shape[1];
   product.strides = RowMajorStrides(product.shape);
   return product;
-}
-
-GatedOp GateOf(const GroupedMatmulOp& op, const TensorRef& product) {
-  GatedOp gated{.src = product, .dst = op.d, .scales = op.d_scales};
-  gated.activation = op.gate->activation;
-  gated.period = op.gate->period;
-  gated.alpha = op.gate->alpha;
-  gated.limit = op.gate->limit;
-  gated.up_offset = op.gate->up_offset;
-  return gated;
 }
 
 TensorView ValuesOf(const GemmConfig& config, const void* address, int64_t rows, int64_t k,
@@ -194,6 +173,29 @@ absl::StatusOr<GroupedLaunch> PrepareList(const GemmConfig& config, const Fp8Gem
   return launch;
 }
 
+// The kernels that apply the gate: for groups of few rows, and, where some may have them, of many.
+absl::Status PrepareGates(const GroupedMatmulOp& op, const Fp8GemmArgs& args,
+                          const GatedArgs& gated, const DirectoryArgs& directory, int sms,
+                          std::vector<FusedGate>& gates) {
+  const Extents extents(op);
+  GateGroups groups = {.starts = directory.starts,
+                       .sizes = directory.sizes,
+                       .groups = directory.groups,
+                       .items = op.layout == GroupLayout::kCounts};
+  for (const int config : {kGateWideConfig, kGateThinConfig}) {  // those of many take longer
+    const int thin_rows = kSm90Fp8Gate.configs[kGateThinConfig].block_m();
+    groups.least_rows = config == kGateWideConfig ? thin_rows : 0;
+    groups.most_rows = config == kGateWideConfig ? directory.rows : thin_rows;
+    if (extents.rows <= groups.least_rows) continue;
+    const int64_t tiles =
+        MostTiles(extents, groups.items, groups.most_rows, kSm90Fp8Gate.configs[config].block_m());
+    auto gate = PrepareGate(config, args, gated, groups, extents.groups, tiles, sms);
+    if (!gate.ok()) return gate.status();
+    gates.push_back(*std::move(gate));
+  }
+  return absl::OkStatus();
+}
+
 // What all groups share: their place in d, bias and scales comes with the tile.
 AnyGroupedArgs AnyOf(const GroupedMatmulOp& op, const AnyGemmArgs& gemm, SlotAddresses slots) {
   AnyGroupedArgs any;
@@ -240,6 +242,22 @@ void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, P
 
 }  // namespace
 
+std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
+  if (operand.values.dtype != DType::kE4M3) {
+    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
+  }
+  if (operand.granularity != wanted) {
+    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
+                  "; these kernels need ", Text(Name(wanted)));
+  }
+  return RowsWhyNot(name, operand.values);
+}
+
+std::string WhyNotFused(const GroupedMatmulOp& op) {
+  if (!op.table.empty()) return "matrices lie apart; the fused gate reads them from one tensor";
+  return WhyNotFused(*op.gate, op.b.values.shape[1], op.d);
+}
+
 std::string WhyNotFp8(const GroupedMatmulOp& op) {
   const Extents extents(op);
   std::string why = OperandWhyNot("a", op.a, ScaleGranularity::kBlock1x128);
@@ -266,11 +284,12 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   const Extents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
   GroupedLayout layout;
   layout.fp8 = fp8;
+  layout.fused = fused;
   Parts parts;
   if (fp8) {
     int slots = 0;
@@ -291,6 +310,13 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
+  if (op.gate) {
+    layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
+  }
+  if (fused) {
+    layout.scratch_bytes = parts.end();
+    return layout;
+  }
   layout.counts_offset = parts.Add(kTileLists * sizeof(int32_t));
   for (int list = 0; list < kTileLists; ++list) {
     layout.tiles_offset[list] =
@@ -299,7 +325,6 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-    layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
     layout.owners_offset =
         parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
     const double bytes = 1.0 * static_cast<double>(extents.items * extents.rows) *
@@ -312,7 +337,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8) {
   return layout;
 }
 
-double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s) {
+double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
   constexpr double kFp8Flops = 1.3e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
   constexpr double kLaunchesSeconds = 8e-6;
@@ -324,7 +349,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
-  const double gate = op.gate ? rows * columns * 5 / (rate * kMemoryShare) : 0;
+  const double gate = op.gate && !fused ? rows * columns * 5 / (rate * kMemoryShare) : 0;
   return kLaunchesSeconds + gate +
          std::max(flops / (fp8 ? kFp8Flops : kAnyFlops), bytes / (rate * kMemoryShare));
 }
@@ -342,6 +367,24 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   directory.rows = static_cast<int32_t>(extents.rows);
   directory.alignment = static_cast<int32_t>(op.alignment);
   directory.most_thin_rows = layout.fp8 ? kMostThinRows : static_cast<int32_t>(extents.rows);
+  if (op.gate) {
+    directory.starts = reinterpret_cast<int32_t*>(scratch + layout.starts_offset);
+    directory.sizes = directory.starts + extents.groups;
+  }
+  if (layout.fused) {
+    const TensorRef product = ProductOf(op, layout, op.d.slot);
+    GroupedMatmulOp plain = op;
+    plain.d = product;
+    const AnyGemmArgs args = ArgsOf(plain, slots);
+    launches.copy = CopyOfA(args, layout.copies, scratch);
+    if (launches.copy) launches.copy->programmatic = true;
+    const absl::Status ready =
+        PrepareGates(op, Fp8ArgsOf(args, layout.copies, scratch),
+                     ArgsOf(GatedOf(*op.gate, product, op.d, op.d_scales), slots), directory,
+                     device.sms, launches.gates);
+    if (!ready.ok()) return ready;
+    return launches;
+  }
   auto* const counts = reinterpret_cast<int32_t*>(scratch + layout.counts_offset);
   for (int list = 0; list < (layout.may_be_wide ? kTileLists : 1); ++list) {
     directory.lists[list] = {counts + list,
@@ -355,9 +398,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   if (op.gate) {
     with_product = WithProduct(slots, scratch + layout.product_offset);
     product.d = ProductOf(op, layout, static_cast<int>(slots.size()));
-    launches.gated = ArgsOf(GateOf(op, product.d), with_product);
-    directory.starts = reinterpret_cast<int32_t*>(scratch + layout.starts_offset);
-    directory.sizes = directory.starts + extents.groups;
+    launches.gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), with_product);
     OwnersArgs& owners = launches.owners.emplace();
     owners.starts = directory.starts;
     owners.sizes = directory.sizes;
@@ -409,6 +450,9 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
     code = LaunchTable(launches.tables[i], stream);
   }
   if (code == cudaSuccess && launches.copy) code = LaunchScaleLayout(*launches.copy, stream);
+  for (const FusedGate& gate : launches.gates) {
+    if (code == cudaSuccess) code = LaunchGate(gate, true, stream);
+  }
   if (code == cudaSuccess && launches.any) code = LaunchAnyGrouped(*launches.any, stream);
   // Those of many rows first: they take longer.
   for (int list = kTileLists - 1; list >= 0; --list) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/matmul/fused_gate.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped.h"
 #include "kernels/cuda/ops/gated.h"
@@ -21,12 +22,17 @@
 
 namespace gemmd::kernels::cuda {
 
+// Empty when they take the operand, with scales of this kind: "a is bf16; ...".
+std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted);
 // Empty when the TMA kernels serve the op: "a is bf16; ...".
 std::string WhyNotFp8(const GroupedMatmulOp& op);
+// Empty when they apply its gate, too; of an op that has one, and that they serve.
+std::string WhyNotFused(const GroupedMatmulOp& op);
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool fp8 = false;
+  bool fused = false;  // kernels that apply the gate
   int thin_config = kThinConfig;
   bool may_be_wide = false;  // some group may have too many rows for the kernel of few
   int64_t most_tiles[kTileLists] = {};
@@ -35,16 +41,17 @@ struct GroupedLayout {
   int64_t tiles_offset[kTileLists] = {};
   int64_t table_offset = 0;              // of matrices that lie apart
   int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernels
-  int64_t starts_offset = 0;
-  int64_t owners_offset = 0;   // with a gate
-  int64_t product_offset = 0;  // with a gate: the product in front of it
+  int64_t starts_offset = 0;             // with a gate
+  int64_t owners_offset = 0;             // with a gate of its own
+  int64_t product_offset = 0;            // likewise: the product in front of it
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels, which serve it.
-GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8);
+// `fp8`: by the TMA kernels, which serve it. `fused`: by those that apply its gate, which do, too.
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
 
-double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s);
+double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,
+                      bool fused = false);
 
 // Ready to be queued any number of times. Whoever queues it gives the place of its fault.
 struct GroupedLaunches {
@@ -55,6 +62,7 @@ struct GroupedLaunches {
   std::optional<GroupedLaunch> lists[kTileLists];
   int configs[kTileLists] = {kThinConfig, kWideConfig};
   int ctas[kTileLists] = {};
+  std::vector<FusedGate> gates;  // in place of the lists
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

@@ -141,27 +141,76 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
   return pick->choice;
 }
 
+absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
+                                                            const KernelSet& kernels, Task& task) {
+  // Measured and modelled times differ by as much: only what is clearly faster is taken instead.
+  constexpr double kClearly = 0.9;
+  const std::string why =
+      kernels.fp8_gate.empty() ? "the kernels are disabled on this device" : WhyNotFused(op);
+  const bool forced = !op.kernel.empty() && op.kernel == kFp8GateName;
+  if (forced && !why.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const MatmulOp product = ProductOf(op);
+  const double gate_seconds =
+      MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
+  if (why.empty() && (forced || op.kernel.empty())) {
+    const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
+    const auto apart = kernels.matmul.Choose(
+        ProblemOf(product), "", op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
+    if (forced || !apart.ok() ||
+        apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
+      task.gated = FusedLayout(op);
+      task.gemm = fused_++;
+      scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
+      return KernelChoice{kernels.fp8_gate, forced ? ChoiceReason::kForced : ChoiceReason::kModel,
+                          seconds};
+    }
+  }
+  absl::StatusOr<KernelChoice> choice = ChooseMatmul(product, kernels, task);
+  if (!choice.ok()) return choice;
+  choice->estimated_seconds += gate_seconds;
+  task.gated = ApartLayout(op, task.copies.scratch_bytes);
+  if (task.gated->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("its product takes ", task.gated->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
+  return choice;
+}
+
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
                                                         const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
   std::string why =
       kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device" : WhyNotFp8(op);
+  // What applies the gate, too, has to serve the product.
+  std::string why_apart = !why.empty()               ? why
+                          : !op.gate                 ? "it has no gate"
+                          : kernels.fp8_gate.empty() ? "the kernels are disabled on this device"
+                                                     : WhyNotFused(op);
   const bool forced = !op.kernel.empty();
-  if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped) {
-    return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
-                                            " is none for a grouped matmul here; use ", Text(any),
-                                            " or ", Text(kernels.fp8_grouped)));
+  if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped &&
+      op.kernel != kernels.fp8_gate) {
+    return absl::NotFoundError(absl::StrCat(
+        "kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any), ", ",
+        Text(kernels.fp8_grouped), " or, with a gate, ", Text(kernels.fp8_gate)));
   }
-  if (forced && op.kernel == kernels.fp8_grouped && !why.empty()) {
+  for (const auto& [kernel, lacks] :
+       {std::pair(kernels.fp8_grouped, &why), {kernels.fp8_gate, &why_apart}}) {
+    if (!forced || op.kernel != kernel || lacks->empty()) continue;
     return absl::UnimplementedError(
-        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));
   }
-  const bool fp8 = why.empty() && (!forced || op.kernel == kernels.fp8_grouped);
+  const bool fused = why_apart.empty() && (!forced || op.kernel == kernels.fp8_gate);
+  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == kernels.fp8_grouped));
   if (!fp8 && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(
         "the kernel for any grouped matmul is disabled on this device; FP8 kernels: ", why));
   }
-  task.grouped = LayoutOf(op, fp8);
+  task.grouped = LayoutOf(op, fp8, fused);
   task.gemm = grouped_++;
   if (task.grouped->scratch_bytes > kMaxScratchBytes) {
     return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
@@ -172,8 +221,10 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   const ChoiceReason reason = forced ? ChoiceReason::kForced
                               : fp8  ? ChoiceReason::kModel
                                      : ChoiceReason::kFallback;
-  return KernelChoice{fp8 ? kernels.fp8_grouped : any, reason,
-                      GroupedSeconds(op, fp8, kernels.memory_bytes_per_s)};
+  return KernelChoice{fused ? kernels.fp8_gate
+                      : fp8 ? kernels.fp8_grouped
+                            : any,
+                      reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
 }
 
 void CudaProgram::AddNeeds(Task& task) {
@@ -220,11 +271,14 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   const auto* matmul = std::get_if<MatmulOp>(&op);
   const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
   const absl::StatusOr<KernelChoice> choice =
-      matmul != nullptr    ? ChooseMatmul(*matmul, kernels, task)
+      matmul != nullptr    ? (matmul->gate ? ChooseGatedMatmul(*matmul, kernels, task)
+                                           : ChooseMatmul(*matmul, kernels, task))
       : grouped != nullptr ? ChooseGrouped(*grouped, kernels, task)
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
-  if (matmul != nullptr && task.variant) AddTunable(*matmul, choice->reason);
+  if (matmul != nullptr && task.variant) {
+    AddTunable(matmul->gate ? *task.gated->product : *matmul, choice->reason);
+  }
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);
   if (!touches.ok()) return Annotate(touches.status(), tasks_.size() - 1, op);
   touches_.push_back({*std::move(touches)});
@@ -375,7 +429,7 @@ GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
                                                       bool often) const {
-  if (gemms_ == 0 && grouped_ == 0 && !capturable(often)) {
+  if (gemms_ == 0 && grouped_ == 0 && fused_ == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
@@ -407,9 +461,15 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       launches->grouped.push_back(*std::move(grouped));
     }
+    if (task.gated && task.gated->fused) {
+      auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
+      if (!fused.ok()) return Annotate(fused.status(), i, task.op);
+      launches->fused.push_back(*std::move(fused));
+    }
     if (!task.variant) continue;
-    const auto& op = std::get<MatmulOp>(task.op);
-    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, slots), task.copies, scratch);
+    const std::vector<std::byte*> all = SlotsOf(task, slots, scratch);
+    const auto& op = task.gated ? *task.gated->product : std::get<MatmulOp>(task.op);
+    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, all), task.copies, scratch);
     // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
     if (std::string why = WhyNot(*task.variant, args); !why.empty()) {
       return Annotate(absl::InvalidArgumentError(why), i, task.op);
@@ -426,9 +486,31 @@ bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
   return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
 }
 
-absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op,
+std::vector<std::byte*> CudaProgram::SlotsOf(const Task& task, SlotAddresses slots,
+                                             std::byte* scratch) {
+  if (!task.gated || !task.gated->product) return {slots.begin(), slots.end()};
+  std::vector<std::byte*> all(slots.begin(), slots.begin() + task.gated->product->d.slot);
+  all.push_back(scratch + task.gated->product_offset);
+  return all;
+}
+
+absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op,
+                                            const RunContext& context) const {
+  if (task.gated->fused) {
+    return QueueFused(context.launches.fused[task.gemm], Overlaps(task, context), context.stream);
+  }
+  const std::vector<std::byte*> all = SlotsOf(task, context.slots, context.scratch);
+  const MatmulOp& product = *task.gated->product;
+  absl::Status status = LaunchMatmul(task, product, all, context);
+  if (!status.ok()) return status;
+  GatedArgs gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), all);
+  gated.programmatic = true;
+  return ToStatus(Queue(gated, context.stream), "launch");
+}
+
+absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
                                        const RunContext& context) const {
-  AnyGemmArgs args = ArgsOf(op, context.slots);
+  AnyGemmArgs args = ArgsOf(op, slots);
   if (!task.variant) {
     args.programmatic = Overlaps(task, context);
     return ToStatus(task.other(args, context.stream), "launch");
@@ -503,7 +585,8 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
   const absl::Status status = std::visit(
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
-          return LaunchMatmul(task, op, context);
+          return op.gate ? LaunchGatedMatmul(task, op, context)
+                         : LaunchMatmul(task, op, context.slots, context);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
           return LaunchMove(index, context);
         } else if constexpr (std::is_same_v<T, CopyOp>) {

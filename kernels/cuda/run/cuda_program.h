@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/matmul/gated_matmul.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped_op.h"
 #include "kernels/cuda/matmul/pool.h"
@@ -39,6 +40,7 @@ struct KernelSet {
   // with that op do not compile.
   std::array<std::string_view, std::variant_size_v<Op>> others;
   std::string_view fp8_grouped;  // the TMA kernels of grouped matmuls; empty when disabled
+  std::string_view fp8_gate;     // those that apply a gate; likewise
   double memory_bytes_per_s = 0;
 };
 
@@ -46,6 +48,7 @@ struct KernelSet {
 struct Launches {
   std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
   std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
+  std::vector<FusedMatmul> fused;        // of its matmuls that apply their gate
   std::vector<bool> independent;         // by op (independent.h); empty: none is
 };
 
@@ -141,11 +144,12 @@ class CudaProgram final : public Program {
  private:
   struct Task {
     Op op;
-    std::optional<GemmVariant> variant;             // of a matmul by the TMA families
-    int gemm = 0;                                   // its place in Launches, a grouped one's too
+    std::optional<GemmVariant> variant;  // of a matmul by the TMA families
+    int gemm = 0;                        // its place in Launches, a grouped or fused one's too
     decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
     std::optional<GroupedLayout> grouped;  // of a grouped matmul
+    std::optional<GatedLayout> gated;      // of a matmul with a gate
     int64_t fault_offset = 0;              // in io, of an op that reads numbers
     bool overlap = false;                  // may start under the end of the op before it
     int64_t io_offset = 0;                 // of a Write or Read
@@ -163,10 +167,17 @@ class CudaProgram final : public Program {
   static uint64_t NextSerial();
   absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                             Task& task);
+  absl::StatusOr<KernelChoice> ChooseGatedMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                                 Task& task);
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
-  absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, const RunContext& context) const;
+  // The run's slots; of a task with a product in scratch memory the op's, and that one behind them.
+  static std::vector<std::byte*> SlotsOf(const Task& task, SlotAddresses slots, std::byte* scratch);
+  absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
+                            const RunContext& context) const;
+  absl::Status LaunchGatedMatmul(const Task& task, const MatmulOp& op,
+                                 const RunContext& context) const;
   absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
                                              Task& task);
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
@@ -186,6 +197,7 @@ class CudaProgram final : public Program {
   bool ends_with_kernel_ = false;
   int gemms_ = 0;
   int grouped_ = 0;
+  int fused_ = 0;
   int64_t scratch_bytes_ = 0;
   int64_t io_bytes_ = 0;
   size_t slots_needed_ = 0;

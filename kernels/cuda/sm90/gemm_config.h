@@ -53,6 +53,9 @@ struct GemmConfig {
   // The math warpgroups take turns: each multiplies whole tiles, of which it stores one while the
   // other multiplies the next.
   bool alternates = false;
+  // The finish is a gate (sm90_fp8_gate.cuh): B's side of the tile is two boxes of 128 rows, gates
+  // and ups, and leaves as 128 columns of E4M3.
+  bool gates = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -60,6 +63,8 @@ struct GemmConfig {
   // The tile in D's terms.
   constexpr int block_m() const { return skinny() ? cols : rows; }
   constexpr int block_n() const { return skinny() ? rows : cols; }
+  // Rows of B in a box of a grouped matmul, where nobody shares it.
+  constexpr int b_box() const { return gates ? (skinny() ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block; }
@@ -71,6 +76,9 @@ struct GemmConfig {
   constexpr int row_subs() const { return alternates ? rows / 64 : rows / (64 * groups); }
   // Math warps that read a stage.
   constexpr int stage_readers() const { return math_threads() / 32 / (alternates ? groups : 1); }
+  // Column sub-tiles likewise: gates and ups, of which one's accumulators have to fit.
+  constexpr int col_subs() const { return gates && !skinny() ? 2 : 1; }
+  constexpr int mma_cols() const { return cols / col_subs(); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do. Its other warps
@@ -96,7 +104,7 @@ struct GemmConfig {
 
   // Registers a math thread holds: results, and beside them the accumulators of one k block.
   constexpr int result_regs() const { return row_subs() * cols / 2; }
-  constexpr int accumulator_regs() const { return promotes() ? cols / 2 : 0; }
+  constexpr int accumulator_regs() const { return promotes() ? mma_cols() / 2 : 0; }
   // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
   // issues the next multiplication before the last one is promoted. Beside another one that is no
   // gain: promotion is slower while its own warp multiplies.
@@ -179,7 +187,7 @@ struct GemmConfig {
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
-                   static_cast<int>(c.mma) << 3 | c.alternates << 5;
+                   static_cast<int>(c.mma) << 3 | c.alternates << 5 | c.gates << 6;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -201,6 +209,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.ragged = code >> 2 & 1;
   c.mma = static_cast<Mma>(code >> 3 & 3);
   c.alternates = code >> 5 & 1;
+  c.gates = code >> 6 & 1;
   return c;
 }
 

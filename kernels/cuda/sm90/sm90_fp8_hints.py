@@ -62,17 +62,17 @@ def kernels(image):
         strings = elf + sections[names][4]
         for name_at, _, _, _, offset, size in sections:
             name = image[strings + name_at:image.index(b"\0", strings + name_at)].decode()
-            kernel = re.fullmatch(r"\.text\.\w*(?:4cuda4Gemm|10Fp8Grouped)ILm(\d+)E\w*", name)
+            kernel = re.fullmatch(r"\.text\.\w*(?:4cuda4Gemm|10Fp8Grouped|7Fp8Gate)ILm(\d+)E\w*", name)
             if kernel:
                 yield int(kernel.group(1)), elf + offset, size
 
 
 def group_of(code):
     """How many FFMAs a group has, by the kernel's config as GemmConfig's Encode() writes it; 0: ptxas' hints stay."""
-    skinny, rows = code >> 53 & 1, code >> 9 & 0x1FF
+    skinny, gates, rows = code >> 53 & 1, code >> 59 & 1, code >> 9 & 0x1FF
     if skinny:
         return 0  # a scale for each pair of columns: nothing to cache
-    return 6 if rows > 128 else 4
+    return 6 if rows > 128 or gates else 4  # two chains a k block
 
 
 def set_hints(image, at, size, group):

@@ -17,7 +17,8 @@ constexpr int LeastOf(int x, int y) { return x < y ? x : y; }
 
 template <GemmConfig C>
 struct Math {
-  static constexpr int kSubs = C.row_subs();  // chains of one k block: sub-tiles of 64 rows
+  // Chains of one k block: sub-tiles of 64 rows, or of a gate's columns.
+  static constexpr int kSubs = C.row_subs() * C.col_subs();
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
 
@@ -44,8 +45,8 @@ struct Math {
   // rows, B's for each run of columns. Skinny: A's for the thread's pairs of columns, B's for the
   // rows.
   static constexpr int kRun = C.b_scale_run();
-  static constexpr int kRuns = C.b_scale_count();
-  static constexpr int kChunks = C.cols / 8;
+  static constexpr int kRuns = C.b_scale_count() / C.col_subs();
+  static constexpr int kChunks = C.mma_cols() / 8;
   struct Scales {
     float2 a[C.skinny() ? kChunks : 1];
     float b[kRuns];
@@ -91,16 +92,18 @@ struct Math {
   // Issues sub-tile `kSub` of the k block at `issue`.
   template <int kSub>
   __device__ __forceinline__ void Multiply(float (&accumulators)[kAccumulators]) const {
+    constexpr int kRowSub = C.col_subs() == 1 ? kSub : 0, kColSub = kSub - kRowSub;
     const uint32_t stage = issue.stage * (C.stage_bytes() / 16);
     const uint32_t rows =
-        rows_units + stage + (issue.block * C.row_bytes() + kSub * 64 * kBlockK) / 16;
-    const uint32_t cols = cols_units + stage + (issue.block * C.col_bytes()) / 16;
+        rows_units + stage + (issue.block * C.row_bytes() + kRowSub * 64 * kBlockK) / 16;
+    const uint32_t cols =
+        cols_units + stage + (issue.block * C.col_bytes() + kColSub * C.mma_cols() * kBlockK) / 16;
     ptx::Pin(accumulators);
     ptx::WgmmaFence();
 #pragma unroll
     for (int i = 0; i < kBlockK / 32; ++i) {
-      ptx::Wgmma<C.cols>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
-                                   ptx::KMajorDescriptor(cols + i * 2), i != 0);
+      ptx::Wgmma<C.mma_cols()>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
+                                         ptx::KMajorDescriptor(cols + i * 2), i != 0);
     }
     ptx::WgmmaCommit();
   }
@@ -110,7 +113,9 @@ struct Math {
   __device__ __forceinline__ Scales LoadScales(const BlockPosition<C>& at) const {
     Scales scales;
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
-    const uint32_t b = b_scales + at.stage * C.scale_bytes() + at.block * C.b_scale_count() * 4;
+    const uint32_t b = b_scales + at.stage * C.scale_bytes() +
+                       (at.block * C.b_scale_count() + (C.gates ? kSub : 0)) * 4;
+    constexpr int kRowSub = C.col_subs() == 1 ? kSub : 0;
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b);
 #pragma unroll
@@ -123,8 +128,8 @@ struct Math {
         }
       }
     } else {
-      scales.a[0].x = ptx::LoadShared(a + kSub * 64 * 4);
-      scales.a[0].y = ptx::LoadShared(a + (kSub * 64 + 8) * 4);
+      scales.a[0].x = ptx::LoadShared(a + kRowSub * 64 * 4);
+      scales.a[0].y = ptx::LoadShared(a + (kRowSub * 64 + 8) * 4);
 #pragma unroll
       for (int j = 0; j < kRuns; ++j) scales.b[j] = ptx::LoadShared(b + j * 4);
     }
@@ -167,7 +172,7 @@ struct Math {
     } else if constexpr (C.skinny()) {
       RunSingle<C.cols>(steps);
     } else {
-      RunByFirst<(C.cols < kRun ? C.cols : kRun)>(steps, kRun - tile.col0 % kRun);
+      RunByFirst<LeastOf(C.mma_cols(), kRun)>(steps, kRun - tile.col0 % kRun);
     }
   }
 

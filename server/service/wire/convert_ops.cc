@@ -165,7 +165,10 @@ class OpConverter {
     if (auto s = FillActivation(matmul.activation(), "matmul", op.activation); !s.ok()) return s;
     if (matmul.kernel().size() > 128) return Error("matmul", "kernel is longer than any name");
     op.kernel = matmul.kernel();
-    return absl::OkStatus();
+    if (matmul.has_gate()) {
+      if (auto s = FillGate(matmul.gate(), "matmul.gate", op.gate.emplace()); !s.ok()) return s;
+    }
+    return FillOptional(matmul.d_scales(), matmul.has_d_scales(), "matmul.d_scales", op.d_scales);
   }
 
   absl::Status Add(const v1::Quantize& quantize) {
@@ -211,12 +214,12 @@ class OpConverter {
     return given ? FillTensor(tensor, true, field, out.emplace()) : absl::OkStatus();
   }
 
-  absl::Status FillGate(const v1::Gate& gate, kernels::Gate& out) const {
+  absl::Status FillGate(const v1::Gate& gate, std::string_view field, kernels::Gate& out) const {
     out.period = gate.period();
     if (gate.has_alpha()) out.alpha = gate.alpha();
     out.limit = gate.limit();
     out.up_offset = gate.up_offset();
-    return FillActivation(gate.activation(), "grouped_matmul.gate", out.activation);
+    return FillActivation(gate.activation(), field, out.activation);
   }
 
   // The groups' matrices: b, or a table of them.
@@ -257,7 +260,9 @@ class OpConverter {
     if (s.ok()) {
       s = FillOptional(grouped.bias(), grouped.has_bias(), "grouped_matmul.bias", op.bias);
     }
-    if (s.ok() && grouped.has_gate()) s = FillGate(grouped.gate(), op.gate.emplace());
+    if (s.ok() && grouped.has_gate()) {
+      s = FillGate(grouped.gate(), "grouped_matmul.gate", op.gate.emplace());
+    }
     if (s.ok()) s = FillActivation(grouped.activation(), "grouped_matmul", op.activation);
     if (!s.ok()) return s;
     if (!v1::GroupLayout_IsValid(grouped.layout())) {

@@ -97,6 +97,25 @@ TEST(OpListTest, GatedArrivesAsItWasWritten) {
   EXPECT_EQ(full.up_offset(), 1);
 }
 
+TEST(OpListTest, AMatmulsGateArrives) {
+  OpList ops;
+  Matmul matmul{.a = T('a', {4, 512}), .b = T('b', {512, 512}), .d = T('d', {4, 256})};
+  ops.Add(matmul);
+  matmul.gate = Gate{Activation::kSilu, 128, 1.5f, 7, 1};
+  matmul.d_scales = T('s', {4, 2});
+  ops.Add(matmul);
+  const v1::ExecuteRequest request = Parsed(ops);
+  ASSERT_EQ(request.ops_size(), 2);
+  EXPECT_FALSE(request.ops(0).matmul().has_gate() || request.ops(0).matmul().has_d_scales());
+  const v1::Matmul& full = request.ops(1).matmul();
+  EXPECT_EQ(full.d_scales().buffer_id(), std::string(16, 's'));
+  EXPECT_EQ(full.gate().activation(), v1::ACTIVATION_SILU);
+  EXPECT_EQ(full.gate().period(), 128);
+  EXPECT_EQ(full.gate().alpha(), 1.5f);
+  EXPECT_EQ(full.gate().limit(), 7);
+  EXPECT_EQ(full.gate().up_offset(), 1);
+}
+
 TEST(OpListTest, OpsOfExpertsArriveWithEveryField) {
   const Tensor numbers = T('g', {3}, DType::kI32);
   GroupedMatmul grouped{.a = T('a', {6, 8}), .b = T('b', {2, 4, 8}), .groups = numbers};

@@ -265,6 +265,29 @@ TEST_P(ContractTest, GroupsAreGatedAndQuantised) {
   }
 }
 
+// Of blocks of 128 columns, which a kernel may gate and quantise in one go: few rows and many,
+// none, every activation, the clamp and alpha of today's models.
+TEST_P(ContractTest, GatesOfWholeBlocksTakeEveryActivation) {
+  Scene seeds;
+  for (GroupLayout layout : kLayouts) {
+    for (int activation = 0; activation < kActivations; ++activation) {
+      for (int64_t period : {0, 128}) {
+        Scene scene(seeds.random()());
+        GroupedCase c = Fp8Case(layout);
+        c.n = 512;
+        c.k = 400;
+        c.rows = {17, 0, 133, 1, 64};
+        GroupedScene grouped = MakeGrouped(scene, c);
+        grouped.op.alpha = 1e-4f;
+        grouped.op.gate = Gate{.activation = static_cast<Activation>(activation),
+                               .period = period,
+                               .up_offset = 0.25f};
+        CheckGatedGroups(executor(), scene, grouped, DType::kE4M3);
+      }
+    }
+  }
+}
+
 struct BadNumbers {
   GroupLayout layout;
   std::vector<int32_t> numbers;

@@ -28,10 +28,11 @@ GroupedProblem Fp8Problem(int64_t groups, int64_t rows, int64_t n, int64_t k) {
 class GroupedChoiceTest : public testing::Test {
  protected:
   std::vector<Candidate> Rank(const GroupedProblem& problem) const {
-    return RankGrouped(*OpOf(problem), fp8_, any_, kH200BytesPerSecond);
+    return RankGrouped(*OpOf(problem), fp8_, any_, gate_, kH200BytesPerSecond);
   }
   KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
   KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
+  KernelInfo gate_ = {kFp8GateName, kFp8GateName, ""};
 };
 
 TEST_F(GroupedChoiceTest, TheFp8KernelsComeFirst) {
@@ -47,6 +48,26 @@ TEST_F(GroupedChoiceTest, TheFp8KernelsComeFirst) {
     EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
     EXPECT_GT(ranked[1].modelled_seconds, ranked[0].modelled_seconds);
   }
+}
+
+TEST_F(GroupedChoiceTest, AGateIsAppliedByTheKernelsThatDoOrTheyTellWhyNot) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  std::vector<Candidate> ranked = Rank(problem);
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0].kernel, kFp8GateName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_EQ(ranked[1].kernel, kFp8GroupedName);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
+  problem.gate->period = 1;
+  ranked = Rank(problem);
+  EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+  EXPECT_EQ(ranked[2].kernel, kFp8GateName);
+  EXPECT_THAT(ranked[2].why_not, HasSubstr("gate and up change after 1 columns"));
+  problem.gate->period = 0;
+  problem.apart = true;
+  EXPECT_THAT(Rank(problem)[2].why_not, HasSubstr("matrices lie apart"));
 }
 
 TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {

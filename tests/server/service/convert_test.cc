@@ -81,6 +81,33 @@ TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   EXPECT_EQ(full.up_offset, 1);
 }
 
+TEST_F(ConvertTest, TheGateOfAMatmulArrives) {
+  v1::Op op;
+  v1::Matmul& matmul = *op.mutable_matmul();
+  *matmul.mutable_a()->mutable_values() = Tensor(typed_, "");
+  *matmul.mutable_b()->mutable_values() = Tensor(typed_, "");
+  *matmul.mutable_d() = Tensor(plain_, "dtype: DTYPE_E4M3 shape: 4 shape: 4");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::MatmulOp>(converted->ops[0]);
+  EXPECT_FALSE(plain.gate || plain.d_scales);
+  *matmul.mutable_d_scales() = Tensor(plain_, "dtype: DTYPE_F32 shape: 4 offset_bytes: 64");
+  v1::Gate& gate = *matmul.mutable_gate();
+  gate.set_period(2);
+  gate.set_limit(7);
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::MatmulOp>(converted->ops[0]);
+  EXPECT_EQ(full.d_scales->offset_bytes, 64);
+  EXPECT_EQ(full.gate->activation, kernels::Activation::kNone);
+  EXPECT_EQ(full.gate->period, 2);
+  EXPECT_EQ(full.gate->alpha, 1);
+  EXPECT_EQ(full.gate->limit, 7);
+  gate.set_activation(static_cast<v1::Activation>(77));
+  EXPECT_THAT(std::string(Convert(op).status().message()),
+              HasSubstr("ops[0].matmul.gate: activation 77 is not known"));
+}
+
 TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
   v1::Op op;
   v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();

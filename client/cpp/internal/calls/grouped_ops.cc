@@ -5,19 +5,6 @@
 #include "client/cpp/ops.h"
 
 namespace gemmd::client {
-namespace {
-
-void AppendGate(std::string& out, const Gate& gate) {
-  wire::Nested nested(out, v1::GroupedMatmul::kGateFieldNumber);
-  wire::AppendInt(out, v1::Gate::kActivationFieldNumber, static_cast<int>(gate.activation));
-  wire::AppendInt(out, v1::Gate::kPeriodFieldNumber, gate.period);
-  if (gate.alpha != 1) wire::AppendFloat(out, v1::Gate::kAlphaFieldNumber, gate.alpha);
-  if (gate.limit != 0) wire::AppendFloat(out, v1::Gate::kLimitFieldNumber, gate.limit);
-  if (gate.up_offset != 0) wire::AppendFloat(out, v1::Gate::kUpOffsetFieldNumber, gate.up_offset);
-}
-
-}  // namespace
-
 OpList& OpList::Add(const GroupedMatmul& op) {
   for (size_t g = 0; g < op.weights.size() && status_.ok(); ++g) {
     absl::Status wrong = op.weights[g].values.status();
@@ -49,7 +36,7 @@ OpList& OpList::Add(const GroupedMatmul& op) {
   wire::AppendInt(out, P::kAlignmentFieldNumber, op.alignment == 1 ? 0 : op.alignment);
   internal::AppendTensor(out, P::kDFieldNumber, op.d);
   internal::AppendTensor(out, P::kDScalesFieldNumber, op.d_scales);
-  if (op.gate) AppendGate(out, *op.gate);
+  if (op.gate) internal::AppendGate(out, P::kGateFieldNumber, *op.gate);
   internal::AppendTensor(out, P::kBiasFieldNumber, op.bias);
   if (op.alpha != 1) wire::AppendFloat(out, P::kAlphaFieldNumber, op.alpha);
   wire::AppendInt(out, P::kActivationFieldNumber, static_cast<int>(op.activation));

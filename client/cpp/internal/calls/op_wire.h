@@ -38,6 +38,15 @@ inline void AppendOperand(std::string& out, int field, const Operand& operand) {
   AppendTensor(out, v1::Operand::kScalesFieldNumber, operand.scales);
 }
 
+inline void AppendGate(std::string& out, int field, const Gate& gate) {
+  wire::Nested nested(out, field);
+  wire::AppendInt(out, v1::Gate::kActivationFieldNumber, static_cast<int>(gate.activation));
+  wire::AppendInt(out, v1::Gate::kPeriodFieldNumber, gate.period);
+  if (gate.alpha != 1) wire::AppendFloat(out, v1::Gate::kAlphaFieldNumber, gate.alpha);
+  if (gate.limit != 0) wire::AppendFloat(out, v1::Gate::kLimitFieldNumber, gate.limit);
+  if (gate.up_offset != 0) wire::AppendFloat(out, v1::Gate::kUpOffsetFieldNumber, gate.up_offset);
+}
+
 }  // namespace gemmd::client::internal
 
 #endif  // GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_

@@ -12,16 +12,16 @@ A whole layer is one program:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from gemmd.ops import (
     Activation,
-    Granularity,
+    Gate,
     Op,
     OperandLike,
     activation_number,
     as_operand,
+    check_gated,
 )
 from gemmd.tensor import TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
@@ -39,41 +39,6 @@ def group_layout_number(layout: str) -> int:
     if layout not in GROUP_LAYOUTS:
         raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
     return GROUP_LAYOUTS[layout]
-
-
-@dataclass(frozen=True)
-class Gate:
-    """activation(gate) * (up + up_offset) of a product's n columns, as `gated` has it.
-
-    Attributes
-    ----------
-    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
-    period : int
-        Columns of gate that lie together, in front of as many of up. 1: they alternate. 0: halves.
-    alpha : float
-        "silu" becomes x * sigmoid(alpha * x).
-    limit : float
-        Above 0: min(gate, limit), and up within [-limit, limit], before all else.
-    up_offset : float
-    """
-
-    activation: Activation = "silu"
-    period: int = 0
-    alpha: float = 1.0
-    limit: float = 0.0
-    up_offset: float = 0.0
-
-    @property
-    def message(self) -> pb.Gate:
-        message = pb.Gate(
-            activation=activation_number(self.activation),  # type: ignore[arg-type]
-            period=self.period,
-            limit=self.limit,
-            up_offset=self.up_offset,
-        )
-        if self.alpha != 1.0:
-            message.alpha = self.alpha
-        return message
 
 
 def grouped_matmul(
@@ -126,10 +91,7 @@ def grouped_matmul(
     matrices = [as_operand(one) for one in (b if apart else (b,))]  # type: ignore[arg-type]
     if not matrices:
         raise ValueError("b is an empty list; give a matrix for each group")
-    if d_.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
-        raise ValueError(
-            f"d has scales of {d_.granularity.name}; a gate writes BLOCK_1X128 or none"
-        )
+    check_gated(d_)
     message = pb.GroupedMatmul(
         a=a_.message,
         b=None if apart else matrices[0].message,

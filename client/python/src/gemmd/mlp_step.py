@@ -34,11 +34,16 @@ class Gate:
     def op(self, src: Tensor, dst: Operand) -> Op:
         return ops.gated(src, dst, activation=self.activation, period=_PERIODS[self.layout])
 
+    @property
+    def of_matmul(self) -> ops.Gate:
+        return ops.Gate(self.activation, _PERIODS[self.layout])
+
 
 @dataclass(frozen=True)
 class MlpStep:
     """One forward pass over m rows. `io` is [x | result], as a Step's. Scratch memory has, one
-    behind the other: x quantised and its scales, the gate_up product, h, and its scales.
+    behind the other: x quantised and its scales, the gate_up product unless the matmul applies the
+    gate, h, and its scales.
     """
 
     gate_up: Weights
@@ -69,13 +74,19 @@ class MlpStep:
     def io_bytes(self) -> int:
         return self.d_at + padded(self.d_bytes)
 
+    @property
+    def fuses(self) -> bool:
+        """Whether a kernel may apply the gate as it multiplies: FP8 in halves of whole blocks."""
+        halves = self.gate.layout == "halves" and self.down.k % 128 == 0
+        return self.gate_up.quantized and halves and not self.gate_up.has_bias
+
     @cached_property
     def _places(self) -> tuple[int, int, int, int, int, int]:
         """Where x's values, its scales, the product, h's values and its scales begin; the end."""
         sizes = [
             self.m * self.gate_up.k * self.gate_up.dtype.itemsize,
             self._scales_bytes(self.gate_up),
-            self.m * self.gate_up.n * self.in_dtype.itemsize,
+            0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize,
             self.m * self.down.k * self.down.dtype.itemsize,
             self._scales_bytes(self.down),
         ]
@@ -114,7 +125,6 @@ class MlpStep:
         x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
         a = self._operand(scratch, self.gate_up, x_at, x_scales_at)
-        product = scratch.tensor((self.m, self.gate_up.n), self.in_dtype, offset_bytes=product_at)
         h = self._operand(scratch, self.down, h_at, h_scales_at)
         of_gate_up, of_down = weights
         program: list[Op] = []
@@ -129,8 +139,13 @@ class MlpStep:
         else:
             a = Operand(x)
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
-        program.append(ops.matmul(a, up, product, bias=self.gate_up.bias(of_gate_up)))
-        program.append(self.gate.op(product, h))
+        if self.fuses:
+            program.append(ops.matmul(a, up, h, gate=self.gate.of_matmul))
+        else:
+            shape = (self.m, self.gate_up.n)
+            product = scratch.tensor(shape, self.in_dtype, offset_bytes=product_at)
+            program.append(ops.matmul(a, up, product, bias=self.gate_up.bias(of_gate_up)))
+            program.append(self.gate.op(product, h))
         program.append(ops.matmul(h, down, d, bias=self.down.bias(of_down)))
         if self.way == "inline":
             program.append(ops.read(d))

@@ -220,39 +220,88 @@ def _field(message: pb.Op) -> bytes:
     return wire.field(_OPS_FIELD, message.SerializeToString())
 
 
+@dataclass(frozen=True)
+class Gate:
+    """activation(gate) * (up + up_offset) of a matmul's n columns, as `gated` has it.
+
+    Attributes
+    ----------
+    activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
+    period : int
+        Columns of gate that lie together, in front of as many of up. 1: they alternate. 0: halves.
+    alpha : float
+        "silu" becomes x * sigmoid(alpha * x).
+    limit : float
+        Above 0: min(gate, limit), and up within [-limit, limit], before all else.
+    up_offset : float
+    """
+
+    activation: Activation = "silu"
+    period: int = 0
+    alpha: float = 1.0
+    limit: float = 0.0
+    up_offset: float = 0.0
+
+    @property
+    def message(self) -> pb.Gate:
+        message = pb.Gate(
+            activation=activation_number(self.activation),  # type: ignore[arg-type]
+            period=self.period,
+            limit=self.limit,
+            up_offset=self.up_offset,
+        )
+        if self.alpha != 1.0:
+            message.alpha = self.alpha
+        return message
+
+
+def check_gated(d: Operand) -> None:
+    """Raises ValueError if a gate does not write such scales."""
+    if d.granularity not in (Granularity.NONE, Granularity.BLOCK_1X128):
+        raise ValueError(f"d has scales of {d.granularity.name}; a gate writes BLOCK_1X128 or none")
+
+
 def matmul(
     a: OperandLike,
     b: OperandLike,
-    d: TensorLike,
+    d: OperandLike,
     *,
     c: TensorLike | None = None,
     bias: TensorLike | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
     activation: Activation = "none",
+    gate: Gate | None = None,
     kernel: str = "",
 ) -> Op:
-    """d = activation(alpha * a @ b.T + beta * c + bias).
+    """d = activation(alpha * a @ b.T + beta * c + bias), or gated.
 
     Parameters
     ----------
     a : operand [m, k] or [batch, m, k]
     b : operand [n, k] or [batch, n, k]
         Weights as frameworks store them. For a row-major [k, n] matrix pass its `.T`.
-    d : tensor [m, n] or [batch, m, n], float32, bfloat16 or float16
-        Written. Must not overlap a, b, scales or bias.
+    d : tensor [m, n] or [batch, m, n], float32, bfloat16 or float16; or Operand
+        Written. Must not overlap a, b, scales or bias. With a gate n/2 columns, and an Operand of
+        float8_e4m3fn with scales of BLOCK_1X128 too, which is ready to be the next matmul's a.
     c : tensor [m, n] of d's dtype, optional
         May be d itself. Needed when beta is not 0.
     bias : tensor [n], float32 or d's dtype, optional
+        float32 with a gate.
     activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
+    gate : Gate, optional
+        Not beside c or an activation.
     kernel : str
         A kernel's name to insist on; by default the server chooses.
     """
-    a_, b_, d_ = as_operand(a), as_operand(b), as_tensor(d)
+    a_, b_, d_ = as_operand(a), as_operand(b), as_operand(d)
+    check_gated(d_)
     message = pb.Matmul(
         a=a_.message,
         b=b_.message,
-        d=d_.message,
+        d=d_.values.message,
+        d_scales=None if d_.scales is None else d_.scales.message,
+        gate=None if gate is None else gate.message,
         c=None if c is None else as_tensor(c).message,
         bias=None if bias is None else as_tensor(bias).message,
         beta=beta,

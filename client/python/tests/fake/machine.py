@@ -175,4 +175,8 @@ class Machine:
             out = out + op.beta * self.view(op.c).astype(np.float64)
         if op.HasField("bias"):
             out = out + self.view(op.bias).astype(np.float64)
-        d[...] = activated(op.activation, out).astype(d.dtype)
+        out = gated(out, op.gate) if op.HasField("gate") else activated(op.activation, out)
+        if op.HasField("d_scales"):
+            one_row = pb.SCALE_GRANULARITY_BLOCK_1X128
+            return self.store_quantized(out, op.d, op.d_scales, one_row)
+        d[...] = out.astype(d.dtype)

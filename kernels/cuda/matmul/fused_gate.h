@@ -1,0 +1,34 @@
+// Which gates a matmul's own kernel applies, and from addresses to its launch.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// Empty when the fused kernels write what a gate makes of a product of `n` columns: "d is bf16;
+// ...". Of operands it says nothing: WhyNotFp8 does.
+std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d);
+
+// A launch and its grid.
+struct FusedGate {
+  GateLaunch launch;
+  int config = 0;
+  int ctas = 0;
+};
+// `args`: the product's, whose d is not looked at; `gated`: where the result goes, and the formula.
+// `row_tiles`: as many as there can be, of this config; `matrices`: of b.
+absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const GatedArgs& gated,
+                                      const GateGroups& groups, int64_t matrices,
+                                      int64_t row_tiles, int sms);
+cudaError_t LaunchGate(const FusedGate& gate, bool programmatic, cudaStream_t stream);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_FUSED_GATE_H_

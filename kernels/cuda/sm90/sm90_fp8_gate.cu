@@ -1,0 +1,74 @@
+// Matmuls in FP8 with block scales whose finish is a gate: few rows with the weights on WGMMA's row
+// side, many with A's rows there.
+
+#include "kernels/cuda/sm90/sm90_fp8_gate.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr GemmConfig Thin(int m, int stages) {
+  return {.family = GemmFamily::kSkinny,
+          .rows = 2 * kGateCols,
+          .cols = m,
+          .groups = 2,
+          .stages = stages,
+          .ragged = true,
+          .gates = true};
+}
+constexpr GemmConfig Wide(int m, int stages) {
+  return {.family = GemmFamily::kTiled,
+          .rows = m,
+          .cols = 2 * kGateCols,
+          .groups = 2,
+          .stages = stages,
+          .ragged = true,
+          .gates = true};
+}
+
+// In the order of gate_launch.h's numbers.
+constexpr GemmConfig kConfigs[] = {Thin(64, 5), Wide(128, 4), Thin(16, 6)};
+
+template <int kIndex>
+struct Member {
+  static constexpr GemmConfig C = kConfigs[kIndex];
+  static_assert(Check<C>());
+  static constexpr auto* kKernel = Fp8Gate<Encode(C)>;
+  static constexpr int kSmemBytes = C.smem_bytes() + GateWalk<C>::kBytes;
+  static_assert(kSmemBytes <= kMaxSmemBytes, "a block's shared memory");
+
+  static cudaError_t Prepare() {
+    return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+  }
+  static cudaError_t Launch(const GateLaunch& launch, int ctas, cudaStream_t stream) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.blockDim = dim3(C.threads());
+    config.dynamicSmemBytes = kSmemBytes;
+    config.stream = stream;
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = launch.gemm.programmatic ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kKernel, launch);
+  }
+};
+
+cudaError_t Prepare(int config) {
+  static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare,
+                                                Member<2>::Prepare};
+  return kTable[config]();
+}
+
+cudaError_t Launch(int config, const GateLaunch& launch, int ctas, cudaStream_t stream) {
+  static constexpr cudaError_t (*kTable[])(const GateLaunch&, int, cudaStream_t) = {
+      Member<0>::Launch, Member<1>::Launch, Member<2>::Launch};
+  return kTable[config](launch, ctas, stream);
+}
+
+}  // namespace
+
+extern const GateFamilyEntry kSm90Fp8Gate = {kConfigs, sizeof(kConfigs) / sizeof(kConfigs[0]),
+                                             Prepare, Launch};
+
+}  // namespace gemmd::kernels::cuda
