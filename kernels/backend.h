@@ -225,12 +225,12 @@ class Backend {
 
   virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
 
+  // Null where the choice of kernels is not measured while serving. The backend's own.
+  virtual Tuner* tuner() { return nullptr; }
+
   // For a run here to set. Null where streams cannot wait for one another by themselves: the host
   // then waits for the run's end. Thread-safe.
   virtual absl::StatusOr<std::shared_ptr<Mark>> MakeMark() { return std::shared_ptr<Mark>(); }
-
-  // Null where the choice of kernels is not measured while serving. The backend's own.
-  virtual Tuner* tuner() { return nullptr; }
 };
 
 }  // namespace gemmd::kernels
