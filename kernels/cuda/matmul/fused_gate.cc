@@ -86,8 +86,8 @@ std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
 }
 
 absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const GatedArgs& gated,
-                                      const GateGroups& groups, int64_t matrices,
-                                      int64_t row_tiles, int sms) {
+                                      const GateGroups& groups, int64_t matrices, int64_t row_tiles,
+                                      int sms) {
   const absl::Status ready = ToStatus(kSm90Fp8Gate.prepare(config), "preparing a gate's kernel");
   if (!ready.ok()) return ready;
   FusedGate gate;
