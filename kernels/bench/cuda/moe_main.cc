@@ -7,25 +7,21 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "kernels/bench/cuda/dense_gate_workload.h"
 #include "kernels/bench/cuda/gate_workload.h"
 #include "kernels/bench/cuda/layer_workload.h"
 #include "kernels/bench/cuda/machine.h"
+#include "kernels/bench/cuda/moe_cases.h"
+#include "kernels/bench/cuda/moe_report.h"
 #include "kernels/bench/statistics.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_status.h"
@@ -37,67 +33,6 @@ constexpr int kFloorsTried = 4;
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
 // Of two results of a layer that were gated with other roundings of the product.
 constexpr double kLargestDifference = 0.02;
-
-struct MoeRun {
-  std::string suite = "all";
-  std::string json, commit;
-  int repeats = 12;
-  uint64_t seed = 1;
-};
-
-struct Figure {
-  int line = 0;
-  std::string name, unit, wanted;
-  double value = 0;
-  bool ok = true;
-};
-
-// What is measured so far, on the terminal and in a file.
-class Report {
- public:
-  Report(const MoeRun& run, const Machine& machine) : run_(run), machine_(machine) {}
-
-  // `most`: the largest value that is wanted; 0: none.
-  void Add(int line, const std::string& name, double value, const std::string& unit, double most) {
-    Figure figure{line, name, unit, most > 0 ? absl::StrCat("<= ", most) : "", value};
-    figure.ok = most == 0 || value <= most;
-    std::printf("%-76s %10.3f %-8s %s%s\n", name.c_str(), value, unit.c_str(),
-                figure.wanted.c_str(), figure.ok ? "" : " MISSED");
-    std::fflush(stdout);
-    figures_.push_back(std::move(figure));
-    if (!run_.json.empty()) std::ofstream(run_.json) << Text();
-  }
-  void Wrong(const std::string& name, const absl::Status& status) {
-    right_ = false;
-    std::printf("%-76s %s\n", name.c_str(), std::string(status.message()).c_str());
-    std::fflush(stdout);
-  }
-  bool right() const { return right_; }
-
- private:
-  std::string Text() const {
-    std::string text = absl::StrCat("{\"gpu\": \"", machine_.traits.model, "\", \"driver\": \"",
-                                    machine_.driver, "\", \"date\": \"",
-                                    absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-                                    "\", \"commit\": \"", run_.commit, "\", \"timer\": \"",
-                                    machine_.timer->method(), "\",\n \"figures\": [\n");
-    for (size_t i = 0; i < figures_.size(); ++i) {
-      const Figure& f = figures_[i];
-      absl::StrAppendFormat(&text,
-                            "  {\"line\": %d, \"name\": \"%s\", \"value\": %.3f, \"unit\": \"%s\", "
-                            "\"wanted\": %s, \"ok\": %s}%s\n",
-                            f.line, f.name, f.value, f.unit,
-                            f.wanted.empty() ? "null" : absl::StrCat("\"", f.wanted, "\""),
-                            f.ok ? "true" : "false", i + 1 < figures_.size() ? "," : "");
-    }
-    return absl::StrCat(text, " ]}\n");
-  }
-
-  const MoeRun& run_;
-  const Machine& machine_;
-  std::vector<Figure> figures_;
-  bool right_ = true;
-};
 
 // Medians of the calls, by turns, and behind them the quickest way to read `traffic`.
 absl::StatusOr<std::vector<double>> TimeBeside(std::vector<Call> calls, const FloorTraffic& traffic,
@@ -119,44 +54,6 @@ absl::StatusOr<std::vector<double>> TimeBeside(std::vector<Call> calls, const Fl
   }
   medians.push_back(floor);
   return medians;
-}
-
-struct GateCase {
-  std::string name;
-  std::vector<int64_t> rows;
-  int64_t n = 0, k = 0;
-  double wanted_ratio = 0;  // of the matmul alone
-};
-
-std::vector<int64_t> Drawn(int64_t groups, int64_t rows, bool zipf, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<double> weights;
-  for (int64_t g = 0; g < groups; ++g) {
-    weights.push_back(zipf ? 1.0 / static_cast<double>(g + 1) : 1.0);
-  }
-  std::shuffle(weights.begin(), weights.end(), random);
-  std::discrete_distribution<size_t> draw(weights.begin(), weights.end());
-  std::vector<int64_t> counts(static_cast<size_t>(groups));
-  for (int64_t i = 0; i < rows; ++i) ++counts[draw(random)];
-  return counts;
-}
-
-std::vector<GateCase> GateCases(uint64_t seed) {
-  std::vector<GateCase> cases;
-  for (const int64_t rows : {8, 16, 32, 64}) {
-    cases.push_back({absl::StrCat("32 x ", rows, " rows, 7168 -> 2x2048"),
-                     std::vector<int64_t>(32, rows), 4096, 7168, 1.10});
-  }
-  cases.push_back({"128 experts, 512 rows drawn, 2048 -> 2x768", Drawn(128, 512, false, seed), 1536,
-                   2048, 1.10});
-  cases.push_back({"64 x 96 rows, 7168 -> 2x2048", std::vector<int64_t>(64, 96), 4096, 7168, 0});
-  cases.push_back(
-      {"8 x 8192 rows, 7168 -> 2x2048", std::vector<int64_t>(8, 8192), 4096, 7168, 1.03});
-  cases.push_back({"256 experts, 65536 rows drawn, 7168 -> 2x2048", Drawn(256, 65536, false, seed),
-                   4096, 7168, 1.03});
-  cases.push_back({"256 experts, 65536 rows by Zipf, 7168 -> 2x2048", Drawn(256, 65536, true, seed),
-                   4096, 7168, 1.03});
-  return cases;
 }
 
 absl::Status MeasureGate(const GateCase& c, const MoeRun& run, Machine& machine, Report& report) {
@@ -181,39 +78,6 @@ absl::Status MeasureGate(const GateCase& c, const MoeRun& run, Machine& machine,
   report.Add(5, absl::StrCat(c.name, ": fused / alone"), s[1] / s[0], "", c.wanted_ratio);
   return absl::OkStatus();
 }
-
-std::vector<LayerCase> LayerCases() {
-  return {
-      {.tokens = 32,
-       .experts = 32,
-       .hidden = 7168,
-       .inner = 2048,
-       .balanced = true,
-       .wanted_ratio = 1.12},
-      {.tokens = 128, .experts = 32, .hidden = 7168, .inner = 2048, .wanted_ratio = 1.12},
-      {.tokens = 64, .experts = 128, .hidden = 2048, .inner = 768, .wanted_ratio = 1.25},
-      {.tokens = 64,
-       .experts = 128,
-       .hidden = 2048,
-       .inner = 768,
-       .zipf = true,
-       .wanted_ratio = 1.25},
-      {.tokens = 8192, .experts = 256, .hidden = 7168, .inner = 2048, .wanted_us = 4400},
-      {.tokens = 8192,
-       .experts = 256,
-       .hidden = 7168,
-       .inner = 2048,
-       .zipf = true,
-       .wanted_us = 4400},
-  };
-}
-
-struct DenseCase {
-  int64_t m, n, k;
-  double wanted_ratio;  // of the matmul alone
-};
-constexpr DenseCase kDenseCases[] = {
-    {16, 28672, 4096, 1.05}, {64, 28672, 4096, 0}, {4096, 28672, 4096, 0}};
 
 // Seconds on the device of each run but the first two, whose graph is yet to be made. Between runs
 // the caches are filled with something else.
