@@ -32,11 +32,11 @@ if(GEMMD_PRECOMPILED)
   add_library(gemmd_precompiled_base OBJECT ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
   gemmd_make_precompiled(base ${abseil})
   add_library(gemmd_precompiled_grpc OBJECT ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
-  gemmd_make_precompiled(grpc ${abseil} gRPC::grpc++ protobuf::libprotobuf)
+  gemmd_make_precompiled(grpc ${abseil} gemmd_proto gRPC::grpc++ protobuf::libprotobuf)
   if(GEMMD_TESTS)
     # An executable, as the tests are: its code is not position-independent in the way of a library's.
     add_executable(gemmd_precompiled_test EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
-    gemmd_make_precompiled(test ${abseil} gRPC::grpc++ protobuf::libprotobuf GTest::gmock GTest::gtest)
+    gemmd_make_precompiled(test ${abseil} gemmd_proto gRPC::grpc++ protobuf::libprotobuf GTest::gmock GTest::gtest)
     target_compile_options(gemmd_precompiled_test PRIVATE -O1)  # as gemmd_test
   endif()
 endif()
