@@ -84,7 +84,12 @@ struct DirectMath {
     release.Advance();
   }
 
-  // The stages of a tile that another warpgroup multiplies.
+  __device__ __forceinline__ void Run(int steps, const Tile&) {
+    Run(steps, [] {});
+  }
+
+  // The stages of a tile that another warpgroup multiplies. It must have waited for all of them
+  // before the next is waited for: a barrier tells two rounds of the ring apart, not three.
   __device__ __forceinline__ void Skip(int stages) {
     issue.Skip(stages);
     release.Skip(stages);
@@ -95,8 +100,10 @@ struct DirectMath {
     for (int i = 0; i < C.result_regs(); ++i) result[i] = 0;
   }
 
-  // `steps` k blocks of a tile, at least one, added up into `result`.
-  __device__ __forceinline__ void Run(int steps, const Tile&) {
+  // `steps` k blocks of a tile, at least one, added up into `result`. `issued`: called when nothing
+  // of the ring is to be waited for any more.
+  template <class Issued>
+  __device__ __forceinline__ void Run(int steps, const Issued& issued) {
     ptx::Pin(result);
     Issue<true>();
 #pragma unroll 1
@@ -105,6 +112,7 @@ struct DirectMath {
       ptx::WgmmaWait<1>();
       Release();
     }
+    issued();
     ptx::WgmmaWait<0>();
     ptx::Pin(result);
     Release();

@@ -107,6 +107,28 @@ struct Epilogue {
     policy = launch.streams_b ? ptx::kEvictLast : ptx::kEvictNormal;
   }
 
+  // Has the scales of a tile brought into L2 while it multiplies: cold, a store would wait a
+  // microsecond for them.
+  __device__ __forceinline__ void PrefetchScales(const Tile& next) const {
+    if constexpr (C.mma == Mma::kI8) {
+      const int thread = warp * 32 + lane;
+      const int row0 = next.row0 + (C.alternates ? 0 : group * C.row_subs() * 64);
+      const int m0 = C.skinny() ? next.col0 : row0, n0 = C.skinny() ? row0 : next.col0;
+      constexpr int kRows = C.row_subs() * 64;
+      const int m = m0 + thread, n = n0 + thread;
+      const float* const a = args.a_scales + next.batch * args.a_scales_batch;
+      const float* const b = args.b_scales + next.batch * args.b_scales_batch;
+      if (args.a_scales != nullptr && thread < (C.skinny() ? C.cols : kRows) && m < args.m) {
+        ptx::PrefetchL2(a + m * args.a_scales_ld);
+      }
+      if (args.b_scales == nullptr) return;
+#pragma unroll
+      for (int i = 0; i < (C.skinny() ? kRows : C.cols); i += 128) {
+        if (n + i < args.n) ptx::PrefetchL2(b + (n + i) * args.b_scales_ld);
+      }
+    }
+  }
+
   __device__ void SetTile(const Tile& next) {
     tile = next;
     if constexpr (C.mma == Mma::kI8) {

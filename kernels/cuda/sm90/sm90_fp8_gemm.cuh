@@ -45,7 +45,7 @@ constexpr bool Check() {
   static_assert(!C.stores_tile || (C.moves_registers() && C.groups <= 3),
                 "beside the producer warp, one that stores for each math warpgroup");
   static_assert(!C.alternates || (!C.promotes() && C.k_groups == 1 && C.groups == 2 &&
-                                  !C.stores_tile && !C.skinny()),
+                                  C.k_blocks == 1 && !C.stores_tile && !C.skinny()),
                 "a tile is one warpgroup's");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
@@ -102,14 +102,18 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   };
   if constexpr (C.alternates) {
-    const int stages = range.end - range.begin;
-    if (out.group > 0) math.Skip(stages);
+    constexpr int kThreads = C.math_threads();
+    if (out.group > 0) math.Skip(steps);
     for (int index = cluster + out.group * launch.clusters; index < launch.tiles.count;
          index += C.groups * launch.clusters) {
-      const Tile tile = TileAt<C>(launch.tiles, index, place);
-      math.Run(steps, tile);
-      math.Skip((C.groups - 1) * stages);
-      store(tile, false);
+      if (index != cluster) ptx::NamedBarrier(kTurnBarrier + out.group, kThreads);
+      out.PrefetchScales(TileAt<C>(launch.tiles, index, place));
+      math.Run(steps, [&] {
+        if (index + launch.clusters >= launch.tiles.count) return;
+        ptx::NamedArrive(kTurnBarrier + 1 - out.group, kThreads);
+      });
+      math.Skip(steps);
+      store(TileAt<C>(launch.tiles, index, place), false);
     }
     if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
       ptx::ClusterArriveRelaxed();
@@ -125,6 +129,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       Tile tile = kNoTile;
       if (index < launch.tiles.count) {
         tile = TileAt<C>(launch.tiles, index, place);
+        out.PrefetchScales(tile);
         math.Run(steps, tile);
       } else {
         math.Clear();
@@ -142,6 +147,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Clear();
       } else {
         tile = TileAt<C>(launch.tiles, index, place);
+        out.PrefetchScales(tile);
         math.Run(steps, tile);
         index += launch.clusters;
         if constexpr (C.k_groups > 1) {

@@ -102,6 +102,7 @@ enum NamedBarrierId {
   kFoldFreeBarrier = 6,
   kBoxesStagedBarrier = 7,  // + group: a math warpgroup has its boxes ready for its store warp
   kBoxesFreeBarrier = 10,   // + group: they may be overwritten
+  kTurnBarrier = 13,        // + group: of two that alternate, the other has issued its tile
 };
 
 // This CTA's part of the stages that k takes.

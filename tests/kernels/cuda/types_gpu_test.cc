@@ -61,8 +61,9 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     EXPECT_THAT(outcome.kernels[0], StartsWith(GetParam().family));
   }
   // Every kernel that can, on one op, held against one reference. INT8 without scales is exact.
-  void CheckEveryKernel(Scene& scene, MatmulOp op) {
-    const bool exact = integers() && !op.a.scales && !op.b.scales;
+  void CheckEveryKernel(Scene& scene, MatmulOp op, int most_parts = kMaxClusterSize) {
+    const bool exact =
+        integers() && !op.a.scales && !op.b.scales && op.d.dtype == DType::kF32 && op.alpha == 1;
     std::vector<double> expected = ReferenceMatmul(op, scene.Reference());
     if (exact) {
       for (double& value : expected) value = static_cast<float>(value);
@@ -72,6 +73,7 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     int served = 0;
     for (const GemmVariant& variant : AllVariants()) {
       if (variant.shape().mma != GetParam().mma || !WhyNot(variant, problem).empty()) continue;
+      if (variant.split > most_parts) continue;
       op.kernel = Name(variant);
       const Outcome outcome = scene.Run(*executor_, Op(op));
       ExpectOnlyElementsWritten(scene, outcome, op.d);
@@ -103,6 +105,16 @@ TEST_P(TypesGpuTest, EveryKernelMultipliesShapesThatFillNoTile) {
                                 {16, 192, 4096}}) {
     Scene scene(seed_scene.random()());
     CheckEveryKernel(scene, MakeMatmul(scene, Shape(m, n, Aligned(k), DType::kF32)));
+  }
+}
+
+// More tiles than SMs, each of few k blocks: a CTA goes from one to the next.
+TEST_P(TypesGpuTest, EveryKernelGoesFromTileToTile) {
+  Scene seed_scene;
+  for (int64_t k : {72, 576}) {
+    Scene scene(seed_scene.random()());
+    MatmulOp op = MakeMatmul(scene, Shape(1540, 3072, Aligned(k), DType::kBF16));
+    CheckEveryKernel(scene, op, /*most_parts=*/1);
   }
 }
 
