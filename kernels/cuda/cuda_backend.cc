@@ -217,7 +217,7 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
   }
   pool.quarantined = *std::move(broken);
   GroupedSelfTestOptions grouped{.device = pool.device, .spoiled = options.spoiled};
-  for (const char* kernel : {kFp8GroupedName, kAnyGroupedName}) {
+  for (const char* kernel : {kFp8GroupedName, kAnyGroupedName, kFp8GateName}) {
     if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
   }
   broken = FindBrokenGroupedKernels(grouped);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -17,7 +18,11 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kAround = 5;  // rows of nobody in front of the groups and behind them
+constexpr int64_t kAround = 5;    // rows of nobody in front of the groups and behind them
+constexpr int64_t kBehind = 256;  // a slot's second tensor starts at a multiple of it
+// Allowed of an element in E4M3: its rounding is at most 2^-4 of it, behind one to BF16 in front of
+// a gate of its own.
+constexpr double kOfE4m3 = 1.0 / 14, kOfRms = 0.02;
 constexpr double kUntouched = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<GroupRows> Place(GroupLayout layout, absl::Span<const int64_t> rows) {
@@ -50,24 +55,42 @@ std::vector<int32_t> NumbersOf(GroupLayout layout, absl::Span<const GroupRows> g
   return numbers;
 }
 
+// Each row's n gates and, behind them, n ups.
+std::vector<double> Gated(const std::vector<double>& product, int64_t n) {
+  std::vector<double> values;
+  for (size_t row = 0; row < product.size(); row += 2 * n) {
+    for (int64_t i = 0; i < n; ++i) {
+      values.push_back(ReferenceActivation(Activation::kSilu, product[row + i]) *
+                       product[row + n + i]);
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k,
-                           bool apart) {
+                           Kind kind) {
   const std::vector<GroupRows> groups = Place(layout, rows);
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
+  const bool gated = kind == Kind::kGated;
   const GroupedProblem problem{.groups = static_cast<int64_t>(rows.size()),
                                .m = end + kAround,
                                .n = n,
                                .k = k,
                                .layout = layout,
                                .operands = DType::kE4M3,
-                               .out = DType::kBF16,
+                               .out = gated ? DType::kE4M3 : DType::kBF16,
                                .a_granularity = ScaleGranularity::kBlock1x128,
                                .b_granularity = ScaleGranularity::kBlock128x128,
-                               .apart = apart};
+                               .apart = kind == Kind::kApart,
+                               .gate = gated ? std::optional(Gate{}) : std::nullopt};
   op_ = *OpOf(problem);  // of numbers that are good ones
+  if (gated) {
+    op_.d_scales->slot = op_.d.slot;
+    op_.d_scales->offset_bytes = (BytesOf(op_.d) + kBehind - 1) / kBehind * kBehind;
+  }
   Fill(NumbersOf(layout, groups, problem.m));
   Expect(groups);
 }
@@ -78,7 +101,7 @@ void GroupedTrial::Fill(absl::Span<const int32_t> numbers) {
     slots_.resize(std::max<size_t>(slots_.size(), tensor.slot + 1));
     std::vector<std::byte>& slot = slots_[tensor.slot];
     if (access == Access::kWrite) {
-      slot.assign(BytesOf(tensor) + kGuardBytes, std::byte{0xff});
+      slot.assign(ResultBytes() + kGuardBytes, std::byte{0xff});
     } else if (tensor.dtype == DType::kI32) {
       slot.resize(numbers.size() * sizeof(int32_t));
       std::memcpy(slot.data(), numbers.data(), slot.size());
@@ -89,16 +112,23 @@ void GroupedTrial::Fill(absl::Span<const int32_t> numbers) {
   });
 }
 
+int64_t GroupedTrial::ResultBytes() const {
+  return op_.d_scales ? op_.d_scales->offset_bytes + BytesOf(*op_.d_scales) : BytesOf(op_.d);
+}
+
 void GroupedTrial::Expect(absl::Span<const GroupRows> groups) {
   Bindings bindings;
   for (std::vector<std::byte>& slot : slots_) bindings.slots.push_back(slot.data());
+  const int64_t n = op_.d.shape[op_.d.shape.rank - 1];
   expected_.assign(BytesOf(op_.d) / SizeBytes(op_.d.dtype), kUntouched);
   double sum = 0;
   int64_t written = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].rows == 0) continue;
-    const MatmulOp matmul = MatmulOf(op_, static_cast<int64_t>(g), groups[g]);
-    const std::vector<double> values = ReferenceMatmul(matmul, bindings);
+    MatmulOp matmul = MatmulOf(op_, static_cast<int64_t>(g), groups[g]);
+    if (op_.gate) matmul.d.shape[1] = 2 * n;  // of the reference alone
+    std::vector<double> values = ReferenceMatmul(matmul, bindings);
+    if (op_.gate) values = Gated(values, n);
     // d is dense: a group's rows are one run of it.
     std::copy(values.begin(), values.end(),
               expected_.begin() + matmul.d.offset_bytes / SizeBytes(op_.d.dtype));
@@ -109,29 +139,39 @@ void GroupedTrial::Expect(absl::Span<const GroupRows> groups) {
 }
 
 std::string GroupedTrial::Judge(absl::Span<const std::byte> result) const {
-  const int64_t bytes = BytesOf(op_.d);
   if (result.size() != slots_[result_slot()].size()) return "its result has another size";
   const auto untouched = [&](int64_t first, int64_t count) {
     return absl::c_all_of(result.subspan(first, count),
                           [](std::byte byte) { return byte == std::byte{0xff}; });
   };
-  if (!untouched(bytes, kGuardBytes)) return "it wrote beyond the result";
-  std::vector<std::byte> d(result.begin(), result.begin() + bytes);
-  TensorRef tensor = op_.d;
-  tensor.slot = 0;
-  const std::vector<double> values = ReadTensor(tensor, {{d.data()}, {}, {}});
-  const int64_t n = tensor.shape[tensor.shape.rank - 1];
+  if (!untouched(ResultBytes(), kGuardBytes)) return "it wrote beyond the result";
+  std::vector<std::byte> slot(result.begin(), result.begin() + ResultBytes());
+  const auto read = [&](TensorRef tensor) {
+    tensor.slot = 0;
+    return ReadTensor(tensor, {{slot.data()}, {}, {}});
+  };
+  const std::vector<double> values = read(op_.d);
+  const std::vector<double> scales = op_.d_scales ? read(*op_.d_scales) : std::vector<double>();
+  const int64_t n = op_.d.shape[op_.d.shape.rank - 1];
+  const int64_t blocks = (n + kScaleBlock - 1) / kScaleBlock;
+  const int size = SizeBytes(op_.d.dtype);
   int64_t wrong = 0;
   std::string first;
-  for (size_t i = 0; i < values.size(); ++i) {
+  for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
+    const int64_t block = i / n * blocks + i % n / kScaleBlock;
+    const double value = scales.empty() ? values[i] : values[i] * scales[block];
     const bool mine = !std::isnan(expected_[i]);
-    const double allowed = mine ? SelfTestAllowed(expected_[i], rms_) : 0;
-    if (mine ? std::abs(values[i] - expected_[i]) <= allowed  // false for a NaN
-             : untouched(static_cast<int64_t>(2 * i), 2)) {
+    const double allowed = !mine            ? 0
+                           : scales.empty() ? SelfTestAllowed(expected_[i], rms_)
+                                            : kOfE4m3 * std::abs(expected_[i]) + kOfRms * rms_;
+    if (mine ? std::abs(value - expected_[i]) <= allowed  // false for a NaN
+             : untouched(i * size, size) &&
+                   (scales.empty() ||
+                    untouched(op_.d_scales->offset_bytes + block * 4, sizeof(float)))) {
       continue;
     }
     if (wrong++ > 0) continue;
-    first = absl::StrCat("element (", i / n, ", ", i % n, ") is ", values[i],
+    first = absl::StrCat("element (", i / n, ", ", i % n, ") is ", value,
                          mine ? absl::StrCat(", not ", expected_[i], " +- ", allowed)
                               : std::string(", of a row that is no group's"));
   }
@@ -145,18 +185,23 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
     const bool larger = std::abs(expected_[i]) > std::abs(expected_[largest]);
     if (larger || std::isnan(expected_[largest])) largest = i;
   }
-  result[2 * largest + 1] ^= std::byte{0x80};
+  const int size = SizeBytes(op_.d.dtype);
+  result[size * largest + size - 1] ^= std::byte{0x80};
 }
 
 std::vector<GroupedTrial> GroupedTrials() {
-  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65}, thin = {1, 64, 0, 17, 8};
+  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65}, thin = {1, 64, 0, 17, 8},
+                             all = {3, 0, 70, 140, 20};
   std::vector<GroupedTrial> trials;
-  for (const bool apart : {false, true}) {
-    trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, apart);
-    trials.emplace_back(GroupLayout::kCounts, mixed, 136, 272, apart);
-    trials.emplace_back(GroupLayout::kEnds, wide, 264, 256, apart);
-    trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, apart);
+  using Kind = GroupedTrial::Kind;
+  for (const Kind kind : {Kind::kPlain, Kind::kApart}) {
+    trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, kind);
+    trials.emplace_back(GroupLayout::kCounts, all, 136, 272, kind);
+    trials.emplace_back(GroupLayout::kEnds, wide, 264, 256, kind);
+    trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, kind);
   }
+  trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
+  trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   return trials;
 }
 
@@ -164,10 +209,11 @@ namespace {
 
 // One problem by one kernel on a bench of its own, whose last slot is the op's scratch memory with
 // the fault's place behind it.
-absl::StatusOr<std::string> Try(const GroupedTrial& trial, bool fp8, bool spoil,
+absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& kernel, bool spoil,
                                 const DeviceTraits& device) {
   constexpr int64_t kFaultBytes = 256;
-  const GroupedLayout layout = LayoutOf(trial.op(), fp8);
+  const GroupedLayout layout =
+      LayoutOf(trial.op(), kernel != kAnyGroupedName, kernel == kFp8GateName);
   std::vector<std::vector<std::byte>> slots(trial.slots().begin(), trial.slots().end());
   slots.emplace_back(layout.scratch_bytes + kFaultBytes, std::byte{0});
   const auto bench = SelfTestBench::Make(slots, trial.result_slot(), device.ordinal);
@@ -193,8 +239,8 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, bool fp8, bool spoil,
 std::string Text(const GroupedTrial& trial) {
   const Dims& b = trial.op().b.values.shape;
   return absl::StrCat("groups by ", kernels::Text(Name(trial.op().layout)),
-                      trial.op().table.empty() ? "" : ", matrices apart", ", n=", b[1], " k=", b[2],
-                      ": ");
+                      trial.op().table.empty() ? "" : ", matrices apart",
+                      trial.op().gate ? ", gated" : "", ", n=", b[1], " k=", b[2], ": ");
 }
 
 }  // namespace
@@ -205,8 +251,10 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
   if (options.kernels.empty()) return broken;
   for (const GroupedTrial& trial : GroupedTrials()) {
     for (const std::string& name : options.kernels) {
+      const bool fused = name == kFp8GateName;
+      if (fused && (!trial.op().gate || !WhyNotFused(trial.op()).empty())) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
-      const auto why = Try(trial, name == kFp8GroupedName, spoil, options.device);
+      const auto why = Try(trial, name, spoil, options.device);
       if (!why.ok()) {
         return absl::UnavailableError(
             absl::StrCat("the self-test of kernel ", name, " took the device with it (",

@@ -23,9 +23,13 @@ class GroupedTrial {
   // Beyond d, so that a store outside of it is seen.
   static constexpr int64_t kGuardBytes = 4096;
 
-  // Groups of these rows, with rows of nobody around them. `apart`: each has a matrix of its own.
-  GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k,
-               bool apart);
+  // Groups of these rows, with rows of nobody around them.
+  enum class Kind {
+    kPlain,  // one tensor of matrices, D in BF16
+    kApart,  // each group has a matrix of its own
+    kGated,  // a gate, D in E4M3, its scales behind it in its slot
+  };
+  GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k, Kind kind);
 
   const GroupedMatmulOp& op() const { return op_; }
   // By slot; d's is poisoned: NaNs, and so are the bytes beyond it.
@@ -40,6 +44,7 @@ class GroupedTrial {
  private:
   void Fill(absl::Span<const int32_t> numbers);
   void Expect(absl::Span<const GroupRows> groups);
+  int64_t ResultBytes() const;  // of d, and of its scales
 
   GroupedMatmulOp op_;
   std::vector<std::vector<std::byte>> slots_;
@@ -47,12 +52,13 @@ class GroupedTrial {
   double rms_ = 0;                // of what is to be written
 };
 
-// Every problem of the self-test: thin groups and wide ones, empty ones, k of whole blocks and not.
+// Every problem of the self-test: thin groups and wide ones, empty ones, k of whole blocks and not,
+// with a gate and without.
 std::vector<GroupedTrial> GroupedTrials();
 
 struct GroupedSelfTestOptions {
   DeviceTraits device;
-  std::vector<std::string> kernels;  // to be tested: of kFp8GroupedName, kAnyGroupedName
+  std::vector<std::string> kernels;  // to be tested: kFp8GroupedName, kAnyGroupedName, kFp8GateName
   std::vector<std::string> spoiled;  // for tests: those whose results are made wrong
 };
 

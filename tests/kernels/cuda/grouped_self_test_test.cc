@@ -2,12 +2,13 @@
 
 #include "kernels/cuda/matmul/grouped_self_test.h"
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/matmul/reference.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/matmul/grouped_op.h"
 
 namespace gemmd::kernels::cuda {
@@ -15,29 +16,27 @@ namespace {
 
 using testing::HasSubstr;
 
-// Each group's float64 result as BF16, and every other byte as it was.
+// What the CPU makes of it, and every other byte as it was.
 std::vector<std::byte> Right(const GroupedTrial& trial) {
-  std::vector<std::vector<std::byte>> slots(trial.slots().begin(), trial.slots().end());
+  const auto backend = CreateCpuBackend({.threads = 1});
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  std::vector<std::unique_ptr<Memory>> memory;
   Bindings bindings;
-  for (std::vector<std::byte>& slot : slots) bindings.slots.push_back(slot.data());
-  const GroupedMatmulOp& op = trial.op();
-  DataFault fault;
-  const auto* numbers = reinterpret_cast<const int32_t*>(slots[op.groups.slot].data());
-  const std::vector<GroupRows> groups = ReadGroups(op, numbers, fault);
-  EXPECT_EQ(fault.kind, DataFaultKind::kNone);
-  std::vector<std::byte> result = slots[trial.result_slot()];
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (groups[g].rows == 0) continue;
-    const MatmulOp matmul = MatmulOf(op, static_cast<int64_t>(g), groups[g]);
-    const std::vector<double> values = ReferenceMatmul(matmul, bindings);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto value = static_cast<float>(values[i]);
-      uint32_t bits;
-      std::memcpy(&bits, &value, 4);
-      bits >>= 16;
-      std::memcpy(&result[matmul.d.offset_bytes + 2 * i], &bits, 2);
-    }
+  for (const std::vector<std::byte>& slot : trial.slots()) {
+    memory.push_back(*(*backend)->Allocate(static_cast<int64_t>(slot.size()), MemoryKind::kDevice));
+    EXPECT_TRUE(memory.back()->CopyIn(0, slot).ok());
+    bindings.slots.push_back(memory.back()->address());
   }
+  const auto program = (*backend)->Compile({Op(trial.op())});
+  EXPECT_TRUE(program.ok()) << program.status();
+  absl::Notification done;
+  (*backend)->CreateStream({})->Launch(*program, std::move(bindings), [&](LaunchResult result) {
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    done.Notify();
+  });
+  done.WaitForNotification();
+  std::vector<std::byte> result(trial.slots()[trial.result_slot()].size());
+  EXPECT_TRUE(memory[trial.result_slot()]->CopyOut(0, absl::MakeSpan(result)).ok());
   return result;
 }
 
@@ -62,6 +61,10 @@ TEST_F(GroupedSelfTestTest, EveryKernelHasATrial) {
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
   }
   EXPECT_TRUE(wide && thin && thin_any_k && apart);
+  // Some with a gate that is fused, of few rows and of many.
+  EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
+    return trial.op().gate && WhyNotFused(trial.op()).empty();
+  }));
 }
 
 TEST_F(GroupedSelfTestTest, AcceptsARoundedResult) {

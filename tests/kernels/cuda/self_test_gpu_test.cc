@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/matmul/grouped.h"
 #include "kernels/grouped_problem.h"
 #include "tests/kernels/cuda/device_buffer.h"
@@ -124,6 +125,22 @@ TEST_F(SelfTestGpuTest, GroupedKernelsAreTestedToo) {
     forced.kernel = spoiled;
     EXPECT_FALSE(backend->Compile({Op(forced)}).ok());
   }
+}
+
+TEST_F(SelfTestGpuTest, TheKernelThatGatesIsTestedToo) {
+  const GroupedMatmulOp op = *OpOf({.groups = 4,
+                                    .m = 40,
+                                    .n = 256,
+                                    .k = 512,
+                                    .operands = DType::kE4M3,
+                                    .out = DType::kE4M3,
+                                    .a_granularity = ScaleGranularity::kBlock1x128,
+                                    .b_granularity = ScaleGranularity::kBlock128x128,
+                                    .gate = Gate{}});
+  EXPECT_EQ(Make({})->ExplainGrouped(op)[0].kernel, kFp8GateName);
+  const auto backend = Make({kFp8GateName});
+  EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(kFp8GateName));
+  EXPECT_EQ(backend->ExplainGrouped(op)[0].kernel, kFp8GroupedName);
 }
 
 TEST_F(SelfTestGpuTest, CanBeLeftOut) {
