@@ -89,7 +89,7 @@ suite e2e_two_devices_test "$near" 90 1 '*'
 suite e2e_execute_test "$far" 90 1 '*'
 suite e2e_queue_test "$far" 90 1 '*'
 suite e2e_share_test "$near" 90 2 '-*ACpuDevice*'
-suite e2e_armed_test "$far" 90 1 '*'
+suite e2e_armed_test "$far" 90 1 '-ArmedDeathTest.*'
 suite e2e_contract_test "$far" 90 4 '*execute*:-*RandomShapes*'
 if [ -z "$quick" ]; then
   suite cuda_gpu_test "$near" 90 2 '-*RandomShapes*'
@@ -104,8 +104,12 @@ listeners { address: "unix:$dir/gemmd.sock" }
 tenants { name: "default" }
 devices { name: "$near" $([ -f "$root/deploy/tuning/h200.json" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning/h200.json\"") }
 devices { name: "$far" $([ -f "$root/deploy/tuning/h200.json" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning/h200.json\"") }
+scheduler { busy_poll_us: 200 }
 drain { notice_ms: 100 limit_ms: 10000 }
 CONFIG
+# Clients that poll their connections, too: a sleeping thread's wake is no part of what two GPUs gain.
+polled() { env GEMMD_BUSY_POLL_US=200 LD_PRELOAD="$bin/../lib/libgemmd_grpc_threads.so" timeout "$@"; }
+[ -f "$bin/../lib/libgemmd_grpc_threads.so" ] || polled() { timeout "$@"; }
 start_daemon() {
   rm -f "$dir/ready"
   "$bin/gemmd" --config "$dir/gemmd.textproto" --ready-file "$dir/ready" 2>"$out/gemmd.log" &
@@ -125,13 +129,13 @@ if ! start_daemon; then
   start_daemon || { tail -n 20 "$out/gemmd.log"; echo "two_gpus.sh: gemmd does not start"; exit 1; }
 fi
 left() { echo $((SECONDS < ${1} ? ${1} - SECONDS : 1)); }
-timeout "$(left 145)" "$bin/split_bench" "unix:$dir/gemmd.sock" "$near" "$far" ${quick:+quick} >"$out/split.jsonl" 2>"$out/split.log" ||
+polled "$(left 145)" "$bin/split_bench" "unix:$dir/gemmd.sock" "$near" "$far" ${quick:+quick} >"$out/split.jsonl" 2>"$out/split.log" ||
   { status=1; say split_bench "exit $?: $(tail -n 1 "$out/split.log")"; }
 cat "$out/split.log"
 for only in "two devices" "a copy between"; do
   name=devices
   [ "$only" = "two devices" ] || name=device_copy
-  timeout "$(left 165)" "$bin/gemmd_bench" serving --server "unix:$dir/gemmd.sock" --device "$near" --only "$only" ${quick:+--quick} \
+  polled "$(left 165)" "$bin/gemmd_bench" serving --server "unix:$dir/gemmd.sock" --device "$near" --only "$only" ${quick:+--quick} \
     --out "$out/$name.json" >"$out/$name.log" 2>&1
   [ -s "$out/$name.json" ] || { status=1; say "gemmd_bench $only" "no figures: $(tail -n 1 "$out/$name.log")"; }
 done

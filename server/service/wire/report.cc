@@ -37,7 +37,8 @@ std::vector<OpFacts> FactsOf(const Outcome& outcome, v1::ReportLevel level) {
     const std::string_view name = outcome.op_names != nullptr ? (*outcome.op_names)[i] : step.op;
     facts.push_back({name, step.choice.kernel, ToProto(step.choice.reason),
                      i < seconds.size() ? seconds[i] : 0.0, step.flops, step.bytes,
-                     outcome.op_devices.empty() ? "" : outcome.op_devices[i]});
+                     outcome.op_devices.empty() ? std::string_view()
+                                                : std::string_view(outcome.op_devices[i])});
   }
   return facts;
 }
