@@ -54,10 +54,10 @@ struct RingPlace {
   }
 };
 
-// True in one thread of the CTA, the same each time: the one that asks the copy engine. Elected and
-// not number 0, because ptxas makes a loop over a warp's threads of what it does not know to be
-// one's.
-__device__ __forceinline__ bool Asks() { return WarpIndex() == 0 && ptx::ElectOne(); }
+// True in one thread of the CTA, the same each time: the one that asks the copy engine; `warp` is
+// WarpIndex(). Elected and not number 0, because ptxas makes a loop over a warp's threads of what
+// it does not know to be one's.
+__device__ __forceinline__ bool Asks(int warp) { return warp == 0 && ptx::ElectOne(); }
 
 // Asks for a box: rows from `row` on, bytes 128 * k to 128 * k + 127 of each.
 __device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t full, uint32_t target,

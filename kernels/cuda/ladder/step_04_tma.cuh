@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kThreads) Step4Tma(const __grid_constant__ Map
   const int k_tiles = CeilDiv(g.k, kTileK);
   const int row = blockIdx.x / CeilDiv(g.n, kTileRows) * kTileRows;
   const int col = blockIdx.x % CeilDiv(g.n, kTileRows) * kTileRows;
+  const int warp = WarpIndex();
   Sums sums;
 
   if (threadIdx.x == 0) {
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) Step4Tma(const __grid_constant__ Map
 
 #pragma unroll 1
   for (int k = 0; k < k_tiles; ++k) {
-    if (Asks()) {
+    if (Asks(warp)) {
       ptx::MbarrierArriveExpectTx(shared.Full(0), 2 * kTileBytes);
       LoadBox(maps.a, shared.Full(0), shared.A(0), row, k);
       LoadBox(maps.b, shared.Full(0), shared.B(0), col, k);

@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
   const int k_tiles = CeilDiv(g.k, kTileK);
   const int row = blockIdx.x / CeilDiv(g.n, kTileRows) * kTileRows;
   const int col = blockIdx.x % CeilDiv(g.n, kTileRows) * kTileRows;
+  const int warp = WarpIndex();
   Sums sums;
 
   const auto load = [&](int k) {
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
     LoadBox(maps.b, shared.Full(stage), shared.B(stage), col, k);
   };
 
-  if (Asks()) {
+  if (Asks(warp)) {
     shared.Init(/*readers=*/1);
     for (int k = 0; k < min(kStages, k_tiles); ++k) load(k);
   }
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) Step5Ring(const __grid_constant__ Ma
     Multiply(sums, shared.A(stage), shared.B(stage), /*accumulate=*/k > 0);
     WaitForSums<0>(sums);
     __syncthreads();  // nobody reads the stage any more
-    if (k + kStages < k_tiles && Asks()) load(k + kStages);
+    if (k + kStages < k_tiles && Asks(warp)) load(k + kStages);
   }
 
   StoreTile(&maps.d, shared.D(), sums, g.alpha, row, col, /*barrier=*/1);

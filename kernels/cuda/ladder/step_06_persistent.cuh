@@ -24,31 +24,31 @@ __global__ void __launch_bounds__(kThreads)
   const Step6Shared shared;
   const int k_tiles = CeilDiv(g.k, kTileK);
   const TileOrder order{CeilDiv(g.m, kTileRows), CeilDiv(g.n, kTileRows)};
+  const int warp = WarpIndex();
   Sums sums;
 
-  // Where the loads are. All threads keep count, one asks.
+  // Where the loads are: as many steps ahead as there are stages, so always at the stage that was
+  // read last. All threads keep count, one asks.
   int load_tile = blockIdx.x;
   int load_k = 0;
   int2 load_at = order.Place(load_tile);
-  RingPlace<kStages> load_ring;
-  const auto load = [&] {
+  const auto load = [&](int stage) {
     if (load_tile >= order.count()) return;
-    if (Asks()) {
-      const uint32_t full = shared.Full(load_ring.stage);
+    if (Asks(warp)) {
+      const uint32_t full = shared.Full(stage);
       ptx::MbarrierArriveExpectTx(full, 2 * kTileBytes);
-      LoadBox(maps.a, full, shared.A(load_ring.stage), load_at.y * kTileRows, load_k);
-      LoadBox(maps.b, full, shared.B(load_ring.stage), load_at.x * kTileRows, load_k);
+      LoadBox(maps.a, full, shared.A(stage), load_at.y * kTileRows, load_k);
+      LoadBox(maps.b, full, shared.B(stage), load_at.x * kTileRows, load_k);
     }
-    load_ring.Advance();
     if (++load_k < k_tiles) return;
     load_k = 0;
     load_tile += gridDim.x;
     if (load_tile < order.count()) load_at = order.Place(load_tile);
   };
 
-  if (Asks()) shared.Init(/*readers=*/1);
+  if (Asks(warp)) shared.Init(/*readers=*/1);
   __syncwarp();
-  for (int i = 0; i < kStages; ++i) load();
+  for (int i = 0; i < kStages; ++i) load(i);
   __syncthreads();  // the barriers are there
 
   RingPlace<kStages> ring;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
       Multiply(sums, shared.A(ring.stage), shared.B(ring.stage), /*accumulate=*/k > 0);
       WaitForSums<0>(sums);
       __syncthreads();  // nobody reads the stage any more
-      load();
+      load(ring.stage);
       ring.Advance();
     }
     const int2 at = order.Place(tile);
