@@ -215,13 +215,12 @@ double LeastOfRough() { return std::exp(kLeastCorrection); }
 double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                         const DeviceTraits& device, double rough_seconds) {
   constexpr ModelConstants constants;
-  // The correction was fitted to FP8 kernels.
-  if (!variant.shape().promotes()) return rough_seconds;
   const double flops_per_clock = 2 * MacsPerClock(variant.shape());
   const double floor =
       std::max(problem.bytes() / constants.hbm_bytes_per_s,
                problem.flops() / (flops_per_clock * device.sms * constants.clock_hz));
-  const float correction = CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds));
+  const float correction =
+      CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds), variant.shape().promotes());
   return std::max(floor, rough_seconds * std::exp(correction));
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/types/span.h"
+
 namespace gemmd::kernels::cuda {
 namespace {
 
@@ -19,21 +21,34 @@ struct Tree {
   int first_leaf;
 };
 
-// kTrees, kNodes, and kLeaves in units of 1e-5.
+// Each: kTrees, kNodes, and kLeaves in units of 1e-5.
+namespace promoting {
 #include "kernels/cuda/matmul/model_correction_trees.inc"
+}  // namespace promoting
+namespace direct {
+#include "kernels/cuda/matmul/model_correction_direct_trees.inc"
+}  // namespace direct
+
+int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves,
+          const ModelFeatures& features) {
+  int sum = 0;
+  for (const Tree& tree : trees) {
+    int at = 0;
+    while (at >= 0) {
+      const Node& node = nodes[tree.first_node + at];
+      at = features[node.feature] <= node.threshold ? node.left : node.right;
+    }
+    sum += leaves[tree.first_leaf + ~at];
+  }
+  return sum;
+}
 
 }  // namespace
 
-float CorrectionOf(const ModelFeatures& features) {
-  int sum = 0;
-  for (const Tree& tree : kTrees) {
-    int at = 0;
-    while (at >= 0) {
-      const Node& node = kNodes[tree.first_node + at];
-      at = features[node.feature] <= node.threshold ? node.left : node.right;
-    }
-    sum += kLeaves[tree.first_leaf + ~at];
-  }
+float CorrectionOf(const ModelFeatures& features, bool promotes) {
+  const int sum = promotes
+                      ? SumOf(promoting::kTrees, promoting::kNodes, promoting::kLeaves, features)
+                      : SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
   return std::clamp(static_cast<float>(sum) * 1e-5f, kLeastCorrection, kMostCorrection);
 }
 

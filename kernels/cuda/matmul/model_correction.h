@@ -47,7 +47,8 @@ using ModelFeatures = std::array<float, kModelFeatureCount>;
 // kMostCorrection: a kernel unlike all that were measured is not taken or left for it alone.
 inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
-float CorrectionOf(const ModelFeatures& features);
+// `promotes`: of FP8's kernels; BF16, FP16 and INT8 have trees of their own.
+float CorrectionOf(const ModelFeatures& features, bool promotes);
 
 }  // namespace gemmd::kernels::cuda
 

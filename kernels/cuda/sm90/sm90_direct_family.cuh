@@ -61,18 +61,21 @@ struct DirectConfigs {
       Tiled(128, 64, 8),
       Tiled(128, 128, 6),
       Tiled(128, 192, 5),
-      Tiled(128, 256, 4),
       Alternating(Tiled(64, 128, 8)),
       Alternating(Tiled(128, 128, 6)),
       SharingB(Alternating(Tiled(128, 128, 6))),
-      Alternating(Tiled(64, 256, 5)),
-      SharingB(Alternating(Tiled(64, 256, 5))),
       Storing(Tiled(128, 192, 4)),
       SharingB(Storing(Tiled(128, 192, 4))),
-      SharingB(Tiled(128, 256, 4)),
       SharingB(Storing(Tiled(128, 256, 3))),
       SharingA(Storing(Tiled(256, 128, 3))),
+      Tiled(128, 256, 4),
+      SharingB(Tiled(128, 256, 4)),
+      Alternating(Tiled(64, 256, 5)),
+      SharingB(Alternating(Tiled(64, 256, 5))),
   };
+  // Scales take registers as a tile is stored: of INT8 the last ones would spill.
+  static constexpr int kTiledCount =
+      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 4 : 0);
   static constexpr GemmConfig kSkinny[] = {
       TwoPerSm(Skinny(16, 64, 1, 9)),
       TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
@@ -87,7 +90,7 @@ struct DirectConfigs {
 
 template <Mma kMma>
 struct DirectFamilies {
-  static constexpr int kTiled = sizeof(DirectConfigs<kMma>::kTiled) / sizeof(GemmConfig);
+  static constexpr int kTiled = DirectConfigs<kMma>::kTiledCount;
   static constexpr int kSkinny = sizeof(DirectConfigs<kMma>::kSkinny) / sizeof(GemmConfig);
 
   static constexpr GemmFamilyEntry TiledEntry(const char* name) {

@@ -129,12 +129,10 @@ struct Epilogue {
     }
   }
 
-  __device__ void SetTile(const Tile& next) {
-    tile = next;
-    if constexpr (C.mma == Mma::kI8) {
-      a_scales = Scales(args.a_scales, args.a_scales_ld, tile.batch * args.a_scales_batch, args.m);
-      b_scales = Scales(args.b_scales, args.b_scales_ld, tile.batch * args.b_scales_batch, args.n);
-    }
+  // At the tile's batch; behind its products, so that none of this takes registers from them.
+  __device__ __forceinline__ void AimScales() {
+    a_scales = Scales(args.a_scales, args.a_scales_ld, tile.batch * args.a_scales_batch, args.m);
+    b_scales = Scales(args.b_scales, args.b_scales_ld, tile.batch * args.b_scales_batch, args.n);
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.

@@ -91,7 +91,8 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   Ways<C> ways;
   if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
   const auto store = [&](const Tile& tile, bool rehearsal) {
-    out.SetTile(tile);
+    out.tile = tile;
+    if constexpr (C.mma == Mma::kI8) out.AimScales();
     if (C.alternates || launch.split.parts == 1) {
       StoreWhole<C>(launch, smem, out, result);
     } else {
