@@ -24,12 +24,8 @@ add_custom_command(
   DEPENDS gemmctl gemmd gemmd_bench ${CMAKE_SOURCE_DIR}/scripts/man_pages.py ${CMAKE_SOURCE_DIR}/scripts/config_reference.py
           ${CMAKE_SOURCE_DIR}/proto/gemmd/v1/config.proto
   COMMENT "man pages and completions")
-if(GEMMD_SANITIZE)  # which is not to be installed
-  add_custom_target(gemmd_pages DEPENDS ${pages}/written)
-else()
-  add_custom_target(gemmd_pages ALL DEPENDS ${pages}/written)
-endif()
-# All that is installed.
+add_custom_target(gemmd_pages DEPENDS ${pages}/written)
+# All that is installed, to be built before `cmake --install`.
 add_custom_target(gemmd_installed DEPENDS gemmd gemmctl gemmd_bench gemmd_client gemmd_grpc_threads_preload gemmd_pages)
 
 install(DIRECTORY ${pages}/man1 ${pages}/man5 ${pages}/man8 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT runtime)

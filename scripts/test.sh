@@ -67,6 +67,7 @@ run_tsan() {
 
 run_soak() {
   scripts/build.sh cpu
+  scripts/build.sh cpu gemmd_installed
   stage soak "the long tests"
   tests cpu -L long
 }

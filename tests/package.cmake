@@ -12,7 +12,6 @@ set_tests_properties(proto_compat proto_compat_test version PROPERTIES LABELS "s
 add_test(NAME package.consumer COMMAND ${beside_daemon} ${package}/consumer.sh ${CMAKE_BINARY_DIR} @SERVER@)
 foreach(language go javascript rust)
   add_test(NAME package.${language} COMMAND ${beside_daemon} ${package}/clients.sh ${language} @TCP@)
-  list(APPEND examples package.${language})
 endforeach()
 foreach(kind wheel deb)
   add_test(NAME package.${kind} COMMAND ${GEMMD_PYTHON3} ${package}/install.py ${kind} ${CMAKE_BINARY_DIR})
@@ -20,7 +19,6 @@ foreach(kind wheel deb)
   list(APPEND installed package.${kind})
   list(APPEND fresh package.${kind}_debian)
 endforeach()
-set_tests_properties(package.consumer ${examples} ${installed} PROPERTIES LABELS "package,no_sanitizer" TIMEOUT 600
-                     SKIP_RETURN_CODE 77)
-# A Debian is installed first. Rust compiles its libraries: a minute of two cores.
-set_tests_properties(${fresh} package.rust PROPERTIES LABELS "package,long,no_sanitizer" TIMEOUT 1800 SKIP_RETURN_CODE 77)
+set_tests_properties(package.javascript PROPERTIES LABELS "package,no_sanitizer" TIMEOUT 300 SKIP_RETURN_CODE 77)
+# Minutes: gemmd is packed or a project compiled, and packages are fetched; for some a Debian is installed first.
+set_tests_properties(package.consumer package.go package.rust ${installed} ${fresh} PROPERTIES LABELS "package,long,no_sanitizer" TIMEOUT 1800 SKIP_RETURN_CODE 77)
