@@ -29,7 +29,7 @@ def table(run):
         shape = (row["m"], row["n"], row["k"])
         if shape not in by_shape:
             shapes.append(shape)
-        by_shape.setdefault(shape, {})[row["kernel"]] = row
+        by_shape.setdefault(shape, {})[row["idea"]] = row
     first, others = shapes[0], shapes[1:]
     rows = [f"{run['gpu']}, driver {run['driver']}, cuBLASLt {run['cublaslt']}, {run['date']}, commit {run['commit']}; "
             f"{name(first)}, L2 cold.", ""]
@@ -37,14 +37,15 @@ def table(run):
     rows.append("| --- " * (5 + len(others)) + "|")
     peers = {row["type"]: row for row in by_shape[first].values() if row["kernel"].startswith("cublaslt")}
     before = None
-    for kernel, row in by_shape[first].items():
+    for idea, row in by_shape[first].items():
+        kernel = row["kernel"]
         peer = peers.get(row["type"])
         is_peer = kernel.startswith("cublaslt")
         timed = row["us"] is not None
         gain = f"{row['tflops'] / before['tflops']:.2f}" if timed and before and not is_peer else ""
         share = f"{row['tflops'] / peer['tflops'] * 100:.0f} %" if timed and peer and peer["tflops"] and "took" not in row else ""
         step = kernel.split("_")[2].lstrip("0") + ". " if "_ladder_" in kernel else ""
-        more = "".join(f"{rate(by_shape[s][kernel]) if kernel in by_shape[s] else 'other kernel'} | " for s in others)
+        more = "".join(f"{rate(by_shape[s][idea]) if idea in by_shape[s] else ''} | " for s in others)
         rows.append(f"| {step}{row['idea']} | {row['us']:.1f} | {rate(row)} | {gain} | {share} | {more}" if timed
                     else f"| {step}{row['idea']} | {row['outcome']} | | | | {more}")
         if timed and not is_peer:
