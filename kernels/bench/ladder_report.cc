@@ -50,7 +50,9 @@ std::string Times(double times) {
 std::string Percent(double share) {
   return share > 0 ? absl::StrFormat("%5.1f %%", share * 100) : "      -";
 }
-std::string Rate(double tflops) { return absl::StrFormat(tflops < 10 ? "%.2f" : "%.0f", tflops); }
+std::string Rate(double tflops) {
+  return tflops < 10 ? absl::StrFormat("%.2f", tflops) : absl::StrFormat("%.0f", tflops);
+}
 
 std::string TableRow(const Step& step) {
   const LadderRow& row = *step.row;
