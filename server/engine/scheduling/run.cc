@@ -367,6 +367,8 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   job->inline_charge = *std::move(inline_charge);
   job->priority = request.priority;
   job->deadline = request.deadline;
+  // By its chain, too, which the job takes.
+  Lane* const lane = request.split == nullptr ? &LaneOf(request) : nullptr;
   job->chain = std::move(request.chain);
   job->chain_position = request.chain_position;
   job->caller_waits = request.caller_waits;
@@ -386,15 +388,14 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     split->Start();
     return {.split = std::move(split)};
   }
-  Lane& lane = LaneOf(request);
-  absl::Status refused = lane.Submit(job);
+  absl::Status refused = lane->Submit(job);
   if (!refused.ok()) {
     if (job->chain != nullptr) job->chain->Fail(job->chain_position);
     outcome->result.status = std::move(refused);
     (*answer)(std::move(outcome));
     return {};
   }
-  return {.job = std::move(job), .lane = &lane};
+  return {.job = std::move(job), .lane = lane};
 }
 
 }  // namespace gemmd::server
