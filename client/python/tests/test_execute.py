@@ -86,7 +86,7 @@ def test_a_matmul_with_a_gate_is_the_matmul_and_the_gate(session, random):
     x, w = random.standard_normal((5, 40), "f4"), random.standard_normal((512, 40), "f4")
     a, b = session.upload(x), session.upload(w)
     fused = session.create_buffer(shape=(5, 256), dtype="f32")
-    quantised = session.operand((5, 256))
+    quantised = session.operand((5, 256), gemmd.Granularity.BLOCK_1X128)
     gate = gemmd.Gate("silu", period=128, limit=7.0)
     got = session.execute(
         [
