@@ -236,16 +236,17 @@ class SplitLinearTest : public TwoDevicesTest, public testing::WithParamInterfac
 // Against the whole product of the numbers as they are; FP8 has 3 bits of fraction.
 TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
   if (!WhyNotTwo().empty()) GTEST_SKIP() << WhyNotTwo();
-  const auto [split, quantize, m, n, k] = GetParam();
+  const Case& c = GetParam();
+  const int64_t m = c.m, n = c.n, k = c.k;
   const std::vector<float> x = RandomFloats(m * k, 1), weight = RandomFloats(n * k, 2),
                            bias = RandomFloats(n, 3);
   const auto make = [&](std::vector<std::string> devices) {
     return Must(SplitLinear::Create(session_,
-                                    {.split = split,
+                                    {.split = c.split,
                                      .devices = std::move(devices),
                                      .n = n,
                                      .k = k,
-                                     .quantize = quantize,
+                                     .quantize = c.quantize,
                                      .bias = client::AsBytes(absl::MakeConstSpan(bias))},
                                     client::AsBytes(absl::MakeConstSpan(weight))));
   };
@@ -262,7 +263,7 @@ TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
       worst = std::max(worst, std::abs(sum - got[row * n + col]));
     }
   }
-  EXPECT_LT(worst, (quantize ? 0.2 : 1e-4) * std::sqrt(static_cast<double>(k)));
+  EXPECT_LT(worst, (c.quantize ? 0.2 : 1e-4) * std::sqrt(static_cast<double>(k)));
   const auto one = make({kFar});
   SplitBatch whole = Must(one->Prepare(m));
   const std::vector<float> alone = ValuesOf(Must(whole.Run(Floats(x))).y);
