@@ -4,7 +4,8 @@
 #   scripts/test.sh all           asan, a short fuzz, tsan, cuda, then cpu
 #   scripts/test.sh cpu|cuda|asan|tsan|soak ...
 #
-# asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it.
+# asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it. The tests that call a daemon
+# are those of the preset cpu, with the sanitizer's daemon in the place of their own.
 # Tests labelled `long` run in soak alone; those labelled `no_sanitizer` (whole-process figures such
 # as memory flatness, or minutes of arithmetic) stay out of asan and tsan.
 set -euo pipefail
@@ -46,12 +47,27 @@ run_cuda() {
   tests cuda -R "^($(IFS='|' && echo "${cuda_tests[*]}"))\.|^($(IFS='|' && echo "${code_tests[*]}"))\$"
 }
 
+# What handles memory by itself, and what a hostile peer reaches. The tests of gemmctl and of the measuring programs run in
+# the preset cpu alone: compiling them with a sanitizer took half of this stage.
+asan_tests=(kernels_test shape_trial_test cpu_test contract_cpu_test observe_test share_test engine_test armed_test guard_test
+  service_test tune_test listening_test server_test processes_test grpc_threads_test config_test client_armed_test
+  client_armed_stream_test client_pieces_test client_session_test client_transfer_test client_security_test
+  client_execute_test cli_npy_test cli_safetensors_test hostile_http2_test hostile_descriptors_test hostile_frames_test
+  hostile_program_test hostile_quota_test hostile_stalled_reader_test)
+
 run_asan() {
   stage asan "build"
-  scripts/build.sh asan
+  scripts/build.sh asan gemmd fuzz_targets "${asan_tests[@]}"
   stage asan "tests"
-  # The contract's random shapes are minutes of arithmetic under a sanitizer, on paths that its other tests take too.
-  tests asan -LE 'long|no_sanitizer' -E 'MultipliesRandomShapes|AppliesEveryPair|e2e_contract_test'
+  # The contract's random shapes are minutes of arithmetic under a sanitizer, on paths that its other tests take too; and
+  # its two further ways to set the backend up change which kernels run, not what they do to memory.
+  tests asan -R "^fuzz\.|^($(IFS='|' && echo "${asan_tests[*]}"))\." -LE 'long|no_sanitizer' \
+    -E 'MultipliesRandomShapes|AppliesEveryPair|contract_cpu_test.*/(panels|two_devices)'
+  stage asan "build of the tests that call the daemon"
+  scripts/venv.sh
+  scripts/build.sh cpu
+  stage asan "tests that call the sanitizer's daemon"
+  tests asan-daemon -L e2e -LE 'long|no_sanitizer' -E 'e2e_contract_test'
 }
 
 # What has threads and no gRPC: the engine, the conversions, the CPU backend, the share socket. gRPC is not instrumented,

@@ -127,8 +127,13 @@ Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout) 
 
 std::string FindProgram(const std::string& built) {
   std::error_code error;
+  const std::filesystem::path name = std::filesystem::path(built).filename();
+  if (const char* folder = std::getenv("GEMMD_TEST_PROGRAMS")) {
+    const std::filesystem::path other = std::filesystem::path(folder) / name;
+    if (std::filesystem::exists(other, error)) return other.string();
+  }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path beside = self.parent_path() / std::filesystem::path(built).filename();
+  const std::filesystem::path beside = self.parent_path() / name;
   return !error && std::filesystem::exists(beside, error) ? beside.string() : built;
 }
 

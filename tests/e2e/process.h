@@ -67,8 +67,8 @@ struct Finished {
 };
 Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout = absl::Seconds(60));
 
-// The program of that name beside this one, as in a tree of scripts/dist.sh, else where it was
-// built.
+// The program of that name in the folder $GEMMD_TEST_PROGRAMS (another build's, such as a
+// sanitizer's), else beside this one, as in a tree of scripts/dist.sh, else where it was built.
 std::string FindProgram(const std::string& built);
 
 std::string ReadFile(const std::string& path);  // "" when it does not exist

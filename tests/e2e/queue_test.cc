@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "absl/synchronization/notification.h"
 #include "gemmd/v1/types.pb.h"
 #include "tests/e2e/fixture.h"
 
@@ -103,6 +104,24 @@ TEST_F(QueueTest, ManyBatchesThroughASmallWindow) {
   EXPECT_EQ(completed.load(), 2000);
   const client::Result last = Must(session_.Execute(OpList().Add(Read{x.tensor()})));
   EXPECT_THAT(FloatsOf(last), ElementsAre(1999.0f));
+}
+
+TEST_F(QueueTest, DrainWaitsForTheLastCallback) {
+  client::Buffer x = MakeBuffer(session_, {1});
+  client::Queue queue = Must(session_.OpenQueue());
+  absl::Notification begun, may_end;
+  bool ended = false;
+  const auto done = [&](const absl::StatusOr<client::Result>&) {
+    begun.Notify();
+    may_end.WaitForNotification();
+    ended = true;
+  };
+  ASSERT_TRUE(queue.Submit(OpList().Add(Fill{x.tensor(), 1}), done).ok());
+  begun.WaitForNotification();
+  EXPECT_EQ(queue.Drain(absl::Milliseconds(50)).code(), absl::StatusCode::kDeadlineExceeded);
+  may_end.Notify();
+  ASSERT_TRUE(queue.Drain().ok());
+  EXPECT_TRUE(ended);
 }
 
 TEST_F(QueueTest, ACutQueueLeavesNothing) {

@@ -75,7 +75,7 @@ TEST(ShapeTrialTest, MeasuresOnlyThoseNearTheFastestAgain) {
 
 TEST(ShapeTrialTest, MeasuresBriefKernelsMoreOften) {
   TunableBackend backend;
-  ScriptedRuns brief({10e-6f}), longer({200e-6f});
+  ScriptedRuns brief({10.1e-6f}), longer({200e-6f});
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, brief).ok());
   EXPECT_EQ(brief.matmuls(), 3 * 10);
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, longer).ok());

@@ -261,12 +261,14 @@ bool QueueCore::Take(v1::Completions& completions) {
       slots.push_back(std::move(in_flight_.front()));
       in_flight_.pop_front();
     }
+    completing_ = true;  // Drain waits for these callbacks, too
   }
   // Outside the lock: a callback may submit.
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i]->Complete(OutcomeOf(*completions.mutable_items(static_cast<int>(i))));
   }
   absl::MutexLock lock(&mu_);
+  completing_ = false;
   if (waiting_ > 0 && (HasRoom() || !protocol_.ok())) room_.SignalAll();
   return protocol_.ok();
 }
@@ -293,13 +295,14 @@ void QueueCore::OnDone(const grpc::Status& grpc_status) {
 absl::Status QueueCore::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::MutexLock lock(&mu_);
-  while (!in_flight_.empty() && !broken_) {
+  while ((!in_flight_.empty() || completing_) && !broken_) {
     ++waiting_;
     const bool late = room_.WaitWithDeadline(&mu_, deadline);
     --waiting_;
-    if (late && !in_flight_.empty()) {
+    if (late && (!in_flight_.empty() || completing_)) {
       return absl::DeadlineExceededError(
-          absl::StrCat(in_flight_.size(), " batches are still in flight"));
+          in_flight_.empty() ? "a completion's callback has not returned yet"
+                             : absl::StrCat(in_flight_.size(), " batches are still in flight"));
     }
   }
   if (closing_ && over_) return status_;  // closed in good order, unless it says otherwise

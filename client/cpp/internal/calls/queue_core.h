@@ -108,6 +108,7 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   grpc::ByteBuffer write_;                         // under way: whoever set writing_ touches it
   std::deque<Unsent> outbox_ ABSL_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<Ticket::Slot>> in_flight_ ABSL_GUARDED_BY(mu_);  // oldest first
+  bool completing_ ABSL_GUARDED_BY(mu_) = false;  // callbacks run of batches that have left it
 };
 
 }  // namespace gemmd::client
