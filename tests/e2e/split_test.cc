@@ -31,6 +31,7 @@ class SplitTest : public TwoDevicesTest {
  protected:
   void SetUp() override {
     TwoDevicesTest::SetUp();
+    if (IsSkipped()) return;
     near_ = On(kNear, {2, 2});
     near_too_ = On(kNear, {2, 2});
     far_ = On(kFar, {2, 2});

@@ -240,7 +240,8 @@ void CheckGatedGroups(Executor& executor, Scene& scene, GroupedScene grouped, DT
         norm += expected * expected;
       }
     }
-    EXPECT_LE(std::sqrt(error), (out == DType::kE4M3 ? 0.04 : 0.01) * std::sqrt(norm))
+    // E4M3 rounds by up to a sixteenth, and few large numbers may carry the norm.
+    EXPECT_LE(std::sqrt(error), (out == DType::kE4M3 ? 0.065 : 0.01) * std::sqrt(norm))
         << "group " << g << " period " << op.gate->period << " to " << Name(out);
   }
   ExpectOnlyGroupsWritten(scene, outcome, op.d, grouped);

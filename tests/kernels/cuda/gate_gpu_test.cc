@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/cuda/matmul/grouped.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/grouped_case.h"
 #include "tests/kernels/cuda/device_buffer.h"

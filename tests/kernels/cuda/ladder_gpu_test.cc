@@ -110,7 +110,7 @@ TEST_P(LadderGpuTest, AppliesAlpha) {
 
 TEST_P(LadderGpuTest, GivesTheSameBitsEveryTime) {
   Scene scene;
-  const auto& [m, n, k] = Shapes().back();
+  const auto [m, n, k] = Shapes().back();
   const MatmulOp op = Make(scene, m, n, k);
   const Outcome first = scene.Run(*executor_, Op(op));
   for (int i = 0; i < 20; ++i) {
