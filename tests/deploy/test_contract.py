@@ -33,7 +33,39 @@ def test_configs_differ_in_their_devices_alone(facts):
             config.auth.ClearField("unix_peers")
         return config
 
-    assert all(rest(name) == rest("cpu") for name in OVERLAYS)
+    assert all(rest(name) == rest("cpu") for name in OVERLAYS if name != "try")
+
+
+def test_the_overlay_to_try_needs_nothing_made_before():
+    """It names no object that it does not bring, and its callers need no secret."""
+    manifests = overlay("try")
+    deployment = the(manifests, "Deployment")["spec"]
+    brought = {(m["kind"], m["metadata"]["name"]) for m in manifests}
+    for volume in deployment["template"]["spec"]["volumes"]:
+        assert "secret" not in volume and "persistentVolumeClaim" not in volume, volume
+        if "configMap" in volume:
+            assert ("ConfigMap", volume["configMap"]["name"]) in brought
+    assert {m["apiVersion"].partition("/")[0] for m in manifests} <= {
+        "v1",
+        "apps",
+        "networking.k8s.io",
+        "policy",
+    }  # no custom resources
+    assert deployment["replicas"] == 1
+    config = parse_config(_config(manifests)[CONFIG_FILE])
+    assert not any(listener.credentials or listener.HasField("tls") for listener in config.listeners)
+    assert not config.HasField("auth")
+    container = deployment["template"]["spec"]["containers"][0]
+    assert container["imagePullPolicy"] == "IfNotPresent"  # a loaded image has no registry
+
+
+def test_the_recipe_for_kind_loads_the_image_that_the_overlay_names():
+    text = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
+    recipe = text[text.index("### On kind") : text.index("## Install")]
+    image = the(overlay("try"), "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert f"docker build -t {image} --target cpu ." in recipe
+    assert f"kind load docker-image {image}" in recipe
+    assert "kubectl apply -k deploy/kubernetes/overlays/try" in recipe
 
 
 def test_a_change_of_the_config_changes_the_pods():
