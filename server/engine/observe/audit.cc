@@ -5,14 +5,16 @@
 namespace gemmd::server {
 
 void Audit::Admin(const AuditEvent& event, std::string_view code) {
-  log_.Warning("audit", {{"decision", "allowed"},
-                         {"method", event.method},
-                         {"principal", event.principal},
-                         {"role", event.role},
-                         {"tenant", event.tenant},
-                         {"peer", event.peer},
-                         {"request", event.request},
-                         {"code", code}});
+  // What was allowed is no reason to wake anybody.
+  log_.Always(LogLevel::kInfo, "audit",
+              {{"decision", "allowed"},
+               {"method", event.method},
+               {"principal", event.principal},
+               {"role", event.role},
+               {"tenant", event.tenant},
+               {"peer", event.peer},
+               {"request", event.request},
+               {"code", code}});
 }
 
 void Audit::Refused(const AuditEvent& event, std::string_view reason) {
@@ -31,15 +33,16 @@ void Audit::Refused(const AuditEvent& event, std::string_view reason) {
     ++lines_;
     left_out = std::exchange(left_out_, 0);
   }
-  log_.Warning("audit", {{"decision", "refused"},
-                         {"reason", reason},
-                         {"method", event.method},
-                         {"principal", event.principal},
-                         {"role", event.role},
-                         {"tenant", event.tenant},
-                         {"peer", event.peer},
-                         {"request", event.request},
-                         {"left_out", left_out}});
+  log_.Always(LogLevel::kWarning, "audit",
+              {{"decision", "refused"},
+               {"reason", reason},
+               {"method", event.method},
+               {"principal", event.principal},
+               {"role", event.role},
+               {"tenant", event.tenant},
+               {"peer", event.peer},
+               {"request", event.request},
+               {"left_out", left_out}});
 }
 
 }  // namespace gemmd::server

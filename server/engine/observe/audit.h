@@ -31,8 +31,9 @@ class Audit {
   static constexpr int kRefusalsPerSecond = 20;
 
   Audit(const Clock& clock, Log& log) : clock_(clock), log_(log) {}
-  // An admin's call; `code` is how it ended.
+  // An admin's call, at INFO; `code` is how it ended.
   void Admin(const AuditEvent& event, std::string_view code);
+  // At WARNING. Both are written whatever level the log has.
   void Refused(const AuditEvent& event, std::string_view reason);
 
  private:

@@ -145,9 +145,15 @@ std::string Log::Line(const Style& style, LogLevel level, std::string_view event
 }
 
 void Log::Write(LogLevel level, std::string_view event, Fields fields) {
-  if (!enabled(level)) return;
-  const std::string line = Line(*style_, level, event, fields);
-  if (writer_ != nullptr) return writer_->Write(line, /*urgent=*/level >= LogLevel::kWarning);
+  if (enabled(level)) Put(Line(*style_, level, event, fields), level >= LogLevel::kWarning);
+}
+
+void Log::Always(LogLevel level, std::string_view event, Fields fields) {
+  Put(Line(*style_, level, event, fields), /*urgent=*/true);
+}
+
+void Log::Put(const std::string& line, bool urgent) {
+  if (writer_ != nullptr) return writer_->Write(line, urgent);
   absl::MutexLock lock(&sink_mutex_);
   sink_(line);
 }

@@ -68,6 +68,8 @@ class Log {
   void Error(std::string_view event, Fields fields) { Write(LogLevel::kError, event, fields); }
 
   void Write(LogLevel level, std::string_view event, Fields fields);
+  // Whatever level is set: an audit has no gap because somebody asked for fewer lines.
+  void Always(LogLevel level, std::string_view event, Fields fields);
 
   // Waits until every line so far is written, for whoever is about to end the process. False when
   // that takes longer than `patience`.
@@ -83,6 +85,8 @@ class Log {
   };
   static std::string Line(const Style& style, LogLevel level, std::string_view event,
                           Fields fields);
+  // The last quarter of the writer's queue is for `urgent` lines.
+  void Put(const std::string& line, bool urgent);
 
   std::atomic<LogLevel> level_;
   std::atomic<int> sample_calls_;

@@ -38,6 +38,20 @@ TEST_F(AuditTest, SaysWhoWhatAndWhy) {
   EXPECT_THAT(lines_[1], HasSubstr("allowed"));
 }
 
+TEST_F(AuditTest, OnlyRefusalsAreWarnings) {
+  audit_.Admin(event_, "OK");
+  EXPECT_THAT(lines_.at(0), HasSubstr(" INFO "));
+  audit_.Refused(event_, "ROLE");
+  EXPECT_THAT(lines_.at(1), HasSubstr(" WARNING "));
+}
+
+TEST_F(AuditTest, HasNoGapWhateverLevelIsSet) {
+  log_.Set(LogLevel::kError, 0);
+  audit_.Admin(event_, "OK");
+  audit_.Refused(event_, "ROLE");
+  EXPECT_EQ(lines_.size(), 2);
+}
+
 TEST_F(AuditTest, RefusalsCannotFloodTheLogAndNoneIsForgotten) {
   for (int i = 0; i < 1000; ++i) audit_.Refused(event_, "BAD_TOKEN");
   EXPECT_EQ(lines_.size(), Audit::kRefusalsPerSecond);
