@@ -1,10 +1,10 @@
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/published.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
 
@@ -29,24 +29,13 @@ void PrintBuffers(const std::vector<v1::Buffer>& buffers, Output& out) {
   std::vector<std::vector<std::string>> rows = {
       {"buffer", "name", "device", "memory", "dtype", "shape", "bytes", "created", "label"}};
   for (const v1::Buffer& buffer : buffers) {
-    const std::string dtype(client::Name(static_cast<client::DType>(buffer.dtype())));
-    const std::string memory(client::Name(static_cast<client::MemoryKind>(buffer.memory_kind())));
-    const std::string created =
-        TimeText(buffer.create_time().seconds(), buffer.create_time().nanos());
-    const std::vector<int64_t> shape(buffer.shape().begin(), buffer.shape().end());
-    document["buffers"].push_back({{"id", HandleText(buffer.buffer_id())},
-                                   {"published_name", buffer.published_name()},
-                                   {"device", buffer.device()},
-                                   {"memory_kind", memory},
-                                   {"dtype", dtype},
-                                   {"shape", shape},
-                                   {"size_bytes", buffer.size_bytes()},
-                                   {"read_only", buffer.read_only()},
-                                   {"create_time", created},
-                                   {"label", buffer.label()}});
+    Json one = BufferDocument(buffer);
+    one["id"] = HandleText(buffer.buffer_id());
     rows.push_back({HandleText(buffer.buffer_id()), buffer.published_name(), buffer.device(),
-                    memory, dtype, absl::StrCat("[", absl::StrJoin(shape, ", "), "]"),
-                    HumanBytes(static_cast<double>(buffer.size_bytes())), created, buffer.label()});
+                    one["memory_kind"].get<std::string>(), one["dtype"].get<std::string>(),
+                    ShapeText(buffer), HumanBytes(static_cast<double>(buffer.size_bytes())),
+                    one["create_time"].get<std::string>(), buffer.label()});
+    document["buffers"].push_back(std::move(one));
   }
   out.Result(document, Table(rows));
 }

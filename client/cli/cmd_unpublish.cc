@@ -3,24 +3,62 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/published.h"
 
 namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "NAME", .help = "as 'gemmctl upload' published it"},
+    {.name = "NAME", .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'"},
 };
+constexpr Flag kFlags[] = {
+    {.name = "dry-run", .help = "say what would lose its name, and leave all as it is"},
+};
+
+// What goes: one name as it stands, or those that a pattern matches now.
+absl::StatusOr<std::vector<std::string>> NamesOf(client::Client& client, const std::string& given) {
+  absl::StatusOr<std::vector<v1::Buffer>> buffers = PublishedLike(client, given);
+  if (!buffers.ok()) return buffers.status();
+  std::vector<std::string> names;
+  for (const v1::Buffer& buffer : *buffers) names.push_back(buffer.published_name());
+  return names;
+}
 
 absl::Status RunUnpublish(Invocation& call) {
   const std::string target = call.args.Text("server");
-  const std::string name = call.args.Positional(0);
+  const std::string given = call.args.Positional(0);
+  const bool dry = call.args.On("dry-run"), pattern = IsPattern(given);
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl unpublish"});
-  if (!session.ok()) return Explained(session.status(), target);
-  absl::Status status = session->Unpublish(name);
-  if (!status.ok()) return Explained(status, target);
-  call.out.Result({{"unpublished", name}}, absl::StrCat("unpublished ", name, "\n"));
+  absl::StatusOr<std::vector<std::string>> names =
+      pattern || dry ? NamesOf(*client, given) : std::vector<std::string>{given};
+  if (!names.ok()) return Explained(names.status(), target);
+  const std::string verb = dry ? "would unpublish " : "unpublished ";
+  std::string text;
+  Json gone = Json::array();
+  if (dry) {
+    gone = *names;
+    for (const std::string& name : *names) absl::StrAppend(&text, verb, name, "\n");
+  } else {
+    absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl unpublish"});
+    if (!session.ok()) return Explained(session.status(), target);
+    for (const std::string& name : *names) {
+      absl::Status status = session->Unpublish(name);
+      // Somebody else was faster with a name of the list.
+      if (pattern && status.code() == absl::StatusCode::kNotFound) continue;
+      if (!status.ok()) {
+        return Explained(
+            absl::Status(status.code(), absl::StrCat(status.message(), "; ", gone.size(), " of ",
+                                                     names->size(), " names are gone")),
+            target);
+      }
+      gone.push_back(name);
+      absl::StrAppend(&text, verb, name, "\n");
+    }
+  }
+  Json document = {{dry ? "would_unpublish" : "unpublished", gone}};
+  if (!pattern && !dry) document = {{"unpublished", given}};
+  call.out.Result(document, text);
   return absl::OkStatus();
 }
 
@@ -28,9 +66,12 @@ absl::Status RunUnpublish(Invocation& call) {
 
 const Command kUnpublishCommand = {
     .name = "unpublish",
-    .summary = "take a published buffer's name away",
-    .details = "Its memory is freed once nobody who found it uses it any more.",
+    .summary = "take a published buffer's name away, or all names that a pattern matches",
+    .details =
+        "Its memory is freed once nobody who found it uses it any more. Quote a pattern, so that "
+        "the shell leaves it alone; * takes slashes, too.",
     .positionals = kPositionals,
+    .flags = kFlags,
     .run = RunUnpublish};
 
 }  // namespace gemmd::cli

@@ -118,6 +118,27 @@ TEST_F(GemmctlTest, UploadFindDownloadUnpublish) {
   EXPECT_FALSE(std::filesystem::exists(File("again.npy")));
 }
 
+TEST_F(GemmctlTest, PatternsOfPublishedNames) {
+  for (const char* name : {"m/0/up", "m/0/down", "m/1/up", "other"}) {
+    CtlJson({"upload", File("A.npy"), "--name", name});
+  }
+  const json listed = CtlJson({"published", "m/*"});
+  ASSERT_EQ(listed["published"].size(), 3);
+  EXPECT_EQ(listed["published"][0]["published_name"], "m/0/down");
+  EXPECT_EQ(listed["published"][0]["shape"], json::parse("[67, 300]"));
+  EXPECT_EQ(listed["size_bytes"], 3 * 67 * 300 * 4);
+  EXPECT_THAT(Ctl({"published"}).out, AllOf(HasSubstr("other"), HasSubstr("4 names")));
+
+  EXPECT_EQ(CtlJson({"unpublish", "*/up", "--dry-run"})["would_unpublish"].size(), 2);
+  EXPECT_EQ(CtlJson({"published"})["published"].size(), 4);
+  EXPECT_EQ(CtlJson({"unpublish", "m/[01]/up"})["unpublished"],
+            json::parse(R"(["m/0/up", "m/1/up"])"));
+  EXPECT_EQ(CtlJson({"published"})["published"].size(), 2);
+  EXPECT_EQ(CtlJson({"unpublish", "*"})["unpublished"].size(), 2);
+  ExpectRefused({"unpublish", "m/*/up"}, 5, "matches 'm/*/up'; there are 0");
+  ExpectRefused({"published", "m/[01"}, 2, "no ] closes");
+}
+
 TEST_F(GemmctlTest, LooksAround) {
   EXPECT_THAT(Ctl({"info"}).out, AllOf(HasSubstr(TestDevice()), HasSubstr("default")));
   const json device = CtlJson({"info"})["devices"][0];

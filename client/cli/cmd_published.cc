@@ -1,0 +1,52 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/args/exit_code.h"
+#include "client/cli/args/output.h"
+#include "client/cli/args/parser.h"
+#include "client/cli/commands.h"
+#include "client/cli/connect.h"
+#include "client/cli/published.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr Positional kPositionals[] = {
+    {.name = "PATTERN", .help = "such as 'm/*'; * takes slashes, too", .required = false},
+};
+
+absl::Status RunPublished(Invocation& call) {
+  const std::string target = call.args.Text("server");
+  const std::string pattern = call.args.Positional(0);
+  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<std::vector<v1::Buffer>> buffers =
+      pattern.empty() ? client->ListPublished() : PublishedLike(*client, pattern);
+  if (!buffers.ok()) return Explained(buffers.status(), target);
+  Json document = {{"published", Json::array()}, {"size_bytes", 0}};
+  std::vector<std::vector<std::string>> rows = {
+      {"name", "dtype", "shape", "bytes", "device", "memory", "created", "label"}};
+  int64_t total = 0;
+  for (const v1::Buffer& buffer : *buffers) {
+    total += buffer.size_bytes();
+    Json one = BufferDocument(buffer);
+    rows.push_back({buffer.published_name(), one["dtype"].get<std::string>(), ShapeText(buffer),
+                    HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(),
+                    one["memory_kind"].get<std::string>(), one["create_time"].get<std::string>(),
+                    buffer.label()});
+    document["published"].push_back(std::move(one));
+  }
+  document["size_bytes"] = total;
+  call.out.Result(document, absl::StrCat(Table(rows), "\n", buffers->size(), " names, ",
+                                         HumanBytes(static_cast<double>(total)), "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Command kPublishedCommand = {
+    .name = "published",
+    .summary = "list published buffers, all or those that a pattern matches",
+    .details = "Quote the pattern, so that the shell leaves it alone.",
+    .positionals = kPositionals,
+    .run = RunPublished};
+
+}  // namespace gemmd::cli
