@@ -91,7 +91,8 @@ class Queue {
   absl::Status Submit(const Plan& plan, const PlanArgs& args, ExecuteCallback done,
                       const SubmitOptions& options = {});
 
-  // Waits until everything sent has completed, well or not, and its callbacks have returned. The stream's status if it broke.
+  // Waits until everything sent has completed, well or not, and its callbacks have returned. The
+  // stream's status if it broke.
   absl::Status Drain(absl::Duration timeout = absl::InfiniteDuration());
   // Drains, ends the stream and returns its status. Submit fails from now on.
   absl::Status Close();

@@ -161,18 +161,20 @@ class MoveModelTest : public testing::Test {
 };
 
 TEST_F(MoveModelTest, TellsWhatStridesAndShortRowsCost) {
-  int near = 0, cases = 0;
-  double most = 0;
-  for (const Case& each : Cases()) {
-    const double ratio = Ratio(each);
-    near += ratio >= 0.5 && ratio <= 2;
-    most = std::max(most, ratio);
-    ++cases;
-  }
-  // On an idle machine 9 in 10 are near and none is above 4; the bounds here are those of one where
+  std::vector<double> ratios;
+  for (const Case& each : Cases()) ratios.push_back(Ratio(each));
+  std::sort(ratios.begin(), ratios.end());
+  // Processors differ by a factor, which is not the model's to know: what counts is how ops compare
+  // with one another on this one.
+  const double median = ratios[ratios.size() / 2], most = ratios.back() / median;
+  const auto near = std::count_if(ratios.begin(), ratios.end(), [&](double ratio) {
+    return ratio >= median / 3 && ratio <= median * 3;
+  });
+  // An idle machine has 9 in 10 near and none above 4; the bounds here are those of one where
   // dozens of processes share two processors and their caches.
-  std::printf("%d of %d between 0.5 and 2, the highest %.2f\n", near, cases, most);
-  EXPECT_GE(near, cases * 7 / 10);
+  std::printf("%d of %d within 3 times the median %.2f, the highest at %.2f of it\n",
+              static_cast<int>(near), static_cast<int>(ratios.size()), median, most);
+  EXPECT_GE(near, static_cast<int>(ratios.size()) * 7 / 10);
   EXPECT_LE(most, 8);
 }
 
