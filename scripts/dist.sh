@@ -23,8 +23,9 @@ fail() {
 bench=$build/kernels/bench/cuda/gemm_bench
 [ -x "$bench" ] || fail "$bench is not there; build it: scripts/build.sh cuda gemm_bench"
 programs=("$bench")
-for program in "$build/kernels/bench/cuda/grouped_bench" "$build/kernels/bench/cuda/moe_bench" "$build/server/gemmd" "$build/client/cli/gemmctl" "$build/bench/gemmd_bench" "$build/bench/split_bench" "$build/tests/e2e/gemmd_doomed_client" \
-  "$build/tests/e2e/armed_bench"; do
+for program in kernels/bench/cuda/grouped_bench kernels/bench/cuda/moe_bench server/gemmd client/cli/gemmctl bench/gemmd_bench \
+  bench/split_bench tests/e2e/gemmd_doomed_client tests/e2e/gemmd_armed_doomed tests/e2e/armed_bench; do
+  program=$build/$program
   [ -x "$program" ] && programs+=("$program")
 done
 mapfile -t tests < <(find "$build/tests" -type f -perm -u+x \( -name '*_gpu_test' -o -name 'e2e_*_test' \) | sort)

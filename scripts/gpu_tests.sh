@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test that wants a GPU, on a machine that has one (or two) and no compiler, from a tree of scripts/dist.sh. Builds
-# nothing; takes six minutes, and ends the daemon it started.
+# nothing, and ends the daemon it started.
 #
 #   scripts/gpu_tests.sh DIST OUT [DEVICE]       DIST: the tree; OUT: a folder for results; DEVICE: cuda:0
 #   FAULT=build/dist-fault scripts/gpu_tests.sh build/dist out
@@ -89,11 +89,15 @@ CONFIG
 
 suite cuda_gpu_test 150 '*'
 suite cuda_backend_gpu_test 200 '*'
+suite cuda_gate_gpu_test 100 '*'
 suite e2e_execute_test 30 '*'
 suite e2e_queue_test 30 '*'
 suite e2e_share_test 60 '-*ACpuDevice*'
 suite e2e_contract_test 300 '-*RandomShapes*'
+suite e2e_armed_test 60 '*'
+suite e2e_armed_gpu_test 60 '*'
 suite e2e_two_devices_test 60 '*'
+suite e2e_split_test 60 '*'
 if [ -n "${FAULT:-}" ]; then suite e2e_fault_test 60 '*' "$(cd "$FAULT/bin" && pwd)"; fi
 memcheck
 printf '\n%s' "$table"
