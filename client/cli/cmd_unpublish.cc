@@ -46,12 +46,12 @@ absl::Status RunUnpublish(Invocation& call) {
       absl::Status status = session->Unpublish(name);
       // Somebody else was faster with a name of the list.
       if (pattern && status.code() == absl::StatusCode::kNotFound) continue;
-      if (!status.ok()) {
-        return Explained(
+      if (pattern && !status.ok()) {
+        status =
             absl::Status(status.code(), absl::StrCat(status.message(), "; ", gone.size(), " of ",
-                                                     names->size(), " names are gone")),
-            target);
+                                                     names->size(), " names are gone"));
       }
+      if (!status.ok()) return Explained(status, target);
       gone.push_back(name);
       absl::StrAppend(&text, verb, name, "\n");
     }

@@ -1,20 +1,25 @@
 #include "server/engine/observe/audit.h"
 
 #include <utility>
+#include <vector>
 
 namespace gemmd::server {
 
+void Audit::Write(LogLevel level, std::vector<LogField> fields, const AuditEvent& event,
+                  const LogField& last) {
+  fields.insert(fields.end(), {{"method", event.method},
+                               {"principal", event.principal},
+                               {"role", event.role},
+                               {"tenant", event.tenant},
+                               {"peer", event.peer},
+                               {"request", event.request},
+                               last});
+  log_.Always(level, "audit", fields);
+}
+
 void Audit::Admin(const AuditEvent& event, std::string_view code) {
   // What was allowed is no reason to wake anybody.
-  log_.Always(LogLevel::kInfo, "audit",
-              {{"decision", "allowed"},
-               {"method", event.method},
-               {"principal", event.principal},
-               {"role", event.role},
-               {"tenant", event.tenant},
-               {"peer", event.peer},
-               {"request", event.request},
-               {"code", code}});
+  Write(LogLevel::kInfo, {{"decision", "allowed"}}, event, {"code", code});
 }
 
 void Audit::Refused(const AuditEvent& event, std::string_view reason) {
@@ -33,16 +38,8 @@ void Audit::Refused(const AuditEvent& event, std::string_view reason) {
     ++lines_;
     left_out = std::exchange(left_out_, 0);
   }
-  log_.Always(LogLevel::kWarning, "audit",
-              {{"decision", "refused"},
-               {"reason", reason},
-               {"method", event.method},
-               {"principal", event.principal},
-               {"role", event.role},
-               {"tenant", event.tenant},
-               {"peer", event.peer},
-               {"request", event.request},
-               {"left_out", left_out}});
+  Write(LogLevel::kWarning, {{"decision", "refused"}, {"reason", reason}}, event,
+        {"left_out", left_out});
 }
 
 }  // namespace gemmd::server

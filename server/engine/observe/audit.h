@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -37,6 +38,10 @@ class Audit {
   void Refused(const AuditEvent& event, std::string_view reason);
 
  private:
+  // One line: `fields`, who called what, and `last`.
+  void Write(LogLevel level, std::vector<LogField> fields, const AuditEvent& event,
+             const LogField& last);
+
   const Clock& clock_;
   Log& log_;
   absl::Mutex mutex_;
