@@ -113,6 +113,18 @@ absl::StatusOr<std::vector<v1::Buffer>> Client::ListPublished(const CallOptions&
       [](auto& response) { return response.mutable_buffers(); });
 }
 
+absl::StatusOr<VersionSwitch> Client::SwitchVersion(absl::string_view name, int64_t version,
+                                                    const CallOptions& options) {
+  v1::SwitchVersionRequest request;
+  request.set_name(std::string(name));
+  request.set_version(version);
+  absl::StatusOr<v1::SwitchVersionResponse> response =
+      UnaryCall{*core_, options, Again::kAfterBreak}(
+          core_->First().buffers, &v1::BufferService::Stub::SwitchVersion, request);
+  if (!response.ok()) return response.status();
+  return VersionSwitch{response->previous_version(), response->names()};
+}
+
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
   return UnaryCall{*core_, options, Again::kAfterBreak}(
       core_->First().devices, &v1::DeviceService::Stub::GetServerInfo, v1::GetServerInfoRequest());

@@ -67,7 +67,11 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
       state->access_->Poll();
       // A drain cuts Hold streams, and what their sessions queued is still to be answered: nothing
       // expires any more.
-      if (!state->draining()) state->sessions_->Reap();
+      if (state->draining()) continue;
+      state->sessions_->Reap();
+      for (const std::string& name : state->published_.Expire()) {
+        state->log_.Info("published_expired", {{"name", name}});
+      }
     }
   });
   return state;
@@ -87,7 +91,8 @@ ServerState::ServerState(const Config& config,
           config.scheduler, clock, metrics, [this] { return CheckOpen(); },
           [this](const Tenant& tenant, const absl::Status& status) {
             CountRejection(tenant, status);
-          })) {
+          })),
+      published_(clock) {
   for (auto& backend : backends) {
     devices_.push_back(
         std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics, timeline_));

@@ -93,6 +93,7 @@ class Call {
   ServerState& state() { return method_.state(); }
   Tenant& tenant() { return *principal_->tenant; }
   Role role() const { return principal_->role; }
+  std::string_view principal_name() const { return principal_->name; }
   absl::Time deadline() const;
   absl::Time begin() const { return begin_; }
   bool cancelled() const { return context_->IsCancelled(); }
