@@ -34,6 +34,7 @@ from gemmd.errors import (
 )
 from gemmd.grouped import Gate, combine, grouped_matmul, route
 from gemmd.linear import Linear
+from gemmd.loads import Loaded
 from gemmd.mlp import MLP
 from gemmd.moe import MoE
 from gemmd.narrowing import PrecisionWarning
@@ -65,7 +66,7 @@ from gemmd.work import Prepared
 __all__ = [
     "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",
     "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Gate",
-    "Granularity", "Internal", "InvalidArgument", "Linear", "MLP", "MoE", "NotFound", "Op", "OpReport", "Operand",
+    "Granularity", "Internal", "InvalidArgument", "Linear", "Loaded", "MLP", "MoE", "NotFound", "Op", "OpReport", "Operand",
     "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
     "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
     "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",

@@ -65,6 +65,7 @@ class Handle(HasTensor):
         self.shape = tuple(message.shape)
         self.label = message.label
         self.published_name = message.published_name
+        self.content_hash = message.content_hash
         self.read_only = message.read_only
         self.committed_bytes = message.committed_bytes
         self.create_time: datetime = message.create_time.ToDatetime(UTC)

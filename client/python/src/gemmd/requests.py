@@ -53,6 +53,18 @@ def create_buffer(
     )
 
 
+def publish(
+    session_id: bytes, buffer_id: bytes, name: str, content_hash: bytes, ttl_s: float | None
+) -> buffer_pb.PublishBufferRequest:
+    return buffer_pb.PublishBufferRequest(
+        session_id=session_id,
+        buffer_id=buffer_id,
+        name=name,
+        content_hash=content_hash,
+        ttl=_duration(ttl_s),
+    )
+
+
 def import_buffer(
     session_id: bytes, token: bytes, memory: SharedArray, label: str
 ) -> buffer_pb.ImportBufferRequest:

@@ -138,21 +138,27 @@ class Buffer(Handle):
         self._describe(await self.session.get_buffer_message(self.buffer_id))
         return self
 
-    async def publish(self, name: str) -> Buffer:
+    async def publish(
+        self, name: str, *, content_hash: bytes = b"", ttl_s: float | None = None
+    ) -> Buffer:
         """Gives the buffer a name for the tenant's other sessions; read-only to everyone from now
         on.
 
         Parameters
         ----------
         name : str
-            1 to 128 of [A-Za-z0-9._/-].
+            1 to 128 of [A-Za-z0-9._/-]; "m@2/w" is "m/w" of version 2 of "m".
+        content_hash : bytes
+            What it was made of, for `find` to give back; 32 bytes, or none.
+        ttl_s : float, optional
+            Unpublish it after this long without a session that holds it; 1 or more.
 
         Raises
         ------
         AlreadyExists
             The name is taken.
         """
-        await self.session.publish(self, name)
+        await self.session.publish(self, name, content_hash=content_hash, ttl_s=ttl_s)
         return self
 
     async def delete(self) -> int:

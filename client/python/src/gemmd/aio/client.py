@@ -149,6 +149,20 @@ class Client:
         answer = await self.transport.call(methods.LIST_KERNELS, request)
         return list(pb.ListKernelsResponse.FromString(answer).kernels)
 
+    async def switch_version(self, name: str, version: int) -> int:
+        """Makes a version of published weights current: "m/w" is "m@2/w" from now on, for all names
+        of "m" at once. Sessions that hold buffers of another version keep to that. Returns the
+        version that was current; 0 if none was.
+
+        Raises
+        ------
+        NotFound
+            Nothing is published as that version.
+        """
+        request = buffer_pb.SwitchVersionRequest(name=name, version=version)
+        answer = await self.transport.call(methods.SWITCH_VERSION, request.SerializeToString())
+        return buffer_pb.SwitchVersionResponse.FromString(answer).previous_version
+
     async def published(self) -> list[buffer_pb.Buffer]:
         """What the tenant has published, by name. Ids are empty: ``session.find`` has handles."""
         found: list[buffer_pb.Buffer] = []

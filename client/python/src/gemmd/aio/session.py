@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd import dtypes, errors, imports, interop, loads, methods, narrowing, requests
+from gemmd.aio import loading
 from gemmd.aio.armed import Armed
 from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
@@ -20,6 +22,7 @@ from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
+from gemmd.loads import Loaded
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
 from gemmd.programs import Priority, Rebind
@@ -239,26 +242,88 @@ class Session(Work):
             self._lent.pop(one, None)
         return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
 
-    async def publish(self, buffer: Buffer, name: str) -> None:
+    async def publish(
+        self, buffer: Buffer, name: str, *, content_hash: bytes = b"", ttl_s: float | None = None
+    ) -> None:
         """See `buffer.publish`."""
-        request = buffer_pb.PublishBufferRequest(
-            session_id=self.session_id, buffer_id=buffer.buffer_id, name=name
-        )
+        request = requests.publish(self.session_id, buffer.buffer_id, name, content_hash, ttl_s)
         await self.transport.call(methods.PUBLISH, request.SerializeToString())
         buffer.published_name, buffer.read_only = name, True
+        buffer.content_hash = content_hash
 
     async def find(self, name: str) -> Buffer:
         """A read-only handle on a published buffer; delete it to let go. NotFound if the name is
         unknown.
+
+        A name without version means the current one. While the session holds a buffer that it
+        found so, all names of it mean that version, whatever `client.switch_version` does.
         """
         request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
         answer = await self.transport.call(methods.FIND, request.SerializeToString())
         return Buffer(self, buffer_pb.Buffer.FromString(answer))
 
-    async def unpublish(self, name: str) -> None:
-        """Takes the name away; who has found the buffer keeps it."""
-        request = buffer_pb.UnpublishBufferRequest(session_id=self.session_id, name=name)
+    async def unpublish(self, name: str, *, unless_held: bool = False) -> None:
+        """Takes the name, with its version, away; who has found the buffer keeps it.
+
+        Raises
+        ------
+        FailedPrecondition
+            With `unless_held`: a session holds the buffer, or another of its version.
+        """
+        request = buffer_pb.UnpublishBufferRequest(
+            session_id=self.session_id, name=name, unless_held=unless_held
+        )
         await self.transport.call(methods.UNPUBLISH, request.SerializeToString())
+
+    async def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        quantize: loads.Quantize | None = None,
+        only: str = "",
+        skip: str = "",
+        ttl_s: float | None = None,
+        jobs: int = 4,
+        progress: loads.Progress | None = None,
+    ) -> Loaded[Buffer]:
+        """Publishes a checkpoint's tensors, each as soon as it is whole, and holds them. What is
+        published already with the same content is not moved: four workers that call this share one
+        copy, and a call after an interruption goes on from there.
+
+        Parameters
+        ----------
+        path : path
+            FILE.safetensors, a folder with a checkpoint, or its index (.json).
+        prefix : str
+            A folder of names: "m" publishes "m/layer.0.w", "m@2" version 2 of "m".
+        quantize : "fp8-block", optional
+            Matrices of floats to E4M3 with scales of 128x128, on the device.
+        only, skip : str
+            Patterns of tensor names, as a shell's; * takes dots and slashes.
+        ttl_s : float, optional
+            Unpublish what no session has held for so long.
+        jobs : int
+            Tensors at a time: one is hashed while another is moved.
+        progress : callable, optional
+            Called with the bytes done and of all, after each tensor; one call at a time.
+
+        Returns
+        -------
+        Loaded
+            The buffers by the names that the tensors have in the checkpoint.
+
+        Raises
+        ------
+        ValueError, OSError
+            The checkpoint is damaged, or holds what cannot be published.
+        AlreadyExists
+            A name is published with other content.
+        ResourceExhausted
+            A limit is reached; what is whole by then stays.
+        """
+        wanted = loads.Wanted(prefix, quantize, only, skip)
+        return await loading.load(self, path, wanted, loads.Options(ttl_s, jobs, progress))
 
     async def get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
         """How the server describes a buffer now."""
