@@ -45,8 +45,9 @@ class Loader {
 
   absl::Status Run() {
     if (absl::Status asked = AskWhatIsThere(); !asked.ok()) return asked;
-    // Each loader begins elsewhere: several that load the same at once share the work.
-    first_ = std::random_device()() % weights_.size();
+    // In another order each time: several loaders of the same share the work, and seldom meet.
+    for (const Weight& weight : weights_) order_.push_back(&weight);
+    std::shuffle(order_.begin(), order_.end(), std::mt19937(std::random_device()()));
     const int jobs = std::clamp<int>(options_.jobs, 1, static_cast<int>(weights_.size()));
     std::vector<std::thread> threads;
     for (int i = 1; i < jobs; ++i) threads.emplace_back([this] { Work(); });
@@ -84,8 +85,7 @@ class Loader {
     for (;;) {
       const size_t turn = next_.fetch_add(1);
       if (turn >= weights_.size() || failed_.load()) return;
-      const Weight& weight = weights_[(first_ + turn) % weights_.size()];
-      absl::Status status = Load(weight);
+      absl::Status status = Load(*order_[turn]);
       if (status.ok()) continue;
       absl::MutexLock lock(&mutex_);
       if (status_.ok()) status_ = std::move(status);
@@ -227,7 +227,7 @@ class Loader {
   const LoadOptions& options_;
   absl::flat_hash_map<std::string, std::string> there_;  // name -> hash, when it began
   int64_t total_bytes_ = 0;
-  size_t first_ = 0;
+  std::vector<const Weight*> order_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> failed_{false};
   absl::Mutex progress_mutex_;

@@ -124,7 +124,10 @@ def test_patterns_choose(model):
         ({"i": ("I64", [2], bytes(16))}, "I64, which is not served"),
         ({"w": ("F32", [1, 1, 1, 2], bytes(8))}, r"\[1, 1, 1, 2\]"),
         ({"w": ("F32", [0, 4], b"")}, r"\[0, 4\]"),
-        ({"a b": ("F32", [1], bytes(4)), "a-b": ("F32", [1], bytes(4))}, "both be published as a-b"),
+        (
+            {"a b": ("F32", [1], bytes(4)), "a-b": ("F32", [1], bytes(4))},
+            "both be published as a-b",
+        ),
         ({"n" * 130: ("F32", [1], bytes(4))}, "limit 128"),
         ({"w": ("F32", [3], bytes(8))}, "does not take the 8 bytes"),
         ({"w": ("F32", [-1], bytes(4))}, "header is wrong"),

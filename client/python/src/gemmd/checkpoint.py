@@ -25,8 +25,8 @@ _SHARD = ".safetensors"
 
 # Bytes of an element, by the format's name of its type.
 _SIZES = {
-    "F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "I8": 1, "F8_E5M2": 1, "U8": 1, "BOOL": 1,
-    "I16": 2, "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8,
+    "F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "I8": 1,
+    "F8_E5M2": 1, "U8": 1, "BOOL": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8,
 }  # fmt: skip
 
 # What gemmd serves; F64 becomes F32.
@@ -179,8 +179,9 @@ def _whole(numbers: Any) -> bool:
 
 
 def _place(file: Path, name: str, entry: Any) -> tuple[int, int]:
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    if not _whole(offsets) or len(offsets) != 2 or not _whole(entry.get("shape")):
+    fields = entry if isinstance(entry, dict) else {}
+    offsets: Any = fields.get("data_offsets")
+    if not _whole(offsets) or len(offsets) != 2 or not _whole(fields.get("shape")):
         raise ValueError(
             f"{file}: the header is wrong at tensor '{name}': it lacks dtype, shape, or two"
             " data_offsets"

@@ -163,9 +163,7 @@ def _scales_of(values: FileTensor, wanted: Mapping[str, FileTensor]) -> FileTens
     return None
 
 
-def _weight_of(
-    tensor: FileTensor, scales: FileTensor | None, asked: Wanted
-) -> Weight:
+def _weight_of(tensor: FileTensor, scales: FileTensor | None, asked: Wanted) -> Weight:
     prefix = asked.prefix
     folder = prefix if not prefix or prefix.endswith("/") else prefix + "/"
     name = folder + re.sub(rb"[^A-Za-z0-9._/-]", b"-", tensor.name.encode()).decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # aio
 import contextlib
 import os
+import random
 import time
 
 # sync: from concurrent.futures import ThreadPoolExecutor
@@ -30,9 +31,9 @@ async def load(
     tensors = await asyncio.to_thread(open_checkpoint, path)
     weights = loads.weights_of(tensors, wanted)
     narrowing.warn_of(**{one.values.name: one.file_dtype for one in weights})
-    # Each process begins elsewhere: several that load the same at once share the work.
-    first = os.getpid() % len(weights)
-    work = loads.Work[Buffer](weights[first:] + weights[:first], options.progress)
+    # In another order each time: several loaders of the same share the work, and seldom meet.
+    shuffled = random.sample(weights, len(weights))
+    work = loads.Work[Buffer](shuffled, options.progress)
     jobs = max(1, min(options.jobs, len(weights)))
 
     async def worker() -> None:
