@@ -34,7 +34,7 @@ using client::SplitLinear;
 constexpr int kCopies = 3;
 constexpr double kProgramSeconds = 20e-3;  // about: a call's own cost, some 0.3 ms, hardly counts
 constexpr int kMostProducts = 480;
-constexpr int kMostByRows = 120;  // a product is up to eight parts there, of which a program has 1024
+constexpr int kMostByRows = 96;  // a product is up to ten parts there, of which a program has 1024
 constexpr int kRounds = 7;
 constexpr int kWarmUps = 3;
 // Of the largest element of y, that FP8 products summed in another order and BF16 may differ by.
