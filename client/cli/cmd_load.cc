@@ -107,7 +107,7 @@ absl::Status RunLoad(Invocation& call) {
   LoadOptions options = {
       .jobs = static_cast<int>(std::min(call.args.Count("jobs"), kMostJobs)),
       .route = RouteOf(call.args.Text("route")),
-      .progress = ProgressLine(call.out, "loading " + call.args.Positional(0)),
+      .progress = ProgressLine(call.out, "loading"),
   };
   if (call.args.Given("ttl")) options.ttl = call.args.Duration("ttl");
   LoadReport report;
