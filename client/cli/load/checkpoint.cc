@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/printable.h"
 #include "client/cli/files/safetensors.h"
+#include "client/cli/files/safetensors_index.h"
 
 namespace gemmd::cli {
 namespace {
@@ -67,7 +69,7 @@ absl::StatusOr<Checkpoint> OpenSharded(const std::string& index) {
   if (!mapped.ok()) return mapped.status();
   const absl::string_view text(reinterpret_cast<const char*>(mapped->bytes().data()),
                                mapped->bytes().size());
-  absl::StatusOr<std::map<std::string, std::string>> map = ParseIndex(text);
+  absl::StatusOr<std::map<std::string, std::string>> map = files::ParseSafetensorsIndex(text);
   if (!map.ok()) return InFile(index, map.status());
   const fs::path folder = fs::path(index).parent_path();
   std::set<std::string> shards;

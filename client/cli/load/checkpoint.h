@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,9 +41,6 @@ struct Checkpoint {
 // short or damaged, a tensor that is there twice, and an index that its shards contradict. The
 // error names the file.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path);
-
-// Tensor -> shard, of an index's text. INVALID_ARGUMENT, without the file's name.
-absl::StatusOr<std::map<std::string, std::string>> ParseIndex(absl::string_view json);
 
 }  // namespace gemmd::cli
 

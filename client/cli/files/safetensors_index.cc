@@ -1,21 +1,22 @@
-// The index of a sharded checkpoint: {"weight_map": {"tensor": "shard.safetensors"}}, as a stream
-// of events, because a tree would keep only the last of two equal keys.
+#include "client/cli/files/safetensors_index.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cli/args/printable.h"
-#include "client/cli/load/checkpoint.h"
 
-namespace gemmd::cli {
+namespace gemmd::files {
 namespace {
 
 constexpr int kMaxDepth = 64;
 
-// Depth 1 is the document, 2 its weight_map; what else there is counts as metadata.
+std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 80)); }
+
+// A stream of events, because a tree would keep only the last of two equal keys. Depth 1 is the
+// document, 2 its weight_map; what else there is counts as metadata.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& error() const { return error_; }
@@ -28,16 +29,14 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
       if (in_map_ && std::exchange(has_map_, true)) return Fail("it has two weight_map");
     } else if (depth_ == 2 && in_map_) {
       name_ = key;
-      if (map_.contains(key))
-        return Fail(absl::StrCat("tensor '", Printable(key), "' is there twice"));
+      if (map_.contains(key)) return Fail(absl::StrCat("tensor '", Shown(key), "' is there twice"));
     }
     return true;
   }
   bool string(string_t& value) override {
     if (!in_map_ || depth_ != 2) return true;
     if (value.find('/') != value.npos || !absl::EndsWith(value, ".safetensors")) {
-      return Fail(absl::StrCat("tensor '", Printable(name_), "' is said to be in '",
-                               Printable(value.substr(0, 80)),
+      return Fail(absl::StrCat("tensor '", Shown(name_), "' is said to be in '", Shown(value),
                                "', which is no .safetensors file beside the index"));
     }
     map_.emplace(name_, value);
@@ -89,7 +88,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, std::string>> ParseIndex(absl::string_view json) {
+absl::StatusOr<std::map<std::string, std::string>> ParseSafetensorsIndex(absl::string_view json) {
   Reader reader;
   const bool read = nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   if (!reader.error().ok()) return reader.error();
@@ -101,4 +100,4 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(absl::string_view 
   return map;
 }
 
-}  // namespace gemmd::cli
+}  // namespace gemmd::files
