@@ -99,8 +99,10 @@ void Served::OpenSession() {
     MustBeOk(buffers_->CreateBuffer(Context().get(), request, &buffer), "create");
     buffers_by_digit_.push_back(buffer.buffer_id());
   }
+  v1::ListPublishedRequest list;
+  list.set_page_size(1000);
   v1::ListPublishedResponse earlier;  // what another input has published
-  MustBeOk(buffers_->ListPublished(Context().get(), {}, &earlier), "list");
+  MustBeOk(buffers_->ListPublished(Context().get(), list, &earlier), "list");
   for (const v1::Buffer& buffer : earlier.buffers()) {
     v1::UnpublishBufferRequest unpublish;
     unpublish.set_session_id(session_);
