@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from mypy import api  # scripts/venv.sh installs it
 
 import gemmd
-
-api = pytest.importorskip("mypy.api", reason="mypy is not installed: scripts/venv.sh does it")
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
