@@ -21,6 +21,7 @@ extern const Command kKernelsCommand;
 extern const Command kLogCommand;
 extern const Command kManCommand;
 extern const Command kMatmulCommand;
+extern const Command kNamesCommand;
 extern const Command kPublishedCommand;
 extern const Command kSessionsCommand;
 extern const Command kTokenCommand;

@@ -4,6 +4,7 @@ import os
 from concurrent import futures
 
 import grpc
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import device_service_pb2 as pb
 from gemmd.v1 import session_service_pb2 as session_pb
 
@@ -54,6 +55,12 @@ METHODS = {
             pb.Kernel(name=f"sm90_fp8_{name}", device=f"cuda:{device}")
             for device in (0, 1)
             for name in ("128x128", "128x256", "gate")
+        ]
+    ),
+    "BufferService/ListPublished": lambda: buffer_pb.ListPublishedResponse(
+        buffers=[
+            buffer_pb.Buffer(published_name=name)
+            for name in ("model/w1", "model/w2", "other", "$(touch hacked)", "two words")
         ]
     ),
     "SessionService/ListSessions": lambda: session_pb.ListSessionsResponse(sessions=sessions()),
