@@ -43,7 +43,7 @@ constexpr Flag kFlags[] = {
                "none"),
     CountFlag("expected-rows", "N", "of all groups, as far as is known; 0: as many as A has", "0",
               0),
-    TextFlag("device", "NAME", "on this device; default: the first"),
+    NameFlag(Names::kDevices, "device", "on this device; default: the first"),
 };
 
 v1::MatmulProblem Problem(const Args& args) {

@@ -46,8 +46,8 @@ constexpr Flag kFlags[] = {
     NumberFlag("beta", "X", "factor of C; default 1 with --c, otherwise 0"),
     ChoiceFlag("activation", kActivationNames, "of each element of D, behind all else", "none"),
     {.name = "relu", .help = "the same as --activation relu"},
-    TextFlag("kernel", "NAME", "insist on a kernel of 'gemmctl kernels'"),
-    TextFlag("device", "NAME", "where; default: the server chooses"),
+    NameFlag(Names::kKernels, "kernel", "insist on a kernel of 'gemmctl kernels'"),
+    NameFlag(Names::kDevices, "device", "where; default: the server chooses"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 

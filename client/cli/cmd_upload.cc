@@ -24,7 +24,7 @@ constexpr Flag kFlags[] = {
              "folder and ending"),
     ChoiceFlag("dtype", kInputDTypeNames,
                "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)"),
-    TextFlag("device", "NAME", "where to; default: the server chooses"),
+    NameFlag(Names::kDevices, "device", "where to; default: the server chooses"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 

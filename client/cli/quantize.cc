@@ -14,6 +14,7 @@ constexpr QuantizeMode kModes[] = {
     {"fp8-tensor", DType::kE4M3, ScaleGranularity::kPerTensor, ScaleGranularity::kPerTensor},
     {"fp8-row", DType::kE4M3, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
     {"int8-row", DType::kI8, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
+    {"int8-tensor", DType::kI8, ScaleGranularity::kPerTensor, ScaleGranularity::kPerTensor},
     {"int8-block", DType::kI8, ScaleGranularity::kBlock1x128, ScaleGranularity::kBlock128x128},
 };
 static_assert(std::size(kModes) == std::size(kQuantizeNames),

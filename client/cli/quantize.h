@@ -20,8 +20,8 @@ struct QuantizeMode {
 };
 
 // For a flag's `choices`, in the order of the table.
-inline constexpr absl::string_view kQuantizeNames[] = {"none",    "fp8-block", "fp8-tensor",
-                                                       "fp8-row", "int8-row",  "int8-block"};
+inline constexpr absl::string_view kQuantizeNames[] = {
+    "none", "fp8-block", "fp8-tensor", "fp8-row", "int8-row", "int8-tensor", "int8-block"};
 // `name` is one of kQuantizeNames.
 const QuantizeMode& QuantizeModeOf(absl::string_view name);
 

@@ -8,6 +8,7 @@
 `gemmd.aio` has the same nouns for asyncio.
 """
 
+from gemmd import split as split  # Linear(split=..) is made there
 from gemmd._version import __version__
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
@@ -32,13 +33,14 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
-from gemmd.grouped import Gate, combine, grouped_matmul, route
+from gemmd.grouped import combine, grouped_matmul, route
 from gemmd.linear import Linear
 from gemmd.loads import Loaded
 from gemmd.mlp import MLP
 from gemmd.moe import MoE
 from gemmd.narrowing import PrecisionWarning
 from gemmd.ops import (
+    Gate,
     Granularity,
     Op,
     Operand,
@@ -62,6 +64,12 @@ from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
 from gemmd.tls import Tls
 from gemmd.work import Prepared
+
+
+def __dir__() -> list[str]:
+    """For completion: what is public, without the modules that it comes from."""
+    return sorted([*__all__, "__all__", "__doc__", "__version__", "aio"])
+
 
 __all__ = [
     "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",

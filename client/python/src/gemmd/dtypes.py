@@ -42,8 +42,11 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
     """
     if isinstance(dtype, str) and dtype in _BY_NAME:
         return _BY_NAME[dtype]
-    found = np.dtype(dtype)
-    if found not in _TO_WIRE:
+    try:
+        found: object = np.dtype(dtype)
+    except TypeError:  # numpy's words name no choice
+        found = repr(dtype)
+    if not isinstance(found, np.dtype) or found not in _TO_WIRE:
         known = ", ".join(names[0] for _, _, names in _TABLE)
         raise TypeError(f"dtype={found} is not an element type of gemmd; convert to one of {known}")
     return found

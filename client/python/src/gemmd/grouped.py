@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gemmd import words
 from gemmd.ops import (
     Activation,
     Gate,
@@ -36,9 +37,8 @@ GROUP_LAYOUTS: dict[str, int] = {
 
 
 def group_layout_number(layout: str) -> int:
-    if layout not in GROUP_LAYOUTS:
-        raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
-    return GROUP_LAYOUTS[layout]
+    """The wire's number."""
+    return words.chosen("layout", layout, GROUP_LAYOUTS)
 
 
 def grouped_matmul(
@@ -87,8 +87,8 @@ def grouped_matmul(
     """
     number = group_layout_number(layout)
     a_, d_, numbers = as_operand(a), as_operand(d), as_tensor(groups)
-    apart = isinstance(b, (list, tuple))
-    matrices = [as_operand(one) for one in (b if apart else (b,))]  # type: ignore[arg-type]
+    apart = isinstance(b, Sequence)
+    matrices = [as_operand(one) for one in (b if isinstance(b, Sequence) else (b,))]
     if not matrices:
         raise ValueError("b is an empty list; give a matrix for each group")
     check_gated(d_)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from google.protobuf.duration_pb2 import Duration
 
-from gemmd import dtypes
-from gemmd.grouped import group_layout_number
+from gemmd import dtypes, words
+from gemmd.grouped import GroupLayout, group_layout_number
 from gemmd.handle import MEMORY_KINDS
 from gemmd.multiply import QUANTIZED
-from gemmd.ops import Granularity, activation_number
+from gemmd.ops import Activation, Gate, Granularity, activation_number
 from gemmd.share import SharedArray
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
 from gemmd.v1 import session_service_pb2 as session_pb
 from gemmd.v1 import types_pb2 as pb
+
+class ExplainKeywords(TypedDict, total=False):
+    """What `client.explain` takes beside the sizes, for type checkers."""
+
+    out_dtype: dtypes.DTypeLike
+    activation: Activation
+    b_is_kn: bool
+    has_c: bool
+    has_bias: bool
+    groups: int
+    layout: GroupLayout
+    gate: Gate | None
+    weights_apart: bool
+    expected_rows: int
 
 
 def _duration(seconds: float | None) -> Duration | None:
@@ -46,7 +60,7 @@ def create_buffer(
         session_id=session_id,
         size_bytes=size_bytes,
         device=device,
-        memory_kind=MEMORY_KINDS[memory_kind],
+        memory_kind=words.chosen("memory_kind", memory_kind, MEMORY_KINDS),
         dtype=pb.DTYPE_UNSPECIFIED if dtype is None else dtypes.to_wire(dtype),  # type: ignore[arg-type]
         shape=shape,
         label=label,
@@ -95,8 +109,10 @@ def explain(
 ) -> compute_pb.ExplainRequest:  # fmt: skip
     """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias; or, with `groups`, of
     GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate."""
+    words.check_options("client.explain", options, ExplainKeywords.__annotations__)
+    _belongs(options)
     stored, of_a, of_b = (
-        QUANTIZED[quantize]
+        words.chosen("quantize", quantize, QUANTIZED)
         if quantize
         else (dtypes.as_dtype(dtype or "f32"), Granularity.NONE, Granularity.NONE)
     )
@@ -126,3 +142,16 @@ def explain(
         **options,
     )  # fmt: skip
     return compute_pb.ExplainRequest(problem=problem, device=device)
+
+
+def _belongs(options: dict[str, Any]) -> None:
+    """Raises TypeError for an option of the other kind of matmul."""
+    grouped = bool(options.get("groups"))
+    others = ("b_is_kn", "has_c") if grouped else _OF_GROUPS
+    for name in others:
+        if name in options:
+            kind = "no grouped matmul" if grouped else "a grouped matmul alone: give groups, too"
+            raise TypeError(f"{name} is an option of {kind}")
+
+
+_OF_GROUPS = ("layout", "gate", "weights_apart", "expected_rows")
