@@ -82,13 +82,15 @@ cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
 bool ReadsNumbers(const Op& op) {
   const auto* quantize = std::get_if<QuantizeOp>(&op);
   return std::holds_alternative<GroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
-         std::holds_alternative<CombineOp>(op) || (quantize != nullptr && quantize->rows);
+         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<CombineOp>(op) ||
+         (quantize != nullptr && quantize->rows);
 }
 
 // Whether the op's first kernel waits for what is in front of it, whatever that touches.
 bool WaitsFirst(const Op& op) {
   return std::holds_alternative<MatmulOp>(op) || std::holds_alternative<GroupedMatmulOp>(op) ||
-         std::holds_alternative<RouteOp>(op) || std::holds_alternative<CombineOp>(op);
+         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
+         std::holds_alternative<CombineOp>(op);
 }
 
 constexpr int kHost = -1;
@@ -109,6 +111,27 @@ bool IsOnDevice(const void* address) { return HomeOf(address) != kHost; }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                        Task& task) {
+  // Scales by rows on both sides are a gradient's, whose kernels are no members of the pool.
+  const bool named = op.kernel == kGradientName;
+  if (named || (op.kernel.empty() && op.a.granularity == ScaleGranularity::kBlock1x128 &&
+                op.b.granularity == ScaleGranularity::kBlock1x128)) {
+    const std::string why =
+        kernels.gradient.empty() ? "the kernels are disabled on this device" : WhyNotGradient(op);
+    if (why.empty()) {
+      const GradientProblem gradient = GradientOf(op);
+      task.gradient = GradientConfig(gradient);
+      task.gemm = gradients_++;
+      scratch_bytes_ = std::max(scratch_bytes_, CopiesOf(gradient).scratch_bytes);
+      return KernelChoice{
+          kernels.gradient, named ? ChoiceReason::kForced : ChoiceReason::kModel,
+          GradientSeconds(gradient, static_cast<double>(gradient.args.k * gradient.args.batch),
+                          kernels.memory_bytes_per_s)};
+    }
+    if (named) {
+      return absl::UnimplementedError(
+          absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+    }
+  }
   const MatmulProblem problem = ProblemOf(op);
   absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(
       problem, op.kernel, op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
@@ -227,6 +250,41 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                       reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
 }
 
+absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,
+                                                         const KernelSet& kernels, Task& task) {
+  const std::string_view any = kernels.others[Op(op).index()];
+  const std::string why =
+      kernels.gradient.empty() ? "the FP8 kernels are disabled on this device" : WhyNotGradient(op);
+  const bool forced = !op.kernel.empty();
+  if (forced && op.kernel != any && op.kernel != kGradientName) {
+    return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
+                                            " is none for a k-grouped matmul here; use ", Text(any),
+                                            " or ", kGradientName));
+  }
+  if (forced && op.kernel == kGradientName && !why.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const bool fast = why.empty() && (!forced || op.kernel == kGradientName);
+  if (!fast && any.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel for any k-grouped matmul is disabled on this device; FP8 kernels: ", why));
+  }
+  task.k_grouped = LayoutOf(op, fast);
+  task.gemm = k_grouped_++;
+  if (task.k_grouped->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.k_grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; lay scales out by columns"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.k_grouped->scratch_bytes);
+  const ChoiceReason reason = forced ? ChoiceReason::kForced
+                              : fast ? ChoiceReason::kModel
+                                     : ChoiceReason::kFallback;
+  return KernelChoice{fast ? kernels.gradient : any, reason,
+                      KGroupedSeconds(op, fast, kernels.memory_bytes_per_s)};
+}
+
 void CudaProgram::AddNeeds(Task& task) {
   if (ReadsNumbers(task.op)) {
     faulting_.push_back(tasks_.size() - 1);
@@ -255,7 +313,10 @@ void CudaProgram::AddNeeds(Task& task) {
 
 // A forced or pinned kernel stays what it is whatever is measured; a Tuner's shapes are FP8's.
 void CudaProgram::AddTunable(const MatmulOp& op, ChoiceReason reason) {
-  if (!op.kernel.empty() || op.deterministic || op.a.values.dtype != DType::kE4M3) return;
+  if (!op.kernel.empty() || op.deterministic || op.a.values.dtype != DType::kE4M3 ||
+      op.b.values.dtype != DType::kE4M3) {
+    return;
+  }
   const MatmulProblem problem = ProblemOf(op);
   const TuneShape shape{RowBucket(problem.m), problem.n, problem.k, problem.d.dtype};
   if (problem.batch != 1 || shape.m == 0 || tunable_.size() >= kMostTunable) return;
@@ -270,10 +331,12 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   task.op = op;
   const auto* matmul = std::get_if<MatmulOp>(&op);
   const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
+  const auto* columns = std::get_if<KGroupedMatmulOp>(&op);
   const absl::StatusOr<KernelChoice> choice =
       matmul != nullptr    ? (matmul->gate ? ChooseGatedMatmul(*matmul, kernels, task)
                                            : ChooseMatmul(*matmul, kernels, task))
       : grouped != nullptr ? ChooseGrouped(*grouped, kernels, task)
+      : columns != nullptr ? ChooseKGrouped(*columns, kernels, task)
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
   if (matmul != nullptr && task.variant) {
@@ -429,7 +492,8 @@ GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
                                                       bool often) const {
-  if (gemms_ == 0 && grouped_ == 0 && fused_ == 0 && !capturable(often)) {
+  const int prepared = gemms_ + grouped_ + fused_ + k_grouped_ + gradients_;
+  if (prepared == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
@@ -460,6 +524,18 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
                                     scratch, device_);
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       launches->grouped.push_back(*std::move(grouped));
+    }
+    if (task.k_grouped) {
+      auto grouped = PrepareKGrouped(std::get<KGroupedMatmulOp>(task.op), *task.k_grouped, slots,
+                                     scratch, device_);
+      if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
+      launches->k_grouped.push_back(*std::move(grouped));
+    }
+    if (task.gradient) {
+      auto gradient =
+          PrepareGradient(std::get<MatmulOp>(task.op), *task.gradient, slots, scratch, device_);
+      if (!gradient.ok()) return Annotate(gradient.status(), i, task.op);
+      launches->gradients.push_back(*std::move(gradient));
     }
     if (task.gated && task.gated->fused) {
       auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
@@ -510,6 +586,11 @@ absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op
 
 absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
                                        const RunContext& context) const {
+  if (task.gradient) {
+    return ToStatus(LaunchGradient(context.launches.gradients[task.gemm], Overlaps(task, context),
+                                   context.stream),
+                    "launch");
+  }
   AnyGemmArgs args = ArgsOf(op, slots);
   if (!task.variant) {
     args.programmatic = Overlaps(task, context);
@@ -594,6 +675,9 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
         } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
           return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
                               task.overlap, context.stream);
+        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
+          return QueueKGrouped(context.launches.k_grouped[task.gemm], FaultAt(task, context),
+                               task.overlap, context.stream);
         } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;

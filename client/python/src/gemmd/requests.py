@@ -82,7 +82,8 @@ def explain(
     device: str, options: dict[str, Any],
 ) -> compute_pb.ExplainRequest:  # fmt: skip
     """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias; or, with `groups`, of
-    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate."""
+    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate; with
+    `along_k` too, of KGroupedMatmulProblem: has_c and layout."""
     stored, of_a, of_b = (
         QUANTIZED[quantize]
         if quantize
@@ -90,6 +91,20 @@ def explain(
     )
     out_dtype = options.pop("out_dtype", "f32")
     activation = options.pop("activation", "none")
+    if b_dtype := options.pop("b_dtype", None):
+        options["b_dtype"] = dtypes.to_wire(b_dtype)
+    if options.pop("along_k", False):
+        layout = options.pop("layout", "ends")
+        columns = compute_pb.KGroupedMatmulProblem(
+            groups=options.pop("groups", 1), m=m, n=n, k=k,
+            a_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
+            output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
+            a_granularity=int(of_a),  # type: ignore[arg-type]
+            b_granularity=int(of_a),  # type: ignore[arg-type]
+            layout=group_layout_number(layout),  # type: ignore[arg-type]
+            **options,
+        )  # fmt: skip
+        return compute_pb.ExplainRequest(k_grouped=columns, device=device)
     if groups := options.pop("groups", 0):
         gate, layout = options.pop("gate", None), options.pop("layout", "offsets")
         grouped = compute_pb.GroupedMatmulProblem(
