@@ -23,8 +23,10 @@
 #endif
 #include "kernels/cuda/device/peer_access.h"
 #include "kernels/cuda/ladder/ladder.h"
+#include "kernels/cuda/matmul/gradient_self_test.h"
 #include "kernels/cuda/matmul/grouped_choice.h"
 #include "kernels/cuda/matmul/grouped_self_test.h"
+#include "kernels/cuda/matmul/k_grouped_op.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
 #include "kernels/cuda/run/stream_mark.h"
@@ -127,7 +129,8 @@ class CudaBackend final : public Backend {
     return programs_.Get(ops, [&] { return CudaProgram::Compile(ops, *kernel_set_); });
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
-    return kernel_set_->matmul.Explain(problem);
+    return WithGradient(problem, InfoOf(kGradientName), info_.memory_bytes_per_s,
+                        kernel_set_->matmul.Explain(problem));
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return RankGrouped(op, InfoOf(kFp8GroupedName), InfoOf(kAnyGroupedName), InfoOf(kFp8GateName),
@@ -229,6 +232,16 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
     if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
   }
   broken = FindBrokenGroupedKernels(grouped);
+  if (!broken.ok()) {
+    return absl::Status(broken.status().code(),
+                        absl::StrCat("device ", name, ": ", broken.status().message()));
+  }
+  pool.quarantined.insert(broken->begin(), broken->end());
+  GradientSelfTestOptions gradients{.device = pool.device, .spoiled = options.spoiled};
+  for (const char* kernel : {kGradientName, kAnyKGroupedName}) {
+    if (!pool.disabled.contains(kernel)) gradients.kernels.emplace_back(kernel);
+  }
+  broken = FindBrokenGradientKernels(gradients);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),
                         absl::StrCat("device ", name, ": ", broken.status().message()));

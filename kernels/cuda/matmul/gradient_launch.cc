@@ -201,7 +201,10 @@ GradientCopies CopiesOf(const GradientProblem& problem) {
   return copies;
 }
 
-int GradientConfig(const GradientProblem& problem) { return 0; }
+int GradientConfig(const GradientProblem& problem) {
+  // A cluster's pair of tiles needs rows for both.
+  return problem.args.m > 128 ? 1 : 0;
+}
 
 absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem, int config,
                                                  std::byte* scratch, const DeviceTraits& device) {
