@@ -102,8 +102,8 @@ echo "== figures"
 cat >"$dir/gemmd.textproto" <<CONFIG
 listeners { address: "unix:$dir/gemmd.sock" }
 tenants { name: "default" }
-devices { name: "$near" $([ -f "$root/deploy/tuning/h200.json" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning/h200.json\"") }
-devices { name: "$far" $([ -f "$root/deploy/tuning/h200.json" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning/h200.json\"") }
+devices { name: "$near" $([ -d "$root/deploy/tuning" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning\"") }
+devices { name: "$far" $([ -d "$root/deploy/tuning" ] && [ -z "$quick" ] && echo "tuning_table: \"$root/deploy/tuning\"") }
 scheduler { busy_poll_us: 200 }
 drain { notice_ms: 100 limit_ms: 10000 }
 CONFIG
