@@ -39,6 +39,8 @@ DType ToClient(files::DType dtype) {
       return DType::kF16;
     case files::DType::kE4m3:
       return DType::kE4M3;
+    case files::DType::kE5m2:
+      return DType::kE5M2;
     case files::DType::kI8:
       return DType::kI8;
     case files::DType::kF64:
@@ -55,6 +57,8 @@ files::DType ToFile(DType dtype) {
       return files::DType::kF16;
     case DType::kE4M3:
       return files::DType::kE4m3;
+    case DType::kE5M2:
+      return files::DType::kE5m2;
     case DType::kI8:
       return files::DType::kI8;
     default:

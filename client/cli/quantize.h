@@ -25,7 +25,8 @@ inline constexpr absl::string_view kQuantizeNames[] = {
 // `name` is one of kQuantizeNames.
 const QuantizeMode& QuantizeModeOf(absl::string_view name);
 
-inline constexpr absl::string_view kInputDTypeNames[] = {"f32", "bf16", "f16", "e4m3", "i8"};
+inline constexpr absl::string_view kInputDTypeNames[] = {"f32",  "bf16", "f16",
+                                                         "e4m3", "e5m2", "i8"};
 inline constexpr absl::string_view kOutputDTypeNames[] = {"f32", "bf16", "f16"};
 
 client::DType ToClient(files::DType dtype);  // not kF64

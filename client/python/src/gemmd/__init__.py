@@ -14,7 +14,16 @@ from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client, connect
 from gemmd.device_array import DeviceArray
-from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8, int32
+from gemmd.dtypes import (
+    as_dtype,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int32,
+)
 from gemmd.errors import (
     Aborted,
     AlreadyExists,
@@ -33,7 +42,7 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
-from gemmd.grouped import combine, grouped_matmul, route
+from gemmd.grouped import combine, grouped_matmul, k_grouped_matmul, route
 from gemmd.linear import Linear
 from gemmd.loads import Loaded
 from gemmd.mlp import MLP
@@ -78,6 +87,6 @@ __all__ = [
     "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
     "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
     "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
-    "combine", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated",
-    "grouped_matmul", "int32", "int8", "matmul", "quantize", "read", "route", "write",
+    "combine", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2",
+    "gated", "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "quantize", "read", "route", "write",
 ]  # fmt: skip

@@ -335,7 +335,7 @@ def quantize(src: TensorLike, dst: Operand, *, rows: TensorLike | None = None) -
     Parameters
     ----------
     src : tensor [rows, k] or [batch, rows, k], float32, bfloat16 or float16
-    dst : Operand of the same shape, float8_e4m3fn or int8
+    dst : Operand of the same shape, float8_e4m3fn, float8_e5m2 or int8
     rows : tensor [rows of dst], int32, optional
         Row i of dst is row rows[i] of src; -1 leaves row i as it is. Then src and dst are matrices
         with as many columns, and scales are PER_ROW or BLOCK_1X128.

@@ -23,7 +23,9 @@ class ExplainKeywords(TypedDict, total=False):
 
     out_dtype: dtypes.DTypeLike
     activation: Activation
+    b_dtype: dtypes.DTypeLike
     b_is_kn: bool
+    along_k: bool
     has_c: bool
     has_bias: bool
     groups: int
@@ -108,7 +110,8 @@ def explain(
     device: str, options: dict[str, Any],
 ) -> compute_pb.ExplainRequest:  # fmt: skip
     """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias; or, with `groups`, of
-    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate."""
+    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate; with
+    `along_k` too, of KGroupedMatmulProblem: has_c and layout."""
     words.check_options("client.explain", options, ExplainKeywords.__annotations__)
     _belongs(options)
     stored, of_a, of_b = (
@@ -118,6 +121,20 @@ def explain(
     )
     out_dtype = options.pop("out_dtype", "f32")
     activation = options.pop("activation", "none")
+    if b_dtype := options.pop("b_dtype", None):
+        options["b_dtype"] = dtypes.to_wire(b_dtype)
+    if options.pop("along_k", False):
+        layout = options.pop("layout", "ends")
+        columns = compute_pb.KGroupedMatmulProblem(
+            groups=options.pop("groups", 1), m=m, n=n, k=k,
+            a_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
+            output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
+            a_granularity=int(of_a),  # type: ignore[arg-type]
+            b_granularity=int(of_a),  # type: ignore[arg-type]
+            layout=group_layout_number(layout),  # type: ignore[arg-type]
+            **options,
+        )  # fmt: skip
+        return compute_pb.ExplainRequest(k_grouped=columns, device=device)
     if groups := options.pop("groups", 0):
         gate, layout = options.pop("gate", None), options.pop("layout", "offsets")
         grouped = compute_pb.GroupedMatmulProblem(
@@ -146,12 +163,16 @@ def explain(
 
 def _belongs(options: dict[str, Any]) -> None:
     """Raises TypeError for an option of the other kind of matmul."""
-    grouped = bool(options.get("groups"))
-    others = ("b_is_kn", "has_c") if grouped else _OF_GROUPS
+    if options.get("along_k"):
+        others, kind = _NOT_ALONG_K, "no matmul that is grouped along k"
+    elif options.get("groups"):
+        others, kind = ("b_is_kn", "has_c"), "no grouped matmul"
+    else:
+        others, kind = _OF_GROUPS, "a grouped matmul alone: give groups, too"
     for name in others:
         if name in options:
-            kind = "no grouped matmul" if grouped else "a grouped matmul alone: give groups, too"
             raise TypeError(f"{name} is an option of {kind}")
 
 
 _OF_GROUPS = ("layout", "gate", "weights_apart", "expected_rows")
+_NOT_ALONG_K = ("b_is_kn", "b_dtype", "gate", "weights_apart", "expected_rows", "has_bias")
