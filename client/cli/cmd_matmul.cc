@@ -35,19 +35,21 @@ constexpr Flag kFlags[] = {
          "bound) and on what the files hold"},
     ChoiceFlag("quantize", kQuantizeNames,
                "on the device, before multiplying; fp8-block: A 1x128, B 128x128", "none"),
-    ChoiceFlag("out-dtype", kOutputDTypeNames,
-               "of D; default: A's type, bf16 for quantised operands, f32 for e4m3 and i8 files"),
+    ChoiceFlag(
+        "out-dtype", kOutputDTypeNames,
+        "of D; default: A's type, bf16 for quantised operands, f32 for e4m3, e5m2 and i8 files"),
     {.name = "nt", .help = "B lies as [n, k]: D = A B^T"},
-    ChoiceFlag("dtype", kInputDTypeNames,
-               "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)"),
+    ChoiceFlag(
+        "dtype", kInputDTypeNames,
+        "what a .npy file's opaque elements are (numpy has no name for bf16, e4m3 and e5m2)"),
     FileFlag("c", "FILE", "C, of D's shape, added times beta"),
     FileFlag("bias", "FILE", "[n], added to every row"),
     NumberFlag("alpha", "X", "factor of A B", "1"),
     NumberFlag("beta", "X", "factor of C; default 1 with --c, otherwise 0"),
     ChoiceFlag("activation", kActivationNames, "of each element of D, behind all else", "none"),
     {.name = "relu", .help = "the same as --activation relu"},
-    TextFlag("kernel", "NAME", "insist on a kernel of 'gemmctl kernels'"),
-    TextFlag("device", "NAME", "where; default: the server chooses"),
+    NameFlag(Names::kKernels, "kernel", "insist on a kernel of 'gemmctl kernels'"),
+    NameFlag(Names::kDevices, "device", "where; default: the server chooses"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 
@@ -136,8 +138,7 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
   if (absl::Status checked = CheckScaled(inputs, settings); !checked.ok()) return checked;
   for (const MatmulInput* input : {&inputs.a, &inputs.b}) {
     const files::DType dtype = input->dtype();
-    if (quantised && !input->scaled() &&
-        (dtype == files::DType::kE4m3 || dtype == files::DType::kI8)) {
+    if (quantised && !input->scaled() && files::ElementSize(dtype) == 1) {
       return Usage(absl::StrCat("--quantize ", settings.quantize.name,
                                 " takes f32, bf16 and f16, not ", files::DTypeName(dtype),
                                 "; use --quantize none"));
@@ -247,9 +248,9 @@ const Command kMatmulCommand = {
     .details =
         "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
         "@m/layer.0.w is the published weight m/layer.0.w ('gemmctl load', 'gemmctl upload'). One "
-        "of "
-        "e4m3 with scales is B, with --nt and --quantize fp8-block.\n\n"
-        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is narrowed to f32 with a "
+        "of e4m3 with scales is B, with --nt and --quantize fp8-block.\n\n"
+        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn), e5m2 (float8_e5m2) and i8; f64 is narrowed "
+        "to f32 with a "
         "warning, "
         "other integers are refused. .npy has no name for bf16 and e4m3: numpy saves ml_dtypes' "
         "arrays as opaque bytes, which --dtype names.\n\n"

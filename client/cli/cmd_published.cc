@@ -11,7 +11,10 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "PATTERN", .help = "such as 'm/*'; * takes slashes, too", .required = false},
+    {.name = "PATTERN",
+     .help = "such as 'm/*'; * takes slashes, too",
+     .required = false,
+     .names = Names::kPublished},
 };
 
 absl::Status RunPublished(Invocation& call) {

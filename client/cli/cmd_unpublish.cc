@@ -9,7 +9,9 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "NAME", .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'"},
+    {.name = "NAME",
+     .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'",
+     .names = Names::kPublished},
 };
 constexpr Flag kFlags[] = {
     {.name = "unless-held",

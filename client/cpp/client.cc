@@ -167,6 +167,16 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::GroupedMatmulProbl
       core_->First().compute, &v1::ComputeService::Stub::Explain, request);
 }
 
+absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::KGroupedMatmulProblem& problem,
+                                                    absl::string_view device,
+                                                    const CallOptions& options) {
+  v1::ExplainRequest request;
+  *request.mutable_k_grouped() = problem;
+  request.set_device(std::string(device));
+  return UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+}
+
 absl::StatusOr<Health> Client::CheckHealth(absl::string_view service, const CallOptions& options) {
   const grpc::ByteBuffer request = ToByteBuffer(EncodeHealthRequest(service));
   grpc::ByteBuffer response;

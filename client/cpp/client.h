@@ -107,6 +107,9 @@ class Client {
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::GroupedMatmulProblem& problem,
                                               absl::string_view device = "",
                                               const CallOptions& options = {});
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::KGroupedMatmulProblem& problem,
+                                              absl::string_view device = "",
+                                              const CallOptions& options = {});
   // Of the daemon ("") or of one device ("cpu:0"). An unknown service is kServiceUnknown, not an
   // error.
   absl::StatusOr<Health> CheckHealth(absl::string_view service = "",

@@ -56,6 +56,9 @@ struct GemmConfig {
   // The finish is a gate (sm90_fp8_gate.cuh): B's side of the tile is two boxes of 128 rows, gates
   // and ups, and leaves as 128 columns of E4M3.
   bool gates = false;
+  // B has a scale for each of its rows and 128 of k, as A has: a weight's gradient
+  // (sm90_fp8_gradient.cuh). FP32 results of a sub-tile leave by the copy engine.
+  bool scales_columns = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -145,7 +148,10 @@ struct GemmConfig {
   constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
-  constexpr int scale_bytes() const { return promotes() ? b_scale_offset() + 128 : 0; }
+  constexpr int b_scale_bytes() const {
+    return scales_columns ? (block_n() * 4 + 127) / 128 * 128 : 128;
+  }
+  constexpr int scale_bytes() const { return promotes() ? b_scale_offset() + b_scale_bytes() : 0; }
 
   // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
   // warpgroup's tile (skinny). A pitch of an odd number of 16-byte units keeps stmatrix free of
@@ -165,6 +171,7 @@ struct GemmConfig {
     return units * 8;
   }
   constexpr int store_bytes() const {
+    if (scales_columns) return groups * 64 * cols * 4;
     return stores_tile ? rows * cols * 2 : groups * store_group_bytes();
   }
   // Where the second k group leaves its results for the first.
@@ -187,7 +194,8 @@ struct GemmConfig {
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
-                   static_cast<int>(c.mma) << 3 | c.alternates << 5 | c.gates << 6;
+                   static_cast<int>(c.mma) << 3 | c.alternates << 5 | c.gates << 6 |
+                   c.scales_columns << 9;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -210,6 +218,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.mma = static_cast<Mma>(code >> 3 & 3);
   c.alternates = code >> 5 & 1;
   c.gates = code >> 6 & 1;
+  c.scales_columns = code >> 9 & 1;
   return c;
 }
 

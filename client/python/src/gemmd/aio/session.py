@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, loads, methods, narrowing, requests
+from gemmd import dtypes, errors, imports, interop, loads, methods, narrowing, requests, words
 from gemmd.aio import loading
 from gemmd.aio.armed import Armed
 from gemmd.aio.arming import Arming
@@ -21,6 +21,7 @@ from gemmd.aio.plan import Plan
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
+from gemmd.here_only import Awaited  # aio
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.loads import Loaded
 from gemmd.multiply import SHARED_INLINE_BYTES
@@ -39,7 +40,8 @@ MemoryKind = Literal["device", "host_shared", "device_shared"]
 SharedMemory = Literal["auto", "off", "require"]
 
 
-class Session(Work):
+class Session(Work, Awaited):  # aio
+# sync: class Session(Work):
     """Made by `client.session()`; best used as a context manager. Thread-safe.
 
     Attributes
@@ -62,6 +64,7 @@ class Session(Work):
         hold: Hold | None,  # aio
         # sync: hold: bool,
     ) -> None:
+        words.check("shared_memory", shared_memory, ("auto", "off", "require"))
         sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
         super().__init__(client.transport, message.session_id, sharing)
         self.client = client
@@ -75,6 +78,12 @@ class Session(Work):
         # sync: self._hold = Hold(self.transport, self.session_id) if hold else None
         self._closed = False
         self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
+
+    _elsewhere = "open a session of its own, in the process that needs one"
+
+    def __repr__(self) -> str:
+        ended = ", closed" if self._closed else ""
+        return f"Session({self.name} on {self.device} of {self.transport.target}{ended})"
 
     # Buffers.
 
@@ -234,7 +243,7 @@ class Session(Work):
         """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
         named = list(buffers)
         for buffer in named:
-            buffer.unmap()
+            buffer._unmap()
         ids = [buffer.buffer_id for buffer in named]
         request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
         answer = await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
@@ -325,7 +334,7 @@ class Session(Work):
         wanted = loads.Wanted(prefix, quantize, only, skip)
         return await loading.load(self, path, wanted, loads.Options(ttl_s, jobs, progress))
 
-    async def get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
+    async def _get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
         """How the server describes a buffer now."""
         request = buffer_pb.GetBufferRequest(session_id=self.session_id, buffer_id=buffer_id)
         answer = await self.transport.call(methods.GET_BUFFER, request.SerializeToString())
@@ -334,23 +343,23 @@ class Session(Work):
     # What Buffer asks for. One transfer at a time: they share the staging memory, and two would not
     # be faster.
 
-    async def move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+    async def _move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         return await self._mover.upload(buffer, data, at)
 
-    async def move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+    async def _move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         return await self._mover.download(buffer, out, at)
 
-    async def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+    async def _map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         return await self._mover.map(buffer, not buffer.read_only)
 
     async def why_not_shared(self) -> str:
         """Why this session shares no memory with the server; "" if it does."""
         return await self._mover.why_not_shared()
 
-    async def map_device(self, buffer: Buffer) -> Mapping:
+    async def _map_device(self, buffer: Buffer) -> Mapping:
         return await self._mover.map_device(buffer)
 
-    async def arm(
+    async def _arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
     ) -> Armed:
         """See `plan.arm`."""
@@ -358,7 +367,7 @@ class Session(Work):
 
     # Inline data.
 
-    async def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+    async def _take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
         arena = self.sharing.arena
         block = None if arena is None else arena.take(nbytes)
         if block is None:
@@ -366,7 +375,7 @@ class Session(Work):
             block = None if grown is None else grown.take(nbytes)
         return block
 
-    async def shares_inline(self, nbytes: int) -> bool:
+    async def _shares_inline(self, nbytes: int) -> bool:
         if nbytes > SHARED_INLINE_BYTES or self.sharing.why_not:
             return False
         return (self.sharing.arena or await self._grow_arena(None, nbytes, None)) is not None
@@ -394,7 +403,7 @@ class Session(Work):
                     methods.CREATE_BUFFER, message.SerializeToString(), timeout_s
                 )
                 buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
-                self.lose(buffer)  # unless it can be mapped
+                self._lose(buffer)  # unless it can be mapped
                 sharing.keep(Arena(buffer.buffer_id, await self._mover.map(buffer, True)))
                 await self._delete_lost()
             except (errors.Error, OSError) as error:
@@ -402,7 +411,7 @@ class Session(Work):
                 return None
             return sharing.arena
 
-    def lose(self, buffer: Buffer) -> None:
+    def _lose(self, buffer: Buffer) -> None:
         """To be deleted some time: programs that nobody waits for may still use it."""
         self.sharing.lost.append(buffer.buffer_id)
 
