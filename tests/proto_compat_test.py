@@ -61,7 +61,7 @@ class ProtoCompatTest(unittest.TestCase):
             "JSON name was offsetBytes and is offset": lambda files: setattr(field(files, "Tensor", 2), "json_name", "offset"),
             "and is none": leave_oneof,
             "gemmd.v1.Tensor is gone": lambda files: setattr(message(files, "Tensor"), "name", "View"),
-            "gemmd.v1.DType: 6 was DTYPE_I32 and is gone": lambda files: enum(files, "DType").value.pop(),
+            "gemmd.v1.DType: 6 was DTYPE_I32 and is gone": lambda files: enum(files, "DType").value.pop(6),
             "2 was DTYPE_BF16 and is DTYPE_BFLOAT": lambda files: setattr(enum(files, "DType").value[2], "name", "DTYPE_BFLOAT"),
             "gemmd.v1.Device.State is gone": lambda files: message(files, "Device").enum_type.pop(0),
             "gemmd.v1.AdminService is gone": lambda files: setattr(service(files, "AdminService"), "name", "Admin"),

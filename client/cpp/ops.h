@@ -45,9 +45,9 @@ struct Gate {
 
 // D[m,n] = activation(alpha * A[m,k] . B[n,k]^T + beta * C[m,n] + bias[n])
 struct Matmul {
-  Operand a;  // [m, k] or [batch, m, k]
-  Operand b;  // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]:
-              // Transposed(). A's dtype, or one of E4M3 and E5M2 as A's
+  Operand a;         // [m, k] or [batch, m, k]
+  Operand b;         // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]:
+                     // Transposed(). A's dtype, or one of E4M3 and E5M2 as A's
   Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c. With a
                      // gate n/2 columns, and E4M3 too
   Tensor c = {};     // [m, n], D's dtype, may be D itself; needed when beta is not 0

@@ -294,8 +294,8 @@ int Main(int argc, char** argv) {
       const double error = work.Error();
       if (!(error < (c.out == DType::kF32 ? 1e-3 : 5e-3))) worst_status = 1;
       const double seconds = MedianSeconds(work, runs);
-      std::printf("%-28s %dx%dc%d %10.1f %9.1f %9.1e", c.name.c_str(), shape.rows, shape.cols,
-                  shape.share_cols, seconds * 1e6, work.flops() / seconds / 1e12, error);
+      std::printf("%-28s %dx%dr%d %10.1f %9.1f %9.1e", c.name.c_str(), shape.rows, shape.cols,
+                  shape.share_rows, seconds * 1e6, work.flops() / seconds / 1e12, error);
       if (bits > 0) {
         const int64_t others = OtherBits(work, bits);
         std::printf(" %lld of %d", static_cast<long long>(others), bits);

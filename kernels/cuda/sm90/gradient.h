@@ -63,6 +63,9 @@ struct GradientFamilyEntry {
 };
 extern const GradientFamilyEntry kSm90Fp8Gradient;
 inline constexpr char kGradientName[] = "sm90_fp8_gradient";
+inline constexpr int kGradientConfig = 0;        // 128 x 128
+inline constexpr int kGradientTallConfig = 1;    // 256 x 128
+inline constexpr int kGradientSharedConfig = 2;  // the same, A shared by two CTAs
 
 }  // namespace gemmd::kernels::cuda
 

@@ -6,19 +6,20 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr GemmConfig Tiles(int m, int stages, int share_cols) {
+constexpr GemmConfig Tiles(int m, int stages, int share_rows) {
   return {.rows = m,
           .cols = 128,
           .groups = 2,
           .stages = stages,
-          .share_cols = share_cols,
+          .share_rows = share_rows,
           .scales_columns = true};
 }
 
+// In the order of gradient.h's numbers.
 constexpr GemmConfig kConfigs[] = {
     Tiles(128, 4, 1),
-    Tiles(128, 4, 2),
     Tiles(256, 3, 1),
+    Tiles(256, 3, 2),
 };
 constexpr int kCount = sizeof(kConfigs) / sizeof(kConfigs[0]);
 

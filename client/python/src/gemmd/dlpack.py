@@ -252,8 +252,10 @@ def as_host_array(memory: Memory) -> np.ndarray[Any, np.dtype[Any]]:
     size = (last + 1) * memory.dtype.itemsize
     raw: Any = (ctypes.c_ubyte * size).from_address(memory.pointer)
     raw._owner = memory.owner
-    flat = np.frombuffer(raw, dtype=memory.dtype)
     width = memory.dtype.itemsize
-    return np.lib.stride_tricks.as_strided(
+    # As integers first: numpy cannot stride over float8_e5m2, whose name it does not know.
+    flat = np.frombuffer(raw, dtype=f"u{width}")
+    strided = np.lib.stride_tricks.as_strided(
         flat, memory.shape, [stride * width for stride in memory.strides]
     )
+    return strided.view(memory.dtype)

@@ -166,7 +166,7 @@ def _belongs(options: dict[str, Any]) -> None:
     if options.get("along_k"):
         others, kind = _NOT_ALONG_K, "no matmul that is grouped along k"
     elif options.get("groups"):
-        others, kind = ("b_is_kn", "has_c"), "no grouped matmul"
+        others, kind = ("b_is_kn", "has_c", "b_dtype"), "no grouped matmul"
     else:
         others, kind = _OF_GROUPS, "a grouped matmul alone: give groups, too"
     for name in others:
@@ -175,4 +175,4 @@ def _belongs(options: dict[str, Any]) -> None:
 
 
 _OF_GROUPS = ("layout", "gate", "weights_apart", "expected_rows")
-_NOT_ALONG_K = ("b_is_kn", "b_dtype", "gate", "weights_apart", "expected_rows", "has_bias")
+_NOT_ALONG_K = ("b_is_kn", "gate", "weights_apart", "expected_rows", "has_bias")

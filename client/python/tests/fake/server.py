@@ -130,7 +130,7 @@ class FakeServer:
     def create_buffer(self, request: buf.CreateBufferRequest) -> buf.Buffer:
         size = request.size_bytes
         if request.dtype:
-            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 4}[request.dtype]
+            width = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 4, 7: 1}[request.dtype]
             size = size or int(np.prod(request.shape)) * width
         if size <= 0:
             raise Refused("INVALID_ARGUMENT", f"size_bytes={size} is not positive", "SIZE")
