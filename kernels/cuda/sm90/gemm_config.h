@@ -76,8 +76,8 @@ struct GemmConfig {
   constexpr int row_subs() const { return alternates ? rows / 64 : rows / (64 * groups); }
   // Math warps that read a stage.
   constexpr int stage_readers() const { return math_threads() / 32 / (alternates ? groups : 1); }
-  // Column sub-tiles likewise: gates and ups, of which one's accumulators have to fit.
-  constexpr int col_subs() const { return gates && !skinny() ? 2 : 1; }
+  // Column sub-tiles likewise, where one's accumulators have to fit: halves, or gates and ups.
+  constexpr int col_subs() const { return promotes() && !skinny() && cols == 256 ? 2 : 1; }
   constexpr int mma_cols() const { return cols / col_subs(); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
