@@ -9,7 +9,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/matmul/grouped_table.h"
+#include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/data_fault.h"
 
@@ -105,7 +107,9 @@ struct GroupedLaunch {
   CUtensorMap thin_scale_map;
   GroupSource source;
   TileTickets* tickets = nullptr;
-  int n_pairs = 1;     // of two thin tiles along the weights' rows, as many as a wide one has
+  GatedArgs gated;         // of kernels whose finish is a gate: where the result goes
+  Divisor period_tiles;    // likewise: tiles of gates that lie together, in front of as many of ups
+  int n_tiles = 1;         // wide ones along the weights' rows
   bool any_k = false;  // k is no multiple of 128: a box has one k block, at its column
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
@@ -124,6 +128,7 @@ struct GroupedFamilyEntry {
                         cudaStream_t stream);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
+extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;  // up to 64 rows of A, weights on the row side
 inline constexpr int kWideTile = 1;  // up to 128, on the row side

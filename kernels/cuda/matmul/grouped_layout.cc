@@ -116,7 +116,6 @@ std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranula
 }
 
 std::string WhyNotFused(const GroupedMatmulOp& op) {
-  if (!op.table.empty()) return "matrices lie apart; the fused gate reads them from one tensor";
   return WhyNotFused(*op.gate, op.b.values.shape[1], op.d);
 }
 
@@ -165,21 +164,17 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   } else {
     layout.most_tiles = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
-  // The FP8 kernel reads offsets and counts by itself.
-  layout.makes_rows = op.gate.has_value() || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
+  // The FP8 kernels read offsets and counts by themselves.
+  layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
   if (layout.makes_rows) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
-  }
-  if (fused) {
-    layout.scratch_bytes = parts.end();
-    return layout;
   }
   if (!fp8) {
     layout.count_offset = parts.Add(sizeof(int32_t));
     layout.tiles_offset = parts.Add(layout.most_tiles * static_cast<int64_t>(sizeof(GroupTile)));
   }
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
-  if (op.gate) {
+  if (op.gate && !fused) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
     layout.owners_offset =
         parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));

@@ -47,9 +47,12 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
-absl::StatusOr<GroupedLaunch> PrepareTiles(const Fp8GemmArgs& args, int64_t matrices) {
-  const GemmConfig& thin = kSm90Fp8Grouped.configs[kThinTile];
-  const GemmConfig& wide = kSm90Fp8Grouped.configs[kWideTile];
+absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
+                                           const Fp8GemmArgs& args, int64_t matrices) {
+  const absl::Status ready = ToStatus(family.prepare(), "preparing a grouped kernel");
+  if (!ready.ok()) return ready;
+  const GemmConfig& thin = family.configs[kThinTile];
+  const GemmConfig& wide = family.configs[kWideTile];
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   const auto a = [&](int box_rows) {
     return ValuesMap(
@@ -57,7 +60,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const Fp8GemmArgs& args, int64_t matr
   };
   const auto b = [&](const GemmConfig& config) {
     return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch,
-                              config.block_n(), config.k_blocks));
+                              config.b_box(), config.k_blocks));
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,
@@ -83,32 +86,9 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const Fp8GemmArgs& args, int64_t matr
   }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
-  launch.n_pairs = static_cast<int>(CeilDiv(args.n, wide.block_n()));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n()));
   launch.any_k = args.k % kBlockK != 0;
   return launch;
-}
-
-// The kernels that apply the gate: for groups of few rows, and, where some may have them, of many.
-absl::Status PrepareGates(const GroupedMatmulOp& op, const Fp8GemmArgs& args,
-                          const GatedArgs& gated, const DirectoryArgs& directory, int sms,
-                          std::vector<FusedGate>& gates) {
-  const GroupedExtents extents(op);
-  GateGroups groups = {.starts = directory.starts,
-                       .sizes = directory.sizes,
-                       .groups = directory.groups,
-                       .items = op.layout == GroupLayout::kCounts};
-  for (const int config : {kGateWideConfig, kGateThinConfig}) {  // those of many take longer
-    const int thin_rows = kSm90Fp8Gate.configs[kGateThinConfig].block_m();
-    groups.least_rows = config == kGateWideConfig ? thin_rows : 0;
-    groups.most_rows = config == kGateWideConfig ? directory.rows : thin_rows;
-    if (extents.rows <= groups.least_rows) continue;
-    const int64_t tiles =
-        MostTiles(extents, groups.items, groups.most_rows, kSm90Fp8Gate.configs[config].block_m());
-    auto gate = PrepareGate(config, args, gated, groups, extents.groups, tiles, sms);
-    if (!gate.ok()) return gate.status();
-    gates.push_back(*std::move(gate));
-  }
-  return absl::OkStatus();
 }
 
 // What all groups share: their place in d, bias and scales comes with the tile.
@@ -150,23 +130,11 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                       reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset)};
   }
   if (layout.makes_rows || !layout.fp8) launches.directory = directory;
-  if (layout.fused) {
-    const TensorRef product = ProductOf(op, layout, op.d.slot);
-    GroupedMatmulOp plain = op;
-    plain.d = product;
-    const AnyGemmArgs args = ArgsOf(plain, slots);
-    launches.copy = CopyOfA(args, layout.copies, scratch);
-    const absl::Status ready =
-        PrepareGates(op, Fp8ArgsOf(args, layout.copies, scratch),
-                     ArgsOf(GatedOf(*op.gate, product, op.d, op.d_scales), slots), directory,
-                     device.sms, launches.gates);
-    if (!ready.ok()) return ready;
-    return launches;
-  }
-
   GroupedMatmulOp product = op;
   std::vector<std::byte*> with_product(slots.begin(), slots.end());
-  if (op.gate) {
+  if (layout.fused) {
+    product.d = ProductOf(op, layout, op.d.slot);  // of its extents alone
+  } else if (op.gate) {
     with_product = WithProduct(slots, scratch + layout.product_offset);
     product.d = ProductOf(op, layout, static_cast<int>(slots.size()));
     launches.gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), with_product);
@@ -188,12 +156,16 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.any->most_tiles = layout.most_tiles;
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const absl::Status ready = ToStatus(kSm90Fp8Grouped.prepare(), "preparing the grouped kernel");
-    if (!ready.ok()) return ready;
+    const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
     // Matrices that lie apart have a map each, like the one of the first.
-    auto launch = PrepareTiles(Fp8ArgsOf(args, layout.copies, scratch),
+    auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);
     if (!launch.ok()) return launch.status();
+    launches.family = &family;
+    if (layout.fused) {
+      launch->gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), slots);
+      launch->period_tiles = MakeDivisor(launch->gated.period / kGateCols);
+    }
     launch->source = {.index = layout.makes_rows ? nullptr : directory.index,
                       .starts = directory.starts,
                       .sizes = directory.sizes,
@@ -231,14 +203,11 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
       return LaunchScaleLayout(args, stream);
     });
   }
-  for (const FusedGate& gate : launches.gates) {
-    queue([&](bool programmatic) { return LaunchGate(gate, programmatic, stream); });
-  }
   if (launches.any) queue([&](bool) { return LaunchAnyGrouped(*launches.any, stream); });
   if (launches.fp8) {
     queue([&, launch = *launches.fp8](bool programmatic) mutable {
       launch.source.fault = fault;
-      return kSm90Fp8Grouped.launch(launch, launches.ctas, programmatic, stream);
+      return launches.family->launch(launch, launches.ctas, programmatic, stream);
     });
   }
   if (launches.owners) queue([&](bool) { return LaunchOwners(*launches.owners, stream); });

@@ -59,8 +59,8 @@ struct GroupedLaunches {
   std::optional<ScaleLayoutArgs> copy;
   std::optional<AnyGroupedArgs> any;
   std::optional<GroupedLaunch> fp8;
+  const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
   int ctas = 0;
-  std::vector<FusedGate> gates;  // in its place
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

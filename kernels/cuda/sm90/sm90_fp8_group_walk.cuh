@@ -2,8 +2,8 @@
 // of its shared memory; tiles are numbered through all groups, and a number leads to its place.
 //
 // A group's rows are cut into wide tiles, of up to 128, and a thin one of what is left if that is 64
-// at most. A wide tile has two thin ones' rows of the weights, and where a group has both kinds
-// they lie beside one another in the order: the second finds its weights in L2.
+// at most. Where a group has both kinds, tiles by the same weights lie beside one another in the
+// order: the later ones find them in L2.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
@@ -60,7 +60,7 @@ struct GroupWalk {
   static constexpr int kWarps = W.math_threads() / 32;
   static constexpr int kGroupsAThread = kMostGroups / W.math_threads();
   static_assert(kMostGroups % W.math_threads() == 0);
-  static_assert(W.block_n() == 2 * T.block_n());
+  static constexpr int kThinOfWide = W.block_n() / T.block_n();  // thin tiles with a wide one's n
   // Wide tiles of a group that go through the weights together, for L2.
   static constexpr int kBand = 16;
 
@@ -102,7 +102,7 @@ struct GroupWalk {
       table[kFirst + first + i] = rows.first;
       table[kRows + first + i] = rows.count;
       const Cut cut = CutOf(rows.count);
-      mine += tiles[i] = launch.n_pairs * (cut.wide + 2 * cut.thin);
+      mine += tiles[i] = launch.n_tiles * (cut.wide + kThinOfWide * cut.thin);
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -157,24 +157,24 @@ struct GroupWalk {
     const int first = table[kFirst + low], rows = table[kRows + low];
     const Cut cut = CutOf(rows);
     // The last band has the thin tile as well.
-    const int per_band = kBand * launch.n_pairs;
+    const int per_band = kBand * launch.n_tiles;
     const int last = max(cut.wide - 1, 0) / kBand;
     const int inside = index - table[kBefore + low];
     const int band = min(inside / per_band, last);
     const int wide = band == last ? cut.wide - band * kBand : kBand;
     const int in_band = inside - band * per_band;
-    const int of_pair = wide + (band == last ? 2 * cut.thin : 0);
-    const int pair = in_band / of_pair;
-    const int tile = in_band - pair * of_pair;
+    const int of_n = wide + (band == last ? kThinOfWide * cut.thin : 0);
+    const int n = in_band / of_n;
+    const int tile = in_band - n * of_n;
     GroupPlace at = {.item = launch.source.items ? low : 0, .row_end = first + rows, .group = low};
     if (tile < wide) {
       at.kind = kWideTile;
       at.row0 = first + (band * kBand + tile) * W.block_m();
-      at.n0 = pair * W.block_n();
+      at.n0 = n * W.block_n();
     } else {
       at.kind = kThinTile;
       at.row0 = first + cut.wide * W.block_m();
-      at.n0 = pair * W.block_n() + (tile - wide) * T.block_n();
+      at.n0 = n * W.block_n() + (tile - wide) * T.block_n();
     }
     return at;
   }

@@ -10,6 +10,8 @@
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUPED_CUH_
 
 #include "kernels/cuda/ptx/tensor_map.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_gate_walk.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_group_walk.cuh"
 
@@ -25,21 +27,21 @@ __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
   return {at.row0, at.n0, at.item};
 }
 
-// What the math warps are told of a tile lies in its first stage, behind B's scales.
+// What the math warps are told of a tile lies in its first stage, behind the scales.
 template <GemmConfig C>
 struct TileNote {
-  static constexpr int kAt = 64;
-  static_assert(kBScales<C> * 4 <= kAt && kAt + 32 <= 128);
+  static constexpr int kAt = C.scale_bytes() - 32;
+  static_assert(C.b_scale_offset() + kBScales<C> * 4 <= kAt);
 
   static __device__ __forceinline__ void Put(const SmemLayout<C>& smem, int stage,
                                              const GroupPlace& at) {
-    const uint32_t note = smem.BScales(stage) + kAt;
+    const uint32_t note = smem.AScales(stage) + kAt;
     ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
                                         __int_as_float(at.row0), __int_as_float(at.row_end)));
     ptx::StoreShared(note + 16, __int_as_float(at.n0));
   }
   static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
-    const uint32_t note = smem.BScales(stage) + kAt;
+    const uint32_t note = smem.AScales(stage) + kAt;
     const float4 v = ptx::LoadShared4(note);
     const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
     return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
@@ -52,6 +54,27 @@ struct GroupB {
   int item;
 };
 
+// Thin tiles read the weights alone, or behind a wide one.
+template <GemmConfig C>
+inline constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
+
+// Gates and ups of a block of the result's columns, in the order in which Math works through its
+// sub-tiles: 128 of each, or for each warpgroup 64.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const GroupB& b,
+                                              uint32_t full, uint32_t target, int x, int z,
+                                              int block) {
+  constexpr int kBox = C.b_box();
+  const GateRows rows = GateRowsOf(launch.period_tiles, block);
+#pragma unroll
+  for (int i = 0; i < kGateCols; i += kBox) {
+    ptx::TensorLoad(b.map, full, target + 2 * i * kBlockK, x, rows.gate + i, z, b.item,
+                    kBPolicy<C>);
+    ptx::TensorLoad(b.map, full, target + (2 * i + kBox) * kBlockK, x, rows.up + i, z, b.item,
+                    kBPolicy<C>);
+  }
+}
+
 // As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
 // are, in boxes.
 template <GemmConfig C>
@@ -59,7 +82,6 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
                                                const GroupB& b, int stage, int block) {
   constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
-  constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
   constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
@@ -69,10 +91,14 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
       full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
-  ptx::TensorLoad(b.map, full, b_target, x, at.n0, z, b.item, kBPolicy);
-  if (C.k_blocks == 2 && launch.any_k) {
-    ptx::TensorLoad(b.map, full, b_target + C.block_n() * kBlockK, x + step_x, at.n0, z, b.item,
-                    kBPolicy);
+  if constexpr (C.gates) {
+    LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
+  } else {
+    ptx::TensorLoad(b.map, full, b_target, x, at.n0, z, b.item, kBPolicy<C>);
+    if (C.k_blocks == 2 && launch.any_k) {
+      ptx::TensorLoad(b.map, full, b_target + C.block_n() * kBlockK, x + step_x, at.n0, z, b.item,
+                      kBPolicy<C>);
+    }
   }
   if (!C.skinny() && boxes == kBoxes) {
     ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, kAPolicy);
@@ -114,10 +140,16 @@ __device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
                                                    const GroupPlace& place, int lane) {
   Tile at = TileOf<C>(place);
   at.batch = place.group;
-  if constexpr (!kTable) return BScaleLoads<C>(launch.gemm.args, at, lane);
   Fp8GemmArgs args = launch.gemm.args;
-  args.b_scales = launch.table[place.group].scales;
-  args.b_scales_batch = 0;
+  if constexpr (kTable) {
+    args.b_scales = launch.table[place.group].scales;
+    args.b_scales_batch = 0;
+  }
+  if constexpr (C.gates) {  // a lane for the gates', one for the ups'
+    const GateRows rows = GateRowsOf(launch.period_tiles, place.n0 / C.block_n());
+    (C.skinny() ? at.row0 : at.col0) = lane == 0 ? rows.gate : rows.up;
+    return BScaleLoads<C>(args, at, 0);
+  }
   return BScaleLoads<C>(args, at, lane);
 }
 template <GemmConfig C, bool kTable>
@@ -163,7 +195,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
     const GroupPlace place = walk.At(index);
     if (place.kind == kWideTile) {
       ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
-    } else if (place.n0 < static_cast<int>(launch.gemm.args.n)) {  // of an odd number of thin tiles
+    } else if (place.n0 < static_cast<int>(launch.gemm.args.n)) {  // else it is all outside
       ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane);
     }
     index = __shfl_sync(0xffffffffu, next, 0);
@@ -193,14 +225,24 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   const Tile tile = TileOf<C>(at);
   math.Run((launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks, tile);
   ring = math.release;
-  // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
-  GemmLaunch bounded;
-  bounded.args = launch.gemm.args;
-  bounded.streams_b = launch.gemm.streams_b;
-  bounded.args.m = at.row_end;
-  Epilogue<C> out(bounded, smem, warp, lane);
-  out.tile = tile;
-  StoreWhole<C>(bounded, smem, out, result);
+  if constexpr (C.gates) {
+    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
+    const int block = at.n0 / C.block_n();
+    if constexpr (C.skinny()) {
+      finish.StoreColumns(tile, at.row_end, block, result);
+    } else {
+      finish.StoreRows(tile, at.row_end, block, result);
+    }
+  } else {
+    // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
+    GemmLaunch bounded;
+    bounded.args = launch.gemm.args;
+    bounded.streams_b = launch.gemm.streams_b;
+    bounded.args.m = at.row_end;
+    Epilogue<C> out(bounded, smem, warp, lane);
+    out.tile = tile;
+    StoreWhole<C>(bounded, smem, out, result);
+  }
   __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
 }
 
@@ -232,9 +274,9 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
                     W.k_groups == 1 && T.k_groups == 1 && !W.stores_tile,
                 "a tile is one CTA's, and its last rows may be others'");
   static_assert(W.moves_registers() && W.math_threads() == T.math_threads() &&
-                    W.stages == T.stages && W.stage_bytes() == T.stage_bytes() &&
-                    W.scale_bytes() == T.scale_bytes() &&
-                    W.b_scale_offset() == T.b_scale_offset() &&
+                    W.stages == T.stages && W.gates == T.gates &&
+                    W.stage_bytes() == T.stage_bytes() && W.used_bytes() <= W.stage_bytes() &&
+                    T.used_bytes() <= T.stage_bytes() && W.scale_bytes() == T.scale_bytes() &&
                     W.store_bytes() == T.store_bytes() && kFullArrivals<W> == kFullArrivals<T>,
                 "both kinds go through one ring");
   extern __shared__ uint8_t raw_smem[];
@@ -262,6 +304,39 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ConsumeGroups<W, T>(launch, smem);
   }
 }
+
+// The seam to the host: one kernel for both configs, and one for matrices that lie apart.
+template <GemmConfig kThin, GemmConfig kWide>
+struct GroupedFamily {
+  static_assert(Check<kThin>() && Check<kWide>());
+  static constexpr int kSmemBytes = kWide.smem_bytes() + GroupWalk<kWide, kThin>::kBytes;
+  static_assert(kSmemBytes <= kMaxSmemBytes);
+  static constexpr auto* kKernel = Fp8Grouped<Encode(kWide), Encode(kThin), false>;
+  static constexpr auto* kOfTables = Fp8Grouped<Encode(kWide), Encode(kThin), true>;
+
+  static cudaError_t Prepare() {
+    for (auto* kernel : {kKernel, kOfTables}) {
+      const cudaError_t code =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+      if (code != cudaSuccess) return code;
+    }
+    return cudaSuccess;
+  }
+  static cudaError_t Launch(const GroupedLaunch& launch, int ctas, bool programmatic,
+                            cudaStream_t stream) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.blockDim = dim3(kWide.threads());
+    config.dynamicSmemBytes = kSmemBytes;
+    config.stream = stream;
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = programmatic ? 1 : 0;
+    return cudaLaunchKernelEx(&config, launch.table != nullptr ? kOfTables : kKernel, launch);
+  }
+};
 
 }  // namespace gemmd::kernels::cuda
 
