@@ -103,7 +103,7 @@ inline constexpr int64_t kScratchHead = 256;
 struct GroupedLaunch {
   GemmLaunch gemm;
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
-  CUtensorMap thin_b_map;
+  CUtensorMap thin_b_map;   // a k block; of tall tiles, too
   CUtensorMap thin_scale_map;
   GroupSource source;
   TileTickets* tickets = nullptr;
@@ -132,6 +132,9 @@ extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;  // up to 64 rows of A, weights on the row side
 inline constexpr int kWideTile = 1;  // up to 128, on the row side
+// Kinds behind them are tall tiles: as thin ones, of so many rows of A.
+inline constexpr int kTallKinds = 3;
+constexpr int TallRows(int kind) { return kind == 0 ? 144 : kind == 1 ? 160 : 192; }
 
 }  // namespace gemmd::kernels::cuda
 

@@ -26,10 +26,9 @@ TensorRef ProductOf(const GroupedMatmulOp& op, const GroupedLayout& layout, int 
   return product;
 }
 
-// Boxes of `box_rows` rows and `box_blocks` k blocks: side by side where k is whole blocks, which
-// are planes then; else one, at its column.
+// Boxes of `box_rows` rows of a k block. Blocks are planes where k is whole ones.
 TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch, int64_t row_stride,
-                    int64_t batch_stride, int box_rows, int box_blocks) {
+                    int64_t batch_stride, int box_rows) {
   TensorView view = {.address = address,
                      .cols = k,
                      .rows = rows,
@@ -42,7 +41,6 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
     view.cols = kBlockK;
     view.planes = k / kBlockK;
     view.plane_stride_bytes = kBlockK;
-    view.box_planes = box_blocks;
   }
   return view;
 }
@@ -56,11 +54,11 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   const int64_t k_blocks = CeilDiv(args.k, kBlockK);
   const auto a = [&](int box_rows) {
     return ValuesMap(
-        ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows, 1));
+        ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows));
   };
   const auto b = [&](const GemmConfig& config) {
-    return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch,
-                              config.b_box(), config.k_blocks));
+    return ValuesMap(
+        ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, config.b_box()));
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,

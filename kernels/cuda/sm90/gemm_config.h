@@ -23,7 +23,7 @@ inline constexpr int kBeyond = 0x7fff0000;    // m and n stay below: a tile ther
 inline constexpr int kMaxClusterSize = 8;     // portable limit
 // A stage of a ring that configs share, and its scales.
 inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
-inline constexpr int kRingScaleBytes = 768;
+inline constexpr int kRingScaleBytes = 896;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
@@ -160,9 +160,11 @@ struct GemmConfig {
   // bank conflicts.
   static constexpr int kStorePitch = 64 * 2 + 16;
   static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
+  // Columns of a skinny tile that it takes at a time.
+  constexpr int staged_cols() const { return shares_ring && cols > 64 ? 64 : cols; }
   constexpr int store_group_bytes() const {
     if (!skinny()) return 64 * kStorePitch;
-    return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
+    return cols > 8 ? staged_cols() * kStorePitch : 8 * kSkinnyPitchF32;
   }
   // Columns of a box of D that the copy engine takes from there: a swizzle's 64, or what makes a
   // row of the box an odd number of 16-byte units, which is as free of conflicts.

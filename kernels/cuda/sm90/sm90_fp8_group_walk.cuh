@@ -1,9 +1,9 @@
 // The walk over the tiles of groups. Each CTA reads where the groups lie as it starts, into a table
 // of its shared memory; tiles are numbered through all groups, and a number leads to its place.
 //
-// A group's rows are cut into wide tiles, of up to 128, and a thin one of what is left if that is 64
-// at most. Where a group has both kinds, tiles by the same weights lie beside one another in the
-// order: the later ones find them in L2.
+// A group's rows are cut into tiles of one kind, so that those by the same weights, which lie beside
+// one another in the order, go through them at one pace: each but the first finds them in L2. A
+// thin tile behind wide ones is another pace, and may be where there are many wide ones.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
@@ -18,7 +18,7 @@ namespace gemmd::kernels::cuda {
 
 // Rows of one group that a CTA multiplies at a time, by rows of its weights from n0 on.
 struct GroupPlace {
-  int kind;  // kThinTile or kWideTile
+  int kind;  // kThinTile, kWideTile, or one of the tall ones behind them
   int item;
   int row0;     // within the item
   int row_end;  // of the group: rows from here on are not stored
@@ -81,12 +81,37 @@ struct GroupWalk {
 
   // How a group's rows are cut.
   struct Cut {
-    int wide;
-    int thin;
+    int wide = 0;
+    int thin = 0;  // 0 or 1
+    int tall = 0;  // and then nothing else
+    int tall_kind = 0;
   };
+  // Clocks of a k block, as measured: a wide tile's, and of a tall one those of each row of A, and of
+  // the rest.
+  static constexpr int kWideClocks = 1040, kTallClocksRow = 4, kTallClocks = 70;
+  static constexpr int kMostTallRows = 512;  // wide tiles waste less of more
+  static constexpr int kLeastBehind = 4;     // wide tiles that a thin one may stand behind
+
   static __device__ __forceinline__ Cut CutOf(int rows) {
-    const int left = rows % W.block_m();
-    return {rows / W.block_m() + (left > T.block_m()), left > 0 && left <= T.block_m()};
+    const int wide = rows / W.block_m(), left = rows - wide * W.block_m();
+    Cut cut = {.wide = wide, .thin = left > 0 && left <= T.block_m()};
+    if (wide > 0 && wide < kLeastBehind) cut.thin = 0;
+    if (left > 0 && cut.thin == 0) ++cut.wide;
+    if constexpr (!W.gates) {
+      if (wide == 0 || rows > kMostTallRows) return cut;
+      constexpr int kMost = TallRows(kTallKinds - 1);
+      const int tall = (rows + kMost - 1) / kMost;
+      const int each = (rows + tall - 1) / tall;
+      int kind = 0;
+#pragma unroll
+      for (int i = 1; i < kTallKinds; ++i) kind += TallRows(i - 1) < each;
+      const int clocks = kThinOfWide * tall * (kTallClocksRow * TallRows(kind) + kTallClocks);
+      if (clocks < cut.wide * kWideClocks) cut = {.tall = tall, .tall_kind = kind};
+    }
+    return cut;
+  }
+  static __device__ __forceinline__ int TilesOf(const Cut& cut) {
+    return cut.wide + kThinOfWide * (cut.thin + cut.tall);
   }
 
   // By the math warps.
@@ -101,8 +126,7 @@ struct GroupWalk {
       if (first + i < from.groups) rows = RowsOf(from, first + i);
       table[kFirst + first + i] = rows.first;
       table[kRows + first + i] = rows.count;
-      const Cut cut = CutOf(rows.count);
-      mine += tiles[i] = launch.n_tiles * (cut.wide + kThinOfWide * cut.thin);
+      mine += tiles[i] = launch.n_tiles * TilesOf(CutOf(rows.count));
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -163,7 +187,7 @@ struct GroupWalk {
     const int band = min(inside / per_band, last);
     const int wide = band == last ? cut.wide - band * kBand : kBand;
     const int in_band = inside - band * per_band;
-    const int of_n = wide + (band == last ? kThinOfWide * cut.thin : 0);
+    const int of_n = wide + (band == last ? kThinOfWide * (cut.thin + cut.tall) : 0);
     const int n = in_band / of_n;
     const int tile = in_band - n * of_n;
     GroupPlace at = {.item = launch.source.items ? low : 0, .row_end = first + rows, .group = low};
@@ -171,6 +195,11 @@ struct GroupWalk {
       at.kind = kWideTile;
       at.row0 = first + (band * kBand + tile) * W.block_m();
       at.n0 = n * W.block_n();
+    } else if (cut.tall > 0) {
+      const int half = tile / cut.tall;
+      at.kind = kWideTile + 1 + cut.tall_kind;
+      at.row0 = first + (tile - half * cut.tall) * TallRows(cut.tall_kind);
+      at.n0 = n * W.block_n() + half * T.block_n();
     } else {
       at.kind = kThinTile;
       at.row0 = first + cut.wide * W.block_m();

@@ -1,5 +1,5 @@
 // The skeleton of sm90_fp8_gemm.cuh with a walk over the tiles of groups (sm90_fp8_group_walk.cuh).
-// Tiles are of two kinds, thin and wide, by one ring: a stage of either has the same bytes. CTAs
+// Tiles are of several kinds, by one ring, whose stages have the same bytes for all. CTAs
 // take tiles as they come to be free; the producer warp draws a tile's number while the one in front
 // is on its way, and tells the math warps in the tile's first stage.
 //
@@ -20,6 +20,27 @@ namespace gemmd::kernels::cuda {
 // A's scales begin at a row that is a multiple of it.
 constexpr int kScaleRows = 4;
 constexpr int kNoTile = -1;  // in place of a tile's kind: there is none left
+constexpr int kOtherArrivals = 2;  // at a stage, beside the loads'
+
+constexpr GemmConfig Tall(int rows) {
+  return {.family = GemmFamily::kSkinny,
+          .rows = 128,
+          .cols = rows,
+          .groups = 2,
+          .stages = 4,
+          .shares_ring = true};
+}
+template <GemmConfig W, GemmConfig C>
+constexpr bool SharesRing() {
+  static_assert(Check<C>());
+  static_assert(C.shares_ring && C.stages == W.stages &&
+                    C.math_threads() == W.math_threads() && C.used_bytes() <= C.stage_bytes() &&
+                    C.store_bytes() == W.store_bytes(),
+                "all kinds go through one ring");
+  static_assert(C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
+                "a tile is one CTA's, and its last rows may be others'");
+  return true;
+}
 
 template <GemmConfig C>
 __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
@@ -56,7 +77,8 @@ struct GroupB {
 
 // Thin tiles read the weights alone, or behind a wide one.
 template <GemmConfig C>
-inline constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
+inline constexpr uint64_t kBPolicy =
+    C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
 
 // Gates and ups of a block of the result's columns, in the order in which Math works through its
 // sub-tiles: 128 of each, or for each warpgroup 64.
@@ -75,6 +97,10 @@ __device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const
   }
 }
 
+// Tall tiles copy A's scales row by row, so that they lie at multiples of 8 bytes.
+template <GemmConfig C>
+inline constexpr bool kCopiesScales = !C.ragged;
+
 // As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
 // are, in boxes.
 template <GemmConfig C>
@@ -86,18 +112,19 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
+  constexpr int kScaleBytes = kCopiesScales<C> ? 0 : C.a_scale_bytes();
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + kScaleBytes));
   if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
   } else {
-    ptx::TensorLoad(b.map, full, b_target, x, at.n0, z, b.item, kBPolicy<C>);
-    if (C.k_blocks == 2 && launch.any_k) {
-      ptx::TensorLoad(b.map, full, b_target + C.block_n() * kBlockK, x + step_x, at.n0, z, b.item,
-                      kBPolicy<C>);
+#pragma unroll
+    for (int plane = 0; plane < C.k_blocks; ++plane) {
+      ptx::TensorLoad(b.map, full, b_target + plane * C.block_n() * kBlockK, x + plane * step_x,
+                      at.n0, z + plane * step_z, b.item, kBPolicy<C>);
     }
   }
   if (!C.skinny() && boxes == kBoxes) {
@@ -113,6 +140,7 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
       }
     }
   }
+  if constexpr (kCopiesScales<C>) return;
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
                   smem.AScales(stage), at.row0 / kScaleRows * kScaleRows, 0, block, at.item,
                   ptx::kEvictLast);
@@ -162,6 +190,33 @@ __device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int grou
   return {map, 0};
 }
 
+// A's scales of a tall tile's k block, and B's; by the whole warp, in front of the stage's loads.
+template <GemmConfig C>
+__device__ __forceinline__ void CopyScales(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                           const GroupPlace& place, const BScaleLoads<C>& b_scales,
+                                           int lane, int stage, int block) {
+  static_assert(kBScales<C> == 1 && C.k_blocks == 1);
+  const Fp8GemmArgs& args = launch.gemm.args;
+  const float* const scales =
+      args.a_scales + place.item * args.a_scales_batch + block * args.a_scales_ld;
+#pragma unroll
+  for (int i = 0; i < C.cols; i += 32) {
+    const int col = i + lane;
+    if (C.cols % 32 == 0 || col < C.cols) {
+      ptx::CpAsync4(smem.AScales(stage) + col * 4,
+                    scales + min(place.row0 + col, place.row_end - 1));
+    }
+  }
+  if (lane == 0) ptx::CpAsync4(smem.BScales(stage), b_scales.row + block);
+  // As many arrivals as other kinds have of B's scales, and the other lanes' beside them.
+  if (lane < kOtherArrivals) {
+    ptx::CpAsyncMbarrierArrive(smem.Full(stage));
+  } else {
+    ptx::CpAsyncMbarrierArriveAlso(smem.Full(stage));
+  }
+  __syncwarp();  // the loads' own arrival is still missing
+}
+
 template <GemmConfig C, bool kTable>
 __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& place, const CUtensorMap*& known,
@@ -171,13 +226,28 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
 #pragma unroll 1
   for (int block = 0; block < launch.gemm.k_blocks; block += C.k_blocks) {
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+    if constexpr (kCopiesScales<C>) {
+      CopyScales<C>(launch, smem, place, b_scales, lane, at.stage, block);
+    }
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<C>::Put(smem, at.stage, place);
       LoadGroupStage<C>(launch, smem, place, b, at.stage, block);
     }
-    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    if constexpr (!kCopiesScales<C>) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     __syncwarp();
     at.Advance();
+  }
+}
+
+// Calls `then` with the config of a tall tile's kind.
+template <int kIndex = 0, class Then>
+__device__ __forceinline__ void WithTall(int kind, const Then& then) {
+  if constexpr (kIndex < kTallKinds) {
+    if (kind == kWideTile + 1 + kIndex) {
+      then.template operator()<Tall(TallRows(kIndex))>();
+    } else {
+      WithTall<kIndex + 1>(kind, then);
+    }
   }
 }
 
@@ -195,8 +265,14 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
     const GroupPlace place = walk.At(index);
     if (place.kind == kWideTile) {
       ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
-    } else if (place.n0 < static_cast<int>(launch.gemm.args.n)) {  // else it is all outside
+    } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
+      // All of it is outside.
+    } else if (place.kind == kThinTile) {
       ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane);
+    } else if constexpr (!W.gates) {
+      WithTall(place.kind, [&]<GemmConfig C>() {
+        ProduceTile<C, kTable>(launch, SmemLayout<C>{smem.base}, place, known, at, lane);
+      });
     }
     index = __shfl_sync(0xffffffffu, next, 0);
   }
@@ -221,9 +297,22 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   Math<C> math(smem, place, warp, lane, result);
   static_cast<RingPosition<C.stages>&>(math.issue) = ring;
   static_cast<RingPosition<C.stages>&>(math.release) = ring;
-  math.a_scales += at.row0 % kScaleRows * 4;
+  const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
+  if constexpr (!C.skinny()) {
+    if (at.row0 + warp / 4 * 64 >= at.row_end) {  // a warpgroup without rows lets the tile pass
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        math.WaitFull();
+        math.issue.Advance();
+        math.Release();
+      }
+      ring = math.release;
+      return;
+    }
+  }
+  if constexpr (C.ragged) math.a_scales += at.row0 % kScaleRows * 4;
   const Tile tile = TileOf<C>(at);
-  math.Run((launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks, tile);
+  math.Run(steps, tile);
   ring = math.release;
   if constexpr (C.gates) {
     const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
@@ -259,8 +348,12 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
       ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
-    } else {
+    } else if (at.kind == kNoTile) {
       return;
+    } else if constexpr (!W.gates) {
+      WithTall(at.kind, [&]<GemmConfig C>() {
+        ConsumeTile<C>(launch, SmemLayout<C>{smem.base}, at, ring, warp, lane);
+      });
     }
   }
 }
@@ -270,15 +363,10 @@ template <uint64_t kWide, uint64_t kThin, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide), T = Decode(kThin);
-  static_assert(W.ragged && T.ragged && W.multicast() == 1 && T.multicast() == 1 &&
-                    W.k_groups == 1 && T.k_groups == 1 && !W.stores_tile,
-                "a tile is one CTA's, and its last rows may be others'");
-  static_assert(W.moves_registers() && W.math_threads() == T.math_threads() &&
-                    W.stages == T.stages && W.gates == T.gates &&
-                    W.stage_bytes() == T.stage_bytes() && W.used_bytes() <= W.stage_bytes() &&
-                    T.used_bytes() <= T.stage_bytes() && W.scale_bytes() == T.scale_bytes() &&
-                    W.store_bytes() == T.store_bytes() && kFullArrivals<W> == kFullArrivals<T>,
-                "both kinds go through one ring");
+  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, Tall(TallRows(0))>() &&
+                SharesRing<W, Tall(TallRows(1))>() && SharesRing<W, Tall(TallRows(2))>());
+  static_assert(W.moves_registers() && kFullArrivals<W> == 1 + kOtherArrivals &&
+                kFullArrivals<T> == 1 + kOtherArrivals);
   extern __shared__ uint8_t raw_smem[];
   const uint32_t raw = ptx::SmemAddress(raw_smem);
   const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
@@ -308,7 +396,6 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
 // The seam to the host: one kernel for both configs, and one for matrices that lie apart.
 template <GemmConfig kThin, GemmConfig kWide>
 struct GroupedFamily {
-  static_assert(Check<kThin>() && Check<kWide>());
   static constexpr int kSmemBytes = kWide.smem_bytes() + GroupWalk<kWide, kThin>::kBytes;
   static_assert(kSmemBytes <= kMaxSmemBytes);
   static constexpr auto* kKernel = Fp8Grouped<Encode(kWide), Encode(kThin), false>;
