@@ -135,6 +135,11 @@ class CudaProgram final : public Program {
   absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
                                            bool often = false) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Whether its copy engine's work reaches from one device's memory into another's. As a node of a
+  // graph such a copy knows the other's allocation, not its address alone: once that is freed the
+  // driver may refuse the graph's launch, or crash in it. Such a program is launched op by op.
+  bool CopiesAcross(SlotAddresses slots) const;
+
   // What a graph of it on this memory is known by. The slots were checked.
   GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;
 
@@ -160,6 +165,7 @@ class CudaProgram final : public Program {
   using Key = std::vector<const std::byte*>;  // the slots, then the scratch if it is used
 
   Key AddressesOf(SlotAddresses slots, std::byte* scratch) const;
+  // Compiling (cuda_program.cc) and choosing (program_choice.cc).
   absl::Status AddTask(const Op& op, const KernelSet& kernels);
   void AddNeeds(Task& task);
   void AddTunable(const MatmulOp& op, ChoiceReason reason);
@@ -169,6 +175,10 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<KernelChoice> ChooseGatedMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                  Task& task);
+  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
+                                             Task& task);
+  static absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels);
+  // Launching (program_launch.cc).
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
@@ -178,8 +188,6 @@ class CudaProgram final : public Program {
                             const RunContext& context) const;
   absl::Status LaunchGatedMatmul(const Task& task, const MatmulOp& op,
                                  const RunContext& context) const;
-  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
-                                             Task& task);
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
   absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;

@@ -193,7 +193,9 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.
-  if (capture && prepared->again) MakeGraph(flight, *launches, std::move(key));
+  if (capture && prepared->again && !code.CopiesAcross(flight.bindings.slots)) {
+    MakeGraph(flight, *launches, std::move(key));
+  }
   if (stamped && flight.graph == nullptr) TakeStamps(flight, chained);
   return fence_.status();
 }
