@@ -20,6 +20,7 @@ namespace gemmd::kernels::cuda {
 // A's scales begin at a row that is a multiple of it.
 constexpr int kScaleRows = 4;
 constexpr int kNoTile = -1;  // in place of a tile's kind: there is none left
+constexpr int kWholeBox = kWideRows / kRowsABox;  // boxes of A's rows that come as one
 constexpr int kOtherArrivals = 2;  // at a stage, beside the loads'
 
 constexpr GemmConfig Tall(int rows) {
@@ -127,17 +128,21 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                       at.n0, z + plane * step_z, b.item, kBPolicy<C>);
     }
   }
-  if (!C.skinny() && boxes == kBoxes) {
-    ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, kAPolicy);
-  } else {
+  // A whole box of 128 rows at once, where there are so many.
+  int first = 0;
+  if constexpr (C.k_blocks == 1 && kBoxes >= kWholeBox) {
+    if (boxes >= kWholeBox) {
+      ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, kAPolicy);
+      first = kWholeBox;
+    }
+  }
 #pragma unroll
-    for (int plane = 0; plane < C.k_blocks; ++plane) {
+  for (int plane = 0; plane < C.k_blocks; ++plane) {
 #pragma unroll 1
-      for (int box = 0; box < boxes; ++box) {
-        ptx::TensorLoad(&launch.a_rows_map, full,
-                        a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
-                        at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
-      }
+    for (int box = first; box < boxes; ++box) {
+      ptx::TensorLoad(&launch.a_rows_map, full,
+                      a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
+                      at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
     }
   }
   if constexpr (kCopiesScales<C>) return;
