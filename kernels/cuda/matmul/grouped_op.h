@@ -1,5 +1,5 @@
 // From a GroupedMatmulOp to its launches: the directory, scales brought into their layout, the
-// kernels of few and of many rows, and the gate behind them.
+// matmul, and the gate behind it. Which kernels take an op, and what each needs: grouped_layout.cc.
 
 #ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
 #define GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
@@ -33,15 +33,14 @@ std::string WhyNotFused(const GroupedMatmulOp& op);
 struct GroupedLayout {
   bool fp8 = false;
   bool fused = false;  // kernels that apply the gate
-  int thin_config = kThinConfig;
-  bool may_be_wide = false;  // some group may have too many rows for the kernel of few
-  int64_t most_tiles[kTileLists] = {};
+  bool makes_rows = false;  // the directory kernel tells where each group's rows are
+  int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
   ScaleCopies copies;  // of a's scales, at 0
-  int64_t counts_offset = 0;
+  int64_t counts_offset = 0;  // likewise
   int64_t tiles_offset[kTileLists] = {};
   int64_t table_offset = 0;              // of matrices that lie apart
-  int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernels
-  int64_t starts_offset = 0;             // with a gate
+  int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernel
+  int64_t starts_offset = 0;             // where it makes_rows
   int64_t owners_offset = 0;             // with a gate of its own
   int64_t product_offset = 0;            // likewise: the product in front of it
   DType product = DType::kBF16;
@@ -55,20 +54,19 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
 
 // Ready to be queued any number of times. Whoever queues it gives the place of its fault.
 struct GroupedLaunches {
-  DirectoryArgs directory;
+  std::optional<DirectoryArgs> directory;
   std::vector<TableArgs> tables;  // of matrices that lie apart: what makes their table
   std::optional<ScaleLayoutArgs> copy;
   std::optional<AnyGroupedArgs> any;
-  std::optional<GroupedLaunch> lists[kTileLists];
-  int configs[kTileLists] = {kThinConfig, kWideConfig};
-  int ctas[kTileLists] = {};
-  std::vector<FusedGate> gates;  // in place of the lists
+  std::optional<GroupedLaunch> fp8;
+  const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
+  int ctas = 0;
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };
 
 // INVALID_ARGUMENT when the driver refuses a tensor map. The device is current. `scratch` at a
-// multiple of 256.
+// multiple of 256, behind kScratchHead bytes that are zero.
 absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                                                const GroupedLayout& layout, SlotAddresses slots,
                                                std::byte* scratch, const DeviceTraits& device);

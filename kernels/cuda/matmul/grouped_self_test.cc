@@ -74,7 +74,7 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
   const std::vector<GroupRows> groups = Place(layout, rows);
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
-  const bool gated = kind == Kind::kGated;
+  const bool gated = kind == Kind::kGated || kind == Kind::kGatedApart;
   const GroupedProblem problem{.groups = static_cast<int64_t>(rows.size()),
                                .m = end + kAround,
                                .n = n,
@@ -84,7 +84,7 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
                                .out = gated ? DType::kE4M3 : DType::kBF16,
                                .a_granularity = ScaleGranularity::kBlock1x128,
                                .b_granularity = ScaleGranularity::kBlock128x128,
-                               .apart = kind == Kind::kApart,
+                               .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
                                .gate = gated ? std::optional(Gate{}) : std::nullopt};
   op_ = *OpOf(problem);  // of numbers that are good ones
   if (gated) {
@@ -190,7 +190,7 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 }
 
 std::vector<GroupedTrial> GroupedTrials() {
-  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65}, thin = {1, 64, 0, 17, 8},
+  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170}, thin = {1, 64, 0, 17, 8},
                              all = {3, 0, 70, 140, 20};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
@@ -202,6 +202,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   }
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
+  trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
   return trials;
 }
 
@@ -215,10 +216,10 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   const GroupedLayout layout =
       LayoutOf(trial.op(), kernel != kAnyGroupedName, kernel == kFp8GateName);
   std::vector<std::vector<std::byte>> slots(trial.slots().begin(), trial.slots().end());
-  slots.emplace_back(layout.scratch_bytes + kFaultBytes, std::byte{0});
+  slots.emplace_back(kScratchHead + layout.scratch_bytes + kFaultBytes, std::byte{0});
   const auto bench = SelfTestBench::Make(slots, trial.result_slot(), device.ordinal);
   if (!bench.ok()) return bench.status();
-  std::byte* const scratch = (*bench)->slots().back();
+  std::byte* const scratch = (*bench)->slots().back() + kScratchHead;
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   // Kept to the end of the run, which may use what it holds.
   const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);

@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(kWarps * 32) WriteTable(const __grid_constant_
 
 }  // namespace
 
-cudaError_t LaunchTable(const TableArgs& args, cudaStream_t stream) {
+cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t stream) {
   if (args.count < 1 || args.count > kTableChunk) return cudaErrorInvalidValue;
-  return LaunchKernel(WriteTable, GridOf(CeilDiv(args.count, kWarps)), kWarps * 32, true, stream,
-                      args);
+  return LaunchKernel(WriteTable, GridOf(CeilDiv(args.count, kWarps)), kWarps * 32, programmatic,
+                      stream, args);
 }
 
 }  // namespace gemmd::kernels::cuda

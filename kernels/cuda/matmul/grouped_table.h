@@ -31,7 +31,7 @@ struct TableArgs {
   CUtensorMap* maps[kTileLists] = {};  // [groups]; null: that list needs none
   CUtensorMap like[kTileLists];        // a map of any of the matrices
 };
-cudaError_t LaunchTable(const TableArgs& args, cudaStream_t stream);
+cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 
