@@ -45,41 +45,6 @@ struct Extents {
 
 const GemmConfig& ConfigOf(int config) { return kSm90Fp8Grouped.configs[config]; }
 
-// Rows of an operand as TMA takes them.
-std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
-  const int rank = tensor.shape.rank;
-  const int64_t k = tensor.shape[rank - 1];
-  if (k > 1 && tensor.strides[rank - 1] != 1) {
-    return StrCat(name, " is not contiguous along k; copy or transpose it");
-  }
-  if (tensor.offset_bytes % kTmaBytes != 0) {
-    return StrCat(name, " starts at byte ", tensor.offset_bytes, ", not a multiple of ", kTmaBytes,
-                  "; place it there");
-  }
-  for (int i = 0; i + 1 < rank; ++i) {
-    const int64_t least = i + 2 == rank ? k : 1;
-    if (tensor.shape[i] > 1 && (tensor.strides[i] % kTmaBytes != 0 || tensor.strides[i] < least)) {
-      return StrCat(name, " has a stride of ", tensor.strides[i], " bytes, not a multiple of ",
-                    kTmaBytes, " of at least k; pad its rows");
-    }
-  }
-  return "";
-}
-
-std::string ResultWhyNot(const GroupedMatmulOp& op, const Extents& extents) {
-  if (op.gate) return "";  // the product lies in scratch memory
-  const TensorRef& d = op.d;
-  const int rank = d.shape.rank;
-  if (extents.n > 1 && d.strides[rank - 1] != 1) {
-    return "d is not contiguous along n; use a row-major d";
-  }
-  if (extents.rows > 1 && d.strides[rank - 2] < extents.n) {
-    return StrCat("rows of d are ", d.strides[rank - 2], " elements apart, less than n=", extents.n,
-                  "; raise the stride");
-  }
-  return "";
-}
-
 // Bytes one behind the other, each part at a multiple of kAlignment.
 class Parts {
  public:
@@ -242,6 +207,41 @@ void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, P
 
 }  // namespace
 
+std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
+  const int rank = tensor.shape.rank;
+  const int64_t size = SizeBytes(tensor.dtype), row = tensor.shape[rank - 1] * size;
+  if (tensor.shape[rank - 1] > 1 && tensor.strides[rank - 1] != 1) {
+    return StrCat(name, " is not contiguous along k; copy or transpose it");
+  }
+  if (tensor.offset_bytes % kTmaBytes != 0) {
+    return StrCat(name, " starts at byte ", tensor.offset_bytes, ", not a multiple of ", kTmaBytes,
+                  "; place it there");
+  }
+  for (int i = 0; i + 1 < rank; ++i) {
+    const int64_t least = i + 2 == rank ? row : 1, stride = tensor.strides[i] * size;
+    if (tensor.shape[i] > 1 && (stride % kTmaBytes != 0 || stride < least)) {
+      return StrCat(name, " has a stride of ", stride, " bytes, not a multiple of ", kTmaBytes,
+                    " of at least k; pad its rows");
+    }
+  }
+  return "";
+}
+
+std::string ResultWhyNot(const GroupedMatmulOp& op) {
+  if (op.gate) return "";  // the product lies in scratch memory
+  const Extents extents(op);
+  const TensorRef& d = op.d;
+  const int rank = d.shape.rank;
+  if (extents.n > 1 && d.strides[rank - 1] != 1) {
+    return "d is not contiguous along n; use a row-major d";
+  }
+  if (extents.rows > 1 && d.strides[rank - 2] < extents.n) {
+    return StrCat("rows of d are ", d.strides[rank - 2], " elements apart, less than n=", extents.n,
+                  "; raise the stride");
+  }
+  return "";
+}
+
 std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
   if (operand.values.dtype != DType::kE4M3) {
     return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
@@ -262,7 +262,7 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   const Extents extents(op);
   std::string why = OperandWhyNot("a", op.a, ScaleGranularity::kBlock1x128);
   if (why.empty()) why = MatricesWhyNot(op);
-  if (why.empty()) why = ResultWhyNot(op, extents);
+  if (why.empty()) why = ResultWhyNot(op);
   if (!why.empty()) return why;
   if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
   const TensorRef& scales = *op.b.scales;
@@ -284,6 +284,10 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
+std::string WhyNotTma(const GroupedMatmulOp& op) {
+  return IsDirect(op.a.values.dtype) ? WhyNotDirect(op) : WhyNotFp8(op);
+}
+
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   const Extents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
@@ -292,13 +296,18 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   layout.fused = fused;
   Parts parts;
   if (fp8) {
-    int slots = 0;
-    ForEachTensor(
-        Op(op), [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
-    const std::vector<std::byte*> somewhere(slots,
-                                            reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
-    layout.copies = CopiesOfA(ArgsOf(op, somewhere));
-    parts.Add(layout.copies.scratch_bytes);
+    if (IsDirect(op.a.values.dtype)) {
+      layout.direct_config = DirectConfigOf(op);
+    } else {
+      int slots = 0;
+      ForEachTensor(Op(op), [&](const TensorRef& tensor, Access) {
+        slots = std::max(slots, tensor.slot + 1);
+      });
+      const std::vector<std::byte*> somewhere(slots,
+                                              reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
+      layout.copies = CopiesOfA(ArgsOf(op, somewhere));
+      parts.Add(layout.copies.scratch_bytes);
+    }
     if (extents.k % kBlockK != 0) layout.thin_config = kThinAnyKConfig;
     layout.may_be_wide = extents.rows > kMostThinRows;
     layout.most_tiles[0] =
@@ -349,9 +358,10 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
+  const double tma_flops = IsDirect(op.a.values.dtype) ? kDirectFlops : kFp8Flops;
   const double gate = op.gate && !fused ? rows * columns * 5 / (rate * kMemoryShare) : 0;
   return kLaunchesSeconds + gate +
-         std::max(flops / (fp8 ? kFp8Flops : kAnyFlops), bytes / (rate * kMemoryShare));
+         std::max(flops / (fp8 ? tma_flops : kAnyFlops), bytes / (rate * kMemoryShare));
 }
 
 absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
@@ -418,6 +428,17 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
     return launches;
   }
+  if (IsDirect(op.a.values.dtype)) {
+    const void* const bias =
+        op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;
+    auto direct = PrepareDirect(op, layout.direct_config, args, bias, directory.lists,
+                                layout.most_tiles, device.sms);
+    if (!direct.ok()) return direct.status();
+    directory.tile_rows[1] = direct->tile_rows();
+    launches.direct = *std::move(direct);
+    if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
+    return launches;
+  }
   launches.copy = CopyOfA(args, layout.copies, scratch);
   if (launches.copy) launches.copy->programmatic = true;
   const Fp8GemmArgs fp8 = Fp8ArgsOf(args, layout.copies, scratch);
@@ -454,6 +475,7 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
     if (code == cudaSuccess) code = LaunchGate(gate, true, stream);
   }
   if (code == cudaSuccess && launches.any) code = LaunchAnyGrouped(*launches.any, stream);
+  if (code == cudaSuccess && launches.direct) code = LaunchDirect(*launches.direct, stream);
   // Those of many rows first: they take longer.
   for (int list = kTileLists - 1; list >= 0; --list) {
     if (code != cudaSuccess || !launches.lists[list] || launches.ctas[list] == 0) continue;

@@ -15,6 +15,7 @@
 #include "kernels/cuda/matmul/fused_gate.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/matmul/grouped_direct.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/sm90/gemm.h"
@@ -24,15 +25,22 @@ namespace gemmd::kernels::cuda {
 
 // Empty when they take the operand, with scales of this kind: "a is bf16; ...".
 std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted);
-// Empty when the TMA kernels serve the op: "a is bf16; ...".
+// Empty when rows of an operand lie as TMA takes them.
+std::string RowsWhyNot(const char* name, const TensorRef& tensor);
+// Empty when the TMA kernels can write d.
+std::string ResultWhyNot(const GroupedMatmulOp& op);
+// Empty when the TMA kernels for FP8 serve the op: "a is bf16; ...".
 std::string WhyNotFp8(const GroupedMatmulOp& op);
+// The same of those for the op's type (TmaGroupedName).
+std::string WhyNotTma(const GroupedMatmulOp& op);
 // Empty when they apply its gate, too; of an op that has one, and that they serve.
 std::string WhyNotFused(const GroupedMatmulOp& op);
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool fp8 = false;
-  bool fused = false;  // kernels that apply the gate
+  int direct_config = 0;  // of BF16 and FP16
+  bool fused = false;     // kernels that apply the gate
   int thin_config = kThinConfig;
   bool may_be_wide = false;  // some group may have too many rows for the kernel of few
   int64_t most_tiles[kTileLists] = {};
@@ -47,7 +55,8 @@ struct GroupedLayout {
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels, which serve it. `fused`: by those that apply its gate, which do, too.
+// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate,
+// which do, too.
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,
@@ -62,7 +71,8 @@ struct GroupedLaunches {
   std::optional<GroupedLaunch> lists[kTileLists];
   int configs[kTileLists] = {kThinConfig, kWideConfig};
   int ctas[kTileLists] = {};
-  std::vector<FusedGate> gates;  // in place of the lists
+  std::optional<DirectGrouped> direct;  // in place of the lists
+  std::vector<FusedGate> gates;         // in place of the lists
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

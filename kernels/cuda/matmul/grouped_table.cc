@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/grouped_op.h"
@@ -24,6 +25,16 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
     all.like[list] = skinny ? launch.gemm.row_map : launch.gemm.col_map;
     launch.table = all.entries;
     launch.b_maps = all.maps[list];
+  }
+  if (launches.direct) {
+    DirectGroupedLaunch& launch = launches.direct->launch;
+    for (const auto& [list, walk, map] :
+         {std::tuple(0, &launch.thin, &launch.thin_b), {1, &launch.wide, &launch.wide_b}}) {
+      if (walk->list.count == nullptr) continue;
+      all.maps[list] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[list]);
+      all.like[list] = *map;
+      walk->b_maps = all.maps[list];
+    }
   }
   const auto address = [&](const TensorRef& tensor) {
     return slots[tensor.slot] + tensor.offset_bytes;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -15,6 +16,7 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 // What the CPU makes of it, and every other byte as it was.
 std::vector<std::byte> Right(const GroupedTrial& trial) {
@@ -49,17 +51,22 @@ class GroupedSelfTestTest : public testing::Test {
 };
 
 TEST_F(GroupedSelfTestTest, EveryKernelHasATrial) {
+  std::set<DType> types;
   bool wide = false, thin_any_k = false, thin = false, apart = false;
   for (const GroupedTrial& trial : Trials()) {
-    EXPECT_EQ(WhyNotFp8(trial.op()), "");
+    EXPECT_EQ(WhyNotTma(trial.op()), "");
     const GroupedLayout layout = LayoutOf(trial.op(), true);
+    const DType type = trial.op().a.values.dtype;
+    types.insert(type);
+    const Dims& b = trial.op().b.values.shape;
+    EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
+    if (type != DType::kE4M3) continue;
     wide |= layout.may_be_wide;
     thin |= layout.thin_config == kThinConfig;
     thin_any_k |= layout.thin_config == kThinAnyKConfig;
     apart |= !trial.op().table.empty();
-    const Dims& b = trial.op().b.values.shape;
-    EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
   }
+  EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
   EXPECT_TRUE(wide && thin && thin_any_k && apart);
   // Some with a gate that is fused, of few rows and of many.
   EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
