@@ -40,7 +40,8 @@ struct ArmOptions {
   CallOptions call = {};
 };
 
-// Of the last run that was answered.
+// Of the last run that the daemon has seen the end of. A GPU may tell a waiting caller before that:
+// its run comes a moment later.
 struct ArmedReport {
   int64_t run = 0;  // since the plan was armed; 0: none was answered yet
   absl::Duration queued = absl::ZeroDuration();  // from the ring to the device's start

@@ -9,11 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/stream_copy.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/memory/output_memory.h"
 #include "kernels/cuda/ops/op_cost.h"
+#include "kernels/cuda/run/program_op.h"
 #include "kernels/grouping.h"
-#include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -31,11 +30,6 @@ constexpr double kTimedOpSeconds = 100e-6;
 // Shapes that a program tells of; a model's layers have some five, with few numbers of rows.
 constexpr size_t kMostTunable = 64;
 
-absl::Status Annotate(const absl::Status& status, size_t index, const Op& op) {
-  return absl::Status(status.code(),
-                      absl::StrCat("op ", index, " (", Text(Name(op)), "): ", status.message()));
-}
-
 // Whether the tensor's bytes are one run.
 bool IsDense(const TensorRef& tensor) {
   const Dims dense = RowMajorStrides(tensor.shape);
@@ -43,39 +37,6 @@ bool IsDense(const TensorRef& tensor) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != dense[i]) return false;
   }
   return true;
-}
-
-int64_t DenseBytes(const TensorRef& tensor) {
-  return NumElements(tensor.shape).value_or(0) * SizeBytes(tensor.dtype);
-}
-
-// The tensor of a Write or Read, or null.
-const TensorRef* Moved(const Op& op) {
-  if (const auto* write = std::get_if<WriteOp>(&op)) return &write->dst;
-  if (const auto* read = std::get_if<ReadOp>(&op)) return &read->src;
-  return nullptr;
-}
-
-absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels) {
-  const std::string_view kernel = kernels.others[op.index()];
-  if (kernel.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
-  }
-  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(op, kernels.memory_bytes_per_s)};
-}
-
-cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
-  return LaunchConvert(args, stream);
-}
-cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
-cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
-cudaError_t Queue(const RouteArgs& args, cudaStream_t stream) { return LaunchRoute(args, stream); }
-cudaError_t Queue(const CombineArgs& args, cudaStream_t stream) {
-  return LaunchCombine(args, stream);
-}
-cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
-  return LaunchQuantize(args, stream);
 }
 
 // Whether the op reads row numbers, counts or the like.
@@ -91,141 +52,7 @@ bool WaitsFirst(const Op& op) {
          std::holds_alternative<RouteOp>(op) || std::holds_alternative<CombineOp>(op);
 }
 
-constexpr int kHost = -1;
-
-// The ordinal of the GPU whose memory it is, or kHost.
-int HomeOf(const void* address) {
-  cudaPointerAttributes attributes;
-  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
-    return attributes.type == cudaMemoryTypeDevice ? attributes.device : kHost;
-  }
-  cudaGetLastError();
-  return kHost;
-}
-
-bool IsOnDevice(const void* address) { return HomeOf(address) != kHost; }
-
 }  // namespace
-
-absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
-                                                       Task& task) {
-  const MatmulProblem problem = ProblemOf(op);
-  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(
-      problem, op.kernel, op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
-  if (!pick.ok()) return pick.status();
-  if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
-    if (!op.kernel.empty()) {
-      return absl::UnimplementedError(
-          absl::StrCat("kernel ", op.kernel, " cannot serve ", ToString(problem), ": ", why,
-                       "; leave kernel empty to let the device choose"));
-    }
-    pick = kernels.matmul.Choose(problem, kAnyGemmName);
-    if (!pick.ok()) {
-      return absl::UnimplementedError(
-          absl::StrCat("TMA kernels: ", why, "; ", pick.status().message()));
-    }
-    pick->choice.reason = ChoiceReason::kFallback;
-  }
-  if (pick->variant) {
-    task.variant = pick->variant;
-    task.gemm = gemms_++;
-    task.copies = CopiesOf(op);
-    scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
-    if (op.activation > Activation::kRelu) {
-      pick->choice.estimated_seconds +=
-          MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
-    }
-  } else {
-    task.other = kernels.matmul.other(pick->other).launch;
-  }
-  return pick->choice;
-}
-
-absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
-                                                            const KernelSet& kernels, Task& task) {
-  // Measured and modelled times differ by as much: only what is clearly faster is taken instead.
-  constexpr double kClearly = 0.9;
-  const std::string why =
-      kernels.fp8_gate.empty() ? "the kernels are disabled on this device" : WhyNotFused(op);
-  const bool forced = !op.kernel.empty() && op.kernel == kFp8GateName;
-  if (forced && !why.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
-  }
-  const MatmulOp product = ProductOf(op);
-  const double gate_seconds =
-      MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
-  if (why.empty() && (forced || op.kernel.empty())) {
-    const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
-    const auto apart = kernels.matmul.Choose(
-        ProblemOf(product), "", op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
-    if (forced || !apart.ok() ||
-        apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
-      task.gated = FusedLayout(op);
-      task.gemm = fused_++;
-      scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
-      return KernelChoice{kernels.fp8_gate, forced ? ChoiceReason::kForced : ChoiceReason::kModel,
-                          seconds};
-    }
-  }
-  absl::StatusOr<KernelChoice> choice = ChooseMatmul(product, kernels, task);
-  if (!choice.ok()) return choice;
-  choice->estimated_seconds += gate_seconds;
-  task.gated = ApartLayout(op, task.copies.scratch_bytes);
-  if (task.gated->scratch_bytes > kMaxScratchBytes) {
-    return absl::UnimplementedError(absl::StrCat("its product takes ", task.gated->scratch_bytes,
-                                                 " bytes of scratch memory, limit ",
-                                                 kMaxScratchBytes, "; split it"));
-  }
-  scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
-  return choice;
-}
-
-absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
-                                                        const KernelSet& kernels, Task& task) {
-  const std::string_view any = kernels.others[Op(op).index()];
-  const std::string_view tma = kernels.TmaGrouped(op.a.values.dtype);
-  std::string why = tma.empty() ? "the TMA kernels are disabled on this device" : WhyNotTma(op);
-  // What applies the gate, too, has to serve the product.
-  std::string why_apart = !why.empty() ? why : WhyNotFp8(op);
-  if (why_apart.empty()) {
-    why_apart = !op.gate                   ? "it has no gate"
-                : kernels.fp8_gate.empty() ? "the kernels are disabled on this device"
-                                           : WhyNotFused(op);
-  }
-  const bool forced = !op.kernel.empty();
-  if (forced && op.kernel != any && op.kernel != tma && op.kernel != kernels.fp8_gate) {
-    return absl::NotFoundError(
-        absl::StrCat("kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any),
-                     ", ", Text(tma), " or, with a gate, ", Text(kernels.fp8_gate)));
-  }
-  for (const auto& [kernel, lacks] : {std::pair(tma, &why), {kernels.fp8_gate, &why_apart}}) {
-    if (!forced || op.kernel != kernel || lacks->empty()) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));
-  }
-  const bool fused = why_apart.empty() && (!forced || op.kernel == kernels.fp8_gate);
-  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
-  if (!fp8 && any.empty()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
-  }
-  task.grouped = LayoutOf(op, fp8, fused);
-  task.gemm = grouped_++;
-  if (task.grouped->scratch_bytes > kMaxScratchBytes) {
-    return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
-                                                 " bytes of scratch memory, limit ",
-                                                 kMaxScratchBytes, "; split it"));
-  }
-  scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
-  const ChoiceReason reason = forced ? ChoiceReason::kForced
-                              : fp8  ? ChoiceReason::kModel
-                                     : ChoiceReason::kFallback;
-  return KernelChoice{fused ? kernels.fp8_gate
-                      : fp8 ? tma
-                            : any,
-                      reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
-}
 
 void CudaProgram::AddNeeds(Task& task) {
   if (ReadsNumbers(task.op)) {
@@ -380,10 +207,6 @@ absl::Status CudaProgram::FaultOf(const std::byte* io) const {
   return absl::OkStatus();
 }
 
-DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) const {
-  return reinterpret_cast<DataFault*>(context.io + task.fault_offset);
-}
-
 absl::Status CudaProgram::AimReads(Bindings& bindings, std::byte* io, Graph* graph) const {
   for (const size_t index : moves_) {
     const Task& task = tasks_[index];
@@ -425,195 +248,6 @@ CudaProgram::Key CudaProgram::AddressesOf(SlotAddresses slots, std::byte* scratc
 
 GraphKey CudaProgram::KeyOf(SlotAddresses slots, std::byte* scratch) const {
   return {.program = serial_, .addresses = AddressesOf(slots, scratch)};
-}
-
-absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
-                                                      bool often) const {
-  if (gemms_ == 0 && grouped_ == 0 && fused_ == 0 && !capturable(often)) {
-    static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
-    return PreparedLaunches{none};
-  }
-  Key key = AddressesOf(slots, scratch);
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const auto found = remembered_.find(key); found != remembered_.end()) {
-      return PreparedLaunches{found->second, /*again=*/true};
-    }
-  }
-  auto launches = MakeLaunches(slots, scratch);
-  if (!launches.ok()) return launches.status();
-  absl::MutexLock lock(&mutex_);
-  if (remembered_.size() >= kMaxRemembered) remembered_.clear();
-  remembered_.insert_or_assign(std::move(key), *launches);
-  return PreparedLaunches{*std::move(launches)};
-}
-
-absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
-    SlotAddresses slots, std::byte* scratch) const {
-  auto launches = std::make_shared<Launches>();
-  launches->independent = IndependentOps(touches_, slots);
-  launches->gemms.reserve(gemms_);
-  for (size_t i = 0; i < tasks_.size(); ++i) {
-    const Task& task = tasks_[i];
-    if (task.grouped) {
-      auto grouped = PrepareGrouped(std::get<GroupedMatmulOp>(task.op), *task.grouped, slots,
-                                    scratch, device_);
-      if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
-      launches->grouped.push_back(*std::move(grouped));
-    }
-    if (task.gated && task.gated->fused) {
-      auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
-      if (!fused.ok()) return Annotate(fused.status(), i, task.op);
-      launches->fused.push_back(*std::move(fused));
-    }
-    if (!task.variant) continue;
-    const std::vector<std::byte*> all = SlotsOf(task, slots, scratch);
-    const auto& op = task.gated ? *task.gated->product : std::get<MatmulOp>(task.op);
-    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, all), task.copies, scratch);
-    // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
-    if (std::string why = WhyNot(*task.variant, args); !why.empty()) {
-      return Annotate(absl::InvalidArgumentError(why), i, task.op);
-    }
-    absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
-    if (!launch.ok()) return Annotate(launch.status(), i, task.op);
-    launch->programmatic = task.overlap || task.copies.a || task.copies.b;
-    launches->gemms.push_back(*launch);
-  }
-  return launches;
-}
-
-bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
-  return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
-}
-
-std::vector<std::byte*> CudaProgram::SlotsOf(const Task& task, SlotAddresses slots,
-                                             std::byte* scratch) {
-  if (!task.gated || !task.gated->product) return {slots.begin(), slots.end()};
-  std::vector<std::byte*> all(slots.begin(), slots.begin() + task.gated->product->d.slot);
-  all.push_back(scratch + task.gated->product_offset);
-  return all;
-}
-
-absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op,
-                                            const RunContext& context) const {
-  if (task.gated->fused) {
-    return QueueFused(context.launches.fused[task.gemm], Overlaps(task, context), context.stream);
-  }
-  const std::vector<std::byte*> all = SlotsOf(task, context.slots, context.scratch);
-  const MatmulOp& product = *task.gated->product;
-  absl::Status status = LaunchMatmul(task, product, all, context);
-  if (!status.ok()) return status;
-  GatedArgs gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), all);
-  gated.programmatic = true;
-  return ToStatus(Queue(gated, context.stream), "launch");
-}
-
-absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
-                                       const RunContext& context) const {
-  AnyGemmArgs args = ArgsOf(op, slots);
-  if (!task.variant) {
-    args.programmatic = Overlaps(task, context);
-    return ToStatus(task.other(args, context.stream), "launch");
-  }
-  bool overlap = Overlaps(task, context);
-  for (auto copy :
-       {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
-    if (!copy) continue;
-    copy->programmatic = overlap;
-    const cudaError_t code = LaunchScaleLayout(*copy, context.stream);
-    if (code != cudaSuccess) return ToStatus(code, "copying scales");
-    overlap = true;
-  }
-  const GemmLaunch& planned = context.launches.gemms[task.gemm];
-  absl::Status status;
-  if (overlap && !planned.programmatic) {  // the first op, behind another program's kernel
-    GemmLaunch behind = planned;
-    behind.programmatic = true;
-    status = Launch(*task.variant, behind, context.stream);
-  } else {
-    status = Launch(*task.variant, planned, context.stream);
-  }
-  std::optional<ActivateArgs> activate = ActivationOf(args);
-  if (!status.ok() || !activate) return status;
-  activate->programmatic = true;
-  return ToStatus(LaunchActivate(*activate, context.stream), "activation");
-}
-
-absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
-  const Task& task = tasks_[index];
-  if (task.io_bytes == 0) return absl::OkStatus();
-  const TensorRef& tensor = *Moved(task.op);
-  const bool in = std::holds_alternative<WriteOp>(task.op);
-  std::byte* host = context.io + task.io_offset;
-  if (const auto* read = std::get_if<ReadOp>(&task.op);
-      read != nullptr && !context.outputs.empty()) {
-    const OutputSpan& output = context.outputs[read->output];
-    if (output.device_writes) host = output.data();
-  }
-  std::byte* const device = context.slots[tensor.slot] + tensor.offset_bytes;
-  if (task.by_engine && IsOnDevice(device)) {
-    return ToStatus(
-        cudaMemcpyAsync(in ? device : host, in ? host : device, static_cast<size_t>(task.io_bytes),
-                        in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, context.stream),
-        "cudaMemcpyAsync");
-  }
-  ConvertArgs args =
-      in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
-  args.programmatic = Overlaps(task, context);
-  args.independent = context.IsIndependent(index);
-  return ToStatus(Queue(args, context.stream), "moving inline bytes");
-}
-
-absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
-                                     const RunContext& context) const {
-  const Task& task = tasks_[index];
-  ConvertArgs args = ArgsOf(op, context.slots);
-  // The copy engine takes what goes over PCIe, or over NVLink beside other kernels: a copy within
-  // the host is made by the calling thread, and one within the device is quicker by a kernel.
-  if (task.by_engine && HomeOf(args.src) != HomeOf(args.dst)) {
-    return ToStatus(cudaMemcpyAsync(args.dst, args.src, static_cast<size_t>(DenseBytes(op.dst)),
-                                    cudaMemcpyDefault, context.stream),
-                    "cudaMemcpyAsync");
-  }
-  args.programmatic = Overlaps(task, context);
-  args.independent = context.IsIndependent(index);
-  return ToStatus(Queue(args, context.stream), "launch");
-}
-
-absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
-  const Task& task = tasks_[index];
-  const absl::Status status = std::visit(
-      [&]<class T>(const T& op) {
-        if constexpr (std::is_same_v<T, MatmulOp>) {
-          return op.gate ? LaunchGatedMatmul(task, op, context)
-                         : LaunchMatmul(task, op, context.slots, context);
-        } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
-          return LaunchMove(index, context);
-        } else if constexpr (std::is_same_v<T, CopyOp>) {
-          return LaunchCopy(index, op, context);
-        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
-          return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
-                              task.overlap, context.stream);
-        } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
-          auto args = ArgsOf(op, context.slots);
-          args.programmatic = task.overlap;
-          args.fault = FaultAt(task, context);
-          if constexpr (std::is_same_v<T, RouteOp>) {
-            args.counts = reinterpret_cast<int32_t*>(context.scratch);
-          }
-          return ToStatus(Queue(args, context.stream), "launch");
-        } else {
-          auto args = ArgsOf(op, context.slots);
-          args.programmatic = Overlaps(task, context);
-          args.independent = context.IsIndependent(index);
-          if constexpr (std::is_same_v<T, QuantizeOp>) {
-            if (op.rows) args.fault = FaultAt(task, context);
-          }
-          return ToStatus(Queue(args, context.stream), "launch");
-        }
-      },
-      task.op);
-  return status.ok() ? status : Annotate(status, index, task.op);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -167,6 +167,7 @@ class CudaProgram final : public Program {
   using Key = std::vector<const std::byte*>;  // the slots, then the scratch if it is used
 
   Key AddressesOf(SlotAddresses slots, std::byte* scratch) const;
+  // Compiling (cuda_program.cc) and choosing (program_choice.cc).
   absl::Status AddTask(const Op& op, const KernelSet& kernels);
   void AddNeeds(Task& task);
   void AddTunable(const MatmulOp& op, ChoiceReason reason);
@@ -176,6 +177,10 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<KernelChoice> ChooseGatedMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                  Task& task);
+  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
+                                             Task& task);
+  static absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels);
+  // Launching (program_launch.cc).
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
@@ -185,8 +190,6 @@ class CudaProgram final : public Program {
                             const RunContext& context) const;
   absl::Status LaunchGatedMatmul(const Task& task, const MatmulOp& op,
                                  const RunContext& context) const;
-  absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
-                                             Task& task);
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
   absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;

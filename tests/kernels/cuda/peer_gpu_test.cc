@@ -105,7 +105,8 @@ TEST_F(PeerGpuTest, GraphsReadWhatLiesThereNow) {
     ASSERT_TRUE(from->CopyIn(0, data).ok());
     for (int run = 0; run < 3; ++run) {
       const LaunchResult result = Copy(0, *stream, program, *from, *to);
-      ASSERT_TRUE(result.status.ok()) << result.status;
+      ASSERT_TRUE(result.status.ok())
+          << "round " << round << ", run " << run << ": " << result.status;
       replayed |= result.way == LaunchWay::kGraph;
     }
     EXPECT_TRUE(Contents(*to) == data) << round;

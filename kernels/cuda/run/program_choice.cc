@@ -1,0 +1,146 @@
+// Which kernel serves an op, and what it needs of scratch memory.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/ops/op_cost.h"
+#include "kernels/cuda/run/cuda_program.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseOther(const Op& op, const KernelSet& kernels) {
+  const std::string_view kernel = kernels.others[op.index()];
+  if (kernel.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("the kernel for ", Text(Name(op)), " is disabled on this device"));
+  }
+  return KernelChoice{kernel, ChoiceReason::kOnly, MoveSeconds(op, kernels.memory_bytes_per_s)};
+}
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                                       Task& task) {
+  const MatmulProblem problem = ProblemOf(op);
+  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(
+      problem, op.kernel, op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
+  if (!pick.ok()) return pick.status();
+  if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
+    if (!op.kernel.empty()) {
+      return absl::UnimplementedError(
+          absl::StrCat("kernel ", op.kernel, " cannot serve ", ToString(problem), ": ", why,
+                       "; leave kernel empty to let the device choose"));
+    }
+    pick = kernels.matmul.Choose(problem, kAnyGemmName);
+    if (!pick.ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("TMA kernels: ", why, "; ", pick.status().message()));
+    }
+    pick->choice.reason = ChoiceReason::kFallback;
+  }
+  if (pick->variant) {
+    task.variant = pick->variant;
+    task.gemm = gemms_++;
+    task.copies = CopiesOf(op);
+    scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
+    if (op.activation > Activation::kRelu) {
+      pick->choice.estimated_seconds +=
+          MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
+    }
+  } else {
+    task.other = kernels.matmul.other(pick->other).launch;
+  }
+  return pick->choice;
+}
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
+                                                            const KernelSet& kernels, Task& task) {
+  // Measured and modelled times differ by as much: only what is clearly faster is taken instead.
+  constexpr double kClearly = 0.9;
+  const std::string why =
+      kernels.fp8_gate.empty() ? "the kernels are disabled on this device" : WhyNotFused(op);
+  const bool forced = !op.kernel.empty() && op.kernel == kFp8GateName;
+  if (forced && !why.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const MatmulOp product = ProductOf(op);
+  const double gate_seconds =
+      MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
+  if (why.empty() && (forced || op.kernel.empty())) {
+    const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
+    const auto apart = kernels.matmul.Choose(
+        ProblemOf(product), "", op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
+    if (forced || !apart.ok() ||
+        apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
+      task.gated = FusedLayout(op);
+      task.gemm = fused_++;
+      scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
+      return KernelChoice{kernels.fp8_gate, forced ? ChoiceReason::kForced : ChoiceReason::kModel,
+                          seconds};
+    }
+  }
+  absl::StatusOr<KernelChoice> choice = ChooseMatmul(product, kernels, task);
+  if (!choice.ok()) return choice;
+  choice->estimated_seconds += gate_seconds;
+  task.gated = ApartLayout(op, task.copies.scratch_bytes);
+  if (task.gated->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("its product takes ", task.gated->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
+  return choice;
+}
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
+                                                        const KernelSet& kernels, Task& task) {
+  const std::string_view any = kernels.others[Op(op).index()];
+  const std::string_view tma = kernels.TmaGrouped(op.a.values.dtype);
+  std::string why = tma.empty() ? "the TMA kernels are disabled on this device" : WhyNotTma(op);
+  // What applies the gate, too, has to serve the product.
+  std::string why_apart = !why.empty() ? why : WhyNotFp8(op);
+  if (why_apart.empty()) {
+    why_apart = !op.gate                   ? "it has no gate"
+                : kernels.fp8_gate.empty() ? "the kernels are disabled on this device"
+                                           : WhyNotFused(op);
+  }
+  const bool forced = !op.kernel.empty();
+  if (forced && op.kernel != any && op.kernel != tma && op.kernel != kernels.fp8_gate) {
+    return absl::NotFoundError(absl::StrCat(
+        "kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any), ", ",
+        Text(tma), " or, with a gate, ", Text(kernels.fp8_gate)));
+  }
+  for (const auto& [kernel, lacks] :
+       {std::pair(tma, &why), {kernels.fp8_gate, &why_apart}}) {
+    if (!forced || op.kernel != kernel || lacks->empty()) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));
+  }
+  const bool fused = why_apart.empty() && (!forced || op.kernel == kernels.fp8_gate);
+  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
+  if (!fp8 && any.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
+  }
+  task.grouped = LayoutOf(op, fp8, fused);
+  task.gemm = grouped_++;
+  if (task.grouped->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; split it"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.grouped->scratch_bytes);
+  const ChoiceReason reason = forced ? ChoiceReason::kForced
+                              : fp8  ? ChoiceReason::kModel
+                                     : ChoiceReason::kFallback;
+  return KernelChoice{fused ? kernels.fp8_gate
+                      : fp8 ? tma
+                            : any,
+                      reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,242 @@
+// A program's launches: made for the memory that they are for, and queued op by op.
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/run/cuda_program.h"
+#include "kernels/cuda/run/program_op.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
+  return LaunchConvert(args, stream);
+}
+cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
+cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
+cudaError_t Queue(const RouteArgs& args, cudaStream_t stream) { return LaunchRoute(args, stream); }
+cudaError_t Queue(const CombineArgs& args, cudaStream_t stream) {
+  return LaunchCombine(args, stream);
+}
+cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
+  return LaunchQuantize(args, stream);
+}
+
+constexpr int kHost = -1;
+
+// The ordinal of the GPU whose memory it is, or kHost.
+int HomeOf(const void* address) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
+    return attributes.type == cudaMemoryTypeDevice ? attributes.device : kHost;
+  }
+  cudaGetLastError();
+  return kHost;
+}
+
+bool IsOnDevice(const void* address) { return HomeOf(address) != kHost; }
+
+}  // namespace
+
+DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) const {
+  return reinterpret_cast<DataFault*>(context.io + task.fault_offset);
+}
+
+absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
+                                                      bool often) const {
+  if (gemms_ == 0 && grouped_ == 0 && fused_ == 0 && !capturable(often)) {
+    static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
+    return PreparedLaunches{none};
+  }
+  Key key = AddressesOf(slots, scratch);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = remembered_.find(key); found != remembered_.end()) {
+      return PreparedLaunches{found->second, /*again=*/true};
+    }
+  }
+  auto launches = MakeLaunches(slots, scratch);
+  if (!launches.ok()) return launches.status();
+  absl::MutexLock lock(&mutex_);
+  if (remembered_.size() >= kMaxRemembered) remembered_.clear();
+  remembered_.insert_or_assign(std::move(key), *launches);
+  return PreparedLaunches{*std::move(launches)};
+}
+
+absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
+    SlotAddresses slots, std::byte* scratch) const {
+  auto launches = std::make_shared<Launches>();
+  launches->independent = IndependentOps(touches_, slots);
+  launches->gemms.reserve(gemms_);
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    if (task.grouped) {
+      auto grouped = PrepareGrouped(std::get<GroupedMatmulOp>(task.op), *task.grouped, slots,
+                                    scratch, device_);
+      if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
+      launches->grouped.push_back(*std::move(grouped));
+    }
+    if (task.gated && task.gated->fused) {
+      auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
+      if (!fused.ok()) return Annotate(fused.status(), i, task.op);
+      launches->fused.push_back(*std::move(fused));
+    }
+    if (!task.variant) continue;
+    const std::vector<std::byte*> all = SlotsOf(task, slots, scratch);
+    const auto& op = task.gated ? *task.gated->product : std::get<MatmulOp>(task.op);
+    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, all), task.copies, scratch);
+    // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
+    if (std::string why = WhyNot(*task.variant, args); !why.empty()) {
+      return Annotate(absl::InvalidArgumentError(why), i, task.op);
+    }
+    absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
+    if (!launch.ok()) return Annotate(launch.status(), i, task.op);
+    launch->programmatic = task.overlap || task.copies.a || task.copies.b;
+    launches->gemms.push_back(*launch);
+  }
+  return launches;
+}
+
+bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
+  return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
+}
+
+std::vector<std::byte*> CudaProgram::SlotsOf(const Task& task, SlotAddresses slots,
+                                             std::byte* scratch) {
+  if (!task.gated || !task.gated->product) return {slots.begin(), slots.end()};
+  std::vector<std::byte*> all(slots.begin(), slots.begin() + task.gated->product->d.slot);
+  all.push_back(scratch + task.gated->product_offset);
+  return all;
+}
+
+absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op,
+                                            const RunContext& context) const {
+  if (task.gated->fused) {
+    return QueueFused(context.launches.fused[task.gemm], Overlaps(task, context), context.stream);
+  }
+  const std::vector<std::byte*> all = SlotsOf(task, context.slots, context.scratch);
+  const MatmulOp& product = *task.gated->product;
+  absl::Status status = LaunchMatmul(task, product, all, context);
+  if (!status.ok()) return status;
+  GatedArgs gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), all);
+  gated.programmatic = true;
+  return ToStatus(Queue(gated, context.stream), "launch");
+}
+
+absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
+                                       const RunContext& context) const {
+  AnyGemmArgs args = ArgsOf(op, slots);
+  if (!task.variant) {
+    args.programmatic = Overlaps(task, context);
+    return ToStatus(task.other(args, context.stream), "launch");
+  }
+  bool overlap = Overlaps(task, context);
+  for (auto copy :
+       {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
+    if (!copy) continue;
+    copy->programmatic = overlap;
+    const cudaError_t code = LaunchScaleLayout(*copy, context.stream);
+    if (code != cudaSuccess) return ToStatus(code, "copying scales");
+    overlap = true;
+  }
+  const GemmLaunch& planned = context.launches.gemms[task.gemm];
+  absl::Status status;
+  if (overlap && !planned.programmatic) {  // the first op, behind another program's kernel
+    GemmLaunch behind = planned;
+    behind.programmatic = true;
+    status = Launch(*task.variant, behind, context.stream);
+  } else {
+    status = Launch(*task.variant, planned, context.stream);
+  }
+  std::optional<ActivateArgs> activate = ActivationOf(args);
+  if (!status.ok() || !activate) return status;
+  activate->programmatic = true;
+  return ToStatus(LaunchActivate(*activate, context.stream), "activation");
+}
+
+absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
+  const Task& task = tasks_[index];
+  if (task.io_bytes == 0) return absl::OkStatus();
+  const TensorRef& tensor = *Moved(task.op);
+  const bool in = std::holds_alternative<WriteOp>(task.op);
+  std::byte* host = context.io + task.io_offset;
+  if (const auto* read = std::get_if<ReadOp>(&task.op);
+      read != nullptr && !context.outputs.empty()) {
+    const OutputSpan& output = context.outputs[read->output];
+    if (output.device_writes) host = output.data();
+  }
+  std::byte* const device = context.slots[tensor.slot] + tensor.offset_bytes;
+  if (task.by_engine && IsOnDevice(device)) {
+    return ToStatus(
+        cudaMemcpyAsync(in ? device : host, in ? host : device, static_cast<size_t>(task.io_bytes),
+                        in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, context.stream),
+        "cudaMemcpyAsync");
+  }
+  ConvertArgs args =
+      in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
+  args.programmatic = Overlaps(task, context);
+  args.independent = context.IsIndependent(index);
+  return ToStatus(Queue(args, context.stream), "moving inline bytes");
+}
+
+absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
+                                     const RunContext& context) const {
+  const Task& task = tasks_[index];
+  ConvertArgs args = ArgsOf(op, context.slots);
+  // The copy engine takes what goes over PCIe, or over NVLink beside other kernels: a copy within
+  // the host is made by the calling thread, and one within the device is quicker by a kernel.
+  if (task.by_engine && HomeOf(args.src) != HomeOf(args.dst)) {
+    return ToStatus(cudaMemcpyAsync(args.dst, args.src, static_cast<size_t>(DenseBytes(op.dst)),
+                                    cudaMemcpyDefault, context.stream),
+                    "cudaMemcpyAsync");
+  }
+  args.programmatic = Overlaps(task, context);
+  args.independent = context.IsIndependent(index);
+  return ToStatus(Queue(args, context.stream), "launch");
+}
+
+absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
+  const Task& task = tasks_[index];
+  const absl::Status status = std::visit(
+      [&]<class T>(const T& op) {
+        if constexpr (std::is_same_v<T, MatmulOp>) {
+          return op.gate ? LaunchGatedMatmul(task, op, context)
+                         : LaunchMatmul(task, op, context.slots, context);
+        } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
+          return LaunchMove(index, context);
+        } else if constexpr (std::is_same_v<T, CopyOp>) {
+          return LaunchCopy(index, op, context);
+        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
+          return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
+                              task.overlap, context.stream);
+        } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
+          auto args = ArgsOf(op, context.slots);
+          args.programmatic = task.overlap;
+          args.fault = FaultAt(task, context);
+          if constexpr (std::is_same_v<T, RouteOp>) {
+            args.counts = reinterpret_cast<int32_t*>(context.scratch);
+          }
+          return ToStatus(Queue(args, context.stream), "launch");
+        } else {
+          auto args = ArgsOf(op, context.slots);
+          args.programmatic = Overlaps(task, context);
+          args.independent = context.IsIndependent(index);
+          if constexpr (std::is_same_v<T, QuantizeOp>) {
+            if (op.rows) args.fault = FaultAt(task, context);
+          }
+          return ToStatus(Queue(args, context.stream), "launch");
+        }
+      },
+      task.op);
+  return status.ok() ? status : Annotate(status, index, task.op);
+}
+
+}  // namespace gemmd::kernels::cuda
