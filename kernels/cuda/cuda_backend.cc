@@ -80,8 +80,8 @@ class CudaBackend final : public Backend {
          {std::pair(kBf16GroupedName, "bf16"), {kF16GroupedName, "f16"}}) {
       others.push_back({name, name,
                         absl::StrCat("grouped ", type,
-                                     ": tiles of few rows with the weights on "
-                                     "the row side, and of many, by one kernel")});
+                                     ": the weights on the tensor cores' row "
+                                     "side, up to 256 of a group's rows as columns")});
     }
     others.push_back({kFp8GateName, kFp8GateName,
                       "the same with a gate, whose result leaves as e4m3 without a product in "

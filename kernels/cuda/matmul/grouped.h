@@ -25,7 +25,7 @@ struct GroupTile {
   int32_t group;
   int32_t item;     // of a batched a and d
   int32_t row0;     // within the item
-  int32_t row_end;  // of the group: rows from here on are not stored
+  int32_t row_end;  // of the group, or of an even tile: rows from here on are not stored
 };
 
 // A list of tiles: `count[0]` of them.
@@ -44,6 +44,7 @@ struct DirectoryArgs {
   int32_t alignment = 1;
   int32_t most_thin_rows = 0;
   int32_t tile_rows[kTileLists] = {1, 1};
+  bool even = false;  // as many tiles of a group as that makes, but of as many rows each
   TileList lists[kTileLists];
   int32_t* starts = nullptr;  // [groups], rising for all layouts but kCounts: where rows begin
   int32_t* sizes = nullptr;   // [groups]

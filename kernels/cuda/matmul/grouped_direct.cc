@@ -18,7 +18,7 @@ using absl::StrCat;
 
 // Tiles of the list that go through the weights together. Few rows a group: its own tiles. Many: as
 // much of A as stays in L2 beside the weights.
-constexpr int kThinBand = 2, kWideBand = 16;
+constexpr int kThinBand = 2, kWideBand = 8;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
@@ -52,33 +52,32 @@ GroupWalk WalkOf(TileList list, int64_t n, int columns, int band) {
 absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8GemmArgs& args,
                       int64_t matrices, DirectGroupedLaunch& launch) {
   const int64_t bytes = wide.element_bytes(), k = args.k * bytes;
-  TensorView a = {.address = args.a,
-                  .cols = k,
-                  .rows = args.m,
-                  .batch = args.batch,
-                  .row_stride_bytes = args.lda * bytes,
-                  .batch_stride_bytes = args.a_batch * bytes,
-                  .box_cols = kRowBytes,
-                  .box_rows = wide.rows / wide.share_rows};
-  TensorView b = {.address = args.b,
-                  .cols = k,
-                  .rows = args.n,
-                  .batch = matrices,
-                  .row_stride_bytes = args.ldb * bytes,
-                  .batch_stride_bytes = args.b_batch * bytes,
-                  .box_cols = kRowBytes,
-                  .box_rows = wide.cols / wide.share_cols};
-  TensorView thin_a = a, thin_b = b;
+  TensorView wide_a = {.address = args.a,
+                       .cols = k,
+                       .rows = args.m,
+                       .batch = args.batch,
+                       .row_stride_bytes = args.lda * bytes,
+                       .batch_stride_bytes = args.a_batch * bytes,
+                       .box_cols = kRowBytes,
+                       .box_rows = kRowsAWideBox};
+  TensorView wide_b = {.address = args.b,
+                       .cols = k,
+                       .rows = args.n,
+                       .batch = matrices,
+                       .row_stride_bytes = args.ldb * bytes,
+                       .batch_stride_bytes = args.b_batch * bytes,
+                       .box_cols = kRowBytes,
+                       .box_rows = wide.rows};
+  TensorView thin_a = wide_a, thin_b = wide_b;
   thin_a.box_rows = kRowsABox;
-  thin_b.box_rows = thin.rows;
   if (launch.whole_blocks) {
     thin_b.cols = kRowBytes;
     thin_b.planes = launch.k_blocks;
     thin_b.plane_stride_bytes = kRowBytes;
     thin_b.box_planes = thin.k_blocks;
   }
-  for (const auto& [map, view] : {std::pair(&launch.wide_a, &a),
-                                  {&launch.wide_b, &b},
+  for (const auto& [map, view] : {std::pair(&launch.wide_a, &wide_a),
+                                  {&launch.wide_b, &wide_b},
                                   {&launch.thin_a, &thin_a},
                                   {&launch.thin_b, &thin_b}}) {
     const absl::StatusOr<CUtensorMap> made = ValuesMap(*view);
@@ -120,13 +119,17 @@ std::string WhyNotDirect(const GroupedMatmulOp& op) {
   constexpr int64_t kMostWork = int64_t{1} << 25;
   const GroupedLayout layout = LayoutOf(op, true);
   const int64_t tiles = layout.most_tiles[0] + layout.most_tiles[1];
-  if (tiles > kMostWork / CeilDiv(n, EntryOf(type).thin[0].block_n())) {
+  if (tiles > kMostWork / CeilDiv(n, EntryOf(type).wide[0].rows)) {
     return StrCat("groups may have more than ", kMostWork, " tiles; split the op");
   }
   return "";
 }
 
-int DirectConfigOf(const GroupedMatmulOp&) { return 0; }
+int DirectConfigOf(const GroupedMatmulOp& op) {
+  // Pairs where none lacks a partner.
+  const int64_t tiles = CeilDiv(op.b.values.shape[1], kSm90Bf16Grouped.wide[0].rows);
+  return tiles % 2 == 0 ? kDirectPairs : kDirectAlone;
+}
 
 absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int config,
                                             const AnyGemmArgs& args, const void* bias,
@@ -149,15 +152,15 @@ absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int confi
   const int64_t matrices = op.table.empty() ? op.b.values.shape[0] : 1;
   if (absl::Status s = MakeMaps(wide, thin, launch.args, matrices, launch); !s.ok()) return s;
   const int64_t n = launch.args.n;
-  launch.thin = WalkOf(lists[0], n, thin.block_n() * thin.multicast(), kThinBand);
-  launch.wide = WalkOf(lists[1], n, wide.block_n() * wide.share_rows, kWideBand);
+  const int cluster = wide.multicast();
+  launch.thin = WalkOf(lists[0], n, wide.rows * cluster, kThinBand);
+  launch.wide = WalkOf(lists[1], n, wide.rows * cluster, kWideBand);
   if (op.bias) {
     launch.args.bias = bias;
     launch.args.bias_is_f32 = op.bias->dtype == DType::kF32;
     launch.bias_group_bytes = op.bias->strides[0] * SizeBytes(op.bias->dtype);
   }
   const int64_t tiles = most_tiles[0] * launch.thin.n_tiles + most_tiles[1] * launch.wide.n_tiles;
-  const int cluster = wide.multicast();
   direct.ctas = static_cast<int>(std::min<int64_t>(sms / cluster, tiles)) * cluster;
   return direct;
 }

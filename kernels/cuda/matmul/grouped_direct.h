@@ -24,7 +24,8 @@ std::string_view TmaGroupedName(DType operands);
 // Empty when they serve the op: "a is f32; ...".
 std::string WhyNotDirect(const GroupedMatmulOp& op);
 
-// Which of the table's configs: by the rows that a group has, and the columns of a tile.
+// Of the table's configs.
+inline constexpr int kDirectAlone = 0, kDirectPairs = 1;
 int DirectConfigOf(const GroupedMatmulOp& op);
 
 // Share of a peak of 989 TFLOP/s, as measured.
@@ -36,7 +37,7 @@ struct DirectGrouped {
   int config = 0;
   int ctas = 0;
 
-  int tile_rows() const { return entry->wide[config].block_m() * entry->wide[config].share_cols; }
+  int wide_rows() const { return entry->wide[config].cols; }  // of A in a tile, at most
 };
 
 // `lists`: of few rows and of many, the latter empty where no group can have so many; `most_tiles`

@@ -22,8 +22,9 @@ struct GroupWalk {
   const CUtensorMap* b_maps = nullptr;  // by group, where matrices lie apart
 };
 
-// Maps are of bytes. Of a thin tile A comes in boxes of kRowsABox rows and one k block, B in two k
-// blocks at once if there are whole ones alone: [groups, k blocks, n, 128], else [groups, 1, n, k].
+// Maps are of bytes. A comes in boxes of kRowsAWideBox or, of a thin tile, kRowsABox rows and one k
+// block. Of a thin tile B comes in two k blocks at once if there are whole ones alone: [groups, k
+// blocks, n, 128], else [groups, 1, n, k].
 struct DirectGroupedLaunch {
   CUtensorMap wide_a, wide_b, thin_a, thin_b;
   Fp8GemmArgs args;  // d of the items; its tiles are not looked at
@@ -33,8 +34,9 @@ struct DirectGroupedLaunch {
   bool whole_blocks = false;
 };
 
-// Bytes of a box of A where its rows are columns of the product.
+inline constexpr int kRowsAWideBox = 32;
 inline constexpr int kABoxBytes = kRowsABox * kRowBytes;
+inline constexpr int kWideBoxBytes = kRowsAWideBox * kRowBytes;
 
 struct DirectGroupedEntry {
   const char* name;  // "sm90_bf16_grouped"

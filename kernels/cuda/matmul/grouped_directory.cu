@@ -203,10 +203,16 @@ __device__ void ListTiles(const DirectoryArgs& args, Shared& shared, int list) {
       }
     }
     const bool counts = args.layout == GroupLayoutType::kCounts;
-    const int first = shared.first[low];
-    args.lists[list].tiles[i] = {low, counts ? low : 0,
-                                 first + (i - shared.before[list][low]) * tile_rows,
-                                 first + shared.rows[low]};
+    const int first = shared.first[low], end = first + shared.rows[low];
+    const int place = i - shared.before[list][low];
+    int each = tile_rows;
+    if (args.even) {
+      const int parts = (shared.rows[low] + tile_rows - 1) / tile_rows;
+      each = (shared.rows[low] + parts - 1) / parts;
+    }
+    const int row0 = first + place * each;
+    args.lists[list].tiles[i] = {low, counts ? low : 0, row0,
+                                 args.even ? min(end, row0 + each) : end};
   }
 }
 

@@ -434,7 +434,8 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     auto direct = PrepareDirect(op, layout.direct_config, args, bias, directory.lists,
                                 layout.most_tiles, device.sms);
     if (!direct.ok()) return direct.status();
-    directory.tile_rows[1] = direct->tile_rows();
+    directory.tile_rows[1] = direct->wide_rows();
+    directory.even = true;
     launches.direct = *std::move(direct);
     if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
     return launches;

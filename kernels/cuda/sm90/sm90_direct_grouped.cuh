@@ -1,10 +1,13 @@
-// Grouped matmuls in BF16 and FP16: one kernel walks over both lists that the directory made, tiles
-// of groups with many rows first. Its ring goes on from one list to the other: a stage has as many
-// bytes for a k block of a wide tile as for two of a thin one.
+// Grouped matmuls in BF16 and FP16: one kernel walks over both lists that the directory made. The
+// weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows of A its columns: as
+// many as the tile has, in steps of 32, so that groups of any size waste little. Weights of a group
+// with up to 256 rows are read once.
 //
-// A tile begins at any row. What it loads behind its group's end are other rows or zeros: results
-// of theirs stay in registers, since each row's products are its own. CTAs of a cluster take
-// neighbours: along n, or of a wide tile along the rows.
+// A ring serves both lists: a stage has room for a k block of a wide tile, or for two of a thin
+// one. Two CTAs of a cluster take neighbours along the weights' rows, and share A.
+//
+// A tile begins at any row. What it loads behind its end are other rows or zeros: results of theirs
+// stay in registers, since each row's products are its own.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_DIRECT_GROUPED_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_DIRECT_GROUPED_CUH_
@@ -43,16 +46,10 @@ __device__ __forceinline__ int WideCount(const DirectGroupedLaunch& launch) {
   return launch.wide.list.count != nullptr ? *launch.wide.list.count : 0;
 }
 
-// This CTA's tile of a cluster's.
-template <GemmConfig C>
-__device__ __forceinline__ Tile WideTileOf(const GroupStop& at, const ClusterPlace<C>& place) {
-  return {at.rows.row0 + place.row * C.rows, (at.n * C.share_rows + place.col) * C.cols,
-          at.rows.item};
-}
-// Of a thin one, whose row side are the weights; peers lie along n whatever they share elsewhere.
-template <GemmConfig T>
-__device__ __forceinline__ Tile ThinTileOf(const GroupStop& at, int rank) {
-  return {(at.n * T.multicast() + rank) * T.rows, at.rows.row0, at.rows.item};
+// Rows of A that a tile multiplies, those behind its end included: whole boxes of its map.
+template <int kBox>
+__device__ __forceinline__ int BoxesOf(const GroupTile& tile, int most) {
+  return (min(tile.row_end - tile.row0, most) + kBox - 1) / kBox;
 }
 
 // A group's matrix: by a map of all of them, or by one of its own, of which the copy engine is told
@@ -75,106 +72,167 @@ struct GroupMaps {
   }
 };
 
+// C describes a wide tile, whose row side the weights are all the same, T a thin one.
 template <GemmConfig C, GemmConfig T, bool kTable>
-__device__ __forceinline__ void ProduceDirect(const DirectGroupedLaunch& launch,
-                                              const SmemLayout<C>& smem,
-                                              const ClusterPlace<C>& place, int cluster,
-                                              int clusters) {
+struct GroupProducer {
+  const DirectGroupedLaunch& launch;
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
   RingPosition<C.stages> at;
-  int index = cluster;
-  {
-    const int count = WideCount(launch);
-    const int tiles = count * launch.wide.n_tiles;
-    GroupMaps<kTable> maps = {&launch.wide_b, launch.wide.b_maps};
-    for (; index < tiles; index += clusters) {
-      const GroupStop stop = StopAt(launch.wide, index, count);
-      const Tile tile = WideTileOf<C>(stop, place);
-      const auto b = maps.Of(stop.rows.group);
+
+  // A stage of a wide tile: one k block, of A the boxes that are this CTA's to fetch.
+  __device__ __forceinline__ void LoadWide(const GroupStop& stop, const CUtensorMap* b, int item,
+                                           int row0, int boxes, int block) const {
+    const uint32_t full = smem.Full(at.stage);
+    const int x = block * kRowBytes;
+    ptx::MbarrierArriveExpectTx(full, C.row_bytes() + boxes * kWideBoxBytes);
+    ptx::TensorLoad(b, full, smem.Rows(at.stage), x, row0, 0, item, ptx::kEvictNormal);
 #pragma unroll 1
-      for (int block = 0; block < launch.k_blocks; ++block) {
+    for (int box = place.row; box < boxes; box += C.share_cols) {
+      const uint32_t to = smem.Cols(at.stage) + box * kWideBoxBytes;
+      const int row = stop.rows.row0 + box * kRowsAWideBox;
+      if constexpr (C.share_cols == 1) {
+        ptx::TensorLoad(&launch.wide_a, full, to, x, row, 0, stop.rows.item, ptx::kEvictNormal);
+      } else {
+        ptx::TensorLoadMulticast(&launch.wide_a, full, to, x, row, 0, stop.rows.item,
+                                 place.ColPeers(), ptx::kEvictNormal);
+      }
+    }
+  }
+  // Of a thin one: two k blocks, of which the second may lie behind k.
+  __device__ __forceinline__ void LoadThin(const GroupStop& stop, const CUtensorMap* b, int item,
+                                           int row0, int boxes, int block) const {
+    const uint32_t full = smem.Full(at.stage);
+    const uint32_t rows = smem.Rows(at.stage), cols = rows + T.k_blocks * T.row_bytes();
+    ptx::MbarrierArriveExpectTx(full, T.k_blocks * (T.row_bytes() + boxes * kABoxBytes));
+    // Both k blocks at once make longer runs of memory, but take whole ones.
+    if (launch.whole_blocks) {
+      ptx::TensorLoad(b, full, rows, 0, row0, block, item, ptx::kEvictFirst);
+    } else {
+#pragma unroll
+      for (int i = 0; i < T.k_blocks; ++i) {
+        ptx::TensorLoad(b, full, rows + i * T.row_bytes(), (block + i) * kRowBytes, row0, 0, item,
+                        ptx::kEvictFirst);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < T.k_blocks; ++i) {
+#pragma unroll 1
+      for (int box = 0; box < boxes; ++box) {
+        ptx::TensorLoad(&launch.thin_a, full, cols + i * T.col_bytes() + box * kABoxBytes,
+                        (block + i) * kRowBytes, stop.rows.row0 + box * kRowsABox, 0,
+                        stop.rows.item, ptx::kEvictLast);
+      }
+    }
+  }
+
+  // The tiles of one list from `index` on; the index in the next list.
+  template <bool kWide>
+  __device__ __forceinline__ int Walk(const GroupWalk& walk, const CUtensorMap* all, int count,
+                                      int index, int clusters) {
+    GroupMaps<kTable> maps = {all, walk.b_maps};
+    const int tiles = count * walk.n_tiles;
+    for (; index < tiles; index += clusters) {
+      const GroupStop stop = StopAt(walk, index, count);
+      const auto b = maps.Of(stop.rows.group);
+      const int row0 = (stop.n * C.share_cols + place.row) * C.rows;
+      const int boxes = kWide ? BoxesOf<kRowsAWideBox>(stop.rows, C.cols)
+                              : BoxesOf<kRowsABox>(stop.rows, T.cols);
+#pragma unroll 1
+      for (int block = 0; block < launch.k_blocks; block += kWide ? 1 : T.k_blocks) {
         ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
         if (ptx::ElectOne()) {
-          const uint32_t full = smem.Full(at.stage);
-          const int x = block * kRowBytes;
-          ptx::MbarrierArriveExpectTx(full, C.stage_bytes());
-          if constexpr (C.share_rows == 1) {
-            ptx::TensorLoad(&launch.wide_a, full, smem.Rows(at.stage), x, tile.row0, 0, tile.batch,
-                            ptx::kEvictNormal);
+          if constexpr (kWide) {
+            LoadWide(stop, b.map, b.item, row0, boxes, block);
           } else {
-            const int row = place.col * (C.rows / C.share_rows);
-            ptx::TensorLoadMulticast(&launch.wide_a, full, smem.Rows(at.stage) + row * kRowBytes, x,
-                                     tile.row0 + row, 0, tile.batch, place.RowPeers(),
-                                     ptx::kEvictNormal);
-          }
-          if constexpr (C.share_cols == 1) {
-            ptx::TensorLoad(b.map, full, smem.Cols(at.stage), x, tile.col0, 0, b.item,
-                            ptx::kEvictNormal);
-          } else {
-            const int col = place.row * (C.cols / C.share_cols);
-            ptx::TensorLoadMulticast(b.map, full, smem.Cols(at.stage) + col * kRowBytes, x,
-                                     tile.col0 + col, 0, b.item, place.ColPeers(),
-                                     ptx::kEvictNormal);
+            LoadThin(stop, b.map, b.item, row0, boxes, block);
           }
         }
         __syncwarp();
         at.Advance();
       }
     }
-    index -= tiles;
+    return index - tiles;
   }
-  const SmemLayout<T> thin{smem.base};
-  const int count = *launch.thin.list.count;
-  const int tiles = count * launch.thin.n_tiles;
-  GroupMaps<kTable> maps = {&launch.thin_b, launch.thin.b_maps};
-  for (; index < tiles; index += clusters) {
-    const GroupStop stop = StopAt(launch.thin, index, count);
-    const Tile tile = ThinTileOf<T>(stop, place.rank);
-    const auto b = maps.Of(stop.rows.group);
-    const int left = stop.rows.row_end - stop.rows.row0;
-    const int boxes = (min(left, T.cols) + kRowsABox - 1) / kRowsABox;
-#pragma unroll 1
-    for (int block = 0; block < launch.k_blocks; block += T.k_blocks) {
-      ptx::MbarrierWait(thin.Empty(at.stage), at.parity ^ 1);
-      if (ptx::ElectOne()) {
-        const uint32_t full = thin.Full(at.stage);
-        const uint32_t rows = thin.Rows(at.stage), cols = thin.Cols(at.stage);
-        ptx::MbarrierArriveExpectTx(full, T.k_blocks * (T.row_bytes() + boxes * kABoxBytes));
-        // Both k blocks at once make longer runs of memory, but take whole ones.
-        if (launch.whole_blocks) {
-          ptx::TensorLoad(b.map, full, rows, 0, tile.row0, block, b.item, ptx::kEvictFirst);
-        } else {
-#pragma unroll
-          for (int i = 0; i < T.k_blocks; ++i) {
-            ptx::TensorLoad(b.map, full, rows + i * T.row_bytes(), (block + i) * kRowBytes,
-                            tile.row0, 0, b.item, ptx::kEvictFirst);
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < T.k_blocks; ++i) {
-#pragma unroll 1
-          for (int box = 0; box < boxes; ++box) {
-            ptx::TensorLoad(&launch.thin_a, full, cols + i * T.col_bytes() + box * kABoxBytes,
-                            (block + i) * kRowBytes, tile.col0 + box * kRowsABox, 0, tile.batch,
-                            ptx::kEvictLast);
-          }
-        }
-      }
-      __syncwarp();
-      at.Advance();
-    }
-  }
-}
+};
 
-// A warpgroup without rows lets the stages of a tile pass.
-template <GemmConfig C>
-__device__ __forceinline__ void Pass(DirectMath<C>& math, int steps) {
-#pragma unroll 1
-  for (int i = 0; i < steps; ++i) {
-    ptx::MbarrierWait(math.smem.Full(math.issue.stage), math.issue.parity);
-    math.issue.Advance();
-    math.Release();
+// A math warpgroup: 64 of the tile's weights by its rows of A.
+template <GemmConfig C, GemmConfig T>
+struct GroupMath {
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
+  int lane;
+  RingPosition<C.stages> issue;    // the next stage to multiply
+  RingPosition<C.stages> release;  // the oldest one still in use
+  uint32_t writer_empty;           // of GiveBack
+  uint32_t lane_offset;
+  uint32_t rows_units;  // this warpgroup's rows of stage 0, in units of 16 bytes
+  float (&result)[C.result_regs()];
+
+  __device__ GroupMath(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
+                       float (&result)[C.result_regs()])
+      : smem(smem),
+        place(place),
+        lane(lane),
+        writer_empty(ptx::MapToRank(smem.Empty(0),
+                                    place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
+        lane_offset(__shfl_sync(0xffffffff, lane * 16, lane)),
+        rows_units((smem.Rows(0) + warp / 4 % C.groups * 64 * kRowBytes) / 16),
+        result(result) {}
+
+  // The stage at `issue` by `kCols` columns; a tile's first one overwrites what was there.
+  template <int kCols, int kBlocks>
+  __device__ __forceinline__ void Issue(bool first) {
+    constexpr int kBytesAtOnce = 32;  // of k, by one instruction
+    auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
+    ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
+    const uint32_t rows = rows_units + issue.stage * (C.stage_bytes() / 16);
+    const uint32_t cols =
+        (smem.Rows(0) + kBlocks * C.row_bytes()) / 16 + issue.stage * (C.stage_bytes() / 16);
+    ptx::WgmmaFence();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < kRowBytes / kBytesAtOnce; ++i) {
+        const int k = i * (kBytesAtOnce / 16);
+        DirectWgmma<C.mma, kCols>::Multiply(
+            sums, ptx::KMajorDescriptor(rows + block * (C.row_bytes() / 16) + k),
+            ptx::KMajorDescriptor(cols + block * (T.col_bytes() / 16) + k),
+            block != 0 || i != 0 || !first);
+      }
+    }
+    ptx::WgmmaCommit();
+    issue.Advance();
   }
-}
+  __device__ __forceinline__ void Release() {
+    GiveBack<C>(smem, place, smem.Empty(release.stage), lane, lane_offset, writer_empty);
+    release.Advance();
+  }
+  // A tile of `stages`, at least one, by `kCols` columns.
+  template <int kCols, int kBlocks>
+  __device__ __forceinline__ void Run(int stages) {
+    auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
+    ptx::Pin(sums);
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i) {
+      Issue<kCols, kBlocks>(i == 0);
+      ptx::WgmmaWait<1>();
+      if (i > 0) Release();
+    }
+    ptx::WgmmaWait<0>();
+    ptx::Pin(sums);
+    Release();
+  }
+  // By as few columns as hold so many boxes.
+  template <int kBoxes = 3>
+  __device__ __forceinline__ void RunWide(int stages, int boxes) {
+    constexpr int kCols = kBoxes * kRowsAWideBox;
+    if constexpr (kCols < C.cols) {
+      if (boxes > kBoxes) return RunWide<kBoxes + 1>(stages, boxes);
+    }
+    Run<kCols, 1>(stages);
+  }
+};
 
 // The store's bounds and bias are a tile's: of this copy the compiler keeps what the store reads.
 struct TileBounds {
@@ -192,70 +250,59 @@ struct TileBounds {
 };
 
 template <GemmConfig C, GemmConfig T>
-__device__ __forceinline__ void ConsumeDirect(const DirectGroupedLaunch& launch,
-                                              const SmemLayout<C>& smem,
-                                              const ClusterPlace<C>& place, int cluster,
-                                              int clusters) {
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  const int lane = threadIdx.x % 32;
-  TileBounds bounds(launch.args);
-  RingPosition<C.stages> at;
-  int index = cluster;
-  {
-    const int count = WideCount(launch);
-    const int tiles = count * launch.wide.n_tiles;
-    float result[C.result_regs()];
-    DirectMath<C> math(smem, place, warp, lane, result);
-    Epilogue<C> out(bounds.launch, smem, warp, lane);
-    for (; index < tiles; index += clusters) {
-      const GroupStop stop = StopAt(launch.wide, index, count);
-      const Tile tile = WideTileOf<C>(stop, place);
-      if (tile.row0 + out.group * C.row_subs() * 64 >= stop.rows.row_end) {
-        Pass<C>(math, launch.k_blocks);
-        continue;
-      }
-      math.Run(launch.k_blocks, tile);
-      out.tile = tile;
-      bounds.MoveTo(launch, stop.rows);
-      StoreWhole<C>(bounds.launch, smem, out, result);
-      __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
-    }
-    index -= tiles;
-    at.stage = math.issue.stage;
-    at.parity = math.issue.parity;
-  }
-  const int count = *launch.thin.list.count;
-  const int tiles = count * launch.thin.n_tiles;
-  const SmemLayout<T> thin{smem.base};
-  const ClusterPlace<T> thin_place = ClusterPlace<T>::Here();
-  const int steps = (launch.k_blocks + T.k_blocks - 1) / T.k_blocks * T.k_blocks;
-  float result[T.result_regs()];
-  DirectMath<T> math(thin, thin_place, warp, lane, result);
-  math.issue.stage = math.release.stage = at.stage;
-  math.issue.parity = math.release.parity = at.parity;
-  Epilogue<T> out(bounds.launch, thin, warp, lane);
-  for (; index < tiles; index += clusters) {
-    const GroupStop stop = StopAt(launch.thin, index, count);
-    math.Run(steps, Tile{});
-    out.tile = ThinTileOf<T>(stop, place.rank);
+struct GroupConsumer {
+  const DirectGroupedLaunch& launch;
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
+  GroupMath<C, T>& math;
+  TileBounds& bounds;
+  Epilogue<T>& out;
+
+  // A thin tile's store, once for each of its widths that a tile has: one copy of the code, to which
+  // the results move up.
+  __device__ __forceinline__ void Store(const GroupStop& stop) {
+    constexpr int kPiece = T.result_regs();
+    const SmemLayout<T> thin{smem.base};
     bounds.MoveTo(launch, stop.rows);
-    StoreWhole<T>(bounds.launch, thin, out, result);
-    __syncwarp();
+    out.tile = {(stop.n * C.share_cols + place.row) * C.rows, stop.rows.row0, stop.rows.item};
+#pragma unroll 1
+    while (true) {
+      StoreWhole<T>(bounds.launch, thin, out,
+                    reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
+      out.tile.col0 += T.cols;
+      if (out.tile.col0 >= stop.rows.row_end) break;
+#pragma unroll
+      for (int i = 0; i + kPiece < C.result_regs(); ++i) math.result[i] = math.result[i + kPiece];
+    }
+    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
-}
+  __device__ __forceinline__ void Walk(int cluster, int clusters) {
+    const int wide = WideCount(launch), thin = *launch.thin.list.count;
+    const int wide_tiles = wide * launch.wide.n_tiles;
+    const int tiles = wide_tiles + thin * launch.thin.n_tiles;
+    for (int index = cluster; index < tiles; index += clusters) {
+      GroupStop stop;
+      if (index < wide_tiles) {
+        stop = StopAt(launch.wide, index, wide);
+        math.RunWide(launch.k_blocks, BoxesOf<kRowsAWideBox>(stop.rows, C.cols));
+      } else {
+        stop = StopAt(launch.thin, index - wide_tiles, thin);
+        math.template Run<T.cols, T.k_blocks>((launch.k_blocks + T.k_blocks - 1) / T.k_blocks);
+      }
+      Store(stop);
+    }
+  }
+};
 
 template <GemmConfig C, GemmConfig T>
 constexpr bool CheckDirectGrouped() {
   static_assert(!C.promotes() && !C.skinny() && T.skinny() && C.mma == T.mma);
-  static_assert(C.stages == T.stages && C.stage_bytes() == T.stage_bytes() &&
-                    C.math_threads() == T.math_threads() && C.multicast() == T.multicast(),
-                "one ring, by the same threads");
-  static_assert(
-      T.store_bytes() <= C.store_bytes() && SmemLayout<C>::kStore == SmemLayout<T>::kStore,
-      "one staging area");
-  static_assert(C.groups == 2 && C.k_groups == 1 && T.k_groups == 1 && C.k_blocks == 1 &&
-                    !C.stores_tile && !C.alternates,
-                "a tile is one CTA's, and its last rows may be others'");
+  static_assert(C.rows == T.rows && C.groups == T.groups && C.k_groups == 1 && T.k_groups == 1);
+  static_assert(T.stage_bytes() == C.stage_bytes() && C.stages == T.stages && C.k_blocks == 1,
+                "one ring");
+  static_assert(T.store_bytes() <= C.store_bytes(), "one staging area");
+  static_assert(C.cols % T.cols == 0 && T.cols % kRowsAWideBox == 0, "pieces of a wide tile");
+  static_assert(C.share_rows == 1, "the weights are each CTA's own");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   return true;
 }
@@ -271,6 +318,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   const ClusterPlace<C> place = ClusterPlace<C>::Here();
   const int cluster = blockIdx.x / C.multicast(), clusters = gridDim.x / C.multicast();
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = C.math_threads() / 32;
   if constexpr (C.moves_registers()) {
     if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<C.producer_registers()>();
@@ -299,7 +347,11 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
       ptx::ClusterWait();
     }
     ptx::GridDependencyWait();
-    ProduceDirect<C, T, kTable>(launch, smem, place, cluster, clusters);
+    GroupProducer<C, T, kTable> producer = {launch, smem, place};
+    const int index = producer.template Walk<true>(launch.wide, &launch.wide_b, WideCount(launch),
+                                                   cluster, clusters);
+    producer.template Walk<false>(launch.thin, &launch.thin_b, *launch.thin.list.count, index,
+                                  clusters);
   } else {
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
@@ -308,7 +360,12 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
       ptx::ClusterWait();
     }
     ptx::GridDependencyWait();
-    ConsumeDirect<C, T>(launch, smem, place, cluster, clusters);
+    float result[C.result_regs()];
+    GroupMath<C, T> math(smem, place, warp, lane, result);
+    TileBounds bounds(launch.args);
+    Epilogue<T> out(bounds.launch, SmemLayout<T>{smem.base}, warp, lane);
+    GroupConsumer<C, T> consumer = {launch, smem, place, math, bounds, out};
+    consumer.Walk(cluster, clusters);
     if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
       ptx::ClusterArriveRelaxed();
       ptx::ClusterWait();
@@ -316,7 +373,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
-// Tables over pairs of configs: Host code's side.
+// The kernels of a pair of configs.
 template <GemmConfig C, GemmConfig T>
 struct DirectGroupedMember {
   static constexpr auto* kKernel = DirectGrouped<Encode(C), Encode(T), false>;

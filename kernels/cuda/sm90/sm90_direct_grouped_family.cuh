@@ -9,20 +9,18 @@ namespace gemmd::kernels::cuda {
 
 template <Mma kMma>
 struct DirectGroupedConfigs {
-  // Neighbours of a cluster share a wide tile's rows of A, or its columns of B.
-  static constexpr GemmConfig Wide(int share_a, int share_b) {
+  // 128 rows of the weights, and up to 256 of A, which CTAs of a cluster share.
+  static constexpr GemmConfig Wide(int ctas) {
     return {.family = GemmFamily::kTiled,
             .mma = kMma,
             .rows = 128,
             .cols = 256,
             .groups = 2,
             .stages = 4,
-            .share_cols = share_b,
-            .share_rows = share_a};
+            .share_cols = ctas};
   }
-  // Of the same cluster, which shares nothing of a thin tile: what is told of sharing says who
-  // waits for whom.
-  static constexpr GemmConfig Thin(int share_a, int share_b) {
+  // The same weights and up to 64 rows of A.
+  static constexpr GemmConfig Thin(int ctas) {
     return {.family = GemmFamily::kSkinny,
             .mma = kMma,
             .rows = 128,
@@ -30,25 +28,23 @@ struct DirectGroupedConfigs {
             .groups = 2,
             .stages = 4,
             .k_blocks = 2,
-            .share_cols = share_b,
-            .share_rows = share_a};
+            .share_cols = ctas};
   }
-  static constexpr GemmConfig kWide[] = {Wide(1, 1), Wide(2, 1), Wide(1, 2)};
-  static constexpr GemmConfig kThin[] = {Thin(1, 1), Thin(2, 1), Thin(1, 2)};
+  static constexpr GemmConfig kWide[] = {Wide(1), Wide(2)};
+  static constexpr GemmConfig kThin[] = {Thin(1), Thin(2)};
   static constexpr int kCount = sizeof(kWide) / sizeof(kWide[0]);
 
   template <int I>
   using Member = DirectGroupedMember<kWide[I], kThin[I]>;
 
   static cudaError_t Prepare(int config) {
-    static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare,
-                                                  Member<2>::Prepare};
+    static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare};
     return kTable[config]();
   }
   static cudaError_t Launch(int config, const DirectGroupedLaunch& launch, int ctas,
                             cudaStream_t stream) {
     static constexpr cudaError_t (*kTable[])(const DirectGroupedLaunch&, int, cudaStream_t) = {
-        Member<0>::Launch, Member<1>::Launch, Member<2>::Launch};
+        Member<0>::Launch, Member<1>::Launch};
     return kTable[config](launch, ctas, stream);
   }
 };
