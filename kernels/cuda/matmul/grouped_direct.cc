@@ -68,7 +68,8 @@ absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8G
                        .batch_stride_bytes = args.b_batch * bytes,
                        .box_cols = kRowBytes,
                        .box_rows = wide.rows};
-  TensorView thin_a = wide_a, thin_b = wide_b;
+  TensorView full_a = wide_a, thin_a = wide_a, thin_b = wide_b;
+  full_a.box_rows = kFullBoxRows;
   thin_a.box_rows = kRowsABox;
   if (launch.whole_blocks) {
     thin_b.cols = kRowBytes;
@@ -77,6 +78,7 @@ absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8G
     thin_b.box_planes = thin.k_blocks;
   }
   for (const auto& [map, view] : {std::pair(&launch.wide_a, &wide_a),
+                                  {&launch.full_a, &full_a},
                                   {&launch.wide_b, &wide_b},
                                   {&launch.thin_a, &thin_a},
                                   {&launch.thin_b, &thin_b}}) {

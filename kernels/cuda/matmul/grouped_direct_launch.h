@@ -22,11 +22,11 @@ struct GroupWalk {
   const CUtensorMap* b_maps = nullptr;  // by group, where matrices lie apart
 };
 
-// Maps are of bytes. A comes in boxes of kRowsAWideBox or, of a thin tile, kRowsABox rows and one k
-// block. Of a thin tile B comes in two k blocks at once if there are whole ones alone: [groups, k
+// Maps are of bytes. A comes in boxes of one k block and kRowsAWideBox rows, of a full tile
+// kFullBoxRows, of a thin one kRowsABox. Of a thin tile B comes in two k blocks at once if there are whole ones alone: [groups, k
 // blocks, n, 128], else [groups, 1, n, k].
 struct DirectGroupedLaunch {
-  CUtensorMap wide_a, wide_b, thin_a, thin_b;
+  CUtensorMap wide_a, full_a, wide_b, thin_a, thin_b;
   Fp8GemmArgs args;  // d of the items; its tiles are not looked at
   GroupWalk wide, thin;
   int64_t bias_group_bytes = 0;  // between two groups' biases
@@ -34,7 +34,7 @@ struct DirectGroupedLaunch {
   bool whole_blocks = false;
 };
 
-inline constexpr int kRowsAWideBox = 32;
+inline constexpr int kRowsAWideBox = 32, kFullBoxRows = 128;
 inline constexpr int kABoxBytes = kRowsABox * kRowBytes;
 inline constexpr int kWideBoxBytes = kRowsAWideBox * kRowBytes;
 

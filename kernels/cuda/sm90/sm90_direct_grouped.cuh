@@ -87,6 +87,20 @@ struct GroupProducer {
     const int x = block * kRowBytes;
     ptx::MbarrierArriveExpectTx(full, C.row_bytes() + boxes * kWideBoxBytes);
     ptx::TensorLoad(b, full, smem.Rows(at.stage), x, row0, 0, item, ptx::kEvictNormal);
+    if (boxes == C.cols / kRowsAWideBox) {  // all of them: as few copies as can be
+#pragma unroll
+      for (int row = place.row * kFullBoxRows; row < C.cols; row += C.share_cols * kFullBoxRows) {
+        const uint32_t to = smem.Cols(at.stage) + row * kRowBytes;
+        if constexpr (C.share_cols == 1) {
+          ptx::TensorLoad(&launch.full_a, full, to, x, stop.rows.row0 + row, 0, stop.rows.item,
+                          ptx::kEvictNormal);
+        } else {
+          ptx::TensorLoadMulticast(&launch.full_a, full, to, x, stop.rows.row0 + row, 0,
+                                   stop.rows.item, place.ColPeers(), ptx::kEvictNormal);
+        }
+      }
+      return;
+    }
 #pragma unroll 1
     for (int box = place.row; box < boxes; box += C.share_cols) {
       const uint32_t to = smem.Cols(at.stage) + box * kWideBoxBytes;
@@ -180,9 +194,9 @@ struct GroupMath {
         rows_units((smem.Rows(0) + warp / 4 % C.groups * 64 * kRowBytes) / 16),
         result(result) {}
 
-  // The stage at `issue` by `kCols` columns; a tile's first one overwrites what was there.
+  // The stage at `issue` by `kCols` columns.
   template <int kCols, int kBlocks>
-  __device__ __forceinline__ void Issue(bool first) {
+  __device__ __forceinline__ void Issue() {
     constexpr int kBytesAtOnce = 32;  // of k, by one instruction
     auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
     ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
@@ -198,7 +212,7 @@ struct GroupMath {
         DirectWgmma<C.mma, kCols>::Multiply(
             sums, ptx::KMajorDescriptor(rows + block * (C.row_bytes() / 16) + k),
             ptx::KMajorDescriptor(cols + block * (T.col_bytes() / 16) + k),
-            block != 0 || i != 0 || !first);
+            true);
       }
     }
     ptx::WgmmaCommit();
@@ -212,10 +226,14 @@ struct GroupMath {
   template <int kCols, int kBlocks>
   __device__ __forceinline__ void Run(int stages) {
     auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
+    // Zeros, and not a first product that overwrites: ptxas would serialise all of them, since the
+    // store leaves other values in the registers.
+#pragma unroll
+    for (int i = 0; i < kCols / 2; ++i) sums[i] = 0;
     ptx::Pin(sums);
 #pragma unroll 1
     for (int i = 0; i < stages; ++i) {
-      Issue<kCols, kBlocks>(i == 0);
+      Issue<kCols, kBlocks>();
       ptx::WgmmaWait<1>();
       if (i > 0) Release();
     }
@@ -258,13 +276,68 @@ struct GroupConsumer {
   TileBounds& bounds;
   Epilogue<T>& out;
 
-  // A thin tile's store, once for each of its widths that a tile has: one copy of the code, to which
-  // the results move up.
+  static constexpr OutType kOwnType = C.mma == Mma::kF16 ? OutType::kF16 : OutType::kBF16;
+  static constexpr int kPiece = T.result_regs();  // of T.cols columns
+
   __device__ __forceinline__ void Store(const GroupStop& stop) {
-    constexpr int kPiece = T.result_regs();
-    const SmemLayout<T> thin{smem.base};
     bounds.MoveTo(launch, stop.rows);
     out.tile = {(stop.n * C.share_cols + place.row) * C.rows, stop.rows.row0, stop.rows.item};
+    if (out.whole && !out.general && launch.args.out == kOwnType) {
+      StoreRounded(stop.rows.row_end);
+    } else {
+      StoreAny(stop);
+    }
+    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  }
+
+  // Rounded to the operands' type, in whole units of D. A warp is on its own: its 16 rows of the
+  // weights make 32 bytes of each of D's rows, in two units that lie in turns so that stmatrix is
+  // free of bank conflicts.
+  __device__ __forceinline__ void StoreRounded(int row_end) const {
+    constexpr int kRowUnits = 2, kUnitBytes = 16, kRowsAtOnce = 32 / kRowUnits;
+    const int lane = out.lane;
+    const uint32_t staging =
+        smem.base + SmemLayout<C>::kStore +
+        (out.group * 4 + out.warp) * (T.cols * kRowUnits * kUnitBytes);
+    const auto unit = [staging](int row, int half) {
+      return staging + (row * kRowUnits + (half ^ (row / 4 & 1))) * kUnitBytes;
+    };
+    const uint32_t to = unit(lane % 8, lane / 8 % 2);
+    const uint32_t from = unit(lane / 2, lane % 2);
+    const int n = out.SubRow(0) + out.warp * 16 + lane % 2 * 8;
+    const bool inside = n < static_cast<int>(launch.args.n);
+    const int64_t ldd = launch.args.ldd;
+    int m = out.tile.col0 + lane / 2;
+    uint16_t* target = static_cast<uint16_t*>(launch.args.d) +
+                       out.tile.batch * launch.args.d_batch + m * ldd + n;
+#pragma unroll
+    for (int piece = 0; piece < C.cols / T.cols; ++piece) {
+      if (piece > 0 && out.tile.col0 + piece * T.cols >= row_end) break;
+      __syncwarp();  // the last piece has been read
+#pragma unroll
+      for (int chunk = 0; chunk < T.cols / 8; ++chunk) {
+        const float* const v = math.result + piece * kPiece + chunk * 4;
+        ptx::StMatrix2Transposed(to + chunk * 8 * kRowUnits * kUnitBytes,
+                                 Pack2(v[0], v[1], kOwnType), Pack2(v[2], v[3], kOwnType));
+      }
+      __syncwarp();
+      float4 units[T.cols / kRowsAtOnce];
+#pragma unroll
+      for (int i = 0; i < T.cols / kRowsAtOnce; ++i) {
+        units[i] = ptx::LoadShared4(from + i * 32 * kUnitBytes);
+      }
+#pragma unroll
+      for (int i = 0; i < T.cols / kRowsAtOnce; ++i, m += kRowsAtOnce) {
+        ptx::StoreGlobal4If(inside && m < row_end, target, units[i]);
+        target += kRowsAtOnce * ldd;
+      }
+    }
+  }
+
+  // By a thin tile's store, once for each of its widths that a tile has: one copy of the code, to
+  // which the results move up.
+  __device__ __forceinline__ void StoreAny(const GroupStop& stop) {
+    const SmemLayout<T> thin{smem.base};
 #pragma unroll 1
     while (true) {
       StoreWhole<T>(bounds.launch, thin, out,
@@ -274,7 +347,6 @@ struct GroupConsumer {
 #pragma unroll
       for (int i = 0; i + kPiece < C.result_regs(); ++i) math.result[i] = math.result[i + kPiece];
     }
-    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
   }
   __device__ __forceinline__ void Walk(int cluster, int clusters) {
     const int wide = WideCount(launch), thin = *launch.thin.list.count;
@@ -327,7 +399,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     if (warp > kProducerWarp) return;
     if (ptx::ElectOne()) {
       for (const CUtensorMap* map :
-           {&launch.wide_a, &launch.wide_b, &launch.thin_a, &launch.thin_b}) {
+           {&launch.wide_a, &launch.full_a, &launch.wide_b, &launch.thin_a, &launch.thin_b}) {
         ptx::PrefetchTensorMap(map);
       }
 #pragma unroll

@@ -17,7 +17,9 @@ from gemmd import dtypes, narrowing, ops
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
-Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-row", "int8-tensor"]
+Quantized = Literal[
+    "fp8-block", "fp8-row", "fp8-tensor", "int8-block", "int8-row", "int8-tensor"
+]
 MatmulInput = npt.NDArray[Any] | TensorLike | Operand
 
 # Stored dtype, scales of A, scales of B.
@@ -25,6 +27,7 @@ QUANTIZED: dict[str, tuple[np.dtype[Any], Granularity, Granularity]] = {
     "fp8-block": (dtypes.float8_e4m3fn, Granularity.BLOCK_1X128, Granularity.BLOCK_128X128),
     "fp8-row": (dtypes.float8_e4m3fn, Granularity.PER_ROW, Granularity.PER_ROW),
     "fp8-tensor": (dtypes.float8_e4m3fn, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
+    "int8-block": (dtypes.int8, Granularity.BLOCK_1X128, Granularity.BLOCK_128X128),
     "int8-row": (dtypes.int8, Granularity.PER_ROW, Granularity.PER_ROW),
     "int8-tensor": (dtypes.int8, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
 }

@@ -216,7 +216,8 @@ class Work:
             [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
             narrowed to float32, with one `PrecisionWarning`.
         quantize : str, optional
-            "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-row",
+            "fp8-block" or "int8-block" (scales of 1x128 for a, 128x128 for b), "fp8-row" or
+            "int8-row" (a scale for each row of a and each column of b), "fp8-tensor" or
             "int8-tensor": quantises on the device what is not quantised yet.
         bias : array or tensor [n], optional
         alpha : float
