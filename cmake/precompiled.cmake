@@ -21,7 +21,10 @@ function(gemmd_precompile name kind)
   endif()
 endfunction()
 
+# Not by ccache: where an older precompiled header lies, GCC's preprocessor names that file instead of reading the headers, and
+# ccache takes for the same what differs since.
 function(gemmd_make_precompiled kind)
+  set_target_properties(gemmd_precompiled_${kind} PROPERTIES CXX_COMPILER_LAUNCHER "")
   target_link_libraries(gemmd_precompiled_${kind} PRIVATE gemmd_flags ${ARGN})
   target_precompile_headers(gemmd_precompiled_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled/${kind}.h)
   target_compile_options(gemmd_precompiled_${kind} PRIVATE ${gemmd_precompiled_options})

@@ -86,9 +86,9 @@ start_daemon() {
 }
 
 step "start on $device"
-table=$root/deploy/tuning/h200.json
+table=$root/deploy/tuning
 if [[ $device == cuda:* ]] && start_daemon "tuning_table: \"$table\""; then
-  echo "kernels chosen by $(basename "$table")"
+  echo "kernels chosen by the table of this model in deploy/tuning, if there is one"
 else
   # A table of other kernels or of another GPU is refused: the cost model chooses then.
   [[ $device == cuda:* ]] && tail -n 2 "$out/gemmd.log"

@@ -119,7 +119,7 @@ start_with() {
 # A table of other kernels or of another GPU is refused: the cost model chooses then.
 start_daemon() {
   stop_daemon
-  if on_gpu && start_with "tuning_table: \"$root/deploy/tuning/h200.json\""; then return 0; fi
+  if on_gpu && start_with "tuning_table: \"$root/deploy/tuning\""; then return 0; fi
   stop_daemon
   start_with "" && return 0
   tail -n 20 "$out/gemmd.log"

@@ -11,6 +11,8 @@ namespace gemmd::client {
 namespace {
 
 constexpr int64_t kBlock = 128;
+// As many as the server copies between a device's own ops rather than beside them.
+constexpr int64_t kFewBytes = 4 << 20;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -245,7 +247,8 @@ void SplitBatch::AddQuantize(OpList& ops) const {
   }
 }
 
-// What others wait for comes first: their sums travel while each device computes its own.
+// What others wait for comes first: their sums travel while each device computes its own. Few bytes
+// come last instead: nothing is won beside such a copy, and a device's ops are one part then.
 void SplitBatch::AddProduct(OpList& ops) const {
   const int devices = layer_->devices();
   const bool rows = layer_->split_ == Split::kRows && devices > 1;
@@ -261,13 +264,18 @@ void SplitBatch::AddProduct(OpList& ops) const {
     for (int at = 0; at < devices; ++at) add(at, at, places_[at].y);
     return;
   }
+  const bool few = places_[0].sums.dense_bytes() / devices <= kFewBytes;
+  const auto own = [&] {
+    for (int at = 0; at < devices; ++at) add(at, at, places_[at].sums.Slice(0, at * m_, m_));
+  };
+  if (few) own();
   for (int step = 1; step < devices; ++step) {
     for (int at = 0; at < devices; ++at) {
       const int owner = (at + step) % devices;
       add(at, owner, places_[at].sent[owner]);
     }
   }
-  for (int at = 0; at < devices; ++at) add(at, at, places_[at].sums.Slice(0, at * m_, m_));
+  if (!few) own();
   for (int at = 0; at < devices; ++at) {
     for (int step = devices - 1; step > 0; --step) {
       const int from = (at + step) % devices;

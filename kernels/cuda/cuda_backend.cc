@@ -27,6 +27,7 @@
 #include "kernels/cuda/matmul/grouped_self_test.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
+#include "kernels/cuda/matmul/table_folder.h"
 #include "kernels/cuda/run/stream_mark.h"
 #include "kernels/cuda/run/stream_signal.h"
 #include "kernels/other_kernels.h"
@@ -272,12 +273,10 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   if (!device.ok()) return device.status();
   pool.device = *std::move(device);
   if (!options.tuning_table.empty()) {
-    auto table = TuningTable::Load(options.tuning_table, pool.device.model);
-    if (!table.ok()) return table.status();
-    if (options.stale_tuning && !table->stale().empty()) {
-      options.stale_tuning(absl::StrCat(options.tuning_table, ": ", table->stale()));
-    }
-    pool.table = *std::move(table);
+    auto times = LoadTables(options.tuning_table, pool.device.model);
+    if (!times.ok()) return times.status();
+    if (options.stale_tuning && !times->note.empty()) options.stale_tuning(times->note);
+    pool.table = std::move(times->table);
   }
   auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);
   if (!info.ok()) return info.status();

@@ -22,7 +22,8 @@ struct CudaBackendOptions {
   int64_t memory_bytes = 0;  // of buffers in all; 0 takes what is free, less a reserve
   std::vector<std::string>
       disabled_kernels;      // names or families; INVALID_ARGUMENT for one that does not exist
-  std::string tuning_table;  // a file of `gemm_bench --tune`; empty leaves the choice to the model
+  // A file of `gemm_bench --tune`, or a folder of them; empty leaves the choice to the model.
+  std::string tuning_table;
   // Tries every enabled kernel first (self_test.h), which takes a fraction of a second. One that
   // fails is quarantined: KernelInfo tells, and it is never chosen.
   bool self_test = true;

@@ -96,7 +96,7 @@ struct DeviceConfig {
   int64_t memory_bytes = 0;  // 0: the backend's default
   int threads = 0;           // 0: the cores this process may use
   std::vector<std::string> disabled_kernels;
-  std::string tuning_table;  // a path; empty: the cost model chooses
+  std::string tuning_table;  // a file or a folder; empty: the cost model chooses
   std::string tuning_file;   // likewise; empty: what is measured lasts as long as the process
   bool self_test = true;
   bool numa_binding = true;

@@ -31,6 +31,25 @@ constexpr size_t kMaxNameLength = 128;
 constexpr size_t kMaxKernelsPerEntry = 1024;
 constexpr double kMaxMicroseconds = 1e9;
 
+// Deeper values than a table has are dropped as they are read: a file of brackets costs nothing.
+bool ShallowOnly(int depth, json::parse_event_t, json&) { return depth <= 6; }
+
+absl::StatusOr<std::string> ReadTable(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(StrCat("tuning table ", path, " cannot be opened"));
+  std::string text;
+  char chunk[1 << 16];
+  while (file.read(chunk, sizeof(chunk)) || file.gcount() > 0) {
+    text.append(chunk, file.gcount());
+    if (text.size() > kMaxFileBytes) {
+      return InvalidArgumentError(
+          StrCat("tuning table ", path, " is larger than ", kMaxFileBytes, " bytes"));
+    }
+  }
+  if (file.bad()) return absl::NotFoundError(StrCat("tuning table ", path, " cannot be read"));
+  return text;
+}
+
 // A string out of the file, fit for a message.
 std::string Quoted(std::string_view text) {
   constexpr size_t kShown = 64;
@@ -179,9 +198,7 @@ std::string Microseconds(double seconds) { return json(std::round(seconds * 1e9)
 }  // namespace
 
 absl::StatusOr<TuningTable> TuningTable::Parse(std::string_view text, std::string_view gpu_model) {
-  // Deeper values than a table has are dropped as they are read: a file of brackets costs nothing.
-  const auto keep = [](int depth, json::parse_event_t, json&) { return depth <= 6; };
-  const json file = json::parse(text, keep, /*allow_exceptions=*/false);
+  const json file = json::parse(text, ShallowOnly, /*allow_exceptions=*/false);
   if (file.is_discarded()) {
     return InvalidArgumentError(StrCat("tuning table of ", text.size(), " bytes is not JSON"));
   }
@@ -214,21 +231,22 @@ absl::StatusOr<TuningTable> TuningTable::Parse(std::string_view text, std::strin
 }
 
 absl::StatusOr<TuningTable> TuningTable::Load(const std::string& path, std::string_view gpu_model) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(StrCat("tuning table ", path, " cannot be opened"));
-  std::string text;
-  char chunk[1 << 16];
-  while (file.read(chunk, sizeof(chunk)) || file.gcount() > 0) {
-    text.append(chunk, file.gcount());
-    if (text.size() > kMaxFileBytes) {
-      return InvalidArgumentError(
-          StrCat("tuning table ", path, " is larger than ", kMaxFileBytes, " bytes"));
-    }
-  }
-  if (file.bad()) return absl::NotFoundError(StrCat("tuning table ", path, " cannot be read"));
-  absl::StatusOr<TuningTable> table = Parse(text, gpu_model);
+  const absl::StatusOr<std::string> text = ReadTable(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<TuningTable> table = Parse(*text, gpu_model);
   if (table.ok()) return table;
   return absl::Status(table.status().code(), StrCat(path, ": ", table.status().message()));
+}
+
+absl::StatusOr<std::string> TuningTable::ModelOf(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadTable(path);
+  if (!text.ok()) return text.status();
+  const json file = json::parse(*text, ShallowOnly, /*allow_exceptions=*/false);
+  if (file.is_discarded()) {
+    return InvalidArgumentError(
+        StrCat(path, ": tuning table of ", text->size(), " bytes is not JSON"));
+  }
+  return StringMember(file, "gpu", StrCat(path, ": tuning table"));
 }
 
 std::string TuningTable::Serialize(std::string_view gpu_model, std::string_view driver,

@@ -49,6 +49,8 @@ class TuningTable {
   // it.
   static absl::StatusOr<TuningTable> Parse(std::string_view json, std::string_view gpu_model);
   static absl::StatusOr<TuningTable> Load(const std::string& path, std::string_view gpu_model);
+  // The model of GPU that the file names. Errors as Load's of a file that is none.
+  static absl::StatusOr<std::string> ModelOf(const std::string& path);
   // What Parse takes, one shape a line in the order of keys. Times are kept to the nanosecond.
   std::string Serialize(std::string_view gpu_model, std::string_view driver,
                         std::string_view date) const;

@@ -142,6 +142,11 @@ class CudaProgram final : public Program {
   absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
                                            bool often = false) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Whether its copy engine's work reaches from one device's memory into another's. As a node of a
+  // graph such a copy knows the other's allocation, not its address alone: once that is freed the
+  // driver may refuse the graph's launch, or crash in it. Such a program is launched op by op.
+  bool CopiesAcross(SlotAddresses slots) const;
+
   // What a graph of it on this memory is known by. The slots were checked.
   GraphKey KeyOf(SlotAddresses slots, std::byte* scratch) const;
 

@@ -176,7 +176,8 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   bool capture = !chained && code.capturable(flight.often());
   GraphKey key;
   if (capture) {
-    key = KeyOf(flight, stamped);
+    key = code.KeyOf(flight.bindings.slots, scratch_);
+    if (stamped) key.signal = flight.bindings.signal;
     flight.graph = graphs_.Find(key);
     if (flight.graph != nullptr && flight.graph->graph != nullptr) {
       flight.stamps = flight.graph->stamps;
@@ -191,15 +192,11 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.
-  if (capture && prepared->again) MakeGraph(flight, *launches, std::move(key));
+  if (capture && prepared->again && !code.CopiesAcross(flight.bindings.slots)) {
+    MakeGraph(flight, *launches, std::move(key));
+  }
   if (stamped && flight.graph == nullptr) TakeStamps(flight, chained);
   return fence_.status();
-}
-
-GraphKey CudaStream::KeyOf(const Flight& flight, bool stamped) const {
-  GraphKey key = flight.code().KeyOf(flight.bindings.slots, scratch_);
-  if (stamped) key.signal = flight.bindings.signal;
-  return key;
 }
 
 void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey key) {
@@ -249,30 +246,10 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
   absl::Status status = Record(flight, 0);
-  if (!status.ok()) return status;
-  const cudaError_t code = flight.graph->graph->Launch(stream_);
-  if (code == cudaErrorInvalidValue) return StartWithout(flight);
-  status = fence_.Check(code, "launching a graph");
-  if (!status.ok()) return status;
-  flight.graph->launched = true;
-  return End(flight);
-}
-
-// A node that copies from another device knows the memory that lay there when it was recorded. Once
-// that is freed the driver refuses the graph, also where new memory has the old one's address; it
-// has queued none of it then. What was launched before is recorded again the next time.
-absl::Status CudaStream::StartWithout(Flight& flight) {
-  cudaGetLastError();
-  GraphKey key = KeyOf(flight, flight.stamps != nullptr);
-  const bool again = flight.graph->launched;
-  graphs_.Refuse(key, flight.program);  // else this run would make one, or find this one
-  flight.graph.reset();
-  flight.stamps = {};
-  flight.events.clear();
-  flight.way = LaunchWay::kOps;
-  const absl::Status status = Start(flight);
-  if (again) graphs_.Drop(key);
-  return status;
+  if (status.ok()) {
+    status = fence_.Check(flight.graph->graph->Launch(stream_), "launching a graph");
+  }
+  return status.ok() ? End(flight) : status;
 }
 
 absl::Status CudaStream::GrowScratch(int64_t bytes) {

@@ -127,9 +127,7 @@ class CudaStream final : public Stream {
   RunEnd EndOf(const Flight& flight, const StampsRef& stamps, bool began) const;
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
-  GraphKey KeyOf(const Flight& flight, bool stamped) const;
   absl::Status LaunchGraph(Flight& flight);
-  absl::Status StartWithout(Flight& flight);
   static RunContext::Front FrontOf(const Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event);

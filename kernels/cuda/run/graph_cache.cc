@@ -68,14 +68,10 @@ void GraphCache::Add(GraphKey key, const std::shared_ptr<const Program>& program
   by_hash_.emplace(hash, std::prev(entries_.end()));
 }
 
-void GraphCache::Drop(const GraphKey& key) {
+void GraphCache::Refuse(GraphKey key, const std::shared_ptr<const Program>& program) {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->key == key ? Forget(entry) : std::next(entry);
   }
-}
-
-void GraphCache::Refuse(GraphKey key, const std::shared_ptr<const Program>& program) {
-  Drop(key);
   Add(std::move(key), program, std::make_shared<CachedGraph>());
 }
 

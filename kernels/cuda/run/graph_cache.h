@@ -43,7 +43,6 @@ struct CachedGraph {
   // A run has filled or will read `io`, or its time is not read yet; set by the launching thread,
   // cleared by the harvesting one.
   std::atomic<bool> busy{false};
-  bool launched = false;  // once, with success
   bool one_run_at_a_time() const { return io_bytes > 0 || stamps != nullptr; }
 };
 
@@ -70,9 +69,6 @@ class GraphCache {
   // Adds what MakeRoom made room for. `program` is not kept alive.
   void Add(GraphKey key, const std::shared_ptr<const Program>& program,
            std::shared_ptr<CachedGraph> graph);
-
-  // Forgets the graphs of `key`.
-  void Drop(const GraphKey& key);
 
   // Replaces the graphs of `key` by a note that it has none.
   void Refuse(GraphKey key, const std::shared_ptr<const Program>& program);

@@ -187,6 +187,17 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
   return ToStatus(Queue(args, context.stream), "moving inline bytes");
 }
 
+bool CudaProgram::CopiesAcross(SlotAddresses slots) const {
+  for (const Task& task : tasks_) {
+    const auto* copy = std::get_if<CopyOp>(&task.op);
+    if (copy == nullptr || !task.by_engine) continue;
+    const ConvertArgs args = ArgsOf(*copy, slots);
+    const int from = HomeOf(args.src), to = HomeOf(args.dst);
+    if (from != to && from != kHost && to != kHost) return true;
+  }
+  return false;
+}
+
 absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
                                      const RunContext& context) const {
   const Task& task = tasks_[index];

@@ -144,18 +144,5 @@ TEST_F(GraphCacheTest, ARefusalStandsInForTheGraphs) {
   }
 }
 
-TEST_F(GraphCacheTest, WhatIsDroppedMayBeMadeAgain) {
-  Add(Key(1), 100);
-  Add(Key(1), 100);
-  Add(Key(2), 100);
-  cache_.Drop(Key(1));
-  EXPECT_EQ(cache_.size(), 1);
-  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
-  EXPECT_NE(cache_.Find(Key(2)), nullptr);
-  cache_.Refuse(Key(1), program_);
-  cache_.Drop(Key(1));
-  EXPECT_EQ(cache_.Find(Key(1)), nullptr);
-}
-
 }  // namespace
 }  // namespace gemmd::kernels::cuda

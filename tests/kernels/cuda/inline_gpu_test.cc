@@ -68,6 +68,32 @@ TEST_F(BackendGpuTest, EachReplayOfAGraphWritesWhereItIsTold) {
   }
 }
 
+// A buffer so large is an allocation of its own, and is given back to the driver when it goes.
+TEST_F(BackendGpuTest, AGraphOutlivesTheMemoryThatItWasRecordedOn) {
+  auto stream = backend_->CreateStream({});
+  const int64_t count = 256 << 10, room = int64_t{512} << 20;
+  const TensorRef tensor = Dense(0, DType::kF32, MakeDims({count}));
+  const TensorRef copy = {0, 256 << 20, DType::kF32, MakeDims({count}), MakeDims({1})};
+  const auto program = *backend_->Compile({Op(WriteOp{tensor, 0}), Op(CopyOp{tensor, copy}),
+                                           Op(ReadOp{copy, 0}), Op(ReadOp{tensor, 1})});
+  bool replayed = false;
+  for (int round = 0; round < 4; ++round) {
+    auto memory = Allocate(room);
+    for (int run = 0; run < 3; ++run) {
+      const std::vector<std::byte> source = RandomBytes(count * 4, 4 * round + run);
+      std::vector<std::byte> first(source.size()), second(source.size());
+      const LaunchResult result = Run(*stream, program,
+                                      {{memory->address()},
+                                       {absl::MakeConstSpan(source)},
+                                       {absl::MakeSpan(first), absl::MakeSpan(second)}});
+      ASSERT_TRUE(result.status.ok()) << result.status;
+      replayed |= result.way == LaunchWay::kGraph;
+      EXPECT_TRUE(first == source && second == source) << "round " << round << ", run " << run;
+    }
+  }
+  EXPECT_TRUE(replayed);
+}
+
 TEST_F(BackendGpuTest, OutputsMayOutliveTheBackend) {
   std::vector<std::unique_ptr<HostMemory>> outputs;
   // More than is pinned at once: the rest is ordinary memory.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/matmul/table_folder.h"
 #include "kernels/cuda/matmul/tuning_table.h"
 #include "kernels/cuda/sm90/gemm.h"
 
@@ -15,10 +16,23 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kPath[] = GEMMD_TUNING "/h200.json";
+struct Shipped {
+  const char* file;
+  const char* model;
+};
 
-TEST(ShippedTableTest, NamesKernelsOfThisBuild) {
-  const auto table = TuningTable::Load(kPath, "NVIDIA H200");
+class ShippedTableTest : public testing::TestWithParam<Shipped> {
+ protected:
+  const std::string path_ = std::string(GEMMD_TUNING "/") + GetParam().file;
+};
+
+INSTANTIATE_TEST_SUITE_P(, ShippedTableTest,
+                         testing::Values(Shipped{"h100.json", "NVIDIA H100 80GB HBM3"},
+                                         Shipped{"h200.json", "NVIDIA H200"}),
+                         [](const auto& test) { return std::string(test.param.file, 4); });
+
+TEST_P(ShippedTableTest, NamesKernelsOfThisBuild) {
+  const auto table = TuningTable::Load(path_, GetParam().model);
   if (table.status().code() == absl::StatusCode::kFailedPrecondition) {
     GTEST_SKIP() << "the kernels have changed since it was measured: " << table.status();
   }
@@ -34,10 +48,19 @@ TEST(ShippedTableTest, NamesKernelsOfThisBuild) {
   }
 }
 
-TEST(ShippedTableTest, IsRefusedOnAnotherGpu) {
-  const auto table = TuningTable::Load(kPath, "NVIDIA H100 80GB HBM3");
+TEST_P(ShippedTableTest, IsRefusedOnAnotherGpu) {
+  const auto table = TuningTable::Load(path_, "NVIDIA B300");
   EXPECT_EQ(table.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(table.status().message()), HasSubstr("gemm_bench --tune"));
+}
+
+TEST_P(ShippedTableTest, IsFoundInItsFolder) {
+  const auto times = LoadTables(GEMMD_TUNING, GetParam().model);
+  if (times.status().code() == absl::StatusCode::kFailedPrecondition) {
+    GTEST_SKIP() << "the kernels have changed since it was measured: " << times.status();
+  }
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_GE(times->table.size(), 1);
 }
 
 TEST(CodeHashTest, IsOf16DigitsForEachConfigAndOneForEachCode) {

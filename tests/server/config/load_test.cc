@@ -110,7 +110,7 @@ TEST(LoadTest, ExampleForAGpuIsValidWhereThereIsOne) {
   const auto config = LoadConfig(std::string(GEMMD_EXAMPLES) + "/h200.textproto", {}, {"cuda:0"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->devices[0].name, "cuda:0");
-  EXPECT_EQ(config->devices[0].tuning_table, "deploy/tuning/h200.json");
+  EXPECT_EQ(config->devices[0].tuning_table, "deploy/tuning");
 }
 
 }  // namespace

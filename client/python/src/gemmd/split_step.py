@@ -27,6 +27,7 @@ from gemmd.tensor import Tensor
 Split = Literal["columns", "rows"]
 
 _BLOCK = 128
+_FEW_BYTES = 4 << 20  # as many as the server copies between a device's own ops, not beside them
 
 
 def bounds(extent: int, parts: int, what: str) -> list[int]:
@@ -171,28 +172,38 @@ class SplitStep:
 
     def program(self, weights: Sequence[Handle], memory: Sequence[Handle]) -> list[Op]:
         """The ops, on one buffer of weights and one of memory a device. What other devices wait for
-        comes first: sums travel while each device computes its own.
+        comes first: sums travel while each device computes its own. Few bytes come last: nothing is
+        won beside such a copy, and a device's ops are one part then.
         """
         places = [self.place(part) for part in range(len(memory))]
         program = self._bring(places, memory)
         for place, buffer in zip(places, memory, strict=True):
             if place.quantized:
                 program.append(ops.quantize(place.x(buffer), place.a(buffer)))
-        count = len(places)
-        if self.exchanges:
-            for step in range(1, count):
-                for part in range(count):
-                    owner = (part + step) % count
-                    sent = places[part].sent(memory[part], owner)
-                    program.append(self._product(places, weights, memory, part, owner, sent))
+        sent = self._sent(places, weights, memory) if self.exchanges else []
+        own = []
         for part, place in enumerate(places):
             d = place.sums(memory[part], part) if self.exchanges else place.y(memory[part])
-            program.append(self._product(places, weights, memory, part, part, d))
+            own.append(self._product(places, weights, memory, part, part, d))
+        few = self.m * places[0].widths[0] * self.out_dtype.itemsize <= _FEW_BYTES
+        program += own + sent if few else sent + own
         if self.exchanges:
             program += self._sum(places, memory)
         if self.inline:
             program += [ops.read(place.y(buf)) for place, buf in zip(places, memory, strict=True)]
         return program
+
+    def _sent(
+        self, places: Sequence[SplitPlace], weights: Sequence[Handle], memory: Sequence[Handle]
+    ) -> list[Op]:
+        products = []
+        count = len(places)
+        for step in range(1, count):
+            for part in range(count):
+                owner = (part + step) % count
+                d = places[part].sent(memory[part], owner)
+                products.append(self._product(places, weights, memory, part, owner, d))
+        return products
 
     def _bring(self, places: Sequence[SplitPlace], memory: Sequence[Handle]) -> list[Op]:
         program: list[Op] = []
