@@ -95,7 +95,9 @@ absl::StatusOr<Call> GateWorkload::Bind(GateWay way, const cuda::DeviceTraits& d
   if (!why.empty()) return absl::UnimplementedError(why);
   const cuda::GroupedLayout layout = cuda::LayoutOf(op, true, way == GateWay::kFused);
   DeviceBuffer& scratch = scratch_[static_cast<int>(way)];
-  if (absl::Status s = scratch.Reserve(layout.scratch_bytes); !s.ok()) return s;
+  if (absl::Status s = scratch.Reserve(cuda::kScratchHead + layout.scratch_bytes); !s.ok()) return s;
+  const cudaError_t code = cudaMemset(scratch.data(), 0, cuda::kScratchHead);
+  if (code != cudaSuccess) return ToStatus(code, "clearing scratch memory");
   const int result = way == GateWay::kApart ? 1 : 0;
   std::vector<std::byte*> slots;
   for (const DeviceBuffer* buffer :
@@ -103,8 +105,8 @@ absl::StatusOr<Call> GateWorkload::Bind(GateWay way, const cuda::DeviceTraits& d
         &h_scales_[result]}) {
     slots.push_back(reinterpret_cast<std::byte*>(buffer->data()));
   }
-  auto prepared =
-      cuda::PrepareGrouped(op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()), device);
+  auto prepared = cuda::PrepareGrouped(
+      op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()) + cuda::kScratchHead, device);
   if (!prepared.ok()) return prepared.status();
   const auto launches = std::make_shared<cuda::GroupedLaunches>(*std::move(prepared));
   return Call([launches, fault = fault_.as<DataFault>()](cudaStream_t stream) {

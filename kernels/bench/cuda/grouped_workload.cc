@@ -139,13 +139,17 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
     layout.direct_config = config;
   }
   DeviceBuffer& scratch = tma ? scratch_ : other_scratch_;
-  if (absl::Status s = scratch.Reserve(layout.scratch_bytes); !s.ok()) return s;
+  if (absl::Status s = scratch.Reserve(cuda::kScratchHead + layout.scratch_bytes); !s.ok()) {
+    return s;
+  }
+  const cudaError_t code = cudaMemset(scratch.data(), 0, cuda::kScratchHead);
+  if (code != cudaSuccess) return ToStatus(code, "clearing scratch memory");
   std::vector<std::byte*> slots;
   for (const DeviceBuffer* buffer : {&a_, &a_scales_, &b_, &b_scales_, &index_, &d_, &other_d_}) {
     slots.push_back(reinterpret_cast<std::byte*>(buffer->data()));
   }
-  auto prepared =
-      cuda::PrepareGrouped(op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()), device);
+  auto prepared = cuda::PrepareGrouped(
+      op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()) + cuda::kScratchHead, device);
   if (!prepared.ok()) return prepared.status();
   const auto launches = std::make_shared<cuda::GroupedLaunches>(*std::move(prepared));
   return Call([launches, fault = fault_.as<DataFault>()](cudaStream_t stream) {

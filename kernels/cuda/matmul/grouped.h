@@ -9,7 +9,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/matmul/grouped_table.h"
+#include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/sm90/gemm_family.h"
 #include "kernels/data_fault.h"
 
@@ -25,7 +27,7 @@ struct GroupTile {
   int32_t group;
   int32_t item;     // of a batched a and d
   int32_t row0;     // within the item
-  int32_t row_end;  // of the group, or of an even tile: rows from here on are not stored
+  int32_t row_end;  // rows from here on are not stored
 };
 
 // A list of tiles: `count[0]` of them.
@@ -34,18 +36,16 @@ struct TileList {
   GroupTile* tiles = nullptr;
 };
 
-// What the directory kernel reads and makes. Groups of more than `most_rows[0]` rows go to list 1,
-// in tiles of tile_rows[1]; the others to list 0, in tiles of tile_rows[0].
+// What the directory kernel reads and makes: tiles of `tile_rows` rows, where a list is asked for,
+// and where each group's rows begin and how many they are, likewise.
 struct DirectoryArgs {
   const int32_t* index = nullptr;
   GroupLayoutType layout = GroupLayoutType::kOffsets;
   int32_t groups = 0;
   int32_t rows = 0;  // of a, or of one of its items
   int32_t alignment = 1;
-  int32_t most_thin_rows = 0;
-  int32_t tile_rows[kTileLists] = {1, 1};
-  bool even = false;  // as many tiles of a group as that makes, but of as many rows each
-  TileList lists[kTileLists];
+  int32_t tile_rows = 1;
+  TileList list;
   int32_t* starts = nullptr;  // [groups], rising for all layouts but kCounts: where rows begin
   int32_t* sizes = nullptr;   // [groups]
   DataFault* fault = nullptr;
@@ -77,35 +77,64 @@ struct AnyGroupedArgs {
 cudaError_t LaunchAnyGrouped(const AnyGroupedArgs& args, cudaStream_t stream);
 inline constexpr int kAnyGroupedRows = 64;
 
-// The TMA kernels. `gemm` as for a dense launch: maps, args (d and scales of items), k blocks; its
-// tiles are not looked at. b's batch stride leads from group to group.
+// Where a kernel reads its groups: in the op's own numbers, which it checks as it does so, or as the
+// directory kernel left them.
+struct GroupSource {
+  const int32_t* index = nullptr;   // offsets, or counts where there are items; null: the next two
+  const int32_t* starts = nullptr;  // [groups]
+  const int32_t* sizes = nullptr;   // [groups]
+  int32_t groups = 0;
+  int32_t rows = 0;            // of a, or of one of its items
+  bool items = false;          // group g has rows of item g of a and d, from 0 on
+  DataFault* fault = nullptr;  // told of numbers that cannot be
+};
+
+// Tiles of a grouped matmul that no CTA has taken yet, and CTAs that found none left. Zero between
+// kernels: the last CTA leaves them so.
+struct TileTickets {
+  int32_t next;
+  int32_t done;
+};
+// Bytes in front of an op's scratch memory that hold them: zero when a stream begins.
+inline constexpr int64_t kScratchHead = 256;
+
+// The TMA kernel. `gemm` as for a dense launch: args (d and scales of items) and k blocks; its maps
+// are those of wide tiles, its tiles are not looked at. b's batch stride leads from group to group.
 struct GroupedLaunch {
   GemmLaunch gemm;
-  TileList list;
-  int n_tiles = 1;    // of the weights' rows
-  int band = 1;       // tiles of the list that are worked on together, for L2
-  Divisor per_band;   // band * n_tiles
-  Divisor band_rows;  // band
+  CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
+  CUtensorMap thin_b_map;   // a k block; of tall tiles, too
+  CUtensorMap thin_scale_map;
+  GroupSource source;
+  TileTickets* tickets = nullptr;
+  GatedArgs gated;         // of kernels whose finish is a gate: where the result goes
+  Divisor period_tiles;    // likewise: tiles of gates that lie together, in front of as many of ups
+  int n_tiles = 1;         // wide ones along the weights' rows
+  bool any_k = false;  // k is no multiple of 128: a box has one k block, at its column
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
-  const CUtensorMap* b_maps = nullptr;
+  const CUtensorMap* b_maps[kTileKinds] = {};
 };
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kRowsABox = 16;
 
+// Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
-  const char* name;  // "sm90_fp8_grouped"
-  const GemmConfig* configs;
-  int num_configs;
-  cudaError_t (*prepare)(int config);
-  cudaError_t (*launch)(int config, const GroupedLaunch& launch, int ctas, cudaStream_t stream);
+  const char* name;           // "sm90_fp8_grouped"
+  const GemmConfig* configs;  // [kTileKinds]
+  cudaError_t (*prepare)();
+  cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
+                        cudaStream_t stream);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
+extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
-inline constexpr int kThinConfig = 0;  // weights on the row side
-inline constexpr int kWideConfig = 1;
-inline constexpr int kThinAnyKConfig = 2;  // of k that is no multiple of 128
+inline constexpr int kThinTile = 0;  // up to 64 rows of A, weights on the row side
+inline constexpr int kWideTile = 1;  // up to 128, on the row side
+// Kinds behind them are tall tiles: as thin ones, of so many rows of A.
+inline constexpr int kTallKinds = 3;
+constexpr int TallRows(int kind) { return kind == 0 ? 144 : kind == 1 ? 160 : 192; }
 
 }  // namespace gemmd::kernels::cuda
 

@@ -1,12 +1,12 @@
 #include "kernels/cuda/matmul/grouped_direct.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/grouped_extents.h"
 #include "kernels/cuda/matmul/grouped_op.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/text.h"
@@ -15,10 +15,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 using absl::StrCat;
-
-// Tiles of the list that go through the weights together. Few rows a group: its own tiles. Many: as
-// much of A as stays in L2 beside the weights.
-constexpr int kThinBand = 2, kWideBand = 8;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
@@ -37,16 +33,6 @@ std::string OperandWhyNot(const char* name, const Operand& operand, DType wanted
                   "; these kernels need none");
   }
   return RowsWhyNot(name, operand.values);
-}
-
-GroupWalk WalkOf(TileList list, int64_t n, int columns, int band) {
-  GroupWalk walk;
-  walk.list = list;
-  walk.n_tiles = static_cast<int>(CeilDiv(n, columns));
-  walk.band = band;
-  walk.per_band = MakeDivisor(int64_t{band} * walk.n_tiles);
-  walk.band_rows = MakeDivisor(band);
-  return walk;
 }
 
 absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8GemmArgs& args,
@@ -98,6 +84,7 @@ std::string_view TmaGroupedName(DType operands) {
 }
 
 std::string WhyNotDirect(const GroupedMatmulOp& op) {
+  const GroupedExtents extents(op);
   const DType type = op.a.values.dtype;
   std::string why = OperandWhyNot("a", op.a, type);
   if (op.table.empty()) {
@@ -107,21 +94,20 @@ std::string WhyNotDirect(const GroupedMatmulOp& op) {
       why = OperandWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
     }
   }
-  if (why.empty()) why = ResultWhyNot(op);
+  if (why.empty()) why = ResultWhyNot(op, extents);
   if (!why.empty()) return why;
-  const Dims &a = op.a.values.shape, &b = op.b.values.shape;
-  const int64_t rows = a[a.rank - 2], k = a[a.rank - 1], n = b[1];
-  if (rows == 0 || n == 0 || k == 0) return "there is nothing to multiply";
-  if (op.bias && n > 1 && op.bias->strides[1] != 1) {
+  if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
+  if (op.bias && extents.n > 1 && op.bias->strides[1] != 1) {
     return StrCat("bias has a stride of ", op.bias->strides[1], "; copy it to be dense");
   }
   if (op.activation > Activation::kRelu) {
     return StrCat("activation is ", Text(Name(op.activation)), "; these kernels know relu alone");
   }
-  constexpr int64_t kMostWork = int64_t{1} << 25;
-  const GroupedLayout layout = LayoutOf(op, true);
-  const int64_t tiles = layout.most_tiles[0] + layout.most_tiles[1];
-  if (tiles > kMostWork / CeilDiv(n, EntryOf(type).wide[0].rows)) {
+  constexpr int64_t kMostWork = int64_t{1} << 28;
+  const GemmConfig& wide = EntryOf(type).wide[0];
+  const int64_t tiles =
+      MostTiles(extents, op.layout == GroupLayout::kCounts, extents.rows, wide.cols);
+  if (tiles > kMostWork / CeilDiv(extents.n, wide.rows)) {
     return StrCat("groups may have more than ", kMostWork, " tiles; split the op");
   }
   return "";
@@ -135,8 +121,7 @@ int DirectConfigOf(const GroupedMatmulOp& op) {
 
 absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int config,
                                             const AnyGemmArgs& args, const void* bias,
-                                            const TileList* lists, const int64_t* most_tiles,
-                                            int sms) {
+                                            const GroupSource& source, int sms) {
   DirectGrouped direct;
   direct.entry = &EntryOf(op.a.values.dtype);
   direct.config = config;
@@ -153,23 +138,23 @@ absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int confi
   // Matrices that lie apart have a map each, like the one of the first.
   const int64_t matrices = op.table.empty() ? op.b.values.shape[0] : 1;
   if (absl::Status s = MakeMaps(wide, thin, launch.args, matrices, launch); !s.ok()) return s;
-  const int64_t n = launch.args.n;
+  launch.source = source;
   const int cluster = wide.multicast();
-  launch.thin = WalkOf(lists[0], n, wide.rows * cluster, kThinBand);
-  launch.wide = WalkOf(lists[1], n, wide.rows * cluster, kWideBand);
+  launch.n_tiles = static_cast<int>(CeilDiv(launch.args.n, wide.rows * cluster));
   if (op.bias) {
     launch.args.bias = bias;
     launch.args.bias_is_f32 = op.bias->dtype == DType::kF32;
     launch.bias_group_bytes = op.bias->strides[0] * SizeBytes(op.bias->dtype);
   }
-  const int64_t tiles = most_tiles[0] * launch.thin.n_tiles + most_tiles[1] * launch.wide.n_tiles;
-  direct.ctas = static_cast<int>(std::min<int64_t>(sms / cluster, tiles)) * cluster;
+  direct.ctas = sms / cluster * cluster;
   return direct;
 }
 
-cudaError_t LaunchDirect(const DirectGrouped& direct, cudaStream_t stream) {
-  if (direct.ctas == 0) return cudaSuccess;
-  return direct.entry->launch(direct.config, direct.launch, direct.ctas, stream);
+cudaError_t LaunchDirect(const DirectGrouped& direct, DataFault* fault, bool programmatic,
+                         cudaStream_t stream) {
+  DirectGroupedLaunch launch = direct.launch;
+  launch.source.fault = fault;
+  return direct.entry->launch(direct.config, launch, direct.ctas, programmatic, stream);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -36,18 +36,15 @@ struct DirectGrouped {
   const DirectGroupedEntry* entry = nullptr;
   int config = 0;
   int ctas = 0;
-
-  int wide_rows() const { return entry->wide[config].cols; }  // of A in a tile, at most
 };
 
-// `lists`: of few rows and of many, the latter empty where no group can have so many; `most_tiles`
-// those that each can have. INVALID_ARGUMENT when the driver refuses a tensor map. `args` as those
-// of any kernel, `b` the first group's; the op's bias, where it has one, at `bias`.
+// INVALID_ARGUMENT when the driver refuses a tensor map. `args` as those of any kernel, `b` the
+// first group's; the op's bias, where it has one, at `bias`.
 absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int config,
                                             const AnyGemmArgs& args, const void* bias,
-                                            const TileList* lists, const int64_t* most_tiles,
-                                            int sms);
-cudaError_t LaunchDirect(const DirectGrouped& direct, cudaStream_t stream);
+                                            const GroupSource& source, int sms);
+cudaError_t LaunchDirect(const DirectGrouped& direct, DataFault* fault, bool programmatic,
+                         cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -12,26 +12,18 @@
 
 namespace gemmd::kernels::cuda {
 
-// Of one list: which tiles, and in what order.
-struct GroupWalk {
-  TileList list;
-  int n_tiles = 1;                      // of the weights' rows, for a whole cluster
-  int band = 1;                         // tiles of the list that are worked on together, for L2
-  Divisor per_band;                     // band * n_tiles
-  Divisor band_rows;                    // band
-  const CUtensorMap* b_maps = nullptr;  // by group, where matrices lie apart
-};
-
 // Maps are of bytes. A comes in boxes of one k block and kRowsAWideBox rows, of a full tile
-// kFullBoxRows, of a thin one kRowsABox. Of a thin tile B comes in two k blocks at once if there are whole ones alone: [groups, k
-// blocks, n, 128], else [groups, 1, n, k].
+// kFullBoxRows, of a thin one kRowsABox. Of a thin tile B comes in two k blocks at once if there
+// are whole ones alone: [groups, k blocks, n, 128], else [groups, 1, n, k].
 struct DirectGroupedLaunch {
   CUtensorMap wide_a, full_a, wide_b, thin_a, thin_b;
-  Fp8GemmArgs args;  // d of the items; its tiles are not looked at
-  GroupWalk wide, thin;
+  Fp8GemmArgs args;  // d of the items
+  GroupSource source;
+  int n_tiles = 1;               // of the weights' rows, for a whole cluster
   int64_t bias_group_bytes = 0;  // between two groups' biases
   int k_blocks = 1;              // of 128 bytes
   bool whole_blocks = false;
+  const CUtensorMap* b_maps[kTileKinds] = {};  // by group, where matrices lie apart
 };
 
 inline constexpr int kRowsAWideBox = 32, kFullBoxRows = 128;
@@ -44,7 +36,7 @@ struct DirectGroupedEntry {
   const GemmConfig* thin;  // the partner of each
   int num_configs;
   cudaError_t (*prepare)(int config);
-  cudaError_t (*launch)(int config, const DirectGroupedLaunch& launch, int ctas,
+  cudaError_t (*launch)(int config, const DirectGroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);
 };
 inline constexpr char kBf16GroupedName[] = "sm90_bf16_grouped";

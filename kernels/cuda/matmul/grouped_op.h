@@ -1,5 +1,5 @@
 // From a GroupedMatmulOp to its launches: the directory, scales brought into their layout, the
-// kernels of few and of many rows, and the gate behind them.
+// matmul, and the gate behind it. Which kernels take an op, and what each needs: grouped_layout.cc.
 
 #ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
 #define GEMMD_KERNELS_CUDA_MATMUL_GROUPED_OP_H_
@@ -16,6 +16,7 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped.h"
 #include "kernels/cuda/matmul/grouped_direct.h"
+#include "kernels/cuda/matmul/grouped_extents.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/sm90/gemm.h"
@@ -28,7 +29,7 @@ std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranula
 // Empty when rows of an operand lie as TMA takes them.
 std::string RowsWhyNot(const char* name, const TensorRef& tensor);
 // Empty when the TMA kernels can write d.
-std::string ResultWhyNot(const GroupedMatmulOp& op);
+std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents);
 // Empty when the TMA kernels for FP8 serve the op: "a is bf16; ...".
 std::string WhyNotFp8(const GroupedMatmulOp& op);
 // The same of those for the op's type (TmaGroupedName).
@@ -40,23 +41,21 @@ std::string WhyNotFused(const GroupedMatmulOp& op);
 struct GroupedLayout {
   bool fp8 = false;
   int direct_config = 0;  // of BF16 and FP16
-  bool fused = false;     // kernels that apply the gate
-  int thin_config = kThinConfig;
-  bool may_be_wide = false;  // some group may have too many rows for the kernel of few
-  int64_t most_tiles[kTileLists] = {};
+  bool fused = false;  // kernels that apply the gate
+  bool makes_rows = false;  // the directory kernel tells where each group's rows are
+  int64_t most_tiles = 0;   // of the kernel that takes anything
   ScaleCopies copies;  // of a's scales, at 0
-  int64_t counts_offset = 0;
-  int64_t tiles_offset[kTileLists] = {};
+  int64_t count_offset = 0;  // of the kernel that takes anything
+  int64_t tiles_offset = 0;
   int64_t table_offset = 0;              // of matrices that lie apart
-  int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernels
-  int64_t starts_offset = 0;             // with a gate
+  int64_t maps_offset[kTileKinds] = {};  // likewise, for the TMA kernel
+  int64_t starts_offset = 0;             // where it makes_rows
   int64_t owners_offset = 0;             // with a gate of its own
   int64_t product_offset = 0;            // likewise: the product in front of it
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate,
-// which do, too.
+// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate, which do, too.
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,
@@ -64,21 +63,20 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
 
 // Ready to be queued any number of times. Whoever queues it gives the place of its fault.
 struct GroupedLaunches {
-  DirectoryArgs directory;
+  std::optional<DirectoryArgs> directory;
   std::vector<TableArgs> tables;  // of matrices that lie apart: what makes their table
   std::optional<ScaleLayoutArgs> copy;
   std::optional<AnyGroupedArgs> any;
-  std::optional<GroupedLaunch> lists[kTileLists];
-  int configs[kTileLists] = {kThinConfig, kWideConfig};
-  int ctas[kTileLists] = {};
-  std::optional<DirectGrouped> direct;  // in place of the lists
-  std::vector<FusedGate> gates;         // in place of the lists
+  std::optional<GroupedLaunch> fp8;
+  const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
+  int ctas = 0;
+  std::optional<DirectGrouped> direct;  // of BF16 and FP16, in place of `fp8`
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };
 
 // INVALID_ARGUMENT when the driver refuses a tensor map. The device is current. `scratch` at a
-// multiple of 256.
+// multiple of 256, behind kScratchHead bytes that are zero.
 absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
                                                const GroupedLayout& layout, SlotAddresses slots,
                                                std::byte* scratch, const DeviceTraits& device);

@@ -222,10 +222,10 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   const GroupedLayout layout =
       LayoutOf(trial.op(), kernel != kAnyGroupedName, kernel == kFp8GateName);
   std::vector<std::vector<std::byte>> slots(trial.slots().begin(), trial.slots().end());
-  slots.emplace_back(layout.scratch_bytes + kFaultBytes, std::byte{0});
+  slots.emplace_back(kScratchHead + layout.scratch_bytes + kFaultBytes, std::byte{0});
   const auto bench = SelfTestBench::Make(slots, trial.result_slot(), device.ordinal);
   if (!bench.ok()) return bench.status();
-  std::byte* const scratch = (*bench)->slots().back();
+  std::byte* const scratch = (*bench)->slots().back() + kScratchHead;
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   // Kept to the end of the run, which may use what it holds.
   const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/grouped_op.h"
@@ -17,23 +16,23 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
   TableArgs all;
   all.entries = reinterpret_cast<GroupMatrix*>(scratch + layout.table_offset);
   if (launches.any) launches.any->table = all.entries;
-  for (int list = 0; list < kTileLists; ++list) {
-    if (!launches.lists[list]) continue;
-    GroupedLaunch& launch = *launches.lists[list];
-    const bool skinny = kSm90Fp8Grouped.configs[launches.configs[list]].skinny();
-    all.maps[list] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[list]);
-    all.like[list] = skinny ? launch.gemm.row_map : launch.gemm.col_map;
+  if (launches.fp8) {
+    GroupedLaunch& launch = *launches.fp8;
     launch.table = all.entries;
-    launch.b_maps = all.maps[list];
+    all.like[kThinTile] = launch.thin_b_map;
+    all.like[kWideTile] = launch.gemm.col_map;
+    for (int kind = 0; kind < kTileKinds; ++kind) {
+      all.maps[kind] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[kind]);
+      launch.b_maps[kind] = all.maps[kind];
+    }
   }
   if (launches.direct) {
     DirectGroupedLaunch& launch = launches.direct->launch;
-    for (const auto& [list, walk, map] :
-         {std::tuple(0, &launch.thin, &launch.thin_b), {1, &launch.wide, &launch.wide_b}}) {
-      if (walk->list.count == nullptr) continue;
-      all.maps[list] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[list]);
-      all.like[list] = *map;
-      walk->b_maps = all.maps[list];
+    all.like[kThinTile] = launch.thin_b;
+    all.like[kWideTile] = launch.wide_b;
+    for (int kind = 0; kind < kTileKinds; ++kind) {
+      all.maps[kind] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[kind]);
+      launch.b_maps[kind] = all.maps[kind];
     }
   }
   const auto address = [&](const TensorRef& tensor) {

@@ -27,25 +27,25 @@ __global__ void __launch_bounds__(kWarps * 32) WriteTable(const __grid_constant_
   const GroupMatrix matrix = args.matrices[i];
   const int group = args.first + i;
   if (lane == 0) args.entries[group] = matrix;
-  for (int list = 0; list < kTileLists; ++list) {
-    if (args.maps[list] == nullptr) continue;
+  for (int kind = 0; kind < kTileKinds; ++kind) {
+    if (args.maps[kind] == nullptr) continue;
     reinterpret_cast<uint32_t*>(&maps[warp])[lane] =
-        reinterpret_cast<const uint32_t*>(&args.like[list])[lane];
+        reinterpret_cast<const uint32_t*>(&args.like[kind])[lane];
     __syncwarp();  // the map is there
     const uint32_t map = ptx::SmemAddress(&maps[warp]);
     if (lane == 0) ptx::SetTensorMapAddress(map, matrix.values);
     __syncwarp();  // whole
-    ptx::PublishTensorMap(args.maps[list] + group, map);
+    ptx::PublishTensorMap(args.maps[kind] + group, map);
     __syncwarp();  // and copied
   }
 }
 
 }  // namespace
 
-cudaError_t LaunchTable(const TableArgs& args, cudaStream_t stream) {
+cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t stream) {
   if (args.count < 1 || args.count > kTableChunk) return cudaErrorInvalidValue;
-  return LaunchKernel(WriteTable, GridOf(CeilDiv(args.count, kWarps)), kWarps * 32, true, stream,
-                      args);
+  return LaunchKernel(WriteTable, GridOf(CeilDiv(args.count, kWarps)), kWarps * 32, programmatic,
+                      stream, args);
 }
 
 }  // namespace gemmd::kernels::cuda

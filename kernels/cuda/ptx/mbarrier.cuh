@@ -55,6 +55,11 @@ __device__ __forceinline__ void CpAsyncMbarrierArrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+// The same beside the barrier's expected arrivals, of which one has to be missing until then.
+__device__ __forceinline__ void CpAsyncMbarrierArriveAlso(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 }  // namespace gemmd::kernels::cuda::ptx
 
 #endif  // GEMMD_KERNELS_CUDA_PTX_MBARRIER_CUH_

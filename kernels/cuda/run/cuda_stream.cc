@@ -60,7 +60,8 @@ CudaStream::~CudaStream() {
   if (stream_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   graphs_.Clear();
-  for (void* memory : {static_cast<void*>(scratch_), static_cast<void*>(began_)}) {
+  std::byte* const scratch = scratch_ != nullptr ? scratch_ - kScratchHead : nullptr;
+  for (void* memory : {static_cast<void*>(scratch), static_cast<void*>(began_)}) {
     if (memory == nullptr) continue;
     fence_.Check(cudaFreeAsync(memory, stream_), "freeing scratch").IgnoreError();
   }
@@ -256,13 +257,20 @@ absl::Status CudaStream::GrowScratch(int64_t bytes) {
   if (bytes <= scratch_bytes_) return absl::OkStatus();
   const int64_t size = std::max({bytes, 2 * scratch_bytes_, kMinScratchBytes});
   void* grown = nullptr;
-  absl::Status status = fence_.Check(cudaMallocAsync(&grown, static_cast<size_t>(size), stream_),
-                                     absl::StrCat("allocating ", size, " bytes of scratch memory"));
+  absl::Status status =
+      fence_.Check(cudaMallocAsync(&grown, static_cast<size_t>(size + kScratchHead), stream_),
+                   absl::StrCat("allocating ", size, " bytes of scratch memory"));
+  if (status.ok()) {
+    status = fence_.Check(cudaMemsetAsync(grown, 0, kScratchHead, stream_), "clearing its head");
+  }
   if (!status.ok()) return status;
-  std::byte* const old = std::exchange(scratch_, static_cast<std::byte*>(grown));
+  std::byte* const old =
+      std::exchange(scratch_, static_cast<std::byte*>(grown) + kScratchHead);
   scratch_bytes_ = size;
   // Freed once the programs launched so far are through.
-  if (old != nullptr) status = fence_.Check(cudaFreeAsync(old, stream_), "freeing scratch");
+  if (old != nullptr) {
+    status = fence_.Check(cudaFreeAsync(old - kScratchHead, stream_), "freeing scratch");
+  }
   return status;
 }
 

@@ -21,6 +21,9 @@ inline constexpr int kSmemPerSm = 233472;     // sm_90, all blocks of an SM toge
 inline constexpr int kReservedSmem = 1024;    // what the driver takes of each block
 inline constexpr int kBeyond = 0x7fff0000;    // m and n stay below: a tile there is outside D
 inline constexpr int kMaxClusterSize = 8;     // portable limit
+// A stage of a ring that configs share, and its scales.
+inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
+inline constexpr int kRingScaleBytes = 896;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
@@ -57,6 +60,8 @@ struct GemmConfig {
   // The finish is a gate (sm90_fp8_gate.cuh): B's side of the tile is two boxes of 128 rows, gates
   // and ups, and leaves as 128 columns of E4M3.
   bool gates = false;
+  // Tiles of several configs go through one ring: its stages are those of 128 x 256.
+  bool shares_ring = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -77,8 +82,8 @@ struct GemmConfig {
   constexpr int row_subs() const { return alternates ? rows / 64 : rows / (64 * groups); }
   // Math warps that read a stage.
   constexpr int stage_readers() const { return math_threads() / 32 / (alternates ? groups : 1); }
-  // Column sub-tiles likewise: gates and ups, of which one's accumulators have to fit.
-  constexpr int col_subs() const { return gates && !skinny() ? 2 : 1; }
+  // Column sub-tiles likewise, where one's accumulators have to fit: halves, or gates and ups.
+  constexpr int col_subs() const { return promotes() && !skinny() && cols == 256 ? 2 : 1; }
   constexpr int mma_cols() const { return cols / col_subs(); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
@@ -142,20 +147,25 @@ struct GemmConfig {
   // A's scales and B's scales, where sums are promoted.
   constexpr int row_bytes() const { return rows * kRowBytes; }
   constexpr int col_bytes() const { return cols * kRowBytes; }
-  constexpr int stage_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
+  constexpr int used_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
+  constexpr int stage_bytes() const { return shares_ring ? kRingStageBytes : used_bytes(); }
   constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
-  constexpr int scale_bytes() const { return promotes() ? b_scale_offset() + 128 : 0; }
+  constexpr int scale_bytes() const {
+    return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + 128 : 0;
+  }
 
   // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
   // warpgroup's tile (skinny). A pitch of an odd number of 16-byte units keeps stmatrix free of
   // bank conflicts.
   static constexpr int kStorePitch = 64 * 2 + 16;
   static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
+  // Columns of a skinny tile that it takes at a time.
+  constexpr int staged_cols() const { return shares_ring && cols > 64 ? 64 : cols; }
   constexpr int store_group_bytes() const {
     if (!skinny()) return 64 * kStorePitch;
-    return cols > 8 ? cols * kStorePitch : 8 * kSkinnyPitchF32;
+    return cols > 8 ? staged_cols() * kStorePitch : 8 * kSkinnyPitchF32;
   }
   // Columns of a box of D that the copy engine takes from there: a swizzle's 64, or what makes a
   // row of the box an odd number of 16-byte units, which is as free of conflicts.
@@ -189,7 +199,7 @@ constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
-                   static_cast<int>(c.mma) >> 2 << 7;
+                   c.shares_ring << 7 | static_cast<int>(c.mma) >> 2 << 10;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -209,9 +219,10 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;
-  c.mma = static_cast<Mma>((code >> 3 & 3) | (code >> 7 & 1) << 2);
+  c.mma = static_cast<Mma>((code >> 3 & 3) | (code >> 10 & 1) << 2);
   c.alternates = code >> 5 & 1;
   c.gates = code >> 6 & 1;
+  c.shares_ring = code >> 7 & 1;
   return c;
 }
 

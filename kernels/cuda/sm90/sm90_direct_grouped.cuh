@@ -1,10 +1,11 @@
-// Grouped matmuls in BF16 and FP16: one kernel walks over both lists that the directory made. The
+// Grouped matmuls in BF16 and FP16: one kernel walks over the tiles of all groups. The
 // weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows of A its columns: as
 // many as the tile has, in steps of 32, so that groups of any size waste little. Weights of a group
 // with up to 256 rows are read once.
 //
-// A ring serves both lists: a stage has room for a k block of a wide tile, or for two of a thin
-// one. Two CTAs of a cluster take neighbours along the weights' rows, and share A.
+// A ring serves thin tiles, too, of groups with up to 64 rows: a stage has room for a k block of a
+// wide tile, or for two of a thin one. Two CTAs of a cluster take neighbours along the weights'
+// rows, and share A.
 //
 // A tile begins at any row. What it loads behind its end are other rows or zeros: results of theirs
 // stay in registers, since each row's products are its own.
@@ -14,37 +15,10 @@
 
 #include "kernels/cuda/matmul/grouped_direct_launch.h"
 #include "kernels/cuda/ptx/tensor_map.cuh"
+#include "kernels/cuda/sm90/sm90_direct_group_walk.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
 namespace gemmd::kernels::cuda {
-
-// Clusters' tiles of a list in bands that go through the weights together, so that tiles of one
-// group find its weights in L2, and tiles of one n the rows. `n` counts clusters' tiles.
-struct GroupStop {
-  GroupTile rows;
-  int n;
-};
-__device__ __forceinline__ GroupStop StopAt(const GroupWalk& walk, int index, int count) {
-  const int band = Divide(index, walk.per_band);
-  const int inside = index - band * static_cast<int>(walk.per_band.value);
-  const int first = band * walk.band;
-  const int left = count - first;
-  int n, m;
-  if (left >= walk.band) {
-    n = Divide(inside, walk.band_rows);
-    m = inside - n * walk.band;
-  } else {
-    n = inside / left;
-    m = inside - n * left;
-  }
-  const int4 tile = *reinterpret_cast<const int4*>(walk.list.tiles + first + m);
-  return {{tile.x, tile.y, tile.z, tile.w}, n};
-}
-
-// Where no group can have many rows, nobody makes that list.
-__device__ __forceinline__ int WideCount(const DirectGroupedLaunch& launch) {
-  return launch.wide.list.count != nullptr ? *launch.wide.list.count : 0;
-}
 
 // Rows of A that a tile multiplies, those behind its end included: whole boxes of its map.
 template <int kBox>
@@ -140,18 +114,18 @@ struct GroupProducer {
     }
   }
 
-  // The tiles of one list from `index` on; the index in the next list.
+  // The tiles of one kind from `index` on; the index among the next kind's.
   template <bool kWide>
-  __device__ __forceinline__ int Walk(const GroupWalk& walk, const CUtensorMap* all, int count,
-                                      int index, int clusters) {
-    GroupMaps<kTable> maps = {all, walk.b_maps};
-    const int tiles = count * walk.n_tiles;
+  __device__ __forceinline__ int Walk(const DirectWalk& walk, int index, int clusters) {
+    constexpr int kKind = kWide ? kWideTile : kThinTile;
+    GroupMaps<kTable> maps = {kWide ? &launch.wide_b : &launch.thin_b, launch.b_maps[kKind]};
+    const int tiles = walk.Total(kKind);
     for (; index < tiles; index += clusters) {
-      const GroupStop stop = StopAt(walk, index, count);
+      const GroupStop stop = walk.At(kKind, index);
       const auto b = maps.Of(stop.rows.group);
       const int row0 = (stop.n * C.share_cols + place.row) * C.rows;
-      const int boxes = kWide ? BoxesOf<kRowsAWideBox>(stop.rows, C.cols)
-                              : BoxesOf<kRowsABox>(stop.rows, T.cols);
+      const int boxes =
+          kWide ? BoxesOf<kRowsAWideBox>(stop.rows, C.cols) : BoxesOf<kRowsABox>(stop.rows, T.cols);
 #pragma unroll 1
       for (int block = 0; block < launch.k_blocks; block += kWide ? 1 : T.k_blocks) {
         ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
@@ -211,8 +185,7 @@ struct GroupMath {
         const int k = i * (kBytesAtOnce / 16);
         DirectWgmma<C.mma, kCols>::Multiply(
             sums, ptx::KMajorDescriptor(rows + block * (C.row_bytes() / 16) + k),
-            ptx::KMajorDescriptor(cols + block * (T.col_bytes() / 16) + k),
-            true);
+            ptx::KMajorDescriptor(cols + block * (T.col_bytes() / 16) + k), true);
       }
     }
     ptx::WgmmaCommit();
@@ -296,9 +269,8 @@ struct GroupConsumer {
   __device__ __forceinline__ void StoreRounded(int row_end) const {
     constexpr int kRowUnits = 2, kUnitBytes = 16, kRowsAtOnce = 32 / kRowUnits;
     const int lane = out.lane;
-    const uint32_t staging =
-        smem.base + SmemLayout<C>::kStore +
-        (out.group * 4 + out.warp) * (T.cols * kRowUnits * kUnitBytes);
+    const uint32_t staging = smem.base + SmemLayout<C>::kStore +
+                             (out.group * 4 + out.warp) * (T.cols * kRowUnits * kUnitBytes);
     const auto unit = [staging](int row, int half) {
       return staging + (row * kRowUnits + (half ^ (row / 4 & 1))) * kUnitBytes;
     };
@@ -308,8 +280,8 @@ struct GroupConsumer {
     const bool inside = n < static_cast<int>(launch.args.n);
     const int64_t ldd = launch.args.ldd;
     int m = out.tile.col0 + lane / 2;
-    uint16_t* target = static_cast<uint16_t*>(launch.args.d) +
-                       out.tile.batch * launch.args.d_batch + m * ldd + n;
+    uint16_t* target =
+        static_cast<uint16_t*>(launch.args.d) + out.tile.batch * launch.args.d_batch + m * ldd + n;
 #pragma unroll
     for (int piece = 0; piece < C.cols / T.cols; ++piece) {
       if (piece > 0 && out.tile.col0 + piece * T.cols >= row_end) break;
@@ -348,23 +320,27 @@ struct GroupConsumer {
       for (int i = 0; i + kPiece < C.result_regs(); ++i) math.result[i] = math.result[i + kPiece];
     }
   }
-  __device__ __forceinline__ void Walk(int cluster, int clusters) {
-    const int wide = WideCount(launch), thin = *launch.thin.list.count;
-    const int wide_tiles = wide * launch.wide.n_tiles;
-    const int tiles = wide_tiles + thin * launch.thin.n_tiles;
+  __device__ __forceinline__ void Walk(const DirectWalk& walk, int cluster, int clusters) {
+    const int wide_tiles = walk.Total(kWideTile), tiles = wide_tiles + walk.Total(kThinTile);
     for (int index = cluster; index < tiles; index += clusters) {
       GroupStop stop;
       if (index < wide_tiles) {
-        stop = StopAt(launch.wide, index, wide);
+        stop = walk.At(kWideTile, index);
         math.RunWide(launch.k_blocks, BoxesOf<kRowsAWideBox>(stop.rows, C.cols));
       } else {
-        stop = StopAt(launch.thin, index - wide_tiles, thin);
+        stop = walk.At(kThinTile, index - wide_tiles);
         math.template Run<T.cols, T.k_blocks>((launch.k_blocks + T.k_blocks - 1) / T.k_blocks);
       }
       Store(stop);
     }
   }
 };
+
+// The walk's table lies behind what SmemLayout has.
+template <GemmConfig C>
+inline constexpr uint32_t kWalkTable = SmemLayout<C>::kBarriers + C.stages * 16 + 16;
+template <GemmConfig C>
+inline constexpr int kDirectGroupedSmem = C.smem_bytes() + DirectWalk::kBytes;
 
 template <GemmConfig C, GemmConfig T>
 constexpr bool CheckDirectGrouped() {
@@ -375,7 +351,7 @@ constexpr bool CheckDirectGrouped() {
   static_assert(T.store_bytes() <= C.store_bytes(), "one staging area");
   static_assert(C.cols % T.cols == 0 && T.cols % kRowsAWideBox == 0, "pieces of a wide tile");
   static_assert(C.share_rows == 1, "the weights are each CTA's own");
-  static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
+  static_assert(kDirectGroupedSmem<C> <= kMaxSmemBytes, "a block's shared memory");
   return true;
 }
 
@@ -392,6 +368,9 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = C.math_threads() / 32;
+  const DirectWalk walk = {
+      launch,
+      reinterpret_cast<int*>(raw_smem + (smem.base - ptx::SmemAddress(raw_smem)) + kWalkTable<C>)};
   if constexpr (C.moves_registers()) {
     if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<C.producer_registers()>();
   }
@@ -413,31 +392,30 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     __syncwarp();
     // At once: the kernel behind this one waits for its end.
     ptx::GridDependencyLaunch();
-    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) {
       ptx::ClusterArriveRelaxed();
       ptx::ClusterWait();
     }
     ptx::GridDependencyWait();
+    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);  // the ring, and the walk's table
     GroupProducer<C, T, kTable> producer = {launch, smem, place};
-    const int index = producer.template Walk<true>(launch.wide, &launch.wide_b, WideCount(launch),
-                                                   cluster, clusters);
-    producer.template Walk<false>(launch.thin, &launch.thin_b, *launch.thin.list.count, index,
-                                  clusters);
+    const int index = producer.template Walk<true>(walk, cluster, clusters);
+    producer.template Walk<false>(walk, index, clusters);
   } else {
-    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
+    ptx::GridDependencyWait();
+    walk.Make<C.math_threads() / 32>(warp, lane);
+    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) {
       ptx::ClusterArriveRelaxed();
       ptx::ClusterWait();
     }
-    ptx::GridDependencyWait();
     float result[C.result_regs()];
     GroupMath<C, T> math(smem, place, warp, lane, result);
     TileBounds bounds(launch.args);
     Epilogue<T> out(bounds.launch, SmemLayout<T>{smem.base}, warp, lane);
     GroupConsumer<C, T> consumer = {launch, smem, place, math, bounds, out};
-    consumer.Walk(cluster, clusters);
+    consumer.Walk(walk, cluster, clusters);
     if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers
       ptx::ClusterArriveRelaxed();
       ptx::ClusterWait();
@@ -453,27 +431,32 @@ struct DirectGroupedMember {
 
   static cudaError_t Prepare() {
     for (auto* kernel : {kKernel, kOfTables}) {
-      const cudaError_t code =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C.smem_bytes());
+      const cudaError_t code = cudaFuncSetAttribute(
+          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kDirectGroupedSmem<C>);
       if (code != cudaSuccess) return code;
     }
     return cudaSuccess;
   }
-  static cudaError_t Launch(const DirectGroupedLaunch& launch, int ctas, cudaStream_t stream) {
+  static cudaError_t Launch(const DirectGroupedLaunch& launch, int ctas, bool programmatic,
+                            cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(ctas));
     config.blockDim = dim3(C.threads());
-    config.dynamicSmemBytes = C.smem_bytes();
+    config.dynamicSmemBytes = kDirectGroupedSmem<C>;
     config.stream = stream;
     cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = C.multicast();
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = C.multicast();
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     config.attrs = attributes;
-    config.numAttrs = C.multicast() > 1 ? 2 : 1;
-    return cudaLaunchKernelEx(&config, launch.thin.b_maps != nullptr ? kOfTables : kKernel, launch);
+    config.numAttrs = C.multicast() > 1 ? 1 : 0;
+    if (programmatic) {
+      cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+      overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      overlap.val.programmaticStreamSerializationAllowed = 1;
+    }
+    return cudaLaunchKernelEx(&config, launch.b_maps[kThinTile] != nullptr ? kOfTables : kKernel,
+                              launch);
   }
 };
 

@@ -42,10 +42,10 @@ struct DirectGroupedConfigs {
     return kTable[config]();
   }
   static cudaError_t Launch(int config, const DirectGroupedLaunch& launch, int ctas,
-                            cudaStream_t stream) {
-    static constexpr cudaError_t (*kTable[])(const DirectGroupedLaunch&, int, cudaStream_t) = {
-        Member<0>::Launch, Member<1>::Launch};
-    return kTable[config](launch, ctas, stream);
+                            bool programmatic, cudaStream_t stream) {
+    static constexpr cudaError_t (*kTable[])(const DirectGroupedLaunch&, int, bool,
+                                             cudaStream_t) = {Member<0>::Launch, Member<1>::Launch};
+    return kTable[config](launch, ctas, programmatic, stream);
   }
 };
 

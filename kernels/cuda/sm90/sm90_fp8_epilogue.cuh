@@ -92,7 +92,7 @@ struct Epilogue {
   static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
   static constexpr int kChunks = C.cols / 8;
   // Chunks that staging holds, rounded and in FP32.
-  static constexpr int kStep = C.skinny() ? kChunks : 8;
+  static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : 8;
   static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
@@ -232,7 +232,7 @@ struct Epilogue {
     if constexpr (C.skinny()) {
       const int n = SubRow(sub) + unit * 8;
       const int row = warp * 4 + lane / 8;
-      CopyRows<(C.cols + 15) / 16, 16>(staging + row * kPitch + unit * 16,
+      CopyRows<(C.staged_cols() + 15) / 16, 16>(staging + row * kPitch + unit * 16,
                                        tile.col0 + first * 8 + row, tile.col0 + last * 8, n);
     } else {
       const int n = unit < last - first ? tile.col0 + (first + unit) * 8 : kBeyond;

@@ -85,7 +85,7 @@ __device__ __forceinline__ void ProduceGate(const GateLaunch& launch, const Smem
   RingPosition<C.stages> at;
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GatePlace place = walk.At(index, count);
-    const GateRows b = GateRowsOf(launch, place.block);
+    const GateRows b = GateRowsOf(launch.period_tiles, place.block);
     const Tile tile = GateTileOf<C>(place, b.gate);
     // Of each k block one of B's scales for the gates and one for the ups, by a lane for each.
     const float* const scales = gemm.args.b_scales + place.group * gemm.args.b_scales_batch +
@@ -129,7 +129,7 @@ __device__ __forceinline__ void ConsumeGate(const GateLaunch& launch, const Smem
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
   const uint32_t a_scales = math.a_scales;
-  const GateFinish<C> finish(launch, smem, warp, lane);
+  const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const GatePlace at = walk.At(index, count);
     const Tile tile = GateTileOf<C>(at, 0);

@@ -49,8 +49,9 @@ struct GateFinish {
   int warp;           // of the math warps
   int lane;
 
-  __device__ GateFinish(const GateLaunch& launch, const SmemLayout<C>& smem, int warp, int lane)
-      : args(launch.gated), alpha(launch.gemm.args.alpha), warp(warp), lane(lane) {
+  __device__ GateFinish(const GatedArgs& args, float alpha, const SmemLayout<C>& smem, int warp,
+                        int lane)
+      : args(args), alpha(alpha), warp(warp), lane(lane) {
     staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : warp * 16 * kPitch);
   }
 

@@ -24,9 +24,9 @@ struct GateRows {
   int gate;
   int up;
 };
-__device__ __forceinline__ GateRows GateRowsOf(const GateLaunch& launch, int block) {
-  const int period = static_cast<int>(launch.period_tiles.value);
-  const int gate = block + Divide(block, launch.period_tiles) * period;
+__device__ __forceinline__ GateRows GateRowsOf(const Divisor& period_tiles, int block) {
+  const int period = static_cast<int>(period_tiles.value);
+  const int gate = block + Divide(block, period_tiles) * period;
   return {gate * kGateCols, (gate + period) * kGateCols};
 }
 

@@ -1,5 +1,7 @@
-// The skeleton of sm90_fp8_gemm.cuh with a walk over the tiles of groups: which rows, and which
-// matrix of B, is read from a list that the directory kernel made on the device.
+// The skeleton of sm90_fp8_gemm.cuh with a walk over the tiles of groups (sm90_fp8_group_walk.cuh).
+// Tiles are of several kinds, by one ring, whose stages have the same bytes for all. CTAs
+// take tiles as they come to be free; the producer warp draws a tile's number while the one in front
+// is on its way, and tells the math warps in the tile's first stage.
 //
 // A tile begins at any row. What it loads behind its group's end are other rows or zeros: results
 // of theirs stay in registers, since each row's products are its own.
@@ -7,45 +9,65 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUPED_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUPED_CUH_
 
-#include "kernels/cuda/matmul/grouped.h"
 #include "kernels/cuda/ptx/tensor_map.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_gate_walk.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_group_walk.cuh"
 
 namespace gemmd::kernels::cuda {
 
-// Where a CTA is in the list: tile `index` of all, `list` of the list's, `n` along the weights.
-struct GroupPlace {
-  GroupTile rows;
-  int n;
-};
+// A's scales begin at a row that is a multiple of it.
+constexpr int kScaleRows = 4;
+constexpr int kNoTile = -1;  // in place of a tile's kind: there is none left
+constexpr int kOtherArrivals = 2;  // at a stage, beside the loads'
 
-// Bands of the list go through the weights together, so that tiles of one group find its weights
-// in L2, and tiles of one n the rows.
-__device__ __forceinline__ GroupPlace PlaceAt(const GroupedLaunch& launch, int index, int count) {
-  const int band = Divide(index, launch.per_band);
-  const int inside = index - band * static_cast<int>(launch.per_band.value);
-  const int first = band * launch.band;
-  const int left = count - first;
-  int n, m;
-  if (left >= launch.band) {
-    n = Divide(inside, launch.band_rows);
-    m = inside - n * launch.band;
-  } else {
-    n = inside / left;
-    m = inside - n * left;
-  }
-  const int4 tile = *reinterpret_cast<const int4*>(launch.list.tiles + first + m);
-  return {{tile.x, tile.y, tile.z, tile.w}, n};
+constexpr GemmConfig Tall(int rows) {
+  return {.family = GemmFamily::kSkinny,
+          .rows = 128,
+          .cols = rows,
+          .groups = 2,
+          .stages = 4,
+          .shares_ring = true};
+}
+template <GemmConfig W, GemmConfig C>
+constexpr bool SharesRing() {
+  static_assert(Check<C>());
+  static_assert(C.shares_ring && C.stages == W.stages &&
+                    C.math_threads() == W.math_threads() && C.used_bytes() <= C.stage_bytes() &&
+                    C.store_bytes() == W.store_bytes(),
+                "all kinds go through one ring");
+  static_assert(C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
+                "a tile is one CTA's, and its last rows may be others'");
+  return true;
 }
 
 template <GemmConfig C>
 __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
-  if constexpr (C.skinny()) return {at.n * C.rows, at.rows.row0, at.rows.item};
-  return {at.rows.row0, at.n * C.cols, at.rows.item};
+  if constexpr (C.skinny()) return {at.n0, at.row0, at.item};
+  return {at.row0, at.n0, at.item};
 }
 
-// A's scales begin at a row that is a multiple of it.
-constexpr int kScaleRows = 4;
+// What the math warps are told of a tile lies in its first stage, behind the scales.
+template <GemmConfig C>
+struct TileNote {
+  static constexpr int kAt = C.scale_bytes() - 32;
+  static_assert(C.b_scale_offset() + kBScales<C> * 4 <= kAt);
+
+  static __device__ __forceinline__ void Put(const SmemLayout<C>& smem, int stage,
+                                             const GroupPlace& at) {
+    const uint32_t note = smem.AScales(stage) + kAt;
+    ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
+                                        __int_as_float(at.row0), __int_as_float(at.row_end)));
+    ptx::StoreShared(note + 16, __int_as_float(at.n0));
+  }
+  static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
+    const uint32_t note = smem.AScales(stage) + kAt;
+    const float4 v = ptx::LoadShared4(note);
+    const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
+    return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
+  }
+};
 
 // A group's matrix: by a map of all of them, or by one of its own.
 struct GroupB {
@@ -53,47 +75,84 @@ struct GroupB {
   int item;
 };
 
-// As LoadStage, with a batch of its own for each operand; `boxes` of A where it is the column side.
+// Thin tiles read the weights alone, or behind a wide one.
 template <GemmConfig C>
-__device__ __forceinline__ void LoadGroupStage(const GemmLaunch& launch, const SmemLayout<C>& smem,
-                                               const Tile& tile, const GroupB& b, int boxes,
-                                               int stage, int block) {
-  const uint64_t b_policy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
-  const uint64_t a_policy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
+inline constexpr uint64_t kBPolicy =
+    C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
+
+// Gates and ups of a block of the result's columns, in the order in which Math works through its
+// sub-tiles: 128 of each, or for each warpgroup 64.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const GroupB& b,
+                                              uint32_t full, uint32_t target, int x, int z,
+                                              int block) {
+  constexpr int kBox = C.b_box();
+  const GateRows rows = GateRowsOf(launch.period_tiles, block);
+#pragma unroll
+  for (int i = 0; i < kGateCols; i += kBox) {
+    ptx::TensorLoad(b.map, full, target + 2 * i * kBlockK, x, rows.gate + i, z, b.item,
+                    kBPolicy<C>);
+    ptx::TensorLoad(b.map, full, target + (2 * i + kBox) * kBlockK, x, rows.up + i, z, b.item,
+                    kBPolicy<C>);
+  }
+}
+
+// Tall tiles copy A's scales row by row, so that they lie at multiples of 8 bytes.
+template <GemmConfig C>
+inline constexpr bool kCopiesScales = !C.ragged;
+
+// As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
+// are, in boxes.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
+                                               const SmemLayout<C>& smem, const GroupPlace& at,
+                                               const GroupB& b, int stage, int block) {
+  constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
+  constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
-  const int x = C.k_blocks == 1 ? block * kBlockK : 0;
-  const int z = C.k_blocks == 1 ? 0 : block;
-  const int row_bytes = C.k_blocks * C.row_bytes();
-  const int col_bytes =
-      C.skinny() ? C.k_blocks * boxes * kRowsABox * kBlockK : C.k_blocks * C.col_bytes();
-  ptx::MbarrierArriveExpectTx(full, row_bytes + col_bytes + C.k_blocks * C.a_scale_bytes());
-  ptx::TensorLoad(C.skinny() ? b.map : &launch.row_map, full, smem.Rows(stage), x, tile.row0, z,
-                  C.skinny() ? b.item : tile.batch, C.skinny() ? b_policy : a_policy);
-  if constexpr (C.skinny()) {
+  const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
+  const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
+  constexpr int kScaleBytes = kCopiesScales<C> ? 0 : C.a_scale_bytes();
+  const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
+  const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
+  const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
+  ptx::MbarrierArriveExpectTx(
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + kScaleBytes));
+  if constexpr (C.gates) {
+    LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
+  } else {
+#pragma unroll
+    for (int plane = 0; plane < C.k_blocks; ++plane) {
+      ptx::TensorLoad(b.map, full, b_target + plane * C.block_n() * kBlockK, x + plane * step_x,
+                      at.n0, z + plane * step_z, b.item, kBPolicy<C>);
+    }
+  }
+  if (!C.skinny() && boxes == kBoxes) {
+    ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, kAPolicy);
+  } else {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
 #pragma unroll 1
       for (int box = 0; box < boxes; ++box) {
-        ptx::TensorLoad(&launch.col_map, full,
-                        smem.Cols(stage) + plane * C.col_bytes() + box * kRowsABox * kBlockK, x,
-                        tile.col0 + box * kRowsABox, z + plane, tile.batch, a_policy);
+        ptx::TensorLoad(&launch.a_rows_map, full,
+                        a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
+                        at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
       }
     }
-  } else {
-    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, tile.col0, z, b.item, b_policy);
   }
-  const int row0 = C.skinny() ? tile.col0 : tile.row0;
-  ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage), row0 / kScaleRows * kScaleRows, 0,
-                  block, tile.batch, ptx::kEvictLast);
+  if constexpr (kCopiesScales<C>) return;
+  ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
+                  smem.AScales(stage), at.row0 / kScaleRows * kScaleRows, 0, block, at.item,
+                  ptx::kEvictLast);
 }
 
 // The ring's barriers, by one lane of the producer warp.
 template <GemmConfig C>
 __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const SmemLayout<C>& smem) {
   if (!ptx::ElectOne()) return;
-  ptx::PrefetchTensorMap(&launch.gemm.row_map);
-  ptx::PrefetchTensorMap(&launch.gemm.col_map);
-  ptx::PrefetchTensorMap(&launch.gemm.scale_map);
+  ptx::PrefetchTensorMap(&launch.thin_b_map);
+  ptx::PrefetchTensorMap(&launch.a_rows_map);
+  ptx::PrefetchTensorMap(&launch.thin_scale_map);
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
@@ -105,132 +164,266 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
 // The scales' place is the group's where matrices lie apart, and the copy engine is told of a map
 // that was made just now when its group comes first.
 template <GemmConfig C, bool kTable>
-__device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch, const Tile& tile,
-                                                   int group, int lane) {
-  const Tile at = {tile.row0, tile.col0, group};
-  if constexpr (!kTable) return BScaleLoads<C>(launch.gemm.args, at, lane);
+__device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
+                                                   const GroupPlace& place, int lane) {
+  Tile at = TileOf<C>(place);
+  at.batch = place.group;
   Fp8GemmArgs args = launch.gemm.args;
-  args.b_scales = launch.table[group].scales;
-  args.b_scales_batch = 0;
+  if constexpr (kTable) {
+    args.b_scales = launch.table[place.group].scales;
+    args.b_scales_batch = 0;
+  }
+  if constexpr (C.gates) {  // a lane for the gates', one for the ups'
+    const GateRows rows = GateRowsOf(launch.period_tiles, place.n0 / C.block_n());
+    (C.skinny() ? at.row0 : at.col0) = lane == 0 ? rows.gate : rows.up;
+    return BScaleLoads<C>(args, at, 0);
+  }
   return BScaleLoads<C>(args, at, lane);
 }
 template <GemmConfig C, bool kTable>
-__device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int group, int& known) {
-  if constexpr (!kTable) return {C.skinny() ? &launch.gemm.row_map : &launch.gemm.col_map, group};
-  const CUtensorMap* const map = launch.b_maps + group;
-  if (group != known) ptx::AcquireTensorMap(map);
-  known = group;
+__device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int group,
+                                           const CUtensorMap*& known) {
+  if constexpr (!kTable) return {C.skinny() ? &launch.thin_b_map : &launch.gemm.col_map, group};
+  const CUtensorMap* const map = launch.b_maps[C.skinny() ? kThinTile : kWideTile] + group;
+  if (map != known) ptx::AcquireTensorMap(map);
+  known = map;
   return {map, 0};
 }
 
+// A's scales of a tall tile's k block, and B's; by the whole warp, in front of the stage's loads.
+template <GemmConfig C>
+__device__ __forceinline__ void CopyScales(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                           const GroupPlace& place, const BScaleLoads<C>& b_scales,
+                                           int lane, int stage, int block) {
+  static_assert(kBScales<C> == 1 && C.k_blocks == 1);
+  const Fp8GemmArgs& args = launch.gemm.args;
+  const float* const scales =
+      args.a_scales + place.item * args.a_scales_batch + block * args.a_scales_ld;
+#pragma unroll
+  for (int i = 0; i < C.cols; i += 32) {
+    const int col = i + lane;
+    if (C.cols % 32 == 0 || col < C.cols) {
+      ptx::CpAsync4(smem.AScales(stage) + col * 4,
+                    scales + min(place.row0 + col, place.row_end - 1));
+    }
+  }
+  if (lane == 0) ptx::CpAsync4(smem.BScales(stage), b_scales.row + block);
+  // As many arrivals as other kinds have of B's scales, and the other lanes' beside them.
+  if (lane < kOtherArrivals) {
+    ptx::CpAsyncMbarrierArrive(smem.Full(stage));
+  } else {
+    ptx::CpAsyncMbarrierArriveAlso(smem.Full(stage));
+  }
+  __syncwarp();  // the loads' own arrival is still missing
+}
+
 template <GemmConfig C, bool kTable>
-__device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
-                                              const SmemLayout<C>& smem, int lane) {
-  const GemmLaunch& gemm = launch.gemm;
-  const int count = *launch.list.count;
-  const int tiles = count * launch.n_tiles;
-  const int steps = gemm.split.step;
-  RingPosition<C.stages> at;
-  int known = -1;  // the group whose map was acquired last
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const GroupPlace place = PlaceAt(launch, index, count);
-    const Tile tile = TileOf<C>(place);
-    const auto b_scales = ScalesOf<C, kTable>(launch, tile, place.rows.group, lane);
-    const GroupB b = MatrixOf<C, kTable>(launch, place.rows.group, known);
-    const int left = place.rows.row_end - place.rows.row0;
-    const int boxes = (min(left, C.block_m()) + kRowsABox - 1) / kRowsABox;
+__device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                            const GroupPlace& place, const CUtensorMap*& known,
+                                            RingPosition<C.stages>& at, int lane) {
+  const auto b_scales = ScalesOf<C, kTable>(launch, place, lane);
+  const GroupB b = MatrixOf<C, kTable>(launch, place.group, known);
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      const int block = step * C.k_blocks;
-      ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-      if (ptx::ElectOne()) {
-        LoadGroupStage<C>(gemm, smem, tile, b, boxes, at.stage, block);
-      }
-      b_scales.Load(gemm, smem, lane, at.stage, block);
-      __syncwarp();
-      at.Advance();
+  for (int block = 0; block < launch.gemm.k_blocks; block += C.k_blocks) {
+    ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+    if constexpr (kCopiesScales<C>) {
+      CopyScales<C>(launch, smem, place, b_scales, lane, at.stage, block);
+    }
+    if (ptx::ElectOne()) {
+      if (block == 0) TileNote<C>::Put(smem, at.stage, place);
+      LoadGroupStage<C>(launch, smem, place, b, at.stage, block);
+    }
+    if constexpr (!kCopiesScales<C>) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    __syncwarp();
+    at.Advance();
+  }
+}
+
+// Calls `then` with the config of a tall tile's kind.
+template <int kIndex = 0, class Then>
+__device__ __forceinline__ void WithTall(int kind, const Then& then) {
+  if constexpr (kIndex < kTallKinds) {
+    if (kind == kWideTile + 1 + kIndex) {
+      then.template operator()<Tall(TallRows(kIndex))>();
+    } else {
+      WithTall<kIndex + 1>(kind, then);
     }
   }
 }
 
-// A warpgroup without rows lets the stages of a tile pass.
-template <GemmConfig C>
-__device__ __forceinline__ void Pass(Math<C>& math, int steps) {
-#pragma unroll 1
-  for (int i = 0; i < steps; ++i) {
-    math.WaitFull();
-    math.issue.Advance();
-    math.Release();
+template <GemmConfig W, GemmConfig T, bool kTable>
+__device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
+                                              const GroupWalk<W, T>& walk,
+                                              const SmemLayout<W>& smem, int lane) {
+  const int total = walk.Total();
+  RingPosition<W.stages> at;
+  const CUtensorMap* known = nullptr;  // the map that was acquired last
+  int index = static_cast<int>(blockIdx.x);
+  while (index < total) {
+    int next = 0;  // comes while this tile is loaded
+    if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + static_cast<int>(gridDim.x);
+    const GroupPlace place = walk.At(index);
+    if (place.kind == kWideTile) {
+      ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
+    } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
+      // All of it is outside.
+    } else if (place.kind == kThinTile) {
+      ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane);
+    } else if constexpr (!W.gates) {
+      WithTall(place.kind, [&]<GemmConfig C>() {
+        ProduceTile<C, kTable>(launch, SmemLayout<C>{smem.base}, place, known, at, lane);
+      });
+    }
+    index = __shfl_sync(0xffffffffu, next, 0);
+  }
+  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+  if (lane == 0) {
+    TileNote<W>::Put(smem, at.stage, {.kind = kNoTile});
+    for (int i = 0; i < kFullArrivals<W>; ++i) ptx::MbarrierArrive(smem.Full(at.stage));
+    // Nobody draws behind the last CTA.
+    if (atomicAdd(&launch.tickets->done, 1) == static_cast<int>(gridDim.x) - 1) {
+      launch.tickets->next = launch.tickets->done = 0;
+    }
   }
 }
 
+// One tile from its first stage, at `ring`, to D.
 template <GemmConfig C>
-__device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
-                                              const SmemLayout<C>& smem,
-                                              const ClusterPlace<C>& place) {
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  const int lane = threadIdx.x % 32;
-  const int count = *launch.list.count;
-  const int tiles = count * launch.n_tiles;
-  const int steps = launch.gemm.split.step * C.blocks_of_group();
+__device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                            const GroupPlace& at, RingPosition<C.stages>& ring,
+                                            int warp, int lane) {
+  const ClusterPlace<C> place{};
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
-  const uint32_t a_scales = math.a_scales;
-  // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
-  GemmLaunch bounded;
-  bounded.args = launch.gemm.args;
-  bounded.streams_b = launch.gemm.streams_b;
-  Epilogue<C> out(bounded, smem, warp, lane);
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const GroupPlace at = PlaceAt(launch, index, count);
-    const Tile tile = TileOf<C>(at);
-    if constexpr (!C.skinny()) {
-      if (tile.row0 + out.group * C.row_subs() * 64 >= at.rows.row_end) {
-        Pass<C>(math, steps);
-        continue;
+  static_cast<RingPosition<C.stages>&>(math.issue) = ring;
+  static_cast<RingPosition<C.stages>&>(math.release) = ring;
+  const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
+  if constexpr (!C.skinny()) {
+    if (at.row0 + warp / 4 * 64 >= at.row_end) {  // a warpgroup without rows lets the tile pass
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        math.WaitFull();
+        math.issue.Advance();
+        math.Release();
       }
+      ring = math.release;
+      return;
     }
-    math.a_scales = a_scales + (at.rows.row0 % kScaleRows) * 4;
-    math.Run(steps, tile);
+  }
+  if constexpr (C.ragged) math.a_scales += at.row0 % kScaleRows * 4;
+  const Tile tile = TileOf<C>(at);
+  math.Run(steps, tile);
+  ring = math.release;
+  if constexpr (C.gates) {
+    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
+    const int block = at.n0 / C.block_n();
+    if constexpr (C.skinny()) {
+      finish.StoreColumns(tile, at.row_end, block, result);
+    } else {
+      finish.StoreRows(tile, at.row_end, block, result);
+    }
+  } else {
+    // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
+    GemmLaunch bounded;
+    bounded.args = launch.gemm.args;
+    bounded.streams_b = launch.gemm.streams_b;
+    bounded.args.m = at.row_end;
+    Epilogue<C> out(bounded, smem, warp, lane);
     out.tile = tile;
-    bounded.args.m = at.rows.row_end;
     StoreWhole<C>(bounded, smem, out, result);
-    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  }
+  __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+}
+
+template <GemmConfig W, GemmConfig T>
+__device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
+                                              const SmemLayout<W>& smem) {
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  RingPosition<W.stages> ring;
+  while (true) {
+    ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
+    const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    if (at.kind == kWideTile) {
+      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+    } else if (at.kind == kThinTile) {
+      ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
+    } else if (at.kind == kNoTile) {
+      return;
+    } else if constexpr (!W.gates) {
+      WithTall(at.kind, [&]<GemmConfig C>() {
+        ConsumeTile<C>(launch, SmemLayout<C>{smem.base}, at, ring, warp, lane);
+      });
+    }
   }
 }
 
 // `kTable`: matrices lie apart.
-template <uint64_t kCode, bool kTable>
-__global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_per_sm)
+template <uint64_t kWide, uint64_t kThin, bool kTable>
+__global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
-  constexpr GemmConfig C = Decode(kCode);
-  static_assert(C.ragged && C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
-                "a tile is one CTA's, and its last rows may be others'");
+  constexpr GemmConfig W = Decode(kWide), T = Decode(kThin);
+  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, Tall(TallRows(0))>() &&
+                SharesRing<W, Tall(TallRows(1))>() && SharesRing<W, Tall(TallRows(2))>());
+  static_assert(W.moves_registers() && kFullArrivals<W> == 1 + kOtherArrivals &&
+                kFullArrivals<T> == 1 + kOtherArrivals);
   extern __shared__ uint8_t raw_smem[];
-  const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
-  const ClusterPlace<C> place = ClusterPlace<C>::Here();
+  const uint32_t raw = ptx::SmemAddress(raw_smem);
+  const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
+  const GroupWalk<W, T> walk{
+      launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + GroupWalk<W, T>::kTable)};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  constexpr int kProducerWarp = C.math_threads() / 32;
-  if constexpr (C.moves_registers()) {
-    if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<C.producer_registers()>();
-  }
+  const int lane = threadIdx.x % 32;
+  constexpr int kProducerWarp = W.math_threads() / 32;
   if (warp >= kProducerWarp) {
+    ptx::SetMaxRegistersDown<W.producer_registers()>();
     if (warp > kProducerWarp) return;
-    MakeRing<C>(launch, smem);
-    // At once: with nothing to do, as where all groups are the other list's, the kernel behind this
-    // one is ready when this one has ended.
-    ptx::GridDependencyLaunch();
+    MakeRing<W>(launch, smem);
+    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
     __syncwarp();
-    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     ptx::GridDependencyWait();
-    ProduceGroups<C, kTable>(launch, smem, threadIdx.x % 32);
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+    ProduceGroups<W, T, kTable>(launch, walk, smem, lane);
   } else {
-    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
-    if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
+    ptx::SetMaxRegistersUp<W.math_registers()>();
     ptx::GridDependencyWait();
-    ConsumeGroups<C>(launch, smem, place);
+    walk.Make(warp, lane);
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+    ConsumeGroups<W, T>(launch, smem);
   }
 }
+
+// The seam to the host: one kernel for both configs, and one for matrices that lie apart.
+template <GemmConfig kThin, GemmConfig kWide>
+struct GroupedFamily {
+  static constexpr int kSmemBytes = kWide.smem_bytes() + GroupWalk<kWide, kThin>::kBytes;
+  static_assert(kSmemBytes <= kMaxSmemBytes);
+  static constexpr auto* kKernel = Fp8Grouped<Encode(kWide), Encode(kThin), false>;
+  static constexpr auto* kOfTables = Fp8Grouped<Encode(kWide), Encode(kThin), true>;
+
+  static cudaError_t Prepare() {
+    for (auto* kernel : {kKernel, kOfTables}) {
+      const cudaError_t code =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+      if (code != cudaSuccess) return code;
+    }
+    return cudaSuccess;
+  }
+  static cudaError_t Launch(const GroupedLaunch& launch, int ctas, bool programmatic,
+                            cudaStream_t stream) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.blockDim = dim3(kWide.threads());
+    config.dynamicSmemBytes = kSmemBytes;
+    config.stream = stream;
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = programmatic ? 1 : 0;
+    return cudaLaunchKernelEx(&config, launch.table != nullptr ? kOfTables : kKernel, launch);
+  }
+};
 
 }  // namespace gemmd::kernels::cuda
 

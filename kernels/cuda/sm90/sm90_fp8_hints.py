@@ -69,10 +69,10 @@ def kernels(image):
 
 def group_of(code):
     """How many FFMAs a group has, by the kernel's config as GemmConfig's Encode() writes it; 0: ptxas' hints stay."""
-    skinny, gates, rows = code >> 53 & 1, code >> 59 & 1, code >> 9 & 0x1FF
+    skinny, rows, cols = code >> 53 & 1, code >> 9 & 0x1FF, code & 0x1FF
     if skinny:
         return 0  # a scale for each pair of columns: nothing to cache
-    return 6 if rows > 128 or gates else 4  # two chains a k block
+    return 6 if rows > 128 or cols == 256 else 4  # two chains a k block
 
 
 def set_hints(image, at, size, group):
