@@ -86,8 +86,7 @@ std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
 }
 
 absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const GatedArgs& gated,
-                                      const GateGroups& groups, int64_t matrices, int64_t row_tiles,
-                                      int sms) {
+                                      int64_t matrices, int64_t row_tiles, int sms) {
   const absl::Status ready = ToStatus(kSm90Fp8Gate.prepare(config), "preparing a gate's kernel");
   if (!ready.ok()) return ready;
   FusedGate gate;
@@ -98,7 +97,6 @@ absl::StatusOr<FusedGate> PrepareGate(int config, const Fp8GemmArgs& args, const
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(CeilDiv(args.k, kBlockK));
   launch.gated = gated;
-  launch.groups = groups;
   launch.n_tiles = static_cast<int>(args.n / shape.block_n());
   launch.band = shape.skinny() ? kThinBand : kWideBand;
   launch.per_band = MakeDivisor(int64_t{launch.band} * launch.n_tiles);

@@ -18,30 +18,17 @@ namespace gemmd::kernels::cuda {
 inline constexpr int kGateCols = 128;
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kGateRowsABox = 16;
-inline constexpr int kMostGateGroups = 512;
 
-// Rows of groups, as the directory kernel left them: those of groups with more than `least_rows`
-// and up to `most_rows`.
-struct GateGroups {
-  const int32_t* starts = nullptr;  // [groups]; null: every row of each matrix of A
-  const int32_t* sizes = nullptr;   // [groups]
-  int32_t groups = 0;
-  bool items = false;  // group g has rows of item g of A, from 0 on
-  int32_t least_rows = 0;
-  int32_t most_rows = 0;
-};
-
-// `gemm`: maps, args, k blocks and one_b; B's batch stride leads from group to group.
+// `gemm`: maps, args, k blocks and one_b.
 struct GateLaunch {
   GemmLaunch gemm;
   GatedArgs gated;  // dst, scales and the formula; src is the accumulators
-  GateGroups groups;
   int32_t n_tiles = 1;   // of the result's columns
   int32_t band = 1;      // tiles of rows that go through the weights together, for L2
   Divisor per_band;      // band * n_tiles
   Divisor band_rows;     // band
   Divisor period_tiles;  // tiles of gates that lie together, in front of as many of ups
-  Divisor item_tiles;    // without groups: tiles of rows of a matrix of A
+  Divisor item_tiles;    // tiles of rows of a matrix of A
 };
 
 struct GateFamilyEntry {

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/cuda/matmul/group_cut.h"
 #include "kernels/cuda/matmul/grouped_table.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/sm90/gemm_family.h"
@@ -130,11 +131,9 @@ struct GroupedFamilyEntry {
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
-inline constexpr int kThinTile = 0;  // up to 64 rows of A, weights on the row side
-inline constexpr int kWideTile = 1;  // up to 128, on the row side
-// Kinds behind them are tall tiles: as thin ones, of so many rows of A.
-inline constexpr int kTallKinds = 3;
-constexpr int TallRows(int kind) { return kind == 0 ? 144 : kind == 1 ? 160 : 192; }
+inline constexpr int kThinTile = 0;
+inline constexpr int kWideTile = 1;
+// Kinds behind them are tall tiles: as thin ones, of TallRows() rows of A.
 
 }  // namespace gemmd::kernels::cuda
 

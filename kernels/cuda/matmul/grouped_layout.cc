@@ -36,13 +36,13 @@ class Parts {
   int64_t end_ = 0;
 };
 
-// Rows that are multiplied where `active` groups have as many each: of the last ones a thin tile's,
-// or a wide one's.
+// Rows that are multiplied where `active` groups have as many each.
 double PaddedRows(double rows, double active) {
-  const double each = active > 0 ? std::ceil(rows / active) : 0;
-  constexpr double kThin = 64, kWide = 128;
-  const double whole = std::floor(each / kWide) * kWide, left = each - whole;
-  return active * (whole + (left > kThin ? kWide : left > 0 ? kThin : 0));
+  if (active == 0) return 0;
+  const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
+  const GroupCut cut = CutOf(each, true, 2);
+  return active * (cut.wide * kWideRows + cut.thin * kThinRows +
+                   cut.tall * TallRows(cut.tall_kind));
 }
 
 // b, or each matrix of the table.

@@ -74,7 +74,8 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
   const std::vector<GroupRows> groups = Place(layout, rows);
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
-  const bool gated = kind == Kind::kGated, scaled = operands == DType::kE4M3;
+  const bool gated = kind == Kind::kGated || kind == Kind::kGatedApart;
+  const bool scaled = operands == DType::kE4M3;
   const GroupedProblem problem{
       .groups = static_cast<int64_t>(rows.size()),
       .m = end + kAround,
@@ -85,7 +86,7 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
       .out = gated ? DType::kE4M3 : out,
       .a_granularity = scaled ? ScaleGranularity::kBlock1x128 : ScaleGranularity::kNone,
       .b_granularity = scaled ? ScaleGranularity::kBlock128x128 : ScaleGranularity::kNone,
-      .apart = kind == Kind::kApart,
+      .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
       .gate = gated ? std::optional(Gate{}) : std::nullopt};
   op_ = *OpOf(problem);  // of numbers that are good ones
   if (gated) {
@@ -191,7 +192,7 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 }
 
 std::vector<GroupedTrial> GroupedTrials() {
-  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65}, thin = {1, 64, 0, 17, 8},
+  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170}, thin = {1, 64, 0, 17, 8},
                              all = {3, 0, 70, 140, 20};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
@@ -209,6 +210,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   }
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
+  trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
   return trials;
 }
 

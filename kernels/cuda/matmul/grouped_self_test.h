@@ -29,6 +29,7 @@ class GroupedTrial {
     kPlain,  // one tensor of matrices
     kApart,  // each group has a matrix of its own
     kGated,  // a gate, D in E4M3, its scales behind it in its slot
+    kGatedApart,
   };
   GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k, Kind kind,
                DType operands = DType::kE4M3, DType out = DType::kBF16);

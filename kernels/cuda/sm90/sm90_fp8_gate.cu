@@ -33,7 +33,7 @@ struct Member {
   static constexpr GemmConfig C = kConfigs[kIndex];
   static_assert(Check<C>());
   static constexpr auto* kKernel = Fp8Gate<Encode(C)>;
-  static constexpr int kSmemBytes = C.smem_bytes() + GateWalk<C>::kBytes;
+  static constexpr int kSmemBytes = C.smem_bytes();
   static_assert(kSmemBytes <= kMaxSmemBytes, "a block's shared memory");
 
   static cudaError_t Prepare() {

@@ -88,7 +88,7 @@ __device__ __forceinline__ void ProduceGate(const GateLaunch& launch, const Smem
     const GateRows b = GateRowsOf(launch.period_tiles, place.block);
     const Tile tile = GateTileOf<C>(place, b.gate);
     // Of each k block one of B's scales for the gates and one for the ups, by a lane for each.
-    const float* const scales = gemm.args.b_scales + place.group * gemm.args.b_scales_batch +
+    const float* const scales = gemm.args.b_scales + place.matrix * gemm.args.b_scales_batch +
                                 (lane == 0 ? b.gate : b.up) / kBlockK * gemm.args.b_scales_ld;
     const int rows = min(place.row_end - place.row0, C.block_m());
     const int boxes = (rows + kGateRowsABox - 1) / kGateRowsABox;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void ProduceGate(const GateLaunch& launch, const Smem
     for (int block = 0; block < gemm.k_blocks; ++block) {
       ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
       if (ptx::ElectOne()) {
-        LoadGateStage<C>(gemm, smem, tile, b, place.group, boxes, at.stage, block);
+        LoadGateStage<C>(gemm, smem, tile, b, place.matrix, boxes, at.stage, block);
       }
       if (lane < kBScales<C>) {
         ptx::CpAsync4(smem.BScales(at.stage) + lane * 4, scales + block);
@@ -158,10 +158,8 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
                     C.ctas_per_sm == 1 && !C.stores_tile,
                 "a tile is one CTA's, and its last rows may be others'");
   extern __shared__ uint8_t raw_smem[];
-  const uint32_t raw = ptx::SmemAddress(raw_smem);
-  const SmemLayout<C> smem{(raw + 1023) / 1024 * 1024};
-  const GateWalk<C> walk{
-      launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + GateWalk<C>::kTable)};
+  const SmemLayout<C> smem{(ptx::SmemAddress(raw_smem) + 1023) / 1024 * 1024};
+  const GateWalk<C> walk{launch};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = C.math_threads() / 32;
@@ -171,18 +169,15 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), 1)
   if (warp >= kProducerWarp) {
     if (warp > kProducerWarp) return;
     MakeGateRing<C>(launch.gemm, smem);
-    // At once: with nothing to do, as where all groups are another launch's, the kernel behind this
-    // one is ready when this one has ended.
-    ptx::GridDependencyLaunch();
+    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
     __syncwarp();
+    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     ptx::GridDependencyWait();
-    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);  // the ring and the walk's table
     ProduceGate<C>(launch, smem, walk, lane);
   } else {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
-    ptx::GridDependencyWait();
-    walk.Make(warp, lane);
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
+    ptx::GridDependencyWait();
     ConsumeGate<C>(launch, smem, walk, warp, lane);
   }
 }

@@ -1,9 +1,5 @@
 // The walk over the tiles of groups. Each CTA reads where the groups lie as it starts, into a table
 // of its shared memory; tiles are numbered through all groups, and a number leads to its place.
-//
-// A group's rows are cut into tiles of one kind, so that those by the same weights, which lie beside
-// one another in the order, go through them at one pace: each but the first finds them in L2. A
-// thin tile behind wide ones is another pace, and may be where there are many wide ones.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GROUP_WALK_CUH_
@@ -60,6 +56,7 @@ struct GroupWalk {
   static constexpr int kWarps = W.math_threads() / 32;
   static constexpr int kGroupsAThread = kMostGroups / W.math_threads();
   static_assert(kMostGroups % W.math_threads() == 0);
+  static_assert(W.block_m() == kWideRows && T.block_m() == kThinRows);
   static constexpr int kThinOfWide = W.block_n() / T.block_n();  // thin tiles with a wide one's n
   // Wide tiles of a group that go through the weights together, for L2.
   static constexpr int kBand = 16;
@@ -79,39 +76,11 @@ struct GroupWalk {
   const GroupedLaunch& launch;
   int* table;
 
-  // How a group's rows are cut.
-  struct Cut {
-    int wide = 0;
-    int thin = 0;  // 0 or 1
-    int tall = 0;  // and then nothing else
-    int tall_kind = 0;
-  };
-  // Clocks of a k block, as measured: a wide tile's, and of a tall one those of each row of A, and of
-  // the rest.
-  static constexpr int kWideClocks = 1040, kTallClocksRow = 4, kTallClocks = 70;
-  static constexpr int kMostTallRows = 512;  // wide tiles waste less of more
-  static constexpr int kLeastBehind = 4;     // wide tiles that a thin one may stand behind
-
-  static __device__ __forceinline__ Cut CutOf(int rows) {
-    const int wide = rows / W.block_m(), left = rows - wide * W.block_m();
-    Cut cut = {.wide = wide, .thin = left > 0 && left <= T.block_m()};
-    if (wide > 0 && wide < kLeastBehind) cut.thin = 0;
-    if (left > 0 && cut.thin == 0) ++cut.wide;
-    if constexpr (!W.gates) {
-      if (wide == 0 || rows > kMostTallRows) return cut;
-      constexpr int kMost = TallRows(kTallKinds - 1);
-      const int tall = (rows + kMost - 1) / kMost;
-      const int each = (rows + tall - 1) / tall;
-      int kind = 0;
-#pragma unroll
-      for (int i = 1; i < kTallKinds; ++i) kind += TallRows(i - 1) < each;
-      const int clocks = kThinOfWide * tall * (kTallClocksRow * TallRows(kind) + kTallClocks);
-      if (clocks < cut.wide * kWideClocks) cut = {.tall = tall, .tall_kind = kind};
-    }
-    return cut;
-  }
-  static __device__ __forceinline__ int TilesOf(const Cut& cut) {
+  static __device__ __forceinline__ int TilesOf(const GroupCut& cut) {
     return cut.wide + kThinOfWide * (cut.thin + cut.tall);
+  }
+  static __device__ __forceinline__ GroupCut Cut(int rows) {
+    return CutOf(rows, !W.gates, kThinOfWide);
   }
 
   // By the math warps.
@@ -126,7 +95,7 @@ struct GroupWalk {
       if (first + i < from.groups) rows = RowsOf(from, first + i);
       table[kFirst + first + i] = rows.first;
       table[kRows + first + i] = rows.count;
-      mine += tiles[i] = launch.n_tiles * TilesOf(CutOf(rows.count));
+      mine += tiles[i] = launch.n_tiles * TilesOf(Cut(rows.count));
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -179,7 +148,7 @@ struct GroupWalk {
       }
     }
     const int first = table[kFirst + low], rows = table[kRows + low];
-    const Cut cut = CutOf(rows);
+    const GroupCut cut = Cut(rows);
     // The last band has the thin tile as well.
     const int per_band = kBand * launch.n_tiles;
     const int last = max(cut.wide - 1, 0) / kBand;

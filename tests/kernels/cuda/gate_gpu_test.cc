@@ -77,7 +77,7 @@ GroupedScene MakeGated(Scene& scene, const GroupedCase& c, const Gate& gate) {
 }
 
 const std::vector<int64_t> kRowsOfGroups[] = {
-    {5, 0, 64, 1, 33}, {65, 130, 0, 257, 3}, {0, 0, 16}, {300}};
+    {5, 0, 64, 1, 33}, {65, 130, 0, 257, 3}, {0, 0, 16}, {300}, {150, 192, 440, 520}};
 
 TEST_F(GateGpuTest, SameBitsAsApartInEveryLayout) {
   Scene seeds;
@@ -92,6 +92,21 @@ TEST_F(GateGpuTest, SameBitsAsApartInEveryLayout) {
         SCOPED_TRACE(ToString(c) + " period " + std::to_string(period));
         Scene scene(seeds.random()());
         ExpectSameBits(scene, MakeGated(scene, c, {.period = period}).op);
+      }
+    }
+  }
+}
+
+TEST_F(GateGpuTest, SameBitsAsApartOfMatricesThatLieApart) {
+  Scene seeds;
+  for (GroupLayout layout : kLayouts) {
+    for (const std::vector<int64_t>& rows : kRowsOfGroups) {
+      for (const int64_t k : {384, 272}) {
+        GroupedCase c = Fp8Case(layout, 512, k, rows);
+        c.table = true;
+        SCOPED_TRACE(ToString(c));
+        Scene scene(seeds.random()());
+        ExpectSameBits(scene, MakeGated(scene, c, {.period = 128}).op);
       }
     }
   }

@@ -3,8 +3,10 @@
 #include "kernels/cuda/matmul/grouped_self_test.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -50,24 +52,43 @@ class GroupedSelfTestTest : public testing::Test {
   }
 };
 
-TEST_F(GroupedSelfTestTest, EveryKernelHasATrial) {
+// Rows of each group, of layouts that tell them as they are.
+std::vector<int> RowsOf(const GroupedTrial& trial) {
+  const GroupedMatmulOp& op = trial.op();
+  const std::vector<std::byte>& slot = trial.slots()[op.groups.slot];
+  std::vector<int32_t> numbers(slot.size() / sizeof(int32_t));
+  std::memcpy(numbers.data(), slot.data(), slot.size());
+  if (op.layout == GroupLayout::kCounts) return {numbers.begin(), numbers.end()};
+  std::vector<int> rows;
+  if (op.layout == GroupLayout::kRowIds) return rows;
+  int before = op.layout == GroupLayout::kEnds ? 0 : numbers[0];
+  for (size_t i = op.layout == GroupLayout::kEnds ? 0 : 1; i < numbers.size(); ++i) {
+    rows.push_back(numbers[i] - std::exchange(before, numbers[i]));
+  }
+  return rows;
+}
+
+TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
+  bool thin = false, wide = false, tall[kTallKinds] = {}, any_k = false, apart = false;
   std::set<DType> types;
-  bool wide = false, thin_any_k = false, thin = false, apart = false;
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
-    const GroupedLayout layout = LayoutOf(trial.op(), true);
-    const DType type = trial.op().a.values.dtype;
-    types.insert(type);
     const Dims& b = trial.op().b.values.shape;
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
-    if (type != DType::kE4M3) continue;
-    wide |= layout.may_be_wide;
-    thin |= layout.thin_config == kThinConfig;
-    thin_any_k |= layout.thin_config == kThinAnyKConfig;
+    types.insert(trial.op().a.values.dtype);
+    if (trial.op().a.values.dtype != DType::kE4M3) continue;
+    for (const int rows : RowsOf(trial)) {
+      const GroupCut cut = CutOf(rows, !trial.op().gate, 2);
+      thin |= cut.thin > 0;
+      wide |= cut.wide > 0;
+      if (cut.tall > 0) tall[cut.tall_kind] = true;
+    }
+    any_k |= b[2] % 128 != 0;
     apart |= !trial.op().table.empty();
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
-  EXPECT_TRUE(wide && thin && thin_any_k && apart);
+  EXPECT_TRUE(thin && wide && any_k && apart);
+  EXPECT_THAT(tall, testing::Each(true));
   // Some with a gate that is fused, of few rows and of many.
   EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
     return trial.op().gate && WhyNotFused(trial.op()).empty();
