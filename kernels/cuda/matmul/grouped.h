@@ -37,16 +37,17 @@ struct TileList {
   GroupTile* tiles = nullptr;
 };
 
-// What the directory kernel reads and makes: tiles of `tile_rows` rows, where a list is asked for,
-// and where each group's rows begin and how many they are, likewise.
+// What the directory kernel reads and makes. Groups of more than `most_rows[0]` rows go to list 1,
+// in tiles of tile_rows[1]; the others to list 0, in tiles of tile_rows[0].
 struct DirectoryArgs {
   const int32_t* index = nullptr;
   GroupLayoutType layout = GroupLayoutType::kOffsets;
   int32_t groups = 0;
   int32_t rows = 0;  // of a, or of one of its items
   int32_t alignment = 1;
-  int32_t tile_rows = 1;
-  TileList list;
+  int32_t most_thin_rows = 0;
+  int32_t tile_rows[kTileLists] = {1, 1};
+  TileList lists[kTileLists];
   int32_t* starts = nullptr;  // [groups], rising for all layouts but kCounts: where rows begin
   int32_t* sizes = nullptr;   // [groups]
   DataFault* fault = nullptr;
@@ -114,7 +115,7 @@ struct GroupedLaunch {
   bool any_k = false;  // k is no multiple of 128: a box has one k block, at its column
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
-  const CUtensorMap* b_maps[kTileKinds] = {};
+  const CUtensorMap* b_maps[kTileLists] = {};
 };
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
@@ -123,7 +124,7 @@ inline constexpr int kRowsABox = 16;
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
   const char* name;           // "sm90_fp8_grouped"
-  const GemmConfig* configs;  // [kTileKinds]
+  const GemmConfig* configs;  // [kTileLists]
   cudaError_t (*prepare)();
   cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);

@@ -23,7 +23,7 @@ struct DirectGroupedLaunch {
   int64_t bias_group_bytes = 0;  // between two groups' biases
   int k_blocks = 1;              // of 128 bytes
   bool whole_blocks = false;
-  const CUtensorMap* b_maps[kTileKinds] = {};  // by group, where matrices lie apart
+  const CUtensorMap* b_maps[kTileLists] = {};  // by group, where matrices lie apart
 };
 
 inline constexpr int kRowsAWideBox = 32, kFullBoxRows = 128;

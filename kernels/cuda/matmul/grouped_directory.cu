@@ -1,5 +1,5 @@
-// The directory of a grouped matmul: whatever tells the groups becomes a list of tiles, or rows by
-// group, by one CTA. Numbers that cannot be make no tiles, and are told to the host.
+// The directory of a grouped matmul: whatever tells the groups becomes lists of tiles, by one CTA.
+// Numbers that cannot be make no tiles, and are told to the host.
 
 #include "kernels/cuda/matmul/grouped.h"
 #include "kernels/cuda/ops/launch.cuh"
@@ -15,7 +15,7 @@ static_assert(kMostGroups <= kThreads, "a thread for each group");
 struct Shared {
   int first[kMostGroups];
   int rows[kMostGroups];
-  int before[kMostGroups + 1];  // tiles of the groups in front of each
+  int before[kTileLists][kMostGroups + 1];  // tiles of the groups in front of each
   int warp_sums[kWarps];
   int fault;  // the lowest index at fault, with its kind and value below
   DataFaultKind fault_kind;
@@ -60,7 +60,7 @@ __device__ __forceinline__ int Load(const int32_t* index, int i) {
 __device__ void ReadOffsets(const DirectoryArgs& args, Shared& shared) {
   const int g = threadIdx.x;
   // `before` is not in use yet: the offsets, each read once.
-  int* const offsets = shared.before;
+  int* const offsets = shared.before[0];
   if (g <= args.groups) offsets[g] = Load(args.index, g);
   __syncthreads();
   if (g >= args.groups) return;
@@ -88,7 +88,7 @@ __device__ void ReadCounts(const DirectoryArgs& args, Shared& shared) {
 
 // Ends depend on those before them: one thread walks over them.
 __device__ void ReadEnds(const DirectoryArgs& args, Shared& shared) {
-  int* const ends = shared.before;
+  int* const ends = shared.before[0];
   if (threadIdx.x < args.groups) ends[threadIdx.x] = Load(args.index, threadIdx.x);
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -112,7 +112,7 @@ __device__ void ReadEnds(const DirectoryArgs& args, Shared& shared) {
 __device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
   __shared__ int chunk[kThreads + 1];
   __shared__ int largest[kWarps];
-  int* const ends = shared.before;
+  int* const ends = shared.before[0];
   if (threadIdx.x < kMostGroups) ends[threadIdx.x] = 0;
   if (threadIdx.x == 0) chunk[0] = -1;  // the id in front of row 0
   int latest = -1;                      // the largest id in front of this chunk
@@ -178,23 +178,25 @@ __device__ bool Broken(const Shared& shared) {
   return shared.fault != 0x7fffffff && shared.fault_kind == DataFaultKind::kRowOrder;
 }
 
-__device__ void ListTiles(const DirectoryArgs& args, Shared& shared) {
+__device__ void ListTiles(const DirectoryArgs& args, Shared& shared, int list) {
   const int g = threadIdx.x;
   const int rows = g < args.groups ? shared.rows[g] : 0;
-  const int tiles = (rows + args.tile_rows - 1) / args.tile_rows;
+  const bool wide = rows > args.most_thin_rows;
+  const int tile_rows = args.tile_rows[list];
+  const int tiles = rows > 0 && wide == (list == 1) ? (rows + tile_rows - 1) / tile_rows : 0;
   int total = 0;
   const int before = SumBefore(shared, tiles, total);
-  if (g < args.groups) shared.before[g] = before;
+  if (g < args.groups) shared.before[list][g] = before;
   if (g == 0) {
-    shared.before[args.groups] = total;
-    *args.list.count = total;
+    shared.before[list][args.groups] = total;
+    *args.lists[list].count = total;
   }
   __syncthreads();  // sums of all groups are there
   for (int i = g; i < total; i += kThreads) {
     int low = 0, high = args.groups - 1;  // the last group with as many tiles in front of it
     while (low < high) {
       const int middle = (low + high + 1) / 2;
-      if (shared.before[middle] <= i) {
+      if (shared.before[list][middle] <= i) {
         low = middle;
       } else {
         high = middle - 1;
@@ -202,8 +204,9 @@ __device__ void ListTiles(const DirectoryArgs& args, Shared& shared) {
     }
     const bool counts = args.layout == GroupLayoutType::kCounts;
     const int first = shared.first[low];
-    args.list.tiles[i] = {low, counts ? low : 0, first + (i - shared.before[low]) * args.tile_rows,
-                          first + shared.rows[low]};
+    args.lists[list].tiles[i] = {low, counts ? low : 0,
+                                 first + (i - shared.before[list][low]) * tile_rows,
+                                 first + shared.rows[low]};
   }
 }
 
@@ -225,7 +228,10 @@ __global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ Di
     *reinterpret_cast<int4*>(args.fault) = fault;
   }
   __syncthreads();
-  if (args.list.count != nullptr) ListTiles(args, shared);
+  for (int list = 0; list < kTileLists; ++list) {
+    if (args.lists[list].count != nullptr) ListTiles(args, shared, list);
+    __syncthreads();
+  }
   if (args.starts == nullptr || threadIdx.x != 0) return;
   // Empty groups start where those in front of them end, so that starts rise.
   int end = 0;

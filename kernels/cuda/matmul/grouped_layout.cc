@@ -62,8 +62,8 @@ std::string MatricesWhyNot(const GroupedMatmulOp& op) {
 void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, Parts& parts) {
   const auto groups = static_cast<int64_t>(op.table.size());
   layout.table_offset = parts.Add(groups * static_cast<int64_t>(sizeof(GroupMatrix)));
-  for (int kind = 0; fp8 && kind < kTileKinds; ++kind) {
-    layout.maps_offset[kind] = parts.Add(groups * static_cast<int64_t>(sizeof(CUtensorMap)));
+  for (int list = 0; fp8 && list < kTileLists; ++list) {
+    layout.maps_offset[list] = parts.Add(groups * static_cast<int64_t>(sizeof(CUtensorMap)));
   }
 }
 
@@ -167,7 +167,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
     layout.copies = CopiesOfA(ArgsOf(op, somewhere));
     parts.Add(layout.copies.scratch_bytes);
   } else {
-    layout.most_tiles = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
+    layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
   // The TMA kernels read offsets and counts by themselves.
   layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
@@ -175,8 +175,8 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
   }
   if (!fp8) {
-    layout.count_offset = parts.Add(sizeof(int32_t));
-    layout.tiles_offset = parts.Add(layout.most_tiles * static_cast<int64_t>(sizeof(GroupTile)));
+    layout.counts_offset = parts.Add(kTileLists * sizeof(int32_t));
+    layout.tiles_offset[0] = parts.Add(layout.most_tiles[0] * static_cast<int64_t>(sizeof(GroupTile)));
   }
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate && !fused) {

@@ -123,9 +123,10 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     directory.sizes = directory.starts + extents.groups;
   }
   if (!layout.fp8) {
-    directory.tile_rows = kAnyGroupedRows;
-    directory.list = {reinterpret_cast<int32_t*>(scratch + layout.count_offset),
-                      reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset)};
+    directory.most_thin_rows = static_cast<int32_t>(extents.rows);
+    directory.tile_rows[0] = kAnyGroupedRows;
+    directory.lists[0] = {reinterpret_cast<int32_t*>(scratch + layout.counts_offset),
+                          reinterpret_cast<GroupTile*>(scratch + layout.tiles_offset[0])};
   }
   if (layout.makes_rows || !layout.fp8) launches.directory = directory;
   GroupedMatmulOp product = op;
@@ -156,8 +157,8 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   const AnyGemmArgs args = ArgsOf(product, with_product);
   if (!layout.fp8) {
     launches.any = AnyOf(product, args, with_product);
-    launches.any->list = directory.list;
-    launches.any->most_tiles = layout.most_tiles;
+    launches.any->list = directory.lists[0];
+    launches.any->most_tiles = layout.most_tiles[0];
   } else if (IsDirect(op.a.values.dtype)) {
     const void* const bias =
         op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;

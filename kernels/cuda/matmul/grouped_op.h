@@ -43,12 +43,12 @@ struct GroupedLayout {
   int direct_config = 0;  // of BF16 and FP16
   bool fused = false;  // kernels that apply the gate
   bool makes_rows = false;  // the directory kernel tells where each group's rows are
-  int64_t most_tiles = 0;   // of the kernel that takes anything
+  int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
   ScaleCopies copies;  // of a's scales, at 0
-  int64_t count_offset = 0;  // of the kernel that takes anything
-  int64_t tiles_offset = 0;
+  int64_t counts_offset = 0;  // likewise
+  int64_t tiles_offset[kTileLists] = {};
   int64_t table_offset = 0;              // of matrices that lie apart
-  int64_t maps_offset[kTileKinds] = {};  // likewise, for the TMA kernel
+  int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernel
   int64_t starts_offset = 0;             // where it makes_rows
   int64_t owners_offset = 0;             // with a gate of its own
   int64_t product_offset = 0;            // likewise: the product in front of it

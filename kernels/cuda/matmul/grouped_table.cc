@@ -21,7 +21,7 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
     launch.table = all.entries;
     all.like[kThinTile] = launch.thin_b_map;
     all.like[kWideTile] = launch.gemm.col_map;
-    for (int kind = 0; kind < kTileKinds; ++kind) {
+    for (int kind = 0; kind < kTileLists; ++kind) {
       all.maps[kind] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[kind]);
       launch.b_maps[kind] = all.maps[kind];
     }
@@ -30,7 +30,7 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
     DirectGroupedLaunch& launch = launches.direct->launch;
     all.like[kThinTile] = launch.thin_b;
     all.like[kWideTile] = launch.wide_b;
-    for (int kind = 0; kind < kTileKinds; ++kind) {
+    for (int kind = 0; kind < kTileLists; ++kind) {
       all.maps[kind] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[kind]);
       launch.b_maps[kind] = all.maps[kind];
     }

@@ -27,15 +27,15 @@ __global__ void __launch_bounds__(kWarps * 32) WriteTable(const __grid_constant_
   const GroupMatrix matrix = args.matrices[i];
   const int group = args.first + i;
   if (lane == 0) args.entries[group] = matrix;
-  for (int kind = 0; kind < kTileKinds; ++kind) {
-    if (args.maps[kind] == nullptr) continue;
+  for (int list = 0; list < kTileLists; ++list) {
+    if (args.maps[list] == nullptr) continue;
     reinterpret_cast<uint32_t*>(&maps[warp])[lane] =
-        reinterpret_cast<const uint32_t*>(&args.like[kind])[lane];
+        reinterpret_cast<const uint32_t*>(&args.like[list])[lane];
     __syncwarp();  // the map is there
     const uint32_t map = ptx::SmemAddress(&maps[warp]);
     if (lane == 0) ptx::SetTensorMapAddress(map, matrix.values);
     __syncwarp();  // whole
-    ptx::PublishTensorMap(args.maps[kind] + group, map);
+    ptx::PublishTensorMap(args.maps[list] + group, map);
     __syncwarp();  // and copied
   }
 }

@@ -11,7 +11,7 @@
 
 namespace gemmd::kernels::cuda {
 
-inline constexpr int kTileKinds = 2;  // of few rows, and of many
+inline constexpr int kTileLists = 2;  // few rows a group, and many
 
 // Where a group's matrix lies.
 struct GroupMatrix {
@@ -28,8 +28,8 @@ struct TableArgs {
   int32_t count = 0;
   GroupMatrix matrices[kTableChunk];
   GroupMatrix* entries = nullptr;      // [groups]
-  CUtensorMap* maps[kTileKinds] = {};  // [groups]; null: that kind needs none
-  CUtensorMap like[kTileKinds];        // a map of any of the matrices
+  CUtensorMap* maps[kTileLists] = {};  // [groups]; null: that list needs none
+  CUtensorMap like[kTileLists];        // a map of any of the matrices
 };
 cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t stream);
 

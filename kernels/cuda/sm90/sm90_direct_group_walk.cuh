@@ -25,8 +25,8 @@ struct DirectWalk {
   // tiles of all, the warps' sums of either kind, and their first faults.
   static constexpr int kMostWarps = 8;
   static constexpr int kFirst = 0, kRows = kMostGroups, kBefore = 2 * kMostGroups,
-                       kTotals = (2 + kTileKinds) * kMostGroups, kSums = kTotals + kTileKinds,
-                       kFaults = kSums + kTileKinds * kMostWarps;
+                       kTotals = (2 + kTileLists) * kMostGroups, kSums = kTotals + kTileLists,
+                       kFaults = kSums + kTileLists * kMostWarps;
   static constexpr int kBytes = (kFaults + kMostWarps) * 4;
 
   const DirectGroupedLaunch& launch;
@@ -46,7 +46,7 @@ struct DirectWalk {
     constexpr int kEach = kMostGroups / (kWarps * 32);
     static_assert(kEach * kWarps * 32 == kMostGroups && kWarps <= kMostWarps);
     const int first = (warp * 32 + lane) * kEach;
-    int sums[kTileKinds] = {};
+    int sums[kTileLists] = {};
     int fault = INT_MAX, fault_value = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -55,15 +55,15 @@ struct DirectWalk {
       table[kFirst + first + i] = rows.first;
       table[kRows + first + i] = rows.count;
 #pragma unroll
-      for (int kind = 0; kind < kTileKinds; ++kind) sums[kind] += TilesOf(kind, rows.count);
+      for (int kind = 0; kind < kTileLists; ++kind) sums[kind] += TilesOf(kind, rows.count);
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
       }
     }
-    int before[kTileKinds];
+    int before[kTileLists];
 #pragma unroll
-    for (int kind = 0; kind < kTileKinds; ++kind) {
+    for (int kind = 0; kind < kTileLists; ++kind) {
       int sum = sums[kind];
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
@@ -80,7 +80,7 @@ struct DirectWalk {
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) first_fault = min(first_fault, table[kFaults + i]);
 #pragma unroll
-    for (int kind = 0; kind < kTileKinds; ++kind) {
+    for (int kind = 0; kind < kTileLists; ++kind) {
 #pragma unroll
       for (int i = 0; i < kWarps; ++i) {
         if (i < warp) before[kind] += table[kSums + kind * kMostWarps + i];

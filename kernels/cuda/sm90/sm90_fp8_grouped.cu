@@ -8,7 +8,7 @@ namespace {
 
 // In the order of grouped.h's numbers. 128 x 256 has what 256 x 128 has of results and of loads,
 // and wastes less of a group's last rows.
-constexpr GemmConfig kConfigs[kTileKinds] = {
+constexpr GemmConfig kConfigs[kTileLists] = {
     {.family = GemmFamily::kSkinny,
      .rows = 128,
      .cols = 64,

@@ -6,7 +6,7 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 // In the order of grouped.h's numbers.
-constexpr GemmConfig kConfigs[kTileKinds] = {
+constexpr GemmConfig kConfigs[kTileLists] = {
     {.family = GemmFamily::kSkinny,
      .rows = 2 * kGateCols,
      .cols = 64,
