@@ -33,7 +33,7 @@ struct DeviceInfo {
   std::string architecture;  // "x86_64+avx512", "sm_90"
   int64_t memory_bytes = 0;  // what buffers may take in all
   // The most that matmuls can do a second, by the dtype of their operand a; 0 when unknown.
-  std::array<double, kDTypes.size()> peak_flops = {};
+  std::array<double, kAllDTypes> peak_flops = {};
   double memory_bytes_per_s = 0;  // 0 when unknown
   std::string gpu_uuid;           // "GPU-5c3f...", as nvidia-smi prints it; empty for a CPU
   int gpu_ordinal = -1;           // as the CUDA runtime counts; -1 for a CPU
@@ -222,6 +222,7 @@ class Backend {
   virtual std::vector<Candidate> Explain(const MatmulProblem& problem) const = 0;
   // The same of a grouped matmul that has passed ValidateOps, whatever kernel it insists on.
   virtual std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const = 0;
+  virtual std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const = 0;
 
   virtual std::unique_ptr<Stream> CreateStream(const StreamOptions& options) = 0;
 

@@ -20,6 +20,7 @@ enum class DataFaultKind : int32_t {
   kRow = 6,     // rows[index] = value is no row of -1 to `limit`
   kExpert = 7,  // ids[index] = value is no expert of -1 to `limit`
   kPosition = 8,  // positions[index] = value is no row of -1 to `limit`
+  kColumn = 9,    // group `index` starts at column `value`, no multiple of `limit`
 };
 
 // The first that an op reports, or one of several. 16 bytes, so that a device stores it at once.

@@ -107,13 +107,18 @@ std::string Text(const DataFault& f) {
       return StrCat("groups", at, " comes behind rows of another group; order rows by group");
     case DataFaultKind::kEnd:
       return StrCat("groups", at, " is an end before its group's start, or beyond ", f.limit,
-                    " rows; give ends that rise");
+                    "; give ends that rise");
     case DataFaultKind::kRow:
       return StrCat("rows", at, " is no row of src; use -1 to ", f.limit);
     case DataFaultKind::kExpert:
       return StrCat("ids", at, " is no expert; use -1 to ", f.limit);
     case DataFaultKind::kPosition:
       return StrCat("positions", at, " is no row of src; use -1 to ", f.limit);
+    case DataFaultKind::kColumn:
+      return StrCat("group ", f.index, " starts at column ", f.value, ", no multiple of ", f.limit,
+                    ", whose scale it would share with the group in front; pad the columns, and "
+                    "give ends with an alignment of ",
+                    f.limit);
   }
   return StrCat("unknown fault ", static_cast<int32_t>(f.kind));
 }

@@ -131,9 +131,9 @@ Operand MatrixOf(const GroupedMatmulOp& op, int64_t group) {
 
 std::string_view Name(const Op& op) {
   // By the variant's index: one row per alternative, in its order.
-  constexpr std::string_view kNames[] = {"matmul",         "quantize", "gated",  "convert",
-                                         "copy",           "fill",     "write",  "read",
-                                         "grouped_matmul", "route",    "combine"};
+  constexpr std::string_view kNames[] = {
+      "matmul", "quantize", "gated",          "convert", "copy",    "fill",
+      "write",  "read",     "grouped_matmul", "route",   "combine", "k_grouped_matmul"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
   return kNames[op.index()];
 }
@@ -197,6 +197,15 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
                         fn(combine.positions, Access::kRead);
                         fn(combine.weights, Access::kRead);
                         fn(combine.dst, Access::kWrite);
+                      },
+                      [&](const KGroupedMatmulOp& grouped) {
+                        for (const Operand* operand : {&grouped.a, &grouped.b}) {
+                          fn(operand->values, Access::kRead);
+                          if (operand->scales) fn(*operand->scales, Access::kRead);
+                        }
+                        fn(grouped.groups, Access::kRead);
+                        if (grouped.c) fn(*grouped.c, Access::kRead);
+                        fn(grouped.d, Access::kWrite);
                       }},
              op);
 }
@@ -240,6 +249,11 @@ double Flops(const Op& op) {
     return 2.0 * static_cast<double>(ExpectedRows(*grouped)) * static_cast<double>(b[1]) *
            static_cast<double>(b[2]);
   }
+  if (const auto* along_k = std::get_if<KGroupedMatmulOp>(&op)) {
+    const Dims& a = along_k->a.values.shape;
+    return 2.0 * static_cast<double>(a[0]) * static_cast<double>(a[1]) *
+           static_cast<double>(along_k->b.values.shape[0]);
+  }
   const auto* matmul = std::get_if<MatmulOp>(&op);
   if (matmul == nullptr) return 0;
   double flops = 2;
@@ -261,6 +275,8 @@ double Bytes(const Op& op) {
   const auto* matmul = std::get_if<MatmulOp>(&op);
   // beta = 0 does not read c.
   if (matmul != nullptr && matmul->c && matmul->beta == 0) bytes -= SizeOf(*matmul->c);
+  const auto* along_k = std::get_if<KGroupedMatmulOp>(&op);
+  if (along_k != nullptr && along_k->c && along_k->beta == 0) bytes -= SizeOf(*along_k->c);
   // Inline data move once more, on the host's side of the copy.
   if (std::holds_alternative<WriteOp>(op) || std::holds_alternative<ReadOp>(op)) bytes *= 2;
   return bytes;

@@ -70,7 +70,7 @@ struct Gate {
 
 struct MatmulOp {
   Operand a;    // [m, k]
-  Operand b;    // [n, k]; batch 1 (rank 2) broadcasts over a batched a
+  Operand b;    // [n, k], a's dtype or Multiply's; batch 1 (rank 2) broadcasts over a batched a
   TensorRef d;  // [m, n]; F32, BF16 or F16. With a gate [m, n/2], and E4M3 too
   std::optional<TensorRef>
       c;  // [m, n]; same dtype as d; may be d itself, must not overlap it otherwise
@@ -91,11 +91,11 @@ struct MatmulOp {
 // dst = round(src / scale), scales = amax / max_finite(dst) over each block, both FP32 divisions.
 // An all-zero block gets scale 1; a scale is never below 2^-126 (a subnormal one would lose bits or
 // be flushed). A block with NaN or Inf in it never disturbs other blocks: for E4M3 its scale and
-// all its elements are NaN; for I8, which has no NaN, amax is over the finite elements, NaN becomes
-// 0 and an infinity +-127.
+// all its elements are NaN. For E5M2 and I8 amax is over the finite elements; E5M2 keeps NaN and
+// infinities, in I8, which has neither, NaN becomes 0 and an infinity +-127.
 struct QuantizeOp {
   TensorRef src;     // [rows, k] (or batched); F32, BF16, F16; any strides
-  TensorRef dst;     // same shape; E4M3 or I8
+  TensorRef dst;     // same shape; E4M3, E5M2 or I8
   TensorRef scales;  // F32, shape ScaleShape(dst.shape, granularity); any strides
   ScaleGranularity granularity = ScaleGranularity::kBlock1x128;  // any but kNone
   // I32, [rows of dst]: row i of dst is that of src with this number. -1: none, and row i of dst
@@ -164,6 +164,26 @@ struct GroupedMatmulOp {
   std::string kernel;         // a kernel to insist on; empty lets the selector choose
 };
 
+// For each group g, over its columns of a and b alone: d[g] = alpha * a . b^T + beta * c[g]. The
+// gradient of a grouped matmul's weights, whose columns here are the rows there.
+//
+// `groups` is read when the op runs, by the rules of a GroupedMatmulOp's kOffsets and kEnds, with
+// columns in place of rows. A group without columns, or with impossible ones, leaves beta * c, and
+// 0 without c. With scales of 1x128 a group starts at a multiple of 128; columns behind its end, up
+// to the next multiple, are not read into its sums, whatever they hold.
+struct KGroupedMatmulOp {
+  Operand a;         // [m, k], k of all groups; any granularity but 128x128
+  Operand b;         // [n, k], a's dtype or Multiply's; likewise
+  TensorRef groups;  // I32, stride 1: [groups + 1] for kOffsets, [groups] for kEnds
+  GroupLayout layout = GroupLayout::kOffsets;  // or kEnds
+  int64_t alignment = 1;                       // of kEnds
+  TensorRef d;                                 // [groups, m, n]; F32, BF16 or F16
+  std::optional<TensorRef> c;                  // d's shape and dtype; may be d itself
+  float alpha = 1.0f;                          // finite, not 0
+  float beta = 0.0f;                           // 0 means c is not read
+  std::string kernel;  // a kernel to insist on; empty lets the selector choose
+};
+
 // `groups` times the one matrix, [groups, n, k] with a stride of 0 between them, scales likewise.
 Operand StackOf(const Operand& matrix, int64_t groups);
 // The matrix of one group, [n, k]: of the table, or of b.
@@ -192,8 +212,8 @@ struct CombineOp {
 };
 
 // dst = (dst dtype) src, round to nearest even. E4M3 saturates to +-448 and I8 to +-127, infinities
-// too; NaN stays NaN, and is 0 in I8. BF16 and F16 overflow to infinity. Equal dtypes copy the
-// bits; I32 has no other dtype to go to or come from.
+// too; NaN stays NaN, and is 0 in I8. BF16, F16 and E5M2 overflow to infinity. Equal dtypes copy
+// the bits; I32 has no other dtype to go to or come from.
 struct ConvertOp {
   TensorRef src;
   TensorRef dst;  // same shape
@@ -220,7 +240,7 @@ struct ReadOp {  // src, dense row-major, into bytes that the reply carries
 };
 
 using Op = std::variant<MatmulOp, QuantizeOp, GatedOp, ConvertOp, CopyOp, FillOp, WriteOp, ReadOp,
-                        GroupedMatmulOp, RouteOp, CombineOp>;
+                        GroupedMatmulOp, RouteOp, CombineOp, KGroupedMatmulOp>;
 
 // "matmul", "quantize", ... : the label `op` of metrics and replies.
 std::string_view Name(const Op& op);
@@ -259,7 +279,8 @@ MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot);
 GatedOp GatedOf(const Gate& gate, const TensorRef& product, const TensorRef& d,
                 const std::optional<TensorRef>& d_scales);
 
-// 2*m*n*k*batch for a matmul, of the rows that a grouped one expects; 0 for the rest.
+// 2*m*n*k*batch for a matmul, of the rows that a grouped one expects and of all columns of a
+// k-grouped one; 0 for the rest.
 double Flops(const Op& op);
 // Of all groups: what the op says it expects, at most what a has.
 int64_t ExpectedRows(const GroupedMatmulOp& op);

@@ -27,8 +27,9 @@ using validate::View;
 
 constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
 constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr DType kOperands[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8};
-constexpr DType kQuantised[] = {DType::kE4M3, DType::kI8};
+constexpr DType kOperands[] = {DType::kF32,  DType::kBF16, DType::kF16,
+                               DType::kE4M3, DType::kE5M2, DType::kI8};
+constexpr DType kQuantised[] = {DType::kE4M3, DType::kE5M2, DType::kI8};
 
 // Checks the ops of one program in order.
 class Validator {
@@ -46,6 +47,9 @@ class Validator {
   absl::Status operator()(const ReadOp& op);
   absl::Status operator()(const GroupedMatmulOp& op) {
     return validate::CheckGroupedMatmul(op, slots_);
+  }
+  absl::Status operator()(const KGroupedMatmulOp& op) {
+    return validate::CheckKGroupedMatmul(op, slots_);
   }
   absl::Status operator()(const RouteOp& op) { return validate::CheckRoute(op, slots_); }
   absl::Status operator()(const CombineOp& op) { return validate::CheckCombine(op, slots_); }
@@ -132,7 +136,8 @@ absl::Status Validator::operator()(const MatmulOp& op) {
     GEMMD_RETURN_IF_ERROR(CheckMatrix(*view));
   }
   GEMMD_RETURN_IF_ERROR(CheckDType(a, kOperands));
-  if (op.a.values.dtype != op.b.values.dtype) {
+  GEMMD_RETURN_IF_ERROR(CheckDType(b, kOperands));
+  if (!Multiply(op.a.values.dtype, op.b.values.dtype)) {
     return InvalidArgumentError(StrCat("a is ", Text(Name(op.a.values.dtype)), " but b is ",
                                        Text(Name(op.b.values.dtype)), "; convert one of them"));
   }

@@ -1,6 +1,7 @@
 // The pieces of ValidateOps (declared in op.h). Internal to the kernels library: a rule about one
 // tensor, or about two of them, stands in op_validate_tensor.cc, a rule about an op in
-// op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, or op_validate_table.cc.
+// op_validate.cc, op_validate_gated.cc, op_validate_grouped.cc, op_validate_k_grouped.cc,
+// or op_validate_table.cc.
 
 #ifndef GEMMD_KERNELS_OP_VALIDATE_H_
 #define GEMMD_KERNELS_OP_VALIDATE_H_
@@ -71,6 +72,7 @@ absl::Status CheckTable(const GroupedMatmulOp& op, absl::Span<const SlotInfo> sl
 
 // Every rule of the op.
 absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckKGroupedMatmul(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckRoute(const RouteOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckCombine(const CombineOp& op, absl::Span<const SlotInfo> slots);
 absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots);

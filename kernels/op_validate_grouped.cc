@@ -16,7 +16,8 @@ namespace {
 using absl::InvalidArgumentError;
 using absl::StrCat;
 
-constexpr DType kOperands[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8};
+constexpr DType kOperands[] = {DType::kF32,  DType::kBF16, DType::kF16,
+                               DType::kE4M3, DType::kE5M2, DType::kI8};
 constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
 
@@ -71,7 +72,8 @@ class GroupedCheck {
                   counts() ? "3 dimensions, [groups, m_max, k]" : "2 dimensions, [m, k]"));
     GEMMD_RETURN_IF_ERROR(CheckRank(b_, 3, "3 dimensions, [groups, n, k]"));
     GEMMD_RETURN_IF_ERROR(CheckDType(a_, kOperands));
-    if (op_.a.values.dtype != op_.b.values.dtype) {
+    GEMMD_RETURN_IF_ERROR(CheckDType(b_, kOperands));
+    if (!Multiply(op_.a.values.dtype, op_.b.values.dtype)) {
       return InvalidArgumentError(StrCat("a is ", Text(Name(op_.a.values.dtype)), " but b is ",
                                          Text(Name(op_.b.values.dtype)), "; convert one of them"));
     }

@@ -20,7 +20,7 @@ absl::Status CheckForm(const View& view) {
     return InvalidArgumentError(StrCat(view.name, " has dtype number ",
                                        static_cast<int>(tensor.dtype),
                                        ", which does not exist; use one of f32, bf16, f16, e4m3, "
-                                       "i8, i32"));
+                                       "e5m2, i8, i32"));
   }
   if (tensor.shape.rank < 1 || tensor.shape.rank > kMaxRank) {
     return InvalidArgumentError(StrCat(view.name, " has rank ", tensor.shape.rank, "; give 1 to ",

@@ -17,7 +17,7 @@ struct OtherKernel {
 };
 
 constexpr OtherKernel kOtherKernels[] = {
-    {"quantize", "f32, bf16 or f16 to e4m3 or i8, any strides and granularity"},
+    {"quantize", "f32, bf16 or f16 to e4m3, e5m2 or i8, any strides and granularity"},
     {"gated", "activation(gate) * up, f32, bf16 or f16 to those or e4m3 with scales of 1x128"},
     {"convert", "any type to any other, any strides"},
     {"copy", "any strides"},
@@ -27,6 +27,7 @@ constexpr OtherKernel kOtherKernels[] = {
     {"grouped_matmul", "any type, strides and scales, one matrix of b for each group of rows"},
     {"route", "rows of chosen experts, in the experts' order"},
     {"combine", "sums of rows by their weights"},
+    {"k_grouped_matmul", "any type, strides and scales, one product for each group of columns"},
 };
 static_assert(std::size(kOtherKernels) + 1 == std::variant_size_v<Op>, "a kernel for every op");
 

@@ -84,6 +84,10 @@ class Writer {
            activation, expected_rows, kernel);
     for (const Operand& matrix : table) Add(matrix);
   }
+  void Add(const KGroupedMatmulOp& op) {
+    const auto& [a, b, groups, layout, alignment, d, c, alpha, beta, kernel] = op;
+    AddAll(a, b, groups, layout, alignment, d, c, alpha, beta, kernel);
+  }
   void Add(const RouteOp& op) {
     const auto& [ids, offsets, rows, positions] = op;
     AddAll(ids, offsets, rows, positions);

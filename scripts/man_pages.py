@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the man pages that no table of commands has: gemmd.8 from `gemmd --help`, gemmd.textproto.5 from config.proto.
+"""Writes the man pages that no table of commands has: man8/gemmd.8 from `gemmd --help`, and
+man5/gemmd.textproto.5 from config.proto.
 
     scripts/man_pages.py GEMMD FOLDER
 """
@@ -94,10 +95,13 @@ def main():
         return done.stdout or done.stderr
 
     version = says("--version").split()[-1]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gemmd.8").write_text(daemon_page(says("--help"), version), encoding="utf-8")
     proto = config_reference.PROTO.read_text(encoding="utf-8")
-    (folder / "gemmd.textproto.5").write_text(config_page(proto, version), encoding="utf-8")
+    for page, text in (
+        ("man8/gemmd.8", daemon_page(says("--help"), version)),
+        ("man5/gemmd.textproto.5", config_page(proto, version)),
+    ):
+        (folder / page).parent.mkdir(parents=True, exist_ok=True)
+        (folder / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ install_into() {
 
 sources=$(hash_of client/python client/armed proto CMakeLists.txt)
 if ! installed build/venv "$sources"; then
-  install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1'  # of the tests: the last two
+  install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1' 'mypy>=1.10,<3' types-protobuf 'opentelemetry-proto>=1.27,<2'  # of the tests
   hash_of client/python client/armed proto CMakeLists.txt >build/venv/.installed  # what was generated lies among them
 fi
 [ "${1-}" = client ] && exit 0

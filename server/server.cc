@@ -32,6 +32,7 @@
 #include "server/service/listen/grpc_log.h"
 #include "server/service/listen/listener.h"
 #include "server/service/listen/tls.h"
+#include "server/service/otlp/exporter.h"
 
 namespace gemmd::server {
 namespace {
@@ -128,6 +129,11 @@ class Server::Impl {
     state_ = *std::move(state);
     const bool under_mps = UnderMps(*state_);
     state_->armed().set_under_mps(under_mps);
+    if (state_->spans().on()) {
+      auto exporter = OtlpExporter::Start(config_.tracing, instance_id_, state_->spans(), log_);
+      if (!exporter.ok()) return exporter.status();
+      exporter_ = *std::move(exporter);
+    }
     if (!config_.metrics_address.empty()) {
       auto metrics = MetricsServer::Start(config_.metrics_address, metrics_);
       if (!metrics.ok()) return metrics.status();
@@ -155,6 +161,7 @@ class Server::Impl {
   ~Impl() {
     for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
     listeners_.clear();
+    exporter_.reset();  // with the spans of the last calls
   }
 
   // On a thread of gRPC's. Anybody who can connect can be cut: the lines are bounded.
@@ -309,6 +316,7 @@ class Server::Impl {
   grpc::ResourceQuota quota_{"gemmd"};
   bool accepting_ = true;  // every listener
   std::unique_ptr<MetricsServer> metrics_server_;
+  std::unique_ptr<OtlpExporter> exporter_;  // null when nothing is sent
   std::vector<std::unique_ptr<Listener>> listeners_;
 };
 

@@ -27,3 +27,7 @@ add_test(NAME python.e2e_digits
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}
                  ${CMAKE_SOURCE_DIR}/examples/digits/digits.py --server @SERVER@)
 set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
+
+add_test(NAME gemmctl_screens
+         COMMAND ${pytest} ${CMAKE_CURRENT_SOURCE_DIR}/client/cli/screens --gemmctl $<TARGET_FILE:gemmctl>)
+set_tests_properties(gemmctl_screens PROPERTIES LABELS "cpu,no_sanitizer" TIMEOUT 120)

@@ -12,7 +12,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "NAME", .help = "one published buffer", .required = false},
+    {.name = "NAME", .help = "one published buffer", .required = false, .names = Names::kPublished},
 };
 constexpr Flag kFlags[] = {
     TextFlag("session", "ID", "the buffers of this session, by its id in hex"),

@@ -14,7 +14,9 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "NAME", .help = "a published name, or with --session a buffer's id in hex"},
+    {.name = "NAME",
+     .help = "a published name, or with --session a buffer's id in hex",
+     .names = Names::kPublished},
     {.name = "FILE",
      .help = "FILE.npy or FILE.safetensors[:NAME] to write",
      .kind = ValueKind::kFile},

@@ -8,7 +8,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "SESSION", .help = "as 'gemmctl sessions' names it: s-17"},
+    {.name = "SESSION", .help = "as 'gemmctl sessions' names it: s-17", .names = Names::kSessions},
 };
 
 absl::Status RunEnd(Invocation& call) {

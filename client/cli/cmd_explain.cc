@@ -19,12 +19,15 @@ namespace {
 // By the wire's numbers.
 constexpr absl::string_view kLayoutNames[] = {"offsets", "counts", "row_ids", "ends"};
 
+constexpr absl::string_view kBDTypeNames[] = {"same", "e4m3", "e5m2"};
+
 constexpr Flag kFlags[] = {
     CountFlag("m", "N", "rows of D", "1024", 1),
     CountFlag("n", "N", "columns of D", "1024", 1),
     CountFlag("k", "N", "length of the sums", "1024", 1),
     CountFlag("batch", "N", "how many of them", "1", 1),
     ChoiceFlag("dtype", kInputDTypeNames, "of A and B", "bf16"),
+    ChoiceFlag("b-dtype", kBDTypeNames, "of B where it is not A's", "same"),
     ChoiceFlag("out-dtype", kOutputDTypeNames, "of D", "bf16"),
     ChoiceFlag("quantize", kQuantizeNames, "A and B as this mode leaves them; overrules --dtype",
                "none"),
@@ -38,12 +41,15 @@ constexpr Flag kFlags[] = {
               "0", 0),
     ChoiceFlag("layout", kLayoutNames, "how groups are told; of counts, --m is of each group",
                "offsets"),
+    {.name = "along-k",
+     .help = "groups are of columns, as a gradient of weights has them: --k counts those of all "
+             "groups together; both sides are quantised by 1x128"},
     {.name = "apart", .help = "each group's matrix lies in memory of its own"},
     ChoiceFlag("gate", kActivationNames, "halves of the product are gated: D has n/2 columns",
                "none"),
     CountFlag("expected-rows", "N", "of all groups, as far as is known; 0: as many as A has", "0",
               0),
-    TextFlag("device", "NAME", "on this device; default: the first"),
+    NameFlag(Names::kDevices, "device", "on this device; default: the first"),
 };
 
 v1::MatmulProblem Problem(const Args& args) {
@@ -56,6 +62,9 @@ v1::MatmulProblem Problem(const Args& args) {
   problem.set_k(args.Count("k"));
   problem.set_batch(args.Count("batch"));
   problem.set_operand_dtype(static_cast<v1::DType>(operand));
+  if (args.Text("b-dtype") != "same") {
+    problem.set_b_dtype(static_cast<v1::DType>(*client::ParseDType(args.Text("b-dtype"))));
+  }
   problem.set_output_dtype(static_cast<v1::DType>(*client::ParseDType(args.Text("out-dtype"))));
   problem.set_a_granularity(static_cast<v1::ScaleGranularity>(mode.a));
   problem.set_b_granularity(static_cast<v1::ScaleGranularity>(mode.b));
@@ -65,6 +74,11 @@ v1::MatmulProblem Problem(const Args& args) {
   problem.set_activation(static_cast<v1::Activation>(
       args.On("relu") ? Activation::kRelu : ActivationNamed(args.Text("activation"))));
   return problem;
+}
+
+v1::GroupLayout LayoutNamed(absl::string_view name) {
+  const auto layout = std::find(std::begin(kLayoutNames), std::end(kLayoutNames), name);
+  return static_cast<v1::GroupLayout>(layout - std::begin(kLayoutNames));
 }
 
 // A gate of "none" is no gate: D then has n columns.
@@ -79,9 +93,7 @@ v1::GroupedMatmulProblem GroupedProblem(const Args& args) {
   problem.set_output_dtype(dense.output_dtype());
   problem.set_a_granularity(dense.a_granularity());
   problem.set_b_granularity(dense.b_granularity());
-  const auto layout =
-      std::find(std::begin(kLayoutNames), std::end(kLayoutNames), args.Text("layout"));
-  problem.set_layout(static_cast<v1::GroupLayout>(layout - std::begin(kLayoutNames)));
+  problem.set_layout(LayoutNamed(args.Text("layout")));
   problem.set_weights_apart(args.On("apart"));
   problem.set_has_bias(dense.has_bias());
   problem.set_activation(dense.activation());
@@ -92,29 +104,64 @@ v1::GroupedMatmulProblem GroupedProblem(const Args& args) {
   return problem;
 }
 
+// Blocks of 128x128 are a weight's; here B has rows of its own, too.
+v1::KGroupedMatmulProblem KGroupedProblem(const Args& args) {
+  const v1::MatmulProblem dense = Problem(args);
+  v1::KGroupedMatmulProblem problem;
+  problem.set_groups(args.Count("groups"));
+  problem.set_m(dense.m());
+  problem.set_n(dense.n());
+  problem.set_k(dense.k());
+  problem.set_a_dtype(dense.operand_dtype());
+  problem.set_b_dtype(dense.b_dtype());
+  problem.set_output_dtype(dense.output_dtype());
+  problem.set_a_granularity(dense.a_granularity());
+  problem.set_b_granularity(dense.a_granularity());
+  problem.set_layout(args.Given("layout") ? LayoutNamed(args.Text("layout"))
+                                          : v1::GROUP_LAYOUT_ENDS);
+  problem.set_has_c(dense.has_c());
+  return problem;
+}
+
 // What a grouped matmul has not.
 absl::Status CheckGrouped(const Args& args) {
-  for (const char* flag : {"batch", "kn", "with-c"}) {
-    if (args.Given(flag)) {
+  const auto refuse = [&](std::initializer_list<const char*> flags, absl::string_view beside) {
+    for (const char* flag : flags) {
+      if (!args.Given(flag)) continue;
       return WithExit(ExitCode::kUsage,
-                      absl::InvalidArgumentError(
-                          absl::StrCat("--", flag, " does not go with --groups; leave it out")));
+                      absl::InvalidArgumentError(absl::StrCat("--", flag, " does not go with ",
+                                                              beside, "; leave it out")));
     }
+    return absl::OkStatus();
+  };
+  if (args.On("along-k")) {
+    return refuse(
+        {"batch", "kn", "with-bias", "activation", "relu", "apart", "gate", "expected-rows"},
+        "--along-k");
+  }
+  return refuse({"batch", "kn", "with-c", "b-dtype"}, "--groups");
+}
+
+absl::Status CheckAlone(const Args& args) {
+  if (args.On("along-k")) {
+    return WithExit(ExitCode::kUsage,
+                    absl::InvalidArgumentError("--along-k needs --groups; give their number"));
   }
   return absl::OkStatus();
 }
 
 absl::Status RunExplain(Invocation& call) {
   const bool grouped = call.args.Count("groups") > 0;
-  if (grouped) {
-    if (absl::Status fits = CheckGrouped(call.args); !fits.ok()) return fits;
+  if (absl::Status fits = grouped ? CheckGrouped(call.args) : CheckAlone(call.args); !fits.ok()) {
+    return fits;
   }
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   const std::string device = call.args.Text("device");
   absl::StatusOr<v1::ExplainResponse> answer =
-      grouped ? client->Explain(GroupedProblem(call.args), device)
-              : client->Explain(Problem(call.args), device);
+      call.args.On("along-k") ? client->Explain(KGroupedProblem(call.args), device)
+      : grouped               ? client->Explain(GroupedProblem(call.args), device)
+                              : client->Explain(Problem(call.args), device);
   if (!answer.ok()) return Explained(answer.status(), call.args.Text("server"));
   Json document = {
       {"device", answer->device()}, {"problem", answer->problem()}, {"candidates", Json::array()}};

@@ -11,7 +11,8 @@ namespace {
 constexpr Positional kPositionals[] = {
     {.name = "SERVICE",
      .help = "a device such as cpu:0; default: the daemon as a whole",
-     .required = false},
+     .required = false,
+     .names = Names::kDevices},
 };
 
 absl::Status RunHealth(Invocation& call) {

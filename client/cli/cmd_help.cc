@@ -9,7 +9,10 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "TOPIC", .help = "a command, or exit-codes", .required = false},
+    {.name = "TOPIC",
+     .help = "a command, or exit-codes",
+     .required = false,
+     .names = Names::kCommands},
 };
 
 absl::Status RunHelp(Invocation& call) {

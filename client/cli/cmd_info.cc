@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/args/output.h"
+#include "client/cli/args/page.h"
 #include "client/cli/args/parser.h"
-#include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/device_view.h"
@@ -35,33 +39,21 @@ std::string LimitText(int64_t max_buffer_bytes) {
 std::string SharingText(const v1::ServerInfo& info, const std::vector<v1::Device>& devices) {
   const auto is_gpu = [](const v1::Device& device) { return !device.gpu_uuid().empty(); };
   if (std::none_of(devices.begin(), devices.end(), is_gpu)) return "";
-  return info.under_mps()
-             ? "GPU sharing  MPS: callers run beside the server\n"
-             : "GPU sharing  time slices: callers take turns with the server, see MPS in "
-               "docs/operations.md\n";
+  return info.under_mps() ? "MPS: callers run beside the server"
+                          : "time slices: callers take turns with the server, see MPS in "
+                            "docs/operations.md";
 }
 
-std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devices,
-                 const std::vector<v1::Kernel>& kernels, const std::string& target,
-                 bool same_host) {
-  std::string text = absl::StrCat(
-      "gemmd ", Printable(info.version()), " at ", target, ", instance ",
-      Printable(info.instance_id()), "\n", "started      ",
-      TimeText(info.start_time().seconds(), info.start_time().nanos()),
-      info.draining() ? ", draining" : "", "\n", "tenant       ", Printable(info.tenant()), "\n",
-      "transfers    ", same_host ? "shared memory" : "gRPC", "\n", SharingText(info, devices),
-      "limits       ", info.limits().max_sessions(), " sessions, ", info.limits().max_buffers(),
-      " buffers", LimitText(info.limits().max_buffer_bytes()), ", ",
-      info.limits().max_queued_programs(), " programs queued, messages of ",
-      HumanBytes(static_cast<double>(info.limits().max_message_bytes())), "\n\n");
-  std::vector<std::vector<std::string>> rows = {
-      {"device", "state", "memory", "used", "free", "buffers", "kernels", "queued", "programs",
-       "busy", "clock", "power", "temperature", "node", "architecture", "model"}};
+void AddDevices(const std::vector<v1::Device>& devices, const std::vector<v1::Kernel>& kernels,
+                Page& page) {
+  std::vector<Row> rows = {{"device", "state", "memory", "used", "free", "buffers", "kernels",
+                            "queued", "programs", "busy", "clock", "power", "temperature", "node",
+                            "architecture", "model"}};
   for (const v1::Device& device : devices) {
     const int64_t free_bytes = std::max<int64_t>(device.memory_bytes() - device.used_bytes(), 0);
     const auto is_its = [&](const v1::Kernel& kernel) { return kernel.device() == device.name(); };
     rows.push_back(
-        {device.name(), StateName(device), HumanBytes(static_cast<double>(device.memory_bytes())),
+        {device.name(), StateCell(device), HumanBytes(static_cast<double>(device.memory_bytes())),
          HumanBytes(static_cast<double>(device.used_bytes())),
          HumanBytes(static_cast<double>(free_bytes)), absl::StrCat(device.buffers()),
          absl::StrCat(std::count_if(kernels.begin(), kernels.end(), is_its)),
@@ -69,7 +61,30 @@ std::string Text(const v1::ServerInfo& info, const std::vector<v1::Device>& devi
          HumanSeconds(device.busy_seconds()), ClockText(device), PowerText(device),
          TemperatureText(device), NodeText(device), device.architecture(), device.model()});
   }
-  return text + Table(rows);
+  page.Table(std::move(rows), {0, 0, 0, 0, 4, 6, 7, 3, 8, 9, 10, 5, 5, 11, 2, 1});
+}
+
+Page InfoPage(const v1::ServerInfo& info, const std::vector<v1::Device>& devices,
+              const std::vector<v1::Kernel>& kernels, const std::string& target, bool same_host) {
+  Page page;
+  const auto add = [&](absl::string_view name, absl::string_view value) {
+    if (!value.empty()) page.Line(absl::StrFormat("%-11s  %s", name, value), 13);
+  };
+  page.Line(
+      absl::StrCat("gemmd ", info.version(), " at ", target, ", instance ", info.instance_id()));
+  const std::string started = TimeText(info.start_time().seconds(), info.start_time().nanos());
+  add("started", absl::StrCat(started, info.draining() ? ", draining" : ""));
+  add("tenant", info.tenant());
+  add("transfers", same_host ? "shared memory" : "gRPC");
+  add("GPU sharing", SharingText(info, devices));
+  const v1::Limits& limits = info.limits();
+  add("limits", absl::StrCat(limits.max_sessions(), " sessions, ", limits.max_buffers(), " buffers",
+                             LimitText(limits.max_buffer_bytes()), ", ",
+                             limits.max_queued_programs(), " programs queued, messages of ",
+                             HumanBytes(static_cast<double>(limits.max_message_bytes()))));
+  page.Line("");
+  AddDevices(devices, kernels, page);
+  return page;
 }
 
 absl::Status RunInfo(Invocation& call) {
@@ -96,7 +111,7 @@ absl::Status RunInfo(Invocation& call) {
       {"limits", LimitsJson(info->limits())},
       {"devices", Json::array()}};
   for (const v1::Device& device : *devices) document["devices"].push_back(DeviceJson(device));
-  call.out.Result(document, Text(*info, *devices, *kernels, target, same_host));
+  call.out.Result(document, InfoPage(*info, *devices, *kernels, target, same_host));
   return absl::OkStatus();
 }
 

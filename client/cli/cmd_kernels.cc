@@ -8,7 +8,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Flag kFlags[] = {
-    TextFlag("device", "NAME", "of this device only, such as cpu:0"),
+    NameFlag(Names::kDevices, "device", "of this device only, such as cpu:0"),
 };
 
 absl::Status RunKernels(Invocation& call) {

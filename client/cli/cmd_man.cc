@@ -13,7 +13,10 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "COMMAND", .help = "whose page; without it the program's", .required = false},
+    {.name = "COMMAND",
+     .help = "whose page; without it the program's",
+     .required = false,
+     .names = Names::kCommands},
 };
 constexpr Flag kFlags[] = {
     FileFlag("into", "FOLDER", "write every page there, as NAME.1, and print none"),

@@ -15,7 +15,8 @@ namespace {
 
 constexpr Positional kPositionals[] = {
     {.name = "A",
-     .help = "[m, k] or [batch, m, k]: FILE.npy or FILE.safetensors[:NAME]",
+     .help = "[m, k] or [batch, m, k]: FILE.npy, FILE.safetensors[:NAME], or @NAME of a published "
+             "weight",
      .kind = ValueKind::kFile},
     {.name = "B",
      .help = "[k, n], or [n, k] with --nt; may lead with A's batch",
@@ -34,19 +35,21 @@ constexpr Flag kFlags[] = {
          "bound) and on what the files hold"},
     ChoiceFlag("quantize", kQuantizeNames,
                "on the device, before multiplying; fp8-block: A 1x128, B 128x128", "none"),
-    ChoiceFlag("out-dtype", kOutputDTypeNames,
-               "of D; default: A's type, bf16 for quantised operands, f32 for e4m3 and i8 files"),
+    ChoiceFlag(
+        "out-dtype", kOutputDTypeNames,
+        "of D; default: A's type, bf16 for quantised operands, f32 for e4m3, e5m2 and i8 files"),
     {.name = "nt", .help = "B lies as [n, k]: D = A B^T"},
-    ChoiceFlag("dtype", kInputDTypeNames,
-               "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)"),
+    ChoiceFlag(
+        "dtype", kInputDTypeNames,
+        "what a .npy file's opaque elements are (numpy has no name for bf16, e4m3 and e5m2)"),
     FileFlag("c", "FILE", "C, of D's shape, added times beta"),
     FileFlag("bias", "FILE", "[n], added to every row"),
     NumberFlag("alpha", "X", "factor of A B", "1"),
     NumberFlag("beta", "X", "factor of C; default 1 with --c, otherwise 0"),
     ChoiceFlag("activation", kActivationNames, "of each element of D, behind all else", "none"),
     {.name = "relu", .help = "the same as --activation relu"},
-    TextFlag("kernel", "NAME", "insist on a kernel of 'gemmctl kernels'"),
-    TextFlag("device", "NAME", "where; default: the server chooses"),
+    NameFlag(Names::kKernels, "kernel", "insist on a kernel of 'gemmctl kernels'"),
+    NameFlag(Names::kDevices, "device", "where; default: the server chooses"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 
@@ -55,8 +58,15 @@ absl::Status Usage(std::string message) {
   return WithExit(ExitCode::kUsage, absl::InvalidArgumentError(message));
 }
 
+// "m/w" of "@m/w"; empty for a file.
+std::string PublishedNameOf(const std::string& text) {
+  return text.size() > 1 && text[0] == '@' ? text.substr(1) : "";
+}
+
+// All but what is published.
 absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
   MatmulInputs inputs;
+  files::Matrix a, b;
   struct Wanted {
     std::string path;
     files::Matrix* matrix;
@@ -65,17 +75,44 @@ absl::StatusOr<MatmulInputs> LoadInputs(const Invocation& call) {
   if (call.args.Given("c")) inputs.c.emplace();
   if (call.args.Given("bias")) inputs.bias.emplace();
   for (const Wanted& wanted :
-       {Wanted{call.args.Positional(0), &inputs.a}, Wanted{call.args.Positional(1), &inputs.b},
+       {Wanted{call.args.Positional(0), &a}, Wanted{call.args.Positional(1), &b},
         Wanted{call.args.Text("c"), inputs.c ? &*inputs.c : nullptr},
         Wanted{call.args.Text("bias"), inputs.bias ? &*inputs.bias : nullptr}}) {
-    if (wanted.matrix == nullptr) continue;
+    if (wanted.matrix == nullptr || !PublishedNameOf(wanted.path).empty()) continue;
     absl::StatusOr<files::Matrix> matrix = LoadFile(call, wanted.path);
     if (!matrix.ok()) return matrix.status();
     *wanted.matrix = *std::move(matrix);
     loaded.push_back({wanted.path, *wanted.matrix});
   }
   WarnOfNarrowing(call, loaded);
+  inputs.a = MatmulInput(std::move(a));
+  inputs.b = MatmulInput(std::move(b));
   return inputs;
+}
+
+absl::Status FindInputs(const Args& args, client::Session& session, MatmulInputs& inputs) {
+  MatmulInput* const operands[] = {&inputs.a, &inputs.b};
+  for (int i = 0; i < 2; ++i) {
+    const std::string name = PublishedNameOf(args.Positional(i));
+    if (name.empty()) continue;
+    absl::StatusOr<MatmulInput> found = MatmulInput::Find(session, name);
+    if (!found.ok()) return Explained(found.status(), args.Text("server"));
+    *operands[i] = *std::move(found);
+  }
+  return absl::OkStatus();
+}
+
+// What a weight with scales can be multiplied with, and how it must lie.
+absl::Status CheckScaled(const MatmulInputs& inputs, const MatmulSettings& settings) {
+  if (inputs.a.scaled()) {
+    return Usage("A is e4m3 with scales of 128x128, as weights are: give it as B, with --nt");
+  }
+  if (!inputs.b.scaled()) return absl::OkStatus();
+  if (!settings.nt) return Usage("B is published as [n, k] with its scales; give --nt");
+  if (settings.quantize.dtype != client::DType::kE4M3) {
+    return Usage("B is e4m3 with scales of 128x128; give --quantize fp8-block, for A");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& inputs) {
@@ -94,12 +131,14 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
   const files::DType a = inputs.a.dtype();
   const files::DType b = inputs.b.dtype();
   const bool quantised = settings.quantize.dtype != client::DType::kUnspecified;
-  if (!quantised && a != b) {
+  if (!quantised && a != b && !inputs.b.scaled()) {
     return Usage(absl::StrCat("A is ", files::DTypeName(a), " and B ", files::DTypeName(b),
                               "; without --quantize both must be of one type"));
   }
-  for (files::DType dtype : {a, b}) {
-    if (quantised && (dtype == files::DType::kE4m3 || dtype == files::DType::kI8)) {
+  if (absl::Status checked = CheckScaled(inputs, settings); !checked.ok()) return checked;
+  for (const MatmulInput* input : {&inputs.a, &inputs.b}) {
+    const files::DType dtype = input->dtype();
+    if (quantised && !input->scaled() && files::ElementSize(dtype) == 1) {
       return Usage(absl::StrCat("--quantize ", settings.quantize.name,
                                 " takes f32, bf16 and f16, not ", files::DTypeName(dtype),
                                 "; use --quantize none"));
@@ -115,16 +154,40 @@ absl::StatusOr<MatmulSettings> Settings(const Args& args, const MatmulInputs& in
   return settings;
 }
 
+struct Place {
+  client::Client client;
+  client::Session session;
+};
+
+absl::StatusOr<Place> OpenPlace(const Args& args) {
+  absl::StatusOr<client::Client> client = Connect(args, CallKind::kWork);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<client::Session> session =
+      client->OpenSession({.label = "gemmctl matmul", .device = args.Text("device")});
+  if (!session.ok()) return Explained(session.status(), args.Text("server"));
+  return Place{*std::move(client), *std::move(session)};
+}
+
 absl::Status RunMatmul(Invocation& call) {
   const std::string target = call.args.Text("server");
   const std::string output = call.args.Text("output");
-  // Everything that can be wrong here is found before the server hears of it.
+  // Everything that can be wrong here is found before the server hears of it, but for what is
+  // published: that only the server knows.
   if (!output.empty()) {
     absl::StatusOr<files::MatrixPath> path = files::ParseMatrixPath(output);
     if (!path.ok()) return Usage(absl::StrCat("--output: ", path.status().message()));
   }
   absl::StatusOr<MatmulInputs> inputs = LoadInputs(call);
   if (!inputs.ok()) return inputs.status();
+  std::optional<Place> place;
+  if (!PublishedNameOf(call.args.Positional(0)).empty() ||
+      !PublishedNameOf(call.args.Positional(1)).empty()) {
+    absl::StatusOr<Place> opened = OpenPlace(call.args);
+    if (!opened.ok()) return opened.status();
+    place = *std::move(opened);
+    absl::Status found = FindInputs(call.args, place->session, *inputs);
+    if (!found.ok()) return found;
+  }
   absl::StatusOr<MatmulSettings> settings = Settings(call.args, *inputs);
   if (!settings.ok()) return settings.status();
   absl::StatusOr<MatmulShape> shape =
@@ -140,13 +203,13 @@ absl::Status RunMatmul(Invocation& call) {
     if (!created.ok()) return created.status();
     writer = *std::move(created);
   }
+  if (!place) {
+    absl::StatusOr<Place> opened = OpenPlace(call.args);
+    if (!opened.ok()) return opened.status();
+    place = *std::move(opened);
+  }
 
-  absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
-  if (!client.ok()) return client.status();
-  absl::StatusOr<client::Session> session =
-      client->OpenSession({.label = "gemmctl matmul", .device = call.args.Text("device")});
-  if (!session.ok()) return Explained(session.status(), target);
-  MatmulJob job(*session, *inputs, *settings, *shape, call.out);
+  MatmulJob job(place->session, *inputs, *settings, *shape, call.out);
   absl::Status uploaded = job.Upload();
   if (!uploaded.ok()) return Explained(uploaded, target);
   absl::StatusOr<client::Result> result = job.Run();
@@ -184,7 +247,10 @@ const Command kMatmulCommand = {
     .summary = "multiply two matrix files on the server: D = act(alpha A B + beta C + bias)",
     .details =
         "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
-        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn) and i8; f64 is narrowed to f32 with a "
+        "@m/layer.0.w is the published weight m/layer.0.w ('gemmctl load', 'gemmctl upload'). One "
+        "of e4m3 with scales is B, with --nt and --quantize fp8-block.\n\n"
+        "Types: f32, bf16, f16, e4m3 (float8_e4m3fn), e5m2 (float8_e5m2) and i8; f64 is narrowed "
+        "to f32 with a "
         "warning, "
         "other integers are refused. .npy has no name for bf16 and e4m3: numpy saves ml_dtypes' "
         "arrays as opaque bytes, which --dtype names.\n\n"

@@ -1,4 +1,6 @@
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
@@ -9,7 +11,10 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "PATTERN", .help = "such as 'm/*'; * takes slashes, too", .required = false},
+    {.name = "PATTERN",
+     .help = "such as 'm/*'; * takes slashes, too",
+     .required = false,
+     .names = Names::kPublished},
 };
 
 absl::Status RunPublished(Invocation& call) {
@@ -22,15 +27,19 @@ absl::Status RunPublished(Invocation& call) {
   if (!buffers.ok()) return Explained(buffers.status(), target);
   Json document = {{"published", Json::array()}, {"size_bytes", 0}};
   std::vector<std::vector<std::string>> rows = {
-      {"name", "dtype", "shape", "bytes", "device", "memory", "created", "label"}};
+      {"name", "dtype", "shape", "bytes", "device", "owner", "age", "last use", "ttl", "current"}};
   int64_t total = 0;
+  const absl::Time now = absl::Now();
   for (const v1::Buffer& buffer : *buffers) {
     total += buffer.size_bytes();
-    Json one = BufferDocument(buffer);
-    rows.push_back({buffer.published_name(), one["dtype"].get<std::string>(), ShapeText(buffer),
-                    HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(),
-                    one["memory_kind"].get<std::string>(), one["create_time"].get<std::string>(),
-                    buffer.label()});
+    Json one = PublishedDocument(buffer);
+    rows.push_back(
+        {buffer.published_name(), one["dtype"].get<std::string>(), ShapeText(buffer),
+         HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(), buffer.owner(),
+         AgeText(buffer.publish_time().seconds(), now),
+         buffer.holders() > 0 ? "in use" : AgeText(buffer.last_use_time().seconds(), now),
+         buffer.has_ttl() ? absl::FormatDuration(absl::Seconds(buffer.ttl().seconds())) : "-",
+         buffer.current_version() ? "*" : ""});
     document["published"].push_back(std::move(one));
   }
   document["size_bytes"] = total;
@@ -44,7 +53,11 @@ absl::Status RunPublished(Invocation& call) {
 const Command kPublishedCommand = {
     .name = "published",
     .summary = "list published buffers, all or those that a pattern matches",
-    .details = "Quote the pattern, so that the shell leaves it alone.",
+    .details =
+        "Quote the pattern, so that the shell leaves it alone. 'last use' is when the last session "
+        "that held the buffer let go; 'in use' while one holds it. * marks the names of the "
+        "version "
+        "that names without one mean.",
     .positionals = kPositionals,
     .run = RunPublished};
 

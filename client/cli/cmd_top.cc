@@ -1,11 +1,12 @@
-#include <unistd.h>
-
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/output.h"
+#include "client/cli/args/page.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/terminal.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/top/sample.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t kMaxSessions = 20;  // what fits a screen
 constexpr Flag kFlags[] = {
     DurationFlag("interval", "TIME", "between two looks; loads are over that time", "1s"),
-    {.name = "once", .help = "one table over one interval, then end; --json implies it"},
+    {.name = "once", .help = "one page over one interval, then end; --json implies it"},
     TextFlag("metrics", "HOST:PORT",
              "the daemon's metrics.address: shows every tenant and the queues by priority, too"),
 };
@@ -30,33 +31,53 @@ absl::Status RunTop(Invocation& call) {
   if (!client.ok()) return client.status();
   absl::StatusOr<TopSample> before = Look(*client, metrics);
   if (!before.ok()) return Explained(before.status(), target);
-  // To a terminal each table takes the last one's place; into a file or a pipe they follow it.
-  const bool clears = !once && isatty(STDOUT_FILENO) != 0;
+  // A terminal gets a screen of its own, where each page takes the last one's place. Into a file or
+  // a pipe they follow one another.
+  std::optional<FullScreen> screen;
+  if (!once && FullScreen::Possible()) screen.emplace();
+  const absl::Duration interval = call.args.Duration("interval");
+  if (screen) {
+    Page first;
+    first.Line(absl::StrCat("the first figures are there in ", absl::FormatDuration(interval),
+                            "; q quits"));
+    if (absl::Status shown = call.out.Screen(first, screen->Fit(), true); !shown.ok()) return shown;
+  }
   for (;;) {
-    if (absl::Status read = call.out.Pause(call.args.Duration("interval")); !read.ok()) return read;
+    if (screen) {
+      if (screen->WaitForQuit(interval)) return absl::OkStatus();
+    } else if (absl::Status read = call.out.Pause(interval); !read.ok()) {
+      return read;
+    }
     absl::StatusOr<TopSample> after = Look(*client, metrics);
-    if (!after.ok()) return Explained(after.status(), target);
+    if (!after.ok()) {
+      screen.reset();  // or the error would go with it
+      return Explained(after.status(), target);
+    }
     const TopLoad load = LoadBetween(*before, *after);
-    const std::string text = TopText(*after, load, kMaxSessions);
+    const Page page = TopPage(*after, load, kMaxSessions);
     if (once) {
-      call.out.Result(TopJson(*after, load), text);
+      call.out.Result(TopJson(*after, load), page);
       return absl::OkStatus();
     }
-    const absl::Status shown = call.out.Screen(absl::StrCat(text, clears ? "" : "\n"), clears);
-    if (!shown.ok()) return shown;
+    const PageFit fit = screen ? screen->Fit() : FitOfStdout();
+    if (absl::Status shown = call.out.Screen(page, fit, screen.has_value()); !shown.ok()) {
+      return shown;
+    }
     before = std::move(after);
   }
 }
 
 }  // namespace
 
-const Command kTopCommand = {.name = "top",
-                             .summary = "watch devices, queues, tenants and sessions at work",
-                             .details =
-                                 "Until it is interrupted, or nobody reads what it prints. "
-                                 "Sessions are the caller's tenant's; what other tenants "
-                                 "use is in the metrics alone.",
-                             .flags = kFlags,
-                             .run = RunTop};
+const Command kTopCommand = {
+    .name = "top",
+    .summary = "watch devices, queues, tenants and sessions at work",
+    .details =
+        "On a terminal until q is pressed; else until it is interrupted, or nobody reads what it "
+        "prints. Columns that have no room are named below their table. "
+        "Sessions are the caller's tenant's; what other tenants "
+        "use is in the metrics alone.",
+    .flags = kFlags,
+    .run = RunTop};
 
 }  // namespace gemmd::cli

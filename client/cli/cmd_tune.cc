@@ -22,7 +22,8 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Flag kFlags[] = {
-    TextFlag("device", "NAME", "as 'gemmctl info' names it; default: the first that can be tuned"),
+    NameFlag(Names::kDevices, "device",
+             "as 'gemmctl info' names it; default: the first that can be tuned"),
     TextFlag("shapes", "MxNxK,..", "these; NxK stands for a weight with the usual numbers of rows"),
     {.name = "served", .help = "those that programs multiplied most"},
     {.name = "published", .help = "every published E4M3 matrix"},

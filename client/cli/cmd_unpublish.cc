@@ -9,9 +9,13 @@ namespace gemmd::cli {
 namespace {
 
 constexpr Positional kPositionals[] = {
-    {.name = "NAME", .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'"},
+    {.name = "NAME",
+     .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'",
+     .names = Names::kPublished},
 };
 constexpr Flag kFlags[] = {
+    {.name = "unless-held",
+     .help = "not what a session holds, nor others of a version of which it holds one"},
     {.name = "dry-run", .help = "say what would lose its name, and leave all as it is"},
 };
 
@@ -43,7 +47,8 @@ absl::Status RunUnpublish(Invocation& call) {
     absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl unpublish"});
     if (!session.ok()) return Explained(session.status(), target);
     for (const std::string& name : *names) {
-      absl::Status status = session->Unpublish(name);
+      absl::Status status = call.args.On("unless-held") ? session->UnpublishUnlessHeld(name)
+                                                        : session->Unpublish(name);
       // Somebody else was faster with a name of the list.
       if (pattern && status.code() == absl::StatusCode::kNotFound) continue;
       if (pattern && !status.ok()) {

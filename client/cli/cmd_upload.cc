@@ -22,9 +22,10 @@ constexpr Flag kFlags[] = {
     TextFlag("name", "NAME",
              "publish under this name; default: the tensor's name, or the file's without its "
              "folder and ending"),
-    ChoiceFlag("dtype", kInputDTypeNames,
-               "what a .npy file's opaque elements are (numpy has no name for bf16 and e4m3)"),
-    TextFlag("device", "NAME", "where to; default: the server chooses"),
+    ChoiceFlag(
+        "dtype", kInputDTypeNames,
+        "what a .npy file's opaque elements are (numpy has no name for bf16, e4m3 and e5m2)"),
+    NameFlag(Names::kDevices, "device", "where to; default: the server chooses"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
 };
 

@@ -33,11 +33,11 @@ constexpr Flag kGlobalFlags[] = {
 
 // The order of `gemmctl help`: work first, then looking, then housekeeping.
 const Command* const kCommands[] = {
-    &kMatmulCommand,  &kUploadCommand,    &kDownloadCommand, &kUnpublishCommand, &kPublishedCommand,
-    &kBuffersCommand, &kSessionsCommand,  &kInfoCommand,     &kTopCommand,       &kTraceCommand,
-    &kTuneCommand,    &kHealthCommand,    &kKernelsCommand,  &kExplainCommand,   &kLogCommand,
-    &kEndCommand,     &kTokenCommand,     &kConfigCommand,   &kVersionCommand,   &kHelpCommand,
-    &kManCommand,     &kCompletionCommand};
+    &kMatmulCommand,  &kLoadCommand,      &kUploadCommand,  &kDownloadCommand,   &kPublishedCommand,
+    &kSwitchCommand,  &kUnpublishCommand, &kBuffersCommand, &kSessionsCommand,   &kInfoCommand,
+    &kTopCommand,     &kTraceCommand,     &kTuneCommand,    &kHealthCommand,     &kKernelsCommand,
+    &kExplainCommand, &kLogCommand,       &kEndCommand,     &kTokenCommand,      &kConfigCommand,
+    &kVersionCommand, &kHelpCommand,      &kManCommand,     &kCompletionCommand, &kNamesCommand};
 
 constexpr MovedCommand kMoved[] = {
     {.name = "bench", .remedy = "'gemmd_bench load' measures; see 'gemmd_bench help'"},

@@ -34,6 +34,10 @@ std::string StateName(const v1::Device& device) {
   }
 }
 
+Cell StateCell(const v1::Device& device) {
+  return {StateName(device), device.state() != v1::Device::STATE_SERVING};
+}
+
 Json DeviceJson(const v1::Device& device) {
   return {{"name", device.name()},
           {"model", device.model()},

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/cli/args/output.h"
+#include "client/cli/args/page.h"
 
 namespace gemmd::v1 {
 class Device;
@@ -14,6 +15,8 @@ class Device;
 namespace gemmd::cli {
 
 std::string StateName(const v1::Device& device);
+// The same; an alarm when the device does not serve.
+Cell StateCell(const v1::Device& device);
 
 // With "sensors" null where the device has none, and "numa_node" where it is bound to none.
 Json DeviceJson(const v1::Device& device);

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/load/weight.h"
 #include "client/cli/progress.h"
 #include "client/cli/transfers.h"
 #include "client/cpp/scales.h"
@@ -43,8 +44,8 @@ absl::Status MatmulJob::Upload() {
     Buffer* buffer;
     const char* name;
   };
-  const Wanted all[] = {{&inputs_.a, &a_.source, "A"},
-                        {&inputs_.b, &b_.source, "B"},
+  const Wanted all[] = {{inputs_.a.published() ? nullptr : &inputs_.a.file(), &a_.uploaded, "A"},
+                        {inputs_.b.published() ? nullptr : &inputs_.b.file(), &b_.uploaded, "B"},
                         {inputs_.c ? &*inputs_.c : nullptr, &c_, "C"},
                         {inputs_.bias ? &*inputs_.bias : nullptr, &bias_, "bias"}};
   for (const Wanted& wanted : all) {
@@ -53,6 +54,16 @@ absl::Status MatmulJob::Upload() {
     if (!buffer.ok()) return buffer.status();
     *wanted.buffer = *std::move(buffer);
   }
+  a_.source = inputs_.a.published() ? inputs_.a.values() : a_.uploaded.tensor();
+  b_.source = inputs_.b.published() ? inputs_.b.values() : b_.uploaded.tensor();
+  return absl::OkStatus();
+}
+
+absl::Status MatmulJob::Operand(const MatmulInput& input, ServerOperand& operand,
+                                const Tensor& view, ScaleGranularity granularity,
+                                client::OpList& ops) {
+  if (!input.scaled()) return Quantize(operand, view, granularity, ops);
+  operand.operand = client::Operand(view, ScaleGranularity::kBlock128x128, input.scales());
   return absl::OkStatus();
 }
 
@@ -93,9 +104,9 @@ absl::StatusOr<Tensor> MatmulJob::Converted(const Buffer& buffer, DType dtype,
 
 absl::StatusOr<client::Result> MatmulJob::Run() {
   client::OpList ops;
-  const Tensor b_view = settings_.nt ? b_.source.tensor() : b_.source.tensor().Transposed();
-  absl::Status status = Quantize(a_, a_.source.tensor(), settings_.quantize.a, ops);
-  if (status.ok()) status = Quantize(b_, b_view, settings_.quantize.b, ops);
+  const Tensor b_view = settings_.nt ? b_.source : b_.source.Transposed();
+  absl::Status status = Operand(inputs_.a, a_, a_.source, settings_.quantize.a, ops);
+  if (status.ok()) status = Operand(inputs_.b, b_, b_view, settings_.quantize.b, ops);
   if (!status.ok()) return status;
   absl::StatusOr<Buffer> d =
       session_.CreateBuffer({.dtype = settings_.out_dtype, .shape = shape_.DShape()});
@@ -145,6 +156,22 @@ absl::StatusOr<std::vector<char>> MatmulJob::Fetch(const Buffer& buffer, const s
   return data;
 }
 
+absl::Status MatmulJob::FetchPublished() {
+  struct Side {
+    const MatmulInput& input;
+    std::vector<char>& bytes;
+    const char* name;
+  };
+  for (const Side& side :
+       {Side{inputs_.a, published_a_, "A"}, Side{inputs_.b, published_b_, "B"}}) {
+    if (!side.input.published()) continue;
+    absl::StatusOr<std::vector<char>> data = Fetch(side.input.buffer(), side.name);
+    if (!data.ok()) return data.status();
+    side.bytes = *std::move(data);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Buffer> MatmulJob::Dense(const Tensor& tensor) {
   absl::StatusOr<Buffer> dense = session_.CreateBuffer(
       {.dtype = tensor.dtype(), .shape = {tensor.shape().begin(), tensor.shape().end()}});
@@ -168,16 +195,25 @@ VerifyProblem MatmulJob::PlainProblem(absl::Span<const std::byte> d, bool of_fil
     return of_files ? HostTensor{matrix.file_dtype(), matrix.file_values()}
                     : HostTensor{matrix.dtype(), matrix.bytes().data()};
   };
-  const auto operand = [&](const files::Matrix& matrix, int64_t rows) {
-    const HostTensor values = tensor(matrix);
-    return HostOperand{.dtype = values.dtype,
-                       .values = values.data,
-                       .rows = rows,
-                       .k = shape_.k,
-                       .row_stride = shape_.k};
+  // A published operand is what the server holds, both times.
+  const auto operand = [&](const MatmulInput& input, const std::vector<char>& fetched,
+                           int64_t rows) {
+    const HostTensor values =
+        input.published() ? HostTensor{input.dtype(), Bytes(fetched)} : tensor(input.file());
+    HostOperand host = {.dtype = values.dtype,
+                        .values = values.data,
+                        .rows = rows,
+                        .k = shape_.k,
+                        .row_stride = shape_.k};
+    if (input.scaled()) {
+      host.granularity = Granularity::kBlock128x128;
+      host.scales =
+          reinterpret_cast<const float*>(Bytes(fetched) + LinearScalesAt(rows * shape_.k));
+    }
+    return host;
   };
-  problem.a = operand(inputs_.a, shape_.m);
-  problem.b = operand(inputs_.b, shape_.n);
+  problem.a = operand(inputs_.a, published_a_, shape_.m);
+  problem.b = operand(inputs_.b, published_b_, shape_.n);
   if (!settings_.nt) {
     problem.b.row_stride = 1;
     problem.b.k_stride = shape_.n;
@@ -190,14 +226,16 @@ VerifyProblem MatmulJob::PlainProblem(absl::Span<const std::byte> d, bool of_fil
 }
 
 bool MatmulJob::TookFilesAsTheyAre() const {
-  for (const files::Matrix* matrix : {&inputs_.a, &inputs_.b, inputs_.c ? &*inputs_.c : nullptr,
-                                      inputs_.bias ? &*inputs_.bias : nullptr}) {
+  for (const files::Matrix* matrix :
+       {&inputs_.a.file(), &inputs_.b.file(), inputs_.c ? &*inputs_.c : nullptr,
+        inputs_.bias ? &*inputs_.bias : nullptr}) {
     if (matrix != nullptr && matrix->narrowed()) return false;
   }
   return settings_.quantize.dtype == DType::kUnspecified && !c_converted_ && !bias_converted_;
 }
 
 absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
+  if (absl::Status fetched = FetchPublished(); !fetched.ok()) return fetched;
   VerifyProblem problem = PlainProblem(d, /*of_files=*/false);
   std::vector<char> keep[6];  // what the problem points to
   int kept = 0;
@@ -209,14 +247,15 @@ absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
     return Bytes(keep[kept++]);
   };
   struct Side {
+    const MatmulInput* input;
     const ServerOperand* server;
     HostOperand* host;
     ScaleGranularity granularity;
     const char* name;
   };
-  for (const Side& side : {Side{&a_, &problem.a, settings_.quantize.a, "A"},
-                           Side{&b_, &problem.b, settings_.quantize.b, "B"}}) {
-    if (side.granularity == ScaleGranularity::kNone) continue;
+  for (const Side& side : {Side{&inputs_.a, &a_, &problem.a, settings_.quantize.a, "A"},
+                           Side{&inputs_.b, &b_, &problem.b, settings_.quantize.b, "B"}}) {
+    if (side.granularity == ScaleGranularity::kNone || side.input->scaled()) continue;
     absl::StatusOr<const std::byte*> values = fetch(side.server->values, side.name);
     if (!values.ok()) return values.status();
     absl::StatusOr<Buffer> dense = Dense(side.server->operand.scales);

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "client/cli/args/output.h"
 #include "client/cli/files/matrix.h"
+#include "client/cli/matmul_input.h"
 #include "client/cli/numerics/shape.h"
 #include "client/cli/numerics/verify.h"
 #include "client/cli/quantize.h"
@@ -22,8 +23,8 @@
 namespace gemmd::cli {
 
 struct MatmulInputs {
-  files::Matrix a;
-  files::Matrix b;
+  MatmulInput a;
+  MatmulInput b;
   std::optional<files::Matrix> c;
   std::optional<files::Matrix> bias;
 };
@@ -66,7 +67,8 @@ class MatmulJob {
  private:
   // An operand on the server, before and after quantisation.
   struct ServerOperand {
-    client::Buffer source;
+    client::Buffer uploaded;  // empty of a published one
+    client::Tensor source;    // what was uploaded, or found
     client::Buffer values;    // empty unless quantised
     client::Buffer scales;    // of client::ScalesRoom
     client::Operand operand;  // what the matmul takes
@@ -76,6 +78,9 @@ class MatmulJob {
   // wants it.
   absl::Status Quantize(ServerOperand& operand, const client::Tensor& view,
                         client::ScaleGranularity granularity, client::OpList& ops);
+  // Or what is published with its scales, as it is.
+  absl::Status Operand(const MatmulInput& input, ServerOperand& operand, const client::Tensor& view,
+                       client::ScaleGranularity granularity, client::OpList& ops);
   // `buffer` as `dtype`: itself, or a new buffer that a Convert op fills.
   absl::StatusOr<client::Tensor> Converted(const client::Buffer& buffer, client::DType dtype,
                                            std::optional<client::Buffer>& converted,
@@ -87,6 +92,8 @@ class MatmulJob {
   bool TookFilesAsTheyAre() const;
   // A copy on the server, row-major without gaps.
   absl::StatusOr<client::Buffer> Dense(const client::Tensor& tensor);
+  // A published operand's bytes, for Check: its values and scales.
+  absl::Status FetchPublished();
   absl::StatusOr<std::vector<char>> Fetch(const client::Buffer& buffer, const std::string& name);
 
   client::Session& session_;
@@ -95,6 +102,7 @@ class MatmulJob {
   const MatmulShape shape_;
   const Output& out_;
   ServerOperand a_, b_;
+  std::vector<char> published_a_, published_b_;  // as Check fetched them
   client::Buffer c_, bias_, d_;
   std::optional<client::Buffer> c_converted_, bias_converted_;  // where their types did not fit
   client::TransferReport uploaded_, downloaded_;

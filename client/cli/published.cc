@@ -6,9 +6,14 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
+#include "client/cli/args/printable.h"
 #include "client/cli/connect.h"
 #include "client/cpp/types.h"
 
@@ -19,6 +24,10 @@ namespace {
 bool HasOpenBracket(const std::string& pattern) {
   const size_t open = pattern.rfind('[');
   return open != std::string::npos && pattern.find(']', open + 2) == std::string::npos;
+}
+
+std::string StampText(const google::protobuf::Timestamp& stamp) {
+  return TimeText(stamp.seconds(), stamp.nanos());
 }
 
 }  // namespace
@@ -48,6 +57,33 @@ absl::StatusOr<std::vector<v1::Buffer>> PublishedLike(client::Client& client,
   return all;
 }
 
+absl::StatusOr<VersionedPrefix> ParseVersion(const std::string& text) {
+  const absl::string_view trimmed = absl::StripSuffix(text, "/");
+  const std::vector<std::string> parts = absl::StrSplit(trimmed, '@');
+  VersionedPrefix parsed;
+  if (parts.size() == 2 && !parts[0].empty() && absl::SimpleAtoi(parts[1], &parsed.version) &&
+      parsed.version >= 1 && parts[1] == absl::StrCat(parsed.version)) {
+    parsed.name = parts[0];
+    return parsed;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is no name with a version; write m@2, with a version of 1 or more"));
+}
+
+Json SwitchDocument(const VersionedPrefix& to, const client::VersionSwitch& switched) {
+  return {{"name", to.name},
+          {"version", to.version},
+          {"previous_version", switched.previous_version},
+          {"names", switched.names}};
+}
+
+std::string SwitchText(const VersionedPrefix& to, const client::VersionSwitch& switched) {
+  return absl::StrCat(
+      Printable(to.name), " is version ", to.version, " now (", switched.names, " names)",
+      switched.previous_version == 0 ? "" : absl::StrCat(", it was ", switched.previous_version),
+      "\n");
+}
+
 std::string ShapeText(const v1::Buffer& buffer) {
   return absl::StrCat("[", absl::StrJoin(buffer.shape(), ", "), "]");
 }
@@ -63,6 +99,26 @@ Json BufferDocument(const v1::Buffer& buffer) {
           {"read_only", buffer.read_only()},
           {"create_time", TimeText(buffer.create_time().seconds(), buffer.create_time().nanos())},
           {"label", buffer.label()}};
+}
+
+Json PublishedDocument(const v1::Buffer& buffer) {
+  Json document = BufferDocument(buffer);
+  document["owner"] = buffer.owner();
+  document["publish_time"] = StampText(buffer.publish_time());
+  document["last_use_time"] = StampText(buffer.last_use_time());
+  document["holders"] = buffer.holders();
+  document["current_version"] = buffer.current_version();
+  document["content_hash"] = absl::BytesToHexString(buffer.content_hash());
+  if (buffer.has_ttl()) document["ttl_seconds"] = buffer.ttl().seconds();
+  return document;
+}
+
+std::string AgeText(int64_t since_seconds, absl::Time now) {
+  const int64_t age = std::max<int64_t>(0, absl::ToUnixSeconds(now) - since_seconds);
+  if (age < 120) return absl::StrCat(age, "s");
+  if (age < 2 * 3600) return absl::StrCat(age / 60, "m");
+  if (age < 2 * 86400) return absl::StrCat(age / 3600, "h");
+  return absl::StrCat(age / 86400, "d");
 }
 
 }  // namespace gemmd::cli

@@ -1,12 +1,14 @@
-// Published buffers by name or by pattern, and how a buffer is shown.
+// Published buffers by name, version or pattern, and how a buffer is shown.
 
 #ifndef GEMMD_CLIENT_CLI_PUBLISHED_H_
 #define GEMMD_CLIENT_CLI_PUBLISHED_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/cli/args/output.h"
 #include "client/cpp/client.h"
 #include "gemmd/v1/buffer_service.pb.h"
@@ -22,9 +24,22 @@ bool IsPattern(const std::string& text);
 absl::StatusOr<std::vector<v1::Buffer>> PublishedLike(client::Client& client,
                                                       const std::string& pattern);
 
+// "m@2", also with a slash behind it. INVALID_ARGUMENT for what is no name and version.
+struct VersionedPrefix {
+  std::string name;  // "m"
+  int64_t version = 0;
+};
+absl::StatusOr<VersionedPrefix> ParseVersion(const std::string& text);
+Json SwitchDocument(const VersionedPrefix& to, const client::VersionSwitch& switched);
+std::string SwitchText(const VersionedPrefix& to, const client::VersionSwitch& switched);
+
 // A buffer's members in --json, and "[2, 3]".
 Json BufferDocument(const v1::Buffer& buffer);
 std::string ShapeText(const v1::Buffer& buffer);
+// The same of a published one, and what is known of its name.
+Json PublishedDocument(const v1::Buffer& buffer);
+// "45s", "90m", "30h", "12d": the time from `since_seconds`, of the Unix epoch, to `now`.
+std::string AgeText(int64_t since_seconds, absl::Time now);
 
 }  // namespace gemmd::cli
 

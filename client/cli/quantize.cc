@@ -14,6 +14,7 @@ constexpr QuantizeMode kModes[] = {
     {"fp8-tensor", DType::kE4M3, ScaleGranularity::kPerTensor, ScaleGranularity::kPerTensor},
     {"fp8-row", DType::kE4M3, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
     {"int8-row", DType::kI8, ScaleGranularity::kPerRow, ScaleGranularity::kPerRow},
+    {"int8-tensor", DType::kI8, ScaleGranularity::kPerTensor, ScaleGranularity::kPerTensor},
     {"int8-block", DType::kI8, ScaleGranularity::kBlock1x128, ScaleGranularity::kBlock128x128},
 };
 static_assert(std::size(kModes) == std::size(kQuantizeNames),
@@ -38,6 +39,8 @@ DType ToClient(files::DType dtype) {
       return DType::kF16;
     case files::DType::kE4m3:
       return DType::kE4M3;
+    case files::DType::kE5m2:
+      return DType::kE5M2;
     case files::DType::kI8:
       return DType::kI8;
     case files::DType::kF64:
@@ -54,6 +57,8 @@ files::DType ToFile(DType dtype) {
       return files::DType::kF16;
     case DType::kE4M3:
       return files::DType::kE4m3;
+    case DType::kE5M2:
+      return files::DType::kE5m2;
     case DType::kI8:
       return files::DType::kI8;
     default:

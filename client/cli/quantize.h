@@ -20,12 +20,13 @@ struct QuantizeMode {
 };
 
 // For a flag's `choices`, in the order of the table.
-inline constexpr absl::string_view kQuantizeNames[] = {"none",    "fp8-block", "fp8-tensor",
-                                                       "fp8-row", "int8-row",  "int8-block"};
+inline constexpr absl::string_view kQuantizeNames[] = {
+    "none", "fp8-block", "fp8-tensor", "fp8-row", "int8-row", "int8-tensor", "int8-block"};
 // `name` is one of kQuantizeNames.
 const QuantizeMode& QuantizeModeOf(absl::string_view name);
 
-inline constexpr absl::string_view kInputDTypeNames[] = {"f32", "bf16", "f16", "e4m3", "i8"};
+inline constexpr absl::string_view kInputDTypeNames[] = {"f32",  "bf16", "f16",
+                                                         "e4m3", "e5m2", "i8"};
 inline constexpr absl::string_view kOutputDTypeNames[] = {"f32", "bf16", "f16"};
 
 client::DType ToClient(files::DType dtype);  // not kF64

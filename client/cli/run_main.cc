@@ -14,6 +14,7 @@
 #include "client/cli/args/help.h"
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
+#include "client/cli/args/terminal.h"
 #include "client/cli/files/new_file.h"
 #include "client/cpp/default_target.h"
 
@@ -22,6 +23,7 @@ namespace {
 
 // The daemon frees the session of a client that is gone.
 void ExitInterrupted(int) {
+  LeaveFullScreen();
   files::RemovePartialFiles();
   _exit(static_cast<int>(ExitCode::kInterrupted));
 }

@@ -55,6 +55,8 @@ absl::Span<const int64_t> Buffer::shape() const { return state_->shape; }
 MemoryKind Buffer::memory_kind() const { return state_->memory_kind; }
 absl::string_view Buffer::device() const { return state_->device; }
 absl::string_view Buffer::label() const { return state_->label; }
+absl::string_view Buffer::published_name() const { return state_->published_name; }
+absl::string_view Buffer::content_hash() const { return state_->content_hash; }
 bool Buffer::read_only() const { return state_->read_only; }
 bool Buffer::owned() const { return state_ && state_->owned; }
 
@@ -160,6 +162,8 @@ absl::StatusOr<Buffer> MakeBuffer(std::shared_ptr<SessionCore> session, const v1
   state->dtype = static_cast<DType>(info.dtype());
   state->shape.assign(info.shape().begin(), info.shape().end());
   state->label = info.label();
+  state->published_name = info.published_name();
+  state->content_hash = info.content_hash();
   state->read_only = info.read_only();
   state->owned = owned;
   {

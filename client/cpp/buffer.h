@@ -55,6 +55,9 @@ class Buffer {
   MemoryKind memory_kind() const;
   absl::string_view device() const;
   absl::string_view label() const;
+  // Of a published buffer, as of Find: its full name, and the hash that its publisher gave.
+  absl::string_view published_name() const;
+  absl::string_view content_hash() const;
   bool read_only() const;  // as of creation or Find; publishing makes it so as well
   // True when destruction deletes it: created, found or imported here, and not released.
   bool owned() const;

@@ -113,6 +113,18 @@ absl::StatusOr<std::vector<v1::Buffer>> Client::ListPublished(const CallOptions&
       [](auto& response) { return response.mutable_buffers(); });
 }
 
+absl::StatusOr<VersionSwitch> Client::SwitchVersion(absl::string_view name, int64_t version,
+                                                    const CallOptions& options) {
+  v1::SwitchVersionRequest request;
+  request.set_name(std::string(name));
+  request.set_version(version);
+  absl::StatusOr<v1::SwitchVersionResponse> response =
+      UnaryCall{*core_, options, Again::kAfterBreak}(
+          core_->First().buffers, &v1::BufferService::Stub::SwitchVersion, request);
+  if (!response.ok()) return response.status();
+  return VersionSwitch{response->previous_version(), response->names()};
+}
+
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
   return UnaryCall{*core_, options, Again::kAfterBreak}(
       core_->First().devices, &v1::DeviceService::Stub::GetServerInfo, v1::GetServerInfoRequest());
@@ -150,6 +162,16 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::GroupedMatmulProbl
                                                     const CallOptions& options) {
   v1::ExplainRequest request;
   *request.mutable_grouped() = problem;
+  request.set_device(std::string(device));
+  return UnaryCall{*core_, options, Again::kAfterBreak}(
+      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+}
+
+absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::KGroupedMatmulProblem& problem,
+                                                    absl::string_view device,
+                                                    const CallOptions& options) {
+  v1::ExplainRequest request;
+  *request.mutable_k_grouped() = problem;
   request.set_device(std::string(device));
   return UnaryCall{*core_, options, Again::kAfterBreak}(
       core_->First().compute, &v1::ComputeService::Stub::Explain, request);

@@ -61,6 +61,12 @@ struct LogChange {
   std::optional<int32_t> sample_calls = std::nullopt;
 };
 
+// What switching a version found.
+struct VersionSwitch {
+  int64_t previous_version = 0;  // 0: none was current
+  int64_t names = 0;             // of the version that is current now
+};
+
 // Move-only, thread-safe. Sessions keep what they need of it: it may be destroyed before them.
 class Client {
  public:
@@ -84,6 +90,10 @@ class Client {
   absl::StatusOr<std::vector<v1::SessionInfo>> ListSessions(const CallOptions& options = {});
   // What the tenant has published, by name; buffer_id is empty: Session::Find gives a handle.
   absl::StatusOr<std::vector<v1::Buffer>> ListPublished(const CallOptions& options = {});
+  // "m/w" is "m@2/w" from now on, for all names of "m" at once. NOT_FOUND when nothing is published
+  // as that version.
+  absl::StatusOr<VersionSwitch> SwitchVersion(absl::string_view name, int64_t version,
+                                              const CallOptions& options = {});
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
   absl::StatusOr<std::vector<v1::Device>> ListDevices(const CallOptions& options = {});
@@ -95,6 +105,9 @@ class Client {
                                               absl::string_view device = "",
                                               const CallOptions& options = {});
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::GroupedMatmulProblem& problem,
+                                              absl::string_view device = "",
+                                              const CallOptions& options = {});
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::KGroupedMatmulProblem& problem,
                                               absl::string_view device = "",
                                               const CallOptions& options = {});
   // Of the daemon ("") or of one device ("cpu:0"). An unknown service is kServiceUnknown, not an

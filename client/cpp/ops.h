@@ -46,8 +46,8 @@ struct Gate {
 // D[m,n] = activation(alpha * A[m,k] . B[n,k]^T + beta * C[m,n] + bias[n])
 struct Matmul {
   Operand a;  // [m, k] or [batch, m, k]
-  Operand
-      b;  // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]: Transposed()
+  Operand b;  // [n, k], or [batch, n, k]; rank 2 serves every batch. A row-major [k, n]:
+              // Transposed(). A's dtype, or one of E4M3 and E5M2 as A's
   Tensor d;          // [m, n] or [batch, m, n]; F32, BF16 or F16; overlaps no input but c. With a
                      // gate n/2 columns, and E4M3 too
   Tensor c = {};     // [m, n], D's dtype, may be D itself; needed when beta is not 0
@@ -63,7 +63,7 @@ struct Matmul {
 // dst = round(src / scale), scale = amax / largest finite of dst's dtype, a block of `granularity`.
 struct Quantize {
   Tensor src;     // F32, BF16 or F16
-  Tensor dst;     // same shape, or as many rows as `rows` has; E4M3 or I8
+  Tensor dst;     // same shape, or as many rows as `rows` has; E4M3, E5M2 or I8
   Tensor scales;  // FP32, written
   ScaleGranularity granularity;
   // I32, [rows of dst]: row i of dst is row rows[i] of src; -1: row i is not written. Then src and
@@ -115,6 +115,24 @@ struct GroupedMatmul {
   std::vector<Operand> weights = {};
 };
 
+// For each group g, over its columns of a and b alone: d[g] = alpha * a . b^T + beta * c[g]: the
+// gradient of a GroupedMatmul's weights. `groups` is read when the op runs, by the rules of
+// GroupedMatmul's kOffsets and kEnds, with columns in place of rows. A group without columns leaves
+// beta * c, and 0 without c. With scales of 1x128 groups start at multiples of 128 (kEnds with an
+// alignment of 128); they end anywhere.
+struct KGroupedMatmul {
+  Operand a;      // [m, k], k of all groups together; any granularity but kBlock128x128
+  Operand b;      // [n, k]; a's dtype, or one of E4M3 and E5M2 as a's
+  Tensor groups;  // I32, dense: [groups + 1] for kOffsets, [groups] for kEnds
+  GroupLayout layout = GroupLayout::kOffsets;  // or kEnds
+  int64_t alignment = 1;                       // of kEnds
+  Tensor d;                                    // [groups, m, n]; F32, BF16 or F16
+  Tensor c = {};                               // as d; may be d itself; needed when beta is not 0
+  float alpha = 1;                             // not 0
+  float beta = 0;
+  std::string kernel = {};
+};
+
 // Which row each choice of a router goes to: by expert, then by token, then by choice. `offsets` is
 // what GroupedMatmul takes, `rows` what Quantize gathers by, `positions` what Combine reads. An
 // id of -1 is no expert; one beyond them ends the run with INVALID_ARGUMENT.
@@ -133,7 +151,7 @@ struct Combine {
   Tensor dst;        // [tokens, n]; F32, BF16 or F16
 };
 
-// dst = src in dst's dtype, to nearest even; E4M3 and I8 saturate.
+// dst = src in dst's dtype, to nearest even; E4M3 and I8 saturate, others overflow to infinity.
 struct Convert {
   Tensor src;
   Tensor dst;
@@ -182,6 +200,7 @@ class OpList {
   OpList& Add(const Write& op);
   OpList& Add(const Read& op);
   OpList& Add(const GroupedMatmul& op);
+  OpList& Add(const KGroupedMatmul& op);
   OpList& Add(const RouteRows& op);
   OpList& Add(const Combine& op);
 

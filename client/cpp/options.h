@@ -4,7 +4,8 @@
 // daemon, or whose stream was torn; "unsent" is a break before a connection stood):
 //
 //   call                                             unsent   break         DAEMON SAYS UNAVAILABLE
-//   Get*, List*, Find, Explain, Health, KeepAlive    again    again         returned at once (*)
+//   Get*, List*, Find, Explain, Health, KeepAlive,   again    again         returned at once (*)
+//     SwitchVersion
 //   Execute, Plan::Run (with a random op_id)         again    again, same op_id: runs once   (*)
 //   Upload, Download                                 again    resumed where the bytes got to (*)
 //   ExportBuffer                                     again    again (an unused token expires) (*)

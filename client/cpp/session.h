@@ -65,6 +65,14 @@ struct SessionOptions {
   CallOptions call = {};
 };
 
+// What goes with a published name.
+struct PublishOptions {
+  // What the buffer was made of: 32 bytes that Find and ListPublished give back, or none.
+  std::string content_hash = {};
+  // The name goes after this long without a session that holds the buffer. Zero: it stays.
+  absl::Duration ttl = absl::ZeroDuration();
+};
+
 // What closing gave back.
 struct SessionClosed {
   int64_t freed_bytes = 0;
@@ -121,10 +129,16 @@ class Session {
   absl::StatusOr<Buffer> AttachBuffer(const Handle& id, const CallOptions& options = {});
 
   // Gives it a name for the tenant's other sessions, read-only from now on. ALREADY_EXISTS.
+  // "m@2/w" is "m/w" of version 2 of "m": Client::SwitchVersion.
   absl::Status Publish(Buffer& buffer, absl::string_view name, const CallOptions& options = {});
-  // A read-only claim on a published buffer.
+  absl::Status Publish(Buffer& buffer, absl::string_view name, const PublishOptions& publish,
+                       const CallOptions& options);
+  // A read-only claim on a published buffer. A name without version is the current version's; this
+  // session keeps to that version while it holds a buffer of it.
   absl::StatusOr<Buffer> Find(absl::string_view name, const CallOptions& options = {});
   absl::Status Unpublish(absl::string_view name, const CallOptions& options = {});
+  // FAILED_PRECONDITION (HELD) while a session holds the buffer or another of its version.
+  absl::Status UnpublishUnlessHeld(absl::string_view name, const CallOptions& options = {});
 
   // Messages of buffer_service.pb.h.
   absl::StatusOr<std::vector<v1::Buffer>> ListBuffers(const CallOptions& options = {});

@@ -21,6 +21,7 @@ static_assert(static_cast<int>(DType::kF16) == v1::DTYPE_F16);
 static_assert(static_cast<int>(DType::kE4M3) == v1::DTYPE_E4M3);
 static_assert(static_cast<int>(DType::kI8) == v1::DTYPE_I8);
 static_assert(static_cast<int>(DType::kI32) == v1::DTYPE_I32);
+static_assert(static_cast<int>(DType::kE5M2) == v1::DTYPE_E5M2);
 static_assert(static_cast<int>(GroupLayout::kCounts) == v1::GROUP_LAYOUT_COUNTS);
 static_assert(static_cast<int>(GroupLayout::kRowIds) == v1::GROUP_LAYOUT_ROW_IDS);
 static_assert(static_cast<int>(GroupLayout::kEnds) == v1::GROUP_LAYOUT_ENDS);
@@ -47,13 +48,14 @@ struct DTypeRow {
   int64_t size_bytes;
 };
 
-constexpr std::array<DTypeRow, 7> kDTypes = {{{DType::kUnspecified, "unspecified", 0},
+constexpr std::array<DTypeRow, 8> kDTypes = {{{DType::kUnspecified, "unspecified", 0},
                                               {DType::kF32, "f32", 4},
                                               {DType::kBF16, "bf16", 2},
                                               {DType::kF16, "f16", 2},
                                               {DType::kE4M3, "e4m3", 1},
                                               {DType::kI8, "i8", 1},
-                                              {DType::kI32, "i32", 4}}};
+                                              {DType::kI32, "i32", 4},
+                                              {DType::kE5M2, "e5m2", 1}}};
 
 // A newer server may know more types than this library: those are unspecified to it.
 const DTypeRow& Row(DType dtype) {
@@ -86,7 +88,7 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
     if (row.dtype != DType::kUnspecified && row.name == name) return row.dtype;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown dtype \"", name, "\"; one of f32, bf16, f16, e4m3, i8, i32"));
+      absl::StrCat("unknown dtype \"", name, "\"; one of f32, bf16, f16, e4m3, e5m2, i8, i32"));
 }
 
 absl::StatusOr<Handle> Handle::FromBytes(absl::string_view bytes) {

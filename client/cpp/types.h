@@ -21,12 +21,13 @@ enum class DType : int {
   kF16 = 3,
   kE4M3 = 4,  // OCP FP8 E4M3: no infinities, largest 448
   kI8 = 5,
-  kI32 = 6,  // counts, offsets and row numbers
+  kI32 = 6,   // counts, offsets and row numbers
+  kE5M2 = 7,  // OCP FP8 E5M2: infinities and NaNs, largest finite 57344
 };
 
 // Bytes of one element; 0 for kUnspecified.
 int64_t SizeBytes(DType dtype);
-// "f32", "bf16", "f16", "e4m3", "i8", "i32"; "unspecified".
+// "f32", "bf16", "f16", "e4m3", "i8", "i32", "e5m2"; "unspecified".
 absl::string_view Name(DType dtype);
 // The other way. INVALID_ARGUMENT lists the names.
 absl::StatusOr<DType> ParseDType(absl::string_view name);

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FACES = ("arming", "buffer", "client", "plan", "replica_base", "resident", "session", "transfer", "work")
+FACES = ("arming", "buffer", "client", "loading", "plan", "replica_base", "resident", "session", "transfer", "work")
 
 _WORDS = [
     (r"\bawait asyncio\.to_thread\(([\w.]+)\)", r"\1()"),

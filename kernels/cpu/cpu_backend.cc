@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/device_info.h"
 #include "kernels/cpu/matmul/grouped.h"
+#include "kernels/cpu/matmul/k_grouped.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/stream.h"
@@ -85,17 +86,25 @@ class CpuBackend final : public Backend {
     return Rank(problem, pool_.matmul, pool_.machine);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
-    const KernelInfo& kernel = kernels_[MatmulKernels().size() + Op(op).index() - 1];
-    Candidate only{.kernel = kernel.name, .why_not = kernel.why_off};
-    only.feasible = only.chosen = kernel.why_off.empty();
-    if (only.feasible) only.modelled_seconds = GroupedSeconds(op, pool_.machine);
-    return {only};
+    return {Only(op, GroupedSeconds(op, pool_.machine))};
+  }
+  std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const override {
+    return {Only(op, KGroupedSeconds(op, pool_.machine))};
   }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CpuStream>(workers_, options);
   }
 
  private:
+  // Of an op that one kernel serves.
+  Candidate Only(const Op& op, double seconds) const {
+    const KernelInfo& kernel = kernels_[MatmulKernels().size() + op.index() - 1];
+    Candidate only{.kernel = kernel.name, .why_not = kernel.why_off};
+    only.feasible = only.chosen = kernel.why_off.empty();
+    if (only.feasible) only.modelled_seconds = seconds;
+    return only;
+  }
+
   const DeviceInfo info_;
   const std::vector<KernelInfo> kernels_;  // never resized: pool_ points at the names
   Pool pool_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/matmul/gated_matmul.h"
 #include "kernels/cpu/matmul/grouped.h"
+#include "kernels/cpu/matmul/k_grouped.h"
 #include "kernels/cpu/matmul/move_model.h"
 #include "kernels/cpu/ops/elementwise.h"
 #include "kernels/cpu/ops/gated.h"
@@ -45,15 +46,20 @@ struct Runner {
   void operator()(const WriteOp& op) const { RunWrite(op, context); }
   void operator()(const ReadOp& op) const { RunRead(op, context); }
   void operator()(const GroupedMatmulOp& op) const { RunGrouped(op, context); }
+  void operator()(const KGroupedMatmulOp& op) const { RunKGrouped(op, context); }
   void operator()(const RouteOp& op) const { RunRoute(op, context); }
   void operator()(const CombineOp& op) const { RunCombine(op, context); }
 };
 
 absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
   const std::string_view kernel = pool.others[op.index()];
-  const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
-  if (grouped != nullptr && !grouped->kernel.empty() && grouped->kernel != kernel) {
-    return absl::NotFoundError(absl::StrCat("kernel ", grouped->kernel,
+  const auto* rows = std::get_if<GroupedMatmulOp>(&op);
+  const auto* columns = std::get_if<KGroupedMatmulOp>(&op);
+  const std::string wanted = rows != nullptr      ? rows->kernel
+                             : columns != nullptr ? columns->kernel
+                                                  : "";
+  if (!wanted.empty() && wanted != kernel) {
+    return absl::NotFoundError(absl::StrCat("kernel ", wanted,
                                             " is none for a grouped matmul here; use ",
                                             Text(kernel), " or leave kernel empty"));
   }

@@ -23,8 +23,10 @@
 #endif
 #include "kernels/cuda/device/peer_access.h"
 #include "kernels/cuda/ladder/ladder.h"
+#include "kernels/cuda/matmul/gradient_self_test.h"
 #include "kernels/cuda/matmul/grouped_choice.h"
 #include "kernels/cuda/matmul/grouped_self_test.h"
+#include "kernels/cuda/matmul/k_grouped_op.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
 #include "kernels/cuda/matmul/table_folder.h"
@@ -87,6 +89,9 @@ class CudaBackend final : public Backend {
     others.push_back({kFp8GateName, kFp8GateName,
                       "the same with a gate, whose result leaves as e4m3 without a product in "
                       "memory: gates and ups in halves, or in turns of a multiple of 128 columns"});
+    others.push_back({kGradientName, kGradientName,
+                      "gradients of weights, dense and k-grouped: e4m3 and e5m2 in any mix, scales "
+                      "of 1x128 on both sides, into f32 or 16 bits, added to c or not"});
     for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
@@ -100,6 +105,7 @@ class CudaBackend final : public Backend {
     kernel_set_->bf16_grouped = enabled(ops + 1);
     kernel_set_->f16_grouped = enabled(ops + 2);
     kernel_set_->fp8_gate = enabled(ops + 3);
+    kernel_set_->gradient = enabled(ops + 4);
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -133,11 +139,16 @@ class CudaBackend final : public Backend {
     return programs_.Get(ops, [&] { return CudaProgram::Compile(ops, *kernel_set_); });
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
-    return kernel_set_->matmul.Explain(problem);
+    return WithGradient(problem, InfoOf(kGradientName), info_.memory_bytes_per_s,
+                        kernel_set_->matmul.Explain(problem));
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return RankGrouped(op, InfoOf(TmaGroupedName(op.a.values.dtype)), InfoOf(kAnyGroupedName),
                        InfoOf(kFp8GateName), info_.memory_bytes_per_s);
+  }
+  std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const override {
+    return RankKGrouped(op, InfoOf(kGradientName), InfoOf(kAnyKGroupedName),
+                        info_.memory_bytes_per_s);
   }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
@@ -178,8 +189,10 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
   for (const OtherKernel& other : others) add(other.info);
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
-  for (const char* name : {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kFp8GateName})
+  for (const char* name :
+       {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kFp8GateName, kGradientName}) {
     add({name, name, ""});
+  }
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {
@@ -233,6 +246,16 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
     if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
   }
   broken = FindBrokenGroupedKernels(grouped);
+  if (!broken.ok()) {
+    return absl::Status(broken.status().code(),
+                        absl::StrCat("device ", name, ": ", broken.status().message()));
+  }
+  pool.quarantined.insert(broken->begin(), broken->end());
+  GradientSelfTestOptions gradients{.device = pool.device, .spoiled = options.spoiled};
+  for (const char* kernel : {kGradientName, kAnyKGroupedName}) {
+    if (!pool.disabled.contains(kernel)) gradients.kernels.emplace_back(kernel);
+  }
+  broken = FindBrokenGradientKernels(gradients);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),
                         absl::StrCat("device ", name, ": ", broken.status().message()));

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -145,6 +146,31 @@ absl::Status CheckListenAddress(const std::string& path, std::string_view addres
                               " is not a loopback address and would speak plaintext; set tls, or "
                               "plaintext_beyond_loopback: true if the network keeps others out, or "
                               "listen on 127.0.0.1, [::1] or a Unix socket"));
+}
+
+absl::Status CheckCollectorAddress(const std::string& path, std::string_view address,
+                                   bool beyond_loopback) {
+  if (IsUnixPath(address)) return CheckSocketPath(path, address.substr(kUnix.size()));
+  const std::optional<HostPort> split = Split(address);
+  const auto in_name = [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '.';
+  };
+  // A name is looked up when it is called; what is in brackets has to be an address now.
+  const bool named = split && !split->host.empty() && !split->brackets &&
+                     std::all_of(split->host.begin(), split->host.end(), in_name);
+  if (!named && (!split || Classify(*split) == HostKind::kWrong)) {
+    return Invalid(path, absl::StrCat(Quoted(address), " is not host:port; give for example ",
+                                      "127.0.0.1:4317 or collector.example:4317"));
+  }
+  if (!IsPort(split->port) || HasFreePort(address)) {
+    return Invalid(path, absl::StrCat("port ", Quoted(split->port), " is not in 1 to ", kMaxPort,
+                                      "; collectors listen on 4317"));
+  }
+  if (Classify(*split) == HostKind::kLoopback || beyond_loopback) return absl::OkStatus();
+  return Invalid(path, absl::StrCat(Quoted(address),
+                                    " is not a loopback address and would be sent plaintext; set "
+                                    "ca_file, or plaintext_beyond_loopback: true if the network "
+                                    "keeps others out"));
 }
 
 absl::Status CheckMetricsAddress(const std::string& path, std::string_view address) {

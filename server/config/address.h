@@ -20,6 +20,11 @@ absl::Status CheckListenAddress(const std::string& path, std::string_view addres
 // machine has to reach them.
 absl::Status CheckMetricsAddress(const std::string& path, std::string_view address);
 
+// "127.0.0.1:4317", "collector.example:4317", "unix:/path": whom gemmd calls. A host that is not
+// loopback is refused unless `beyond_loopback`.
+absl::Status CheckCollectorAddress(const std::string& path, std::string_view address,
+                                   bool beyond_loopback);
+
 // An absolute path that fits a Unix socket's address.
 absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path);
 

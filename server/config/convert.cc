@@ -99,6 +99,30 @@ ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
   return {message.disabled(), message.socket_path()};
 }
 
+TracingConfig ConvertTracing(const v1::TracingConfig& message, Fields& fields) {
+  TracingConfig tracing = {.otlp_endpoint = message.otlp_endpoint(),
+                           .ca_file = message.ca_file(),
+                           .plaintext_beyond_loopback = message.plaintext_beyond_loopback()};
+  if (message.has_sample()) {
+    tracing.sample = fields.Double("tracing.sample", message.sample(), 0, 1, 0);
+  }
+  if (tracing.otlp_endpoint.empty()) {
+    if (message.has_sample() || !tracing.ca_file.empty()) {
+      fields.Fail("tracing.otlp_endpoint",
+                  "is empty beside other settings of tracing; name the collector, such as "
+                  "127.0.0.1:4317, or remove tracing");
+    }
+    return tracing;
+  }
+  const bool tls = !tracing.ca_file.empty();
+  if (tls && tracing.plaintext_beyond_loopback) {
+    fields.Fail("tracing.plaintext_beyond_loopback", "is set beside ca_file; remove one of them");
+  }
+  fields.Fail(CheckCollectorAddress("tracing.otlp_endpoint", tracing.otlp_endpoint,
+                                    tls || tracing.plaintext_beyond_loopback));
+  return tracing;
+}
+
 LogConfig ConvertLog(const v1::LogConfig& message, Fields& fields) {
   LogConfig log;
   switch (message.format()) {
@@ -156,6 +180,7 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
     fields.Fail(CheckMetricsAddress("metrics.address", config.metrics_address));
   }
   config.log = ConvertLog(message.log(), fields);
+  config.tracing = ConvertTracing(message.tracing(), fields);
   config.auth = ConvertAuth(message, config.tenants, config.listeners, fields);
   if (!fields.status().ok()) return fields.status();
   return config;

@@ -149,6 +149,12 @@ void FillSettings(const Config& config, v1::ServerConfig* message) {
                                                         : v1::LogConfig::FORMAT_TEXT);
   log->set_level(Level(config.log.level));
   log->set_sample_calls(config.log.sample_calls);
+  if (config.tracing.otlp_endpoint.empty()) return;
+  v1::TracingConfig* tracing = message->mutable_tracing();
+  tracing->set_otlp_endpoint(config.tracing.otlp_endpoint);
+  tracing->set_sample(config.tracing.sample);
+  tracing->set_ca_file(config.tracing.ca_file);
+  tracing->set_plaintext_beyond_loopback(config.tracing.plaintext_beyond_loopback);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ absl::Status CheckReload(const Config& current, const Config& next) {
   if (current.tuning != next.tuning) return CannotChange("tuning");
   if (current.share != next.share) return CannotChange("share");
   if (current.metrics_address != next.metrics_address) return CannotChange("metrics.address");
+  if (current.tracing != next.tracing) return CannotChange("tracing");
   return absl::OkStatus();
 }
 

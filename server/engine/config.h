@@ -161,6 +161,14 @@ struct LogConfig {
   friend bool operator==(const LogConfig&, const LogConfig&) = default;
 };
 
+struct TracingConfig {
+  std::string otlp_endpoint;  // empty: nothing is sent
+  double sample = 0.01;       // of calls without a trace of their caller's; 0 to 1
+  std::string ca_file;        // empty: plaintext
+  bool plaintext_beyond_loopback = false;
+  friend bool operator==(const TracingConfig&, const TracingConfig&) = default;
+};
+
 struct Config {
   std::vector<ListenerConfig> listeners;
   std::vector<DeviceConfig> devices;
@@ -173,6 +181,7 @@ struct Config {
   ShareConfig share;
   std::string metrics_address;  // empty: none
   LogConfig log;
+  TracingConfig tracing;
   AuthConfig auth;
 };
 

@@ -8,6 +8,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/armed/armed_plans.h"
+#include "server/engine/observe/counter_source.h"
 #include "server/engine/observe/device_metrics.h"
 #include "server/engine/observe/exposition.h"
 #include "server/engine/observe/tenant_metrics.h"
@@ -67,7 +68,11 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
       state->access_->Poll();
       // A drain cuts Hold streams, and what their sessions queued is still to be answered: nothing
       // expires any more.
-      if (!state->draining()) state->sessions_->Reap();
+      if (state->draining()) continue;
+      state->sessions_->Reap();
+      for (const std::string& name : state->published_.Expire()) {
+        state->log_.Info("published_expired", {{"name", name}});
+      }
     }
   });
   return state;
@@ -82,12 +87,14 @@ ServerState::ServerState(const Config& config,
       instance_id_(std::move(instance_id)),
       start_time_(clock.Now()),
       tenants_(config.tenants),
+      spans_(!config.tracing.otlp_endpoint.empty(), config.tracing.sample),
       audit_(clock, log),
       armed_(std::make_unique<ArmedPlans>(
           config.scheduler, clock, metrics, [this] { return CheckOpen(); },
           [this](const Tenant& tenant, const absl::Status& status) {
             CountRejection(tenant, status);
-          })) {
+          })),
+      published_(clock) {
   for (auto& backend : backends) {
     devices_.push_back(
         std::make_unique<Device>(std::move(backend), config.scheduler, clock, metrics, timeline_));
@@ -113,6 +120,20 @@ ServerState::ServerState(const Config& config,
   std::vector<const DeviceTuner*> tuners;
   for (const auto& tuner : tuners_) tuners.push_back(tuner.get());
   sources_.push_back(metrics.Register(std::make_unique<TuningMetrics>(std::move(tuners))));
+  AddSpanMetrics();
+}
+
+void ServerState::AddSpanMetrics() {
+  const auto add = [this](const char* name, const char* help, int64_t (SpanQueue::*count)() const) {
+    sources_.push_back(metrics_.Register(
+        std::make_unique<CounterSource>(name, help, [this, count] { return (spans_.*count)(); })));
+  };
+  add("gemmd_spans_sent_total", "Spans of sampled calls that the collector of traces has.",
+      &SpanQueue::sent);
+  add("gemmd_spans_dropped_total", "Spans that found no room while the collector was slow or lost.",
+      &SpanQueue::dropped);
+  add("gemmd_spans_failed_total", "Spans that the collector refused or could not be given.",
+      &SpanQueue::failed);
 }
 
 void ServerState::AddTuners(const Config& config) {

@@ -18,6 +18,7 @@
 #include "server/engine/observe/audit.h"
 #include "server/engine/observe/log.h"
 #include "server/engine/observe/metrics.h"
+#include "server/engine/observe/span_queue.h"
 #include "server/engine/observe/timeline.h"
 #include "server/engine/scheduling/device.h"
 #include "server/engine/sessions/access.h"
@@ -49,6 +50,7 @@ class ServerState {
   Metrics& metrics() { return metrics_; }
   TenantDirectory& tenants() { return tenants_; }
   Timeline& timeline() { return timeline_; }
+  SpanQueue& spans() { return spans_; }
   Access& access() { return *access_; }
   Audit& audit() { return audit_; }
   SessionStore& sessions() { return *sessions_; }
@@ -92,6 +94,7 @@ class ServerState {
               const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
 
   void AddTuners(const Config& config);
+  void AddSpanMetrics();
 
   const Clock& clock_;
   Log& log_;
@@ -100,6 +103,7 @@ class ServerState {
   const absl::Time start_time_;
   TenantDirectory tenants_;
   Timeline timeline_;
+  SpanQueue spans_;
   std::unique_ptr<Access> access_;
   Audit audit_;
   std::unique_ptr<ArmedPlans> armed_;  // before the devices: programs that end tell it

@@ -1,6 +1,7 @@
 """The manifests and the daemon agree, and the checks that say so find each kind of mistake."""
 
 import copy
+import os
 import re
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 
 from checks import CONFIG_FILE
 from daemon import on_cpu, parse_config
-from kustomize import KUBERNETES, OVERLAYS, REPOSITORY, overlay, the
+from kustomize import KUBERNETES, OVERLAYS, REPOSITORY, overlay, render, the
 from planted import PLANTED
 
 
@@ -114,6 +115,34 @@ def test_gemmd_and_its_callers_meet_at_one_mps():
     group = int(re.search(r"^Group=(\d+)$", unit, re.M)[1])
     assert group == pod["securityContext"]["runAsGroup"]
     assert group in client["securityContext"]["supplementalGroups"]
+
+
+def test_the_component_tracing_opens_the_way_that_its_config_names(tmp_path):
+    """To the collector and the DNS alone, and only in an overlay that takes it."""
+    component = KUBERNETES / "components/tracing"
+    kustomization = tmp_path / "kustomization.yaml"
+    paths = [
+        os.path.relpath(path, tmp_path.resolve()) for path in (KUBERNETES / "overlays/cpu", component)
+    ]
+    kustomization.write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+        f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"
+    )
+    text = (component / "kustomization.yaml").read_text(encoding="utf-8")
+    comment = "".join(line.removeprefix("#") + "\n" for line in text.splitlines() if line[:1] == "#")
+    (tracing,) = re.findall(r"^ +tracing \{.*?^ +\}", comment, re.M | re.S)
+    endpoint = parse_config(tracing).tracing.otlp_endpoint
+    host, port = endpoint.rsplit(":", 1)
+
+    policy = the(render(tmp_path), "NetworkPolicy")["spec"]
+    collector, dns = policy["egress"]
+    assert [one["port"] for one in collector["ports"]] == [int(port)]
+    name, namespace, _ = host.split(".")
+    (to,) = collector["to"]
+    assert to["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": name}
+    assert to["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
+    assert [one["port"] for one in dns["ports"]] == [53, 53]
+    assert policy["ingress"] == the(overlay("cpu"), "NetworkPolicy")["spec"]["ingress"]
 
 
 def test_a_fault_of_another_client_restarts_gemmd_itself():

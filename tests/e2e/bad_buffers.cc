@@ -44,14 +44,25 @@ std::function<grpc::Status(Prepared&)> UploadOne(
   };
 }
 
-grpc::Status Publish(Prepared& p, const std::string& name) {
+grpc::Status Publish(Prepared& p, const std::string& name,
+                     const std::function<void(v1::PublishBufferRequest&)>& set = nullptr) {
   v1::PublishBufferRequest request;
   request.set_session_id(p.session);
   request.set_buffer_id(p.a);
   request.set_name(name);
+  if (set) set(request);
   v1::PublishBufferResponse response;
   grpc::ClientContext context;
   return p.wire.buffers().PublishBuffer(&context, request, &response);
+}
+
+grpc::Status Switch(Prepared& p, const std::string& name, int64_t version) {
+  v1::SwitchVersionRequest request;
+  request.set_name(name);
+  request.set_version(version);
+  v1::SwitchVersionResponse response;
+  grpc::ClientContext context;
+  return p.wire.buffers().SwitchVersion(&context, request, &response);
 }
 
 }  // namespace
@@ -175,6 +186,51 @@ std::vector<BadInput> BadBuffers() {
        {"name", "128"},
        [](Prepared& p) { return Publish(p, std::string(129, 'n')); }},
       {"NoName", kInvalid, {"name"}, [](Prepared& p) { return Publish(p, ""); }},
+      {"VersionZero",
+       kInvalid,
+       {"'0'", "999999999"},
+       [](Prepared& p) { return Publish(p, "m@0/w"); }},
+      {"VersionOfLetters", kInvalid, {"'x'", "m@2"}, [](Prepared& p) { return Publish(p, "m@x"); }},
+      {"TwoVersions", kInvalid, {"two @"}, [](Prepared& p) { return Publish(p, "m@1/w@2"); }},
+      {"VersionOfNothing",
+       kInvalid,
+       {"in front of its @"},
+       [](Prepared& p) { return Publish(p, "@1/w"); }},
+      {"HashOfAnotherLength",
+       kInvalid,
+       {"content_hash", "31", "32"},
+       [](Prepared& p) {
+         return Publish(p, "w", [](auto& r) { r.set_content_hash(std::string(31, 'h')); });
+       }},
+      {"TtlOfZero",
+       kInvalid,
+       {"ttl=0", "1s"},
+       [](Prepared& p) { return Publish(p, "w", [](auto& r) { r.mutable_ttl(); }); }},
+      {"NegativeTtl",
+       kInvalid,
+       {"ttl=-5s"},
+       [](Prepared& p) {
+         return Publish(p, "w", [](auto& r) { r.mutable_ttl()->set_seconds(-5); });
+       }},
+      {"TtlOfAges",
+       kInvalid,
+       {"ttl=", "leave it out"},
+       [](Prepared& p) {
+         return Publish(p, "w", [](auto& r) { r.mutable_ttl()->set_seconds(kMax); });
+       }},
+      {"SwitchToNothing",
+       StatusCode::NOT_FOUND,
+       {"m@2"},
+       [](Prepared& p) { return Switch(p, "m", 2); }},
+      {"SwitchToVersionZero",
+       kInvalid,
+       {"version=0"},
+       [](Prepared& p) { return Switch(p, "m", 0); }},
+      {"SwitchOfAVersion",
+       kInvalid,
+       {"m@1", "apart"},
+       [](Prepared& p) { return Switch(p, "m@1", 1); }},
+      {"SwitchOfNoName", kInvalid, {"name"}, [](Prepared& p) { return Switch(p, "", 1); }},
       {"FindOfAnUnknownName",
        StatusCode::NOT_FOUND,
        {"no/such"},

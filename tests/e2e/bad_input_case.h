@@ -40,6 +40,7 @@ std::vector<BadInput> BadPrograms();  // op lists, inline data, handles, session
 std::vector<BadInput> BadBuffers();   // creation, transfers, names, shared memory
 std::vector<BadInput> BadGated();     // columns, periods, numbers and scales of Gated
 std::vector<BadInput> BadGrouped();   // layouts, shapes and numbers of groups
+std::vector<BadInput> BadKGrouped();  // the same of columns
 std::vector<BadInput> BadShared();    // inline data in memory that the request names
 std::vector<BadInput> BadQueues();    // the Queue stream's protocol
 

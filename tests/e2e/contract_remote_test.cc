@@ -65,6 +65,17 @@ class Translator {
     grouped.kernel = op.kernel;
     ops.Add(grouped);
   }
+  void operator()(const KGroupedMatmulOp& op) {
+    client::KGroupedMatmul grouped{.a = Of(op.a), .b = Of(op.b), .groups = Of(op.groups)};
+    grouped.layout = static_cast<client::GroupLayout>(op.layout);
+    grouped.alignment = op.alignment;
+    grouped.d = Of(op.d);
+    if (op.c) grouped.c = Of(*op.c);
+    grouped.alpha = op.alpha;
+    grouped.beta = op.beta;
+    grouped.kernel = op.kernel;
+    ops.Add(grouped);
+  }
   void operator()(const RouteOp& op) {
     ops.Add(client::RouteRows{Of(op.ids), Of(op.offsets), Of(op.rows), Of(op.positions)});
   }

@@ -36,14 +36,14 @@ const std::map<std::string, std::string>& Table() {
       {"BufferService/GetBuffer", kWork},     {"BufferService/ImportBuffer", kWork},
       {"BufferService/ListBuffers", kWork},   {"BufferService/ListPublished", kWork},
       {"BufferService/PublishBuffer", kWork}, {"BufferService/UnpublishBuffer", kWork},
-      {"BufferService/Upload", kWork},        {"ComputeService/CreatePlan", kWork},
-      {"ComputeService/DeletePlan", kWork},   {"ComputeService/Execute", kWork},
-      {"ComputeService/Explain", kAll},       {"ComputeService/Queue", kWork},
-      {"ComputeService/RunPlan", kWork},      {"DeviceService/GetServerInfo", kAll},
-      {"DeviceService/ListDevices", kAll},    {"DeviceService/ListKernels", kAll},
-      {"SessionService/CloseSession", kWork}, {"SessionService/Hold", kWork},
-      {"SessionService/KeepAlive", kWork},    {"SessionService/ListSessions", kAll},
-      {"SessionService/OpenSession", kWork},
+      {"BufferService/SwitchVersion", kWork}, {"BufferService/Upload", kWork},
+      {"ComputeService/CreatePlan", kWork},   {"ComputeService/DeletePlan", kWork},
+      {"ComputeService/Execute", kWork},      {"ComputeService/Explain", kAll},
+      {"ComputeService/Queue", kWork},        {"ComputeService/RunPlan", kWork},
+      {"DeviceService/GetServerInfo", kAll},  {"DeviceService/ListDevices", kAll},
+      {"DeviceService/ListKernels", kAll},    {"SessionService/CloseSession", kWork},
+      {"SessionService/Hold", kWork},         {"SessionService/KeepAlive", kWork},
+      {"SessionService/ListSessions", kAll},  {"SessionService/OpenSession", kWork},
   };
   return *table;
 }

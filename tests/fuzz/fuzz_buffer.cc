@@ -17,6 +17,7 @@ grpc::Status Send(Served& served, const BufferCall& call) {
   gemmd::v1::DeleteBuffersResponse deleted;
   gemmd::v1::PublishBufferResponse published;
   gemmd::v1::UnpublishBufferResponse unpublished;
+  gemmd::v1::SwitchVersionResponse switched;
   gemmd::v1::ExportBufferResponse exported;
   switch (call.kind_case()) {
     case BufferCall::kCreate:
@@ -33,6 +34,8 @@ grpc::Status Send(Served& served, const BufferCall& call) {
       return stub.FindBuffer(context.get(), call.find(), &buffer);
     case BufferCall::kUnpublish:
       return stub.UnpublishBuffer(context.get(), call.unpublish(), &unpublished);
+    case BufferCall::kSwitchVersion:
+      return stub.SwitchVersion(context.get(), call.switch_version(), &switched);
     case BufferCall::kExport:
       return stub.ExportBuffer(context.get(), call.export_(), &exported);
     case BufferCall::kImport:

@@ -99,11 +99,15 @@ void Served::OpenSession() {
     MustBeOk(buffers_->CreateBuffer(Context().get(), request, &buffer), "create");
     buffers_by_digit_.push_back(buffer.buffer_id());
   }
-  v1::UnpublishBufferRequest unpublish;
-  unpublish.set_session_id(session_);
-  unpublish.set_name("fuzz");
-  v1::UnpublishBufferResponse unpublished;
-  buffers_->UnpublishBuffer(Context().get(), unpublish, &unpublished);  // an earlier session's
+  v1::ListPublishedResponse earlier;  // what another input has published
+  MustBeOk(buffers_->ListPublished(Context().get(), {}, &earlier), "list");
+  for (const v1::Buffer& buffer : earlier.buffers()) {
+    v1::UnpublishBufferRequest unpublish;
+    unpublish.set_session_id(session_);
+    unpublish.set_name(buffer.published_name());
+    v1::UnpublishBufferResponse unpublished;
+    MustBeOk(buffers_->UnpublishBuffer(Context().get(), unpublish, &unpublished), "unpublish");
+  }
   v1::PublishBufferRequest publish;
   publish.set_session_id(session_);
   publish.set_buffer_id(buffers_by_digit_.back());

@@ -95,8 +95,8 @@ TEST_F(OpValidateTest, NamesTheOpByIndexAndKind) {
 }
 
 TEST_F(OpValidateTest, RefusesUnknownEnums) {
-  matmul_.a.values.dtype = static_cast<DType>(6);
-  ExpectInvalid(matmul_, "a has dtype number 6");
+  matmul_.a.values.dtype = static_cast<DType>(7);
+  ExpectInvalid(matmul_, "a has dtype number 7");
   matmul_.a.values.dtype = static_cast<DType>(255);
   ExpectInvalid(matmul_, "a has dtype number 255");
   matmul_.a.values.dtype = DType::kE4M3;
@@ -383,7 +383,7 @@ TEST_F(OpValidateTest, SurvivesRandomGarbage) {
         tensor.offset_bytes = pick();
         break;
       case 2:
-        tensor.dtype = static_cast<DType>(random() % 7);
+        tensor.dtype = static_cast<DType>(random() % 8);
         break;
       case 3:
         tensor.shape.rank = static_cast<int>(random() % 6) - 1;

@@ -148,6 +148,9 @@ class TunableBackend final : public Backend {
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return cpu_->ExplainGrouped(op);
   }
+  std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const override {
+    return cpu_->ExplainKGrouped(op);
+  }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
     return cpu_->Explain(problem);
   }

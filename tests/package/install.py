@@ -8,6 +8,7 @@ Prints how long it took from nothing to a verified matmul. Needs root, for mount
 """
 
 import array
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -49,7 +50,7 @@ if grep -v '/venv/' /tmp/loaded | grep -vE '/(libc|libm|libdl|librt|libpthread|l
 
 WHEEL_IN = """
 python3 -m venv /opt/try/venv
-find /opt/try/venv | sort >/tmp/before
+find /opt/try/venv ! -type d | sort >/tmp/before
 /opt/try/venv/bin/pip install --quiet --disable-pip-version-check /tmp/given/*.whl
 """
 
@@ -58,7 +59,8 @@ cd /opt/try/venv
 bin/pip uninstall --quiet --yes gemmd-service
 if find . -path '*gemmd*' | grep .; then echo "the files above were left by pip uninstall"; exit 1; fi
 bin/pip freeze --all --disable-pip-version-check | grep -vE '^(pip|setuptools|wheel)==' | cut -d= -f1 | xargs bin/pip uninstall --quiet --yes
-find /opt/try/venv | sort >/tmp/after
+# Without folders: pip leaves empty ones.
+find /opt/try/venv ! -type d | sort >/tmp/after
 diff /tmp/before /tmp/after
 rm -rf /opt/try
 """
@@ -111,12 +113,13 @@ def main():
     what, build, *options = sys.argv[1:]
     build = pathlib.Path(build).resolve()
     roots.in_own_namespace()
-    with tempfile.TemporaryDirectory(prefix="gemmd-package-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gemmd-package-") as folder, contextlib.ExitStack() as mounted:
         work = pathlib.Path(folder)
         package = built({"wheel": "wheel.sh", "deb": "deb.sh"}[what], build, work / "packages")
         fresh = "--debian" in options
         lower = roots.debian(work / "debian", *(["python3-venv"] if what == "wheel" else [])) if fresh else "/"
         root = roots.Root(lower, work)
+        mounted.callback(root.close)
         root.put(package, package.name if what == "wheel" else "gemmd.deb")
         for name, value in (("a.npy", lambda i: (i % 7) - 3), ("b.npy", lambda i: (i % 5) / 4)):
             write_npy(work / name, (256, 256), value)

@@ -1,6 +1,6 @@
 """A root file system to install something into, and what was left there afterwards.
 
-An overlay over a root that stays as it is, in a mount namespace of its own, so that nothing has to be taken down.
+An overlay over a root that stays as it is, in a mount namespace of its own.
 """
 
 import os
@@ -53,6 +53,11 @@ class Root:
         if done.returncode != 0:
             print(f"skipped: no overlay here: {done.stderr.strip()}")
             sys.exit(SKIPPED)
+
+    def close(self):
+        """A folder with a mount on it could not be deleted."""
+        for place in (self.path, self.changes.parent):
+            subprocess.run(["umount", "--lazy", place], check=True)
 
     def put(self, source, name):
         (self.path / "tmp/given").mkdir(parents=True, exist_ok=True)

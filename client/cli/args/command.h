@@ -24,6 +24,16 @@ enum class ValueKind {
   kChoice,    // one of `choices`
 };
 
+// Values that are known elsewhere: completion asks for them, by the command `names`.
+enum class Names {
+  kNone,
+  kCommands,  // of this table
+  kDevices,
+  kKernels,
+  kPublished,
+  kSessions,
+};
+
 struct Flag {
   absl::string_view name;  // without the dashes
   char letter = 0;         // 'o' for -o; 0 for none
@@ -32,7 +42,8 @@ struct Flag {
   absl::string_view fallback;  // the default, as one would type it; empty: none
   absl::string_view help;      // one line, no full stop
   std::span<const absl::string_view> choices = {};
-  double min = 0;  // kCount only
+  double min = 0;              // kCount only
+  Names names = Names::kNone;  // kText only
 };
 
 // A row of a command's table: name, what help calls the value, one line of help, the default.
@@ -44,6 +55,9 @@ constexpr Flag ValueFlag(ValueKind kind, absl::string_view name, absl::string_vi
 constexpr Flag TextFlag(absl::string_view name, absl::string_view value, absl::string_view help,
                         absl::string_view fallback = "") {
   return ValueFlag(ValueKind::kText, name, value, help, fallback);
+}
+constexpr Flag NameFlag(Names names, absl::string_view name, absl::string_view help) {
+  return {.name = name, .kind = ValueKind::kText, .value = "NAME", .help = help, .names = names};
 }
 constexpr Flag FileFlag(absl::string_view name, absl::string_view value, absl::string_view help,
                         absl::string_view fallback = "") {
@@ -76,6 +90,7 @@ struct Positional {
   ValueKind kind = ValueKind::kText;  // kText, kFile or kChoice
   bool required = true;
   std::span<const absl::string_view> choices = {};
+  Names names = Names::kNone;  // kText only
 };
 
 class Args;

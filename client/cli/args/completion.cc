@@ -17,10 +17,28 @@ std::vector<const Command*> Visible(const CommandTable& table) {
   return commands;
 }
 
-std::string Names(const CommandTable& table) {
+std::string CommandNames(const CommandTable& table) {
   return absl::StrJoin(Visible(table), " ", [](std::string* out, const Command* command) {
     absl::StrAppend(out, command->name);
   });
+}
+
+// What the command `names` calls them; "" for none.
+absl::string_view NameOf(Names names) {
+  switch (names) {
+    case Names::kDevices:
+      return "devices";
+    case Names::kKernels:
+      return "kernels";
+    case Names::kPublished:
+      return "published";
+    case Names::kSessions:
+      return "sessions";
+    case Names::kCommands:
+    case Names::kNone:
+      break;
+  }
+  return "";
 }
 
 std::string Words(std::span<const absl::string_view> words) {
@@ -45,9 +63,17 @@ std::string FlagWords(std::span<const Flag> flags, std::span<const Flag> more) {
   return absl::StrJoin(words, " ");
 }
 
+std::string BashNames(const CommandTable& table, Names names) {
+  if (names == Names::kCommands) {
+    return absl::StrCat("COMPREPLY+=($(compgen -W '", CommandNames(table), "' -- \"$cur\"))");
+  }
+  return absl::StrCat("_%PROGRAM%_names ", NameOf(names));
+}
+
 // A bash case: what follows a flag that takes a value. `prefix` keeps one command's flags from
 // another's.
-void AppendBashValues(absl::string_view prefix, std::span<const Flag> flags, std::string* script) {
+void AppendBashValues(const CommandTable& table, absl::string_view prefix,
+                      std::span<const Flag> flags, std::string* script) {
   for (const Flag& flag : flags) {
     if (flag.kind == ValueKind::kSwitch) continue;
     std::string pattern = absl::StrCat(prefix, ":--", flag.name);
@@ -58,8 +84,14 @@ void AppendBashValues(absl::string_view prefix, std::span<const Flag> flags, std
       action =
           absl::StrCat("COMPREPLY=($(compgen -W '", Words(flag.choices), "' -- \"$cur\")); return");
     }
+    if (flag.names != Names::kNone) action = absl::StrCat(BashNames(table, flag.names), "; return");
     absl::StrAppend(script, "    ", pattern, ") ", action, " ;;\n");
   }
+}
+
+std::string ZshNames(Names names) {
+  if (names == Names::kCommands) return "_%PROGRAM%_commands";
+  return absl::StrCat("{_%PROGRAM%_names ", NameOf(names), "}");
 }
 
 std::string ZshFlag(const Flag& flag) {
@@ -67,7 +99,11 @@ std::string ZshFlag(const Flag& flag) {
   std::string spec =
       absl::StrCat("--", flag.name, flag.kind == ValueKind::kSwitch ? "" : "=", "[",
                    absl::StrReplaceAll(flag.help, {{"[", "\\["}, {"]", "\\]"}, {":", "\\:"}}), "]");
-  if (flag.kind == ValueKind::kFile) absl::StrAppend(&spec, ":", flag.value, ":_files");
+  if (flag.kind == ValueKind::kFile) absl::StrAppend(&spec, ":", flag.value, ":_%PROGRAM%_files");
+  if (flag.names != Names::kNone) {
+    absl::StrAppend(&spec, ":", flag.value, ":", ZshNames(flag.names));
+    return Quoted(spec);
+  }
   if (flag.kind == ValueKind::kChoice) {
     absl::StrAppend(&spec, ":", flag.name, ":(", Words(flag.choices), ")");
   }
@@ -80,12 +116,18 @@ std::string ZshFlag(const Flag& flag) {
 
 std::string ZshPositional(size_t index, const Positional& positional) {
   std::string action = " ";
-  if (positional.kind == ValueKind::kFile) action = "_files";
+  if (positional.kind == ValueKind::kFile) action = "_%PROGRAM%_files";
+  if (positional.names != Names::kNone) action = ZshNames(positional.names);
   if (positional.kind == ValueKind::kChoice) {
     action = absl::StrCat("(", Words(positional.choices), ")");
   }
   return Quoted(
       absl::StrCat(index + 1, positional.required ? ":" : "::", positional.name, ":", action));
+}
+
+std::string FishNames(Names names) {
+  if (names == Names::kCommands) return "\"$%PROGRAM%_commands\"";
+  return absl::StrCat("\"(_%PROGRAM%_names ", NameOf(names), ")\"");
 }
 
 std::string FishFlag(absl::string_view condition, const Flag& flag) {
@@ -98,6 +140,7 @@ std::string FishFlag(absl::string_view condition, const Flag& flag) {
   if (flag.kind == ValueKind::kText || flag.kind == ValueKind::kCount ||
       flag.kind == ValueKind::kNumber || flag.kind == ValueKind::kDuration) {
     absl::StrAppend(&line, " -x");
+    if (flag.names != Names::kNone) absl::StrAppend(&line, " -a ", FishNames(flag.names));
   }
   return absl::StrCat(line, " -d ", Quoted(flag.help), "\n");
 }
@@ -111,9 +154,31 @@ std::string BashCompletion(const CommandTable& table) {
       "  compopt -o filenames 2>/dev/null\n"
       "  COMPREPLY=($(compgen -f -- \"$cur\"))\n"
       "}\n"
+      // What is known elsewhere, of the server that the line names.
+      "_%PROGRAM%_names() {\n"
+      "  local name i\n"
+      "  for ((i = 1; i < COMP_CWORD; ++i)); do case ${COMP_WORDS[i]} in\n"
+      "    --server|--token-file|--tls-*)\n"
+      "      [[ ${COMP_WORDS[i+1]} == = ]] && set -- \"$@\" "
+      "\"${COMP_WORDS[i]}=${COMP_WORDS[i+2]}\" "
+      "|| set -- \"$@\" \"${COMP_WORDS[i]}\" \"${COMP_WORDS[i+1]}\" ;;\n"
+      "  esac; done\n"
+      "  while IFS= read -r name; do\n"
+      "    [[ $name == \"$cur\"* ]] && COMPREPLY+=(\"$name\")\n"
+      "  done < <(%PROGRAM% names \"$@\" 2>/dev/null)\n"
+      "}\n"
       "_%PROGRAM%() {\n"
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= word\n"
       "  COMPREPLY=()\n"
+      // bash takes --flag=value and FILE:TENSOR for three words.
+      "  case $cur in\n"
+      "    =) cur= ;;\n"
+      "    :) cur=; _%PROGRAM%_names tensors \"$prev\"; return ;;\n"
+      "    *) case $prev in\n"
+      "         =) prev=${COMP_WORDS[COMP_CWORD-2]} ;;\n"
+      "         :) _%PROGRAM%_names tensors \"${COMP_WORDS[COMP_CWORD-2]}\"; return ;;\n"
+      "       esac ;;\n"
+      "  esac\n"
       "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n";
   absl::StrAppend(&script, "    case $word in ",
                   absl::StrJoin(Visible(table), "|",
@@ -122,25 +187,31 @@ std::string BashCompletion(const CommandTable& table) {
                                 }),
                   ") command=$word; break ;; esac\n  done\n  case \"$command:$prev\" in\n");
   for (const Command* command : Visible(table)) {
-    AppendBashValues(command->name, command->flags, &script);
+    AppendBashValues(table, command->name, command->flags, &script);
   }
-  AppendBashValues("*", table.global_flags, &script);
+  AppendBashValues(table, "*", table.global_flags, &script);
   absl::StrAppend(&script, "  esac\n  case $command in\n    '') COMPREPLY=($(compgen -W '",
-                  Names(table), " ", FlagWords({}, table.global_flags), "' -- \"$cur\")) ;;\n");
+                  CommandNames(table), " ", FlagWords({}, table.global_flags),
+                  "' -- \"$cur\")) ;;\n");
   for (const Command* command : Visible(table)) {
     std::string words;
     bool files = false;
+    std::vector<Names> asked;
     for (const Positional& positional : command->positionals) {
       if (positional.kind == ValueKind::kChoice)
         absl::StrAppend(&words, Words(positional.choices), " ");
       files |= positional.kind == ValueKind::kFile;
+      if (positional.names != Names::kNone) asked.push_back(positional.names);
     }
     absl::StrAppend(&script, "    ", command->name, ")\n      if [[ $cur == -* ]]; then\n",
                     "        COMPREPLY=($(compgen -W '",
                     FlagWords(command->flags, table.global_flags), "' -- \"$cur\"))\n");
-    if (!words.empty() || files) {
+    if (!words.empty() || files || !asked.empty()) {
       absl::StrAppend(&script, "      else\n");
       if (files) absl::StrAppend(&script, "        _%PROGRAM%_files\n");
+      for (Names names : asked) {
+        absl::StrAppend(&script, "        ", BashNames(table, names), "\n");
+      }
       if (!words.empty()) {
         absl::StrAppend(&script, "        COMPREPLY+=($(compgen -W '", words, "' -- \"$cur\"))\n");
       }
@@ -154,6 +225,24 @@ std::string ZshCompletion(const CommandTable& table) {
   std::string script =
       "#compdef %PROGRAM%\n"
       "# zsh completion for %PROGRAM%: %PROGRAM% completion zsh > \"${fpath[1]}/_%PROGRAM%\"\n"
+      "_%PROGRAM%_names() {\n"
+      "  local -a where\n"
+      "  local i\n"
+      "  for ((i = 1; i < CURRENT; ++i)); do case $words[i] in\n"
+      "    (--server|--token-file|--tls-*)=*) where+=($words[i]) ;;\n"
+      "    --server|--token-file|--tls-*) where+=($words[i] $words[i+1]) ;;\n"
+      "  esac; done\n"
+      "  compadd -- ${(f)\"$(%PROGRAM% names $1 $where 2>/dev/null)\"}\n"
+      "}\n"
+      "_%PROGRAM%_files() {\n"
+      "  local file=${PREFIX%%:*}\n"
+      "  if [[ $PREFIX == *:* && -f $file ]]; then\n"
+      "    compadd -P $file: -- ${(f)\"$(%PROGRAM% names tensors $file 2>/dev/null)\"}\n"
+      "  else\n    _files\n  fi\n"
+      "}\n"
+      "_%PROGRAM%_commands() { compadd -- " +
+      CommandNames(table) +
+      " }\n"
       "_%PROGRAM%() {\n"
       "  local context state line\n"
       "  local -a commands global\n"
@@ -183,9 +272,19 @@ std::string ZshCompletion(const CommandTable& table) {
 }
 
 std::string FishCompletion(const CommandTable& table) {
-  std::string script =
-      absl::StrCat("# fish completion for %PROGRAM%: %PROGRAM% completion fish | source\n",
-                   "complete -c %PROGRAM% -f\nset -l %PROGRAM%_commands ", Names(table), "\n");
+  std::string script = absl::StrCat(
+      "# fish completion for %PROGRAM%: %PROGRAM% completion fish | source\n",
+      "complete -c %PROGRAM% -f\nset -g %PROGRAM%_commands ", CommandNames(table), "\n",
+      "function _%PROGRAM%_names\n"
+      "  set -l where\n"
+      "  for word in (commandline -opc)\n"
+      "    if string match -qr -- '^--(server|token-file|tls-[a-z-]+)=' $word\n"
+      "      set -a where $word\n    end\n  end\n"
+      "  %PROGRAM% names $argv $where 2>/dev/null\nend\n"
+      "function _%PROGRAM%_tensors\n"
+      "  set -l file (string replace -r ':.*' '' -- (commandline -ct))\n"
+      "  test -f \"$file\"; and string replace -r '^' $file: -- "
+      "(%PROGRAM% names tensors $file 2>/dev/null)\nend\n");
   for (const Command* command : Visible(table)) {
     absl::StrAppend(&script, "complete -c %PROGRAM% -n \"not __fish_seen_subcommand_from ",
                     "$%PROGRAM%_commands\" -a ", command->name, " -d ", Quoted(command->summary),
@@ -199,6 +298,12 @@ std::string FishCompletion(const CommandTable& table) {
     for (const Positional& positional : command->positionals) {
       if (positional.kind == ValueKind::kFile) {
         absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -F\n");
+        absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -a ",
+                        "\"(_%PROGRAM%_tensors)\"\n");
+      }
+      if (positional.names != Names::kNone) {
+        absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -a ",
+                        FishNames(positional.names), "\n");
       }
       if (positional.kind == ValueKind::kChoice) {
         absl::StrAppend(&script, "complete -c %PROGRAM%", condition, " -a ",

@@ -8,13 +8,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/printable.h"
+#include "client/cli/args/terminal.h"
 
 namespace gemmd::cli {
 namespace {
@@ -61,8 +63,20 @@ void Output::Result(const Json& document, absl::string_view text) {
 
 void Output::Text(absl::string_view text) { Write(text); }
 
-absl::Status Output::Screen(absl::string_view text, bool clears) {
-  Write(absl::StrCat(clears ? "\033[H\033[2J" : "", PrintableLines(text)));
+void Output::Result(const Json& document, const Page& page) {
+  printed_ = true;
+  if (json_) {
+    Write(Dumped(document));
+  } else if (!quiet_) {
+    Write(page.Shown(FitOfStdout()));
+  }
+}
+
+absl::Status Output::Screen(const Page& page, const PageFit& fit, bool clears) {
+  const std::string text = page.Shown(fit);
+  // Each line takes the old one's place, and what is left below goes: nothing flickers.
+  Write(clears ? absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\r\n"}}), "\033[J")
+               : absl::StrCat(text, "\n"));
   return written_;
 }
 
@@ -104,26 +118,11 @@ void Output::Error(const absl::Status& status) {
 }
 
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  std::vector<std::vector<std::string>> shown = rows;
-  for (auto& row : shown) {
-    for (std::string& cell : row) cell = Printable(cell);
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : shown) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const int width = static_cast<int>(widths[i]);
-      const bool number = !row[i].empty() && absl::ascii_isdigit(row[i][0]);
-      absl::StrAppend(
-          &line, i == 0 ? "" : "  ",
-          number ? absl::StrFormat("%*s", width, row[i]) : absl::StrFormat("%-*s", width, row[i]));
-    }
-    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
-  }
-  return text;
+  Page page;
+  std::vector<Row> cells;
+  for (const auto& row : rows) cells.emplace_back(row.begin(), row.end());
+  page.Table(std::move(cells));
+  return page.Shown({});
 }
 
 std::string HumanBytes(double bytes) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cli/args/page.h"
 
 namespace gemmd::cli {
 
@@ -29,12 +30,14 @@ class Output {
   // The command's result; once a command, as its last act. `text` ends in a newline; with --quiet
   // it is not printed.
   void Result(const Json& document, absl::string_view text);
+  // The same of a page, fitted to the terminal that stdout may be.
+  void Result(const Json& document, const Page& page);
   // Our own text that the user asked for, such as a script or a help text: printed verbatim, and
   // with --quiet too.
   void Text(absl::string_view text);
-  // The next of many tables; `clears` takes a terminal's last one away first. The error is that of
-  // written(): a loop ends on it.
-  absl::Status Screen(absl::string_view text, bool clears);
+  // The next of many pages. `clears`: in the place of the last one on a terminal that it fits. The
+  // error is that of written(): a loop ends on it.
+  absl::Status Screen(const Page& page, const PageFit& fit, bool clears);
   // Waits that long; the error of written() at once when stdout's reader goes away meanwhile.
   absl::Status Pause(absl::Duration duration);
   // Something worth knowing that is not the result: on stderr, not with --quiet. Its lines are

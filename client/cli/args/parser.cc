@@ -25,13 +25,19 @@ const Flag* FindFlag(std::span<const Flag> flags, absl::string_view name) {
   return nullptr;
 }
 
+std::string DidYouMean(absl::string_view typed, const std::vector<absl::string_view>& known) {
+  const absl::string_view nearest = Nearest(typed, known);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
 absl::Status CheckChoice(absl::string_view what, absl::string_view value,
                          std::span<const absl::string_view> choices) {
   for (absl::string_view choice : choices) {
     if (choice == value) return absl::OkStatus();
   }
   return UsageError(absl::StrCat(what, "='", value, "' is not one of ",
-                                 absl::StrJoin(choices.begin(), choices.end(), ", ")));
+                                 absl::StrJoin(choices.begin(), choices.end(), ", "),
+                                 DidYouMean(value, {choices.begin(), choices.end()})));
 }
 
 absl::Status CheckValue(const Flag& flag, absl::string_view value) {
@@ -67,11 +73,6 @@ absl::Status CheckValue(const Flag& flag, absl::string_view value) {
       return CheckChoice(what, value, flag.choices);
   }
   return absl::OkStatus();
-}
-
-std::string DidYouMean(absl::string_view typed, const std::vector<absl::string_view>& known) {
-  const absl::string_view nearest = Nearest(typed, known);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
 }
 
 // One argument that starts with a dash, taken apart.

@@ -22,7 +22,8 @@ struct Row {
 
 constexpr Row kRows[] = {
     {DType::kF32, 4, "f32"},   {DType::kBf16, 2, "bf16"}, {DType::kF16, 2, "f16"},
-    {DType::kE4m3, 1, "e4m3"}, {DType::kI8, 1, "i8"},     {DType::kF64, 8, "f64"},
+    {DType::kE4m3, 1, "e4m3"}, {DType::kE5m2, 1, "e5m2"}, {DType::kI8, 1, "i8"},
+    {DType::kF64, 8, "f64"},
 };
 
 const Row& RowOf(DType dtype) { return kRows[static_cast<int>(dtype)]; }
@@ -97,6 +98,8 @@ double ElementAt(DType dtype, const std::byte* data, int64_t index) {
       return HalfToDouble(Load<uint16_t>(data, index));
     case DType::kE4m3:
       return E4m3Table()[Load<uint8_t>(data, index)];
+    case DType::kE5m2:  // F16's upper byte
+      return HalfToDouble(static_cast<uint16_t>(Load<uint8_t>(data, index) << 8));
     case DType::kI8:
       return Load<int8_t>(data, index);
     case DType::kF64:

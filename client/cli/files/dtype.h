@@ -14,10 +14,10 @@
 
 namespace gemmd::files {
 
-enum class DType { kF32, kBf16, kF16, kE4m3, kI8, kF64 };
+enum class DType { kF32, kBf16, kF16, kE4m3, kE5m2, kI8, kF64 };
 
 int64_t ElementSize(DType dtype);          // bytes
-absl::string_view DTypeName(DType dtype);  // "f32", "bf16", "f16", "e4m3", "i8", "f64"
+absl::string_view DTypeName(DType dtype);  // "f32", "bf16", "f16", "e4m3", "e5m2", "i8", "f64"
 std::optional<DType> DTypeFromName(absl::string_view name);
 
 // Element `index` of densely packed little-endian elements. Exact.

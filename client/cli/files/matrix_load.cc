@@ -74,9 +74,8 @@ absl::StatusOr<Matrix> LoadMatrix(absl::string_view text, std::optional<DType> o
     if (!(*entry)->dtype) {
       return absl::InvalidArgumentError(absl::StrCat(
           path->file, ": tensor '", (*entry)->name, "' is ", (*entry)->dtype_name.substr(0, 40),
-          ", which is not multiplied; F32, BF16, F16, F8_E4M3, I8 and F64 (narrowed to F32) are: "
-          "convert "
-          "it where it is saved"));
+          ", which is not multiplied; F32, BF16, F16, F8_E4M3, F8_E5M2, I8 and F64 (narrowed to "
+          "F32) are: convert it where it is saved"));
     }
     matrix.dtype_ = *(*entry)->dtype;
     matrix.shape_ = (*entry)->shape;

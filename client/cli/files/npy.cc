@@ -38,7 +38,7 @@ absl::StatusOr<DType> DTypeOf(absl::string_view descr, std::optional<DType> opaq
       return Bad(absl::StrCat(
           "descr '", shown, "' is ", two_bytes ? 2 : 1,
           " opaque bytes an element, as numpy saves types it has no name for; say which with ",
-          two_bytes ? "--dtype bf16" : "--dtype e4m3", ", or use .safetensors"));
+          two_bytes ? "--dtype bf16" : "--dtype e4m3 or e5m2", ", or use .safetensors"));
     }
     if (ElementSize(*opaque_as) != (two_bytes ? 2 : 1)) {
       return Bad(absl::StrCat("descr '", shown, "' has ", two_bytes ? 2 : 1,
@@ -49,9 +49,9 @@ absl::StatusOr<DType> DTypeOf(absl::string_view descr, std::optional<DType> opaq
   }
   return Bad(absl::StrCat(
       "element type '", shown,
-      "' is not multiplied; float32, float16, int8, float64 (narrowed to float32), and bfloat16 "
-      "and "
-      "float8_e4m3fn of ml_dtypes are: save it with a.astype('float32'), where float32 has its "
+      "' is not multiplied; float32, float16, int8, float64 (narrowed to float32), and bfloat16, "
+      "float8_e4m3fn and float8_e5m2 of ml_dtypes are: save it with a.astype('float32'), where "
+      "float32 has its "
       "numbers (integers up to 2**24)"));
 }
 
@@ -130,7 +130,8 @@ std::string NpyHeader(DType dtype, std::span<const int64_t> shape) {
       descr = "<V2";
       break;  // as numpy saves ml_dtypes.bfloat16
     case DType::kE4m3:
-      descr = "<V1";  // as numpy saves ml_dtypes.float8_e4m3fn
+    case DType::kE5m2:
+      descr = "<V1";  // as numpy saves ml_dtypes.float8_e4m3fn and float8_e5m2
       break;
   }
   std::string extents;

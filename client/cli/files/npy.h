@@ -29,8 +29,8 @@ struct NpyView {
   absl::Span<const std::byte> data;  // exactly the elements
 };
 
-// `opaque_as` is what "V1" and "V2" elements are: kE4m3 or kI8, and kBf16 or kF16. Ignored where
-// the file says its type.
+// `opaque_as` is what "V1" and "V2" elements are: kE4m3, kE5m2 or kI8, and kBf16 or kF16. Ignored
+// where the file says its type.
 absl::StatusOr<NpyView> ParseNpy(absl::Span<const std::byte> file,
                                  std::optional<DType> opaque_as = std::nullopt);
 

@@ -23,8 +23,8 @@ struct TypeName {
 constexpr TypeName kTypes[] = {
     {"F32", 32, DType::kF32}, {"BF16", 16, DType::kBf16},
     {"F16", 16, DType::kF16}, {"F8_E4M3", 8, DType::kE4m3},
-    {"I8", 8, DType::kI8},    {"F64", 64, DType::kF64},
-    {"F8_E5M2", 8, {}},       {"U8", 8, {}},
+    {"I8", 8, DType::kI8},    {"F8_E5M2", 8, DType::kE5m2},
+    {"F64", 64, DType::kF64}, {"U8", 8, {}},
     {"BOOL", 8, {}},          {"I16", 16, {}},
     {"U16", 16, {}},          {"I32", 32, {}},
     {"U32", 32, {}},          {"I64", 64, {}},

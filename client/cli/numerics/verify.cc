@@ -169,7 +169,7 @@ double RelativeErrorBound(DType operand, DType result) {
     case DType::kF16:
       return 1e-3;  // of 11 bits 4.9e-4
     default:
-      return operand == DType::kE4m3 ? 1e-3 : 1e-5;
+      return operand == DType::kE4m3 || operand == DType::kE5m2 ? 1e-3 : 1e-5;
   }
 }
 

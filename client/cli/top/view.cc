@@ -1,10 +1,11 @@
 #include "client/cli/top/view.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/args/printable.h"
 #include "client/cli/device_view.h"
 
 namespace gemmd::cli {
@@ -13,39 +14,42 @@ namespace {
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", share * 100); }
 std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<double>(bytes)); }
 
-std::string DeviceTable(const TopLoad& load) {
-  std::vector<std::vector<std::string>> rows = {
-      {"device", "state", "busy", "transfers", "programs/s", "queued", "queued time", "used",
-       "memory", "buffers", "clock", "power", "temperature"}};
+void AddDevices(const TopLoad& load, Page& page) {
+  std::vector<Row> rows = {{"device", "state", "busy", "transfers", "programs/s", "queued",
+                            "queued time", "used", "memory", "buffers", "clock", "power",
+                            "temperature"}};
   for (const DeviceLoad& row : load.devices) {
     const v1::Device& device = row.device;
-    rows.push_back({device.name(), StateName(device), Percent(row.busy), Percent(row.transfers),
+    rows.push_back({device.name(), StateCell(device), Percent(row.busy), Percent(row.transfers),
                     absl::StrFormat("%.0f", row.programs_per_second),
                     absl::StrCat(device.queued_programs()),
                     HumanSeconds(device.queued_device_seconds()), Bytes(device.used_bytes()),
                     Bytes(device.memory_bytes()), absl::StrCat(device.buffers()), ClockText(device),
                     PowerText(device), TemperatureText(device)});
   }
-  return Table(rows);
+  page.Table(std::move(rows), {0, 0, 0, 4, 1, 1, 6, 0, 1, 5, 7, 2, 3});
 }
 
-std::string TenantTable(const TopLoad& load) {
-  if (load.tenants.empty()) return "";
-  std::vector<std::vector<std::string>> rows = {{"tenant", "device time"}};
+void AddTenants(const TopLoad& load, Page& page) {
+  if (load.tenants.empty()) return;
+  std::vector<Row> rows = {{"tenant", "device time"}};
   for (const TenantLoad& row : load.tenants) {
     rows.push_back({row.tenant, Percent(row.device_share)});
   }
-  std::string text = absl::StrCat("\n", Table(rows));
+  page.Line("");
+  page.Table(std::move(rows));
   rows = {{"queue", "waiting"}};
   for (const auto& [queue, depth] : load.queues) {
     rows.push_back({queue, absl::StrFormat("%.0f", depth)});
   }
-  return absl::StrCat(text, "\n", Table(rows));
+  page.Line("");
+  page.Table(std::move(rows));
 }
 
-std::string SessionTable(const TopLoad& load, size_t max_sessions) {
-  if (load.sessions.empty()) return "\nno sessions\n";
-  std::vector<std::vector<std::string>> rows = {
+void AddSessions(const TopLoad& load, size_t max_sessions, Page& page) {
+  page.Line("");
+  if (load.sessions.empty()) return page.Line("no sessions");
+  std::vector<Row> rows = {
       {"session", "label", "device", "device time", "queued", "buffers", "bytes", "plans", "peer"}};
   for (size_t i = 0; i < std::min(load.sessions.size(), max_sessions); ++i) {
     const v1::SessionInfo& session = load.sessions[i].session;
@@ -54,23 +58,27 @@ std::string SessionTable(const TopLoad& load, size_t max_sessions) {
                     absl::StrCat(session.buffers()), Bytes(session.buffer_bytes()),
                     absl::StrCat(session.plans()), session.peer()});
   }
-  std::string text = absl::StrCat("\n", Table(rows));
+  page.Table(std::move(rows), {0, 0, 2, 0, 1, 3, 0, 4, 5});
   if (load.sessions.size() > max_sessions) {
-    absl::StrAppend(&text, "and ", load.sessions.size() - max_sessions, " more\n");
+    page.Line(absl::StrCat("and ", load.sessions.size() - max_sessions, " more"));
   }
-  return text;
 }
 
 }  // namespace
 
-std::string TopText(const TopSample& sample, const TopLoad& load, size_t max_sessions) {
+Page TopPage(const TopSample& sample, const TopLoad& load, size_t max_sessions) {
   const absl::Time started = absl::FromUnixSeconds(sample.info.start_time().seconds());
-  const std::string head = absl::StrCat(
-      "gemmd ", Printable(sample.info.version()), ", up ",
-      absl::FormatDuration(absl::Trunc(sample.at - started, absl::Seconds(1))), ", tenant ",
-      Printable(sample.info.tenant()), sample.info.draining() ? ", draining" : "", ", over ",
-      absl::StrFormat("%.1f s", load.seconds), "\n\n");
-  return absl::StrCat(head, DeviceTable(load), TenantTable(load), SessionTable(load, max_sessions));
+  Page page;
+  page.Line(absl::StrCat("gemmd ", sample.info.version(), ", up ",
+                         absl::FormatDuration(absl::Trunc(sample.at - started, absl::Seconds(1))),
+                         ", tenant ", sample.info.tenant(),
+                         sample.info.draining() ? ", draining" : "", ", over ",
+                         absl::StrFormat("%.1f s", load.seconds)));
+  page.Line("");
+  AddDevices(load, page);
+  AddTenants(load, page);
+  AddSessions(load, max_sessions, page);
+  return page;
 }
 
 Json TopJson(const TopSample& sample, const TopLoad& load) {

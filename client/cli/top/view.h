@@ -3,15 +3,14 @@
 #ifndef GEMMD_CLIENT_CLI_TOP_VIEW_H_
 #define GEMMD_CLIENT_CLI_TOP_VIEW_H_
 
-#include <string>
-
 #include "client/cli/args/output.h"
+#include "client/cli/args/page.h"
 #include "client/cli/top/sample.h"
 
 namespace gemmd::cli {
 
 // At most `max_sessions` of the sessions; the rest as a number.
-std::string TopText(const TopSample& sample, const TopLoad& load, size_t max_sessions);
+Page TopPage(const TopSample& sample, const TopLoad& load, size_t max_sessions);
 Json TopJson(const TopSample& sample, const TopLoad& load);
 
 }  // namespace gemmd::cli

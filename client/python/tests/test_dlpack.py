@@ -69,7 +69,7 @@ def test_a_capsule_that_nobody_consumes_is_let_go():
     assert len(dlpack._lent) == before
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "e5m2", "i8"])
 def test_every_element_type_is_described_as_it_is(random, dtype):
     array = (random.standard_normal((6, 5)) * 8).astype(gemmd.as_dtype(dtype))
     memory = dlpack.describe(Producer(array))

@@ -130,7 +130,7 @@ def test_alpha_zero_is_sent_and_alpha_one_is_left_out(session):
     assert not gemmd.matmul(t, t, t).message.matmul.HasField("alpha")
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "e5m2", "i8"])
 def test_every_dtype_survives_upload_convert_and_read(session, dtype):
     values = np.array([[0, 1, -2], [3, -4, 5]], np.float32)
     typed = values.astype(gemmd.as_dtype(dtype))

@@ -79,7 +79,7 @@ def is_free(arena):
 
 
 def test_a_run_keeps_its_memory_until_it_was_answered_or_refused(session, x, array):
-    arena = session.take_block(array.nbytes, None).arena
+    arena = session._take_block(array.nbytes, None).arena
     op = gemmd.write(x, array)
     run = inline.Run(session.sharing, arena.take(array.nbytes), [], [op])
     assert not is_free(arena)

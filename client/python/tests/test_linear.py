@@ -37,7 +37,7 @@ def test_batches_of_any_shape_are_multiplied_and_one_plan_a_size_is_kept(server,
             exact = np.maximum(x.astype(np.float64) @ w.T.astype(np.float64) + bias, 0)
             assert y.shape == (*shape[:-1], 24)
             assert relative_error(y, exact) < 1e-5
-            assert y.report is not None
+            assert y.report
         assert server.count(methods.CREATE_PLAN) == 3  # of 1, 3 and 10 rows
 
 

@@ -131,6 +131,8 @@ def test_ops_of_experts_are_encoded_with_every_field(session):
     assert ends.message.grouped_matmul.alignment == 128
     with pytest.raises(ValueError, match="layout 'rows' does not exist"):
         gemmd.grouped_matmul(a, b, numbers, a, layout="rows")
+    with pytest.raises(ValueError, match="layout 'counts' does not tell columns"):
+        gemmd.k_grouped_matmul(a, a, numbers, b, layout="counts")
 
 
 def test_matrices_that_lie_apart_multiply_as_one_tensor(session, random):

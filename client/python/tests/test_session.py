@@ -142,6 +142,19 @@ def test_explain_describes_a_grouped_problem(fake, client):
         client.explain(4, 6, 5, groups=3, layout="rows")
 
 
+def test_explain_describes_a_k_grouped_problem(fake, client):
+    client.explain(
+        4, 6, 512, quantize="fp8-block", b_dtype="e5m2", groups=2, along_k=True, has_c=True
+    )
+    request = next(request for name, request in fake.calls if name == methods.EXPLAIN)
+    problem = request.k_grouped
+    assert not request.HasField("problem") and not request.HasField("grouped")
+    assert (problem.groups, problem.m, problem.n, problem.k) == (2, 4, 6, 512)
+    assert (problem.a_dtype, problem.b_dtype, problem.output_dtype) == (4, 7, 1)
+    assert (problem.a_granularity, problem.b_granularity) == (3, 3)
+    assert problem.layout == 3 and problem.has_c
+
+
 def test_one_session_serves_many_threads(session, random):
     a = random.standard_normal((8, 8), "f4")
     wrong = []

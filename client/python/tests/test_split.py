@@ -134,7 +134,7 @@ def test_memory_goes_with_the_layer(fake, session):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"split": "diagonal"}, '"columns" or "rows"'),
+        ({"split": "diagonal"}, "use one of columns, rows"),
         ({"split": "columns", "devices": []}, "one at least"),
         ({"split": "columns", "devices": ["cpu:0", "cpu:0"]}, "different ones"),
         ({"split": "columns", "devices": THREE}, "n=256 has 2 blocks of 128 for 3 devices"),

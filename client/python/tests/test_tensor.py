@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gemmd import Granularity, Tensor, as_dtype, bfloat16, float8_e4m3fn
+from gemmd import Granularity, Tensor, as_dtype, bfloat16, float8_e4m3fn, float8_e5m2
 from gemmd.tensor import row_major
 
 ID = b"0123456789abcdef"
@@ -69,6 +69,7 @@ def test_a_dense_tensor_travels_without_strides_and_a_view_with_them():
 
 def test_a_view_as_another_dtype_keeps_the_width():
     assert Tensor(ID, "i8", (4, 4)).view("e4m3").dtype == float8_e4m3fn
+    assert Tensor(ID, "i8", (4, 4)).view("e5m2").dtype == float8_e5m2
     with pytest.raises(ValueError, match="bytes"):
         Tensor(ID, "i8", (4, 4)).view("f32")
 

@@ -24,12 +24,6 @@ const MatmulKernel& KernelFor(const MatmulProblem& problem) {
                        [](const MatmulKernel& kernel) { return kernel.run == RunPanel; });
 }
 
-void Multiply(const MatmulOp& op, const RunContext& context) {
-  const MatmulProblem problem = ProblemOf(op);
-  if (problem.m == 0 || problem.n == 0) return;
-  KernelFor(problem).run({op, problem, context});
-}
-
 // The product of some rows at a time as FP32 in a slot of its own, then the gate.
 void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
                    const RunContext& context) {
@@ -51,7 +45,7 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
          .dtype = DType::kF32,
          .shape = MakeDims({rows.rows, n})};
     d.strides = RowMajorStrides(d.shape);
-    Multiply(matmul, with_product);
+    MultiplyAny(matmul, with_product);
     std::optional<TensorRef> scales;
     if (op.d_scales) scales = RowsOf(*op.d_scales, op, rows);
     const GatedOp gated = GatedOf(*op.gate, d, result, scales);
@@ -60,6 +54,12 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
 }
 
 }  // namespace
+
+void MultiplyAny(const MatmulOp& op, const RunContext& context) {
+  const MatmulProblem problem = ProblemOf(op);
+  if (problem.m == 0 || problem.n == 0) return;
+  KernelFor(problem).run({op, problem, context});
+}
 
 void RunGrouped(const GroupedMatmulOp& op, const RunContext& context) {
   // A copy: what another program writes there meanwhile must not pass the checks and then change.
@@ -74,7 +74,7 @@ void RunGrouped(const GroupedMatmulOp& op, const RunContext& context) {
     if (op.gate) {
       MultiplyGated(op, static_cast<int64_t>(g), groups[g], context);
     } else {
-      Multiply(MatmulOf(op, static_cast<int64_t>(g), groups[g]), context);
+      MultiplyAny(MatmulOf(op, static_cast<int64_t>(g), groups[g]), context);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "kernels/cpu/matmul/grouped.h"
+#include "kernels/cpu/matmul/k_grouped.h"
 #include "kernels/cpu/runs.h"
 
 namespace gemmd::kernels::cpu {
@@ -88,7 +89,7 @@ double AccessNs(const Walk& walk) {
 
 double ConversionNs(const Machine& machine, DType to) {
   const double each = 1e9 * machine.threads / machine.convert_per_s;
-  return each * (to == DType::kE4M3 ? kToE4M3 : kToOthers);
+  return each * (IsFp8(to) ? kToE4M3 : kToOthers);
 }
 
 double Seconds(const Machine& machine, double ns, double elements, double grain) {
@@ -216,6 +217,8 @@ double OpMoveSeconds(const Machine& machine, const Op& op) {
           return GatedSeconds(machine, x);
         } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
           return GroupedSeconds(x, machine);
+        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
+          return KGroupedSeconds(x, machine);
         } else if constexpr (std::is_same_v<T, RouteOp>) {
           return RouteSeconds(x);
         } else if constexpr (std::is_same_v<T, CombineOp>) {

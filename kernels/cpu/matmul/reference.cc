@@ -36,6 +36,7 @@ std::vector<double> DecodeAll(DType dtype) {
     values[code] = dtype == DType::kBF16   ? Decode(bits, 8, 7, true)
                    : dtype == DType::kF16  ? Decode(bits, 5, 10, true)
                    : dtype == DType::kE4M3 ? Decode(bits, 4, 3, false)
+                   : dtype == DType::kE5M2 ? Decode(bits, 5, 2, true)
                    : bits < 128            ? bits
                                            : static_cast<double>(bits) - 256;
   }
@@ -47,9 +48,11 @@ const std::vector<double>& Decoded(DType dtype) {
   static const auto& f16 = *new std::vector<double>(DecodeAll(DType::kF16));
   static const auto& e4m3 = *new std::vector<double>(DecodeAll(DType::kE4M3));
   static const auto& i8 = *new std::vector<double>(DecodeAll(DType::kI8));
+  static const auto& e5m2 = *new std::vector<double>(DecodeAll(DType::kE5M2));
   return dtype == DType::kBF16   ? bf16
          : dtype == DType::kF16  ? f16
          : dtype == DType::kE4M3 ? e4m3
+         : dtype == DType::kE5M2 ? e5m2
                                  : i8;
 }
 

@@ -5,6 +5,7 @@
 //   F16, BF16  finite overflow and infinities give infinity; NaN stays NaN (quiet, sign kept)
 //   E4M3       finite overflow and infinities give +-448; NaN stays NaN (sign kept); subnormals
 //   kept I8         saturates to +-127, infinities too; NaN gives 0
+//   E5M2       as F16: overflow and infinities give infinity; NaN stays NaN (quiet, sign kept)
 
 #ifndef GEMMD_KERNELS_CPU_OPS_CODEC_H_
 #define GEMMD_KERNELS_CPU_OPS_CODEC_H_
@@ -102,6 +103,30 @@ struct Codec<DType::kE4M3> {
   }
 };
 
+// F16 with eight bits of fraction less.
+template <>
+struct Codec<DType::kE5M2> {
+  using Stored = uint8_t;
+  static GEMMD_ALWAYS_INLINE float Load(Stored x) {
+    return Codec<DType::kF16>::Load(static_cast<uint16_t>(x << 8));
+  }
+  static GEMMD_ALWAYS_INLINE Stored Store(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    const uint32_t sign = (bits >> 24) & 0x80u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t rounded =
+        ((magnitude + 0xfffffu + ((magnitude >> 21) & 1u)) >> 21) - (112u << 2);
+    const uint32_t normal = rounded > 0x7cu ? 0x7cu : rounded;
+    // 128 has a last place of 2^-16, E5M2's smallest: adding it rounds there.
+    const uint32_t tiny = magnitude < (113u << 23) ? magnitude : 0u;
+    const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(tiny) + 128.0f) -
+                               std::bit_cast<uint32_t>(128.0f);
+    const uint32_t finite = magnitude < (113u << 23) ? subnormal : normal;
+    const uint32_t nan = 0x7eu | ((bits >> 21) & 0x3u);
+    return static_cast<Stored>((magnitude > 0x7f800000u ? nan : finite) | sign);
+  }
+};
+
 template <>
 struct Codec<DType::kI8> {
   using Stored = int8_t;
@@ -131,6 +156,8 @@ GEMMD_ALWAYS_INLINE void WithDType(DType dtype, Fn fn) {
       return fn.template operator()<DType::kE4M3>();
     case DType::kI8:
       return fn.template operator()<DType::kI8>();
+    case DType::kE5M2:
+      return fn.template operator()<DType::kE5M2>();
     case DType::kI32:  // ValidateOps lets no op compute with it
       return;
   }

@@ -48,6 +48,7 @@ double MacsPerClock(DType dtype) {
     case DType::kF16:
       return 2048;
     case DType::kE4M3:
+    case DType::kE5M2:
     case DType::kI8:
       return 4096;
     case DType::kI32:  // is not multiplied

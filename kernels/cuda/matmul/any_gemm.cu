@@ -47,6 +47,7 @@ cudaError_t LaunchAnyGemm(const AnyGemmArgs& args, cudaStream_t stream) {
       return LaunchMath<MathBf16>(args, stream);
     case ElementType::kF16:
     case ElementType::kE4M3:
+    case ElementType::kE5M2:
       return LaunchMath<MathF16>(args, stream);
     case ElementType::kI8:
       return LaunchMath<MathI8>(args, stream);

@@ -52,10 +52,11 @@ struct AnyGemmArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  ElementType type = ElementType::kE4M3;  // of a and b
-  AnyOperand a;                           // rows are m
-  AnyOperand b;                           // rows are n
-  ElementType out = ElementType::kBF16;   // of d and c: kF32, kBF16 or kF16
+  ElementType type = ElementType::kE4M3;    // of a
+  ElementType b_type = ElementType::kE4M3;  // of b: a's, or one of E4M3 and E5M2 as a's
+  AnyOperand a;                             // rows are m
+  AnyOperand b;                             // rows are n
+  ElementType out = ElementType::kBF16;     // of d and c: kF32, kBF16 or kF16
   AnyResult d;
   AnyResult c;                 // not read, and may be null, when beta is 0
   const void* bias = nullptr;  // [n] or null

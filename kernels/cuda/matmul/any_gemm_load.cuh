@@ -94,6 +94,14 @@ __device__ __forceinline__ uint4 LoadE4m3(const char* from, int64_t step, int va
                     ptx::F16x2FromE4m3x2(static_cast<uint16_t>(words[1] >> 16)));
 }
 
+// 8 elements of E5M2 as FP16, whose upper byte it is.
+__device__ __forceinline__ uint4 LoadE5m2(const char* from, int64_t step, int valid, bool vector) {
+  uint32_t words[2];
+  LoadWords<1, 8>(from, step, valid, vector, words);
+  return make_uint4(__byte_perm(words[0], 0, 0x1404), __byte_perm(words[0], 0, 0x3424),
+                    __byte_perm(words[1], 0, 0x1404), __byte_perm(words[1], 0, 0x3424));
+}
+
 // `value`, but the compiler cannot tell. What depends on it is computed again in each stage instead
 // of being kept in registers over the loop, which spilled.
 __device__ __forceinline__ int Opaque(int value) {

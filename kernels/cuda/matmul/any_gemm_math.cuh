@@ -100,6 +100,7 @@ struct MathF16 : MmaLayout {
 
   static __device__ __forceinline__ uint4 LoadChunk(ElementType type, const char* from,
                                                     int64_t step, int valid, bool vector) {
+    if (type == ElementType::kE5M2) return LoadE5m2(from, step, valid, vector);
     return type == ElementType::kE4M3 ? LoadE4m3(from, step, valid, vector)
                                       : LoadRaw<2>(from, step, valid, vector);
   }

@@ -33,7 +33,8 @@ __device__ __forceinline__ void MultiplyTile(const AnyGemmArgs& args, const Tile
   constexpr int kStageK = kChunks * Math::kChunkElements;
   static_assert(kScaleK % kStageK == 0, "a stage must not straddle two scale blocks");
   const OperandView a = ViewOf(args.a, args.type, tile.batch, args.m, args.k, Math::kChunkElements);
-  const OperandView b = ViewOf(args.b, args.type, tile.batch, args.n, args.k, Math::kChunkElements);
+  const OperandView b =
+      ViewOf(args.b, args.b_type, tile.batch, args.n, args.k, Math::kChunkElements);
   typename Math::Accumulator acc[kSide * kSide] = {};
   StageLoader<Math> a_stage, b_stage;
   a_stage.Fetch(a, tile.row, 0);

@@ -45,6 +45,7 @@ struct DirectoryArgs {
   int32_t groups = 0;
   int32_t rows = 0;  // of a, or of one of its items
   int32_t alignment = 1;
+  int32_t step = 1;  // a group that starts at no multiple of it cannot be (columns)
   int32_t most_thin_rows = 0;
   int32_t tile_rows[kTileLists] = {1, 1};
   TileList lists[kTileLists];

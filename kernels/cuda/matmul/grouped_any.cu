@@ -31,7 +31,7 @@ __device__ __forceinline__ AnyGemmArgs MatmulOf(const AnyGroupedArgs& args, cons
     one.b.data = args.table[group].values;
     one.b.scales.data = args.table[group].scales;
   } else {
-    one.b.data = Shifted(one.b.data, group * one.b.batch_stride, one.type);
+    one.b.data = Shifted(one.b.data, group * one.b.batch_stride, one.b_type);
     if (one.b.scales.data != nullptr) one.b.scales.data += group * one.b.scales.batch_stride;
   }
   one.d.data = Shifted(one.d.data, item * one.d.batch_stride, one.out);
@@ -80,6 +80,7 @@ cudaError_t LaunchAnyGrouped(const AnyGroupedArgs& args, cudaStream_t stream) {
       return LaunchMath<MathBf16>(args, stream);
     case ElementType::kF16:
     case ElementType::kE4M3:
+    case ElementType::kE5M2:
       return LaunchMath<MathF16>(args, stream);
     case ElementType::kI8:
       return LaunchMath<MathI8>(args, stream);

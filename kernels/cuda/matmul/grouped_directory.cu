@@ -172,6 +172,15 @@ __device__ void ReadGroups(const DirectoryArgs& args, Shared& shared) {
   }
 }
 
+__device__ void CheckSteps(const DirectoryArgs& args, Shared& shared) {
+  const int g = threadIdx.x;
+  if (g < args.groups && shared.rows[g] > 0 && shared.first[g] % args.step != 0) {
+    Report(shared, DataFaultKind::kColumn, g, shared.first[g]);
+    shared.rows[g] = 0;
+  }
+  __syncthreads();  // rows and faults are there
+}
+
 // An id out of order leaves a run of its group broken: with a fault of that kind rows of other
 // groups may lie in it, so that nothing is multiplied at all.
 __device__ bool Broken(const Shared& shared) {
@@ -219,12 +228,16 @@ __global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ Di
   __syncthreads();
   ReadGroups(args, shared);
   __syncthreads();  // first, rows and faults are there
+  if (args.step > 1) CheckSteps(args, shared);
   if (Broken(shared) && threadIdx.x < kMostGroups) shared.rows[threadIdx.x] = 0;
   if (threadIdx.x == 0 && shared.fault != 0x7fffffff) {
     const bool ids =
         shared.fault_kind == DataFaultKind::kRowId || shared.fault_kind == DataFaultKind::kRowOrder;
-    const int4 fault = make_int4(static_cast<int>(shared.fault_kind), shared.fault,
-                                 shared.fault_value, ids ? args.groups - 1 : args.rows);
+    const int4 fault =
+        make_int4(static_cast<int>(shared.fault_kind), shared.fault, shared.fault_value,
+                  ids                                           ? args.groups - 1
+                  : shared.fault_kind == DataFaultKind::kColumn ? args.step
+                                                                : args.rows);
     *reinterpret_cast<int4*>(args.fault) = fault;
   }
   __syncthreads();

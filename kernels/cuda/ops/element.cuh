@@ -42,6 +42,8 @@ __device__ __forceinline__ float ToF32(ElementType type, uint32_t code) {
       return E4m3ToF32(code);
     case ElementType::kI8:
       return static_cast<float>(static_cast<int8_t>(code));
+    case ElementType::kE5M2:  // F16's upper byte
+      return F16ToF32((code & 0xffu) << 8);
   }
   return 0.0f;
 }
@@ -64,6 +66,19 @@ __device__ __forceinline__ uint32_t F32ToE4m3(float x) {
   return (bits & 0x7fffffffu) > kF32Infinity ? 0x7fu | ((bits >> 24) & 0x80u) : number;
 }
 
+// By integers: the hardware's conversion saturates.
+__device__ __forceinline__ uint32_t F32ToE5m2(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  const uint32_t sign = (bits >> 24) & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > kF32Infinity) return 0x7eu | ((bits >> 21) & 0x3u) | sign;
+  if (magnitude < (113u << 23)) {  // subnormal: 128 has a last place of 2^-16
+    return (__float_as_uint(__uint_as_float(magnitude) + 128.0f) - __float_as_uint(128.0f)) | sign;
+  }
+  const uint32_t rounded = ((magnitude + 0xfffffu + ((magnitude >> 21) & 1u)) >> 21) - (112u << 2);
+  return min(rounded, 0x7cu) | sign;
+}
+
 __device__ __forceinline__ uint32_t F32ToI8(float x) {
   // The conversion gives 0 for NaN and the ends of int32 for infinities.
   const int rounded = __float2int_rn(x);
@@ -82,6 +97,8 @@ __device__ __forceinline__ uint32_t FromF32(ElementType type, float x) {
       return F32ToE4m3(x);
     case ElementType::kI8:
       return F32ToI8(x);
+    case ElementType::kE5M2:
+      return F32ToE5m2(x);
   }
   return 0;
 }

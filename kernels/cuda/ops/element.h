@@ -8,7 +8,14 @@
 namespace gemmd::kernels::cuda {
 
 // The numbers equal gemmd::kernels::DType's, so that a static_cast converts.
-enum class ElementType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kE4M3 = 3, kI8 = 4 };
+enum class ElementType : uint8_t {
+  kF32 = 0,
+  kBF16 = 1,
+  kF16 = 2,
+  kE4M3 = 3,
+  kI8 = 4,
+  kE5M2 = 6,
+};
 
 constexpr int ElementBytes(ElementType type) {
   return type == ElementType::kF32                                 ? 4

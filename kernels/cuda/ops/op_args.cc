@@ -13,6 +13,7 @@ static_assert(static_cast<int>(ElementType::kBF16) == static_cast<int>(DType::kB
 static_assert(static_cast<int>(ElementType::kF16) == static_cast<int>(DType::kF16));
 static_assert(static_cast<int>(ElementType::kE4M3) == static_cast<int>(DType::kE4M3));
 static_assert(static_cast<int>(ElementType::kI8) == static_cast<int>(DType::kI8));
+static_assert(static_cast<int>(ElementType::kE5M2) == static_cast<int>(DType::kE5M2));
 static_assert(static_cast<int>(ActivationType::kRelu) == static_cast<int>(Activation::kRelu));
 static_assert(static_cast<int>(ActivationType::kSilu) == static_cast<int>(Activation::kSilu));
 static_assert(static_cast<int>(ActivationType::kGeluTanh) ==
@@ -111,6 +112,7 @@ AnyGemmArgs ArgsOf(const MatmulOp& op, SlotAddresses slots) {
   args.n = Matrix(op.b.values).rows;
   args.k = a.cols;
   args.type = TypeOf(op.a.values.dtype);
+  args.b_type = TypeOf(op.b.values.dtype);
   args.a = OperandOf(op.a, slots);
   args.b = OperandOf(op.b, slots);
   args.out = TypeOf(op.d.dtype);

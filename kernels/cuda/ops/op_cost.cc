@@ -35,6 +35,8 @@ const TensorRef& MainTensor(const Op& op) {
           return x.a.values;
         } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
           return x.a.values;
+        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
+          return x.a.values;
         } else if constexpr (std::is_same_v<T, RouteOp>) {
           return x.ids;
         } else if constexpr (std::is_same_v<T, ReadOp>) {

@@ -236,7 +236,8 @@ bool Chunked(const QuantizeArgs& args) {
 }  // namespace
 
 cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream) {
-  if (args.batch <= 0 || args.rows <= 0 || args.k <= 0 || !Chunked(args)) {
+  if (args.batch <= 0 || args.rows <= 0 || args.k <= 0 || !Chunked(args) ||
+      args.dst_type == ElementType::kE5M2) {
     return LaunchQuantizeAny(args, stream);
   }
   if (args.dst_type != ElementType::kE4M3 && args.dst_type != ElementType::kI8) {

@@ -36,7 +36,7 @@ struct QuantizeArgs {
   int64_t src_row = 0;
   int64_t src_k = 1;
   void* dst = nullptr;                        // [batch, rows, k]
-  ElementType dst_type = ElementType::kE4M3;  // kE4M3 or kI8
+  ElementType dst_type = ElementType::kE4M3;  // kE4M3, kE5M2 or kI8
   int64_t dst_batch = 0;
   int64_t dst_row = 0;
   int64_t dst_k = 1;

@@ -36,21 +36,34 @@ __device__ __forceinline__ float LoadSource(const QuantizeArgs& args, int64_t ba
   return ToF32(args.src_type, LoadCode(args.src, at, ElementBytes(args.src_type)));
 }
 
-template <bool kI8>
+// E5M2: of the finite elements, as I8; what is not finite stays what it is.
+template <ElementType kTo>
+__device__ __forceinline__ float ScaleTo(float amax) {
+  if constexpr (kTo != ElementType::kE5M2) return ScaleOf<kTo == ElementType::kI8>(amax);
+  return amax == 0.0f ? 1.0f : fmaxf(__fdiv_rn(amax, 57344.0f), 0x1p-126f);
+}
+template <ElementType kTo>
+__device__ __forceinline__ uint32_t CodeOf(float x, const ScaleDivisor& d) {
+  if constexpr (kTo != ElementType::kE5M2) return QuantizeOne<kTo == ElementType::kI8>(x, d);
+  return F32ToE5m2(fabsf(x) < kInf ? Divide(x, d) : x);
+}
+
+template <ElementType kTo>
 __device__ float PartialMax(const QuantizeArgs& args, const Region& region) {
   float amax = 0.0f;
   ForEachElement(region, [&](int64_t row, int64_t k) {
-    amax = AddMagnitude<kI8>(amax, LoadSource(args, region.batch, row + region.shift, k));
+    amax = AddMagnitude<kTo != ElementType::kE4M3>(
+        amax, LoadSource(args, region.batch, row + region.shift, k));
   });
   return amax;
 }
 
-template <bool kI8>
+template <ElementType kTo>
 __device__ void StoreRegion(const QuantizeArgs& args, const Region& region, float scale) {
   const ScaleDivisor divisor = MakeScaleDivisor(scale);
   ForEachElement(region, [&](int64_t row, int64_t k) {
     const uint32_t code =
-        QuantizeOne<kI8>(LoadSource(args, region.batch, row + region.shift, k), divisor);
+        CodeOf<kTo>(LoadSource(args, region.batch, row + region.shift, k), divisor);
     const int64_t at = region.batch * args.dst_batch + row * args.dst_row + k * args.dst_k;
     static_cast<uint8_t*>(args.dst)[at] = static_cast<uint8_t>(code);
   });
@@ -62,7 +75,7 @@ struct Groups {
 };
 
 // A region is one warp's or one CTA's; `lanes` of its threads lie along k.
-template <bool kI8, bool kWholeCta>
+template <ElementType kTo, bool kWholeCta>
 __global__ void __launch_bounds__(kThreads)
     QuantizeRegions(const __grid_constant__ QuantizeArgs args, Groups groups, int lanes) {
   __shared__ float warp_max[kWarps];
@@ -88,19 +101,19 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t source = SourceRow(args, region.row0);
     if (source < 0) continue;
     region.shift = source - region.row0;
-    float amax = MaxOverLanes<32>(PartialMax<kI8>(args, region));
+    float amax = MaxOverLanes<32>(PartialMax<kTo>(args, region));
     if constexpr (kWholeCta) {
       if (lane == 0) warp_max[warp] = amax;
       __syncthreads();  // every warp's maximum is there
       amax = MaxOverLanes<kWarps>(warp_max[lane % kWarps]);
       __syncthreads();  // and has been read, before the next region's overwrites it
     }
-    const float scale = ScaleOf<kI8>(amax);
+    const float scale = ScaleTo<kTo>(amax);
     if (region.thread == 0) {
       args.scales[region.batch * args.scales_batch + row_group * args.scales_row +
                   k_group * args.scales_k] = scale;
     }
-    StoreRegion<kI8>(args, region, scale);
+    StoreRegion<kTo>(args, region, scale);
   }
   EndInTurn(args.independent);
 }
@@ -121,14 +134,14 @@ __device__ __forceinline__ Region WarpRow(const QuantizeArgs& args, int64_t batc
   return {batch, row, 1, 0, args.k, static_cast<int>(threadIdx.x % 32), 32, 32, 0};
 }
 
-template <bool kI8>
+template <ElementType kTo>
 __global__ void __launch_bounds__(kThreads) MaxOfTensor(const __grid_constant__ QuantizeArgs args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   for (int64_t batch = blockIdx.y; batch < args.batch; batch += gridDim.y) {
     float amax = 0.0f;
     for (int64_t row = first; row < args.rows; row += step) {
-      amax = ptx::MaxNaN(amax, PartialMax<kI8>(args, WarpRow(args, batch, row)));
+      amax = ptx::MaxNaN(amax, PartialMax<kTo>(args, WarpRow(args, batch, row)));
     }
     amax = MaxOverLanes<32>(amax);
     if (threadIdx.x % 32 == 0) {
@@ -138,18 +151,18 @@ __global__ void __launch_bounds__(kThreads) MaxOfTensor(const __grid_constant__ 
   }
 }
 
-template <bool kI8>
+template <ElementType kTo>
 __global__ void __launch_bounds__(kThreads)
     ScalesOfMaxima(const __grid_constant__ QuantizeArgs args) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.batch;
        i += step) {
     float* scale = args.scales + i * args.scales_batch;
-    *scale = ScaleOf<kI8>(*scale);
+    *scale = ScaleTo<kTo>(*scale);
   }
 }
 
-template <bool kI8>
+template <ElementType kTo>
 __global__ void __launch_bounds__(kThreads)
     QuantizeTensor(const __grid_constant__ QuantizeArgs args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -157,12 +170,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t batch = blockIdx.y; batch < args.batch; batch += gridDim.y) {
     const float scale = args.scales[batch * args.scales_batch];
     for (int64_t row = first; row < args.rows; row += step) {
-      StoreRegion<kI8>(args, WarpRow(args, batch, row), scale);
+      StoreRegion<kTo>(args, WarpRow(args, batch, row), scale);
     }
   }
 }
 
-template <bool kI8>
+template <ElementType kTo>
 cudaError_t LaunchTensor(const QuantizeArgs& args, cudaStream_t stream) {
   const dim3 per_batch = GridOf(CeilDiv(args.batch, kThreads));
   const int64_t row_ctas = CeilDiv(args.rows, kWarps);
@@ -170,20 +183,20 @@ cudaError_t LaunchTensor(const QuantizeArgs& args, cudaStream_t stream) {
   const bool empty = args.rows == 0 || args.k == 0;
   cudaError_t error = LaunchKernel(ClearScales, per_batch, kThreads, false, stream, args);
   if (error == cudaSuccess && !empty) {
-    error = LaunchKernel(MaxOfTensor<kI8>, over_rows, kThreads, false, stream, args);
+    error = LaunchKernel(MaxOfTensor<kTo>, over_rows, kThreads, false, stream, args);
   }
   if (error == cudaSuccess) {
-    error = LaunchKernel(ScalesOfMaxima<kI8>, per_batch, kThreads, false, stream, args);
+    error = LaunchKernel(ScalesOfMaxima<kTo>, per_batch, kThreads, false, stream, args);
   }
   if (error == cudaSuccess && !empty) {
-    error = LaunchKernel(QuantizeTensor<kI8>, over_rows, kThreads, false, stream, args);
+    error = LaunchKernel(QuantizeTensor<kTo>, over_rows, kThreads, false, stream, args);
   }
   return error;
 }
 
-template <bool kI8>
+template <ElementType kTo>
 cudaError_t LaunchAny(const QuantizeArgs& args, cudaStream_t stream) {
-  if (args.block == QuantizeBlock::kTensor) return LaunchTensor<kI8>(args, stream);
+  if (args.block == QuantizeBlock::kTensor) return LaunchTensor<kTo>(args, stream);
   Groups groups{args.rows, CeilDiv(args.k, kQuantBlock), 1, kQuantBlock};
   int lanes = 32;
   bool whole_cta = false;
@@ -201,10 +214,10 @@ cudaError_t LaunchAny(const QuantizeArgs& args, cudaStream_t stream) {
   const int64_t count = args.batch * groups.row_groups * groups.k_groups;
   if (count == 0) return cudaSuccess;
   if (whole_cta) {
-    return LaunchKernel(QuantizeRegions<kI8, true>, GridOf(count), kThreads, args.programmatic,
+    return LaunchKernel(QuantizeRegions<kTo, true>, GridOf(count), kThreads, args.programmatic,
                         stream, args, groups, lanes);
   }
-  return LaunchKernel(QuantizeRegions<kI8, false>, GridOf(CeilDiv(count, kWarps)), kThreads,
+  return LaunchKernel(QuantizeRegions<kTo, false>, GridOf(CeilDiv(count, kWarps)), kThreads,
                       args.programmatic, stream, args, groups, lanes);
 }
 
@@ -217,8 +230,9 @@ cudaError_t LaunchQuantizeAny(const QuantizeArgs& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   if (args.batch == 0) return cudaSuccess;
-  if (args.dst_type == ElementType::kE4M3) return LaunchAny<false>(args, stream);
-  if (args.dst_type == ElementType::kI8) return LaunchAny<true>(args, stream);
+  if (args.dst_type == ElementType::kE4M3) return LaunchAny<ElementType::kE4M3>(args, stream);
+  if (args.dst_type == ElementType::kE5M2) return LaunchAny<ElementType::kE5M2>(args, stream);
+  if (args.dst_type == ElementType::kI8) return LaunchAny<ElementType::kI8>(args, stream);
   return cudaErrorInvalidValue;
 }
 

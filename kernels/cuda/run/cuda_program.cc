@@ -43,13 +43,15 @@ bool IsDense(const TensorRef& tensor) {
 bool ReadsNumbers(const Op& op) {
   const auto* quantize = std::get_if<QuantizeOp>(&op);
   return std::holds_alternative<GroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
-         std::holds_alternative<CombineOp>(op) || (quantize != nullptr && quantize->rows);
+         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<CombineOp>(op) ||
+         (quantize != nullptr && quantize->rows);
 }
 
 // Whether the op's first kernel waits for what is in front of it, whatever that touches.
 bool WaitsFirst(const Op& op) {
   return std::holds_alternative<MatmulOp>(op) || std::holds_alternative<GroupedMatmulOp>(op) ||
-         std::holds_alternative<RouteOp>(op) || std::holds_alternative<CombineOp>(op);
+         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
+         std::holds_alternative<CombineOp>(op);
 }
 
 }  // namespace
@@ -82,7 +84,10 @@ void CudaProgram::AddNeeds(Task& task) {
 
 // A forced or pinned kernel stays what it is whatever is measured; a Tuner's shapes are FP8's.
 void CudaProgram::AddTunable(const MatmulOp& op, ChoiceReason reason) {
-  if (!op.kernel.empty() || op.deterministic || op.a.values.dtype != DType::kE4M3) return;
+  if (!op.kernel.empty() || op.deterministic || op.a.values.dtype != DType::kE4M3 ||
+      op.b.values.dtype != DType::kE4M3) {
+    return;
+  }
   const MatmulProblem problem = ProblemOf(op);
   const TuneShape shape{RowBucket(problem.m), problem.n, problem.k, problem.d.dtype};
   if (problem.batch != 1 || shape.m == 0 || tunable_.size() >= kMostTunable) return;
@@ -97,10 +102,12 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   task.op = op;
   const auto* matmul = std::get_if<MatmulOp>(&op);
   const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
+  const auto* columns = std::get_if<KGroupedMatmulOp>(&op);
   const absl::StatusOr<KernelChoice> choice =
       matmul != nullptr    ? (matmul->gate ? ChooseGatedMatmul(*matmul, kernels, task)
-                                           : ChooseMatmul(*matmul, kernels, task))
+                                           : ChoosePlainMatmul(*matmul, kernels, task))
       : grouped != nullptr ? ChooseGrouped(*grouped, kernels, task)
+      : columns != nullptr ? ChooseKGrouped(*columns, kernels, task)
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
   if (matmul != nullptr && task.variant) {

@@ -21,6 +21,7 @@
 #include "kernels/cuda/matmul/gated_matmul.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped_op.h"
+#include "kernels/cuda/matmul/k_grouped_op.h"
 #include "kernels/cuda/matmul/pool.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/run/end_forecast.h"
@@ -42,6 +43,7 @@ struct KernelSet {
   // The TMA kernels of grouped matmuls by their type; empty when disabled.
   std::string_view fp8_grouped, bf16_grouped, f16_grouped;
   std::string_view fp8_gate;  // those that apply a gate; likewise
+  std::string_view gradient;  // those of gradients of weights; likewise
   double memory_bytes_per_s = 0;
 
   std::string_view TmaGrouped(DType operands) const {
@@ -55,8 +57,10 @@ struct KernelSet {
 struct Launches {
   std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
   std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
-  std::vector<FusedMatmul> fused;        // of its matmuls that apply their gate
-  std::vector<bool> independent;         // by op (independent.h); empty: none is
+  std::vector<KGroupedLaunches> k_grouped;
+  std::vector<PreparedGradient> gradients;  // of its matmuls by the gradient kernels
+  std::vector<FusedMatmul> fused;           // of its matmuls that apply their gate
+  std::vector<bool> independent;            // by op (independent.h); empty: none is
 };
 
 struct PreparedLaunches {
@@ -160,12 +164,14 @@ class CudaProgram final : public Program {
     int gemm = 0;                        // its place in Launches, a grouped or fused one's too
     decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
     ScaleCopies copies;
-    std::optional<GroupedLayout> grouped;  // of a grouped matmul
-    std::optional<GatedLayout> gated;      // of a matmul with a gate
-    int64_t fault_offset = 0;              // in io, of an op that reads numbers
-    bool overlap = false;                  // may start under the end of the op before it
-    int64_t io_offset = 0;                 // of a Write or Read
-    int64_t io_bytes = 0;                  // likewise
+    std::optional<GroupedLayout> grouped;     // of a grouped matmul
+    std::optional<KGroupedLayout> k_grouped;  // of a k-grouped matmul
+    std::optional<int> gradient;              // of a matmul by the gradient kernels: its config
+    std::optional<GatedLayout> gated;         // of a matmul with a gate
+    int64_t fault_offset = 0;                 // in io, of an op that reads numbers
+    bool overlap = false;                     // may start under the end of the op before it
+    int64_t io_offset = 0;                    // of a Write or Read
+    int64_t io_bytes = 0;                     // likewise
     // Dense and large: what of it goes over PCIe is the copy engine's. Of a Write, Read or Copy.
     bool by_engine = false;
   };
@@ -182,6 +188,11 @@ class CudaProgram final : public Program {
                                             Task& task);
   absl::StatusOr<KernelChoice> ChooseGatedMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                  Task& task);
+  // By the gradient kernels where they serve it, which are no members of the pool; else as above.
+  absl::StatusOr<KernelChoice> ChoosePlainMatmul(const MatmulOp& op, const KernelSet& kernels,
+                                                 Task& task);
+  absl::StatusOr<KernelChoice> ChooseKGrouped(const KGroupedMatmulOp& op, const KernelSet& kernels,
+                                              Task& task);
   absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
                                              Task& task);
   static absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels);
@@ -213,6 +224,8 @@ class CudaProgram final : public Program {
   int gemms_ = 0;
   int grouped_ = 0;
   int fused_ = 0;
+  int k_grouped_ = 0;
+  int gradients_ = 0;
   int64_t scratch_bytes_ = 0;
   int64_t io_bytes_ = 0;
   size_t slots_needed_ = 0;

@@ -143,4 +143,61 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                       reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
 }
 
+absl::StatusOr<KernelChoice> CudaProgram::ChoosePlainMatmul(const MatmulOp& op,
+                                                            const KernelSet& kernels, Task& task) {
+  const bool named = op.kernel == kGradientName;
+  const bool by_rows = op.a.granularity == ScaleGranularity::kBlock1x128 &&
+                       op.b.granularity == ScaleGranularity::kBlock1x128;
+  if (!named && (!op.kernel.empty() || !by_rows)) return ChooseMatmul(op, kernels, task);
+  const std::string why =
+      kernels.gradient.empty() ? "the kernels are disabled on this device" : WhyNotGradient(op);
+  if (!why.empty()) {
+    if (!named) return ChooseMatmul(op, kernels, task);
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const GradientProblem problem = GradientOf(op);
+  task.gradient = GradientConfig(problem);
+  task.gemm = gradients_++;
+  scratch_bytes_ = std::max(scratch_bytes_, CopiesOf(problem).scratch_bytes);
+  const double columns = static_cast<double>(problem.args.k * problem.args.batch);
+  return KernelChoice{kernels.gradient, named ? ChoiceReason::kForced : ChoiceReason::kModel,
+                      GradientSeconds(problem, columns, kernels.memory_bytes_per_s)};
+}
+
+absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,
+                                                         const KernelSet& kernels, Task& task) {
+  const std::string_view any = kernels.others[Op(op).index()];
+  const std::string why =
+      kernels.gradient.empty() ? "the FP8 kernels are disabled on this device" : WhyNotGradient(op);
+  const bool forced = !op.kernel.empty();
+  if (forced && op.kernel != any && op.kernel != kGradientName) {
+    return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
+                                            " is none for a k-grouped matmul here; use ", Text(any),
+                                            " or ", kGradientName));
+  }
+  if (forced && op.kernel == kGradientName && !why.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
+  }
+  const bool fast = why.empty() && (!forced || op.kernel == kGradientName);
+  if (!fast && any.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the kernel for any k-grouped matmul is disabled on this device; FP8 kernels: ", why));
+  }
+  task.k_grouped = LayoutOf(op, fast);
+  task.gemm = k_grouped_++;
+  if (task.k_grouped->scratch_bytes > kMaxScratchBytes) {
+    return absl::UnimplementedError(absl::StrCat("it takes ", task.k_grouped->scratch_bytes,
+                                                 " bytes of scratch memory, limit ",
+                                                 kMaxScratchBytes, "; lay scales out by columns"));
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, task.k_grouped->scratch_bytes);
+  const ChoiceReason reason = forced ? ChoiceReason::kForced
+                              : fast ? ChoiceReason::kModel
+                                     : ChoiceReason::kFallback;
+  return KernelChoice{fast ? kernels.gradient : any, reason,
+                      KGroupedSeconds(op, fast, kernels.memory_bytes_per_s)};
+}
+
 }  // namespace gemmd::kernels::cuda

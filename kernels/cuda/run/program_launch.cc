@@ -52,7 +52,8 @@ DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) con
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
                                                       bool often) const {
-  if (gemms_ == 0 && grouped_ == 0 && fused_ == 0 && !capturable(often)) {
+  const int prepared = gemms_ + grouped_ + fused_ + k_grouped_ + gradients_;
+  if (prepared == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
@@ -83,6 +84,18 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
                                     scratch, device_);
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       launches->grouped.push_back(*std::move(grouped));
+    }
+    if (task.k_grouped) {
+      auto grouped = PrepareKGrouped(std::get<KGroupedMatmulOp>(task.op), *task.k_grouped, slots,
+                                     scratch, device_);
+      if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
+      launches->k_grouped.push_back(*std::move(grouped));
+    }
+    if (task.gradient) {
+      auto gradient =
+          PrepareGradient(std::get<MatmulOp>(task.op), *task.gradient, slots, scratch, device_);
+      if (!gradient.ok()) return Annotate(gradient.status(), i, task.op);
+      launches->gradients.push_back(*std::move(gradient));
     }
     if (task.gated && task.gated->fused) {
       auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
@@ -133,6 +146,11 @@ absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op
 
 absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
                                        const RunContext& context) const {
+  if (task.gradient) {
+    return ToStatus(LaunchGradient(context.launches.gradients[task.gemm], Overlaps(task, context),
+                                   context.stream),
+                    "launch");
+  }
   AnyGemmArgs args = ArgsOf(op, slots);
   if (!task.variant) {
     args.programmatic = Overlaps(task, context);
@@ -228,6 +246,9 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
         } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
           return QueueGrouped(context.launches.grouped[task.gemm], FaultAt(task, context),
                               task.overlap, context.stream);
+        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
+          return QueueKGrouped(context.launches.k_grouped[task.gemm], FaultAt(task, context),
+                               task.overlap, context.stream);
         } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
           auto args = ArgsOf(op, context.slots);
           args.programmatic = task.overlap;

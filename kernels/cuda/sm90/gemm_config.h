@@ -62,6 +62,9 @@ struct GemmConfig {
   bool gates = false;
   // Tiles of several configs go through one ring: its stages are those of 128 x 256.
   bool shares_ring = false;
+  // B has a scale for each of its rows and 128 of k, as A has: a weight's gradient
+  // (sm90_fp8_gradient.cuh). FP32 results of a sub-tile leave by the copy engine.
+  bool scales_columns = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
 
@@ -152,8 +155,11 @@ struct GemmConfig {
   constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
+  constexpr int b_scale_bytes() const {
+    return scales_columns ? (block_n() * 4 + 127) / 128 * 128 : 128;
+  }
   constexpr int scale_bytes() const {
-    return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + 128 : 0;
+    return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + b_scale_bytes() : 0;
   }
 
   // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each
@@ -176,6 +182,7 @@ struct GemmConfig {
     return units * 8;
   }
   constexpr int store_bytes() const {
+    if (scales_columns) return groups * 64 * cols * 4;
     return stores_tile ? rows * cols * 2 : groups * store_group_bytes();
   }
   // Where the second k group leaves its results for the first.
@@ -199,7 +206,7 @@ constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
-                   c.shares_ring << 7 | static_cast<int>(c.mma) >> 2 << 10;
+                   c.shares_ring << 7 | c.scales_columns << 9 | static_cast<int>(c.mma) >> 2 << 10;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -223,6 +230,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.alternates = code >> 5 & 1;
   c.gates = code >> 6 & 1;
   c.shares_ring = code >> 7 & 1;
+  c.scales_columns = code >> 9 & 1;
   return c;
 }
 

@@ -82,4 +82,9 @@ absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view) {
                  CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
+absl::StatusOr<CUtensorMap> StoreMapF32(const TensorView& view) {
+  return MakeMap(view, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_SWIZZLE_128B,
+                 CU_TENSOR_MAP_L2_PROMOTION_NONE);
+}
+
 }  // namespace gemmd::kernels::cuda

@@ -36,6 +36,8 @@ absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view);
 // 16-bit results, stored from boxes of 64 columns in the 128-byte swizzle, or of others as they
 // lie.
 absl::StatusOr<CUtensorMap> StoreMap(const TensorView& view);
+// FP32 results, stored from boxes of 32 columns in the 128-byte swizzle, or added to what is there.
+absl::StatusOr<CUtensorMap> StoreMapF32(const TensorView& view);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -21,20 +21,4 @@ absl::Status CheckLabel(std::string_view label) {
   return absl::OkStatus();
 }
 
-absl::Status CheckName(std::string_view name) {
-  if (name.empty() || name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name has ", name.size(), " bytes; give 1 to ", kMaxNameBytes));
-  }
-  const auto bad = std::find_if_not(name.begin(), name.end(), [](unsigned char c) {
-    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '/' || c == '-';
-  });
-  if (bad != name.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name has byte 0x", absl::Hex(static_cast<unsigned char>(*bad)), " at ",
-                     bad - name.begin(), "; use letters, digits and . _ / -"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace gemmd::server

@@ -123,7 +123,7 @@ EndCause Session::ExpiryCause() const {
   return cut_ ? EndCause::kCut : EndCause::kExpired;
 }
 
-absl::StatusOr<Handle> Session::AddBuffer(BufferRef ref) {
+absl::StatusOr<Handle> Session::AddBuffer(BufferRef ref, PublishedClaim claim) {
   Charge charge;
   if (ref.found) {
     absl::StatusOr<Charge> taken = tenant_.TakeBuffer();
@@ -133,8 +133,16 @@ absl::StatusOr<Handle> Session::AddBuffer(BufferRef ref) {
   const Handle handle = NewHandle();
   absl::MutexLock lock(&mutex_);
   if (ended_) return Gone();
-  buffers_.emplace(handle, BufferEntry{std::move(ref), next_order_++, std::move(charge)});
+  buffers_.emplace(handle,
+                   BufferEntry{std::move(ref), next_order_++, std::move(charge), std::move(claim)});
   return handle;
+}
+
+void Session::KeepClaim(const Handle& handle, PublishedClaim claim) {
+  PublishedClaim before;  // let go of after the lock
+  absl::MutexLock lock(&mutex_);
+  auto it = buffers_.find(handle);
+  if (it != buffers_.end()) before = std::exchange(it->second.claim, std::move(claim));
 }
 
 absl::StatusOr<BufferRef> Session::FindBuffer(const Handle& handle) const {
@@ -164,6 +172,7 @@ Session::FoundBuffers Session::FindBuffers(absl::Span<const Handle* const> handl
 absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
                                                std::shared_ptr<void> until_unmapped) {
   std::vector<BufferRef> freed;  // destroyed after the lock is let go
+  std::vector<PublishedClaim> claims;
   RecentBindings::Forgotten forgotten;
   std::shared_ptr<ArmedRegion> armed;
   int64_t bytes = 0;
@@ -178,6 +187,7 @@ absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> handles,
       if (it == buffers_.end()) continue;  // named twice
       bound |= it->second.bound;
       freed.push_back(std::move(it->second.ref));
+      claims.push_back(std::move(it->second.claim));
       buffers_.erase(it);
     }
     ++deletions_;

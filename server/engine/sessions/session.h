@@ -20,6 +20,7 @@
 #include "server/engine/sessions/buffer.h"
 #include "server/engine/sessions/handle.h"
 #include "server/engine/sessions/plan.h"
+#include "server/engine/sessions/published_claim.h"
 #include "server/engine/sessions/recent_bindings.h"
 #include "server/engine/sessions/recent_programs.h"
 #include "server/engine/sessions/replay.h"
@@ -78,7 +79,11 @@ class Session : public std::enable_shared_from_this<Session> {
   EndCause ExpiryCause() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A found buffer's handle counts as a buffer of the tenant: handles too must be bounded.
-  absl::StatusOr<Handle> AddBuffer(BufferRef ref) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `claim`, of a found one, lives as long as the handle.
+  absl::StatusOr<Handle> AddBuffer(BufferRef ref, PublishedClaim claim = {})
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The claim of a handle whose buffer was published; let go at once if the handle has gone.
+  void KeepClaim(const Handle& handle, PublishedClaim claim) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<BufferRef> FindBuffer(const Handle& handle) const ABSL_LOCKS_EXCLUDED(mutex_);
   struct FoundBuffers {
     std::vector<BufferRef> refs;  // in order, up to the first that is not there
@@ -150,8 +155,9 @@ class Session : public std::enable_shared_from_this<Session> {
   struct BufferEntry {
     BufferRef ref;
     uint64_t order = 0;
-    Charge charge;       // of a found buffer's handle
-    bool bound = false;  // a plan was bound to it: it may stand in recent_
+    Charge charge;              // of a found buffer's handle
+    PublishedClaim claim = {};  // of a published one
+    bool bound = false;         // a plan was bound to it: it may stand in recent_
   };
 
   const uint64_t key_;

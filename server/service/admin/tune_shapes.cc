@@ -57,8 +57,8 @@ absl::Status AddListed(const v1::TuneRequest& request, ShapeList& list) {
 
 void AddPublished(ServerState& state, ShapeList& list) {
   for (const Tenant* tenant : state.tenants().All()) {
-    for (const BufferLease& buffer : state.published().List(*tenant)) {
-      const BufferSpec& spec = buffer->spec();
+    for (const auto& listed : state.published().List(*tenant)) {
+      const BufferSpec& spec = listed.buffer->spec();
       if (spec.dtype != kernels::DType::kE4M3 || spec.shape.rank != 2) continue;
       const kernels::TuneShape shape{0, spec.shape[0], spec.shape[1]};
       if (kernels::CheckTuneShape({1, shape.n, shape.k}).ok()) list.Add(shape);

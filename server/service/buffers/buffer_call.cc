@@ -5,6 +5,20 @@
 #include "server/service/wire/convert.h"
 
 namespace gemmd::server {
+namespace {
+
+void DescribePublished(const PublishedFacts& facts, v1::Buffer* proto) {
+  proto->set_published_name(facts.name);
+  proto->set_owner(facts.owner);
+  proto->set_content_hash(facts.content_hash);
+  proto->set_holders(facts.holders);
+  proto->set_current_version(facts.current);
+  *proto->mutable_publish_time() = ToProto(facts.published);
+  *proto->mutable_last_use_time() = ToProto(facts.last_use);
+  if (facts.ttl) *proto->mutable_ttl() = ToProto(*facts.ttl);
+}
+
+}  // namespace
 
 absl::StatusOr<SessionUse> UseSession(Call& call, const std::string& session_id) {
   return call.state().sessions().Use(call.tenant(), session_id);
@@ -26,7 +40,7 @@ void DescribeBuffer(ServerState& state, const BufferRef& ref, v1::Buffer* proto)
   if (spec.dtype) proto->set_dtype(ToProto(*spec.dtype));
   for (int i = 0; i < spec.shape.rank; ++i) proto->add_shape(spec.shape[i]);
   proto->set_label(spec.label);
-  proto->set_published_name(state.published().NameOf(buffer));
+  if (const auto facts = state.published().FactsOf(buffer)) DescribePublished(*facts, proto);
   proto->set_read_only(ref.read_only());
   const Buffer::UploadState upload = buffer.upload();
   proto->set_committed_bytes(upload.committed_bytes);

@@ -1,6 +1,7 @@
 #include "server/service/buffers/buffer_service.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ BufferService::BufferService(ServiceContext& context)
       find_(context, "FindBuffer"),
       unpublish_(context, "UnpublishBuffer"),
       list_published_(context, "ListPublished"),
+      switch_(context, "SwitchVersion"),
       upload_(context, "Upload"),
       download_(context, "Download"),
       export_(context, "ExportBuffer"),
@@ -35,6 +37,7 @@ BufferService::BufferService(ServiceContext& context)
   rpcs_.Serve(find_, this, &BufferService::FindBuffer);
   rpcs_.Serve(unpublish_, this, &BufferService::UnpublishBuffer);
   rpcs_.Serve(list_published_, this, &BufferService::ListPublished);
+  rpcs_.Serve(switch_, this, &BufferService::SwitchVersion);
   rpcs_.ServeReader(upload_, [this](auto* context, auto* response) {
     return new UploadStream(upload_, context, response);
   });
@@ -132,17 +135,25 @@ absl::Status BufferService::PublishBuffer(Call& call, const v1::PublishBufferReq
   Handle handle;
   auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
   if (!ref.ok()) return ref.status();
-  return call.state().published().Publish(call.tenant(), request.name(), *ref);
+  PublishOptions options{.owner = std::string(call.principal_name()),
+                         .content_hash = request.content_hash(),
+                         .session = (*use)->key()};
+  if (request.has_ttl()) options.ttl = FromProto(request.ttl());
+  auto claim =
+      call.state().published().Publish(call.tenant(), request.name(), *ref, std::move(options));
+  if (!claim.ok()) return claim.status();
+  (*use)->KeepClaim(handle, *std::move(claim));
+  return absl::OkStatus();
 }
 
 absl::Status BufferService::FindBuffer(Call& call, const v1::FindBufferRequest& request,
                                        v1::Buffer* response) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
-  auto buffer = call.state().published().Find(call.tenant(), request.name());
-  if (!buffer.ok()) return buffer.status();
-  const BufferRef ref{.buffer = *std::move(buffer), .found = true};
-  auto handle = (*use)->AddBuffer(ref);
+  auto found = call.state().published().Find(call.tenant(), request.name(), (*use)->key());
+  if (!found.ok()) return found.status();
+  const BufferRef ref{.buffer = std::move(found->buffer), .found = true};
+  auto handle = (*use)->AddBuffer(ref, std::move(found->claim));
   if (!handle.ok()) return handle.status();
   FillBuffer(call.state(), *handle, ref, response);
   return absl::OkStatus();
@@ -152,7 +163,21 @@ absl::Status BufferService::UnpublishBuffer(Call& call, const v1::UnpublishBuffe
                                             v1::UnpublishBufferResponse*) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
-  return call.state().published().Unpublish(call.tenant(), request.name());
+  return call.state().published().Unpublish(call.tenant(), request.name(), request.unless_held());
+}
+
+absl::Status BufferService::SwitchVersion(Call& call, const v1::SwitchVersionRequest& request,
+                                          v1::SwitchVersionResponse* response) {
+  auto switched = call.state().published().Switch(call.tenant(), request.name(), request.version());
+  if (!switched.ok()) return switched.status();
+  response->set_previous_version(switched->previous);
+  response->set_names(switched->names);
+  call.state().log().Info("version_switched", {{"tenant", call.tenant().name()},
+                                               {"principal", call.principal_name()},
+                                               {"name", request.name()},
+                                               {"version", request.version()},
+                                               {"previous", switched->previous}});
+  return absl::OkStatus();
 }
 
 absl::Status BufferService::ListPublished(Call& call, const v1::ListPublishedRequest& request,
@@ -162,7 +187,8 @@ absl::Status BufferService::ListPublished(Call& call, const v1::ListPublishedReq
   const auto buffers = call.state().published().List(call.tenant());
   const int64_t total = static_cast<int64_t>(buffers.size());
   for (int64_t i = page->skip; i < total && i < page->skip + page->size; ++i) {
-    DescribeBuffer(call.state(), {.buffer = buffers[i], .found = true}, response->add_buffers());
+    DescribeBuffer(call.state(), {.buffer = buffers[i].buffer, .found = true},
+                   response->add_buffers());
   }
   response->set_next_page_token(NextToken(*page, total));
   return absl::OkStatus();

@@ -33,13 +33,15 @@ class BufferService {
                                v1::UnpublishBufferResponse* response);
   absl::Status ListPublished(Call& call, const v1::ListPublishedRequest& request,
                              v1::ListPublishedResponse* response);
+  absl::Status SwitchVersion(Call& call, const v1::SwitchVersionRequest& request,
+                             v1::SwitchVersionResponse* response);
   absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
                             v1::ExportBufferResponse* response);
   absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
                             v1::Buffer* response);
 
-  Method create_, get_, list_, delete_, publish_, find_, unpublish_, list_published_, upload_,
-      download_, export_, import_;
+  Method create_, get_, list_, delete_, publish_, find_, unpublish_, list_published_, switch_,
+      upload_, download_, export_, import_;
   Rpcs<v1::BufferService> rpcs_;
 };
 

@@ -110,6 +110,13 @@ void DownloadStream::End(const absl::Status& status) {
                   .name = call_.method().name(),
                   .bytes = at_ - begin_});
   }
+  if (call_.sampled()) {
+    call_.AddPart({.kind = SpanPart::Kind::kTransfer,
+                   .begin = started_,
+                   .duration = duration,
+                   .device = buffer_->device().name(),
+                   .bytes = at_ - begin_});
+  }
   Finish(call_.Finish(status));
 }
 

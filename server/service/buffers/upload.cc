@@ -176,6 +176,13 @@ void UploadStream::End(const absl::Status& status) {
                     .name = call_.method().name(),
                     .bytes = committed_});
     }
+    if (call_.sampled()) {
+      call_.AddPart({.kind = SpanPart::Kind::kTransfer,
+                     .begin = first_chunk_,
+                     .duration = absl::Seconds(seconds),
+                     .device = buffer_->device().name(),
+                     .bytes = committed_});
+    }
     v1::UploadResponse response;
     response.set_committed_bytes(committed_);
     response.set_seconds(seconds);

@@ -172,10 +172,20 @@ absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& reque
   }
   response->set_device(device->name());
   std::vector<kernels::Candidate> candidates;
-  if (request.has_grouped()) {
-    if (request.has_problem()) {
-      return absl::InvalidArgumentError("problem and grouped are both given; leave one out");
+  if (request.has_problem() + request.has_grouped() + request.has_k_grouped() > 1) {
+    return absl::InvalidArgumentError(
+        "of problem, grouped and k_grouped several are given; leave all but one out");
+  }
+  if (request.has_k_grouped()) {
+    auto problem = Convert(request.k_grouped());
+    if (!problem.ok()) return problem.status();
+    auto op = kernels::OpOf(*problem);
+    if (!op.ok()) {
+      return absl::Status(op.status().code(), absl::StrCat("k_grouped: ", op.status().message()));
     }
+    response->set_problem(kernels::ToString(*problem));
+    candidates = device->backend().ExplainKGrouped(*op);
+  } else if (request.has_grouped()) {
     auto problem = Convert(request.grouped());
     if (!problem.ok()) return problem.status();
     auto op = kernels::OpOf(*problem);

@@ -36,7 +36,12 @@ std::optional<TraceContext> TraceContext::Parse(std::string_view header) {
   }
   if (version == "ff" || IsZero(trace) || IsZero(span)) return std::nullopt;
   if (header.size() > kBytes && (version == "00" || header[kBytes] != '-')) return std::nullopt;
-  return TraceContext{std::string(trace), std::string(flags)};
+  return TraceContext{std::string(trace), std::string(span), std::string(flags)};
+}
+
+bool TraceContext::sampled() const {
+  const char low = flags.back();
+  return (low <= '9' ? low - '0' : low - 'a' + 10) % 2 == 1;
 }
 
 std::string TraceContext::Response(std::string_view span_id) const {

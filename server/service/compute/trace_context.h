@@ -13,7 +13,11 @@ namespace gemmd::server {
 
 struct TraceContext {
   std::string trace_id;  // 32 lower-case hex digits, not all 0
+  std::string span_id;   // 16, likewise: the caller's
   std::string flags;     // 2
+
+  // The caller's tracing system keeps this trace.
+  bool sampled() const;
 
   // Of "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Nothing for what is not one: a
   // broken header must not break the call. A later version's is read as far as this one goes.

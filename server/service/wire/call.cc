@@ -99,7 +99,8 @@ Call::Call(Method& method, grpc::CallbackServerContext* context, Kind kind)
       begin_(absl::Now()),
       number_(next_number.fetch_add(1, std::memory_order_relaxed)),
       trace_(TraceOf(*context)),
-      admission_(Admit()) {
+      admission_(Admit()),
+      sampled_(state().spans().Samples(trace_ ? std::optional(trace_->sampled()) : std::nullopt)) {
   if (kind_ == Kind::kShort) method_.context().live.Enter();
 }
 
@@ -173,6 +174,22 @@ void Call::AddToTimeline(absl::Duration duration) {
   state().timeline().Add(event);
 }
 
+void Call::OfferSpan(const absl::Status& status, absl::Duration duration) {
+  CallSpan call = {.trace_id = trace_ ? trace_->trace_id : NewTraceId(),
+                   .span_id = OwnSpanId(),
+                   .parent_id = trace_ ? trace_->span_id : "",
+                   .method = method_.name(),
+                   .tenant = principal_ == nullptr ? "" : principal_->tenant->name(),
+                   .request = RequestId(),
+                   .code = std::string(CodeName(status.code())),
+                   .reason = ReasonOf(status),
+                   .message = std::string(status.message()),
+                   .begin = begin_,
+                   .duration = duration,
+                   .parts = std::move(parts_)};
+  state().spans().Offer(std::move(call));
+}
+
 void Call::WriteFailed(const absl::Status& status, double seconds) {
   // The audit has refusals, as many as the log has room for.
   if (!admission_.ok()) return WriteLog(LogLevel::kDebug, "call_failed", status, seconds);
@@ -214,6 +231,7 @@ grpc::Status Call::Finish(const absl::Status& status) {
   const double seconds = absl::ToDoubleSeconds(duration);
   method_.Count(status.code(), seconds);
   if (state().timeline().on()) AddToTimeline(duration);
+  if (sampled_) OfferSpan(status, duration);
   if (trace_) {
     context_->AddTrailingMetadata("traceresponse", trace_->Response(OwnSpanId()));
   }

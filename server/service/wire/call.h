@@ -15,11 +15,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/engine/observe/span_queue.h"
 #include "server/engine/server_state.h"
 #include "server/service/compute/trace_context.h"
 #include "server/service/listen/authenticate.h"
@@ -93,10 +96,15 @@ class Call {
   ServerState& state() { return method_.state(); }
   Tenant& tenant() { return *principal_->tenant; }
   Role role() const { return principal_->role; }
+  std::string_view principal_name() const { return principal_->name; }
   absl::Time deadline() const;
   absl::Time begin() const { return begin_; }
   bool cancelled() const { return context_->IsCancelled(); }
   std::string PeerName() const { return method_.context().authenticator.PeerName(*context_); }
+  // Whether the call goes to a collector of traces, with what AddPart tells of it before Finish.
+  bool sampled() const { return sampled_; }
+  void AddPart(SpanPart part) { parts_.push_back(std::move(part)); }
+
   // The caller's trace; empty when it sent none.
   std::string_view trace_id() const { return trace_ ? trace_->trace_id : std::string_view(); }
 
@@ -109,6 +117,7 @@ class Call {
   std::string OwnSpanId() const;
   void WriteAudit(const absl::Status& status);
   void AddToTimeline(absl::Duration duration);
+  void OfferSpan(const absl::Status& status, absl::Duration duration);
   void WriteFailed(const absl::Status& status, double seconds);
   // `left_out`: lines like this one before it.
   void WriteLog(LogLevel level, std::string_view event, const absl::Status& status, double seconds,
@@ -122,6 +131,8 @@ class Call {
   const std::optional<TraceContext> trace_;
   PrincipalRef principal_;  // null when nobody known calls
   const absl::Status admission_;
+  const bool sampled_;
+  std::vector<SpanPart> parts_;
   bool finished_ = false;
 };
 

@@ -16,6 +16,7 @@ static_assert(v1::DTYPE_F16 == static_cast<int>(kernels::DType::kF16) + 1);
 static_assert(v1::DTYPE_E4M3 == static_cast<int>(kernels::DType::kE4M3) + 1);
 static_assert(v1::DTYPE_I8 == static_cast<int>(kernels::DType::kI8) + 1);
 static_assert(v1::DTYPE_I32 == static_cast<int>(kernels::DType::kI32) + 1);
+static_assert(v1::DTYPE_E5M2 == static_cast<int>(kernels::DType::kE5M2) + 1);
 static_assert(v1::DType_ARRAYSIZE == kernels::kAllDTypes + 1);
 static_assert(v1::GROUP_LAYOUT_ENDS == static_cast<int>(kernels::GroupLayout::kEnds));
 static_assert(v1::GroupLayout_ARRAYSIZE == kernels::kGroupLayouts);
@@ -56,7 +57,7 @@ absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field) 
   }
   return absl::InvalidArgumentError(absl::StrCat(Text(field), ": dtype ", static_cast<int>(dtype),
                                                  " is not known here; use F32, BF16, F16, E4M3, "
-                                                 "I8 or I32"));
+                                                 "E5M2, I8 or I32"));
 }
 
 namespace {
@@ -101,14 +102,25 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   if (!operand.ok()) return operand.status();
   auto output = Convert(proto.output_dtype(), "problem.output_dtype");
   if (!output.ok()) return output.status();
-  if (*output == kernels::DType::kE4M3 || *output == kernels::DType::kI8) {
+  if (kernels::IsFp8(*output) || *output == kernels::DType::kI8) {
     return absl::InvalidArgumentError(absl::StrCat("problem.output_dtype is ",
                                                    Text(kernels::Name(*output)),
                                                    "; a matmul gives F32, BF16 or F16"));
   }
+  kernels::DType b_dtype = *operand;
+  if (proto.b_dtype() != v1::DTYPE_UNSPECIFIED) {
+    auto other = Convert(proto.b_dtype(), "problem.b_dtype");
+    if (!other.ok()) return other.status();
+    b_dtype = *other;
+  }
+  if (!kernels::Multiply(*operand, b_dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("problem.operand_dtype is ", Text(kernels::Name(*operand)), " but b_dtype is ",
+                     Text(kernels::Name(b_dtype)), "; only e4m3 and e5m2 multiply each other"));
+  }
   auto a = Traits(*operand, proto.a_granularity());
   if (!a.ok()) return a.status();
-  auto b = Traits(*operand, proto.b_granularity());
+  auto b = Traits(b_dtype, proto.b_granularity());
   if (!b.ok()) return b.status();
   if (!v1::Activation_IsValid(proto.activation())) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -123,7 +135,7 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   problem.d.dtype = *output;
   problem.d.leading_stride = problem.n;
   problem.a.alignment_bytes = Alignment(problem.a.leading_stride, *operand);
-  problem.b.alignment_bytes = Alignment(problem.b.leading_stride, *operand);
+  problem.b.alignment_bytes = Alignment(problem.b.leading_stride, b_dtype);
   problem.d.alignment_bytes = Alignment(problem.n, *output);
   problem.has_c = proto.has_c();
   problem.has_bias = proto.has_bias();
@@ -172,6 +184,40 @@ absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& 
   if (proto.gate().has_alpha()) gate.alpha = proto.gate().alpha();
   gate.limit = proto.gate().limit();
   gate.up_offset = proto.gate().up_offset();
+  return problem;
+}
+
+absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem& proto) {
+  auto a = Convert(proto.a_dtype(), "k_grouped.a_dtype");
+  if (!a.ok()) return a.status();
+  auto b =
+      proto.b_dtype() == v1::DTYPE_UNSPECIFIED ? a : Convert(proto.b_dtype(), "k_grouped.b_dtype");
+  if (!b.ok()) return b.status();
+  auto output = Convert(proto.output_dtype(), "k_grouped.output_dtype");
+  if (!output.ok()) return output.status();
+  for (const auto& [name, known, number] :
+       {std::tuple("a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
+                   static_cast<int>(proto.a_granularity())),
+        std::tuple("b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
+                   static_cast<int>(proto.b_granularity())),
+        std::tuple("layout", v1::GroupLayout_IsValid(proto.layout()),
+                   static_cast<int>(proto.layout()))}) {
+    if (known) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("k_grouped.", name, " ", number, " is not known here"));
+  }
+  kernels::KGroupedProblem problem;
+  problem.groups = proto.groups();
+  problem.m = proto.m();
+  problem.n = proto.n();
+  problem.k = proto.k();
+  problem.layout = static_cast<kernels::GroupLayout>(proto.layout());
+  problem.a = *a;
+  problem.b = *b;
+  problem.out = *output;
+  problem.a_granularity = static_cast<kernels::ScaleGranularity>(proto.a_granularity());
+  problem.b_granularity = static_cast<kernels::ScaleGranularity>(proto.b_granularity());
+  problem.has_c = proto.has_c();
   return problem;
 }
 

@@ -16,6 +16,7 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "kernels/grouped_problem.h"
+#include "kernels/k_grouped.h"
 #include "server/engine/scheduling/run.h"
 
 namespace gemmd::server {
@@ -44,6 +45,7 @@ absl::StatusOr<kernels::DType> Convert(v1::DType dtype, std::string_view field);
 absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& problem);
 // Its enums; its numbers are kernels::OpOf's to judge.
 absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& problem);
+absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem& problem);
 // The type of a buffer, from CreateBuffer or ImportBuffer: dtype, shape and size_bytes agree, or
 // say each other.
 absl::StatusOr<BufferSpec> ConvertSpec(v1::DType dtype,

@@ -42,13 +42,16 @@ class OpConverter {
         return Add(op.route());
       case v1::Op::kCombine:
         return Add(op.combine());
+      case v1::Op::kKGroupedMatmul:
+        return Add(op.k_grouped_matmul());
       case v1::Op::KIND_NOT_SET:
         break;
     }
     return absl::InvalidArgumentError(
         absl::StrCat("ops[", index_,
                      "] has no kind this server knows; set one of matmul, quantize, gated, "
-                     "convert, copy, fill, write, read, grouped_matmul, route, combine"));
+                     "convert, copy, fill, write, read, grouped_matmul, "
+                     "route, combine, k_grouped_matmul"));
   }
 
  private:
@@ -276,6 +279,31 @@ class OpConverter {
     if (grouped.alignment() != 0) op.alignment = grouped.alignment();
     if (grouped.has_alpha()) op.alpha = grouped.alpha();
     op.expected_rows = grouped.expected_rows();
+    op.kernel = grouped.kernel();
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const v1::KGroupedMatmul& grouped) {
+    auto& op = Emplace<kernels::KGroupedMatmulOp>();
+    absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "k_grouped_matmul.a", op.a);
+    if (s.ok()) s = FillOperand(grouped.b(), grouped.has_b(), "k_grouped_matmul.b", op.b);
+    if (s.ok()) {
+      s = FillTensor(grouped.groups(), grouped.has_groups(), "k_grouped_matmul.groups", op.groups);
+    }
+    if (s.ok()) s = FillTensor(grouped.d(), grouped.has_d(), "k_grouped_matmul.d", op.d);
+    if (s.ok()) s = FillOptional(grouped.c(), grouped.has_c(), "k_grouped_matmul.c", op.c);
+    if (!s.ok()) return s;
+    if (!v1::GroupLayout_IsValid(grouped.layout())) {
+      return Error("k_grouped_matmul", absl::StrCat("layout ", static_cast<int>(grouped.layout()),
+                                                    " is not known here"));
+    }
+    if (grouped.kernel().size() > 128) {
+      return Error("k_grouped_matmul", "kernel is longer than any name");
+    }
+    op.layout = static_cast<kernels::GroupLayout>(grouped.layout());
+    if (grouped.alignment() != 0) op.alignment = grouped.alignment();
+    if (grouped.has_alpha()) op.alpha = grouped.alpha();
+    op.beta = grouped.beta();
     op.kernel = grouped.kernel();
     return absl::OkStatus();
   }

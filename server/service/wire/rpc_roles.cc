@@ -23,8 +23,9 @@ constexpr Entry kRpcs[] = {
     {"ListBuffers", RpcKind::kWork},     {"DeleteBuffers", RpcKind::kWork},
     {"PublishBuffer", RpcKind::kWork},   {"FindBuffer", RpcKind::kWork},
     {"UnpublishBuffer", RpcKind::kWork}, {"ListPublished", RpcKind::kWork},
-    {"Upload", RpcKind::kWork},          {"Download", RpcKind::kWork},
-    {"ExportBuffer", RpcKind::kWork},    {"ImportBuffer", RpcKind::kWork},
+    {"SwitchVersion", RpcKind::kWork},   {"Upload", RpcKind::kWork},
+    {"Download", RpcKind::kWork},        {"ExportBuffer", RpcKind::kWork},
+    {"ImportBuffer", RpcKind::kWork},
 
     {"Execute", RpcKind::kWork},         {"Queue", RpcKind::kWork},
     {"CreatePlan", RpcKind::kWork},      {"RunPlan", RpcKind::kWork},

@@ -141,6 +141,14 @@ TEST(DTypeTest, DecodesTheCornersOfEachFormat) {
   EXPECT_EQ(ElementAt(DType::kE4m3, e, 2), std::ldexp(1, -9));
   EXPECT_TRUE(std::isnan(ElementAt(DType::kE4m3, e, 3)));
   EXPECT_EQ(ElementAt(DType::kE4m3, e, 4), -2.0);
+  const uint8_t grads[] = {0x3c, 0x7b, 0x01, 0x7c, 0xfe, 0xc4};
+  const auto* g = reinterpret_cast<const std::byte*>(grads);
+  EXPECT_EQ(ElementAt(DType::kE5m2, g, 0), 1.0);
+  EXPECT_EQ(ElementAt(DType::kE5m2, g, 1), 57344.0);
+  EXPECT_EQ(ElementAt(DType::kE5m2, g, 2), std::ldexp(1, -16));
+  EXPECT_TRUE(std::isinf(ElementAt(DType::kE5m2, g, 3)));
+  EXPECT_TRUE(std::isnan(ElementAt(DType::kE5m2, g, 4)));
+  EXPECT_EQ(ElementAt(DType::kE5m2, g, 5), -4.0);
   const uint16_t bf16[] = {0x3f80, 0xc040};
   EXPECT_EQ(ElementAt(DType::kBf16, reinterpret_cast<const std::byte*>(bf16), 1), -3.0);
 }

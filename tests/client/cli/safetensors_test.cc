@@ -44,7 +44,8 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirData) {
 }
 
 TEST(SafetensorsTest, WhatItWritesItReads) {
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kI8, DType::kBf16, DType::kE4m3}) {
+  for (DType dtype :
+       {DType::kF32, DType::kF16, DType::kI8, DType::kBf16, DType::kE4m3, DType::kE5m2}) {
     const std::string header = SafetensorsHeader("layer.0/w", dtype, std::vector<int64_t>{3, 5});
     EXPECT_EQ(header.size() % 64, 0u);
     const std::string file = header + std::string(15 * ElementSize(dtype), 'x');
@@ -153,11 +154,13 @@ TEST(SafetensorsTest, TakesScalarsAndEmptyTensorsAndForeignTypes) {
   const std::string file = File(R"({"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
                                 R"("e":{"dtype":"F32","shape":[0,5],"data_offsets":[4,4]},)"
                                 R"("i":{"dtype":"I64","shape":[1],"data_offsets":[4,12]},)"
-                                R"("n":{"dtype":"F4_NEW","shape":[3],"data_offsets":[12,14]}})",
-                                14);
+                                R"("g":{"dtype":"F8_E5M2","shape":[2],"data_offsets":[12,14]},)"
+                                R"("n":{"dtype":"F4_NEW","shape":[3],"data_offsets":[14,16]}})",
+                                16);
   absl::StatusOr<SafetensorsView> view = ParseSafetensors(Bytes(file));
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_FALSE((*view->Find("i"))->dtype.has_value());
+  EXPECT_EQ((*view->Find("g"))->dtype, DType::kE5m2);
   EXPECT_EQ((*view->Find("n"))->dtype_name, "F4_NEW");
 }
 

@@ -78,7 +78,7 @@ TEST(TopTest, LoadIsWhatCameBetweenTwoLooks) {
   EXPECT_EQ(load.tenants[0].tenant, "b");
   EXPECT_DOUBLE_EQ(load.tenants[1].device_share, 0.25);
 
-  const std::string text = TopText(after, load, 1);
+  const std::string text = TopPage(after, load, 1).Shown({});
   EXPECT_THAT(text, AllOf(HasSubstr("75.0 %"), HasSubstr("transfers"), HasSubstr("cuda:0 low"),
                           HasSubstr("and 1 more")));
   const Json document = TopJson(after, load);

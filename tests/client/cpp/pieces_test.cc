@@ -35,7 +35,8 @@ TEST(HandleTest, RefusesWrongLengthsAndDigits) {
 }
 
 TEST(DTypeTest, NamesParseBack) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8}) {
+  for (DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3, DType::kE5M2, DType::kI8}) {
     EXPECT_EQ(*ParseDType(Name(dtype)), dtype);
     EXPECT_GT(SizeBytes(dtype), 0);
   }

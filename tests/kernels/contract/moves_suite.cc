@@ -148,8 +148,8 @@ TEST_P(ContractTest, ConvertsBetweenAnyPlacements) {
     for (Placement to : kPlacements) {
       Scene scene(seed_scene.random()());
       const Dims shape = RandomShape(scene);
-      const DType src = kDTypes[scene.Between(0, 4)].dtype;
-      const DType dst = kDTypes[scene.Between(0, 4)].dtype;
+      const DType src = kDTypes[scene.Between(0, kDTypes.size() - 1)].dtype;
+      const DType dst = kDTypes[scene.Between(0, kDTypes.size() - 1)].dtype;
       SCOPED_TRACE(testing::Message() << ToString(shape) << Name(src) << Name(dst));
       const ConvertOp op{scene.Random(src, shape, from), scene.Poisoned(dst, shape, to)};
       const Outcome outcome = scene.Run(executor(), Op(op));

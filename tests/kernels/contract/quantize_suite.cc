@@ -13,7 +13,7 @@ namespace {
 constexpr ScaleGranularity kGranularities[] = {
     ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow, ScaleGranularity::kBlock1x128,
     ScaleGranularity::kBlock128x128};
-constexpr DType kTargets[] = {DType::kE4M3, DType::kI8};
+constexpr DType kTargets[] = {DType::kE4M3, DType::kE5M2, DType::kI8};
 
 QuantizeOp MakeQuantize(Scene& scene, DType from, DType to, const Dims& shape,
                         ScaleGranularity granularity, Placement src = Placement::kDense,
@@ -202,11 +202,20 @@ TEST_P(ContractTest, KeepsNaNAndInfinityWithinTheirBlock) {
           }
           for (int64_t i = 0; i < 140 * from.k; ++i) {
             const bool same_block = ScaleIndex(shape, granularity, i / from.k, i % from.k) == 0;
-            ASSERT_EQ(std::isnan(dst[i]), to == DType::kE4M3 && same_block) << i;
+            const bool nan = to == DType::kE4M3   ? same_block
+                             : to == DType::kE5M2 ? i == 5 && std::isnan(bad)
+                                                  : false;
+            ASSERT_EQ(std::isnan(dst[i]), nan) << i;
+            ASSERT_EQ(std::isinf(dst[i]), to == DType::kE5M2 && i == 5 && std::isinf(bad)) << i;
+          }
+          if (to == DType::kE5M2 && std::isinf(bad)) {
+            EXPECT_EQ(dst[5], bad);
+          }
+          if (to != DType::kE4M3) {
+            EXPECT_GT(dst[0], 0);  // its block still has a scale of its own
           }
           if (to == DType::kI8) {
             EXPECT_EQ(dst[5], std::isnan(bad) ? 0 : std::copysign(127, bad));
-            EXPECT_GT(dst[0], 0);  // its block still has a scale of its own
           }
         }
       }

@@ -53,6 +53,8 @@ uint32_t RandomCode(DType dtype, std::mt19937_64& random) {
       return (negative << 15) | (11 + (bits & 3)) << 10 | ((bits >> 8) & 0x3ff);
     case DType::kE4M3:  // every finite code
       return (negative << 7) | (bits % 0x7f);
+    case DType::kE5M2:  // exponents 2^-4 .. 2^-1
+      return (negative << 7) | (11 + (bits & 3)) << 2 | ((bits >> 8) & 0x3);
     case DType::kI8:  // -128 .. 127
       return (negative ? -1 - static_cast<int>(bits & 0x7f) : static_cast<int>(bits & 0x7f)) & 0xff;
     case DType::kI32:
@@ -231,9 +233,15 @@ uint32_t EncodeReference(DType dtype, double value) {
   const uint32_t sign = std::signbit(value) ? 1u << (bits - 1) : 0;
   const double magnitude = std::abs(value);
   // Positive codes count up with their values; the first is zero, `top` the largest finite one.
-  const uint32_t top = dtype == DType::kE4M3 ? 0x7e : dtype == DType::kBF16 ? 0x7f7f : 0x7bff;
+  const uint32_t top = dtype == DType::kE4M3   ? 0x7e
+                       : dtype == DType::kE5M2 ? 0x7b
+                       : dtype == DType::kBF16 ? 0x7f7f
+                                               : 0x7bff;
   if (std::isnan(value)) {
-    return sign | (dtype == DType::kE4M3 ? 0x7f : dtype == DType::kBF16 ? 0x7fc0 : 0x7e00);
+    return sign | (dtype == DType::kE4M3   ? 0x7f
+                   : dtype == DType::kE5M2 ? 0x7e
+                   : dtype == DType::kBF16 ? 0x7fc0
+                                           : 0x7e00);
   }
   uint32_t low = 0;  // the largest code not above the magnitude
   uint32_t high = top;

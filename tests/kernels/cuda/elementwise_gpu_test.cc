@@ -73,8 +73,8 @@ TEST(ElementwiseGpuTest, ConvertsBetweenAnyPlacements) {
     for (Placement from : kPlacements) {
       for (Placement to : kPlacements) {
         Scene scene(seed_scene.random()());
-        const DType src = kDTypes[scene.Between(0, 4)].dtype;
-        const DType dst = kDTypes[scene.Between(0, 4)].dtype;
+        const DType src = kDTypes[scene.Between(0, kDTypes.size() - 1)].dtype;
+        const DType dst = kDTypes[scene.Between(0, kDTypes.size() - 1)].dtype;
         SCOPED_TRACE(testing::Message() << ToString(shape) << Name(src) << Name(from) << " to "
                                         << Name(dst) << Name(to));
         const TensorRef source = scene.Random(src, shape, from);

@@ -9,7 +9,10 @@
 #include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/matmul/k_grouped.h"
+#include "kernels/cuda/sm90/gradient.h"
 #include "kernels/grouped_problem.h"
+#include "kernels/k_grouped.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
@@ -141,6 +144,22 @@ TEST_F(SelfTestGpuTest, TheKernelThatGatesIsTestedToo) {
   const auto backend = Make({kFp8GateName});
   EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(kFp8GateName));
   EXPECT_EQ(backend->ExplainGrouped(op)[0].kernel, kFp8GroupedName);
+}
+
+TEST_F(SelfTestGpuTest, KernelsOfGradientsAreTestedToo) {
+  const KGroupedMatmulOp op =
+      *OpOf(KGroupedProblem{.groups = 4,
+                            .m = 256,
+                            .n = 128,
+                            .k = 1024,
+                            .a = DType::kE4M3,
+                            .b = DType::kE5M2,
+                            .a_granularity = ScaleGranularity::kBlock1x128,
+                            .b_granularity = ScaleGranularity::kBlock1x128});
+  EXPECT_EQ(Make({})->ExplainKGrouped(op)[0].kernel, kGradientName);
+  const auto backend = Make({kGradientName});
+  EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(kGradientName));
+  EXPECT_EQ(backend->ExplainKGrouped(op)[0].kernel, kAnyKGroupedName);
 }
 
 TEST_F(SelfTestGpuTest, CanBeLeftOut) {

@@ -14,6 +14,7 @@ void ExpectSame(const Config& a, const Config& b) {
   EXPECT_EQ(a.share, b.share);
   EXPECT_EQ(a.metrics_address, b.metrics_address);
   EXPECT_EQ(a.log, b.log);
+  EXPECT_EQ(a.tracing, b.tracing);
 }
 
 void ExpectRoundTrip(const Config& config) {
@@ -80,6 +81,7 @@ TEST(PrintTest, EverythingSetRoundTrips) {
     share { disabled: true socket_path: "/tmp/s" }
     metrics { address: "127.0.0.1:1" }
     log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }
+    tracing { otlp_endpoint: "otel.example:4317" sample: 0 ca_file: "/ca" }
   )pb"));
 }
 

@@ -26,6 +26,7 @@ TEST(ReloadTest, TheRestMayNot) {
   ExpectRefused("", "limits { max_message_bytes: 100000 }", "limits.max_message_bytes");
   ExpectRefused("", "connections { max: 5 }", "connections");
   ExpectRefused("", "share { disabled: true }", "share");
+  ExpectRefused("", "tracing { otlp_endpoint: \"127.0.0.1:4317\" }", "tracing");
   ExpectRefused("", "metrics { address: \"127.0.0.1:0\" }", "metrics.address");
 }
 

@@ -223,6 +223,9 @@ class FakeBackend : public kernels::Backend {
   std::vector<kernels::Candidate> ExplainGrouped(const kernels::GroupedMatmulOp&) const override {
     return {};
   }
+  std::vector<kernels::Candidate> ExplainKGrouped(const kernels::KGroupedMatmulOp&) const override {
+    return {};
+  }
   std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
     return {};
   }

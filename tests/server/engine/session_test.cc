@@ -191,8 +191,8 @@ TEST_F(PublishedTest, IsFoundByNameWithinTheTenant) {
   const Handle handle = AddBuffer(*session);
   const BufferRef ref = *session->FindBuffer(handle);
   ASSERT_TRUE(state_->published().Publish(*red_, "w/layer.0", ref).ok());
-  EXPECT_EQ(*state_->published().Find(*red_, "w/layer.0"), ref.buffer);
-  EXPECT_EQ(state_->published().Find(*blue_, "w/layer.0").status().code(),
+  EXPECT_EQ(state_->published().Find(*red_, "w/layer.0", session->key())->buffer, ref.buffer);
+  EXPECT_EQ(state_->published().Find(*blue_, "w/layer.0", 0).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_TRUE(session->FindBuffer(handle)->read_only());
   EXPECT_EQ(state_->published().List(*red_).size(), 1);
@@ -216,13 +216,14 @@ TEST_F(PublishedTest, NamesAreCheckedAndUnique) {
   const BufferRef a = *session->FindBuffer(AddBuffer(*session));
   const BufferRef b = *session->FindBuffer(AddBuffer(*session));
   auto& published = state_->published();
-  EXPECT_EQ(published.Publish(*red_, "", a).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(published.Publish(*red_, "a b", a).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(published.Publish(*red_, std::string(129, 'x'), a).code(),
+  EXPECT_EQ(published.Publish(*red_, "", a).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(published.Publish(*red_, "a b", a).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(published.Publish(*red_, std::string(129, 'x'), a).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(published.Publish(*red_, "x", a).ok());
-  EXPECT_EQ(published.Publish(*red_, "x", b).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(published.Publish(*red_, "y", a).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(published.Publish(*red_, "x", b).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(published.Publish(*red_, "y", a).status().code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(published.Publish(*blue_, "x", b).ok());
 }
 
@@ -231,7 +232,7 @@ TEST_F(PublishedTest, ABufferBeingUploadedCannotBePublished) {
   const BufferRef ref = *session->FindBuffer(AddBuffer(*session));
   ASSERT_TRUE(ref.buffer->BeginUpload(0).ok());
   EXPECT_EQ(ref.buffer->BeginUpload(0).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(state_->published().Publish(*red_, "x", ref).code(),
+  EXPECT_EQ(state_->published().Publish(*red_, "x", ref).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ref.buffer->CommitUpload(10);
   ref.buffer->EndUpload();
@@ -306,7 +307,7 @@ TEST_F(ImportedTest, SharedDeviceMemoryTakesWholeBlocks) {
 TEST_F(ImportedTest, AnotherProcesssMemoryGetsNoName) {
   const BufferLease imported = Make(kernels::MemoryKind::kDeviceImported, 4096);
   const auto refused =
-      gpu_->published().Publish(session_->tenant(), "weights", {.buffer = imported});
+      gpu_->published().Publish(session_->tenant(), "weights", {.buffer = imported}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(refused), reason::kNotShared);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("copy it"));

@@ -155,6 +155,42 @@ TEST_F(ConvertTest, EveryFieldOfAGroupedMatmulArrives) {
   EXPECT_EQ(full.gate->up_offset, 1);
 }
 
+TEST_F(ConvertTest, EveryFieldOfAKGroupedMatmulArrives) {
+  v1::Op op;
+  v1::KGroupedMatmul& grouped = *op.mutable_k_grouped_matmul();
+  *grouped.mutable_a()->mutable_values() = Tensor(typed_, "");
+  *grouped.mutable_b()->mutable_values() = Tensor(plain_, "dtype: DTYPE_E5M2 shape: 4 shape: 8");
+  *grouped.mutable_groups() = Tensor(plain_, "dtype: DTYPE_I32 shape: 3");
+  *grouped.mutable_d() = Tensor(plain_, "dtype: DTYPE_F32 shape: 2 shape: 4 shape: 4");
+  auto converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto plain = std::get<kernels::KGroupedMatmulOp>(converted->ops[0]);
+  EXPECT_EQ(plain.b.values.dtype, kernels::DType::kE5M2);
+  EXPECT_EQ(plain.layout, kernels::GroupLayout::kOffsets);
+  EXPECT_EQ(plain.alignment, 1);
+  EXPECT_EQ(plain.alpha, 1);
+  EXPECT_EQ(plain.beta, 0);
+  EXPECT_FALSE(plain.c);
+  grouped.set_layout(v1::GROUP_LAYOUT_ENDS);
+  grouped.set_alignment(128);
+  *grouped.mutable_c() = Tensor(plain_, "dtype: DTYPE_F32 shape: 2 shape: 4 shape: 4");
+  grouped.mutable_c()->set_offset_bytes(64);
+  grouped.set_alpha(0.5);
+  grouped.set_beta(1);
+  grouped.set_kernel("one");
+  converted = Convert(op);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const auto full = std::get<kernels::KGroupedMatmulOp>(converted->ops[0]);
+  EXPECT_EQ(full.layout, kernels::GroupLayout::kEnds);
+  EXPECT_EQ(full.alignment, 128);
+  EXPECT_EQ(full.c->offset_bytes, 64);
+  EXPECT_EQ(full.alpha, 0.5f);
+  EXPECT_EQ(full.beta, 1);
+  EXPECT_EQ(full.kernel, "one");
+  grouped.set_layout(static_cast<v1::GroupLayout>(77));
+  EXPECT_THAT(std::string(Convert(op).status().message()), HasSubstr("layout 77 is not known"));
+}
+
 TEST_F(ConvertTest, MatricesThatLieApartArrive) {
   v1::Op op;
   v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();

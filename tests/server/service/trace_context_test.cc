@@ -17,6 +17,17 @@ TEST(TraceContextTest, ReadsWhatTheStandardShows) {
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00000000000000aa-01");
 }
 
+TEST(TraceContextTest, KnowsTheCallersSpanAndWhetherItsTraceIsKept) {
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-";
+  EXPECT_EQ(TraceContext::Parse(trace + "01")->span_id, "00f067aa0ba902b7");
+  for (const char* flags : {"01", "03", "0b", "ff"}) {
+    EXPECT_TRUE(TraceContext::Parse(trace + flags)->sampled()) << flags;
+  }
+  for (const char* flags : {"00", "02", "0a", "fe"}) {
+    EXPECT_FALSE(TraceContext::Parse(trace + flags)->sampled()) << flags;
+  }
+}
+
 TEST(TraceContextTest, ALaterVersionIsReadAsFarAsThisOneGoes) {
   const std::string later = std::string("cc") + (kHeader + 2);
   EXPECT_TRUE(TraceContext::Parse(later).has_value());

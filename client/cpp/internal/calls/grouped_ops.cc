@@ -48,6 +48,33 @@ OpList& OpList::Add(const GroupedMatmul& op) {
   return *this;
 }
 
+OpList& OpList::Add(const KGroupedMatmul& op) {
+  if (!Check("k_grouped_matmul", {{"a", &op.a.values},
+                                  {"a.scales", &op.a.scales},
+                                  {"b", &op.b.values},
+                                  {"b.scales", &op.b.scales},
+                                  {"groups", &op.groups},
+                                  {"d", &op.d},
+                                  {"c", &op.c}})) {
+    return *this;
+  }
+  using P = v1::KGroupedMatmul;
+  std::string& out = wire_.ForWriting();
+  wire::Nested list(out, internal::kOps);
+  wire::Nested nested(out, v1::Op::kKGroupedMatmulFieldNumber);
+  internal::AppendOperand(out, P::kAFieldNumber, op.a);
+  internal::AppendOperand(out, P::kBFieldNumber, op.b);
+  internal::AppendTensor(out, P::kGroupsFieldNumber, op.groups);
+  wire::AppendInt(out, P::kLayoutFieldNumber, static_cast<int>(op.layout));
+  wire::AppendInt(out, P::kAlignmentFieldNumber, op.alignment == 1 ? 0 : op.alignment);
+  internal::AppendTensor(out, P::kDFieldNumber, op.d);
+  internal::AppendTensor(out, P::kCFieldNumber, op.c);
+  if (op.alpha != 1) wire::AppendFloat(out, P::kAlphaFieldNumber, op.alpha);
+  if (op.beta != 0) wire::AppendFloat(out, P::kBetaFieldNumber, op.beta);
+  if (!op.kernel.empty()) wire::AppendBytes(out, P::kKernelFieldNumber, op.kernel);
+  return *this;
+}
+
 OpList& OpList::Add(const RouteRows& op) {
   if (!Check("route", {{"ids", &op.ids},
                        {"offsets", &op.offsets},

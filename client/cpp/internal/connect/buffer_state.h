@@ -29,6 +29,8 @@ struct Buffer::State {
   DType dtype = DType::kUnspecified;
   std::vector<int64_t> shape;
   std::string label;
+  std::string published_name;
+  std::string content_hash;
   std::atomic<bool> read_only = false;  // Publish sets it while others may look
   bool owned = false;
 

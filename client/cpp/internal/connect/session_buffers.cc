@@ -33,6 +33,17 @@ absl::StatusOr<v1::Buffer> SendImport(const SessionCore& session,
       session.connection().buffers, &v1::BufferService::Stub::ImportBuffer, request);
 }
 
+absl::Status SendUnpublish(const SessionCore& session, absl::string_view name, bool unless_held,
+                           const CallOptions& options) {
+  v1::UnpublishBufferRequest request;
+  request.set_session_id(session.id());
+  request.set_name(std::string(name));
+  request.set_unless_held(unless_held);
+  return UnaryCall{session.client(), options, Again::kUnsentOnly}(
+             session.connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
+      .status();
+}
+
 }  // namespace
 
 absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallOptions& options) {
@@ -101,10 +112,21 @@ absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions
 }
 
 absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const CallOptions& options) {
+  return Publish(buffer, name, PublishOptions(), options);
+}
+
+absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const PublishOptions& publish,
+                              const CallOptions& options) {
   v1::PublishBufferRequest request;
   request.set_session_id(core_->id());
   request.set_buffer_id(std::string(buffer.id().bytes()));
   request.set_name(std::string(name));
+  request.set_content_hash(publish.content_hash);
+  if (publish.ttl != absl::ZeroDuration()) {
+    absl::Duration rest;
+    request.mutable_ttl()->set_seconds(absl::IDivDuration(publish.ttl, absl::Seconds(1), &rest));
+    request.mutable_ttl()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  }
   const absl::Status status =
       UnaryCall{core_->client(), options, Again::kUnsentOnly}(
           core_->connection().buffers, &v1::BufferService::Stub::PublishBuffer, request)
@@ -124,12 +146,11 @@ absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& 
 }
 
 absl::Status Session::Unpublish(absl::string_view name, const CallOptions& options) {
-  v1::UnpublishBufferRequest request;
-  request.set_session_id(core_->id());
-  request.set_name(std::string(name));
-  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
-             core_->connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
-      .status();
+  return SendUnpublish(*core_, name, /*unless_held=*/false, options);
+}
+
+absl::Status Session::UnpublishUnlessHeld(absl::string_view name, const CallOptions& options) {
+  return SendUnpublish(*core_, name, /*unless_held=*/true, options);
 }
 
 absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {

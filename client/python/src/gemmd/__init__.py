@@ -8,12 +8,22 @@
 `gemmd.aio` has the same nouns for asyncio.
 """
 
+from gemmd import split as split  # Linear(split=..) is made there
 from gemmd._version import __version__
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.client import Client, connect
 from gemmd.device_array import DeviceArray
-from gemmd.dtypes import as_dtype, bfloat16, float8_e4m3fn, float16, float32, int8, int32
+from gemmd.dtypes import (
+    as_dtype,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int32,
+)
 from gemmd.errors import (
     Aborted,
     AlreadyExists,
@@ -32,12 +42,14 @@ from gemmd.errors import (
     Unavailable,
     Unimplemented,
 )
-from gemmd.grouped import Gate, combine, grouped_matmul, route
+from gemmd.grouped import combine, grouped_matmul, k_grouped_matmul, route
 from gemmd.linear import Linear
+from gemmd.loads import Loaded
 from gemmd.mlp import MLP
 from gemmd.moe import MoE
 from gemmd.narrowing import PrecisionWarning
 from gemmd.ops import (
+    Gate,
     Granularity,
     Op,
     Operand,
@@ -62,13 +74,19 @@ from gemmd.tensor import Tensor
 from gemmd.tls import Tls
 from gemmd.work import Prepared
 
+
+def __dir__() -> list[str]:
+    """For completion: what is public, without the modules that it comes from."""
+    return sorted([*__all__, "__all__", "__doc__", "__version__", "aio"])
+
+
 __all__ = [
     "Aborted", "AlreadyExists", "Armed", "ArmedReport", "Array", "Buffer", "Cancelled", "Client",
     "DataLoss", "DeadlineExceeded", "DeviceArray", "Error", "FailedPrecondition", "Gate",
-    "Granularity", "Internal", "InvalidArgument", "Linear", "MLP", "MoE", "NotFound", "Op", "OpReport", "Operand",
+    "Granularity", "Internal", "InvalidArgument", "Linear", "Loaded", "MLP", "MoE", "NotFound", "Op", "OpReport", "Operand",
     "OutOfRange", "PermissionDenied", "Plan", "PrecisionWarning", "Prepared", "Queue", "Replicas",
     "Report", "ResourceExhausted", "Result", "Retry", "Session", "SharedArray", "Tensor", "Tls",
     "Transfer", "Unauthenticated", "Unavailable", "Unimplemented", "as_dtype", "bfloat16",
-    "combine", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "gated",
-    "grouped_matmul", "int32", "int8", "matmul", "quantize", "read", "route", "write",
+    "combine", "connect", "convert", "copy", "fill", "float16", "float32", "float8_e4m3fn", "float8_e5m2",
+    "gated", "grouped_matmul", "int32", "int8", "k_grouped_matmul", "matmul", "quantize", "read", "route", "write",
 ]  # fmt: skip

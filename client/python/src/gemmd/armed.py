@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, native, share
+from gemmd import errors, native, share, words
+from gemmd.here_only import Unpickled
 from gemmd.programs import Priority, Rebind
 from gemmd.report import PRIORITIES, Report
 from gemmd.v1 import armed_service_pb2 as pb
@@ -38,6 +39,7 @@ class ArmedReport:
     device_seconds: float
 
     def as_report(self) -> Report:
+        """As the report of a call, whose `path` is "armed"."""
         return Report(self.device, self.queue_seconds, self.device_seconds, (), "armed")
 
 
@@ -72,7 +74,7 @@ def arm_request(
             compute_pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
             for old, new in (rebind or {}).items()
         ],
-        priority=PRIORITIES[priority],
+        priority=words.chosen("priority", priority, PRIORITIES),
         rung_by_stream=by_stream,
     ).SerializeToString()
 
@@ -95,7 +97,7 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f"{stream!r} is no CUDA stream; give its handle as an integer")
 
 
-class ArmedHandle:
+class ArmedHandle(Unpickled):
     """What both faces' armed plans have. See `Armed`."""
 
     def __init__(self, plan: PlanHandle, message: pb.ArmedPlan, slot: Any, by_stream: bool) -> None:
@@ -152,6 +154,7 @@ class ArmedHandle:
 
     @property
     def report(self) -> ArmedReport:
+        """Of the last run that was answered."""
         run, device_ns, queued_ns, _, _, _ = self.slot.report()
         return ArmedReport(run, self.device, queued_ns * 1e-9, device_ns * 1e-9)
 

@@ -59,6 +59,7 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __dlpack_device__(self) -> tuple[int, int]:

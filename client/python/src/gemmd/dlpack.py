@@ -29,6 +29,7 @@ _CODES: dict[np.dtype[Any], tuple[int, int]] = {
     dtypes.float16: (2, 16),
     dtypes.bfloat16: (4, 16),
     dtypes.float8_e4m3fn: (10, 8),
+    dtypes.float8_e5m2: (12, 8),
     dtypes.int8: (0, 8),
     dtypes.int32: (0, 32),
     np.dtype(np.uint8): (_UINT, 8),
@@ -215,7 +216,7 @@ def describe(array: Any) -> Memory:
     if dtype is None:
         raise TypeError(
             f"DLPack type ({tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) is not an"
-            " element type of gemmd; convert to f32, bf16, f16, e4m3 or i8"
+            " element type of gemmd; convert to f32, bf16, f16, e4m3, e5m2 or i8"
         )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:

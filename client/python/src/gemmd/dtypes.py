@@ -12,6 +12,7 @@ float32 = np.dtype(np.float32)
 float16 = np.dtype(np.float16)
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 int8 = np.dtype(np.int8)
 int32 = np.dtype(np.int32)  # counts, offsets and row numbers: moved, never multiplied
 
@@ -21,6 +22,7 @@ _TABLE: tuple[tuple[np.dtype[np.generic], int, tuple[str, ...]], ...] = (
     (bfloat16, pb.DTYPE_BF16, ("bf16", "bfloat16")),
     (float16, pb.DTYPE_F16, ("f16", "float16", "fp16")),
     (float8_e4m3fn, pb.DTYPE_E4M3, ("e4m3", "fp8", "float8_e4m3fn")),
+    (float8_e5m2, pb.DTYPE_E5M2, ("e5m2", "float8_e5m2")),
     (int8, pb.DTYPE_I8, ("i8", "int8")),
     (int32, pb.DTYPE_I32, ("i32", "int32")),
 )
@@ -32,8 +34,8 @@ DTypeLike = npt.DTypeLike
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
-    """The numpy dtype for a name ("f32", "bf16", "f16", "e4m3", "i8", "i32"), a numpy or ml_dtypes type,
-    or a dtype.
+    """The numpy dtype for a name ("f32", "bf16", "f16", "e4m3", "e5m2", "i8", "i32"), a numpy or
+    ml_dtypes type, or a dtype.
 
     Raises
     ------
@@ -42,8 +44,11 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
     """
     if isinstance(dtype, str) and dtype in _BY_NAME:
         return _BY_NAME[dtype]
-    found = np.dtype(dtype)
-    if found not in _TO_WIRE:
+    try:
+        found: object = np.dtype(dtype)
+    except TypeError:  # numpy's words name no choice
+        found = repr(dtype)
+    if not isinstance(found, np.dtype) or found not in _TO_WIRE:
         known = ", ".join(names[0] for _, _, names in _TABLE)
         raise TypeError(f"dtype={found} is not an element type of gemmd; convert to one of {known}")
     return found

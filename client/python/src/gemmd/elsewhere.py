@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from gemmd.errors import (
     Cancelled,
@@ -17,13 +17,35 @@ from gemmd.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from gemmd.retry import Retry
 from gemmd.target import name_of
-from gemmd.tls import Tls
+from gemmd.tls import Path, Tls
 
 State = TypeVar("State")
 
 # The addresses behind a target.
 Lookup = Callable[[str], Iterable[str]]
+
+
+class ClientKeywords(TypedDict, total=False):
+    """What `Client` takes beside its target, for type checkers."""
+
+    timeout_s: float | None
+    retry: Retry | None
+    tls: Tls | None
+    token_file: Path | None
+    send_token_in_plaintext: bool
+
+
+class SessionKeywords(TypedDict, total=False):
+    """What `client.session` takes, for type checkers."""
+
+    ttl_s: float | None
+    label: str
+    device: str
+    grace_s: float | None
+    hold: bool
+    shared_memory: Literal["auto", "off", "require"]
 
 
 def is_loss(error: Error) -> bool:
@@ -66,11 +88,11 @@ def addresses(target: str) -> list[str]:
     return sorted(shown.format(host, name[1]) for host in hosts)
 
 
-def client_options(options: Mapping[str, Any], target: str) -> dict[str, Any]:
+def client_options(options: ClientKeywords, target: str) -> ClientKeywords:
     """Of connections to the addresses behind a target: certificates have its name."""
     tls, name = options.get("tls"), name_of(target)
     if tls is None or tls.server_name or name is None:
-        return dict(options)
+        return options
     return {**options, "tls": Tls(tls.ca, tls.cert, tls.key, name[0])}
 
 

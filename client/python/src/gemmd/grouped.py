@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gemmd import words
 from gemmd.ops import (
     Activation,
     Gate,
@@ -36,9 +37,8 @@ GROUP_LAYOUTS: dict[str, int] = {
 
 
 def group_layout_number(layout: str) -> int:
-    if layout not in GROUP_LAYOUTS:
-        raise ValueError(f"layout {layout!r} does not exist; use one of {', '.join(GROUP_LAYOUTS)}")
-    return GROUP_LAYOUTS[layout]
+    """The wire's number."""
+    return words.chosen("layout", layout, GROUP_LAYOUTS)
 
 
 def grouped_matmul(
@@ -87,8 +87,8 @@ def grouped_matmul(
     """
     number = group_layout_number(layout)
     a_, d_, numbers = as_operand(a), as_operand(d), as_tensor(groups)
-    apart = isinstance(b, (list, tuple))
-    matrices = [as_operand(one) for one in (b if apart else (b,))]  # type: ignore[arg-type]
+    apart = isinstance(b, Sequence)
+    matrices = [as_operand(one) for one in (b if isinstance(b, Sequence) else (b,))]
     if not matrices:
         raise ValueError("b is an empty list; give a matrix for each group")
     check_gated(d_)
@@ -110,6 +110,64 @@ def grouped_matmul(
     if alpha != 1.0:
         message.alpha = alpha
     return Op("grouped_matmul", pb.Op(grouped_matmul=message), (a_, matrices, numbers, d_, bias))
+
+
+def k_grouped_matmul(
+    a: OperandLike,
+    b: OperandLike,
+    groups: TensorLike,
+    d: TensorLike,
+    *,
+    c: TensorLike | None = None,
+    layout: Literal["offsets", "ends"] = "offsets",
+    alignment: int = 1,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    kernel: str = "",
+) -> Op:
+    """For each group g, over its columns of a and b alone: d[g] = alpha * a @ b.T + beta * c[g].
+
+    The gradient of a `grouped_matmul`'s weights: columns here are rows there, so a and b are the
+    transposed gradients and activations. `groups` is read when the op runs. A group without columns
+    leaves beta * c, and 0 without c.
+
+    Parameters
+    ----------
+    a : operand [m, k], k of all groups together
+    b : operand [n, k]
+        Of a's dtype, or one of float8_e4m3fn and float8_e5m2 where a is the other.
+    groups : tensor, int32
+        "offsets": [groups + 1], group g has columns groups[g] up to groups[g + 1]. "ends":
+        [groups], up to groups[g], from the end before it rounded up to `alignment`. With scales of
+        BLOCK_1X128 a group starts at a multiple of 128; it ends anywhere, and what stands behind
+        its end, up to the next multiple, does not count.
+    d : tensor [groups, m, n], float32, bfloat16 or float16
+    c : tensor [groups, m, n], d's dtype, optional
+        May be d itself. Needed when beta is not 0.
+    alignment : int
+        Of "ends".
+    kernel : str
+        A kernel's name to insist on; by default the server chooses.
+    """
+    if layout not in ("offsets", "ends"):
+        raise ValueError(f"layout {layout!r} does not tell columns; use offsets or ends")
+    a_, b_ = as_operand(a), as_operand(b)
+    numbers, d_ = as_tensor(groups), as_tensor(d)
+    c_ = None if c is None else as_tensor(c)
+    message = pb.KGroupedMatmul(
+        a=a_.message,
+        b=b_.message,
+        groups=numbers.message,
+        layout=group_layout_number(layout),  # type: ignore[arg-type]
+        alignment=0 if alignment == 1 else alignment,
+        d=d_.message,
+        c=None if c_ is None else c_.message,
+        beta=beta,
+        kernel=kernel,
+    )
+    if alpha != 1.0:
+        message.alpha = alpha
+    return Op("k_grouped_matmul", pb.Op(k_grouped_matmul=message), (a_, b_, numbers, d_, c_))
 
 
 def route(ids: TensorLike, offsets: TensorLike, rows: TensorLike, positions: TensorLike) -> Op:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gemmd import dtypes
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.errors import FailedPrecondition
-from gemmd.report import Transfer
+from gemmd.report import NO_TRANSFER, Transfer
 from gemmd.tensor import HasTensor, Index, Tensor
 from gemmd.v1 import buffer_service_pb2 as pb
 
@@ -46,12 +46,12 @@ class Handle(HasTensor):
     shape : tuple of int
         Empty for a plain run of bytes.
     read_only : bool
-    transfer : Transfer or None
-        How the latest upload travelled.
+    transfer : Transfer
+        How the latest upload travelled; false before one.
     """
 
     def __init__(self, message: pb.Buffer) -> None:
-        self.transfer: Transfer | None = None
+        self.transfer: Transfer = NO_TRANSFER
         self.mapped: npt.NDArray[np.uint8] | None = None  # all of it, once shared
         self.mapping: Mapping | None = None  # the same of a "device_shared" one
         self._describe(message)
@@ -65,6 +65,7 @@ class Handle(HasTensor):
         self.shape = tuple(message.shape)
         self.label = message.label
         self.published_name = message.published_name
+        self.content_hash = message.content_hash
         self.read_only = message.read_only
         self.committed_bytes = message.committed_bytes
         self.create_time: datetime = message.create_time.ToDatetime(UTC)
@@ -102,7 +103,7 @@ class Handle(HasTensor):
         """`tensor()[index]`."""
         return self.tensor()[index]
 
-    def span(self, nbytes: int, offset_bytes: int) -> None:
+    def _span(self, nbytes: int, offset_bytes: int) -> None:
         """Raises unless [offset, offset + nbytes) lies inside the buffer."""
         if offset_bytes < 0 or offset_bytes + nbytes > self.size_bytes:
             raise ValueError(
@@ -110,7 +111,7 @@ class Handle(HasTensor):
                 f" {self.size_bytes}"
             )
 
-    def room(
+    def _room(
         self, offset_bytes: int, nbytes: int | None, out: npt.NDArray[Any] | None
     ) -> npt.NDArray[np.uint8]:
         """Memory for a download: `out`'s own, or new one for `nbytes` or all that follows the
@@ -133,7 +134,7 @@ class Handle(HasTensor):
             )
         return out.reshape(-1).view(np.uint8)
 
-    def typed(
+    def _typed(
         self, raw: npt.NDArray[np.uint8], offset_bytes: int, nbytes: int | None
     ) -> npt.NDArray[Any]:
         """The bytes in the buffer's dtype and shape; as they are if they are a part, or untyped."""
@@ -142,8 +143,8 @@ class Handle(HasTensor):
         count = math.prod(self.shape)
         return raw[: count * self.dtype.itemsize].view(self.dtype).reshape(self.shape)
 
-    def needs_mapping(self) -> bool:
-        """Whether `array_over` needs the server's record first.
+    def _needs_mapping(self) -> bool:
+        """Whether `_array_over` needs the server's record first.
 
         Raises
         ------
@@ -158,14 +159,14 @@ class Handle(HasTensor):
             )
         return self.mapping is None
 
-    def array_over(self, mapping: Mapping) -> DeviceArray:
+    def _array_over(self, mapping: Mapping) -> DeviceArray:
         """All of the buffer in its dtype and shape; bytes (uint8) if it is untyped."""
         self.mapping = mapping
         if self.dtype is None or not self.shape:
             return DeviceArray(mapping, np.dtype(np.uint8), (self.size_bytes,))
         return DeviceArray(mapping, self.dtype, self.shape)
 
-    def unmap(self) -> None:
+    def _unmap(self) -> None:
         """Lets go of the GPU memory mapped here; before the server frees it. Tensors over it keep
         it mapped, with a warning: what they show is undefined once it is freed.
         """
@@ -182,4 +183,5 @@ class Handle(HasTensor):
 
     def __repr__(self) -> str:
         kind = self.dtype.name + str(list(self.shape)) if self.dtype else f"{self.size_bytes} B"
-        return f"Buffer({kind} on {self.device})"
+        named = f' "{self.published_name}"' if self.published_name else ""
+        return f"Buffer{named}({kind} on {self.device})"

@@ -19,6 +19,7 @@ _TORCH_NAMES: dict[str, np.dtype[Any]] = {
     "float16": dtypes.float16,
     "bfloat16": dtypes.bfloat16,
     "float8_e4m3fn": dtypes.float8_e4m3fn,
+    "float8_e5m2": dtypes.float8_e5m2,
     "int8": dtypes.int8,
     "int32": dtypes.int32,
 }

@@ -6,13 +6,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmd import cuda, dtypes, interop, layers
 from gemmd.buffer import Buffer
+from gemmd.here_only import Unpickled
 from gemmd.kept import Kept, KeptPlan, Place
 from gemmd.layers import AnyStep, Way
 from gemmd.local import LocalCalls
@@ -33,7 +34,7 @@ TIME_SLICED = (
 )
 
 
-class Layer:
+class Layer(Unpickled):
     """Weights on the server and programs that apply them to rows. Base of `Linear` and `MLP`.
 
     Thread-safe: host calls of several threads run side by side, each in memory of its own; calls
@@ -68,18 +69,22 @@ class Layer:
 
             self._traced = torch_ops.Traced(self)
 
-    # What the two differ in.
+    _elsewhere = "give it a name, and make it by that name in each process, without the weight"
+
+    # What layers differ in.
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """What x of that type is sent in."""
         raise NotImplementedError
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> AnyStep:
+        """How m rows of that type lie in memory on their way."""
         raise NotImplementedError
 
     def program(
         self, step: AnyStep, io: Buffer, scratch: Buffer, result: Tensor | None = None
     ) -> list[Op]:
+        """The ops of a step, on these buffers; a plan of them is rebound to others."""
         raise NotImplementedError
 
     def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:
@@ -88,7 +93,12 @@ class Layer:
 
     # Calls.
 
+    @overload
+    def __call__(self, x: npt.NDArray[Any]) -> Array: ...
+    @overload
+    def __call__(self, x: Any) -> Any: ...
     def __call__(self, x: Any) -> Any:
+        """`forward`."""
         return self.forward(x)
 
     def forward(self, x: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, interop, narrowing, ops
+from gemmd import dtypes, interop, narrowing, ops, words
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand
@@ -233,8 +233,8 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
     shape = tuple(int(extent) for extent in weight.shape)
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
-    if quantize not in (None, "fp8-block"):
-        raise ValueError(f'quantize="{quantize}"; "fp8-block" or None')
+    if quantize is not None:
+        words.check("quantize", quantize, ("fp8-block",))
     dtype = narrowing.multiplied_as("weight", weight)
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(

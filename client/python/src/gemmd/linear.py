@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 
-from gemmd import dtypes, layers
+from gemmd import dtypes, layers, ops, words
 from gemmd.buffer import Buffer
 from gemmd.layer import Layer
-from gemmd.layers import Activation, Step, Way
-from gemmd.ops import Op
+from gemmd.layers import Step, Way
+from gemmd.ops import Activation, Op
 from gemmd.resident import Quantize, Source, obtain
 from gemmd.split_step import Split
 from gemmd.tensor import Tensor
@@ -72,11 +72,17 @@ class Linear(Layer):
         `name` is something else's.
     """
 
+    _in_parts: ClassVar[type[Linear]]  # what `split` makes; gemmd.split is built on this module
+
+    def __init_subclass__(cls, in_parts: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if in_parts:
+            Linear._in_parts = cls
+
     def __new__(cls, *_: Any, split: Split | None = None, **__: Any) -> Linear:
         if split is not None and cls is Linear:
-            from gemmd.split import SplitLinear
-
-            return object.__new__(SplitLinear)
+            words.check("split", split, get_args(Split))
+            return object.__new__(Linear._in_parts)
         return object.__new__(cls)
 
     def __init__(
@@ -95,6 +101,7 @@ class Linear(Layer):
     ) -> None:
         if devices is not None:
             raise ValueError('devices are of a split layer; give split="columns" or "rows", too')
+        words.check("activation", activation, ops.ACTIVATIONS)
         self.name = name
         self._activation = activation
         self.buffer = obtain(session, weight, bias, scales, name, quantize)
@@ -103,14 +110,17 @@ class Linear(Layer):
         super().__init__(session, self.buffer.device, features, out_dtype)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """As `Layer.dtype_for`."""
         return self.weights.dtype_for(dtype)
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> Step:
+        """As `Layer.step`."""
         return Step(self.weights, m, dtype, self.result_dtype(dtype), self._activation, way)
 
     def program(
         self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
     ) -> list[Op]:
+        """As `Layer.program`."""
         program: list[Op] = step.program(self.buffer, io, scratch, result)
         return program
 

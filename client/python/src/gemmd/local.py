@@ -94,7 +94,7 @@ class Place:
 
     def fits(self, step: AnyStep) -> bool:
         io, scratch = self.io.size_bytes, self.scratch.size_bytes
-        return io >= step.io_bytes and scratch >= step.scratch_bytes
+        return bool(io >= step.io_bytes and scratch >= step.scratch_bytes)
 
     @property
     def captured(self) -> bool:

@@ -19,6 +19,7 @@ PUBLISH = "/gemmd.v1.BufferService/PublishBuffer"
 FIND = "/gemmd.v1.BufferService/FindBuffer"
 UNPUBLISH = "/gemmd.v1.BufferService/UnpublishBuffer"
 LIST_PUBLISHED = "/gemmd.v1.BufferService/ListPublished"
+SWITCH_VERSION = "/gemmd.v1.BufferService/SwitchVersion"
 UPLOAD = "/gemmd.v1.BufferService/Upload"
 DOWNLOAD = "/gemmd.v1.BufferService/Download"
 EXPORT = "/gemmd.v1.BufferService/ExportBuffer"
@@ -44,5 +45,5 @@ HEALTH = "/grpc.health.v1.Health/Check"
 # answers twice.
 SAFE_TO_REPEAT = frozenset(
     {EXECUTE, RUN_PLAN, EXPLAIN, GET_BUFFER, LIST_BUFFERS, KEEP_ALIVE, LIST_SESSIONS,
-     LIST_PUBLISHED, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, GET_REGION, SET_LOG, HEALTH}
+     LIST_PUBLISHED, SWITCH_VERSION, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, GET_REGION, SET_LOG, HEALTH}
 )  # fmt: skip

@@ -77,20 +77,23 @@ class MLP(Layer):
             obtain(session, joined(gate_up), gate_up_bias, gate_up_scales, names[0], quantize),
             obtain(session, down, down_bias, down_scales, names[1], quantize),
         )
-        self.weights = tuple(Weights.of(one) for one in self.buffers)
+        self.weights = (Weights.of(self.buffers[0]), Weights.of(self.buffers[1]))
         check_pair(*self.weights)
         features = (self.weights[0].k, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """As `Layer.dtype_for`."""
         return self.weights[0].dtype_for(dtype)
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MlpStep:
+        """As `Layer.step`."""
         return MlpStep(*self.weights, m, dtype, self.result_dtype(dtype), self._gate, way)
 
     def program(
         self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
     ) -> list[Op]:
+        """As `Layer.program`."""
         program: list[Op] = step.program(self.buffers, io, scratch, result)
         return program
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import ops
+from gemmd import ops, words
 from gemmd.handle import Handle
 from gemmd.layers import Way, Weights, padded
 from gemmd.ops import Activation, Granularity, Op, Operand
@@ -28,8 +28,8 @@ class Gate:
     layout: Layout = "halves"
 
     def __post_init__(self) -> None:
-        if self.layout not in _PERIODS:
-            raise ValueError(f'layout="{self.layout}"; "halves" or "interleaved"')
+        words.check("layout", self.layout, _PERIODS)
+        words.check("activation", self.activation, ops.ACTIVATIONS)
 
     def op(self, src: Tensor, dst: Operand) -> Op:
         return ops.gated(src, dst, activation=self.activation, period=_PERIODS[self.layout])

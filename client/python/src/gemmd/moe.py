@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, errors, interop, layers, ops
 from gemmd.buffer import Buffer
-from gemmd.grouped import Gate
 from gemmd.layer import Layer
 from gemmd.layers import Way
 from gemmd.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
-from gemmd.ops import Op
+from gemmd.ops import Gate, Op
+from gemmd.result import Array
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -88,14 +88,20 @@ class MoE(Layer):
         super().__init__(session, self.buffers[0].device, (self.hidden, self.weights[1].n), out_dtype)
 
     @property
-    def in_features(self) -> int:  # type: ignore[override]
-        return getattr(self._columns, "value", 0)
+    def in_features(self) -> int:
+        """Columns of the rows that this thread sent last, routing included."""
+        return int(getattr(self._columns, "value", 0))
 
     @in_features.setter
     def in_features(self, value: int) -> None:
         self._columns.value = value
 
-    def __call__(self, x: Any, experts: Any, weights: Any) -> Any:  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def __call__(self, x: npt.NDArray[Any], experts: Any, weights: Any) -> Array: ...
+    @overload
+    def __call__(self, x: Any, experts: Any, weights: Any) -> Any: ...
+    def __call__(self, x: Any, experts: Any, weights: Any) -> Any:
+        """`route`."""
         return self.route(x, experts, weights)
 
     def route(self, x: Any, experts: Any, weights: Any) -> Any:
@@ -151,9 +157,11 @@ class MoE(Layer):
         return self.route(x, experts, weights)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """As `Layer.dtype_for`."""
         return self.weights[0].dtype_for(dtype)
 
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
+        """As `Layer.step`."""
         return MoeStep(
             *self.weights, self.top_k, m, dtype, self.result_dtype(dtype), self._gate, way
         )
@@ -161,6 +169,7 @@ class MoE(Layer):
     def program(
         self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
     ) -> list[Op]:
+        """As `Layer.program`."""
         program: list[Op] = step.program(self.buffers, io, scratch, result)
         return program
 
@@ -277,7 +286,7 @@ def _make(session: Session, weight: Any, scales: Any) -> Buffer:
             _quantize(session, weight, layout, buffer)
         else:
             buffer.upload(interop.as_numpy(weight))
-            session.move_up(buffer, layers.float_bytes(scales), layout.scales_at)
+            session._move_up(buffer, layers.float_bytes(scales), layout.scales_at)
     except BaseException:
         buffer.delete()
         raise

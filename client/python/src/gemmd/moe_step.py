@@ -11,10 +11,9 @@ import numpy as np
 
 from gemmd import dtypes, grouped, ops
 from gemmd.errors import FailedPrecondition
-from gemmd.grouped import Gate
 from gemmd.handle import Handle
 from gemmd.layers import Way, padded
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.ops import Gate, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
 _LABEL = "gemmd.MoE/1"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, narrowing, ops
+from gemmd import dtypes, narrowing, ops, words
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
@@ -22,8 +22,8 @@ Quantized = Literal[
 ]
 MatmulInput = npt.NDArray[Any] | TensorLike | Operand
 
-# Stored dtype, scales of A, scales of B.
-QUANTIZED: dict[str, tuple[np.dtype[Any], Granularity, Granularity]] = {
+Preset = tuple[np.dtype[Any], Granularity, Granularity]  # stored dtype, scales of a, scales of b
+QUANTIZED: dict[str, Preset] = {
     "fp8-block": (dtypes.float8_e4m3fn, Granularity.BLOCK_1X128, Granularity.BLOCK_128X128),
     "fp8-row": (dtypes.float8_e4m3fn, Granularity.PER_ROW, Granularity.PER_ROW),
     "fp8-tensor": (dtypes.float8_e4m3fn, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
@@ -41,6 +41,17 @@ INLINE_BYTES = 1 << 20
 SHARED_INLINE_BYTES = 3 << 20
 
 
+class MatmulKeywords(TypedDict, total=False):
+    """What `session.matmul` takes beside its two factors and `out`, for type checkers."""
+
+    quantize: Quantized | None
+    bias: npt.NDArray[Any] | TensorLike | None
+    alpha: float
+    activation: Activation
+    out_dtype: dtypes.DTypeLike
+    kernel: str
+
+
 @dataclass(frozen=True)
 class MatmulOptions:
     """What `session.matmul` takes beside its two factors."""
@@ -52,6 +63,22 @@ class MatmulOptions:
     out: TensorLike | None = None
     out_dtype: dtypes.DTypeLike = "f32"
     kernel: str = ""
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> MatmulOptions:
+        """Of keywords.
+
+        Raises
+        ------
+        TypeError, ValueError
+            One of them, or its word, does not exist; names those that do.
+        """
+        words.check_options("session.matmul", given, cls.__dataclass_fields__)
+        options = cls(**given)
+        if options.quantize is not None:
+            words.check("quantize", options.quantize, QUANTIZED)
+        words.check("activation", options.activation, ops.ACTIVATIONS)
+        return options
 
 
 class Job:
@@ -69,6 +96,7 @@ class Job:
 
     def __init__(self, a: MatmulInput, b: MatmulInput, options: MatmulOptions) -> None:
         self.options = options
+        self._preset = _preset(a, b) if options.quantize is None else QUANTIZED[options.quantize]
         self.scratch_bytes = 0
         self.writes: list[tuple[Tensor, npt.NDArray[Any]]] = []
         self._pieces: list[Tensor] = []
@@ -158,15 +186,37 @@ class Job:
         """Room for the quantised form; None if it is not wanted or the operand is quantised
         already.
         """
-        if self.options.quantize is None or side.granularity is not Granularity.NONE:
+        preset = self._preset
+        if preset is None or side.granularity is not Granularity.NONE:
             return None
-        preset = QUANTIZED[self.options.quantize]
         granularity = preset[1] if scales_at == 1 else preset[2]
         values = self._take(shape, preset[0])
         room = self._take(granularity.scales_room(shape), dtypes.float32)
         scales = granularity.scales_in(room, shape)
         self._pieces.append(scales)
         return Operand(values, scales, granularity)
+
+
+def _preset(a: MatmulInput, b: MatmulInput) -> Preset | None:
+    """How the other side of a quantised operand is quantised to suit it; None if neither or both
+    are.
+    """
+    of_a, of_b = (
+        (side.values.dtype, side.granularity)
+        if isinstance(side, Operand) and side.granularity is not Granularity.NONE
+        else None
+        for side in (a, b)
+    )
+    if (of_a is None) == (of_b is None):
+        return None
+    for preset in QUANTIZED.values():
+        if of_a == (preset[0], preset[1]) or of_b == (preset[0], preset[2]):
+            return preset
+    name, side = ("b", b) if of_a is None else ("a", a)
+    raise ValueError(
+        f"{name} is {side!r}, which no way of quantising the other side suits: BLOCK_1X128 is for"
+        " a, BLOCK_128X128 for b; quantise both by gemmd.quantize"
+    )
 
 
 def _common_dtype(a: MatmulInput, b: MatmulInput) -> np.dtype[Any]:

@@ -21,7 +21,7 @@ class PrecisionWarning(UserWarning):
 
 
 _WIDE = ("float64", "longdouble", "float128", "float96")
-_TAKEN = "float32, float16, bfloat16, float8_e4m3fn, int8 are, and float64 is narrowed to float32"
+_TAKEN = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 are, and float64 is narrowed to float32"
 
 
 def sent_as(name: str, value: Any) -> np.dtype[Any]:
@@ -76,8 +76,8 @@ def activations_as(dtype: Any) -> np.dtype[Any]:
     found = interop.element_type_of(dtype)
     if found is None or found in (dtypes.int8, dtypes.int32):
         raise TypeError(
-            f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn and"
-            " float64, which is narrowed to float32: convert it first"
+            f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn,"
+            " float8_e5m2 and float64, which is narrowed to float32: convert it first"
         )
     return found
 

@@ -12,7 +12,8 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, wire
+from gemmd import dtypes, wire, words
+from gemmd.operators import Resident
 from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
 from gemmd.wire import BytesLike
@@ -98,7 +99,7 @@ class Granularity(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Operand:
+class Operand(Resident):
     """A tensor and, when it is quantised, its scales.
 
     Attributes
@@ -122,8 +123,13 @@ class Operand:
         """
         return Operand(self.values.T, self.scales, self.granularity)
 
+    def __repr__(self) -> str:
+        scaled = "" if self.scales is None else f", scales {self.granularity.name}"
+        return f"Operand({self.values.dtype.name}{list(self.values.shape)}{scaled})"
+
     @property
     def message(self) -> pb.Operand:
+        """As it travels."""
         return pb.Operand(
             values=self.values.message,
             granularity=int(self.granularity),  # type: ignore[arg-type]
@@ -180,10 +186,12 @@ class Op:
 
     @property
     def inline_bytes(self) -> int:
+        """Write data that this op carries."""
         return len(self.data)
 
     @property
     def message(self) -> pb.Op:
+        """As the wire has it, for a look at what is sent."""
         if self._message is None:
             dst = cast(Tensor, self.moved).message
             self._message = pb.Op(write=pb.Write(dst=dst, data=bytes(self.data)))
@@ -191,6 +199,7 @@ class Op:
 
     @property
     def wire(self) -> bytes:
+        """As a field of the requests that carry ops."""
         return self._wire or b"".join(self.pieces)
 
     @property
@@ -244,6 +253,7 @@ class Gate:
 
     @property
     def message(self) -> pb.Gate:
+        """As it travels."""
         message = pb.Gate(
             activation=activation_number(self.activation),  # type: ignore[arg-type]
             period=self.period,
@@ -315,9 +325,7 @@ def matmul(
 
 def activation_number(name: str) -> int:
     """The wire's number."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation {name!r} does not exist; use one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return words.chosen("activation", name, ACTIVATIONS)
 
 
 def quantize(src: TensorLike, dst: Operand, *, rows: TensorLike | None = None) -> Op:
@@ -327,7 +335,7 @@ def quantize(src: TensorLike, dst: Operand, *, rows: TensorLike | None = None) -
     Parameters
     ----------
     src : tensor [rows, k] or [batch, rows, k], float32, bfloat16 or float16
-    dst : Operand of the same shape, float8_e4m3fn or int8
+    dst : Operand of the same shape, float8_e4m3fn, float8_e5m2 or int8
     rows : tensor [rows of dst], int32, optional
         Row i of dst is row rows[i] of src; -1 leaves row i as it is. Then src and dst are matrices
         with as many columns, and scales are PER_ROW or BLOCK_1X128.

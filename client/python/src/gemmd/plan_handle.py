@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmd import inline, programs
+from gemmd.here_only import Unpickled
 from gemmd.inline import Block, Run, Sharing
 from gemmd.ops import Op
 from gemmd.programs import Rebind
@@ -13,7 +14,7 @@ from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.wire import BytesLike
 
 
-class PlanHandle:
+class PlanHandle(Unpickled):
     """What both faces' plans know without asking.
 
     Attributes
@@ -47,17 +48,23 @@ class PlanHandle:
         self._head = programs.plan_run(self.plan_id, (), None, None)
         self._places = (b"", 0, b"")
 
+    _elsewhere = "make the plan in each process, session.plan(ops)"
+
+    def __repr__(self) -> str:
+        named = f' "{self.label}"' if self.label else ""
+        return f"Plan{named}({programs.shown(self.ops)} on {self.device})"
+
     def _encode(self, rebind: Rebind | None, inputs: Sequence[Any] | None) -> list[BytesLike]:
         return programs.run_field(programs.plan_run(self.plan_id, self.writes, rebind, inputs))
 
-    def body(
+    def _body(
         self, rebind: Rebind | None, inputs: Sequence[Any] | None, options: bytes
     ) -> list[BytesLike]:
         """RunPlanRequest without session and op_id, in pieces."""
         plain = rebind is None and inputs is None
         return [*(self._plain if plain else self._encode(rebind, inputs)), options]
 
-    def data_to_share(
+    def _data_to_share(
         self, sharing: Sharing, inputs: Sequence[Any] | None
     ) -> Sequence[BytesLike] | None:
         """What the writes of a run through shared memory write; None if the run goes by message.
@@ -70,7 +77,7 @@ class PlanHandle:
             return None if self.writes else ()
         return programs.payloads(self.writes, inputs)
 
-    def run_at(
+    def _run_at(
         self,
         sharing: Sharing,
         block: Block,

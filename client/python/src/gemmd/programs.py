@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from gemmd import ops as ops_
-from gemmd import wire
+from gemmd import wire, words
 from gemmd.handle import Handle
 from gemmd.ops import Op
 from gemmd.report import PRIORITIES, REPORT_LEVELS
@@ -25,6 +25,7 @@ Rebind = Mapping[Handle, Handle]
 _SESSION, _PRIORITY, _REPORT = 1, 3, 4
 _DETERMINISTIC = 6
 _INPUTS = 3  # of PlanRun
+_SHOWN_OPS = 6
 _OP_ID_HEADER = wire.header(5, 16)
 
 
@@ -41,14 +42,22 @@ class OpIds:
         return self._head + next(self._next).to_bytes(8, "little")
 
 
+def shown(ops: Sequence[Op]) -> str:
+    """ "write, matmul, read", of a long program its length and its beginning."""
+    names = [op.name for op in ops]
+    if len(names) <= _SHOWN_OPS:
+        return ", ".join(names)
+    return f"{len(names)} ops: {', '.join(names[:_SHOWN_OPS])}, .."
+
+
 def session_field(session_id: bytes) -> bytes:
     return wire.field(_SESSION, session_id)
 
 
 def options(priority: Priority, report: ReportLevel, deterministic: bool = False) -> bytes:
     """`deterministic` is Execute's; a plan was made with its own."""
-    fields = wire.integer(_PRIORITY, PRIORITIES[priority])
-    fields += wire.integer(_REPORT, REPORT_LEVELS[report])
+    fields = wire.integer(_PRIORITY, words.chosen("priority", priority, PRIORITIES))
+    fields += wire.integer(_REPORT, words.chosen("report", report, REPORT_LEVELS))
     return fields + wire.integer(_DETERMINISTIC, 1) if deterministic else fields
 
 

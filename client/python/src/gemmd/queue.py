@@ -14,7 +14,8 @@ from typing import Any
 
 import grpc
 
-from gemmd import errors, methods, programs, wire
+from gemmd import errors, methods, programs, wire, words
+from gemmd.here_only import Unpickled
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.plan_handle import PlanHandle
@@ -30,8 +31,8 @@ def open_request(session_id: bytes, priority: Priority, report: ReportLevel) -> 
     """The first message of the stream."""
     opening = pb.QueueOpen(
         session_id=session_id,
-        priority=PRIORITIES[priority],
-        report=REPORT_LEVELS[report],
+        priority=words.chosen("priority", priority, PRIORITIES),
+        report=words.chosen("report", report, REPORT_LEVELS),
     )
     return pb.QueueRequest(open=opening).SerializeToString()
 
@@ -126,7 +127,7 @@ def outcome(item: pb.Completion, batch: Batch) -> Result | errors.Error:
     return Result(item, batch.reads)
 
 
-class Queue:
+class Queue(Unpickled):
     """Made by `session.queue()`; a context manager. Leaving the block waits for everything
     submitted. Thread-safe.
 
@@ -162,6 +163,12 @@ class Queue:
         self.device = opened.device
         self._reader = threading.Thread(target=self._read, name="gemmd-queue", daemon=True)
         self._reader.start()
+
+    _elsewhere = "open a queue in each process, session.queue()"
+
+    def __repr__(self) -> str:
+        ended = ", closed" if self._closed else ""
+        return f"Queue({self.window_batches} batches in flight at most, on {self.device}{ended})"
 
     def submit(
         self, ops: Iterable[Op] | Plan, *, rebind: Rebind | None = None,

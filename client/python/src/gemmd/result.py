@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import wire
-from gemmd.report import Report, Transfer
+from gemmd import human, wire
+from gemmd.report import NO_REPORT, NO_TRANSFER, Report, Transfer
 from gemmd.tensor import Tensor
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.v1 import types_pb2 as types_pb
@@ -18,28 +18,29 @@ from gemmd.wire import BytesLike
 
 class Array(np.ndarray):
     """A numpy array with what it cost: `.report` of the program that made it, `.transfer` of the
-    way it came.
+    way it came. Both are always there. Where there is nothing to tell they are false and their
+    fields empty: an array that was computed from one of these has neither.
     """
 
-    report: Report | None
-    transfer: Transfer | None
+    report: Report
+    transfer: Transfer
 
     @classmethod
     def of(
         cls,
         array: npt.NDArray[Any],
-        report: Report | None = None,
-        transfer: Transfer | None = None,
+        report: Report = NO_REPORT,
+        transfer: Transfer = NO_TRANSFER,
     ) -> Array:
+        """The array, with what it cost."""
         out = array.view(cls)
         out.report, out.transfer = report, transfer
         return out
 
     def __array_finalize__(self, source: Any) -> None:
-
-        # report.
-        self.report = None
-        self.transfer = None
+        # A view or a sum did not cost this.
+        self.report = NO_REPORT
+        self.transfer = NO_TRANSFER
 
 
 # An answer of more bytes is taken apart where it lies: a message class would copy its outputs.
@@ -74,6 +75,7 @@ class Result:
 
     @property
     def message(self) -> pb.ExecuteResponse | pb.Completion:
+        """The server's answer as the wire has it."""
         if isinstance(self._message, bytes):
             self._message = pb.ExecuteResponse.FromString(self._message)
         return self._message
@@ -116,6 +118,12 @@ class Result:
 
     def __len__(self) -> int:
         return len(self._reads)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{one.dtype.name}{list(one.shape)}" for one in self._reads)
+        took = human.seconds(self.report.device_seconds)
+        what = f"{took} on {self.report.device}" if self.report else "no report"
+        return f"Result([{shown}], {what})"
 
     def array(self, index: int = 0) -> Array:
         """An output that carries the report."""

@@ -15,6 +15,8 @@ from gemmd.token_file import Metadata, TokenFile
 
 _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5
+# gRPC's words.
+_NOT_REACHED = ("failed to connect to all addresses", "DNS resolution failed")
 
 
 class Security:
@@ -94,6 +96,8 @@ class Security:
         """The same error, with cause and remedy where a handshake is to blame."""
         if isinstance(error, Unavailable) and not error.reason:
             why = explain(self.tls, self._target, error.message)
+            if not why and error.message.startswith(_NOT_REACHED):
+                why = f"nobody answers at {self._target}; {targets.NOBODY_THERE}"
             if why and why not in error.message:
                 error.message = f"{error.message}: {why}"
                 error.args = (error.message,)

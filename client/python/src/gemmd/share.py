@@ -152,6 +152,9 @@ class SharedArray:
             raise
         self.array: npt.NDArray[Any] = raw.view(self.dtype).reshape(self.shape)
 
+    def __repr__(self) -> str:
+        return f"SharedArray({self.dtype.name}{list(self.shape)})"
+
     def offer(self, share_socket: str) -> bytes:
         """Sends the memory to the server; the token is for ImportBuffer."""
         return offer_descriptor(share_socket, self.descriptor)

@@ -6,17 +6,17 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, interop, layers
+from gemmd import dtypes, errors, interop, layers, ops, words
 from gemmd.buffer import Buffer
 from gemmd.layer import Layer
-from gemmd.layers import Activation
 from gemmd.linear import Linear
 from gemmd.multiply import INLINE_BYTES
+from gemmd.ops import Activation
 from gemmd.plan import Plan
 from gemmd.report import Report
 from gemmd.resident import Quantize, Source, obtain
@@ -51,7 +51,7 @@ class Seat:
         self.places = places
 
 
-class SplitLinear(Linear):
+class SplitLinear(Linear, in_parts=True):
     """y = activation(x @ weight.T + bias), the weight in parts on several devices.
 
     Attributes
@@ -74,8 +74,9 @@ class SplitLinear(Linear):
         split: Split | None = None,
         devices: Sequence[str] | None = None,
     ) -> None:
-        if split not in ("columns", "rows"):
-            raise ValueError(f'split="{split}"; "columns" or "rows"')
+        words.check("split", split, get_args(Split))
+        assert split is not None
+        words.check("activation", activation, ops.ACTIVATIONS)
         if split == "rows" and activation != "none":
             raise ValueError(
                 f'activation="{activation}" would come before the sums of split="rows"; apply it to'
@@ -170,10 +171,10 @@ class SplitLinear(Linear):
             self._split, m, flat.dtype, out_dtype, self._activation, moved <= INLINE_BYTES
         )
         with self._seat(step) as seat:
-            out, report = self._through(step, seat, flat)
+            out, report = self._through_parts(step, seat, flat)
         return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
 
-    def _through(
+    def _through_parts(
         self, step: SplitStep, seat: Seat, x: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], Report]:
         count = len(self._parts)

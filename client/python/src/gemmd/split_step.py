@@ -20,8 +20,8 @@ import numpy.typing as npt
 from gemmd import dtypes, ops
 from gemmd.grouped import combine
 from gemmd.handle import Handle
-from gemmd.layers import Activation, Weights, padded
-from gemmd.ops import Granularity, Op, Operand
+from gemmd.layers import Weights, padded
+from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
 Split = Literal["columns", "rows"]

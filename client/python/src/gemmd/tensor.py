@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes
+from gemmd.operators import Resident
 from gemmd.v1 import types_pb2 as pb
 
 Index = int | slice
@@ -23,7 +24,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-class Tensor:
+class Tensor(Resident):
     """A typed view {buffer, offset, dtype, shape, strides}, as numpy has of memory. Immutable and
     cheap.
 
@@ -62,6 +63,7 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
+        """Dimensions, 1 to 3."""
         return len(self.shape)
 
     @property
@@ -162,12 +164,13 @@ class Tensor:
         return f"Tensor({np.dtype(self.dtype).name}{list(self.shape)}{gaps}{at})"
 
 
-class HasTensor:
+class HasTensor(Resident):
     """What can stand where a tensor is wanted: a buffer that was created with a dtype and a
     shape.
     """
 
     def tensor(self) -> Tensor:
+        """All of it, in its own dtype and shape."""
         raise NotImplementedError
 
 
@@ -180,4 +183,6 @@ def as_tensor(value: TensorLike) -> Tensor:
         return value
     if isinstance(value, HasTensor):
         return value.tensor()
-    raise TypeError(f"{type(value).__name__} is no tensor; upload arrays first")
+    raise TypeError(
+        f"{type(value).__name__} is no tensor on the server; session.upload(array) makes one"
+    )

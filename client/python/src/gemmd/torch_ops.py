@@ -52,7 +52,7 @@ class Traced:
 
     @staticmethod
     def is_compiling() -> bool:
-        return torch.compiler.is_compiling()
+        return bool(torch.compiler.is_compiling())
 
     def call(self, x: Any) -> Any:
         if x.shape[-1] != self.in_features:

@@ -46,7 +46,7 @@ def test_a_fresh_buffer_holds_zeros(session):
     assert not session.create_buffer(shape=(100, 100), dtype="f32").download().any()
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "e4m3", "e5m2", "i8"])
 def test_every_dtype_keeps_its_bits(session, random, dtype):
     kind = gemmd.as_dtype(dtype)
     array = (random.standard_normal((33, 65)) * 10).astype(kind)

@@ -55,6 +55,22 @@ def grouped_matmul(machine: Machine, op: pb.GroupedMatmul) -> None:
     d[...] = out.astype(d.dtype)
 
 
+def k_grouped_matmul(machine: Machine, op: pb.KGroupedMatmul) -> None:
+    a, b, d = machine.operand(op.a), machine.operand(op.b), machine.view(op.d)
+    numbers, end = [int(x) for x in machine.view(op.groups)], 0
+    step = op.alignment or 1
+    for g in range(len(d)):
+        if op.layout == pb.GROUP_LAYOUT_OFFSETS:
+            first, end = numbers[g], numbers[g + 1]
+        else:
+            first, end = -(-end // step) * step if numbers[g] != end else end, numbers[g]
+        alpha = op.alpha if op.HasField("alpha") else 1.0
+        out = alpha * (a[:, first:end] @ b[:, first:end].T)
+        if op.beta:
+            out = out + op.beta * machine.view(op.c)[g].astype(np.float64)
+        d[g] = out.astype(d.dtype)
+
+
 def combine(machine: Machine, op: pb.Combine) -> None:
     src = machine.view(op.src).astype(np.float64)
     positions, weights = machine.view(op.positions), machine.view(op.weights)

@@ -13,7 +13,7 @@ from gemmd.v1 import types_pb2 as pb
 
 from . import grouped
 
-LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.int8: 127.0}
+LARGEST = {dtypes.float8_e4m3fn: 448.0, dtypes.float8_e5m2: 57344.0, dtypes.int8: 127.0}
 
 
 _erf = np.vectorize(math.erf)
@@ -110,7 +110,7 @@ class Machine:
                 self._quantize(op.quantize)
             elif kind == "gated":
                 self._gated(op.gated)
-            elif kind in ("route", "grouped_matmul", "combine"):
+            elif kind in ("route", "grouped_matmul", "k_grouped_matmul", "combine"):
                 getattr(grouped, kind)(self, getattr(op, kind))
             else:
                 self._matmul(op.matmul)

@@ -12,6 +12,7 @@ from gemmd import chunks, interop  # aio
 # sync: from gemmd import chunks, dlpack, interop
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
+from gemmd.here_only import Awaited  # aio
 from gemmd.report import Transfer
 from gemmd.result import Array
 from gemmd.v1 import buffer_service_pb2 as pb
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
 
-class Buffer(Handle):
+class Buffer(Handle, Awaited):  # aio
+# sync: class Buffer(Handle):
     """A buffer of a session. Made by `session.create_buffer`, `upload`, `find` and `import_array`.
 
     As a context manager it is deleted at the end of the block. Otherwise it lives as long as its
@@ -47,7 +49,7 @@ class Buffer(Handle):
             A chunk was damaged on the way, on every attempt.
         """
         raw = chunks.as_bytes(np.asarray(data, dtype=self.dtype))
-        self.transfer = await self.session.move_up(self, raw, offset_bytes)
+        self.transfer = await self.session._move_up(self, raw, offset_bytes)
         return self.transfer
 
     async def download(
@@ -76,9 +78,9 @@ class Buffer(Handle):
         ValueError
             The range goes past the end, or `out` cannot take it.
         """
-        raw = self.room(offset_bytes, nbytes, out)
-        transfer = await self.session.move_down(self, raw.data, offset_bytes)
-        found = self.typed(raw, offset_bytes, nbytes) if out is None else out
+        raw = self._room(offset_bytes, nbytes, out)
+        transfer = await self.session._move_down(self, raw.data, offset_bytes)
+        found = self._typed(raw, offset_bytes, nbytes) if out is None else out
         return Array.of(found, transfer=transfer)
 
     async def array(self) -> npt.NDArray[Any]:
@@ -92,7 +94,7 @@ class Buffer(Handle):
         FailedPrecondition
             The buffer is not "host_shared", or the server is on another host.
         """
-        return self.typed(await self.session.map(self), 0, None)
+        return self._typed(await self.session._map(self), 0, None)
 
     async def device_array(self) -> DeviceArray:
         """The memory of a "device_shared" buffer in this process, by CUDA IPC, without a copy.
@@ -105,9 +107,9 @@ class Buffer(Handle):
         Unavailable
             This machine has no GPU.
         """
-        return self.array_over(
-            await self.session.map_device(self)
-            if self.needs_mapping()
+        return self._array_over(
+            await self.session._map_device(self)
+            if self._needs_mapping()
             else cast(Mapping, self.mapping)
         )
 
@@ -135,24 +137,30 @@ class Buffer(Handle):
 
     async def refresh(self) -> Buffer:
         """Asks the server again: read_only, published_name, committed_bytes."""
-        self._describe(await self.session.get_buffer_message(self.buffer_id))
+        self._describe(await self.session._get_buffer_message(self.buffer_id))
         return self
 
-    async def publish(self, name: str) -> Buffer:
+    async def publish(
+        self, name: str, *, content_hash: bytes = b"", ttl_s: float | None = None
+    ) -> Buffer:
         """Gives the buffer a name for the tenant's other sessions; read-only to everyone from now
         on.
 
         Parameters
         ----------
         name : str
-            1 to 128 of [A-Za-z0-9._/-].
+            1 to 128 of [A-Za-z0-9._/-]; "m@2/w" is "m/w" of version 2 of "m".
+        content_hash : bytes
+            What it was made of, for `find` to give back; 32 bytes, or none.
+        ttl_s : float, optional
+            Unpublish it after this long without a session that holds it; 1 or more.
 
         Raises
         ------
         AlreadyExists
             The name is taken.
         """
-        await self.session.publish(self, name)
+        await self.session.publish(self, name, content_hash=content_hash, ttl_s=ttl_s)
         return self
 
     async def delete(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # aio
-from typing import Any
+from typing import Any, Unpack
 
 from gemmd import dtypes, methods, requests, share
 from gemmd.aio.hold import Hold  # aio
@@ -11,6 +11,10 @@ from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.session import Session, SharedMemory
 from gemmd.aio.transport import Transport
 from gemmd.errors import FailedPrecondition, Unavailable
+from gemmd.here_only import Awaited, Unpickled  # aio
+
+# sync: from gemmd.here_only import Unpickled
+from gemmd.requests import ExplainKeywords
 from gemmd.retry import Retry
 from gemmd.security import Security
 from gemmd.target import NOBODY_THERE, default_target
@@ -22,7 +26,8 @@ from gemmd.v1 import device_service_pb2 as pb
 from gemmd.v1 import session_service_pb2 as session_pb
 
 
-class Client:
+class Client(Unpickled, Awaited):  # aio
+# sync: class Client(Unpickled):
     """A connection to a gemmd. Thread-safe; make one a process and share it.
 
     Parameters
@@ -67,6 +72,11 @@ class Client:
         security = Security(target, tls, token_file, send_token_in_plaintext)
         self.transport = Transport(target, timeout_s, retry or Retry(), security)
         self._info: pb.ServerInfo | None = None
+
+    _elsewhere = "connect in each process, gemmd.connect()"
+
+    def __repr__(self) -> str:
+        return f"Client({self.transport.target})"
 
     def session(
         self,
@@ -149,6 +159,20 @@ class Client:
         answer = await self.transport.call(methods.LIST_KERNELS, request)
         return list(pb.ListKernelsResponse.FromString(answer).kernels)
 
+    async def switch_version(self, name: str, version: int) -> int:
+        """Makes a version of published weights current: "m/w" is "m@2/w" from now on, for all names
+        of "m" at once. Sessions that hold buffers of another version keep to that. Returns the
+        version that was current; 0 if none was.
+
+        Raises
+        ------
+        NotFound
+            Nothing is published as that version.
+        """
+        request = buffer_pb.SwitchVersionRequest(name=name, version=version)
+        answer = await self.transport.call(methods.SWITCH_VERSION, request.SerializeToString())
+        return buffer_pb.SwitchVersionResponse.FromString(answer).previous_version
+
     async def published(self) -> list[buffer_pb.Buffer]:
         """What the tenant has published, by name. Ids are empty: ``session.find`` has handles."""
         found: list[buffer_pb.Buffer] = []
@@ -185,7 +209,7 @@ class Client:
         dtype: dtypes.DTypeLike | None = None,
         quantize: str | None = None,
         device: str = "",
-        **options: Any,
+        **options: Unpack[ExplainKeywords],
     ) -> compute_pb.ExplainResponse:
         """Every kernel that could serve a matmul, best first, and why the rest cannot.
 
@@ -194,11 +218,12 @@ class Client:
         dtype : DTypeLike, optional
             Of the factors, unless `quantize` (as in `session.matmul`) says it. Default float32.
         **options
-            out_dtype, activation, b_is_kn, has_c, has_bias. With `groups`, the number of a grouped
+            out_dtype, activation, b_dtype, b_is_kn, has_c, has_bias. With `groups`, the number of a grouped
             matmul's matrices: layout, gate, weights_apart, expected_rows, out_dtype, activation and
-            has_bias, as `grouped_matmul` has them.
+            has_bias, as `grouped_matmul` has them. With `along_k` besides, of a `k_grouped_matmul`:
+            layout ("ends" by default, of groups from multiples of 128 on), has_c, b_dtype, out_dtype.
         """
-        request = requests.explain(m, n, k, batch, dtype, quantize, device, options)
+        request = requests.explain(m, n, k, batch, dtype, quantize, device, dict(options))
         answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())
         return compute_pb.ExplainResponse.FromString(answer)
 
@@ -274,4 +299,5 @@ async def connect(
         return await client.wait_ready(connect_timeout_s)
     except Unavailable as error:
         await client.close()
-        raise Unavailable(f"{error.message}; {NOBODY_THERE}") from None
+        told = NOBODY_THERE in error.message
+        raise Unavailable(error.message if told else f"{error.message}; {NOBODY_THERE}") from None

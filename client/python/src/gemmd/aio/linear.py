@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, interop, layers
+from gemmd import dtypes, interop, layers, words
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.plan import Plan
 from gemmd.aio.resident import obtain, why_not_on_gpu
+from gemmd.here_only import Awaited, Unpickled
 from gemmd.kept import Kept, KeptPlan, Place
-from gemmd.layers import Activation, MemoryKind, Step, Way, Weights, kind_of
+from gemmd.layers import MemoryKind, Step, Way, Weights, kind_of
 from gemmd.multiply import INLINE_BYTES, scratch_size
+from gemmd.ops import ACTIVATIONS, Activation
 from gemmd.resident import Quantize, Source
 from gemmd.result import Array, Result
 
@@ -24,19 +26,24 @@ if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
 
-class Linear:
+class Linear(Unpickled, Awaited):
     """As `gemmd.Linear`, made by `await gemmd.aio.Linear.create(session, weight, ..)` and called by
     `await layer(x)`. Calls under way at the same time run side by side.
     """
 
-    def __init__(
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise TypeError("a weight is sent, which is awaited: `await gemmd.aio.Linear.create(..)`")
+
+    _elsewhere = "give it a name, and create it by that name in each process, without the weight"
+
+    def _set(
         self,
         session: Session,
         buffer: Buffer,
         name: str,
         activation: Activation,
         out_dtype: np.dtype[Any] | None,
-    ) -> None:
+    ) -> Linear:
         self.session = session
         self.buffer = buffer
         self.name = name
@@ -47,6 +54,12 @@ class Linear:
         self._plans: Kept[KeptPlan[Plan]] = Kept()
         self._idle: list[Place[Buffer]] = []
         self._gpu_ways: dict[int, str] = {}
+        return self
+
+    def __repr__(self) -> str:
+        named = f' "{self.name}"' if self.name else ""
+        shape = f"{self.weights.k} -> {self.weights.n}"
+        return f"Linear{named}({shape}, {self.weights.dtype.name}, asyncio)"
 
     @classmethod
     async def create(
@@ -62,19 +75,27 @@ class Linear:
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> Linear:
         """Parameters and errors as `gemmd.Linear`'s."""
-        buffer = await obtain(session, weight, bias, scales, name, quantize)
+        words.check("activation", activation, ACTIVATIONS)
         out = None if out_dtype is None else dtypes.as_dtype(out_dtype)
-        return cls(session, buffer, name, activation, out)
+        buffer = await obtain(session, weight, bias, scales, name, quantize)
+        return cls.__new__(cls)._set(session, buffer, name, activation, out)
 
     @property
     def in_features(self) -> int:
+        """Columns of x."""
         return self.weights.k
 
     @property
     def out_features(self) -> int:
+        """Columns of the result."""
         return self.weights.n
 
+    @overload
+    async def __call__(self, x: npt.NDArray[Any]) -> Array: ...
+    @overload
+    async def __call__(self, x: Any) -> Any: ...
     async def __call__(self, x: Any) -> Any:
+        """`forward`."""
         return await self.forward(x)
 
     async def forward(self, x: Any) -> Any:

@@ -5,7 +5,9 @@ end.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from gemmd.here_only import Awaited
 
 
 class Closable(Protocol):
@@ -15,12 +17,18 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 
-class Opening(Generic[T]):
+class Opening(Generic[T], Awaited):
     """`thing = await opening`, or `async with opening as thing`."""
 
     def __init__(self, opener: Callable[[], Awaitable[T]]) -> None:
         self._opener = opener
         self._opened: T | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{name!r} of something that is not open yet: `await` it first, or open it with"
+            " `async with .. as`"
+        )
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._opener().__await__()

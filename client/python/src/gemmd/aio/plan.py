@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmd import methods, programs
+from gemmd.here_only import Awaited  # aio
 from gemmd.inline import Run
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from gemmd.aio.work import Work
 
 
-class Plan(PlanHandle):
+class Plan(PlanHandle, Awaited):  # aio
+# sync: class Plan(PlanHandle):
     """Made by `await session.plan(ops)`. As a context manager it is deleted at the end of the
     block.
     """
@@ -64,13 +66,13 @@ class Plan(PlanHandle):
         session, options = self.session, programs.options(priority, report)
         shared = await self._share(rebind, inputs, timeout_s)
         if shared is not None:
-            done = await session.run_shared(
+            done = await session._run_shared(
                 methods.RUN_PLAN, shared, options, self.reads, timeout_s
             )
             if done is not None:
                 return done
-        body = self.body(rebind, inputs, options)
-        result = await session.run(methods.RUN_PLAN, body, self.reads, timeout_s)
+        body = self._body(rebind, inputs, options)
+        result = await session._run(methods.RUN_PLAN, body, self.reads, timeout_s)
         if shared is not None:
             shared.fared_worse()
         return result
@@ -80,13 +82,13 @@ class Plan(PlanHandle):
     ) -> Run | None:
         """A run with its data in shared memory; None if it goes by message."""
         session = self.session
-        data = self.data_to_share(session.sharing, inputs)
+        data = self._data_to_share(session.sharing, inputs)
         if data is None:
             return None
-        block = await session.take_block(self.moved_bytes, timeout_s)
+        block = await session._take_block(self.moved_bytes, timeout_s)
         if block is None:
             return None
-        return self.run_at(session.sharing, block, rebind, data)
+        return self._run_at(session.sharing, block, rebind, data)
 
     async def arm(
         self,
@@ -113,9 +115,10 @@ class Plan(PlanHandle):
         ResourceExhausted
             All slots of the session or of the tenant are taken.
         """
-        return await self.session.arm(self, rebind, priority, by_stream)
+        return await self.session._arm(self, rebind, priority, by_stream)
 
     async def delete(self) -> None:
+        """Ends the plan. What runs finishes."""
         await self.session.delete_plan(self)
 
     async def __aenter__(self) -> Plan:

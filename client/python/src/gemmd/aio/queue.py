@@ -11,6 +11,7 @@ import grpc.aio
 
 from gemmd import errors, methods
 from gemmd.aio.transport import Transport
+from gemmd.here_only import Awaited, Unpickled
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
 from gemmd.programs import Priority, Rebind, ReportLevel
@@ -21,7 +22,7 @@ from gemmd.v1 import compute_service_pb2 as pb
 _OPENINGS = 4  # tries at most
 
 
-class Queue:
+class Queue(Unpickled, Awaited):
     """As `gemmd.Queue`: `async with session.queue() as queue: future = await queue.submit(ops)`."""
 
     def __init__(self, stream: Any, opened: pb.QueueOpened) -> None:
@@ -42,10 +43,17 @@ class Queue:
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
 
+    _elsewhere = "open a queue in each process, session.queue()"
+
+    def __repr__(self) -> str:
+        ended = ", closed" if self._closed else ""
+        return f"Queue({self.window_batches} batches in flight at most, on {self.device}{ended})"
+
     @classmethod
     async def open(
         cls, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
     ) -> Queue:
+        """What `session.queue()` calls."""
         for attempt in range(_OPENINGS):
             stream = transport.streams.stream_stream(methods.QUEUE)(metadata=transport.metadata())
             try:

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import asyncio  # aio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping  # aio
+from collections.abc import Awaitable, Callable, Iterable  # aio
 
-# sync: from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic
+# sync: from collections.abc import Callable, Iterable
+from typing import Generic, Unpack
 
-from gemmd import elsewhere
+from gemmd import elsewhere, words
 from gemmd.aio.client import Client
 from gemmd.aio.session import Session
-from gemmd.elsewhere import Lookup, Member, Seat, State
+from gemmd.elsewhere import ClientKeywords, Lookup, Member, Seat, SessionKeywords, State
 from gemmd.errors import Error, Unavailable
+from gemmd.here_only import Awaited, Unpickled  # aio
+
+# sync: from gemmd.here_only import Unpickled
 
 _CONNECT_S = 1.0  # a thread that waits for a server can be told to stop between two of these
 
 
-class ReplicaBase(Generic[State]):
+class ReplicaBase(Generic[State], Unpickled, Awaited):  # aio
+# sync: class ReplicaBase(Generic[State], Unpickled):
     def __init__(
         self,
         targets: Iterable[str],
         prepare: Callable[[Session], Awaitable[State]],
         *,
-        session: Mapping[str, Any] | None = None,
+        session: SessionKeywords | None = None,
         patience_s: float = 30.0,
         max_losses: int = 3,
         lookup: Lookup | None = None,
         lookup_period_s: float = 5.0,
-        **client: Any,
+        **client: Unpack[ClientKeywords],
     ) -> None:
+        if isinstance(targets, str):
+            raise TypeError(f"targets is {targets!r}; give a list of servers, [{targets!r}]")
+        words.check_options("Replicas", client, ClientKeywords.__annotations__)
+        words.check_options("Replicas' session", session or (), SessionKeywords.__annotations__)
         self._targets = list(targets)
         if not self._targets:
             raise ValueError("no targets: name a server at least")
@@ -39,13 +47,24 @@ class ReplicaBase(Generic[State]):
             Client(target, **client)  # aio
             # sync: Client(target, **client).close()
         self._prepare = prepare
-        self._session, self._client = dict(session or {}), client
+        self._session: SessionKeywords = session or {}
+        self._client = client
         self._patience_s, self._max_losses = patience_s, max_losses
         self._lookup, self._lookup_period_s = lookup or elsewhere.addresses, lookup_period_s
         self._members: list[Member[State]] = []
         self._turn = 0
         self._trouble: OSError | None = None  # of the last look-up
         self._begin()
+
+    _elsewhere = "make them in each process"
+
+    def __repr__(self) -> str:
+        return f"Replicas({self.serving} serving, of {', '.join(self._targets)})"
+
+    @property
+    def serving(self) -> int:
+        """How many servers are prepared and take work now."""
+        raise NotImplementedError  # each face's, behind its own lock
 
     def _begin(self) -> None:
         """What a face does once it knows its options."""

@@ -84,7 +84,7 @@ async def _make(
             await buffer.upload(interop.as_numpy(weight))
         for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
             if array is not None:
-                await session.move_up(buffer, layers.float_bytes(array), at)
+                await session._move_up(buffer, layers.float_bytes(array), at)
     except BaseException:
         await buffer.delete()
         raise

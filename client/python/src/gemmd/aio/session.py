@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, methods, narrowing, requests
+from gemmd import dtypes, errors, imports, interop, loads, methods, narrowing, requests, words
+from gemmd.aio import loading
 from gemmd.aio.armed import Armed
 from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
@@ -19,7 +21,9 @@ from gemmd.aio.plan import Plan
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
+from gemmd.here_only import Awaited  # aio
 from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
+from gemmd.loads import Loaded
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
 from gemmd.programs import Priority, Rebind
@@ -36,7 +40,8 @@ MemoryKind = Literal["device", "host_shared", "device_shared"]
 SharedMemory = Literal["auto", "off", "require"]
 
 
-class Session(Work):
+class Session(Work, Awaited):  # aio
+# sync: class Session(Work):
     """Made by `client.session()`; best used as a context manager. Thread-safe.
 
     Attributes
@@ -59,6 +64,7 @@ class Session(Work):
         hold: Hold | None,  # aio
         # sync: hold: bool,
     ) -> None:
+        words.check("shared_memory", shared_memory, ("auto", "off", "require"))
         sharing = Sharing("turned off by the client" if shared_memory == "off" else "")
         super().__init__(client.transport, message.session_id, sharing)
         self.client = client
@@ -72,6 +78,12 @@ class Session(Work):
         # sync: self._hold = Hold(self.transport, self.session_id) if hold else None
         self._closed = False
         self._lent: dict[bytes, Any] = {}  # by buffer_id: what keeps imported GPU memory alive
+
+    _elsewhere = "open a session of its own, in the process that needs one"
+
+    def __repr__(self) -> str:
+        ended = ", closed" if self._closed else ""
+        return f"Session({self.name} on {self.device} of {self.transport.target}{ended})"
 
     # Buffers.
 
@@ -231,7 +243,7 @@ class Session(Work):
         """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
         named = list(buffers)
         for buffer in named:
-            buffer.unmap()
+            buffer._unmap()
         ids = [buffer.buffer_id for buffer in named]
         request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
         answer = await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
@@ -239,28 +251,90 @@ class Session(Work):
             self._lent.pop(one, None)
         return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
 
-    async def publish(self, buffer: Buffer, name: str) -> None:
+    async def publish(
+        self, buffer: Buffer, name: str, *, content_hash: bytes = b"", ttl_s: float | None = None
+    ) -> None:
         """See `buffer.publish`."""
-        request = buffer_pb.PublishBufferRequest(
-            session_id=self.session_id, buffer_id=buffer.buffer_id, name=name
-        )
+        request = requests.publish(self.session_id, buffer.buffer_id, name, content_hash, ttl_s)
         await self.transport.call(methods.PUBLISH, request.SerializeToString())
         buffer.published_name, buffer.read_only = name, True
+        buffer.content_hash = content_hash
 
     async def find(self, name: str) -> Buffer:
         """A read-only handle on a published buffer; delete it to let go. NotFound if the name is
         unknown.
+
+        A name without version means the current one. While the session holds a buffer that it
+        found so, all names of it mean that version, whatever `client.switch_version` does.
         """
         request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
         answer = await self.transport.call(methods.FIND, request.SerializeToString())
         return Buffer(self, buffer_pb.Buffer.FromString(answer))
 
-    async def unpublish(self, name: str) -> None:
-        """Takes the name away; who has found the buffer keeps it."""
-        request = buffer_pb.UnpublishBufferRequest(session_id=self.session_id, name=name)
+    async def unpublish(self, name: str, *, unless_held: bool = False) -> None:
+        """Takes the name, with its version, away; who has found the buffer keeps it.
+
+        Raises
+        ------
+        FailedPrecondition
+            With `unless_held`: a session holds the buffer, or another of its version.
+        """
+        request = buffer_pb.UnpublishBufferRequest(
+            session_id=self.session_id, name=name, unless_held=unless_held
+        )
         await self.transport.call(methods.UNPUBLISH, request.SerializeToString())
 
-    async def get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
+    async def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        prefix: str = "",
+        quantize: loads.Quantize | None = None,
+        only: str = "",
+        skip: str = "",
+        ttl_s: float | None = None,
+        jobs: int = 4,
+        progress: loads.Progress | None = None,
+    ) -> Loaded[Buffer]:
+        """Publishes a checkpoint's tensors, each as soon as it is whole, and holds them. What is
+        published already with the same content is not moved: four workers that call this share one
+        copy, and a call after an interruption goes on from there.
+
+        Parameters
+        ----------
+        path : path
+            FILE.safetensors, a folder with a checkpoint, or its index (.json).
+        prefix : str
+            A folder of names: "m" publishes "m/layer.0.w", "m@2" version 2 of "m".
+        quantize : "fp8-block", optional
+            Matrices of floats to E4M3 with scales of 128x128, on the device.
+        only, skip : str
+            Patterns of tensor names, as a shell's; * takes dots and slashes.
+        ttl_s : float, optional
+            Unpublish what no session has held for so long.
+        jobs : int
+            Tensors at a time: one is hashed while another is moved.
+        progress : callable, optional
+            Called with the bytes done and of all, after each tensor; one call at a time.
+
+        Returns
+        -------
+        Loaded
+            The buffers by the names that the tensors have in the checkpoint.
+
+        Raises
+        ------
+        ValueError, OSError
+            The checkpoint is damaged, or holds what cannot be published.
+        AlreadyExists
+            A name is published with other content.
+        ResourceExhausted
+            A limit is reached; what is whole by then stays.
+        """
+        wanted = loads.Wanted(prefix, quantize, only, skip)
+        return await loading.load(self, path, wanted, loads.Options(ttl_s, jobs, progress))
+
+    async def _get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
         """How the server describes a buffer now."""
         request = buffer_pb.GetBufferRequest(session_id=self.session_id, buffer_id=buffer_id)
         answer = await self.transport.call(methods.GET_BUFFER, request.SerializeToString())
@@ -269,23 +343,23 @@ class Session(Work):
     # What Buffer asks for. One transfer at a time: they share the staging memory, and two would not
     # be faster.
 
-    async def move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
+    async def _move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         return await self._mover.upload(buffer, data, at)
 
-    async def move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
+    async def _move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         return await self._mover.download(buffer, out, at)
 
-    async def map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+    async def _map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         return await self._mover.map(buffer, not buffer.read_only)
 
     async def why_not_shared(self) -> str:
         """Why this session shares no memory with the server; "" if it does."""
         return await self._mover.why_not_shared()
 
-    async def map_device(self, buffer: Buffer) -> Mapping:
+    async def _map_device(self, buffer: Buffer) -> Mapping:
         return await self._mover.map_device(buffer)
 
-    async def arm(
+    async def _arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
     ) -> Armed:
         """See `plan.arm`."""
@@ -293,7 +367,7 @@ class Session(Work):
 
     # Inline data.
 
-    async def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+    async def _take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
         arena = self.sharing.arena
         block = None if arena is None else arena.take(nbytes)
         if block is None:
@@ -301,7 +375,7 @@ class Session(Work):
             block = None if grown is None else grown.take(nbytes)
         return block
 
-    async def shares_inline(self, nbytes: int) -> bool:
+    async def _shares_inline(self, nbytes: int) -> bool:
         if nbytes > SHARED_INLINE_BYTES or self.sharing.why_not:
             return False
         return (self.sharing.arena or await self._grow_arena(None, nbytes, None)) is not None
@@ -329,7 +403,7 @@ class Session(Work):
                     methods.CREATE_BUFFER, message.SerializeToString(), timeout_s
                 )
                 buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
-                self.lose(buffer)  # unless it can be mapped
+                self._lose(buffer)  # unless it can be mapped
                 sharing.keep(Arena(buffer.buffer_id, await self._mover.map(buffer, True)))
                 await self._delete_lost()
             except (errors.Error, OSError) as error:
@@ -337,7 +411,7 @@ class Session(Work):
                 return None
             return sharing.arena
 
-    def lose(self, buffer: Buffer) -> None:
+    def _lose(self, buffer: Buffer) -> None:
         """To be deleted some time: programs that nobody waits for may still use it."""
         self.sharing.lost.append(buffer.buffer_id)
 

@@ -96,7 +96,7 @@ class AsyncMover:
 
     async def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         """Puts `data` at byte `at` of the buffer."""
-        buffer.span(len(data), at)
+        buffer._span(len(data), at)
         async with self._one_at_a_time:
             began = time.perf_counter()
             why, resumed = await self._shared(buffer, data, at, up=True), 0
@@ -106,7 +106,7 @@ class AsyncMover:
 
     async def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         """Fills `out` from byte `at` of the buffer."""
-        buffer.span(len(out), at)
+        buffer._span(len(out), at)
         async with self._one_at_a_time:
             began = time.perf_counter()
             why, resumed = await self._shared(buffer, out, at, up=False), 0
@@ -187,7 +187,7 @@ class AsyncMover:
             await run_lanes(lanes_for(len(data), length), pieces, work)  # aio
         except BaseException:
             # A copy that nobody waits for may still come: not into another transfer's bytes.
-            self._session.lose(between)
+            self._session._lose(between)
             self._staging = None
             raise
 
@@ -203,7 +203,7 @@ class AsyncMover:
             except errors.Error as error:
                 await wait(delays, error, resumable(error, resumed > 0))
             resumed += 1
-            start = chunks.resume_at(await session.get_buffer_message(buffer_id), at, start)
+            start = chunks.resume_at(await session._get_buffer_message(buffer_id), at, start)
 
     async def _download_grpc(self, buffer_id: bytes, out: memoryview, at: int) -> int:
         session, resumed = self._session, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -16,8 +16,16 @@ from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
+from gemmd.here_only import Unpickled
 from gemmd.inline import Block, Run, Sharing
-from gemmd.multiply import INLINE_BYTES, Job, MatmulInput, MatmulOptions, scratch_size
+from gemmd.multiply import (
+    INLINE_BYTES,
+    Job,
+    MatmulInput,
+    MatmulKeywords,
+    MatmulOptions,
+    scratch_size,
+)
 from gemmd.ops import Op
 from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.result import Array, Result
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from gemmd.aio.armed import Armed
 
 
-class Work:
+class Work(Unpickled):
     """What submits programs for one session."""
 
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
@@ -76,20 +84,20 @@ class Work:
         program = ops if isinstance(ops, (list, tuple)) else list(ops)
         plain = priority == "normal" and report == "full" and not deterministic
         options = b"" if plain else programs.options(priority, report, deterministic)
-        return await self.run_ops(program, None, options, timeout_s)
+        return await self._run_ops(program, None, options, timeout_s)
 
-    async def run_ops(
+    async def _run_ops(
         self, program: Sequence[Op], body: bytes | None, options: bytes, timeout_s: float | None
     ) -> Result:
         """Execute. `body` is the program encoded, if it was before."""
         reads = programs.reads_of(program)
         shared = await self._share_inline(program, timeout_s)
         if shared is not None:
-            done = await self.run_shared(methods.EXECUTE, shared, options, reads, timeout_s)
+            done = await self._run_shared(methods.EXECUTE, shared, options, reads, timeout_s)
             if done is not None:
                 return done
         pieces = programs.pieces_of(program) if body is None else [body]
-        result = await self.run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
+        result = await self._run(methods.EXECUTE, [*pieces, options], reads, timeout_s)
         if shared is not None:
             shared.fared_worse()
         return result
@@ -98,20 +106,20 @@ class Work:
         """The program with its inline data in shared memory; None if it goes in the message."""
         if not self.sharing.wants(program):
             return None
-        block = await self.take_block(self.sharing.bytes_of(program), timeout_s)
+        block = await self._take_block(self.sharing.bytes_of(program), timeout_s)
         if block is None:
             return None
         return Run(self.sharing, block, inline.through(program, block), program)
 
-    async def take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+    async def _take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
         """A part of the memory for inline data, for one run; None if there is none."""
         return None  # Session has the memory
 
-    async def shares_inline(self, nbytes: int) -> bool:
+    async def _shares_inline(self, nbytes: int) -> bool:
         """Whether a program with so much data goes through shared memory, as a rule."""
         return False
 
-    async def run_shared(
+    async def _run_shared(
         self,
         method: str,
         shared: Run,
@@ -123,14 +131,14 @@ class Work:
         `shared.fared_worse`.
         """
         try:
-            answer = await self.send(method, (*shared.body, options), timeout_s)
+            answer = await self._send(method, (*shared.body, options), timeout_s)
         except BaseException as error:
             if not shared.failed(error):
                 raise
             return None
         return Result(answer, reads, shared.outputs)
 
-    async def run(
+    async def _run(
         self,
         method: str,
         body: Sequence[BytesLike],
@@ -138,9 +146,9 @@ class Work:
         timeout_s: float | None,
     ) -> Result:
         """Sends Execute or RunPlan: `body` is the request without session and op_id, in pieces."""
-        return Result(await self.send(method, body, timeout_s), reads)
+        return Result(await self._send(method, body, timeout_s), reads)
 
-    async def send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
+    async def _send(self, method: str, body: Sequence[BytesLike], timeout_s: float | None) -> bytes:
         request = b"".join((self._head, *body, self._op_ids.field()))
         return await self.transport.call(method, request, timeout_s)  # aio
         # sync: transport = self.transport
@@ -179,10 +187,11 @@ class Work:
         return Plan(self, pb.Plan.FromString(answer), program, label, deterministic)
 
     async def delete_plan(self, plan: Plan) -> None:
+        """See `plan.delete`."""
         request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
         await self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
 
-    async def arm(
+    async def _arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
     ) -> Armed:
         raise NotImplementedError  # Session has the region
@@ -199,11 +208,11 @@ class Work:
 
     @overload
     async def matmul(
-        self, a: MatmulInput, b: MatmulInput, *, out: None = None, **options: Any
+        self, a: MatmulInput, b: MatmulInput, *, out: None = None, **options: Unpack[MatmulKeywords]
     ) -> Array: ...
     @overload
     async def matmul(
-        self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Any
+        self, a: MatmulInput, b: MatmulInput, *, out: TensorLike, **options: Unpack[MatmulKeywords]
     ) -> Result: ...
     async def matmul(self, a: MatmulInput, b: MatmulInput, **options: Any) -> Array | Result:
         """activation(alpha * a @ b + bias), with a [m, k] and b [k, n] as in numpy; a leading batch
@@ -213,12 +222,12 @@ class Work:
         ----------
         a, b : array, Tensor, Buffer or Operand
             Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
-            [n, k] go in as `weights.T`. An Operand is quantised already. float64 arrays are
-            narrowed to float32, with one `PrecisionWarning`.
+            [n, k] go in as `weights.T`. An Operand is quantised already; what stands beside it is
+            quantised to suit. float64 arrays are narrowed to float32, with one `PrecisionWarning`.
+            `x @ weights.T` is the same without options.
         quantize : str, optional
-            "fp8-block" or "int8-block" (scales of 1x128 for a, 128x128 for b), "fp8-row" or
-            "int8-row" (a scale for each row of a and each column of b), "fp8-tensor" or
-            "int8-tensor": quantises on the device what is not quantised yet.
+            "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-block",
+            "int8-row", "int8-tensor": quantises on the device what is not quantised yet.
         bias : array or tensor [n], optional
         alpha : float
         activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
@@ -239,12 +248,14 @@ class Work:
         ------
         TypeError
             An array is of integers, or of another type that is not multiplied: int64 would lose
-            numbers in float32. int8 multiplies int8.
+            numbers in float32. int8 multiplies int8. Or an option does not exist.
+        ValueError
+            The shapes do not fit each other, or a word is none of those above.
         """
-        job = Job(a, b, MatmulOptions(**options))
+        job = Job(a, b, MatmulOptions.of(options))
         async with self._scratch_for(job.scratch_bytes) as scratch:
             job.place(scratch, scratch.buffer_id)
-            if job.inline_bytes <= INLINE_BYTES or await self.shares_inline(job.inline_bytes):
+            if job.inline_bytes <= INLINE_BYTES or await self._shares_inline(job.inline_bytes):
                 result = await self.execute(job.inline())
                 return result.array() if job.returns_array else result
             for tensor, array in job.writes:
@@ -274,7 +285,7 @@ class Work:
             self._scratch.append(buffer)
 
 
-class Prepared:
+class Prepared(Unpickled):
     """An Execute whose request is encoded: call it. Made by `session.prepare(ops)`."""
 
     def __init__(
@@ -286,6 +297,9 @@ class Prepared:
         self._options = options
         self._timeout_s = timeout_s
 
+    def __repr__(self) -> str:
+        return f"Prepared({programs.shown(self.ops)})"
+
     async def __call__(self) -> Result:
         """Runs the program once. Errors as `session.execute`'s."""
-        return await self._work.run_ops(self.ops, self._body, self._options, self._timeout_s)
+        return await self._work._run_ops(self.ops, self._body, self._options, self._timeout_s)

@@ -1,0 +1,180 @@
+#include "client/cli/load/weight.h"
+
+#include <fnmatch.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/args/printable.h"
+#include "client/cli/quantize.h"
+#include "client/cpp/scales.h"
+
+namespace gemmd::cli {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr size_t kMaxNameBytes = 128;
+constexpr size_t kMaxRank = 3;
+// What checkpoints call the scales of 128x128 of "x.weight".
+constexpr absl::string_view kScaleEndings[] = {"_scale_inv", "_scale"};
+
+using Form = Weight::Form;
+
+absl::Status Bad(const CheckpointTensor& tensor, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(tensor.file, ": tensor '", Printable(tensor.name), "' ", what));
+}
+
+bool Like(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// The scales of an E4M3 matrix, if the checkpoint holds them in the form that kernels take.
+const CheckpointTensor* ScalesOf(const CheckpointTensor& values,
+                                 const std::map<std::string, const CheckpointTensor*>& by_name) {
+  if (values.dtype != files::DType::kE4m3 || values.shape.size() != 2) return nullptr;
+  for (absl::string_view ending : kScaleEndings) {
+    auto it = by_name.find(absl::StrCat(values.name, ending));
+    if (it != by_name.end() && it->second->dtype == files::DType::kF32 &&
+        it->second->shape == LinearScalesShape(values.shape)) {
+      return it->second;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> NameOf(const CheckpointTensor& tensor, const std::string& prefix) {
+  std::string name = prefix;
+  if (!name.empty() && name.back() != '/') name += '/';
+  for (char c : tensor.name) {
+    const bool taken = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                       c == '/' || c == '-';
+    name += taken ? c : '-';
+  }
+  if (name.size() > kMaxNameBytes || tensor.name.empty()) {
+    return Bad(tensor, absl::StrCat("would be published as a name of ", name.size(),
+                                    " bytes, limit ", kMaxNameBytes,
+                                    "; take a shorter --prefix, or leave it out with --skip"));
+  }
+  return name;
+}
+
+absl::StatusOr<Weight> WeightOf(const CheckpointTensor& tensor, const CheckpointTensor* scales,
+                                const WeightOptions& options) {
+  Weight weight = {.values = &tensor, .scales = scales, .shape = tensor.shape};
+  absl::StatusOr<std::string> name = NameOf(tensor, options.prefix);
+  if (!name.ok()) return name.status();
+  weight.name = *std::move(name);
+  if (!tensor.dtype) {
+    return Bad(tensor, absl::StrCat("is ", Printable(tensor.dtype_name.substr(0, 40)),
+                                    ", which is not served; F32, BF16, F16, F8_E4M3, I8 and F64 "
+                                    "(narrowed to F32) are: leave it out with --skip"));
+  }
+  if (weight.shape.empty()) weight.shape = {1};  // a scalar
+  if (weight.shape.size() > kMaxRank ||
+      std::find(weight.shape.begin(), weight.shape.end(), 0) != weight.shape.end()) {
+    return Bad(tensor,
+               absl::StrCat("has shape ", files::ShapeText(weight.shape), "; 1 to ", kMaxRank,
+                            " extents of at least 1 are served: leave it out with --skip"));
+  }
+  const bool floats = *tensor.dtype == files::DType::kF32 || *tensor.dtype == files::DType::kBf16 ||
+                      *tensor.dtype == files::DType::kF16 || *tensor.dtype == files::DType::kF64;
+  const bool matrix = weight.shape.size() == 2;
+  weight.dtype =
+      *tensor.dtype == files::DType::kF64 ? client::DType::kF32 : ToClient(*tensor.dtype);
+  if (scales != nullptr) weight.form = Form::kWithScales;
+  if (options.fp8_block && floats && matrix) {
+    weight.form = Form::kQuantize;
+    weight.dtype = client::DType::kE4M3;
+  }
+  int64_t count = 1;
+  for (int64_t extent : weight.shape) count *= extent;
+  weight.size_bytes = count * client::SizeBytes(weight.dtype);
+  weight.linear = matrix && (floats || weight.form != Form::kPlain);
+  if (weight.form != Form::kPlain) {
+    const std::vector<int64_t> blocks = LinearScalesShape(weight.shape);
+    weight.size_bytes = LinearScalesAt(weight.size_bytes) +
+                        LinearScalesAt(blocks[0] * blocks[1] * int64_t{sizeof(float)});
+  }
+  return weight;
+}
+
+}  // namespace
+
+int64_t LinearScalesAt(int64_t value_bytes) {
+  return (value_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::vector<int64_t> LinearScalesShape(absl::Span<const int64_t> shape) {
+  return client::ScalesShape(shape, client::ScaleGranularity::kBlock128x128);
+}
+
+absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
+                                              const WeightOptions& options) {
+  std::map<std::string, const CheckpointTensor*> wanted;
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    if (!options.only.empty() && !Like(options.only, tensor.name)) continue;
+    if (!options.skip.empty() && Like(options.skip, tensor.name)) continue;
+    if (!wanted.emplace(tensor.name, &tensor).second) return Bad(tensor, "is there twice");
+  }
+  if (wanted.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("none of the ", checkpoint.tensors.size(), " tensors is left by --only '",
+                     options.only, "' and --skip '", options.skip, "'; * takes slashes and dots"));
+  }
+  std::map<const CheckpointTensor*, const CheckpointTensor*> scales;  // by values
+  std::map<const CheckpointTensor*, bool> taken;                      // as another's scales
+  for (const auto& [name, tensor] : wanted) {
+    if (const CheckpointTensor* found = ScalesOf(*tensor, wanted)) {
+      scales[tensor] = found;
+      taken[found] = true;
+    }
+  }
+  std::vector<Weight> weights;
+  std::map<std::string, const CheckpointTensor*> names;
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    auto it = wanted.find(tensor.name);
+    if (it == wanted.end() || taken.contains(&tensor)) continue;
+    auto beside = scales.find(&tensor);
+    absl::StatusOr<Weight> weight =
+        WeightOf(tensor, beside == scales.end() ? nullptr : beside->second, options);
+    if (!weight.ok()) return weight.status();
+    auto [named, fresh] = names.emplace(weight->name, &tensor);
+    if (!fresh) {
+      return Bad(tensor, absl::StrCat("and '", Printable(named->second->name),
+                                      "' would both be published as ", weight->name,
+                                      "; leave one out with --skip"));
+    }
+    weights.push_back(*std::move(weight));
+  }
+  return weights;
+}
+
+std::string ContentHash(const Weight& weight) {
+  const char* form = weight.form == Form::kPlain        ? "plain"
+                     : weight.form == Form::kWithScales ? "with-scales"
+                                                        : "fp8-block";
+  const std::string head =
+      absl::StrCat("gemmd-weight/1 ", form, " ", files::DTypeName(*weight.values->dtype), " ",
+                   absl::StrJoin(weight.shape, "x"), "\n");
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  EVP_DigestUpdate(context.get(), head.data(), head.size());
+  EVP_DigestUpdate(context.get(), weight.values->data.data(), weight.values->data.size());
+  if (weight.scales != nullptr) {
+    EVP_DigestUpdate(context.get(), weight.scales->data.data(), weight.scales->data.size());
+  }
+  std::string hash(32, '\0');
+  EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(hash.data()), nullptr);
+  return hash;
+}
+
+}  // namespace gemmd::cli

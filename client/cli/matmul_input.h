@@ -1,0 +1,43 @@
+// An operand of 'gemmctl matmul': a matrix file, or a published weight ("@m/w").
+
+#ifndef GEMMD_CLIENT_CLI_MATMUL_INPUT_H_
+#define GEMMD_CLIENT_CLI_MATMUL_INPUT_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/files/matrix.h"
+#include "client/cpp/session.h"
+
+namespace gemmd::cli {
+
+// Move-only.
+class MatmulInput {
+ public:
+  MatmulInput() = default;
+  explicit MatmulInput(files::Matrix file) : file_(std::move(file)) {}
+  // NOT_FOUND, or INVALID_ARGUMENT when the buffer is no matrix.
+  static absl::StatusOr<MatmulInput> Find(client::Session& session, const std::string& name);
+
+  bool published() const { return published_.has_value(); }
+  // E4M3 with scales of 128x128 behind its values, as 'gemmctl load' and gemmd.Linear publish it.
+  bool scaled() const;
+  files::DType dtype() const;
+  std::vector<int64_t> shape() const;
+
+  const files::Matrix& file() const { return file_; }             // unless published
+  const client::Buffer& buffer() const { return *published_; }    // if it is
+  client::Tensor values() const { return published_->tensor(); }  // the same
+  client::Tensor scales() const;                                  // if scaled
+
+ private:
+  files::Matrix file_;
+  std::optional<client::Buffer> published_;
+};
+
+}  // namespace gemmd::cli
+
+#endif  // GEMMD_CLIENT_CLI_MATMUL_INPUT_H_

@@ -1,0 +1,263 @@
+"""The usual mistakes, each with what its error must say: the choices, the limit, or the way."""
+
+import asyncio
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import gemmd
+import gemmd.aio
+
+X = np.ones((3, 8), "f4")
+W = np.ones((8, 5), "f4")
+WORDS_OF_QUANTIZE = "fp8-block, fp8-row, fp8-tensor, int8-block, int8-row, int8-tensor"
+WORDS_OF_ACTIVATION = "none, relu, silu, gelu_tanh, gelu_erf"
+
+# What is done to a session s, and words of the error in their order.
+OF_A_SESSION = {
+    "quantize, a word cut short": (
+        lambda s: s.matmul(X, W, quantize="fp8"),
+        ValueError, ["quantize 'fp8'", "use one of " + WORDS_OF_QUANTIZE],
+    ),
+    "quantize, underscores": (
+        lambda s: s.matmul(X, W, quantize="fp8_block"),
+        ValueError, ["did you mean 'fp8-block'"],
+    ),
+    "quantize, of another type": (
+        lambda s: s.matmul(X, W, quantize=8), ValueError, ["quantize 8", "fp8-block"],
+    ),
+    "activation that is none": (
+        lambda s: s.matmul(X, W, activation="gelu"),
+        ValueError, ["activation 'gelu'", "use one of " + WORDS_OF_ACTIVATION],
+    ),
+    "an option misspelt": (
+        lambda s: s.matmul(X, W, quantise="fp8-block"),
+        TypeError, ["no option 'quantise'", "did you mean 'quantize'"],
+    ),
+    "an option of torch": (
+        lambda s: s.matmul(X, W, dtype="f32"),
+        TypeError, ["no option 'dtype'", "did you mean 'out_dtype'"],
+    ),
+    "an option of nobody": (
+        lambda s: s.matmul(X, W, color=1), TypeError, ["no option 'color'", "quantize, bias"],
+    ),
+    "out_dtype that is none": (
+        lambda s: s.matmul(X, W, out_dtype="f64"), TypeError, ["'f64'", "f32, bf16, f16"],
+    ),
+    "out_dtype that numpy does not know": (
+        lambda s: s.matmul(X, W, out_dtype="bfloat"), TypeError, ["'bfloat'", "f32, bf16, f16"],
+    ),
+    "k differs": (lambda s: s.matmul(X, W.T), ValueError, ["3, 8]", "5, 8]", "k differs"]),
+    "a vector": (lambda s: s.matmul(X[0], W), ValueError, ["a has shape (8,)", "a matrix"]),
+    "a list": (lambda s: s.matmul([[1.0]], W), TypeError, ["list", "session.upload(array)"]),
+    "integers": (
+        lambda s: s.matmul(X.astype("i8"), W),
+        TypeError, ["a has dtype int64", "a.astype('float32')"],
+    ),
+    "integers of 32 bits": (
+        lambda s: s.matmul(X.astype("i4"), W), TypeError, ["int32, which is not multiplied"],
+    ),
+    "booleans": (lambda s: s.matmul(X > 0, W), TypeError, ["a has dtype bool", "float32"]),
+    "complex numbers": (lambda s: s.matmul(X + 1j, W), TypeError, ["a has dtype complex"]),
+    "int8 by float32": (
+        lambda s: s.matmul(X.astype("int8"), W), TypeError, ["int8 multiplies int8 alone"],
+    ),
+    "numpy takes a buffer for an array": (
+        lambda s: np.asarray(s.upload(W)), TypeError, ["Buffer(float32[8, 5]", "download()", "@"],
+    ),
+    "numpy adds to a tensor": (lambda s: X + s.upload(W).T, TypeError, ["lies on the server"]),
+    "numpy takes a tensor": (lambda s: np.sum(s.upload(W).T), TypeError, ["lies on the server"]),
+    "@ of an untyped buffer": (
+        lambda s: X @ s.create_buffer(64), ValueError, ["untyped", "dtype and shape"],
+    ),
+    "an untyped buffer as a tensor": (
+        lambda s: s.create_buffer(64).tensor(), ValueError, ["give dtype and shape"],
+    ),
+    "quantised the way that only a is": (
+        lambda s: s.matmul(X, s.operand((5, 8), gemmd.Granularity.BLOCK_1X128).T),
+        ValueError, ["BLOCK_1X128 is for a", "BLOCK_128X128 for b"],
+    ),
+    "memory_kind that is none": (
+        lambda s: s.create_buffer(64, memory_kind="shared"),
+        ValueError, ["memory_kind 'shared'", "use one of device, host_shared, device_shared"],
+    ),
+    "a dtype that is none": (
+        lambda s: s.create_buffer(shape=(2, 2), dtype="f64"), TypeError, ["'f64'", "f32, bf16"],
+    ),
+    "int64 uploaded": (
+        lambda s: s.upload(np.arange(3)),
+        TypeError, ["data has dtype int64", "data.astype('float32')"],
+    ),
+    "an upload past the end": (
+        lambda s: s.upload(W).upload(W, 8), ValueError, ["offset_bytes=8", "past the buffer's 160"],
+    ),
+    "a download past the end": (
+        lambda s: s.upload(W).download(8, 400), ValueError, ["400", "160"],
+    ),
+    "a download into another type": (
+        lambda s: s.upload(W).download(out=np.empty((8, 5), "f8")),
+        ValueError, ["float64", "buffer of float32"],
+    ),
+    "a download into an array that has gaps": (
+        lambda s: s.upload(W).download(out=np.empty((8, 10), "f4")[:, ::2]),
+        ValueError, ["dense and row-major", "download without out"],
+    ),
+    "a name that nobody published": (
+        lambda s: s.find("model/w1"), gemmd.NotFound, ["model/w1"],
+    ),
+    "an index past the end": (lambda s: s.upload(W).tensor()[9], IndexError, ["index 9 of 8"]),
+    "a step backwards": (lambda s: s.upload(W).tensor()[::-1], IndexError, ["positive step"]),
+    "reshape to another size": (
+        lambda s: s.upload(W).tensor().reshape(7, 7), ValueError, ["40 elements", "(7, 7)"],
+    ),
+    "reshape with gaps": (
+        lambda s: s.upload(W).T.reshape(40), ValueError, ["leave gaps", "copy first"],
+    ),
+    "a view of another width": (
+        lambda s: s.upload(W).tensor().view("bf16"), ValueError, ["bfloat16 has 2 bytes"],
+    ),
+    "an array as an op's destination": (
+        lambda s: gemmd.fill(W, 1.0), TypeError, ["ndarray", "session.upload(array)"],
+    ),
+    "write of another shape": (
+        lambda s: gemmd.write(s.upload(W), X), ValueError, ["(3, 8)", "(8, 5)"],
+    ),
+    "quantise into what has no scales": (
+        lambda s: gemmd.quantize(s.upload(W), gemmd.Operand(s.upload(W).tensor())),
+        ValueError, ["session.operand(shape, granularity)"],
+    ),
+    "priority that is none": (
+        lambda s: s.execute([], priority="urgent"),
+        ValueError, ["priority 'urgent'", "use one of normal, high, low"],
+    ),
+    "report that is none": (
+        lambda s: s.execute([], report="all"),
+        ValueError, ["report 'all'", "use one of full, summary, none"],
+    ),
+    "one input too many": (
+        lambda s: s.plan([gemmd.fill(s.upload(W), 0)]).run(inputs=[W]),
+        ValueError, ["1 inputs", "0 write ops"],
+    ),
+    "a layer's weight of three dimensions": (
+        lambda s: gemmd.Linear(s, np.ones((2, 8, 5), "f4")), ValueError, ["(2, 8, 5)", "[n, k]"],
+    ),
+    "a layer without a weight": (lambda s: gemmd.Linear(s), ValueError, ["a weight, or the name"]),
+    "a layer's activation": (
+        lambda s: gemmd.Linear(s, W, activation="swish"),
+        ValueError, ["activation 'swish'", WORDS_OF_ACTIVATION],
+    ),
+    "a layer's quantize": (
+        lambda s: gemmd.Linear(s, W, quantize="fp8"),
+        ValueError, ["quantize 'fp8'", "did you mean 'fp8-block'", "use one of fp8-block"],
+    ),
+    "a layer's x": (
+        lambda s: gemmd.Linear(s, W, quantize=None)(np.ones((3, 9), "f4")),
+        ValueError, ["(3, 9)", "k=5"],
+    ),
+    "a layer's split": (
+        lambda s: gemmd.Linear(s, W, split="column"),
+        ValueError, ["split 'column'", "did you mean 'columns'", "use one of columns, rows"],
+    ),
+    "a layer's devices without a split": (
+        lambda s: gemmd.Linear(s, W, devices=["cpu:0"]), ValueError, ["give split="],
+    ),
+    "an MLP's layout": (
+        lambda s: gemmd.MLP(s, W, W, layout="stacked"),
+        ValueError, ["layout 'stacked'", "halves, interleaved"],
+    ),
+    "an option of explain misspelt": (
+        lambda s: s.client.explain(8, 8, 8, outdtype="f32"),
+        TypeError, ["no option 'outdtype'", "did you mean 'out_dtype'"],
+    ),
+    "explain's quantize": (
+        lambda s: s.client.explain(8, 8, 8, quantize="fp8"), ValueError, [WORDS_OF_QUANTIZE],
+    ),
+    "explain's groups left out": (
+        lambda s: s.client.explain(8, 8, 8, layout="offsets"), TypeError, ["give groups, too"],
+    ),
+    "shared_memory that is none": (
+        lambda s: s.client.session(shared_memory="on"),
+        ValueError, ["shared_memory 'on'", "auto, off, require"],
+    ),
+    "a session pickled": (lambda s: pickle.dumps(s), TypeError, ["Session(s-", "open a session"]),
+    "a client pickled": (lambda s: pickle.dumps(s.client), TypeError, ["gemmd.connect()"]),
+    "a buffer pickled": (
+        lambda s: pickle.dumps(s.upload(W)), TypeError, ["publish(name)", "session.find(name)"],
+    ),
+    "a tensor copied deep": (lambda s: copy.deepcopy(s.upload(W).T), TypeError, ["publish(name)"]),
+    "a plan pickled": (
+        lambda s: pickle.dumps(s.plan([gemmd.fill(s.upload(W), 0)])),
+        TypeError, ["session.plan(ops)"],
+    ),
+    "a layer pickled": (
+        lambda s: pickle.dumps(gemmd.Linear(s, W, quantize=None)), TypeError, ["give it a name"],
+    ),
+    "one server where several are wanted": (
+        lambda s: gemmd.Replicas("gemm-0:8470", lambda session: session),
+        TypeError, ["give a list", "['gemm-0:8470']"],
+    ),
+    "an option of Replicas misspelt": (
+        lambda s: gemmd.Replicas(["gemm-0:8470"], lambda session: session, timeout=3),
+        TypeError, ["no option 'timeout'", "did you mean 'timeout_s'"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_A_SESSION)
+def test_a_mistake_is_told_with_the_way_out(session, what):
+    mistake, kind, words = OF_A_SESSION[what]
+    with pytest.raises(kind) as caught:
+        mistake(session)
+    text, at = str(caught.value), 0
+    for word in words:
+        assert word in text[at:], f"{word!r} is not in {text!r} behind what was found before it"
+        at = text.index(word, at)
+
+
+def aio_linear_called(client):
+    return gemmd.aio.Linear(None, W)
+
+
+def aio_client_in_a_plain_with(client):
+    with client:
+        pass
+
+
+def aio_session_in_a_plain_with(client):
+    with client.session():
+        pass
+
+
+def aio_session_not_awaited(client):
+    return client.session().upload(W)
+
+
+@pytest.mark.parametrize(
+    "mistake, kind, words",
+    [
+        (aio_linear_called, TypeError, ["await gemmd.aio.Linear.create"]),
+        (aio_client_in_a_plain_with, TypeError, ["`async with`"]),
+        (aio_session_in_a_plain_with, TypeError, ["`async with`"]),
+        (aio_session_not_awaited, AttributeError, ["'upload'", "`await` it first"]),
+    ],
+)
+def test_a_mistake_of_asyncio_is_told_with_the_way_out(fake, mistake, kind, words):
+    async def make():
+        async with gemmd.aio.Client(fake.target) as client:
+            with pytest.raises(kind) as caught:
+                mistake(client)
+            for word in words:
+                assert word in str(caught.value)
+
+    asyncio.run(make())
+
+
+def test_a_server_that_is_not_there_is_told_with_its_address_and_the_remedy(tmp_path):
+    target = f"unix:{tmp_path}/nobody.sock"
+    with (
+        gemmd.Client(target, retry=gemmd.Retry(attempts=1)) as client,
+        pytest.raises(gemmd.Unavailable, match=r"nobody answers at unix:.*; start gemmd there"),
+    ):
+        client.info()

@@ -1,0 +1,283 @@
+#include "kernels/cuda/matmul/gradient_launch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/sm90/tensor_map.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StrCat;
+
+constexpr int64_t kTmaBytes = 16;
+constexpr int64_t kMostExtent = 1 << 29;  // Divide() and int coordinates
+constexpr int64_t kMostStride = int64_t{1} << 39;
+constexpr int64_t kScratchAlignment = 256;
+
+int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+
+bool IsFp8(ElementType type) { return type == ElementType::kE4M3 || type == ElementType::kE5M2; }
+bool Aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kTmaBytes == 0; }
+
+// A side's rows, and how many matrices of it there are.
+struct Side {
+  const char* name;
+  const AnyOperand& operand;
+  ElementType type;
+  ScaleGranularity granularity;
+  int64_t rows;
+  int64_t batch;
+};
+std::pair<Side, Side> SidesOf(const GradientProblem& p) {
+  const AnyGemmArgs& g = p.args;
+  const int64_t batch = p.grouped ? 1 : g.batch;
+  return {{"a", g.a, g.type, p.a, g.m, batch}, {"b", g.b, g.b_type, p.b, g.n, batch}};
+}
+
+std::string SideWhyNot(const Side& side, int64_t k) {
+  const AnyOperand& x = side.operand;
+  if (!IsFp8(side.type)) return StrCat(side.name, " is not fp8; these kernels multiply e4m3, e5m2");
+  if (side.granularity != ScaleGranularity::kBlock1x128) {
+    return StrCat("scales of ", side.name, " are ", Text(Name(side.granularity)),
+                  "; these kernels need 1x128");
+  }
+  if (k > 1 && x.k_stride != 1) {
+    return StrCat(side.name, " is not contiguous along k; copy or transpose it");
+  }
+  if (!Aligned(x.data)) {
+    return StrCat(side.name, " starts at no multiple of ", kTmaBytes, " bytes; place it there");
+  }
+  if (side.rows > 1 &&
+      (x.row_stride % kTmaBytes != 0 || x.row_stride < k || x.row_stride > kMostStride)) {
+    return StrCat("rows of ", side.name, " are ", x.row_stride, " bytes apart, not a multiple of ",
+                  kTmaBytes, " of at least k; pad them");
+  }
+  if (side.batch > 1 &&
+      (x.batch_stride % kTmaBytes != 0 || x.batch_stride <= 0 || x.batch_stride > kMostStride)) {
+    return StrCat("matrices of ", side.name, " are ", x.batch_stride,
+                  " bytes apart, no multiple of ", kTmaBytes, " above 0; copy them");
+  }
+  return "";
+}
+
+std::string ResultWhyNot(const AnyGemmArgs& g) {
+  const int64_t size = ElementBytes(g.out);
+  if (g.n > 1 && g.d.col_stride != 1) return "d is not contiguous along n; use a row-major d";
+  if (!Aligned(g.d.data)) {
+    return StrCat("d starts at no multiple of ", kTmaBytes, " bytes; place it there");
+  }
+  if (g.m > 1 && (g.d.row_stride * size % kTmaBytes != 0 || g.d.row_stride < g.n)) {
+    return StrCat("rows of d are ", g.d.row_stride * size, " bytes apart, not a multiple of ",
+                  kTmaBytes, " of at least n elements; pad them");
+  }
+  if (g.batch > 1 && (g.d.batch_stride * size % kTmaBytes != 0 || g.d.batch_stride <= 0)) {
+    return StrCat("matrices of d are ", g.d.batch_stride * size, " bytes apart, no multiple of ",
+                  kTmaBytes, "; copy them");
+  }
+  if (g.beta != 0 && g.n > 1 && g.c.col_stride != 1) {
+    return "c is not contiguous along n; use a row-major c";
+  }
+  return "";
+}
+
+// As the copy engine takes them: stride 1 along the rows, the other strides multiples of 16 bytes.
+bool TakesScales(const Side& side, int64_t k) {
+  const ScaleView& s = side.operand.scales;
+  const int64_t k_blocks = CeilDiv(k, kScaleBlock);
+  return Aligned(s.data) && (s.row_stride == 1 || side.rows == 1) &&
+         (k_blocks == 1 || (s.k_stride >= side.rows && s.k_stride % 4 == 0)) &&
+         (side.batch == 1 || (s.batch_stride > 0 && s.batch_stride % 4 == 0));
+}
+
+int64_t CopyFloats(const Side& side, int64_t k) {
+  return side.batch * CeilDiv(k, kScaleBlock) * MMajorLeadingDimension(side.rows);
+}
+
+// The side's scales as they lie, or as a copy of them will.
+ScaleView LaidOut(const Side& side, int64_t k, bool copied, std::byte* at,
+                  std::vector<ScaleLayoutArgs>& copies) {
+  ScaleView view = side.operand.scales;
+  if (!copied) return view;
+  ScaleLayoutArgs copy;
+  copy.batch = side.batch;
+  copy.rows = side.rows;
+  copy.k_blocks = CeilDiv(k, kScaleBlock);
+  copy.src = view.data;
+  copy.src_batch = view.batch_stride;
+  copy.src_row = view.row_stride;
+  copy.src_k = view.k_stride;
+  copy.dst = reinterpret_cast<float*>(at);
+  copy.dst_ld = MMajorLeadingDimension(side.rows);
+  copy.dst_batch = copy.dst_ld * copy.k_blocks;
+  copies.push_back(copy);
+  view.data = copy.dst;
+  view.row_stride = 1;
+  view.k_stride = copy.dst_ld;
+  view.batch_stride = copy.dst_batch;
+  return view;
+}
+
+TensorView ValuesOf(const Side& side, int64_t k, int box_rows) {
+  return {.address = side.operand.data,
+          .cols = k,
+          .rows = side.rows,
+          .batch = side.batch,
+          .row_stride_bytes = side.operand.row_stride,
+          .batch_stride_bytes = side.operand.batch_stride,
+          .box_cols = kRowBytes,
+          .box_rows = box_rows};
+}
+
+TensorView ScalesOf(const ScaleView& scales, const Side& side, int64_t k, int box) {
+  return {.address = scales.data,
+          .cols = side.rows,
+          .rows = 1,
+          .planes = CeilDiv(k, kScaleBlock),
+          .batch = side.batch,
+          .plane_stride_bytes = scales.k_stride * 4,
+          .batch_stride_bytes = scales.batch_stride * 4,
+          .box_cols = box,
+          .box_rows = 1};
+}
+
+absl::StatusOr<CUtensorMap> ResultMap(const AnyGemmArgs& g) {
+  const int64_t size = ElementBytes(g.out);
+  const TensorView view = {.address = g.d.data,
+                           .cols = g.n,
+                           .rows = g.m,
+                           .batch = g.batch,
+                           .row_stride_bytes = g.d.row_stride * size,
+                           .batch_stride_bytes = g.d.batch_stride * size,
+                           .box_cols = static_cast<int>(128 / size),
+                           .box_rows = 64};
+  return size == 4 ? StoreMapF32(view) : StoreMap(view);
+}
+
+// Whether D is C, element for element.
+bool InPlace(const AnyGemmArgs& g) {
+  return g.c.data == g.d.data && (g.m == 1 || g.c.row_stride == g.d.row_stride) &&
+         (g.batch == 1 || g.c.batch_stride == g.d.batch_stride);
+}
+
+}  // namespace
+
+std::string WhyNotGradient(const GradientProblem& problem) {
+  const AnyGemmArgs& g = problem.args;
+  const auto [a, b] = SidesOf(problem);
+  std::string why = SideWhyNot(a, g.k);
+  if (why.empty()) why = SideWhyNot(b, g.k);
+  if (why.empty()) why = ResultWhyNot(g);
+  if (!why.empty()) return why;
+  if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return "there is nothing to multiply";
+  if (g.alpha == 0) return "alpha is 0: a and b must not be read";
+  if (g.bias != nullptr) return "it has a bias; these kernels add none";
+  if (g.activation != ActivationType::kNone) return "it has an activation; these kernels have none";
+  for (const auto& [name, extent] :
+       {std::pair("m", g.m), std::pair("n", g.n), std::pair("k", g.k)}) {
+    if (extent <= kMostExtent) continue;
+    return StrCat(name, "=", extent, " is above ", kMostExtent, "; split the op");
+  }
+  const double tiles = static_cast<double>(CeilDiv(g.m, 128)) *
+                       static_cast<double>(CeilDiv(g.n, 128)) * static_cast<double>(g.batch);
+  if (tiles > static_cast<double>(kMostExtent)) return "it has too many tiles; split the op";
+  return "";
+}
+
+GradientCopies CopiesOf(const GradientProblem& problem) {
+  GradientCopies copies;
+  const auto [a, b] = SidesOf(problem);
+  copies.a = !TakesScales(a, problem.args.k);
+  copies.b = !TakesScales(b, problem.args.k);
+  const auto bytes = [&](const Side& side) {
+    return RoundUp(4 * CopyFloats(side, problem.args.k), kScratchAlignment);
+  };
+  if (copies.a) copies.b_offset = bytes(a);
+  copies.scratch_bytes = copies.b_offset + (copies.b ? bytes(b) : 0);
+  return copies;
+}
+
+int GradientConfig(const GradientProblem& problem) {
+  // A cluster's pair of tiles needs rows for both.
+  return problem.args.m > 128 ? 1 : 0;
+}
+
+absl::StatusOr<PreparedGradient> PrepareGradient(const GradientProblem& problem, int config,
+                                                 std::byte* scratch, const DeviceTraits& device) {
+  const AnyGemmArgs& g = problem.args;
+  const GemmConfig& shape = kSm90Fp8Gradient.configs[config];
+  const auto [a, b] = SidesOf(problem);
+  const GradientCopies copies = CopiesOf(problem);
+  PreparedGradient prepared;
+  prepared.config = config;
+  prepared.types = {a.type == ElementType::kE5M2, b.type == ElementType::kE5M2};
+  GradientLaunch& launch = prepared.launch;
+  const ScaleView a_scales = LaidOut(a, g.k, copies.a, scratch, prepared.copies);
+  const ScaleView b_scales = LaidOut(b, g.k, copies.b, scratch + copies.b_offset, prepared.copies);
+  for (auto [map, made] :
+       {std::pair(&launch.row_map, ValuesMap(ValuesOf(a, g.k, shape.rows / shape.share_rows))),
+        std::pair(&launch.col_map, ValuesMap(ValuesOf(b, g.k, shape.cols / shape.share_cols))),
+        std::pair(&launch.row_scale_map, ScalesMap(ScalesOf(a_scales, a, g.k, shape.rows))),
+        std::pair(&launch.col_scale_map, ScalesMap(ScalesOf(b_scales, b, g.k, shape.cols))),
+        std::pair(&launch.store_map, ResultMap(g))}) {
+    if (!made.ok()) return made.status();
+    *map = *made;
+  }
+  launch.m = static_cast<int>(g.m);
+  launch.n = static_cast<int>(g.n);
+  launch.k = static_cast<int>(g.k);
+  launch.out = g.out == ElementType::kF32    ? OutType::kF32
+               : g.out == ElementType::kBF16 ? OutType::kBF16
+                                             : OutType::kF16;
+  launch.alpha = g.alpha;
+  launch.adds = g.beta == 1.0f && launch.out == OutType::kF32 && InPlace(g);
+  if (!launch.adds) {
+    launch.beta = g.beta;
+    launch.c = g.c.data;
+    launch.ldc = g.c.row_stride;
+    launch.c_batch = g.c.batch_stride;
+  }
+  absl::Status ready =
+      ToStatus(kSm90Fp8Gradient.prepare(config, prepared.types), "preparing a gradient kernel");
+  int at_once = 0;
+  ready.Update(ToStatus(kSm90Fp8Gradient.max_clusters(config, prepared.types, &at_once),
+                        "occupancy of a gradient kernel"));
+  if (!ready.ok()) return ready;
+  if (shape.multicast() == 1) at_once = device.sms;
+  constexpr int64_t kBand = 16;
+  const int64_t row_tiles = CeilDiv(g.m, shape.rows * shape.share_cols);
+  const int64_t col_tiles = CeilDiv(g.n, shape.cols * shape.share_rows);
+  launch.tiles = GridOf(row_tiles, col_tiles, g.batch,
+                        static_cast<int>(std::min(row_tiles, kBand / shape.share_cols)));
+  launch.cluster_ctas = MakeDivisor(shape.multicast());
+  launch.clusters = static_cast<int>(std::min<int64_t>(launch.tiles.count, at_once));
+  return prepared;
+}
+
+cudaError_t LaunchGradient(const PreparedGradient& prepared, bool overlap, cudaStream_t stream) {
+  for (ScaleLayoutArgs copy : prepared.copies) {
+    copy.programmatic = overlap;
+    if (const cudaError_t code = LaunchScaleLayout(copy, stream); code != cudaSuccess) return code;
+    overlap = true;
+  }
+  GradientLaunch launch = prepared.launch;
+  launch.programmatic = overlap;
+  return kSm90Fp8Gradient.launch(prepared.config, prepared.types, launch, stream);
+}
+
+double GradientSeconds(const GradientProblem& problem, double columns, double memory_bytes_per_s) {
+  // Of a peak of 1.98 PFLOP/s and of the memory's rate.
+  constexpr double kFlops = 1.1e15, kMemoryShare = 0.8, kLaunchesSeconds = 8e-6;
+  const AnyGemmArgs& g = problem.args;
+  const double m = static_cast<double>(g.m), n = static_cast<double>(g.n);
+  const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : 4e12;
+  const double results = m * n * static_cast<double>(g.batch) * ElementBytes(g.out);
+  const double bytes = (m + n) * columns + results * (g.beta != 0 ? 2 : 1);
+  return kLaunchesSeconds + std::max(2 * m * n * columns / kFlops, bytes / (rate * kMemoryShare));
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,182 @@
+// A math warpgroup of a gradient: as sm90_fp8_math.cuh, with a scale for each column of the product
+// as well. A k block of a thread then has a factor for each of its results, made while the block
+// multiplies as far as registers go.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
+
+#include "kernels/cuda/ptx/mbarrier.cuh"
+#include "kernels/cuda/ptx/shared.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/ptx/wgmma.cuh"
+#include "kernels/cuda/ptx/wgmma_fp8.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_give_back.cuh"
+
+namespace gemmd::kernels::cuda {
+
+template <GemmConfig C, bool kAE5M2, bool kBE5M2>
+struct GradientMath {
+  static_assert(C.scales_columns && C.cols == 128 && C.k_blocks == 1 && C.k_groups == 1);
+  static constexpr int kSubs = C.row_subs();
+  static constexpr int kAccumulators = C.accumulator_regs();
+  static constexpr int kResults = C.result_regs();
+  static constexpr int kChunks = C.cols / 8;
+  // Chunks whose factors, four each, are made while the block multiplies.
+  static constexpr int kRoom = (C.math_registers() - kResults - kAccumulators - 36) / 4;
+  static constexpr int kAhead = kRoom < kChunks ? kRoom : kChunks;
+  static_assert(kSubs <= 2 && kAhead >= 1);
+
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
+  int group;
+  int thread;  // of the warpgroup
+  int lane;
+  uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
+  uint32_t cols_units;
+  uint32_t row_scales;  // where this thread's scales of stage 0 begin
+  uint32_t col_scales;
+  RingPosition<C.stages> issue;    // the next k block to multiply
+  RingPosition<C.stages> release;  // the oldest one still in use
+  uint32_t writer_empty;           // of GiveBack
+  uint32_t lane_offset;
+  float (&result)[kResults];
+
+  __device__ GradientMath(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp,
+                          int lane, float (&result)[kResults])
+      : smem(smem),
+        place(place),
+        group(warp / 4),
+        thread(warp % 4 * 32 + lane),
+        lane(lane),
+        writer_empty(ptx::MapToRank(smem.Empty(0),
+                                    place.Writer(lane < ClusterPlace<C>::kWriters ? lane : 0))),
+        lane_offset(__shfl_sync(0xffffffff, lane * 16, lane)),
+        result(result) {
+    rows_units = (smem.Rows(0) + group * kSubs * 64 * kRowBytes) / 16;
+    cols_units = smem.Cols(0) / 16;
+    row_scales = smem.AScales(0) + (group * kSubs * 64 + warp % 4 * 16 + lane / 4) * 4;
+    col_scales = smem.BScales(0) + lane % 4 * 2 * 4;
+  }
+
+  __device__ __forceinline__ void WaitFull() const {
+    ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
+  }
+
+  template <int kSub>
+  __device__ __forceinline__ void Multiply(float (&accumulators)[kAccumulators]) const {
+    const uint32_t stage = issue.stage * (C.stage_bytes() / 16);
+    const uint32_t rows = rows_units + stage + kSub * 64 * kRowBytes / 16;
+    const uint32_t cols = cols_units + stage;
+    ptx::Pin(accumulators);
+    ptx::WgmmaFence();
+#pragma unroll
+    for (int i = 0; i < kBlockK / 32; ++i) {
+      ptx::WgmmaFp8N128<kAE5M2, kBE5M2>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
+                                                  ptx::KMajorDescriptor(cols + i * 2), i != 0);
+    }
+    ptx::WgmmaCommit();
+  }
+
+  // Zeroes what stands behind the first `columns` of the k block at `issue`: this warpgroup's rows
+  // and all columns of the tile, which the other warpgroups zero just the same. Of 16 bytes of a
+  // row, number c lies at c ^ row % 8.
+  __device__ __forceinline__ void Mask(int columns) const {
+    const uint32_t stage = issue.stage * C.stage_bytes();
+#pragma unroll 1
+    for (int row = thread; row < kSubs * 64 + C.cols; row += 128) {
+      const bool of_rows = row < kSubs * 64;
+      const uint32_t at = of_rows ? rows_units * 16 + stage + row * kRowBytes
+                                  : cols_units * 16 + stage + (row - kSubs * 64) * kRowBytes;
+#pragma unroll 1
+      for (int unit = columns / 16; unit < kRowBytes / 16; ++unit) {
+        const uint32_t address = at + ((unit ^ row % 8) << 4);
+        const int kept = columns - unit * 16;  // bytes of this unit
+        float4 v = make_float4(0, 0, 0, 0);
+        if (kept > 0) {
+          v = ptx::LoadShared4(address);
+          v.x = Kept(v.x, kept);
+          v.y = Kept(v.y, kept - 4);
+          v.z = Kept(v.z, kept - 8);
+          v.w = Kept(v.w, kept - 12);
+        }
+        ptx::StoreShared4(address, v);
+      }
+    }
+    ptx::FenceProxyAsync();
+    ptx::NamedBarrier(kStagingBarrier + group, 128);
+  }
+  // The first `bytes` of four, the others 0.
+  static __device__ __forceinline__ float Kept(float v, int bytes) {
+    const uint32_t mask = bytes <= 0 ? 0u : bytes >= 4 ? 0xffffffffu : (1u << (8 * bytes)) - 1;
+    return __uint_as_float(__float_as_uint(v) & mask);
+  }
+
+  // Of one chunk: upper row's left and right column, then the lower row's.
+  __device__ __forceinline__ void Make(float (&factors)[4 * kAhead], int chunk, uint32_t cols,
+                                       float upper, float lower) const {
+    const float2 b = ptx::LoadShared2(cols + chunk * 8 * 4);
+    float* const f = factors + chunk % kAhead * 4;
+    f[0] = upper * b.x;
+    f[1] = upper * b.y;
+    f[2] = lower * b.x;
+    f[3] = lower * b.y;
+  }
+
+  // The block at `issue`, whose stage is given back and waited for in the last of its sub-tiles.
+  template <int kSub>
+  __device__ __forceinline__ void Block(float (&accumulators)[kAccumulators], bool more) {
+    constexpr bool kLast = kSub == kSubs - 1;
+    const uint32_t scales = issue.stage * C.scale_bytes();
+    Multiply<kSub>(accumulators);
+    __syncwarp();  // else ptxas puts what follows between the products, and the tensor cores wait
+    const uint32_t rows = row_scales + scales + kSub * 64 * 4;
+    const uint32_t cols = col_scales + scales;
+    const float upper = ptx::LoadShared(rows), lower = ptx::LoadShared(rows + 8 * 4);
+    float factors[4 * kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) Make(factors, j, cols, upper, lower);
+    ptx::Pin(factors);
+    if constexpr (kLast) {
+      issue.Advance();
+      if (more) WaitFull();
+    }
+    ptx::WgmmaWait<0>();
+    ptx::Pin(accumulators);
+    if constexpr (kLast && kAhead == kChunks) Release();
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        result[kSub * kAccumulators + 4 * j + i] +=
+            accumulators[4 * j + i] * factors[j % kAhead * 4 + i];
+      }
+      if (j + kAhead < kChunks) Make(factors, j + kAhead, cols, upper, lower);
+    }
+    if constexpr (kLast && kAhead < kChunks) Release();
+    if constexpr (!kLast) Block<kSub + 1>(accumulators, more);
+  }
+  __device__ __forceinline__ void Release() {
+    GiveBack<C>(smem, place, smem.Empty(release.stage), lane, lane_offset, writer_empty);
+    release.Advance();
+  }
+
+  // `steps` k blocks, which may be none, added up into `result`; of the last one `tail` columns, or
+  // all for 0.
+  __device__ __forceinline__ void Run(int steps, int tail) {
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
+    if (steps == 0) return;
+    float accumulators[kAccumulators];
+    WaitFull();
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      if (tail != 0 && i + 1 == steps) Mask(tail);
+      Block<0>(accumulators, i + 1 < steps);
+    }
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
