@@ -32,7 +32,7 @@ class DirectTest(unittest.TestCase):
     def test_every_kind_multiplies_by_its_tensor_core_instruction(self):
         kinds = {}
         for name, code in each_kernel():
-            kind = name >> 56 & 3 | (name >> 60 & 1) << 2
+            kind = name >> 56 & 3 | (name >> 63 & 1) << 2
             self.assertIn(INSTRUCTION[kind], code, f"{name:#x}")
             kinds[kind] = kinds.get(kind, 0) + 1
         self.assertEqual(set(kinds), {1, 2, 3, 4})
