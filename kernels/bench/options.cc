@@ -15,7 +15,7 @@ constexpr std::string_view kHelp =
 
   gemm_bench                                     the 44 shapes everyone measures, beside cuBLASLt
   gemm_bench --suite random --count 300          other shapes; also: odd, models
-  gemm_bench --dtype bf16                        other operands: bf16, f16, i8
+  gemm_bench --dtype bf16                        other operands: bf16, f16, i8, i8-block
   gemm_bench --shapes 64x4096x7168,1x576x7168    these shapes
   gemm_bench --sweep --shapes 64x4096x7168       every kernel of the pool, fastest first
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
@@ -38,8 +38,8 @@ What to run
   --shapes MxNxK,...           instead of a suite
   --count N, --seed N          of the suites random and models; default 300 and 1. The seed also makes the data
   --rows LEAST-MOST            of the suite, only shapes with so many rows
-  --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales. i8 has scales by row. Results
-                               are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8 with 32-bit results
+  --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales. i8 has scales by row, i8-block
+                               e4m3's. Results are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8 with 32-bit results
 Which kernels
   --tuning FILE[,FILE]         a tuning table, or the mean of several; without one, the cost model chooses. With --tune,
                                tables of earlier runs, whose times enter the mean that is written
@@ -139,14 +139,15 @@ absl::Status SetRows(const std::string& value, RowRange& rows) {
       absl::StrCat("--rows ", value, ": not a range of rows, as 65-512"));
 }
 
-absl::Status SetDType(const std::string& value, DType& dtype) {
+absl::Status SetDType(const std::string& value, Options& options) {
+  options.block_scales = value == "i8-block";
   for (DType known : {DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8}) {
-    if (Name(known) != value) continue;
-    dtype = known;
+    if (Name(known) != (options.block_scales ? "i8" : value)) continue;
+    options.dtype = known;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--dtype ", value, ": not one of e4m3, bf16, f16, i8"));
+      absl::StrCat("--dtype ", value, ": not one of e4m3, bf16, f16, i8, i8-block"));
 }
 
 std::vector<Flag> FlagsOf(Options& o) {
@@ -175,7 +176,7 @@ std::vector<Flag> FlagsOf(Options& o) {
       Switch("--pool-times", o.pool_times),
       Switch("--quick", o.quick),
       Integer("--flush-mib", o.flush_mib, 1, 16384),
-      {"--dtype", true, [&o](const std::string& value) { return SetDType(value, o.dtype); }},
+      {"--dtype", true, [&o](const std::string& value) { return SetDType(value, o); }},
       {"--rows", true, [&o](const std::string& value) { return SetRows(value, o.rows); }},
       Switch("--cold-code", o.cold_code),
       Integer("--rest-ms", o.rest_ms, 0, 60000),

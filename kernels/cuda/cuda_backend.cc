@@ -79,6 +79,13 @@ class CudaBackend final : public Backend {
     others.push_back({kFp8GroupedName, kFp8GroupedName,
                       "grouped e4m3 with scales of 1x128 and 128x128: weights on the tensor cores' "
                       "row side for groups of up to 64 rows, a's rows for others"});
+    for (const auto& [name, type] :
+         {std::pair(kBf16GroupedName, "bf16"), {kF16GroupedName, "f16"}}) {
+      others.push_back({name, name,
+                        absl::StrCat("grouped ", type,
+                                     ": the weights on the tensor cores' row "
+                                     "side, up to 256 of a group's rows as columns")});
+    }
     others.push_back({kFp8GateName, kFp8GateName,
                       "the same with a gate, whose result leaves as e4m3 without a product in "
                       "memory: gates and ups in halves, or in turns of a multiple of 128 columns"});
@@ -95,8 +102,10 @@ class CudaBackend final : public Backend {
     };
     for (size_t i = 0; i < ops; ++i) kernel_set_->others[i + 1] = enabled(i);
     kernel_set_->fp8_grouped = enabled(ops);
-    kernel_set_->fp8_gate = enabled(ops + 1);
-    kernel_set_->gradient = enabled(ops + 2);
+    kernel_set_->bf16_grouped = enabled(ops + 1);
+    kernel_set_->f16_grouped = enabled(ops + 2);
+    kernel_set_->fp8_gate = enabled(ops + 3);
+    kernel_set_->gradient = enabled(ops + 4);
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -134,8 +143,8 @@ class CudaBackend final : public Backend {
                         kernel_set_->matmul.Explain(problem));
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
-    return RankGrouped(op, InfoOf(kFp8GroupedName), InfoOf(kAnyGroupedName), InfoOf(kFp8GateName),
-                       info_.memory_bytes_per_s);
+    return RankGrouped(op, InfoOf(TmaGroupedName(op.a.values.dtype)), InfoOf(kAnyGroupedName),
+                       InfoOf(kFp8GateName), info_.memory_bytes_per_s);
   }
   std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const override {
     return RankKGrouped(op, InfoOf(kGradientName), InfoOf(kAnyKGroupedName),
@@ -180,7 +189,10 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
   for (const OtherKernel& other : others) add(other.info);
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
-  for (const char* name : {kFp8GroupedName, kFp8GateName, kGradientName}) add({name, name, ""});
+  for (const char* name :
+       {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kFp8GateName, kGradientName}) {
+    add({name, name, ""});
+  }
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {
@@ -229,7 +241,8 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
   }
   pool.quarantined = *std::move(broken);
   GroupedSelfTestOptions grouped{.device = pool.device, .spoiled = options.spoiled};
-  for (const char* kernel : {kFp8GroupedName, kAnyGroupedName, kFp8GateName}) {
+  for (const char* kernel :
+       {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kAnyGroupedName, kFp8GateName}) {
     if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
   }
   broken = FindBrokenGroupedKernels(grouped);

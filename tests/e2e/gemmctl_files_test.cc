@@ -108,7 +108,7 @@ TEST_F(GemmctlFilesTest, VerifyTellsTheKernelsErrorAndTheFilesApart) {
   WriteFile(File("A.npy"), Npy("<f8", kM, kK, Raw<double>(a)));
   WriteFile(File("B.npy"), Npy("<f8", kK, kN, Raw<double>(b)));
   const std::vector<double> exact = Product(a, b);
-  for (const char* quantize : {"fp8-block", "fp8-tensor", "int8-row"}) {
+  for (const char* quantize : {"fp8-block", "fp8-tensor", "int8-row", "int8-block"}) {
     const Finished done = Ctl({"matmul", File("A.npy"), File("B.npy"), "-o", File("D.npy"),
                                "--force", "--verify", "--json", "--quantize", quantize});
     ASSERT_EQ(done.status, 0) << done.err;

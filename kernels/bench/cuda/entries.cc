@@ -62,7 +62,7 @@ absl::StatusOr<Entry> FallbackEntry(const Workload& workload) {
 }  // namespace
 
 cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args, DType dtype) {
-  const bool blocks = dtype == DType::kE4M3;
+  const bool blocks = BlockScaled(args, dtype);
   cuda::AnyGemmArgs any;
   any.m = args.m;
   any.n = args.n;

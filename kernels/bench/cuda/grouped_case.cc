@@ -95,6 +95,40 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
+// Of 16 bits, with what is wanted of BF16.
+void AddDirect(std::vector<GroupedBenchCase>& cases, DType dtype, std::mt19937_64& random) {
+  const auto add = [&](const char* suite, Rows rows, int64_t n, int64_t k, double tflops) {
+    cases.push_back({.suite = suite,
+                     .dtype = dtype,
+                     .rows = std::move(rows),
+                     .n = n,
+                     .k = k,
+                     .wanted_tflops = tflops,
+                     .line = tflops > 0 ? 4 : 0});
+  };
+  const auto masked = [&](Rows rows, int64_t n, int64_t k) {
+    add("masked", std::move(rows), n, k, 0);
+    cases.back().layout = GroupLayout::kCounts;
+    cases.back().m_max = 1024;
+    cases.back().wanted_read = 1.06;
+    cases.back().line = 4;
+  };
+  masked(Between(8, 16, 64, random), 4096, 7168);
+  masked(Between(16, 16, 64, random), 4096, 7168);
+  masked(Between(8, 16, 64, random), 7168, 2048);
+  masked(Even(32, 8), 4096, 7168);
+  add("thin", Even(128, 4), 1536, 2048, 0);
+  add("thin", Even(64, 96), 4096, 7168, 0);
+  add("thin", Zipf(128, 2048, random), 1536, 2048, 0);
+  add("prefill", Even(8, 4096), 4096, 7168, 808);
+  add("prefill", Even(8, 4096), 7168, 2048, 0);
+  add("prefill", Even(256, 1024), 4096, 6144, 690);
+  add("prefill", Zipf(256, 262144, random), 4096, 6144, 0);
+  add("ragged", Even(64, 300), 4096, 7168, 650);
+  add("ragged", Even(64, 192), 4096, 7168, 0);
+  add("ragged", Between(64, 96, 512, random), 4096, 7168, 0);
+}
+
 }  // namespace
 
 int64_t GroupedBenchCase::total_rows() const {
@@ -118,12 +152,16 @@ std::string GroupedBenchCase::name() const {
                           : absl::StrCat(", ", active_groups(), " with rows"));
 }
 
-std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, uint64_t seed) {
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<GroupedBenchCase> cases;
-  AddMasked(cases, random);
-  AddThin(cases, random);
-  AddWide(cases, random);
+  if (dtype == DType::kE4M3) {
+    AddMasked(cases, random);
+    AddThin(cases, random);
+    AddWide(cases, random);
+  } else {
+    AddDirect(cases, dtype, random);
+  }
   if (suite == "all") return cases;
   std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });
   return cases;

@@ -1,13 +1,18 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged] [--repeats N] [--json FILE]
-//                 [--commit TEXT] [--seed N]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged] [--dtype e4m3|bf16|f16] [--repeats N]
+//                 [--config N] [--again N] [--json FILE] [--commit TEXT] [--seed N]
+//
+// --config: of 16 bits, that pair of the family's configs instead of the choice. --again: as many
+// more runs have to give the same bits.
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -26,11 +31,13 @@ namespace {
 // Largest difference of two orders of summation, rounded to BF16.
 constexpr double kLargestDifference = 5e-3;
 constexpr int kFloorsTried = 4;
+constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kBF16, DType::kF16};
 
 struct GroupedRun {
   std::string suite = "all";
   std::string json, commit;
-  int repeats = 12;
+  DType dtype = DType::kE4M3;
+  int repeats = 12, config = -1, again = 0;
   uint64_t seed = 1;
 };
 
@@ -42,14 +49,15 @@ struct GroupedTime {
   double tflops() const { return us > 0 ? c.flops() / us * 1e-6 : 0; }
   bool ok() const {
     return trouble.empty() && (c.wanted_us == 0 || us <= c.wanted_us) &&
-           (c.wanted_tflops == 0 || tflops() >= c.wanted_tflops);
+           (c.wanted_tflops == 0 || tflops() >= c.wanted_tflops) &&
+           (c.wanted_read == 0 || us <= c.wanted_read * floor_us);
   }
 };
 
 absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& work,
                      GroupedTime& time) {
   if (absl::Status s = work.Prepare(time.c, run.seed, machine.stream); !s.ok()) return s;
-  auto mine = work.Bind(true, machine.traits);
+  auto mine = work.Bind(true, machine.traits, run.config);
   if (!mine.ok()) return mine.status();
   auto other = work.Bind(false, machine.traits);
   if (!other.ok()) return other.status();
@@ -61,6 +69,12 @@ absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& w
   time.difference = *difference;
   if (!(time.difference <= kLargestDifference)) {
     return absl::InternalError(absl::StrCat("wrong: difference ", time.difference));
+  }
+  for (int i = 0; i < run.again; ++i) {
+    if (absl::Status s = (*mine)(machine.stream); !s.ok()) return s;
+    const absl::StatusOr<bool> same = work.SameBits(machine.stream);
+    if (!same.ok()) return same.status();
+    if (!*same) return absl::InternalError(absl::StrCat("other bits in run ", i + 2));
   }
   std::vector<Call> calls = {*mine};
   const FloorTraffic traffic = work.traffic();
@@ -96,9 +110,10 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
         "\"ok\": %s, \"us\": %.2f, \"floor_us\": %.2f, \"tflops\": %.1f, \"difference\": "
         "%.2e%s}%s\n",
         t.c.line, t.c.name(), by_rate ? t.tflops() : t.us, by_rate ? "TFLOP/s" : "us",
-        by_rate             ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
-        : t.c.wanted_us > 0 ? absl::StrCat("\"<= ", t.c.wanted_us, "\"")
-                            : "null",
+        by_rate               ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
+        : t.c.wanted_us > 0   ? absl::StrCat("\"<= ", t.c.wanted_us, "\"")
+        : t.c.wanted_read > 0 ? absl::StrCat("\"<= ", t.c.wanted_read, " of a read\"")
+                              : "null",
         t.ok() ? "true" : "false", t.us, t.floor_us, t.tflops(), t.difference,
         t.trouble.empty() ? "" : absl::StrCat(", \"trouble\": \"", t.trouble, "\""),
         i + 1 < times.size() ? "," : "");
@@ -121,6 +136,17 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       run.commit = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
+    } else if (name == "--config") {
+      ok = absl::SimpleAtoi(value, &run.config) && run.config >= 0;
+    } else if (name == "--again") {
+      ok = absl::SimpleAtoi(value, &run.again) && run.again >= 0;
+    } else if (name == "--dtype") {
+      const DType* const found = std::find_if(std::begin(kDTypesTimed), std::end(kDTypesTimed),
+                                              [&](DType d) { return Name(d) == value; });
+      if (found == std::end(kDTypesTimed)) {
+        return absl::InvalidArgumentError(name + " " + value + ": use e4m3, bf16 or f16");
+      }
+      run.dtype = *found;
     } else if (name == "--seed") {
       ok = absl::SimpleAtoi(value, &run.seed);
     } else {
@@ -138,7 +164,7 @@ int Main(int argc, char** argv) {
   };
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
-  const std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->seed);
+  const std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->seed);
   if (cases.empty()) return complain(absl::InvalidArgumentError("no such suite"), 2);
   auto machine = OpenMachine({});
   if (!machine.ok()) return complain(machine.status(), 3);

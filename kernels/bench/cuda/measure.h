@@ -25,7 +25,7 @@ class ShapeRunner {
       : machine_(machine),
         options_(options),
         choosers_(choosers),
-        workload_(options.dtype),
+        workload_(options.dtype, options.block_scales),
         checker_(machine.stream) {}
 
   // Never fails as a whole: what goes wrong is the outcome. `device_lost()` tells whether anything

@@ -10,7 +10,7 @@ namespace {
 constexpr int kBlock = 128;  // elements that share a scale, along k or both ways
 constexpr int kThreads = 256;
 constexpr int kMaxGrid = 8192;  // loops over the rest
-constexpr float kMaxE4m3 = 448.0f;
+constexpr float kMaxE4m3 = 448.0f, kMaxI8 = 127.0f;
 
 __device__ uint64_t Mix(uint64_t z) {  // splitmix64's finaliser
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -32,16 +32,19 @@ __device__ float WarpMax(float x) {
   return x;
 }
 
-__device__ float ScaleOf(float amax) { return amax > 0 ? amax / kMaxE4m3 : 1.0f; }
+__device__ float ScaleOf(float amax, BlockCode code) {
+  return amax > 0 ? amax / (code == BlockCode::kI8 ? kMaxI8 : kMaxE4m3) : 1.0f;
+}
 
-__device__ uint8_t Quantize(float x, float scale) {
+__device__ uint8_t Quantize(float x, float scale, BlockCode code) {
+  if (code == BlockCode::kI8) return static_cast<uint8_t>(static_cast<int8_t>(rintf(x / scale)));
   return __nv_cvt_float_to_fp8(x / scale, __NV_SATFINITE, __NV_E4M3);
 }
 
 // One warp a block of 1x128, four elements a lane.
 __global__ void __launch_bounds__(kThreads)
     Quantize1x128Kernel(uint64_t seed, int64_t rows, int64_t k, uint8_t* values, float* scales,
-                        int64_t scales_ld) {
+                        int64_t scales_ld, BlockCode code) {
   const int lane = threadIdx.x % 32;
   const int64_t blocks_k = (k + kBlock - 1) / kBlock;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
@@ -56,10 +59,10 @@ __global__ void __launch_bounds__(kThreads)
       x[j] = column < k ? Normal(seed, row * k + column) : 0.0f;
       amax = fmaxf(amax, fabsf(x[j]));
     }
-    const float scale = ScaleOf(WarpMax(amax));
+    const float scale = ScaleOf(WarpMax(amax), code);
     for (int j = 0; j < 4; ++j) {
       const int64_t column = block * kBlock + j * 32 + lane;
-      if (column < k) values[row * k + column] = Quantize(x[j], scale);
+      if (column < k) values[row * k + column] = Quantize(x[j], scale, code);
     }
     if (lane == 0) scales[block * scales_ld + row] = scale;
   }
@@ -68,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 // One CTA a block of 128x128. Values are made twice, which is cheaper than keeping them.
 __global__ void __launch_bounds__(kThreads)
     Quantize128x128Kernel(uint64_t seed, int64_t rows, int64_t k, uint8_t* values, float* scales,
-                          int64_t scales_ld) {
+                          int64_t scales_ld, BlockCode code) {
   __shared__ float warp_max[kThreads / 32];
   const int64_t blocks_k = (k + kBlock - 1) / kBlock;
   const int64_t blocks = (rows + kBlock - 1) / kBlock * blocks_k;
@@ -86,12 +89,12 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // every warp's maximum is written; all threads read them
     for (int w = 0; w < kThreads / 32; ++w) amax = fmaxf(amax, warp_max[w]);
     __syncthreads();  // all have read; the next block's maxima may overwrite them
-    const float scale = ScaleOf(amax);
+    const float scale = ScaleOf(amax, code);
     for (int e = threadIdx.x; e < kBlock * kBlock; e += kThreads) {
       const int64_t row = first_row + e / kBlock;
       const int64_t column = first_column + e % kBlock;
       if (row < rows && column < k) {
-        values[row * k + column] = Quantize(Normal(seed, row * k + column), scale);
+        values[row * k + column] = Quantize(Normal(seed, row * k + column), scale, code);
       }
     }
     if (threadIdx.x == 0) scales[i / blocks_k * scales_ld + i % blocks_k] = scale;
@@ -143,20 +146,20 @@ cudaError_t Random(uint64_t seed, int64_t count, T* values, cudaStream_t stream)
 }  // namespace
 
 cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                float* scales, int64_t scales_ld, cudaStream_t stream) {
+                                float* scales, int64_t scales_ld, cudaStream_t stream, BlockCode code) {
   const int64_t blocks = rows * ((k + kBlock - 1) / kBlock);
   if (blocks == 0) return cudaSuccess;
   Quantize1x128Kernel<<<GridFor(blocks, kThreads / 32), kThreads, 0, stream>>>(
-      seed, rows, k, values, scales, scales_ld);
+      seed, rows, k, values, scales, scales_ld, code);
   return cudaGetLastError();
 }
 
 cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                  float* scales, int64_t scales_ld, cudaStream_t stream) {
+                                  float* scales, int64_t scales_ld, cudaStream_t stream, BlockCode code) {
   const int64_t blocks = (rows + kBlock - 1) / kBlock * ((k + kBlock - 1) / kBlock);
   if (blocks == 0) return cudaSuccess;
   Quantize128x128Kernel<<<GridFor(blocks, 1), kThreads, 0, stream>>>(seed, rows, k, values, scales,
-                                                                     scales_ld);
+                                                                     scales_ld, code);
   return cudaGetLastError();
 }
 

@@ -10,15 +10,19 @@
 
 namespace gemmd::kernels::bench {
 
-// values: [rows, k] E4M3, dense. scales: amax/448 of each 1x128 block, m-major: block b of row r at
-// scales[b * scales_ld + r].
-cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                float* scales, int64_t scales_ld, cudaStream_t stream);
+enum class BlockCode { kE4M3, kI8 };
 
-// values: [rows, k] E4M3, dense. scales: amax/448 of each 128x128 block, at
+// values: [rows, k] E4M3 or INT8, dense. scales: amax/448 or amax/127 of each 1x128 block, m-major:
+// block b of row r at scales[b * scales_ld + r].
+cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
+                                float* scales, int64_t scales_ld, cudaStream_t stream,
+                                BlockCode code = BlockCode::kE4M3);
+
+// values: [rows, k], dense. scales: likewise of each 128x128 block, at
 // scales[(r / 128) * scales_ld + b].
 cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                  float* scales, int64_t scales_ld, cudaStream_t stream);
+                                  float* scales, int64_t scales_ld, cudaStream_t stream,
+                                  BlockCode code = BlockCode::kE4M3);
 
 // values: [rows, k] INT8, dense. scales: [rows], amax/127 of each row.
 cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, int8_t* values,

@@ -35,14 +35,19 @@ __device__ double Decode(const void* values, int64_t i, ElementType type) {
   return static_cast<const float*>(values)[i];
 }
 
+// INT8's scales by row lie next to each other; of blocks, rows are at least four apart.
+__device__ bool BlockScaled(const Fp8GemmArgs& args, ElementType type) {
+  return type == ElementType::kE4M3 || (type == ElementType::kI8 && args.b_scales_ld > 1);
+}
+
 __device__ double ScaleOfA(const Fp8GemmArgs& args, ElementType type, int64_t row, int64_t kk) {
   if (args.a_scales == nullptr) return 1;
-  return type == ElementType::kE4M3 ? args.a_scales[kk / 128 * args.a_scales_ld + row]
+  return BlockScaled(args, type) ? args.a_scales[kk / 128 * args.a_scales_ld + row]
                                     : args.a_scales[row * args.a_scales_ld];
 }
 __device__ double ScaleOfB(const Fp8GemmArgs& args, ElementType type, int64_t column, int64_t kk) {
   if (args.b_scales == nullptr) return 1;
-  return type == ElementType::kE4M3 ? args.b_scales[column / 128 * args.b_scales_ld + kk / 128]
+  return BlockScaled(args, type) ? args.b_scales[column / 128 * args.b_scales_ld + kk / 128]
                                     : args.b_scales[column * args.b_scales_ld];
 }
 

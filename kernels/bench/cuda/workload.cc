@@ -30,12 +30,12 @@ int AlignmentOf(const void* base, int64_t rows, int64_t stride_bytes) {
 }  // namespace
 
 int64_t Workload::a_scale_floats() const {
-  if (dtype_ == DType::kI8) return shape_.m;
-  return dtype_ == DType::kE4M3 ? RoundUp4(shape_.m) * BlocksOf(shape_.k) : 0;
+  if (dtype_ == DType::kI8 && !blocks_) return shape_.m;
+  return blocks_ ? RoundUp4(shape_.m) * BlocksOf(shape_.k) : 0;
 }
 int64_t Workload::b_scale_floats() const {
-  if (dtype_ == DType::kI8) return shape_.n;
-  return dtype_ == DType::kE4M3 ? BlocksOf(shape_.n) * RoundUp4(BlocksOf(shape_.k)) : 0;
+  if (dtype_ == DType::kI8 && !blocks_) return shape_.n;
+  return blocks_ ? BlocksOf(shape_.n) * RoundUp4(BlocksOf(shape_.k)) : 0;
 }
 
 absl::Status Workload::Prepare(const Shape& s, uint64_t seed, bool with_bf16, int places,
@@ -89,6 +89,13 @@ cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
   const Fp8GemmArgs args = this->args();
   const auto either = [](cudaError_t x, cudaError_t y) { return x != cudaSuccess ? x : y; };
   const auto [m, n, k] = shape_;
+  if (blocks_) {
+    const BlockCode code = dtype_ == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
+    return either(QuantizeRandom1x128(seed, m, k, to.a.data(), to.a_scales.as<float>(),
+                                      args.a_scales_ld, stream, code),
+                  QuantizeRandom128x128(seed + 1, n, k, to.b.data(), to.b_scales.as<float>(),
+                                        args.b_scales_ld, stream, code));
+  }
   switch (dtype_) {
     case DType::kBF16:
       return either(RandomBf16(seed, m, k, to.a.as<uint16_t>(), stream),
@@ -96,15 +103,10 @@ cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
     case DType::kF16:
       return either(RandomF16(seed, m, k, to.a.as<uint16_t>(), stream),
                     RandomF16(seed + 1, n, k, to.b.as<uint16_t>(), stream));
-    case DType::kI8:
+    default:
       return either(
           QuantizeRandomRows(seed, m, k, to.a.as<int8_t>(), to.a_scales.as<float>(), stream),
           QuantizeRandomRows(seed + 1, n, k, to.b.as<int8_t>(), to.b_scales.as<float>(), stream));
-    default:
-      return either(QuantizeRandom1x128(seed, m, k, to.a.data(), to.a_scales.as<float>(),
-                                        args.a_scales_ld, stream),
-                    QuantizeRandom128x128(seed + 1, n, k, to.b.data(), to.b_scales.as<float>(),
-                                          args.b_scales_ld, stream));
   }
 }
 
@@ -137,9 +139,8 @@ Fp8GemmArgs Workload::args() const {
   if (dtype_ == DType::kBF16 || dtype_ == DType::kF16) return args;
   args.a_scales = here().a_scales.as<float>();
   args.b_scales = here().b_scales.as<float>();
-  const bool blocks = dtype_ == DType::kE4M3;
-  args.a_scales_ld = blocks ? RoundUp4(shape_.m) : 1;
-  args.b_scales_ld = blocks ? RoundUp4(BlocksOf(shape_.k)) : 1;
+  args.a_scales_ld = blocks_ ? RoundUp4(shape_.m) : 1;
+  args.b_scales_ld = blocks_ ? RoundUp4(BlocksOf(shape_.k)) : 1;
   return args;
 }
 
@@ -175,25 +176,28 @@ Fp8GemmArgs Workload::bf16_args() const {
 }
 
 FloorTraffic Workload::traffic() const {
-  const bool blocks = dtype_ == DType::kE4M3;
   FloorTraffic traffic;
   traffic.source[0] = here().b.data();
   traffic.source_bytes[0] = b_bytes();
   traffic.source[1] = here().a.data();
   traffic.source_bytes[1] = a_bytes();
   traffic.source[2] = here().a_scales.data();
-  traffic.source_bytes[2] = blocks ? shape_.m * BlocksOf(shape_.k) * 4 : a_scale_floats() * 4;
+  traffic.source_bytes[2] = blocks_ ? shape_.m * BlocksOf(shape_.k) * 4 : a_scale_floats() * 4;
   traffic.source[3] = here().b_scales.data();
   traffic.source_bytes[3] =
-      blocks ? BlocksOf(shape_.n) * BlocksOf(shape_.k) * 4 : b_scale_floats() * 4;
+      blocks_ ? BlocksOf(shape_.n) * BlocksOf(shape_.k) * 4 : b_scale_floats() * 4;
   traffic.target = d();
   traffic.target_bytes = d_bytes();
   traffic.sink = sink_.as<unsigned>();
   return traffic;
 }
 
+bool BlockScaled(const Fp8GemmArgs& args, DType dtype) {
+  return dtype == DType::kE4M3 || (dtype == DType::kI8 && args.b_scales_ld > 1);
+}
+
 MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
-  const bool blocks = dtype == DType::kE4M3;
+  const bool blocks = BlockScaled(args, dtype);
   const ScaleGranularity rows =
       dtype == DType::kI8 ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
   const int64_t size = SizeBytes(dtype);

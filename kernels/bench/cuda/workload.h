@@ -24,8 +24,10 @@ namespace gemmd::kernels::bench {
 
 class Workload {
  public:
-  // `dtype`: of the operands, E4M3, BF16, F16 or I8.
-  explicit Workload(DType dtype) : dtype_(dtype) {}
+  // `dtype`: of the operands, E4M3, BF16, F16 or I8; of I8 with scales by row, or by block.
+  explicit Workload(DType dtype, bool block_scales = false)
+      : dtype_(dtype),
+        blocks_(dtype == DType::kE4M3 || (dtype == DType::kI8 && block_scales)) {}
 
   // Fills operands for `shape` from `seed`, on `stream`: random normal, of E4M3 A quantised by
   // 1x128 and B by 128x128, amax/448, of I8 both by row, amax/127. Padding of scales is NaN.
@@ -75,6 +77,7 @@ class Workload {
   int64_t b_scale_floats() const;
 
   const DType dtype_;
+  const bool blocks_;  // scales of 1x128 and 128x128
   Shape shape_;
   std::deque<Place> places_{1};  // they do not move
   int used_ = 0;
@@ -86,6 +89,10 @@ using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
 
 // The problem that `args`, with such operands, pose to the selector.
 MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args, DType dtype);
+
+// Whether they have scales of 1x128 and 128x128: INT8's by row lie next to each other, rows of
+// blocks at least four apart.
+bool BlockScaled(const cuda::Fp8GemmArgs& args, DType dtype);
 
 }  // namespace gemmd::kernels::bench
 

@@ -61,7 +61,8 @@ int64_t BytesUpToLimit(int64_t count, int64_t floats) {
 
 ScaleCopies CopiesOf(const MatmulOp& op) {
   ScaleCopies copies;
-  if (op.a.values.dtype != DType::kE4M3) return copies;  // others' scales are read as they lie
+  // Other scales are read as they lie.
+  if (op.b.granularity != ScaleGranularity::kBlock128x128) return copies;
   const AnyGemmArgs g = Unbound(op);
   copies.a = !TakesScalesOfA(g);
   copies.b = !TakesScalesOfB(g);
@@ -92,7 +93,7 @@ std::string WhyNot(const MatmulOp& op) {
   if (op.bias && g.n > 1 && g.bias_stride != 1) {
     return absl::StrCat("bias has a stride of ", g.bias_stride, "; copy it to be dense");
   }
-  if (g.type == ElementType::kI8) {
+  if (g.type == ElementType::kI8 && !g.b.scales.row_blocks) {
     constexpr int64_t kMostApart = std::numeric_limits<int32_t>::max();
     for (const ScaleView* scales : {&g.a.scales, &g.b.scales}) {
       if (scales->row_stride <= kMostApart) continue;
@@ -116,7 +117,7 @@ Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::by
   args.a = static_cast<const uint8_t*>(any.a.data);
   args.lda = any.a.row_stride;
   args.a_batch = any.a.batch_stride;
-  const bool blocks = any.type == ElementType::kE4M3;
+  const bool blocks = any.b.scales.row_blocks;
   args.a_scales = any.a.scales.data;
   args.a_scales_ld = blocks ? any.a.scales.k_stride : any.a.scales.row_stride;
   args.a_scales_batch = any.a.scales.batch_stride;

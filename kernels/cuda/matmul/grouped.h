@@ -28,7 +28,7 @@ struct GroupTile {
   int32_t group;
   int32_t item;     // of a batched a and d
   int32_t row0;     // within the item
-  int32_t row_end;  // of the group: rows from here on are not stored
+  int32_t row_end;  // rows from here on are not stored
 };
 
 // A list of tiles: `count[0]` of them.

@@ -12,7 +12,8 @@ namespace {
 Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool fp8, bool fused,
                       double memory_bytes_per_s) {
   Candidate candidate{.kernel = kernel.name, .why_not = kernel.why_off};
-  if (candidate.why_not.empty() && fp8) candidate.why_not = WhyNotFp8(op);
+  if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFp8(op);
+  if (candidate.why_not.empty() && fp8) candidate.why_not = WhyNotTma(op);
   if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFused(op);
   if (candidate.why_not.empty()) {
     const int64_t scratch = LayoutOf(op, fp8, fused).scratch_bytes;
@@ -30,12 +31,12 @@ Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool 
 
 }  // namespace
 
-std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& fp8,
+std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& tma,
                                    const KernelInfo& any, const KernelInfo& gate,
                                    double memory_bytes_per_s) {
   std::vector<Candidate> ranked;
   if (op.gate) ranked.push_back(CandidateOf(op, gate, true, true, memory_bytes_per_s));
-  ranked.push_back(CandidateOf(op, fp8, true, false, memory_bytes_per_s));
+  ranked.push_back(CandidateOf(op, tma, true, false, memory_bytes_per_s));
   ranked.push_back(CandidateOf(op, any, false, false, memory_bytes_per_s));
   std::stable_partition(ranked.begin(), ranked.end(),
                         [](const Candidate& c) { return c.feasible; });

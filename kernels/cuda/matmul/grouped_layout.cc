@@ -22,41 +22,6 @@ static_assert(static_cast<int>(GroupLayoutType::kRowIds) == static_cast<int>(Gro
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
-// Rows of an operand as TMA takes them.
-std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
-  const int rank = tensor.shape.rank;
-  const int64_t k = tensor.shape[rank - 1];
-  if (k > 1 && tensor.strides[rank - 1] != 1) {
-    return StrCat(name, " is not contiguous along k; copy or transpose it");
-  }
-  if (tensor.offset_bytes % kTmaBytes != 0) {
-    return StrCat(name, " starts at byte ", tensor.offset_bytes, ", not a multiple of ", kTmaBytes,
-                  "; place it there");
-  }
-  for (int i = 0; i + 1 < rank; ++i) {
-    const int64_t least = i + 2 == rank ? k : 1;
-    if (tensor.shape[i] > 1 && (tensor.strides[i] % kTmaBytes != 0 || tensor.strides[i] < least)) {
-      return StrCat(name, " has a stride of ", tensor.strides[i], " bytes, not a multiple of ",
-                    kTmaBytes, " of at least k; pad its rows");
-    }
-  }
-  return "";
-}
-
-std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents) {
-  if (op.gate) return "";  // the product lies in scratch memory
-  const TensorRef& d = op.d;
-  const int rank = d.shape.rank;
-  if (extents.n > 1 && d.strides[rank - 1] != 1) {
-    return "d is not contiguous along n; use a row-major d";
-  }
-  if (extents.rows > 1 && d.strides[rank - 2] < extents.n) {
-    return StrCat("rows of d are ", d.strides[rank - 2], " elements apart, less than n=", extents.n,
-                  "; raise the stride");
-  }
-  return "";
-}
-
 // Bytes one behind the other, each part at a multiple of kAlignment.
 class Parts {
  public:
@@ -104,6 +69,40 @@ void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, P
 
 }  // namespace
 
+std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
+  const int rank = tensor.shape.rank;
+  const int64_t size = SizeBytes(tensor.dtype), row = tensor.shape[rank - 1] * size;
+  if (tensor.shape[rank - 1] > 1 && tensor.strides[rank - 1] != 1) {
+    return StrCat(name, " is not contiguous along k; copy or transpose it");
+  }
+  if (tensor.offset_bytes % kTmaBytes != 0) {
+    return StrCat(name, " starts at byte ", tensor.offset_bytes, ", not a multiple of ", kTmaBytes,
+                  "; place it there");
+  }
+  for (int i = 0; i + 1 < rank; ++i) {
+    const int64_t least = i + 2 == rank ? row : 1, stride = tensor.strides[i] * size;
+    if (tensor.shape[i] > 1 && (stride % kTmaBytes != 0 || stride < least)) {
+      return StrCat(name, " has a stride of ", stride, " bytes, not a multiple of ", kTmaBytes,
+                    " of at least k; pad its rows");
+    }
+  }
+  return "";
+}
+
+std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents) {
+  if (op.gate) return "";  // the product lies in scratch memory
+  const TensorRef& d = op.d;
+  const int rank = d.shape.rank;
+  if (extents.n > 1 && d.strides[rank - 1] != 1) {
+    return "d is not contiguous along n; use a row-major d";
+  }
+  if (extents.rows > 1 && d.strides[rank - 2] < extents.n) {
+    return StrCat("rows of d are ", d.strides[rank - 2], " elements apart, less than n=", extents.n,
+                  "; raise the stride");
+  }
+  return "";
+}
+
 std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
   if (operand.values.dtype != DType::kE4M3) {
     return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
@@ -146,6 +145,10 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
+std::string WhyNotTma(const GroupedMatmulOp& op) {
+  return IsDirect(op.a.values.dtype) ? WhyNotDirect(op) : WhyNotFp8(op);
+}
+
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   const GroupedExtents extents(op);
   const bool counts = op.layout == GroupLayout::kCounts;
@@ -153,7 +156,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   layout.fp8 = fp8;
   layout.fused = fused;
   Parts parts;
-  if (fp8) {
+  if (fp8 && IsDirect(op.a.values.dtype)) {
+    layout.direct_config = DirectConfigOf(op);
+  } else if (fp8) {
     int slots = 0;
     ForEachTensor(
         Op(op), [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
@@ -164,7 +169,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
-  // The FP8 kernels read offsets and counts by themselves.
+  // The TMA kernels read offsets and counts by themselves.
   layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
   if (layout.makes_rows) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
@@ -201,9 +206,10 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
+  const double tma_flops = IsDirect(op.a.values.dtype) ? kDirectFlops : kFp8Flops;
   const double gate = op.gate && !fused ? rows * columns * 5 / (rate * kMemoryShare) : 0;
   return kLaunchesSeconds + gate +
-         std::max(flops / (fp8 ? kFp8Flops : kAnyFlops), bytes / (rate * kMemoryShare));
+         std::max(flops / (fp8 ? tma_flops : kAnyFlops), bytes / (rate * kMemoryShare));
 }
 
 }  // namespace gemmd::kernels::cuda

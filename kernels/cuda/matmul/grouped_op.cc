@@ -148,11 +148,23 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.gated->owners = owners.owners;
     launches.gated->programmatic = true;
   }
+  const GroupSource source = {.index = layout.makes_rows ? nullptr : directory.index,
+                              .starts = directory.starts,
+                              .sizes = directory.sizes,
+                              .groups = directory.groups,
+                              .rows = directory.rows,
+                              .items = counts};
   const AnyGemmArgs args = ArgsOf(product, with_product);
   if (!layout.fp8) {
     launches.any = AnyOf(product, args, with_product);
     launches.any->list = directory.lists[0];
     launches.any->most_tiles = layout.most_tiles[0];
+  } else if (IsDirect(op.a.values.dtype)) {
+    const void* const bias =
+        op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;
+    auto direct = PrepareDirect(op, layout.direct_config, args, bias, source, device.sms);
+    if (!direct.ok()) return direct.status();
+    launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
     const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
@@ -165,12 +177,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
       launch->gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), slots);
       launch->period_tiles = MakeDivisor(launch->gated.period / kGateCols);
     }
-    launch->source = {.index = layout.makes_rows ? nullptr : directory.index,
-                      .starts = directory.starts,
-                      .sizes = directory.sizes,
-                      .groups = directory.groups,
-                      .rows = directory.rows,
-                      .items = counts};
+    launch->source = source;
     launch->tickets = reinterpret_cast<TileTickets*>(scratch - kScratchHead);
     launches.fp8 = *launch;
     launches.ctas = device.sms;
@@ -207,6 +214,11 @@ absl::Status QueueGrouped(const GroupedLaunches& launches, DataFault* fault, boo
     queue([&, launch = *launches.fp8](bool programmatic) mutable {
       launch.source.fault = fault;
       return launches.family->launch(launch, launches.ctas, programmatic, stream);
+    });
+  }
+  if (launches.direct) {
+    queue([&](bool programmatic) {
+      return LaunchDirect(*launches.direct, fault, programmatic, stream);
     });
   }
   if (launches.owners) queue([&](bool) { return LaunchOwners(*launches.owners, stream); });

@@ -15,6 +15,8 @@
 #include "kernels/cuda/matmul/fused_gate.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/matmul/grouped_direct.h"
+#include "kernels/cuda/matmul/grouped_extents.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/sm90/gemm.h"
@@ -24,14 +26,21 @@ namespace gemmd::kernels::cuda {
 
 // Empty when they take the operand, with scales of this kind: "a is bf16; ...".
 std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted);
-// Empty when the TMA kernels serve the op: "a is bf16; ...".
+// Empty when rows of an operand lie as TMA takes them.
+std::string RowsWhyNot(const char* name, const TensorRef& tensor);
+// Empty when the TMA kernels can write d.
+std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents);
+// Empty when the TMA kernels for FP8 serve the op: "a is bf16; ...".
 std::string WhyNotFp8(const GroupedMatmulOp& op);
+// The same of those for the op's type (TmaGroupedName).
+std::string WhyNotTma(const GroupedMatmulOp& op);
 // Empty when they apply its gate, too; of an op that has one, and that they serve.
 std::string WhyNotFused(const GroupedMatmulOp& op);
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool fp8 = false;
+  int direct_config = 0;  // of BF16 and FP16
   bool fused = false;  // kernels that apply the gate
   bool makes_rows = false;  // the directory kernel tells where each group's rows are
   int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
@@ -46,7 +55,7 @@ struct GroupedLayout {
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels, which serve it. `fused`: by those that apply its gate, which do, too.
+// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate, which do, too.
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,
@@ -61,6 +70,7 @@ struct GroupedLaunches {
   std::optional<GroupedLaunch> fp8;
   const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
   int ctas = 0;
+  std::optional<DirectGrouped> direct;  // of BF16 and FP16, in place of `fp8`
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

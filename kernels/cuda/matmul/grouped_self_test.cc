@@ -70,22 +70,24 @@ std::vector<double> Gated(const std::vector<double>& product, int64_t n) {
 }  // namespace
 
 GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k,
-                           Kind kind) {
+                           Kind kind, DType operands, DType out) {
   const std::vector<GroupRows> groups = Place(layout, rows);
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
   const bool gated = kind == Kind::kGated || kind == Kind::kGatedApart;
-  const GroupedProblem problem{.groups = static_cast<int64_t>(rows.size()),
-                               .m = end + kAround,
-                               .n = n,
-                               .k = k,
-                               .layout = layout,
-                               .operands = DType::kE4M3,
-                               .out = gated ? DType::kE4M3 : DType::kBF16,
-                               .a_granularity = ScaleGranularity::kBlock1x128,
-                               .b_granularity = ScaleGranularity::kBlock128x128,
-                               .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
-                               .gate = gated ? std::optional(Gate{}) : std::nullopt};
+  const bool scaled = operands == DType::kE4M3;
+  const GroupedProblem problem{
+      .groups = static_cast<int64_t>(rows.size()),
+      .m = end + kAround,
+      .n = n,
+      .k = k,
+      .layout = layout,
+      .operands = operands,
+      .out = gated ? DType::kE4M3 : out,
+      .a_granularity = scaled ? ScaleGranularity::kBlock1x128 : ScaleGranularity::kNone,
+      .b_granularity = scaled ? ScaleGranularity::kBlock128x128 : ScaleGranularity::kNone,
+      .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
+      .gate = gated ? std::optional(Gate{}) : std::nullopt};
   op_ = *OpOf(problem);  // of numbers that are good ones
   if (gated) {
     op_.d_scales->slot = op_.d.slot;
@@ -106,8 +108,8 @@ void GroupedTrial::Fill(absl::Span<const int32_t> numbers) {
       slot.resize(numbers.size() * sizeof(int32_t));
       std::memcpy(slot.data(), numbers.data(), slot.size());
     } else {
-      slot = tensor.dtype == DType::kE4M3 ? RandomValues(tensor, random)
-                                          : RandomScales(tensor, random);
+      slot =
+          tensor.dtype == DType::kF32 ? RandomScales(tensor, random) : RandomValues(tensor, random);
     }
   });
 }
@@ -200,6 +202,12 @@ std::vector<GroupedTrial> GroupedTrials() {
     trials.emplace_back(GroupLayout::kEnds, wide, 264, 256, kind);
     trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, kind);
   }
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 192, Kind::kPlain, type);
+    trials.emplace_back(GroupLayout::kCounts, all, 264, 136, Kind::kApart, type, type);
+    trials.emplace_back(GroupLayout::kEnds, wide, 520, 328, Kind::kPlain, type, DType::kF16);
+    trials.emplace_back(GroupLayout::kRowIds, thin, 136, 512, Kind::kPlain, type, DType::kF32);
+  }
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
@@ -239,9 +247,10 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
 
 std::string Text(const GroupedTrial& trial) {
   const Dims& b = trial.op().b.values.shape;
-  return absl::StrCat("groups by ", kernels::Text(Name(trial.op().layout)),
-                      trial.op().table.empty() ? "" : ", matrices apart",
-                      trial.op().gate ? ", gated" : "", ", n=", b[1], " k=", b[2], ": ");
+  return absl::StrCat(
+      "groups by ", kernels::Text(Name(trial.op().layout)),
+      trial.op().table.empty() ? "" : ", matrices apart", trial.op().gate ? ", gated" : "", ", ",
+      kernels::Text(Name(trial.op().a.values.dtype)), ", n=", b[1], " k=", b[2], ": ");
 }
 
 }  // namespace
@@ -254,6 +263,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
     for (const std::string& name : options.kernels) {
       const bool fused = name == kFp8GateName;
       if (fused && (!trial.op().gate || !WhyNotFused(trial.op()).empty())) continue;
+      const bool any = name == kAnyGroupedName;
+      if (!fused && !any && name != TmaGroupedName(trial.op().a.values.dtype)) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
       const auto why = Try(trial, name, spoil, options.device);
       if (!why.ok()) {

@@ -17,7 +17,8 @@
 
 namespace gemmd::kernels::cuda {
 
-// A grouped matmul in FP8 with block scales, which the TMA kernels serve, and what comes of it.
+// A grouped matmul that the TMA kernels serve, in FP8 with block scales or in a type without, and
+// what comes of it.
 class GroupedTrial {
  public:
   // Beyond d, so that a store outside of it is seen.
@@ -25,12 +26,13 @@ class GroupedTrial {
 
   // Groups of these rows, with rows of nobody around them.
   enum class Kind {
-    kPlain,  // one tensor of matrices, D in BF16
+    kPlain,  // one tensor of matrices
     kApart,  // each group has a matrix of its own
     kGated,  // a gate, D in E4M3, its scales behind it in its slot
     kGatedApart,
   };
-  GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k, Kind kind);
+  GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k, Kind kind,
+               DType operands = DType::kE4M3, DType out = DType::kBF16);
 
   const GroupedMatmulOp& op() const { return op_; }
   // By slot; d's is poisoned: NaNs, and so are the bytes beyond it.
@@ -59,7 +61,8 @@ std::vector<GroupedTrial> GroupedTrials();
 
 struct GroupedSelfTestOptions {
   DeviceTraits device;
-  std::vector<std::string> kernels;  // to be tested: kFp8GroupedName, kAnyGroupedName, kFp8GateName
+  // To be tested: TmaGroupedName of any type, kAnyGroupedName, kFp8GateName.
+  std::vector<std::string> kernels;
   std::vector<std::string> spoiled;  // for tests: those whose results are made wrong
 };
 

@@ -26,6 +26,15 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
       launch.b_maps[kind] = all.maps[kind];
     }
   }
+  if (launches.direct) {
+    DirectGroupedLaunch& launch = launches.direct->launch;
+    all.like[kThinTile] = launch.thin_b;
+    all.like[kWideTile] = launch.wide_b;
+    for (int kind = 0; kind < kTileLists; ++kind) {
+      all.maps[kind] = reinterpret_cast<CUtensorMap*>(scratch + layout.maps_offset[kind]);
+      launch.b_maps[kind] = all.maps[kind];
+    }
+  }
   const auto address = [&](const TensorRef& tensor) {
     return slots[tensor.slot] + tensor.offset_bytes;
   };

@@ -109,6 +109,7 @@ std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
   std::string wanted;
   switch (mma) {
     case Mma::kFp8Block:
+    case Mma::kI8Block:
       if (given == block) return "";
       wanted = std::string(Name(block));
       break;
@@ -207,7 +208,7 @@ std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
       return StrCat(name, " are ", ld, " floats apart, outside 0 to ", kMaxExtent, "; copy them");
     }
   }
-  if (mma != Mma::kFp8Block) return "";
+  if (mma != Mma::kFp8Block && mma != Mma::kI8Block) return "";
   std::string why = AddressWhyNot("a_scales", args.a_scales, kTmaAlignment);
   if (why.empty()) why = AddressWhyNot("b_scales", args.b_scales, 4);
   if (why.empty()) {
@@ -259,6 +260,7 @@ DType OperandOf(Mma mma) {
     case Mma::kF16:
       return DType::kF16;
     case Mma::kI8:
+    case Mma::kI8Block:
       return DType::kI8;
   }
   return DType::kE4M3;

@@ -25,6 +25,8 @@ std::string_view OperandsOf(Mma mma) {
       return "FP16";
     case Mma::kI8:
       return "INT8 with scales by row or tensor, or none";
+    case Mma::kI8Block:
+      return "INT8 with 1x128 and 128x128 scales";
   }
   return "";
 }

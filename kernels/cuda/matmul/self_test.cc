@@ -47,7 +47,7 @@ SelfTestProblem::SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants
   const int64_t k = k_blocks * kind.block_k();
   op_.a = {Dense(0, OperandOf(mma), MakeDims({kM, k})), {}, {}};
   op_.b = {Dense(2, OperandOf(mma), MakeDims({kN, k})), {}, {}};
-  if (mma == Mma::kFp8Block) {
+  if (kind.promotes()) {
     op_.a.granularity = ScaleGranularity::kBlock1x128;
     op_.a.scales = TensorRef{1, 0, DType::kF32, MakeDims({kM, k_blocks}), MakeDims({1, kM})};
     op_.b.granularity = ScaleGranularity::kBlock128x128;
@@ -167,7 +167,7 @@ absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broke
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
     const SelfTestOptions& options) {
   Broken broken;
-  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8}) {
+  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block}) {
     if (absl::Status status = FindBrokenOf(mma, options, broken); !status.ok()) return status;
   }
   return broken;

@@ -40,10 +40,17 @@ struct KernelSet {
   // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
   // with that op do not compile.
   std::array<std::string_view, std::variant_size_v<Op>> others;
-  std::string_view fp8_grouped;  // the TMA kernels of grouped matmuls; empty when disabled
-  std::string_view fp8_gate;     // those that apply a gate; likewise
-  std::string_view gradient;     // those of gradients of weights; likewise
+  // The TMA kernels of grouped matmuls by their type; empty when disabled.
+  std::string_view fp8_grouped, bf16_grouped, f16_grouped;
+  std::string_view fp8_gate;  // those that apply a gate; likewise
+  std::string_view gradient;  // those of gradients of weights; likewise
   double memory_bytes_per_s = 0;
+
+  std::string_view TmaGrouped(DType operands) const {
+    return operands == DType::kBF16  ? bf16_grouped
+           : operands == DType::kF16 ? f16_grouped
+                                     : fp8_grouped;
+  }
 };
 
 // What a program's launches need of the memory that they are for.

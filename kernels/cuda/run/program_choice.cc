@@ -99,31 +99,32 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
                                                         const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
-  std::string why =
-      kernels.fp8_grouped.empty() ? "the FP8 kernels are disabled on this device" : WhyNotFp8(op);
+  const std::string_view tma = kernels.TmaGrouped(op.a.values.dtype);
+  std::string why = tma.empty() ? "the TMA kernels are disabled on this device" : WhyNotTma(op);
   // What applies the gate, too, has to serve the product.
-  std::string why_apart = !why.empty()               ? why
-                          : !op.gate                 ? "it has no gate"
-                          : kernels.fp8_gate.empty() ? "the kernels are disabled on this device"
-                                                     : WhyNotFused(op);
+  std::string why_apart = !why.empty() ? why : WhyNotFp8(op);
+  if (why_apart.empty()) {
+    why_apart = !op.gate                   ? "it has no gate"
+                : kernels.fp8_gate.empty() ? "the kernels are disabled on this device"
+                                           : WhyNotFused(op);
+  }
   const bool forced = !op.kernel.empty();
-  if (forced && op.kernel != any && op.kernel != kernels.fp8_grouped &&
-      op.kernel != kernels.fp8_gate) {
+  if (forced && op.kernel != any && op.kernel != tma && op.kernel != kernels.fp8_gate) {
     return absl::NotFoundError(absl::StrCat(
         "kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any), ", ",
-        Text(kernels.fp8_grouped), " or, with a gate, ", Text(kernels.fp8_gate)));
+        Text(tma), " or, with a gate, ", Text(kernels.fp8_gate)));
   }
   for (const auto& [kernel, lacks] :
-       {std::pair(kernels.fp8_grouped, &why), {kernels.fp8_gate, &why_apart}}) {
+       {std::pair(tma, &why), {kernels.fp8_gate, &why_apart}}) {
     if (!forced || op.kernel != kernel || lacks->empty()) continue;
     return absl::UnimplementedError(
         absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));
   }
   const bool fused = why_apart.empty() && (!forced || op.kernel == kernels.fp8_gate);
-  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == kernels.fp8_grouped));
+  const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
   if (!fp8 && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(
-        "the kernel for any grouped matmul is disabled on this device; FP8 kernels: ", why));
+        "the kernel for any grouped matmul is disabled on this device; TMA kernels: ", why));
   }
   task.grouped = LayoutOf(op, fp8, fused);
   task.gemm = grouped_++;
@@ -137,7 +138,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                               : fp8  ? ChoiceReason::kModel
                                      : ChoiceReason::kFallback;
   return KernelChoice{fused ? kernels.fp8_gate
-                      : fp8 ? kernels.fp8_grouped
+                      : fp8 ? tma
                             : any,
                       reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
 }

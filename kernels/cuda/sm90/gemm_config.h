@@ -27,13 +27,14 @@ inline constexpr int kRingScaleBytes = 896;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
-// What the operands are, and how products become sums. Of all but kFp8Block the tensor cores' own
-// accumulators are the sums (sm90_direct_math.cuh).
+// What the operands are, and how products become sums. Of types that are not promoted the tensor
+// cores' own accumulators are the sums (sm90_direct_math.cuh).
 enum class Mma : uint8_t {
   kFp8Block,  // E4M3 with a scale for each 128 of k: promoted to FP32 registers
   kBf16,      // FP32 sums
   kF16,       // FP32 sums
   kI8,        // S32 sums, scaled by row and column as they are stored
+  kI8Block,   // INT8 with kFp8Block's scales: S32 sums of 128 of k, promoted likewise
 };
 
 struct GemmConfig {
@@ -75,7 +76,7 @@ struct GemmConfig {
   constexpr int b_box() const { return gates ? (skinny() ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
 
-  constexpr bool promotes() const { return mma == Mma::kFp8Block; }
+  constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
   // Elements of k in a k block.
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
@@ -204,8 +205,8 @@ struct GemmConfig {
 constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
-                   static_cast<int>(c.mma) << 3 | c.alternates << 5 | c.gates << 6 |
-                   c.shares_ring << 7 | c.scales_columns << 9;
+                   (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
+                   c.shares_ring << 7 | c.scales_columns << 9 | static_cast<int>(c.mma) >> 2 << 10;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -225,7 +226,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;
-  c.mma = static_cast<Mma>(code >> 3 & 3);
+  c.mma = static_cast<Mma>((code >> 3 & 3) | (code >> 10 & 1) << 2);
   c.alternates = code >> 5 & 1;
   c.gates = code >> 6 & 1;
   c.shares_ring = code >> 7 & 1;

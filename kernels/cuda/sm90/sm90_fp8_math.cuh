@@ -1,6 +1,6 @@
 // A math warpgroup: WGMMA over one k block at a time into fresh accumulators, then promotion into
 // the result with the block's scales. FP8 accumulators keep about 14 bits, so no longer chain than
-// 128 is left in them.
+// 128 is left in them; INT8's are exact, but the next block has other scales.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_MATH_CUH_
@@ -15,12 +15,28 @@ namespace gemmd::kernels::cuda {
 
 constexpr int LeastOf(int x, int y) { return x < y ? x : y; }
 
+// A chain's accumulators, and one of them as FP32.
+template <Mma kMma, int N>
+struct Chain {
+  using Sum = float;
+  using Wgmma = ptx::Wgmma<N>;
+  static __device__ __forceinline__ float Value(float sum) { return sum; }
+};
+template <int N>
+struct Chain<Mma::kI8Block, N> {
+  using Sum = int;
+  using Wgmma = ptx::WgmmaS8<N>;
+  static __device__ __forceinline__ float Value(int sum) { return static_cast<float>(sum); }
+};
+
 template <GemmConfig C>
 struct Math {
   // Chains of one k block: sub-tiles of 64 rows, or of a gate's columns.
   static constexpr int kSubs = C.row_subs() * C.col_subs();
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
+  using Products = Chain<C.mma, C.mma_cols()>;
+  using Sums = typename Products::Sum;
 
   static_assert(!C.double_accumulators() || kSubs == 1, "the pipelined loop has one chain a block");
 
@@ -91,7 +107,7 @@ struct Math {
 
   // Issues sub-tile `kSub` of the k block at `issue`.
   template <int kSub>
-  __device__ __forceinline__ void Multiply(float (&accumulators)[kAccumulators]) const {
+  __device__ __forceinline__ void Multiply(Sums (&accumulators)[kAccumulators]) const {
     constexpr int kRowSub = C.col_subs() == 1 ? kSub : 0, kColSub = kSub - kRowSub;
     const uint32_t stage = issue.stage * (C.stage_bytes() / 16);
     const uint32_t rows =
@@ -102,8 +118,8 @@ struct Math {
     ptx::WgmmaFence();
 #pragma unroll
     for (int i = 0; i < kBlockK / 32; ++i) {
-      ptx::Wgmma<C.mma_cols()>::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
-                                         ptx::KMajorDescriptor(cols + i * 2), i != 0);
+      Products::Wgmma::Multiply(accumulators, ptx::KMajorDescriptor(rows + i * 2),
+                                ptx::KMajorDescriptor(cols + i * 2), i != 0);
     }
     ptx::WgmmaCommit();
   }
@@ -138,7 +154,7 @@ struct Math {
 
   // result += accumulators * a_scale * b_scale. The tile's first run has `kFirst` columns.
   template <int kSub, int kFirst>
-  __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
+  __device__ __forceinline__ void Promote(const Sums (&accumulators)[kAccumulators],
                                           const Scales& scales) const {
     constexpr int kBase = kSub * kAccumulators;
     float x = 0, y = 0;
@@ -152,10 +168,10 @@ struct Math {
         x = scales.a[0].x * b;  // upper and lower row
         y = scales.a[0].y * b;
       }
-      result[kBase + 4 * j + 0] += accumulators[4 * j + 0] * x;
-      result[kBase + 4 * j + 1] += accumulators[4 * j + 1] * (C.skinny() ? y : x);
-      result[kBase + 4 * j + 2] += accumulators[4 * j + 2] * (C.skinny() ? x : y);
-      result[kBase + 4 * j + 3] += accumulators[4 * j + 3] * y;
+      result[kBase + 4 * j + 0] += Products::Value(accumulators[4 * j + 0]) * x;
+      result[kBase + 4 * j + 1] += Products::Value(accumulators[4 * j + 1]) * (C.skinny() ? y : x);
+      result[kBase + 4 * j + 2] += Products::Value(accumulators[4 * j + 2]) * (C.skinny() ? x : y);
+      result[kBase + 4 * j + 3] += Products::Value(accumulators[4 * j + 3]) * y;
     }
   }
 
@@ -204,7 +220,7 @@ struct Math {
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kSubs <= 2);
     if constexpr (kMakesScales) return RunMakingScales(steps);
-    float accumulators[kAccumulators];
+    Sums accumulators[kAccumulators];
     WaitFull();
     Scales scales;
     if constexpr (kScalesAhead) scales = LoadScales<0>(issue);
@@ -233,7 +249,7 @@ struct Math {
   }
   __device__ __forceinline__ void RunMakingScales(int steps) {
     static_assert(kSubs == 1 && kMadeAhead >= 4);
-    float accumulators[kAccumulators];
+    Sums accumulators[kAccumulators];
     float scales[2 * kMadeAhead];  // of chunk j, at j % kMadeAhead: left and right column
     WaitFull();
     for (int i = 0; i < steps; ++i) {
@@ -263,28 +279,28 @@ struct Math {
     scales[chunk % kMadeAhead * 2 + 1] = columns.y * b;
   }
   // One FFMA behind the other by the same scale, which the second finds cached.
-  __device__ __forceinline__ void PromoteChunk(const float (&accumulators)[kAccumulators],
+  __device__ __forceinline__ void PromoteChunk(const Sums (&accumulators)[kAccumulators],
                                                const float (&scales)[2 * kMadeAhead],
                                                int chunk) const {
     const float left = scales[chunk % kMadeAhead * 2];
     const float right = scales[chunk % kMadeAhead * 2 + 1];
-    result[4 * chunk + 0] += accumulators[4 * chunk + 0] * left;
-    result[4 * chunk + 2] += accumulators[4 * chunk + 2] * left;
-    result[4 * chunk + 1] += accumulators[4 * chunk + 1] * right;
-    result[4 * chunk + 3] += accumulators[4 * chunk + 3] * right;
+    result[4 * chunk + 0] += Products::Value(accumulators[4 * chunk + 0]) * left;
+    result[4 * chunk + 2] += Products::Value(accumulators[4 * chunk + 2]) * left;
+    result[4 * chunk + 1] += Products::Value(accumulators[4 * chunk + 1]) * right;
+    result[4 * chunk + 3] += Products::Value(accumulators[4 * chunk + 3]) * right;
   }
-  __device__ __forceinline__ void Finish(float (&accumulators)[kAccumulators]) const {
+  __device__ __forceinline__ void Finish(Sums (&accumulators)[kAccumulators]) const {
     ptx::WgmmaWait<0>();
     ptx::Pin(accumulators);
   }
 
-  __device__ __forceinline__ void Issue(float (&accumulators)[kAccumulators]) {
+  __device__ __forceinline__ void Issue(Sums (&accumulators)[kAccumulators]) {
     WaitFull();
     Multiply<0>(accumulators);
     issue.Advance();
   }
   template <int kPending>
-  __device__ __forceinline__ void Retire(float (&accumulators)[kAccumulators]) {
+  __device__ __forceinline__ void Retire(Sums (&accumulators)[kAccumulators]) {
     const Scales scales = LoadScales<0>(release);
     // An arrive waits for no load on its way to a register. Where the shared-memory pipe is busy
     // with stores, and but one chain lies between, the next scales would overwrite what the load
@@ -298,7 +314,7 @@ struct Math {
 
   // Two sets, one chain a k block: the next block multiplies while this one is promoted.
   __device__ __forceinline__ void RunAlternating(int steps) {
-    float even[kAccumulators], odd[kAccumulators];
+    Sums even[kAccumulators], odd[kAccumulators];
     Issue(even);
     int i = 0;
     for (; i + 2 < steps; i += 2) {

@@ -66,6 +66,27 @@ TEST_P(ContractTest, GroupsOfFp8TakeBlockScales) {
   }
 }
 
+// Tiles of few rows and of many, one or several of a group, by every front.
+TEST_P(ContractTest, GroupsOf16BitsGiveEveryTypeOfResult) {
+  Scene seeds;
+  for (GroupLayout layout : kLayouts) {
+    for (DType dtype : {DType::kBF16, DType::kF16}) {
+      for (DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+        for (const auto& [n, k] : {std::pair<int64_t, int64_t>{256, 192}, {136, 320}, {200, 72}}) {
+          GroupedCase c{
+              .layout = layout, .n = n, .k = k, .alignment = 8, .dtype = dtype, .out = out};
+          c.bias = n == 136;
+          for (const std::vector<int64_t>& rows :
+               {std::vector<int64_t>{64, 97, 0, 1, 200}, {300, 7, 129}}) {
+            c.rows = rows;
+            Check(executor(), c, seeds.random()());
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, GroupsTakeEveryGranularityOfScales) {
   Scene seeds;
   for (ScaleGranularity a : {ScaleGranularity::kNone, ScaleGranularity::kPerTensor,

@@ -167,6 +167,28 @@ TEST_P(ContractTest, SumsInt8Exactly) {
   }
 }
 
+// Of scales that are powers of two nothing is rounded: 128 products in 32-bit integers, their sums
+// in FP32.
+TEST_P(ContractTest, SumsBlocksOfInt8Exactly) {
+  Scene seed_scene;
+  for (const auto& [m, k] : {std::pair<int64_t, int64_t>{3, 128}, {70, 512}, {200, 400}}) {
+    Scene scene(seed_scene.random()());
+    MatmulCase c{m, 150, k};
+    c.dtype = DType::kI8;
+    c.a_granularity = ScaleGranularity::kBlock1x128;
+    c.b_granularity = ScaleGranularity::kBlock128x128;
+    const MatmulOp op = MakeMatmul(scene, c);
+    const std::vector<Op> scale = {FillOp{*op.a.scales, 0.5}, FillOp{*op.b.scales, 4}};
+    scene.Replace(scene.Run(executor(), scale));
+    const std::vector<double> expected = ReferenceMatmul(op, scene.Reference());
+    EXPECT_EQ(Values(scene.Run(executor(), Op(op)), op.d), expected) << "seed " << scene.seed();
+    const std::vector<Op> largest = {FillOp{op.a.values, -127}, FillOp{op.b.values, 127}, op};
+    for (double value : Values(scene.Run(executor(), largest), op.d)) {
+      ASSERT_EQ(value, -127.0 * 127.0 * 2 * k);
+    }
+  }
+}
+
 TEST_P(ContractTest, SumsTheLargestInt8Products) {
   Scene scene;
   MatmulCase c{5, 9, 4099};

@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
+
+using testing::HasSubstr;
 
 MatmulProblem Fp8Problem(int64_t m, int64_t n, int64_t k) {
   MatmulProblem problem;
@@ -61,9 +64,10 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
 TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {
   for (const GemmVariant& variant : AllVariants()) {
     const Mma mma = variant.shape().mma;
-    const MatmulProblem problem = mma == Mma::kFp8Block
-                                      ? Fp8Problem(4096, 4096, 4096)
-                                      : DirectProblem(OperandOf(mma), 4096, 4096, 4096);
+    MatmulProblem problem = variant.shape().promotes()
+                                ? Fp8Problem(4096, 4096, 4096)
+                                : DirectProblem(OperandOf(mma), 4096, 4096, 4096);
+    problem.a.dtype = problem.b.dtype = OperandOf(mma);
     EXPECT_EQ(WhyNot(variant, problem), "") << Name(variant);
   }
 }
@@ -84,6 +88,21 @@ TEST(ChoiceTest, BatchesOfAnyTypeGoToThatTypesKernels) {
       EXPECT_GT(pick->estimated_seconds, roof) << Name(pick->variant);
       EXPECT_LT(pick->estimated_seconds, 2.5 * roof + 5e-6) << Name(pick->variant);
     }
+  }
+}
+
+// INT8's scales tell which of its two kinds of kernels serve.
+TEST(ChoiceTest, Int8WithBlockScalesGoesToKernelsThatPromote) {
+  const GemmSelector selector = Untuned();
+  for (int64_t m : {1, 64, 128, 512, 4096}) {
+    MatmulProblem problem = Fp8Problem(m, 4096, 7168);
+    problem.a.dtype = problem.b.dtype = DType::kI8;
+    const absl::StatusOr<GemmPick> pick = selector.Choose(problem);
+    ASSERT_TRUE(pick.ok()) << pick.status();
+    EXPECT_EQ(pick->variant.shape().mma, Mma::kI8Block) << Name(pick->variant);
+    problem.b.granularity = ScaleGranularity::kPerRow;
+    EXPECT_THAT(std::string(selector.Choose(problem).status().message()),
+                HasSubstr("scales of b are row; these kernels need 128x128"));
   }
 }
 

@@ -10,7 +10,7 @@ import unittest
 HGMMA, IGMMA = 0x9F0, 0x9F1  # low 12 bits
 COPY, REGISTERS = 0x5B4, 0x9C8  # UTMALDG, USETMAXREG
 LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
-INSTRUCTION = {1: HGMMA, 2: HGMMA, 3: IGMMA}  # by GemmConfig::mma
+INSTRUCTION = {1: HGMMA, 2: HGMMA, 3: IGMMA, 4: IGMMA}  # by GemmConfig::mma
 
 
 def load(path):
@@ -32,10 +32,10 @@ class DirectTest(unittest.TestCase):
     def test_every_kind_multiplies_by_its_tensor_core_instruction(self):
         kinds = {}
         for name, code in each_kernel():
-            kind = name >> 56 & 3
+            kind = name >> 56 & 3 | (name >> 63 & 1) << 2
             self.assertIn(INSTRUCTION[kind], code, f"{name:#x}")
             kinds[kind] = kinds.get(kind, 0) + 1
-        self.assertEqual(set(kinds), {1, 2, 3})
+        self.assertEqual(set(kinds), {1, 2, 3, 4})
         self.assertEqual(kinds[1], kinds[2], "FP16 has BF16's configs")
 
     def test_no_register_is_spilled(self):

@@ -58,6 +58,8 @@ extern const GemmFamilyEntry kSm90F16Tiled = Direct<Mma::kF16>("f16");
 extern const GemmFamilyEntry kSm90F16Skinny = kNone;
 extern const GemmFamilyEntry kSm90I8Tiled = Direct<Mma::kI8>("i8");
 extern const GemmFamilyEntry kSm90I8Skinny = kNone;
+extern const GemmFamilyEntry kSm90I8BlockTiled = Direct<Mma::kI8Block>("i8block");
+extern const GemmFamilyEntry kSm90I8BlockSkinny = kNone;
 
 GemmVariant DirectVariant(Mma mma) {
   for (int family = 0; family < kNumGemmFamilies; ++family) {

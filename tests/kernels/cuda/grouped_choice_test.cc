@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/matmul/grouped_choice.h"
 
+#include <string_view>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/grouped_op.h"
@@ -28,9 +30,16 @@ GroupedProblem Fp8Problem(int64_t groups, int64_t rows, int64_t n, int64_t k) {
 class GroupedChoiceTest : public testing::Test {
  protected:
   std::vector<Candidate> Rank(const GroupedProblem& problem) const {
-    return RankGrouped(*OpOf(problem), fp8_, any_, gate_, kH200BytesPerSecond);
+    const GroupedMatmulOp op = *OpOf(problem);
+    const std::string_view tma = TmaGroupedName(op.a.values.dtype);
+    const KernelInfo& kernel = tma == kBf16GroupedName  ? bf16_
+                               : tma == kF16GroupedName ? f16_
+                                                        : fp8_;
+    return RankGrouped(op, kernel, any_, gate_, kH200BytesPerSecond);
   }
   KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
+  KernelInfo bf16_ = {kBf16GroupedName, kBf16GroupedName, ""};
+  KernelInfo f16_ = {kF16GroupedName, kF16GroupedName, ""};
   KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
   KernelInfo gate_ = {kFp8GateName, kFp8GateName, ""};
 };
@@ -72,13 +81,13 @@ TEST_F(GroupedChoiceTest, AGateIsAppliedByTheKernelsThatDoOrTheyTellWhyNot) {
 
 TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
   GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
-  problem.operands = DType::kBF16;
+  problem.operands = DType::kI8;
   problem.a_granularity = problem.b_granularity = ScaleGranularity::kNone;
   std::vector<Candidate> ranked = Rank(problem);
   EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
   EXPECT_TRUE(ranked[0].chosen);
   EXPECT_FALSE(ranked[1].feasible);
-  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is bf16"));
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is i8"));
 
   fp8_.why_off = "it is quarantined on this device";
   ranked = Rank(Fp8Problem(8, 64, 4096, 7168));
@@ -88,6 +97,31 @@ TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
   any_.why_off = "it is disabled on this device";
   for (const Candidate& candidate : Rank(Fp8Problem(8, 64, 4096, 7168))) {
     EXPECT_FALSE(candidate.chosen || candidate.feasible);
+  }
+}
+
+// BF16 and FP16 have kernels of their own, which tell what they lack.
+TEST_F(GroupedChoiceTest, TypesOf16BitsComeFirstByTheirKernels) {
+  for (const auto& [type, name] :
+       {std::pair(DType::kBF16, kBf16GroupedName), {DType::kF16, kF16GroupedName}}) {
+    GroupedProblem problem{.groups = 8, .m = 512, .n = 4096, .k = 7168, .operands = type};
+    for (const DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+      problem.out = out;
+      EXPECT_EQ(Rank(problem)[0].kernel, name);
+      EXPECT_TRUE(Rank(problem)[0].chosen);
+    }
+    problem.has_bias = true;
+    EXPECT_EQ(Rank(problem)[0].kernel, name);
+    problem.activation = Activation::kSilu;
+    EXPECT_EQ(Rank(problem)[0].kernel, kAnyGroupedName);
+    EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("activation is silu"));
+    problem.activation = Activation::kNone;
+    problem.k = 7169;  // rows of 14338 bytes
+    EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("a has a stride of 14338 bytes"));
+    problem.k = 7168;
+    GroupedMatmulOp op = *OpOf(problem);
+    op.b.values.dtype = DType::kF32;
+    EXPECT_THAT(WhyNotTma(op), HasSubstr("b is f32; these kernels multiply"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
@@ -17,6 +18,7 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 // What the CPU makes of it, and every other byte as it was.
 std::vector<std::byte> Right(const GroupedTrial& trial) {
@@ -68,19 +70,23 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool thin = false, wide = false, tall[kTallKinds] = {}, any_k = false, apart = false;
+  std::set<DType> types;
   for (const GroupedTrial& trial : Trials()) {
-    EXPECT_EQ(WhyNotFp8(trial.op()), "");
+    EXPECT_EQ(WhyNotTma(trial.op()), "");
+    const Dims& b = trial.op().b.values.shape;
+    EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
+    types.insert(trial.op().a.values.dtype);
+    if (trial.op().a.values.dtype != DType::kE4M3) continue;
     for (const int rows : RowsOf(trial)) {
       const GroupCut cut = CutOf(rows, !trial.op().gate, 2);
       thin |= cut.thin > 0;
       wide |= cut.wide > 0;
       if (cut.tall > 0) tall[cut.tall_kind] = true;
     }
-    const Dims& b = trial.op().b.values.shape;
     any_k |= b[2] % 128 != 0;
     apart |= !trial.op().table.empty();
-    EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
   }
+  EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
   EXPECT_TRUE(thin && wide && any_k && apart);
   EXPECT_THAT(tall, testing::Each(true));
   // Some with a gate that is fused, of few rows and of many.

@@ -156,6 +156,16 @@ TEST(LegalityTest, Int8TakesScalesOfRowsAndTensorsAlone) {
             "scales of b are row; these kernels need none");
 }
 
+TEST(LegalityTest, Int8TakesBlockScalesByKernelsOfItsOwn) {
+  const GemmVariant blocks = DirectVariant(Mma::kI8Block);
+  MatmulProblem problem = Fp8Problem(64, 256, int64_t{1} << 18);  // no sum of more than 128 of k
+  EXPECT_THAT(WhyNot(blocks, problem), HasSubstr("a is e4m3; these kernels multiply i8"));
+  problem.a.dtype = problem.b.dtype = DType::kI8;
+  EXPECT_EQ(WhyNot(blocks, problem), "");
+  problem.a.granularity = ScaleGranularity::kPerRow;
+  EXPECT_EQ(WhyNot(blocks, problem), "scales of a are row; these kernels need 1x128");
+}
+
 TEST(LegalityTest, Int8SumsMustFit32Bits) {
   const GemmVariant i8 = DirectVariant(Mma::kI8);
   EXPECT_EQ(WhyNot(i8, DirectProblem(DType::kI8, 8, 8, 131072 - 128)), "");

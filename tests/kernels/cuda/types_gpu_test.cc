@@ -52,6 +52,10 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     MatmulCase c{m, n, k};
     c.dtype = dtype();
     c.out = out;
+    if (GetParam().mma == Mma::kI8Block) {
+      c.a_granularity = ScaleGranularity::kBlock1x128;
+      c.b_granularity = ScaleGranularity::kBlock128x128;
+    }
     return c;
   }
   // Runs and checks it; a kernel of the type's families must have been chosen.
@@ -198,9 +202,11 @@ TEST_P(TypesGpuTest, GivesTheSameBitsEveryTime) {
 
 INSTANTIATE_TEST_SUITE_P(Types, TypesGpuTest,
                          testing::Values(Kind{Mma::kBf16, "sm90_bf16_"},
-                                         Kind{Mma::kF16, "sm90_f16_"}, Kind{Mma::kI8, "sm90_i8_"}),
+                                         Kind{Mma::kF16, "sm90_f16_"}, Kind{Mma::kI8, "sm90_i8_"},
+                                         Kind{Mma::kI8Block, "sm90_i8block_"}),
                          [](const auto& info) {
-                           return std::string(Name(OperandOf(info.param.mma)));
+                           return std::string(Name(OperandOf(info.param.mma))) +
+                                  (info.param.mma == Mma::kI8Block ? "_block" : "");
                          });
 
 class Int8GpuTest : public TypesGpuTest {};
