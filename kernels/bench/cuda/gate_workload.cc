@@ -95,7 +95,8 @@ absl::StatusOr<Call> GateWorkload::Bind(GateWay way, const cuda::DeviceTraits& d
   if (!why.empty()) return absl::UnimplementedError(why);
   const cuda::GroupedLayout layout = cuda::LayoutOf(op, true, way == GateWay::kFused);
   DeviceBuffer& scratch = scratch_[static_cast<int>(way)];
-  if (absl::Status s = scratch.Reserve(cuda::kScratchHead + layout.scratch_bytes); !s.ok()) return s;
+  if (absl::Status s = scratch.Reserve(cuda::kScratchHead + layout.scratch_bytes); !s.ok())
+    return s;
   const cudaError_t code = cudaMemset(scratch.data(), 0, cuda::kScratchHead);
   if (code != cudaSuccess) return ToStatus(code, "clearing scratch memory");
   const int result = way == GateWay::kApart ? 1 : 0;

@@ -22,7 +22,7 @@ inline constexpr int kGateRowsABox = 16;
 // `gemm`: maps, args, k blocks and one_b.
 struct GateLaunch {
   GemmLaunch gemm;
-  GatedArgs gated;  // dst, scales and the formula; src is the accumulators
+  GatedArgs gated;       // dst, scales and the formula; src is the accumulators
   int32_t n_tiles = 1;   // of the result's columns
   int32_t band = 1;      // tiles of rows that go through the weights together, for L2
   Divisor per_band;      // band * n_tiles

@@ -119,8 +119,8 @@ absl::StatusOr<FusedMatmul> PrepareFused(const MatmulOp& op, const GatedLayout& 
   const int config = ConfigFor(g.m);
   const GatedArgs gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), all);
   const bool one_b = g.b.batch_stride == 0;
-  auto gate = PrepareGate(config, Fp8ArgsOf(g, layout.copies, scratch), gated,
-                          one_b ? 1 : g.batch, RowTiles(g), device.sms);
+  auto gate = PrepareGate(config, Fp8ArgsOf(g, layout.copies, scratch), gated, one_b ? 1 : g.batch,
+                          RowTiles(g), device.sms);
   if (!gate.ok()) return gate.status();
   fused.gate = *std::move(gate);
   fused.gate.launch.gemm.one_b = one_b;

@@ -264,8 +264,7 @@ absl::Status CudaStream::GrowScratch(int64_t bytes) {
     status = fence_.Check(cudaMemsetAsync(grown, 0, kScratchHead, stream_), "clearing its head");
   }
   if (!status.ok()) return status;
-  std::byte* const old =
-      std::exchange(scratch_, static_cast<std::byte*>(grown) + kScratchHead);
+  std::byte* const old = std::exchange(scratch_, static_cast<std::byte*>(grown) + kScratchHead);
   scratch_bytes_ = size;
   // Freed once the programs launched so far are through.
   if (old != nullptr) {

@@ -232,8 +232,8 @@ struct Epilogue {
     if constexpr (C.skinny()) {
       const int n = SubRow(sub) + unit * 8;
       const int row = warp * 4 + lane / 8;
-      CopyRows<(C.staged_cols() + 15) / 16, 16>(staging + row * kPitch + unit * 16,
-                                       tile.col0 + first * 8 + row, tile.col0 + last * 8, n);
+      CopyRows<(C.staged_cols() + 15) / 16, 16>(
+          staging + row * kPitch + unit * 16, tile.col0 + first * 8 + row, tile.col0 + last * 8, n);
     } else {
       const int n = unit < last - first ? tile.col0 + (first + unit) * 8 : kBeyond;
       const int row = lane / 8;

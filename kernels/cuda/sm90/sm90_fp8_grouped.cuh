@@ -1,7 +1,7 @@
 // The skeleton of sm90_fp8_gemm.cuh with a walk over the tiles of groups (sm90_fp8_group_walk.cuh).
 // Tiles are of several kinds, by one ring, whose stages have the same bytes for all. CTAs
-// take tiles as they come to be free; the producer warp draws a tile's number while the one in front
-// is on its way, and tells the math warps in the tile's first stage.
+// take tiles as they come to be free; the producer warp draws a tile's number while the one in
+// front is on its way, and tells the math warps in the tile's first stage.
 //
 // A tile begins at any row. What it loads behind its group's end are other rows or zeros: results
 // of theirs stay in registers, since each row's products are its own.
@@ -19,9 +19,9 @@ namespace gemmd::kernels::cuda {
 
 // A's scales begin at a row that is a multiple of it.
 constexpr int kScaleRows = 4;
-constexpr int kNoTile = -1;  // in place of a tile's kind: there is none left
+constexpr int kNoTile = -1;                       // in place of a tile's kind: there is none left
 constexpr int kWholeBox = kWideRows / kRowsABox;  // boxes of A's rows that come as one
-constexpr int kOtherArrivals = 2;  // at a stage, beside the loads'
+constexpr int kOtherArrivals = 2;                 // at a stage, beside the loads'
 
 constexpr GemmConfig Tall(int rows) {
   return {.family = GemmFamily::kSkinny,
@@ -34,9 +34,8 @@ constexpr GemmConfig Tall(int rows) {
 template <GemmConfig W, GemmConfig C>
 constexpr bool SharesRing() {
   static_assert(Check<C>());
-  static_assert(C.shares_ring && C.stages == W.stages &&
-                    C.math_threads() == W.math_threads() && C.used_bytes() <= C.stage_bytes() &&
-                    C.store_bytes() == W.store_bytes(),
+  static_assert(C.shares_ring && C.stages == W.stages && C.math_threads() == W.math_threads() &&
+                    C.used_bytes() <= C.stage_bytes() && C.store_bytes() == W.store_bytes(),
                 "all kinds go through one ring");
   static_assert(C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
                 "a tile is one CTA's, and its last rows may be others'");
@@ -78,8 +77,7 @@ struct GroupB {
 
 // Thin tiles read the weights alone, or behind a wide one.
 template <GemmConfig C>
-inline constexpr uint64_t kBPolicy =
-    C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
+inline constexpr uint64_t kBPolicy = C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
 
 // Gates and ups of a block of the result's columns, in the order in which Math works through its
 // sub-tiles: 128 of each, or for each warpgroup 64.
