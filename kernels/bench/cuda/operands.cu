@@ -146,7 +146,8 @@ cudaError_t Random(uint64_t seed, int64_t count, T* values, cudaStream_t stream)
 }  // namespace
 
 cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                float* scales, int64_t scales_ld, cudaStream_t stream, BlockCode code) {
+                                float* scales, int64_t scales_ld, cudaStream_t stream,
+                                BlockCode code) {
   const int64_t blocks = rows * ((k + kBlock - 1) / kBlock);
   if (blocks == 0) return cudaSuccess;
   Quantize1x128Kernel<<<GridFor(blocks, kThreads / 32), kThreads, 0, stream>>>(
@@ -155,7 +156,8 @@ cudaError_t QuantizeRandom1x128(uint64_t seed, int64_t rows, int64_t k, uint8_t*
 }
 
 cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
-                                  float* scales, int64_t scales_ld, cudaStream_t stream, BlockCode code) {
+                                  float* scales, int64_t scales_ld, cudaStream_t stream,
+                                  BlockCode code) {
   const int64_t blocks = (rows + kBlock - 1) / kBlock * ((k + kBlock - 1) / kBlock);
   if (blocks == 0) return cudaSuccess;
   Quantize128x128Kernel<<<GridFor(blocks, 1), kThreads, 0, stream>>>(seed, rows, k, values, scales,

@@ -43,12 +43,12 @@ __device__ bool BlockScaled(const Fp8GemmArgs& args, ElementType type) {
 __device__ double ScaleOfA(const Fp8GemmArgs& args, ElementType type, int64_t row, int64_t kk) {
   if (args.a_scales == nullptr) return 1;
   return BlockScaled(args, type) ? args.a_scales[kk / 128 * args.a_scales_ld + row]
-                                    : args.a_scales[row * args.a_scales_ld];
+                                 : args.a_scales[row * args.a_scales_ld];
 }
 __device__ double ScaleOfB(const Fp8GemmArgs& args, ElementType type, int64_t column, int64_t kk) {
   if (args.b_scales == nullptr) return 1;
   return BlockScaled(args, type) ? args.b_scales[column / 128 * args.b_scales_ld + kk / 128]
-                                    : args.b_scales[column * args.b_scales_ld];
+                                 : args.b_scales[column * args.b_scales_ld];
 }
 
 __global__ void __launch_bounds__(kThreads)

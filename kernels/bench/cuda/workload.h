@@ -26,8 +26,7 @@ class Workload {
  public:
   // `dtype`: of the operands, E4M3, BF16, F16 or I8; of I8 with scales by row, or by block.
   explicit Workload(DType dtype, bool block_scales = false)
-      : dtype_(dtype),
-        blocks_(dtype == DType::kE4M3 || (dtype == DType::kI8 && block_scales)) {}
+      : dtype_(dtype), blocks_(dtype == DType::kE4M3 || (dtype == DType::kI8 && block_scales)) {}
 
   // Fills operands for `shape` from `seed`, on `stream`: random normal, of E4M3 A quantised by
   // 1x128 and B by 128x128, amax/448, of I8 both by row, amax/127. Padding of scales is NaN.

@@ -80,8 +80,8 @@ struct AnyGroupedArgs {
 cudaError_t LaunchAnyGrouped(const AnyGroupedArgs& args, cudaStream_t stream);
 inline constexpr int kAnyGroupedRows = 64;
 
-// Where a kernel reads its groups: in the op's own numbers, which it checks as it does so, or as the
-// directory kernel left them.
+// Where a kernel reads its groups: in the op's own numbers, which it checks as it does so, or as
+// the directory kernel left them.
 struct GroupSource {
   const int32_t* index = nullptr;   // offsets, or counts where there are items; null: the next two
   const int32_t* starts = nullptr;  // [groups]
@@ -106,14 +106,14 @@ inline constexpr int64_t kScratchHead = 256;
 struct GroupedLaunch {
   GemmLaunch gemm;
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
-  CUtensorMap thin_b_map;   // a k block; of tall tiles, too
+  CUtensorMap thin_b_map;  // a k block; of tall tiles, too
   CUtensorMap thin_scale_map;
   GroupSource source;
   TileTickets* tickets = nullptr;
-  GatedArgs gated;         // of kernels whose finish is a gate: where the result goes
-  Divisor period_tiles;    // likewise: tiles of gates that lie together, in front of as many of ups
-  int n_tiles = 1;         // wide ones along the weights' rows
-  bool any_k = false;  // k is no multiple of 128: a box has one k block, at its column
+  GatedArgs gated;       // of kernels whose finish is a gate: where the result goes
+  Divisor period_tiles;  // likewise: tiles of gates that lie together, in front of as many of ups
+  int n_tiles = 1;       // wide ones along the weights' rows
+  bool any_k = false;    // k is no multiple of 128: a box has one k block, at its column
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};

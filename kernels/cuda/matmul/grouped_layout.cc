@@ -41,8 +41,8 @@ double PaddedRows(double rows, double active) {
   if (active == 0) return 0;
   const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
   const GroupCut cut = CutOf(each, true, 2);
-  return active * (cut.wide * kWideRows + cut.thin * kThinRows +
-                   cut.tall * TallRows(cut.tall_kind));
+  return active *
+         (cut.wide * kWideRows + cut.thin * kThinRows + cut.tall * TallRows(cut.tall_kind));
 }
 
 // b, or each matrix of the table.
@@ -136,9 +136,9 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   // A wide tile's columns are two thin tiles'.
   constexpr int64_t kMostWork = int64_t{1} << 28;
   const GemmConfig& wide = kSm90Fp8Grouped.configs[kWideTile];
-  const int64_t tiles = MostTiles(extents, op.layout == GroupLayout::kCounts, extents.rows,
-                                  wide.block_m()) +
-                        2 * extents.groups;
+  const int64_t tiles =
+      MostTiles(extents, op.layout == GroupLayout::kCounts, extents.rows, wide.block_m()) +
+      2 * extents.groups;
   if (tiles > kMostWork / CeilDiv(extents.n, wide.block_n())) {
     return StrCat("groups may have more than ", kMostWork, " tiles; split the op");
   }
@@ -176,7 +176,8 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   }
   if (!fp8) {
     layout.counts_offset = parts.Add(kTileLists * sizeof(int32_t));
-    layout.tiles_offset[0] = parts.Add(layout.most_tiles[0] * static_cast<int64_t>(sizeof(GroupTile)));
+    layout.tiles_offset[0] =
+        parts.Add(layout.most_tiles[0] * static_cast<int64_t>(sizeof(GroupTile)));
   }
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate && !fused) {

@@ -40,12 +40,12 @@ std::string WhyNotFused(const GroupedMatmulOp& op);
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool fp8 = false;
-  int direct_config = 0;  // of BF16 and FP16
-  bool fused = false;  // kernels that apply the gate
-  bool makes_rows = false;  // the directory kernel tells where each group's rows are
+  int direct_config = 0;                // of BF16 and FP16
+  bool fused = false;                   // kernels that apply the gate
+  bool makes_rows = false;              // the directory kernel tells where each group's rows are
   int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
-  ScaleCopies copies;  // of a's scales, at 0
-  int64_t counts_offset = 0;  // likewise
+  ScaleCopies copies;                   // of a's scales, at 0
+  int64_t counts_offset = 0;            // likewise
   int64_t tiles_offset[kTileLists] = {};
   int64_t table_offset = 0;              // of matrices that lie apart
   int64_t maps_offset[kTileLists] = {};  // likewise, for the TMA kernel
@@ -55,7 +55,8 @@ struct GroupedLayout {
   DType product = DType::kBF16;
   int64_t scratch_bytes = 0;
 };
-// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate, which do, too.
+// `fp8`: by the TMA kernels for its type, which serve it. `fused`: by those that apply its gate,
+// which do, too.
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused = false);
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s,

@@ -192,8 +192,8 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 }
 
 std::vector<GroupedTrial> GroupedTrials() {
-  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170}, thin = {1, 64, 0, 17, 8},
-                             all = {3, 0, 70, 140, 20};
+  const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
+                             thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {

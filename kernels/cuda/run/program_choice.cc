@@ -110,12 +110,11 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
   }
   const bool forced = !op.kernel.empty();
   if (forced && op.kernel != any && op.kernel != tma && op.kernel != kernels.fp8_gate) {
-    return absl::NotFoundError(absl::StrCat(
-        "kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any), ", ",
-        Text(tma), " or, with a gate, ", Text(kernels.fp8_gate)));
+    return absl::NotFoundError(
+        absl::StrCat("kernel ", op.kernel, " is none for a grouped matmul here; use ", Text(any),
+                     ", ", Text(tma), " or, with a gate, ", Text(kernels.fp8_gate)));
   }
-  for (const auto& [kernel, lacks] :
-       {std::pair(tma, &why), {kernels.fp8_gate, &why_apart}}) {
+  for (const auto& [kernel, lacks] : {std::pair(tma, &why), {kernels.fp8_gate, &why_apart}}) {
     if (!forced || op.kernel != kernel || lacks->empty()) continue;
     return absl::UnimplementedError(
         absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));

@@ -129,8 +129,9 @@ struct Math {
   __device__ __forceinline__ Scales LoadScales(const BlockPosition<C>& at) const {
     Scales scales;
     const uint32_t a = a_scales + at.stage * C.scale_bytes() + at.block * C.a_scale_bytes();
-    const uint32_t b = b_scales + at.stage * C.scale_bytes() +
-                       (at.block * C.b_scale_count() + (C.gates || C.col_subs() > 1 ? kSub : 0)) * 4;
+    const uint32_t b =
+        b_scales + at.stage * C.scale_bytes() +
+        (at.block * C.b_scale_count() + (C.gates || C.col_subs() > 1 ? kSub : 0)) * 4;
     constexpr int kRowSub = C.col_subs() == 1 ? kSub : 0;
     if constexpr (C.skinny()) {
       scales.b[0] = ptx::LoadShared(b);

@@ -48,18 +48,12 @@ constexpr GemmConfig TwoKGroups(GemmConfig config) {
 }  // namespace
 
 constexpr GemmConfig kI8BlockTiledConfigs[] = {
-    Tiled(128, 64, 8),
-    SharingB(Tiled(128, 64, 8)),
-    Tiled(128, 112, 6),
-    Tiled(128, 128, 6),
-    Tiled(128, 144, 6),
-    Tiled(128, 192, 5),
-    Tiled(256, 112, 4),
-    SharingA(Tiled(256, 128, 4)),
-    Storing(Tiled(128, 128, 5)),
-    Storing(Tiled(128, 176, 4)),
-    Storing(Tiled(128, 192, 4)),
-    SharingA(Storing(Tiled(256, 128, 3))),
+    Tiled(128, 64, 8),           SharingB(Tiled(128, 64, 8)),
+    Tiled(128, 112, 6),          Tiled(128, 128, 6),
+    Tiled(128, 144, 6),          Tiled(128, 192, 5),
+    Tiled(256, 112, 4),          SharingA(Tiled(256, 128, 4)),
+    Storing(Tiled(128, 128, 5)), Storing(Tiled(128, 176, 4)),
+    Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(256, 128, 3))),
 };
 // One k block a stage serves k that is not a multiple of 128.
 constexpr GemmConfig kI8BlockSkinnyConfigs[] = {
