@@ -30,6 +30,7 @@ namespace gemmd::v1 {
 class Device;
 class ExplainResponse;
 class GroupedMatmulProblem;
+class KGroupedMatmulProblem;
 class Kernel;
 class MatmulProblem;
 class ServerInfo;
