@@ -163,6 +163,7 @@ def explain(
 
 def _belongs(options: dict[str, Any]) -> None:
     """Raises TypeError for an option of the other kind of matmul."""
+    others: tuple[str, ...]
     if options.get("along_k"):
         others, kind = _NOT_ALONG_K, "no matmul that is grouped along k"
     elif options.get("groups"):
