@@ -24,7 +24,7 @@ struct GroupCut {
 };
 
 // Clocks of an SM for a k block: of a wide tile, and of a tall one for each row and beside that.
-inline constexpr int kWideClocks = 1040, kTallRowClocks = 4, kTallClocks = 70;
+inline constexpr int kWideClocks = 1040, kTallRowClocks = 3, kTallClocks = 460;
 inline constexpr int kMostTallRows = 512;  // of a group; of more, wide tiles waste little
 inline constexpr int kWideInFront = 4;     // at least, of a thin tile
 

@@ -39,7 +39,8 @@ TEST(GroupCutTest, TallTilesStandWhereWideOnesWouldWasteRows) {
   EXPECT_EQ(CutOf(96, true, 2).wide, 1);
   EXPECT_EQ(CutOf(192, true, 2).tall, 1);
   EXPECT_EQ(CutOf(256, true, 2).wide, 2);
-  EXPECT_EQ(CutOf(300, true, 2).tall, 2);
+  EXPECT_EQ(CutOf(150, true, 2).tall, 1);
+  EXPECT_EQ(CutOf(300, true, 2).wide, 3);
   EXPECT_EQ(CutOf(300, false, 1).wide, 3);
   EXPECT_EQ(CutOf(8192, true, 2).wide, 64);
 }
