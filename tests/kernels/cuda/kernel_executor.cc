@@ -75,7 +75,8 @@ class KernelExecutor final : public contract::Executor {
       return Go(FromDense(inputs[op.input].data(), op.dst, slots));
     } else if constexpr (std::is_same_v<T, ReadOp>) {
       return Go(ToDense(op.src, outputs[op.output].data(), slots));
-    } else if constexpr (std::is_same_v<T, GroupedMatmulOp> || std::is_same_v<T, RouteOp> ||
+    } else if constexpr (std::is_same_v<T, GroupedMatmulOp> ||
+                         std::is_same_v<T, KGroupedMatmulOp> || std::is_same_v<T, RouteOp> ||
                          std::is_same_v<T, CombineOp>) {
       return cudaErrorNotSupported;  // several kernels each, with scratch memory: the backend's
     } else {
