@@ -205,7 +205,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   for (const DType type : {DType::kBF16, DType::kF16}) {
     trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 192, Kind::kPlain, type);
     trials.emplace_back(GroupLayout::kCounts, all, 264, 136, Kind::kApart, type, type);
-    trials.emplace_back(GroupLayout::kEnds, wide, 520, 328, Kind::kPlain, type, DType::kF16);
+    trials.emplace_back(GroupLayout::kEnds, wide, 264, 328, Kind::kPlain, type, DType::kF16);
     trials.emplace_back(GroupLayout::kRowIds, thin, 136, 512, Kind::kPlain, type, DType::kF32);
   }
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
