@@ -403,13 +403,12 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     producer.template Walk<false>(walk, index, clusters);
   } else {
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
+    // Before the named barrier: the producer comes to that when the whole cluster has arrived here.
+    if constexpr (C.multicast() > 1) ptx::ClusterArriveRelaxed();
     ptx::GridDependencyWait();
     walk.Make<C.math_threads() / 32>(warp, lane);
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
-    if constexpr (C.multicast() > 1) {
-      ptx::ClusterArriveRelaxed();
-      ptx::ClusterWait();
-    }
+    if constexpr (C.multicast() > 1) ptx::ClusterWait();
     float result[C.result_regs()];
     GroupMath<C, T> math(smem, place, warp, lane, result);
     TileBounds bounds(launch.args);
