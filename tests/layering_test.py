@@ -43,9 +43,9 @@ CASES = [
     ("server/service/wire/convert.cc", '"kernels/cpu/cpu_backend.h"', False),
     ("server/main.cc", '"kernels/cpu/cpu_backend.h"', True),
     ("server/main.cc", "<cuda_runtime.h>", False),
-    ("client/cpp/client.cc", "<grpcpp/grpcpp.h>", True),
-    ("client/cpp/client.cc", '"server/engine/sessions/handle.h"', False),
-    ("client/cpp/client.cc", '"kernels/op.h"', False),
+    ("client/cpp/source/client.cc", "<grpcpp/grpcpp.h>", True),
+    ("client/cpp/source/client.cc", '"server/engine/sessions/handle.h"', False),
+    ("client/cpp/source/client.cc", '"kernels/op.h"', False),
     ("client/cli/matmul.cc", '"client/cpp/client.h"', True),
     ("client/cli/matmul.cc", '"kernels/cpu/matmul/reference.h"', False),
 ]

@@ -3,7 +3,7 @@
 
     gemm_bench --suite models-fit --count 6000 --sweep --quick --pool-times --repeats 3 --json fit.json   on the GPU
     gemm_bench --features fit.csv --from fit.json
-    fit_model.py fit.csv [more.csv ..] --out kernels/cuda/matmul/model_correction_trees.inc --sample FILE
+    fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
 
 Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
 regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.3), r

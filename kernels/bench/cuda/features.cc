@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/models.h"
-#include "kernels/cuda/matmul/model.h"
+#include "kernels/cuda/tuning/model.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {

@@ -32,7 +32,7 @@
 #include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/selector.h"
-#include "kernels/cuda/matmul/tuning_table.h"
+#include "kernels/cuda/tuning/tuning_table.h"
 
 namespace gemmd::kernels::bench {
 namespace {

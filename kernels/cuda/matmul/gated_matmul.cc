@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/grouped_op.h"
+#include "kernels/cuda/grouped/grouped_op.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {

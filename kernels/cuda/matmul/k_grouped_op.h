@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/grouped/grouped.h"
 #include "kernels/cuda/matmul/gradient_launch.h"
-#include "kernels/cuda/matmul/grouped.h"
 #include "kernels/cuda/matmul/k_grouped.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/kernel.h"

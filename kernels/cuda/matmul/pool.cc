@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/matmul/model.h"
+#include "kernels/cuda/tuning/model.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/matmul/model.h"
+#include "kernels/cuda/tuning/model.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

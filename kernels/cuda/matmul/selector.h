@@ -13,8 +13,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/matmul/tuning_table.h"
 #include "kernels/cuda/sm90/gemm.h"
+#include "kernels/cuda/tuning/tuning_table.h"
 #include "kernels/kernel.h"
 #include "kernels/problem.h"
 

@@ -12,8 +12,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/gemm_family.h"
-#include "kernels/cuda/sm90/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_math.cuh"

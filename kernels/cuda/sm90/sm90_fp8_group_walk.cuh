@@ -6,7 +6,7 @@
 
 #include <climits>
 
-#include "kernels/cuda/matmul/grouped.h"
+#include "kernels/cuda/grouped/grouped.h"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 

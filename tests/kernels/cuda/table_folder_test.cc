@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/table_folder.h"
+#include "kernels/cuda/tuning/table_folder.h"
 
 #include <filesystem>
 #include <fstream>

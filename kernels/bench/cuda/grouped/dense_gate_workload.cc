@@ -1,0 +1,82 @@
+#include "kernels/bench/cuda/grouped/dense_gate_workload.h"
+
+#include "kernels/bench/cuda/operands.h"
+#include "kernels/cuda/device/cuda_status.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+enum Slot { kA, kAScales, kB, kBScales, kProduct, kH, kHScales };
+
+int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
+int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
+
+TensorRef Dense(int slot, DType dtype, const Dims& shape) {
+  return {.slot = slot, .dtype = dtype, .shape = shape, .strides = RowMajorStrides(shape)};
+}
+
+TensorRef RowScales(int slot, int64_t rows, int64_t k) {
+  TensorRef scales = Dense(slot, DType::kF32, MakeDims({rows, BlocksOf(k)}));
+  scales.strides = MakeDims({1, RoundUp4(rows)});
+  return scales;
+}
+
+}  // namespace
+
+absl::Status DenseGateWorkload::Prepare(int64_t m, int64_t n, int64_t k, uint64_t seed,
+                                        cudaStream_t stream) {
+  m_ = m;
+  n_ = n;
+  k_ = k;
+  const int64_t bytes[kSlots] = {
+      m * k,     RoundUp4(m) * BlocksOf(k) * 4,    n * k, BlocksOf(n) * BlocksOf(k) * 4, m * n * 2,
+      m * n / 2, RoundUp4(m) * BlocksOf(n / 2) * 4};
+  for (int i = 0; i < kSlots; ++i) {
+    if (absl::Status s = slots_[i].Reserve(bytes[i] + 256); !s.ok()) return s;
+  }
+  if (absl::Status s = sink_.Reserve(256); !s.ok()) return s;
+  for (const cudaError_t code :
+       {QuantizeRandom1x128(seed, m, k, slots_[kA].data(), slots_[kAScales].as<float>(),
+                            RoundUp4(m), stream),
+        QuantizeRandom128x128(seed + 1, n, k, slots_[kB].data(), slots_[kBScales].as<float>(),
+                              BlocksOf(k), stream),
+        cudaStreamSynchronize(stream)}) {
+    if (code != cudaSuccess) return cuda::ToStatus(code, "making a matmul's operands");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Op> DenseGateWorkload::Ops(bool gate) const {
+  MatmulOp op;
+  op.a.values = Dense(kA, DType::kE4M3, MakeDims({m_, k_}));
+  op.a.granularity = ScaleGranularity::kBlock1x128;
+  op.a.scales = RowScales(kAScales, m_, k_);
+  op.b.values = Dense(kB, DType::kE4M3, MakeDims({n_, k_}));
+  op.b.granularity = ScaleGranularity::kBlock128x128;
+  op.b.scales = Dense(kBScales, DType::kF32, MakeDims({BlocksOf(n_), BlocksOf(k_)}));
+  op.d = Dense(kProduct, DType::kBF16, MakeDims({m_, n_}));
+  if (gate) {
+    op.gate = Gate{};
+    op.d = Dense(kH, DType::kE4M3, MakeDims({m_, n_ / 2}));
+    op.d_scales = RowScales(kHScales, m_, n_ / 2);
+  }
+  return {op};
+}
+
+Bindings DenseGateWorkload::Memory() const {
+  Bindings bindings;
+  for (const DeviceBuffer& slot : slots_) {
+    bindings.slots.push_back(reinterpret_cast<std::byte*>(slot.data()));
+  }
+  return bindings;
+}
+
+FloorTraffic DenseGateWorkload::traffic() const {
+  FloorTraffic traffic;
+  traffic.source[0] = slots_[kB].data();
+  traffic.source_bytes[0] = n_ * k_;
+  traffic.sink = sink_.as<unsigned>();
+  return traffic;
+}
+
+}  // namespace gemmd::kernels::bench

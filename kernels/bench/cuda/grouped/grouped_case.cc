@@ -1,0 +1,170 @@
+#include "kernels/bench/cuda/grouped/grouped_case.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace gemmd::kernels::bench {
+namespace {
+
+using Rows = std::vector<int64_t>;
+
+Rows Even(int64_t groups, int64_t rows) { return Rows(static_cast<size_t>(groups), rows); }
+
+Rows Between(int64_t groups, int64_t low, int64_t high, std::mt19937_64& random) {
+  Rows rows;
+  for (int64_t g = 0; g < groups; ++g) {
+    rows.push_back(std::uniform_int_distribution<int64_t>(low, high)(random));
+  }
+  return rows;
+}
+
+// Every other group has none.
+Rows HalfEmpty(Rows rows) {
+  for (size_t g = 1; g < rows.size(); g += 2) rows[g] = 0;
+  return rows;
+}
+
+// `tokens` choices among groups whose popularity falls as 1 / rank.
+Rows Zipf(int64_t groups, int64_t tokens, std::mt19937_64& random) {
+  std::vector<double> weights;
+  for (int64_t g = 0; g < groups; ++g) weights.push_back(1.0 / static_cast<double>(g + 1));
+  std::shuffle(weights.begin(), weights.end(), random);
+  std::discrete_distribution<int64_t> draw(weights.begin(), weights.end());
+  Rows rows = Even(groups, 0);
+  for (int64_t i = 0; i < tokens; ++i) ++rows[draw(random)];
+  return rows;
+}
+
+void AddMasked(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
+  const auto add = [&](Rows rows, int64_t n, int64_t k, double us, int line) {
+    cases.push_back({.suite = "masked",
+                     .layout = GroupLayout::kCounts,
+                     .rows = std::move(rows),
+                     .m_max = 4096,
+                     .n = n,
+                     .k = k,
+                     .wanted_us = us,
+                     .line = line});
+  };
+  add(Between(8, 16, 64, random), 4096, 7168, 62, 2);
+  add(Between(16, 16, 64, random), 4096, 7168, 119, 2);
+  add(Between(8, 16, 64, random), 7168, 2048, 34, 2);
+  add(Even(32, 8), 4096, 7168, 225, 2);
+  add(Even(32, 16), 7168, 2048, 118, 2);
+  for (const auto& [groups, rows] : {std::pair<int64_t, int64_t>{6, 1024}, {32, 192}, {32, 20}}) {
+    add(Even(groups, rows), 6144, 7168, 0, 0);
+    add(Even(groups, rows), 4096, 2048, 0, 0);
+  }
+}
+
+void AddThin(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
+  const auto add = [&](Rows rows, int64_t n, int64_t k, double us, int line) {
+    cases.push_back(
+        {.suite = "thin", .rows = std::move(rows), .n = n, .k = k, .wanted_us = us, .line = line});
+  };
+  add(Even(128, 4), 1536, 2048, 0, 3);
+  add(Between(128, 1, 64, random), 1536, 2048, 0, 3);
+  add(HalfEmpty(Even(128, 4)), 1536, 2048, 0, 3);
+  add(Even(256, 8), 4096, 7168, 0, 3);
+  add(HalfEmpty(Even(256, 8)), 4096, 7168, 0, 3);
+  add(Even(64, 96), 4096, 7168, 503, 3);
+  add(Zipf(128, 2048, random), 1536, 2048, 0, 0);
+  add(Zipf(256, 4096, random), 4096, 7168, 0, 0);
+}
+
+void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
+  const auto add = [&](const char* suite, Rows rows, int64_t n, int64_t k, double tflops) {
+    cases.push_back({.suite = suite,
+                     .rows = std::move(rows),
+                     .n = n,
+                     .k = k,
+                     .wanted_tflops = tflops,
+                     .line = tflops > 0 ? 4 : 0});
+  };
+  add("prefill", Even(4, 8192), 4096, 7168, 1443);
+  add("prefill", Even(8, 4096), 4096, 7168, 1443);
+  add("prefill", Even(8, 4096), 6144, 7168, 1474);
+  add("prefill", Even(8, 4096), 7168, 2048, 1367);
+  add("ragged", Even(64, 192), 4096, 7168, 1240);
+  add("ragged", Even(64, 300), 4096, 7168, 1270);
+  add("ragged", Between(64, 96, 512, random), 4096, 7168, 0);
+  add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
+}
+
+// Of 16 bits, with what is wanted of BF16.
+void AddDirect(std::vector<GroupedBenchCase>& cases, DType dtype, std::mt19937_64& random) {
+  const auto add = [&](const char* suite, Rows rows, int64_t n, int64_t k, double tflops) {
+    cases.push_back({.suite = suite,
+                     .dtype = dtype,
+                     .rows = std::move(rows),
+                     .n = n,
+                     .k = k,
+                     .wanted_tflops = tflops,
+                     .line = tflops > 0 ? 4 : 0});
+  };
+  const auto masked = [&](Rows rows, int64_t n, int64_t k) {
+    add("masked", std::move(rows), n, k, 0);
+    cases.back().layout = GroupLayout::kCounts;
+    cases.back().m_max = 1024;
+    cases.back().wanted_read = 1.06;
+    cases.back().line = 4;
+  };
+  masked(Between(8, 16, 64, random), 4096, 7168);
+  masked(Between(16, 16, 64, random), 4096, 7168);
+  masked(Between(8, 16, 64, random), 7168, 2048);
+  masked(Even(32, 8), 4096, 7168);
+  add("thin", Even(128, 4), 1536, 2048, 0);
+  add("thin", Even(64, 96), 4096, 7168, 0);
+  add("thin", Zipf(128, 2048, random), 1536, 2048, 0);
+  add("prefill", Even(8, 4096), 4096, 7168, 808);
+  add("prefill", Even(8, 4096), 7168, 2048, 0);
+  add("prefill", Even(256, 1024), 4096, 6144, 690);
+  add("prefill", Zipf(256, 262144, random), 4096, 6144, 0);
+  add("ragged", Even(64, 300), 4096, 7168, 650);
+  add("ragged", Even(64, 192), 4096, 7168, 0);
+  add("ragged", Between(64, 96, 512, random), 4096, 7168, 0);
+}
+
+}  // namespace
+
+int64_t GroupedBenchCase::total_rows() const {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+int64_t GroupedBenchCase::active_groups() const {
+  return std::count_if(rows.begin(), rows.end(), [](int64_t count) { return count > 0; });
+}
+
+double GroupedBenchCase::flops() const {
+  return 2.0 * static_cast<double>(total_rows()) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+std::string GroupedBenchCase::name() const {
+  const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+  return absl::StrCat(std::string(Name(layout)), " ", rows.size(), "x(", *least,
+                      *least == *most ? "" : absl::StrCat("..", *most), ")x", n, "x", k,
+                      active_groups() == static_cast<int64_t>(rows.size())
+                          ? ""
+                          : absl::StrCat(", ", active_groups(), " with rows"));
+}
+
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<GroupedBenchCase> cases;
+  if (dtype == DType::kE4M3) {
+    AddMasked(cases, random);
+    AddThin(cases, random);
+    AddWide(cases, random);
+  } else {
+    AddDirect(cases, dtype, random);
+  }
+  if (suite == "all") return cases;
+  std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });
+  return cases;
+}
+
+}  // namespace gemmd::kernels::bench

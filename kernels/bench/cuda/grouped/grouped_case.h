@@ -1,0 +1,38 @@
+// A grouped matmul to be timed: FP8 with block scales or a type of 16 bits, and where its rows lie.
+
+#ifndef GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_
+#define GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace gemmd::kernels::bench {
+
+struct GroupedBenchCase {
+  std::string suite;           // "masked", "thin", "prefill", "ragged"
+  DType dtype = DType::kE4M3;  // of the operands; FP8 gives BF16, others their own type
+  GroupLayout layout = GroupLayout::kOffsets;
+  std::vector<int64_t> rows;  // of each group
+  int64_t m_max = 0;          // of kCounts
+  int64_t n = 0;
+  int64_t k = 0;
+  double wanted_us = 0;      // at most; 0: none
+  double wanted_tflops = 0;  // at least; 0: none
+  double wanted_read = 0;    // at most, of a plain read of the same; 0: none
+  int line = 0;              // of what it is to show; 0: none
+
+  int64_t total_rows() const;
+  int64_t active_groups() const;
+  double flops() const;  // useful ones: padding is not counted
+  std::string name() const;
+};
+
+// Those of a suite, or of all for "all", in E4M3, BF16 or FP16. Random sizes are drawn from `seed`.
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed);
+
+}  // namespace gemmd::kernels::bench
+
+#endif  // GEMMD_KERNELS_BENCH_CUDA_GROUPED_GROUPED_CASE_H_

@@ -1,0 +1,53 @@
+#include "kernels/cuda/grouped/grouped_choice.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/grouped/grouped_op.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+Candidate CandidateOf(const GroupedMatmulOp& op, const KernelInfo& kernel, bool fp8, bool fused,
+                      double memory_bytes_per_s) {
+  Candidate candidate{.kernel = kernel.name, .why_not = kernel.why_off};
+  if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFp8(op);
+  if (candidate.why_not.empty() && fp8) candidate.why_not = WhyNotTma(op);
+  if (candidate.why_not.empty() && fused) candidate.why_not = WhyNotFused(op);
+  if (candidate.why_not.empty()) {
+    const int64_t scratch = LayoutOf(op, fp8, fused).scratch_bytes;
+    if (scratch > kMaxScratchBytes) {
+      candidate.why_not = absl::StrCat("it takes ", scratch, " bytes of scratch memory, limit ",
+                                       kMaxScratchBytes, "; split it");
+    }
+  }
+  candidate.feasible = candidate.why_not.empty();
+  if (candidate.feasible) {
+    candidate.modelled_seconds = GroupedSeconds(op, fp8, memory_bytes_per_s, fused);
+  }
+  return candidate;
+}
+
+}  // namespace
+
+std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& tma,
+                                   const KernelInfo& any, const KernelInfo& gate,
+                                   double memory_bytes_per_s) {
+  std::vector<Candidate> ranked;
+  if (op.gate) ranked.push_back(CandidateOf(op, gate, true, true, memory_bytes_per_s));
+  ranked.push_back(CandidateOf(op, tma, true, false, memory_bytes_per_s));
+  ranked.push_back(CandidateOf(op, any, false, false, memory_bytes_per_s));
+  std::stable_partition(ranked.begin(), ranked.end(),
+                        [](const Candidate& c) { return c.feasible; });
+  Candidate& best = ranked.front();
+  best.chosen = best.feasible;
+  for (Candidate& other : ranked) {
+    if (&other == &best || !other.feasible) continue;
+    other.why_not = absl::StrCat((other.modelled_seconds - best.modelled_seconds) * 1e6,
+                                 " us slower by the model");
+  }
+  return ranked;
+}
+
+}  // namespace gemmd::kernels::cuda

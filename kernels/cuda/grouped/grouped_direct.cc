@@ -1,0 +1,160 @@
+#include "kernels/cuda/grouped/grouped_direct.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/grouped/grouped_extents.h"
+#include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/sm90/tensor_map.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StrCat;
+
+int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+const DirectGroupedEntry& EntryOf(DType operands) {
+  return operands == DType::kF16 ? kSm90F16Grouped : kSm90Bf16Grouped;
+}
+
+std::string OperandWhyNot(const char* name, const Operand& operand, DType wanted) {
+  const DType given = operand.values.dtype;
+  if (given != wanted || !IsDirect(given)) {
+    return StrCat(name, " is ", Text(Name(given)), "; these kernels multiply ",
+                  IsDirect(wanted) ? Text(Name(wanted)) : "bf16 or f16");
+  }
+  if (operand.granularity != ScaleGranularity::kNone) {
+    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
+                  "; these kernels need none");
+  }
+  return RowsWhyNot(name, operand.values);
+}
+
+absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8GemmArgs& args,
+                      int64_t matrices, DirectGroupedLaunch& launch) {
+  const int64_t bytes = wide.element_bytes(), k = args.k * bytes;
+  TensorView wide_a = {.address = args.a,
+                       .cols = k,
+                       .rows = args.m,
+                       .batch = args.batch,
+                       .row_stride_bytes = args.lda * bytes,
+                       .batch_stride_bytes = args.a_batch * bytes,
+                       .box_cols = kRowBytes,
+                       .box_rows = kRowsAWideBox};
+  TensorView wide_b = {.address = args.b,
+                       .cols = k,
+                       .rows = args.n,
+                       .batch = matrices,
+                       .row_stride_bytes = args.ldb * bytes,
+                       .batch_stride_bytes = args.b_batch * bytes,
+                       .box_cols = kRowBytes,
+                       .box_rows = wide.rows};
+  TensorView full_a = wide_a, thin_a = wide_a, thin_b = wide_b;
+  full_a.box_rows = kFullBoxRows;
+  thin_a.box_rows = kRowsABox;
+  if (launch.whole_blocks) {
+    thin_b.cols = kRowBytes;
+    thin_b.planes = launch.k_blocks;
+    thin_b.plane_stride_bytes = kRowBytes;
+    thin_b.box_planes = thin.k_blocks;
+  }
+  for (const auto& [map, view] : {std::pair(&launch.wide_a, &wide_a),
+                                  {&launch.full_a, &full_a},
+                                  {&launch.wide_b, &wide_b},
+                                  {&launch.thin_a, &thin_a},
+                                  {&launch.thin_b, &thin_b}}) {
+    const absl::StatusOr<CUtensorMap> made = ValuesMap(*view);
+    if (!made.ok()) return made.status();
+    *map = *made;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsDirect(DType operands) { return operands == DType::kBF16 || operands == DType::kF16; }
+
+std::string_view TmaGroupedName(DType operands) {
+  return IsDirect(operands) ? EntryOf(operands).name : kFp8GroupedName;
+}
+
+std::string WhyNotDirect(const GroupedMatmulOp& op) {
+  const GroupedExtents extents(op);
+  const DType type = op.a.values.dtype;
+  std::string why = OperandWhyNot("a", op.a, type);
+  if (op.table.empty()) {
+    if (why.empty()) why = OperandWhyNot("b", op.b, type);
+  } else {
+    for (size_t g = 0; why.empty() && g < op.table.size(); ++g) {
+      why = OperandWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
+    }
+  }
+  if (why.empty()) why = ResultWhyNot(op, extents);
+  if (!why.empty()) return why;
+  if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
+  if (op.bias && extents.n > 1 && op.bias->strides[1] != 1) {
+    return StrCat("bias has a stride of ", op.bias->strides[1], "; copy it to be dense");
+  }
+  if (op.activation > Activation::kRelu) {
+    return StrCat("activation is ", Text(Name(op.activation)), "; these kernels know relu alone");
+  }
+  constexpr int64_t kMostWork = int64_t{1} << 28;
+  const GemmConfig& wide = EntryOf(type).wide[0];
+  const int64_t tiles =
+      MostTiles(extents, op.layout == GroupLayout::kCounts, extents.rows, wide.cols);
+  if (tiles > kMostWork / CeilDiv(extents.n, wide.rows)) {
+    return StrCat("groups may have more than ", kMostWork, " tiles; split the op");
+  }
+  return "";
+}
+
+int DirectConfigOf(const GroupedMatmulOp& op) {
+  // Pairs where none lacks a partner.
+  const int64_t tiles = CeilDiv(op.b.values.shape[1], kSm90Bf16Grouped.wide[0].rows);
+  return tiles % 2 == 0 ? kDirectPairs : kDirectAlone;
+}
+
+absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int config,
+                                            const AnyGemmArgs& args, const void* bias,
+                                            const GroupSource& source, int sms) {
+  DirectGrouped direct;
+  direct.entry = &EntryOf(op.a.values.dtype);
+  direct.config = config;
+  if (absl::Status s = ToStatus(direct.entry->prepare(config), "preparing a grouped kernel");
+      !s.ok()) {
+    return s;
+  }
+  const GemmConfig &wide = direct.entry->wide[config], &thin = direct.entry->thin[config];
+  DirectGroupedLaunch& launch = direct.launch;
+  launch.args = Fp8ArgsOf(args, {}, nullptr);
+  const int64_t k_bytes = launch.args.k * wide.element_bytes();
+  launch.k_blocks = static_cast<int>(CeilDiv(k_bytes, kRowBytes));
+  launch.whole_blocks = k_bytes % kRowBytes == 0;
+  // Matrices that lie apart have a map each, like the one of the first.
+  const int64_t matrices = op.table.empty() ? op.b.values.shape[0] : 1;
+  if (absl::Status s = MakeMaps(wide, thin, launch.args, matrices, launch); !s.ok()) return s;
+  launch.source = source;
+  const int cluster = wide.multicast();
+  launch.n_tiles = static_cast<int>(CeilDiv(launch.args.n, wide.rows * cluster));
+  if (op.bias) {
+    launch.args.bias = bias;
+    launch.args.bias_is_f32 = op.bias->dtype == DType::kF32;
+    launch.bias_group_bytes = op.bias->strides[0] * SizeBytes(op.bias->dtype);
+  }
+  direct.ctas = sms / cluster * cluster;
+  return direct;
+}
+
+cudaError_t LaunchDirect(const DirectGrouped& direct, DataFault* fault, bool programmatic,
+                         cudaStream_t stream) {
+  DirectGroupedLaunch launch = direct.launch;
+  launch.source.fault = fault;
+  return direct.entry->launch(direct.config, launch, direct.ctas, programmatic, stream);
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,51 @@
+// Grouped matmuls in BF16 and FP16 by the TMA kernels: which they serve, and their launch.
+
+#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
+#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/grouped/grouped_direct_launch.h"
+#include "kernels/cuda/ops/op_args.h"
+#include "kernels/op.h"
+
+namespace gemmd::kernels::cuda {
+
+// Whether operands of this type take these kernels, if any of TMA.
+bool IsDirect(DType operands);
+// The TMA kernels for operands of this type; of types that have none, FP8's, which tell so.
+std::string_view TmaGroupedName(DType operands);
+
+// Empty when they serve the op: "a is f32; ...".
+std::string WhyNotDirect(const GroupedMatmulOp& op);
+
+// Of the table's configs.
+inline constexpr int kDirectAlone = 0, kDirectPairs = 1;
+int DirectConfigOf(const GroupedMatmulOp& op);
+
+// Share of a peak of 989 TFLOP/s, as measured.
+inline constexpr double kDirectFlops = 7.2e14;
+
+struct DirectGrouped {
+  DirectGroupedLaunch launch;
+  const DirectGroupedEntry* entry = nullptr;
+  int config = 0;
+  int ctas = 0;
+};
+
+// INVALID_ARGUMENT when the driver refuses a tensor map. `args` as those of any kernel, `b` the
+// first group's; the op's bias, where it has one, at `bias`.
+absl::StatusOr<DirectGrouped> PrepareDirect(const GroupedMatmulOp& op, int config,
+                                            const AnyGemmArgs& args, const void* bias,
+                                            const GroupSource& source, int sms);
+cudaError_t LaunchDirect(const DirectGrouped& direct, DataFault* fault, bool programmatic,
+                         cudaStream_t stream);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_

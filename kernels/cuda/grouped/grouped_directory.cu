@@ -1,0 +1,297 @@
+// The directory of a grouped matmul: whatever tells the groups becomes lists of tiles, by one CTA.
+// Numbers that cannot be make no tiles, and are told to the host.
+
+#include "kernels/cuda/grouped/grouped.h"
+#include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ptx/griddepcontrol.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+static_assert(kMostGroups <= kThreads, "a thread for each group");
+
+struct Shared {
+  int first[kMostGroups];
+  int rows[kMostGroups];
+  int before[kTileLists][kMostGroups + 1];  // tiles of the groups in front of each
+  int warp_sums[kWarps];
+  int fault;  // the lowest index at fault, with its kind and value below
+  DataFaultKind fault_kind;
+  int fault_value;
+};
+
+__device__ __forceinline__ void Report(Shared& shared, DataFaultKind kind, int index, int value) {
+  // The lowest index stays; of one index there is one value.
+  if (atomicMin(&shared.fault, index) > index) {
+    shared.fault_kind = kind;
+    shared.fault_value = value;
+  }
+}
+
+// The sum of `value` over the threads in front of this one; `total` of all.
+__device__ __forceinline__ int SumBefore(Shared& shared, int value, int& total) {
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  int sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, sum, step);
+    if (lane >= step) sum += other;
+  }
+  if (lane == 31) shared.warp_sums[warp] = sum;
+  __syncthreads();  // every warp's sum is there
+  int before = 0;
+  total = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    if (i == warp) before = total;
+    total += shared.warp_sums[i];
+  }
+  __syncthreads();  // and has been read
+  return before + sum - value;
+}
+
+// One load for each number: it may change meanwhile.
+__device__ __forceinline__ int Load(const int32_t* index, int i) {
+  return *const_cast<const volatile int32_t*>(index + i);
+}
+
+__device__ void ReadOffsets(const DirectoryArgs& args, Shared& shared) {
+  const int g = threadIdx.x;
+  // `before` is not in use yet: the offsets, each read once.
+  int* const offsets = shared.before[0];
+  if (g <= args.groups) offsets[g] = Load(args.index, g);
+  __syncthreads();
+  if (g >= args.groups) return;
+  const int first = offsets[g], end = offsets[g + 1];
+  if (first < 0 || first > args.rows) {
+    Report(shared, DataFaultKind::kOffset, g, first);
+  } else if (end < first || end > args.rows) {
+    Report(shared, DataFaultKind::kOffset, g + 1, end);
+  } else {
+    shared.first[g] = first;
+    shared.rows[g] = end - first;
+  }
+}
+
+__device__ void ReadCounts(const DirectoryArgs& args, Shared& shared) {
+  const int g = threadIdx.x;
+  if (g >= args.groups) return;
+  const int rows = Load(args.index, g);
+  if (rows < 0 || rows > args.rows) {
+    Report(shared, DataFaultKind::kCount, g, rows);
+  } else {
+    shared.rows[g] = rows;
+  }
+}
+
+// Ends depend on those before them: one thread walks over them.
+__device__ void ReadEnds(const DirectoryArgs& args, Shared& shared) {
+  int* const ends = shared.before[0];
+  if (threadIdx.x < args.groups) ends[threadIdx.x] = Load(args.index, threadIdx.x);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  int64_t before = 0;
+  for (int g = 0; g < args.groups; ++g) {
+    const int64_t first = (before + args.alignment - 1) / args.alignment * args.alignment;
+    const int end = ends[g];
+    if (end == before) continue;
+    if (end < first || end > args.rows) {
+      Report(shared, DataFaultKind::kEnd, g, end);
+      continue;
+    }
+    shared.first[g] = static_cast<int>(first);
+    shared.rows[g] = static_cast<int>(end - first);
+    before = end;
+  }
+}
+
+// A group's first and last row are where ids change. Between the two there is nobody else: an id
+// that comes again, or behind a larger one, is told.
+__device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
+  __shared__ int chunk[kThreads + 1];
+  __shared__ int largest[kWarps];
+  int* const ends = shared.before[0];
+  if (threadIdx.x < kMostGroups) ends[threadIdx.x] = 0;
+  if (threadIdx.x == 0) chunk[0] = -1;  // the id in front of row 0
+  int latest = -1;                      // the largest id in front of this chunk
+  for (int base = 0; base < args.rows; base += kThreads) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    int id = i < args.rows ? Load(args.index, i) : -1;
+    if (id < -1 || id >= args.groups) {
+      Report(shared, DataFaultKind::kRowId, i, id);
+      id = -1;
+    }
+    __syncthreads();  // chunk[0] is there
+
+    chunk[threadIdx.x + 1] = id;
+    int most = id;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, most, step);
+      if (threadIdx.x % 32 >= step) most = max(most, other);
+    }
+    if (threadIdx.x % 32 == 31) largest[threadIdx.x / 32] = most;
+    __syncthreads();  // ids and warps' maxima are there
+
+    int before = __shfl_up_sync(0xffffffffu, most, 1);
+    if (threadIdx.x % 32 == 0) before = -1;
+    before = max(before, latest);
+    for (int warp = 0; warp < static_cast<int>(threadIdx.x) / 32; ++warp) {
+      before = max(before, largest[warp]);
+    }
+    const int in_front = chunk[threadIdx.x];
+    if (id >= 0 && (id < before || (id == before && in_front != id))) {
+      Report(shared, DataFaultKind::kRowOrder, i, id);
+    } else if (id >= 0 && in_front != id) {
+      shared.first[id] = i;
+    }
+    for (int warp = 0; warp < kWarps; ++warp) latest = max(latest, largest[warp]);
+    // The last row of a run that is in order; a later run's was told and is not looked at.
+    if (id >= 0 && !(id < before || (id == before && in_front != id))) atomicMax(&ends[id], i + 1);
+    __syncthreads();  // all have read the chunk
+    if (threadIdx.x == 0) chunk[0] = chunk[kThreads];
+  }
+  __syncthreads();
+  if (threadIdx.x < args.groups && ends[threadIdx.x] > 0) {
+    shared.rows[threadIdx.x] = ends[threadIdx.x] - shared.first[threadIdx.x];
+  }
+}
+
+__device__ void ReadGroups(const DirectoryArgs& args, Shared& shared) {
+  switch (args.layout) {
+    case GroupLayoutType::kOffsets:
+      return ReadOffsets(args, shared);
+    case GroupLayoutType::kCounts:
+      return ReadCounts(args, shared);
+    case GroupLayoutType::kRowIds:
+      return ReadRowIds(args, shared);
+    case GroupLayoutType::kEnds:
+      return ReadEnds(args, shared);
+  }
+}
+
+__device__ void CheckSteps(const DirectoryArgs& args, Shared& shared) {
+  const int g = threadIdx.x;
+  if (g < args.groups && shared.rows[g] > 0 && shared.first[g] % args.step != 0) {
+    Report(shared, DataFaultKind::kColumn, g, shared.first[g]);
+    shared.rows[g] = 0;
+  }
+  __syncthreads();  // rows and faults are there
+}
+
+// An id out of order leaves a run of its group broken: with a fault of that kind rows of other
+// groups may lie in it, so that nothing is multiplied at all.
+__device__ bool Broken(const Shared& shared) {
+  return shared.fault != 0x7fffffff && shared.fault_kind == DataFaultKind::kRowOrder;
+}
+
+__device__ void ListTiles(const DirectoryArgs& args, Shared& shared, int list) {
+  const int g = threadIdx.x;
+  const int rows = g < args.groups ? shared.rows[g] : 0;
+  const bool wide = rows > args.most_thin_rows;
+  const int tile_rows = args.tile_rows[list];
+  const int tiles = rows > 0 && wide == (list == 1) ? (rows + tile_rows - 1) / tile_rows : 0;
+  int total = 0;
+  const int before = SumBefore(shared, tiles, total);
+  if (g < args.groups) shared.before[list][g] = before;
+  if (g == 0) {
+    shared.before[list][args.groups] = total;
+    *args.lists[list].count = total;
+  }
+  __syncthreads();  // sums of all groups are there
+  for (int i = g; i < total; i += kThreads) {
+    int low = 0, high = args.groups - 1;  // the last group with as many tiles in front of it
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (shared.before[list][middle] <= i) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const bool counts = args.layout == GroupLayoutType::kCounts;
+    const int first = shared.first[low];
+    args.lists[list].tiles[i] = {low, counts ? low : 0,
+                                 first + (i - shared.before[list][low]) * tile_rows,
+                                 first + shared.rows[low]};
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ DirectoryArgs args) {
+  __shared__ Shared shared;
+  ptx::GridDependencyLaunch();  // the kernels behind it make themselves ready meanwhile
+  ptx::GridDependencyWait();
+  if (threadIdx.x < kMostGroups) shared.first[threadIdx.x] = shared.rows[threadIdx.x] = 0;
+  if (threadIdx.x == 0) shared.fault = 0x7fffffff;
+  __syncthreads();
+  ReadGroups(args, shared);
+  __syncthreads();  // first, rows and faults are there
+  if (args.step > 1) CheckSteps(args, shared);
+  if (Broken(shared) && threadIdx.x < kMostGroups) shared.rows[threadIdx.x] = 0;
+  if (threadIdx.x == 0 && shared.fault != 0x7fffffff) {
+    const bool ids =
+        shared.fault_kind == DataFaultKind::kRowId || shared.fault_kind == DataFaultKind::kRowOrder;
+    const int4 fault =
+        make_int4(static_cast<int>(shared.fault_kind), shared.fault, shared.fault_value,
+                  ids                                           ? args.groups - 1
+                  : shared.fault_kind == DataFaultKind::kColumn ? args.step
+                                                                : args.rows);
+    *reinterpret_cast<int4*>(args.fault) = fault;
+  }
+  __syncthreads();
+  for (int list = 0; list < kTileLists; ++list) {
+    if (args.lists[list].count != nullptr) ListTiles(args, shared, list);
+    __syncthreads();
+  }
+  if (args.starts == nullptr || threadIdx.x != 0) return;
+  // Empty groups start where those in front of them end, so that starts rise.
+  int end = 0;
+  for (int g = 0; g < args.groups; ++g) {
+    args.starts[g] = shared.rows[g] > 0 ? shared.first[g] : end;
+    args.sizes[g] = shared.rows[g];
+    if (shared.rows[g] > 0) end = shared.first[g] + shared.rows[g];
+  }
+}
+
+__global__ void __launch_bounds__(256) Owners(const __grid_constant__ OwnersArgs args) {
+  ptx::GridDependencyWait();
+  ptx::GridDependencyLaunch();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * 256;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x; i < args.all_rows;
+       i += step) {
+    if (args.counts) {
+      const int item = static_cast<int>(i / args.rows);
+      args.owners[i] = i - static_cast<int64_t>(item) * args.rows < args.sizes[item] ? item : -1;
+      continue;
+    }
+    int low = 0, high = args.groups - 1;  // the last group that starts here or before
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (args.starts[middle] <= i) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const int64_t inside = i - args.starts[low];
+    args.owners[i] = inside >= 0 && inside < args.sizes[low] ? low : -1;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchDirectory(const DirectoryArgs& args, cudaStream_t stream) {
+  if (args.groups < 1 || args.groups > kMostGroups || args.fault == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  return LaunchKernel(Directory, dim3(1), kThreads, args.programmatic, stream, args);
+}
+
+cudaError_t LaunchOwners(const OwnersArgs& args, cudaStream_t stream) {
+  if (args.all_rows == 0) return cudaSuccess;
+  return LaunchKernel(Owners, GridOf(CeilDiv(args.all_rows, 256)), 256, true, stream, args);
+}
+
+}  // namespace gemmd::kernels::cuda

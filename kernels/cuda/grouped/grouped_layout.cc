@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/grouped/grouped_extents.h"
+#include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/text.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using absl::StrCat;
+
+constexpr int64_t kAlignment = 256;  // of each part of the scratch
+constexpr int64_t kTmaBytes = 16;
+
+static_assert(kMostGroups == kMaxGroups);
+static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
+static_assert(static_cast<int>(GroupLayoutType::kRowIds) == static_cast<int>(GroupLayout::kRowIds));
+
+int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+
+// Bytes one behind the other, each part at a multiple of kAlignment.
+class Parts {
+ public:
+  int64_t Add(int64_t bytes) {
+    const int64_t at = end_;
+    end_ = RoundUp(end_ + bytes, kAlignment);
+    return at;
+  }
+  int64_t end() const { return end_; }
+
+ private:
+  int64_t end_ = 0;
+};
+
+// Rows that are multiplied where `active` groups have as many each.
+double PaddedRows(double rows, double active) {
+  if (active == 0) return 0;
+  const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
+  const GroupCut cut = CutOf(each, true, 2);
+  return active *
+         (cut.wide * kWideRows + cut.thin * kThinRows + cut.tall * TallRows(cut.tall_kind));
+}
+
+// b, or each matrix of the table.
+std::string MatricesWhyNot(const GroupedMatmulOp& op) {
+  if (op.table.empty()) return OperandWhyNot("b", op.b, ScaleGranularity::kBlock128x128);
+  std::string why = OperandWhyNot("weights[0]", op.table[0], ScaleGranularity::kBlock128x128);
+  for (size_t g = 1; why.empty() && g < op.table.size(); ++g) {  // of the same strides
+    const int64_t offset = op.table[g].values.offset_bytes;
+    if (offset % kTmaBytes == 0) continue;
+    why = StrCat("weights[", g, "] starts at byte ", offset, ", not a multiple of ", kTmaBytes,
+                 "; place it there");
+  }
+  return why;
+}
+
+// Makes room for a table of the op's matrices.
+void AddTableParts(const GroupedMatmulOp& op, bool fp8, GroupedLayout& layout, Parts& parts) {
+  const auto groups = static_cast<int64_t>(op.table.size());
+  layout.table_offset = parts.Add(groups * static_cast<int64_t>(sizeof(GroupMatrix)));
+  for (int list = 0; fp8 && list < kTileLists; ++list) {
+    layout.maps_offset[list] = parts.Add(groups * static_cast<int64_t>(sizeof(CUtensorMap)));
+  }
+}
+
+}  // namespace
+
+std::string RowsWhyNot(const char* name, const TensorRef& tensor) {
+  const int rank = tensor.shape.rank;
+  const int64_t size = SizeBytes(tensor.dtype), row = tensor.shape[rank - 1] * size;
+  if (tensor.shape[rank - 1] > 1 && tensor.strides[rank - 1] != 1) {
+    return StrCat(name, " is not contiguous along k; copy or transpose it");
+  }
+  if (tensor.offset_bytes % kTmaBytes != 0) {
+    return StrCat(name, " starts at byte ", tensor.offset_bytes, ", not a multiple of ", kTmaBytes,
+                  "; place it there");
+  }
+  for (int i = 0; i + 1 < rank; ++i) {
+    const int64_t least = i + 2 == rank ? row : 1, stride = tensor.strides[i] * size;
+    if (tensor.shape[i] > 1 && (stride % kTmaBytes != 0 || stride < least)) {
+      return StrCat(name, " has a stride of ", stride, " bytes, not a multiple of ", kTmaBytes,
+                    " of at least k; pad its rows");
+    }
+  }
+  return "";
+}
+
+std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extents) {
+  if (op.gate) return "";  // the product lies in scratch memory
+  const TensorRef& d = op.d;
+  const int rank = d.shape.rank;
+  if (extents.n > 1 && d.strides[rank - 1] != 1) {
+    return "d is not contiguous along n; use a row-major d";
+  }
+  if (extents.rows > 1 && d.strides[rank - 2] < extents.n) {
+    return StrCat("rows of d are ", d.strides[rank - 2], " elements apart, less than n=", extents.n,
+                  "; raise the stride");
+  }
+  return "";
+}
+
+std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
+  if (operand.values.dtype != DType::kE4M3) {
+    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
+  }
+  if (operand.granularity != wanted) {
+    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
+                  "; these kernels need ", Text(Name(wanted)));
+  }
+  return RowsWhyNot(name, operand.values);
+}
+
+std::string WhyNotFused(const GroupedMatmulOp& op) {
+  return WhyNotFused(*op.gate, op.b.values.shape[1], op.d);
+}
+
+std::string WhyNotFp8(const GroupedMatmulOp& op) {
+  const GroupedExtents extents(op);
+  std::string why = OperandWhyNot("a", op.a, ScaleGranularity::kBlock1x128);
+  if (why.empty()) why = MatricesWhyNot(op);
+  if (why.empty()) why = ResultWhyNot(op, extents);
+  if (!why.empty()) return why;
+  if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
+  const TensorRef& scales = *op.b.scales;
+  if (scales.shape[2] > 1 && scales.strides[2] != 1) {
+    return "scales of b are not contiguous along k; copy them";
+  }
+  if (op.bias) return "it has a bias; these kernels add none";
+  if (op.activation > Activation::kRelu) {
+    return StrCat("activation is ", Text(Name(op.activation)), "; these kernels know relu alone");
+  }
+  // A wide tile's columns are two thin tiles'.
+  constexpr int64_t kMostWork = int64_t{1} << 28;
+  const GemmConfig& wide = kSm90Fp8Grouped.configs[kWideTile];
+  const int64_t tiles =
+      MostTiles(extents, op.layout == GroupLayout::kCounts, extents.rows, wide.block_m()) +
+      2 * extents.groups;
+  if (tiles > kMostWork / CeilDiv(extents.n, wide.block_n())) {
+    return StrCat("groups may have more than ", kMostWork, " tiles; split the op");
+  }
+  return "";
+}
+
+std::string WhyNotTma(const GroupedMatmulOp& op) {
+  return IsDirect(op.a.values.dtype) ? WhyNotDirect(op) : WhyNotFp8(op);
+}
+
+GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
+  const GroupedExtents extents(op);
+  const bool counts = op.layout == GroupLayout::kCounts;
+  GroupedLayout layout;
+  layout.fp8 = fp8;
+  layout.fused = fused;
+  Parts parts;
+  if (fp8 && IsDirect(op.a.values.dtype)) {
+    layout.direct_config = DirectConfigOf(op);
+  } else if (fp8) {
+    int slots = 0;
+    ForEachTensor(
+        Op(op), [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
+    const std::vector<std::byte*> somewhere(slots,
+                                            reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
+    layout.copies = CopiesOfA(ArgsOf(op, somewhere));
+    parts.Add(layout.copies.scratch_bytes);
+  } else {
+    layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
+  }
+  // The TMA kernels read offsets and counts by themselves.
+  layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
+  if (layout.makes_rows) {
+    layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
+  }
+  if (!fp8) {
+    layout.counts_offset = parts.Add(kTileLists * sizeof(int32_t));
+    layout.tiles_offset[0] =
+        parts.Add(layout.most_tiles[0] * static_cast<int64_t>(sizeof(GroupTile)));
+  }
+  if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
+  if (op.gate && !fused) {
+    layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+    layout.owners_offset =
+        parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
+    const double bytes = 1.0 * static_cast<double>(extents.items * extents.rows) *
+                         static_cast<double>(extents.n) * SizeBytes(layout.product);
+    // Beyond any limit: the caller refuses it.
+    layout.product_offset =
+        parts.Add(bytes > 1e15 ? int64_t{1} << 50 : static_cast<int64_t>(bytes));
+  }
+  if (fp8) parts.Add(1);  // in front of which the tickets lie
+  layout.scratch_bytes = parts.end();
+  return layout;
+}
+
+double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
+  // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
+  constexpr double kFp8Flops = 1.3e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
+  constexpr double kLaunchesSeconds = 8e-6;
+  const GroupedExtents extents(op);
+  const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : 4e12;
+  const double rows = static_cast<double>(ExpectedRows(op));
+  const double active = std::min(static_cast<double>(extents.groups), rows);
+  const double columns = static_cast<double>(extents.n), k = static_cast<double>(extents.k);
+  const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
+                       rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
+  const double flops = 2 * PaddedRows(rows, active) * columns * k;
+  const double tma_flops = IsDirect(op.a.values.dtype) ? kDirectFlops : kFp8Flops;
+  const double gate = op.gate && !fused ? rows * columns * 5 / (rate * kMemoryShare) : 0;
+  return kLaunchesSeconds + gate +
+         std::max(flops / (fp8 ? tma_flops : kAnyFlops), bytes / (rate * kMemoryShare));
+}
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,16 @@
+// Grouped BF16: the tables of sm90_direct_grouped_family.cuh.
+
+#include "kernels/cuda/sm90/direct/sm90_direct_grouped_family.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using Configs = DirectGroupedConfigs<Mma::kBf16>;
+
+}  // namespace
+
+extern const DirectGroupedEntry kSm90Bf16Grouped = {kBf16GroupedName, Configs::kWide,
+                                                    Configs::kThin,   Configs::kCount,
+                                                    Configs::Prepare, Configs::Launch};
+
+}  // namespace gemmd::kernels::cuda

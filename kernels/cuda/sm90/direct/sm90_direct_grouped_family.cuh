@@ -1,0 +1,54 @@
+// The tables of grouped BF16 and FP16: one list for both, of which a .cu makes one type's.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
+
+#include "kernels/cuda/sm90/direct/sm90_direct_grouped.cuh"
+
+namespace gemmd::kernels::cuda {
+
+template <Mma kMma>
+struct DirectGroupedConfigs {
+  // 128 rows of the weights, and up to 256 of A, which CTAs of a cluster share.
+  static constexpr GemmConfig Wide(int ctas) {
+    return {.family = GemmFamily::kTiled,
+            .mma = kMma,
+            .rows = 128,
+            .cols = 256,
+            .groups = 2,
+            .stages = 4,
+            .share_cols = ctas};
+  }
+  // The same weights and up to 64 rows of A.
+  static constexpr GemmConfig Thin(int ctas) {
+    return {.family = GemmFamily::kSkinny,
+            .mma = kMma,
+            .rows = 128,
+            .cols = 64,
+            .groups = 2,
+            .stages = 4,
+            .k_blocks = 2,
+            .share_cols = ctas};
+  }
+  static constexpr GemmConfig kWide[] = {Wide(1), Wide(2)};
+  static constexpr GemmConfig kThin[] = {Thin(1), Thin(2)};
+  static constexpr int kCount = sizeof(kWide) / sizeof(kWide[0]);
+
+  template <int I>
+  using Member = DirectGroupedMember<kWide[I], kThin[I]>;
+
+  static cudaError_t Prepare(int config) {
+    static constexpr cudaError_t (*kTable[])() = {Member<0>::Prepare, Member<1>::Prepare};
+    return kTable[config]();
+  }
+  static cudaError_t Launch(int config, const DirectGroupedLaunch& launch, int ctas,
+                            bool programmatic, cudaStream_t stream) {
+    static constexpr cudaError_t (*kTable[])(const DirectGroupedLaunch&, int, bool,
+                                             cudaStream_t) = {Member<0>::Launch, Member<1>::Launch};
+    return kTable[config](launch, ctas, programmatic, stream);
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_

@@ -1,0 +1,55 @@
+#include "kernels/cuda/tuning/model_correction.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+// `left` where the feature is at most the threshold, else `right`: a node of the same tree, or
+// ~leaf.
+struct Node {
+  float threshold;
+  uint8_t feature;
+  int8_t left;
+  int8_t right;
+};
+struct Tree {
+  int first_node;
+  int first_leaf;
+};
+
+// Each: kTrees, kNodes, and kLeaves in units of 1e-5.
+namespace promoting {
+#include "kernels/cuda/tuning/model_correction_trees.inc"
+}  // namespace promoting
+namespace direct {
+#include "kernels/cuda/tuning/model_correction_direct_trees.inc"
+}  // namespace direct
+
+int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves,
+          const ModelFeatures& features) {
+  int sum = 0;
+  for (const Tree& tree : trees) {
+    int at = 0;
+    while (at >= 0) {
+      const Node& node = nodes[tree.first_node + at];
+      at = features[node.feature] <= node.threshold ? node.left : node.right;
+    }
+    sum += leaves[tree.first_leaf + ~at];
+  }
+  return sum;
+}
+
+}  // namespace
+
+float CorrectionOf(const ModelFeatures& features, bool promotes) {
+  const int sum = promotes
+                      ? SumOf(promoting::kTrees, promoting::kNodes, promoting::kLeaves, features)
+                      : SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
+  return std::clamp(static_cast<float>(sum) * 1e-5f, kLeastCorrection, kMostCorrection);
+}
+
+}  // namespace gemmd::kernels::cuda

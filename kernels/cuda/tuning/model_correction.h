@@ -1,0 +1,55 @@
+// What the rates of model.h miss of a kernel's time: regression trees over what they know of kernel
+// and problem, fitted to measured times by kernels/bench/fit_model.py. Nothing but comparisons of
+// the same numbers: the same answer everywhere.
+
+#ifndef GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_
+#define GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_
+
+#include <array>
+#include <cstddef>
+
+namespace gemmd::kernels::cuda {
+
+// In the order of ModelFeatures. `rough_us` is RoughSeconds; "at once" are the clusters that the
+// device runs side by side; shares are of tiles that reach beyond the matrix, or of `rough_us`.
+inline constexpr const char* kModelFeatureNames[] = {
+    "rough_us",
+    "split",
+    "groups_over_at_once",
+    "waves",
+    "last_wave",
+    "k_blocks",
+    "m",
+    "n",
+    "k",
+    "rows",
+    "cols",
+    "cluster",
+    "ctas_over_sms",
+    "m_share",
+    "flops_per_byte",
+    "stage_blocks",
+    "stages",
+    "multicast",
+    "k_groups",
+    "ctas_per_sm",
+    "skinny",
+    "stores_tile",
+    "share_cols",
+    "memory_share",
+    "math_share",
+    "n_share",
+};
+inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
+using ModelFeatures = std::array<float, kModelFeatureCount>;
+
+// The natural logarithm of the time over the rough one, within kLeastCorrection and
+// kMostCorrection: a kernel unlike all that were measured is not taken or left for it alone.
+inline constexpr float kLeastCorrection = -0.45f;
+inline constexpr float kMostCorrection = 0.6f;
+// `promotes`: of FP8's kernels; BF16, FP16 and INT8 have trees of their own.
+float CorrectionOf(const ModelFeatures& features, bool promotes);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_TUNING_MODEL_CORRECTION_H_

@@ -1,0 +1,174 @@
+// Which grouped kernel is told to serve what, and what it is said to take; needs no device.
+
+#include "kernels/cuda/grouped/grouped_choice.h"
+
+#include <string_view>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/grouped_problem.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kH200BytesPerSecond = 4.8e12;
+
+GroupedProblem Fp8Problem(int64_t groups, int64_t rows, int64_t n, int64_t k) {
+  return {.groups = groups,
+          .m = groups * rows,
+          .n = n,
+          .k = k,
+          .operands = DType::kE4M3,
+          .out = DType::kBF16,
+          .a_granularity = ScaleGranularity::kBlock1x128,
+          .b_granularity = ScaleGranularity::kBlock128x128};
+}
+
+class GroupedChoiceTest : public testing::Test {
+ protected:
+  std::vector<Candidate> Rank(const GroupedProblem& problem) const {
+    const GroupedMatmulOp op = *OpOf(problem);
+    const std::string_view tma = TmaGroupedName(op.a.values.dtype);
+    const KernelInfo& kernel = tma == kBf16GroupedName  ? bf16_
+                               : tma == kF16GroupedName ? f16_
+                                                        : fp8_;
+    return RankGrouped(op, kernel, any_, gate_, kH200BytesPerSecond);
+  }
+  KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
+  KernelInfo bf16_ = {kBf16GroupedName, kBf16GroupedName, ""};
+  KernelInfo f16_ = {kF16GroupedName, kF16GroupedName, ""};
+  KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
+  KernelInfo gate_ = {kFp8GateName, kFp8GateName, ""};
+};
+
+TEST_F(GroupedChoiceTest, TheFp8KernelsComeFirst) {
+  for (const bool apart : {false, true}) {
+    GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+    problem.apart = apart;
+    const std::vector<Candidate> ranked = Rank(problem);
+    ASSERT_EQ(ranked.size(), 2u);
+    EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+    EXPECT_TRUE(ranked[0].chosen && ranked[0].feasible);
+    EXPECT_EQ(ranked[0].why_not, "");
+    EXPECT_FALSE(ranked[1].chosen);
+    EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
+    EXPECT_GT(ranked[1].modelled_seconds, ranked[0].modelled_seconds);
+  }
+}
+
+TEST_F(GroupedChoiceTest, AGateIsAppliedByTheKernelsThatDoOrTheyTellWhyNot) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  std::vector<Candidate> ranked = Rank(problem);
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0].kernel, kFp8GateName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_EQ(ranked[1].kernel, kFp8GroupedName);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
+  problem.gate->period = 1;
+  ranked = Rank(problem);
+  EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+  EXPECT_EQ(ranked[2].kernel, kFp8GateName);
+  EXPECT_THAT(ranked[2].why_not, HasSubstr("gate and up change after 1 columns"));
+  problem.gate->period = 0;
+  problem.apart = true;
+  EXPECT_EQ(Rank(problem)[0].kernel, kFp8GateName);
+}
+
+TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  problem.operands = DType::kI8;
+  problem.a_granularity = problem.b_granularity = ScaleGranularity::kNone;
+  std::vector<Candidate> ranked = Rank(problem);
+  EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_FALSE(ranked[1].feasible);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is i8"));
+
+  fp8_.why_off = "it is quarantined on this device";
+  ranked = Rank(Fp8Problem(8, 64, 4096, 7168));
+  EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("quarantined"));
+
+  any_.why_off = "it is disabled on this device";
+  for (const Candidate& candidate : Rank(Fp8Problem(8, 64, 4096, 7168))) {
+    EXPECT_FALSE(candidate.chosen || candidate.feasible);
+  }
+}
+
+// BF16 and FP16 have kernels of their own, which tell what they lack.
+TEST_F(GroupedChoiceTest, TypesOf16BitsComeFirstByTheirKernels) {
+  for (const auto& [type, name] :
+       {std::pair(DType::kBF16, kBf16GroupedName), {DType::kF16, kF16GroupedName}}) {
+    GroupedProblem problem{.groups = 8, .m = 512, .n = 4096, .k = 7168, .operands = type};
+    for (const DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+      problem.out = out;
+      EXPECT_EQ(Rank(problem)[0].kernel, name);
+      EXPECT_TRUE(Rank(problem)[0].chosen);
+    }
+    problem.has_bias = true;
+    EXPECT_EQ(Rank(problem)[0].kernel, name);
+    problem.activation = Activation::kSilu;
+    EXPECT_EQ(Rank(problem)[0].kernel, kAnyGroupedName);
+    EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("activation is silu"));
+    problem.activation = Activation::kNone;
+    problem.k = 7169;  // rows of 14338 bytes
+    EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("a has a stride of 14338 bytes"));
+    problem.k = 7168;
+    GroupedMatmulOp op = *OpOf(problem);
+    op.b.values.dtype = DType::kF32;
+    EXPECT_THAT(WhyNotTma(op), HasSubstr("b is f32; these kernels multiply"));
+  }
+}
+
+TEST_F(GroupedChoiceTest, MatricesOutOfPlaceAreNamed) {
+  GroupedProblem problem = Fp8Problem(3, 64, 256, 256);
+  problem.apart = true;
+  GroupedMatmulOp op = *OpOf(problem);
+  EXPECT_EQ(WhyNotFp8(op), "");
+  op.table[2].values.offset_bytes = 8;
+  EXPECT_THAT(WhyNotFp8(op), HasSubstr("weights[2] starts at byte 8, not a multiple of 16"));
+}
+
+// Tables and maps lie apart from all else in the scratch memory, at multiples of what they need.
+TEST_F(GroupedChoiceTest, TablesHaveRoom) {
+  GroupedProblem problem = Fp8Problem(512, 1, 256, 256);
+  problem.apart = true;
+  for (const bool fp8 : {false, true}) {
+    const GroupedLayout without = LayoutOf(*OpOf(Fp8Problem(512, 1, 256, 256)), fp8);
+    const GroupedLayout layout = LayoutOf(*OpOf(problem), fp8);
+    const int64_t maps = fp8 ? 2 * 512 * 128 : 0;
+    EXPECT_GE(layout.scratch_bytes, without.scratch_bytes + 512 * 16 + maps);
+    EXPECT_EQ(layout.maps_offset[0] % 128, 0);
+    EXPECT_EQ(layout.maps_offset[1] % 128, 0);
+  }
+}
+
+struct Measured {
+  int64_t groups, rows, n, k;
+  double us;
+};
+
+// docs/lab/kernels.md, an H100: what queues and deadlines go by is within a quarter of it.
+TEST_F(GroupedChoiceTest, TheModelIsNearWhatWasMeasured) {
+  constexpr double kH100BytesPerSecond = 3.35e12;
+  constexpr Measured kMeasured[] = {
+      {8, 32, 4096, 7168, 93.1},     {16, 38, 4096, 7168, 175.1},   {32, 8, 4096, 7168, 333.2},
+      {32, 16, 7168, 2048, 171.4},   {6, 1024, 6144, 7168, 426.4},  {6, 1024, 4096, 2048, 88.8},
+      {128, 4, 1536, 2048, 147.0},   {256, 8, 4096, 7168, 2477.5},  {64, 96, 4096, 7168, 676.2},
+      {4, 8192, 4096, 7168, 1448.5}, {8, 4096, 6144, 7168, 2168.6}, {8, 4096, 7168, 2048, 733.2},
+  };
+  for (const Measured& one : kMeasured) {
+    const GroupedMatmulOp op = *OpOf(Fp8Problem(one.groups, one.rows, one.n, one.k));
+    const double us = GroupedSeconds(op, true, kH100BytesPerSecond) * 1e6;
+    EXPECT_NEAR(us, one.us, 0.25 * one.us)
+        << one.groups << "x" << one.rows << "x" << one.n << "x" << one.k;
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::kernels::cuda
