@@ -106,7 +106,7 @@ inline constexpr int64_t kScratchHead = 256;
 struct GroupedLaunch {
   GemmLaunch gemm;
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
-  CUtensorMap thin_b_map;  // a k block; of tall tiles, too
+  CUtensorMap thin_b_map;  // a k block
   CUtensorMap thin_scale_map;
   GroupSource source;
   TileTickets* tickets = nullptr;
@@ -135,7 +135,8 @@ extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;
-// Kinds behind them are tall tiles: as thin ones, of TallRows() rows of A.
+// As a wide tile, of half as many rows.
+inline constexpr int kHalfTile = 2;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -40,9 +40,8 @@ class Parts {
 double PaddedRows(double rows, double active) {
   if (active == 0) return 0;
   const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
-  const GroupCut cut = CutOf(each, true, 2);
-  return active *
-         (cut.wide * kWideRows + cut.thin * kThinRows + cut.tall * TallRows(cut.tall_kind));
+  const GroupCut cut = CutOf(each);
+  return active * (cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows);
 }
 
 // b, or each matrix of the table.

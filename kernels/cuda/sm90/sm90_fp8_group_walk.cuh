@@ -14,7 +14,7 @@ namespace gemmd::kernels::cuda {
 
 // Rows of one group that a CTA multiplies at a time, by rows of its weights from n0 on.
 struct GroupPlace {
-  int kind;  // kThinTile, kWideTile, or one of the tall ones behind them
+  int kind;  // kThinTile, kWideTile or kHalfTile
   int item;
   int row0;     // within the item
   int row_end;  // of the group: rows from here on are not stored
@@ -77,10 +77,7 @@ struct GroupWalk {
   int* table;
 
   static __device__ __forceinline__ int TilesOf(const GroupCut& cut) {
-    return cut.wide + kThinOfWide * (cut.thin + cut.tall);
-  }
-  static __device__ __forceinline__ GroupCut Cut(int rows) {
-    return CutOf(rows, !W.gates, kThinOfWide);
+    return cut.wide + cut.half + kThinOfWide * cut.thin;
   }
 
   // By the math warps.
@@ -95,7 +92,7 @@ struct GroupWalk {
       if (first + i < from.groups) rows = RowsOf(from, first + i);
       table[kFirst + first + i] = rows.first;
       table[kRows + first + i] = rows.count;
-      mine += tiles[i] = launch.n_tiles * TilesOf(Cut(rows.count));
+      mine += tiles[i] = launch.n_tiles * TilesOf(CutOf(rows.count));
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -148,31 +145,26 @@ struct GroupWalk {
       }
     }
     const int first = table[kFirst + low], rows = table[kRows + low];
-    const GroupCut cut = Cut(rows);
-    // The last band has the thin tile as well.
+    const GroupCut cut = CutOf(rows);
+    // The last band has the half tile as well.
     const int per_band = kBand * launch.n_tiles;
     const int last = max(cut.wide - 1, 0) / kBand;
     const int inside = index - table[kBefore + low];
     const int band = min(inside / per_band, last);
     const int wide = band == last ? cut.wide - band * kBand : kBand;
     const int in_band = inside - band * per_band;
-    const int of_n = wide + (band == last ? kThinOfWide * (cut.thin + cut.tall) : 0);
+    const int of_n = wide + (band == last ? cut.half + kThinOfWide * cut.thin : 0);
     const int n = in_band / of_n;
     const int tile = in_band - n * of_n;
     GroupPlace at = {.item = launch.source.items ? low : 0, .row_end = first + rows, .group = low};
-    if (tile < wide) {
-      at.kind = kWideTile;
+    if (tile < wide + cut.half) {
+      at.kind = tile < wide ? kWideTile : kHalfTile;
       at.row0 = first + (band * kBand + tile) * W.block_m();
       at.n0 = n * W.block_n();
-    } else if (cut.tall > 0) {
-      const int half = tile / cut.tall;
-      at.kind = kWideTile + 1 + cut.tall_kind;
-      at.row0 = first + (tile - half * cut.tall) * TallRows(cut.tall_kind);
-      at.n0 = n * W.block_n() + half * T.block_n();
     } else {
       at.kind = kThinTile;
-      at.row0 = first + cut.wide * W.block_m();
-      at.n0 = n * W.block_n() + (tile - wide) * T.block_n();
+      at.row0 = first;
+      at.n0 = n * W.block_n() + tile * T.block_n();
     }
     return at;
   }

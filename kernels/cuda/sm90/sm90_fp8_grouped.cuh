@@ -23,14 +23,15 @@ constexpr int kNoTile = -1;                       // in place of a tile's kind: 
 constexpr int kWholeBox = kWideRows / kRowsABox;  // boxes of A's rows that come as one
 constexpr int kOtherArrivals = 2;                 // at a stage, beside the loads'
 
-constexpr GemmConfig Tall(int rows) {
-  return {.family = GemmFamily::kSkinny,
-          .rows = 128,
-          .cols = rows,
-          .groups = 2,
-          .stages = 4,
-          .shares_ring = true};
+constexpr GemmConfig HalfOf(GemmConfig wide) {
+  wide.rows = kHalfRows;
+  wide.splits_cols = true;
+  return wide;
 }
+// Whose boxes of B a tile's are.
+template <GemmConfig C>
+inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;
+
 template <GemmConfig W, GemmConfig C>
 constexpr bool SharesRing() {
   static_assert(Check<C>());
@@ -75,9 +76,9 @@ struct GroupB {
   int item;
 };
 
-// Thin tiles read the weights alone, or behind a wide one.
+// Thin tiles read the weights alone.
 template <GemmConfig C>
-inline constexpr uint64_t kBPolicy = C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
+inline constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
 
 // Gates and ups of a block of the result's columns, in the order in which Math works through its
 // sub-tiles: 128 of each, or for each warpgroup 64.
@@ -96,10 +97,6 @@ __device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const
   }
 }
 
-// Tall tiles copy A's scales row by row, so that they lie at multiples of 8 bytes.
-template <GemmConfig C>
-inline constexpr bool kCopiesScales = !C.ragged;
-
 // As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
 // are, in boxes.
 template <GemmConfig C>
@@ -111,12 +108,11 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
-  constexpr int kScaleBytes = kCopiesScales<C> ? 0 : C.a_scale_bytes();
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + kScaleBytes));
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
   } else {
@@ -143,7 +139,6 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                       at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
     }
   }
-  if constexpr (kCopiesScales<C>) return;
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
                   smem.AScales(stage), at.row0 / kScaleRows * kScaleRows, 0, block, at.item,
                   ptx::kEvictLast);
@@ -186,38 +181,12 @@ __device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
 template <GemmConfig C, bool kTable>
 __device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int group,
                                            const CUtensorMap*& known) {
-  if constexpr (!kTable) return {C.skinny() ? &launch.thin_b_map : &launch.gemm.col_map, group};
-  const CUtensorMap* const map = launch.b_maps[C.skinny() ? kThinTile : kWideTile] + group;
+  constexpr bool kThinBoxes = kBoxesOf<C> == kThinTile;
+  if constexpr (!kTable) return {kThinBoxes ? &launch.thin_b_map : &launch.gemm.col_map, group};
+  const CUtensorMap* const map = launch.b_maps[kBoxesOf<C>] + group;
   if (map != known) ptx::AcquireTensorMap(map);
   known = map;
   return {map, 0};
-}
-
-// A's scales of a tall tile's k block, and B's; by the whole warp, in front of the stage's loads.
-template <GemmConfig C>
-__device__ __forceinline__ void CopyScales(const GroupedLaunch& launch, const SmemLayout<C>& smem,
-                                           const GroupPlace& place, const BScaleLoads<C>& b_scales,
-                                           int lane, int stage, int block) {
-  static_assert(kBScales<C> == 1 && C.k_blocks == 1);
-  const Fp8GemmArgs& args = launch.gemm.args;
-  const float* const scales =
-      args.a_scales + place.item * args.a_scales_batch + block * args.a_scales_ld;
-#pragma unroll
-  for (int i = 0; i < C.cols; i += 32) {
-    const int col = i + lane;
-    if (C.cols % 32 == 0 || col < C.cols) {
-      ptx::CpAsync4(smem.AScales(stage) + col * 4,
-                    scales + min(place.row0 + col, place.row_end - 1));
-    }
-  }
-  if (lane == 0) ptx::CpAsync4(smem.BScales(stage), b_scales.row + block);
-  // As many arrivals as other kinds have of B's scales, and the other lanes' beside them.
-  if (lane < kOtherArrivals) {
-    ptx::CpAsyncMbarrierArrive(smem.Full(stage));
-  } else {
-    ptx::CpAsyncMbarrierArriveAlso(smem.Full(stage));
-  }
-  __syncwarp();  // the loads' own arrival is still missing
 }
 
 template <GemmConfig C, bool kTable>
@@ -229,28 +198,13 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
 #pragma unroll 1
   for (int block = 0; block < launch.gemm.k_blocks; block += C.k_blocks) {
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-    if constexpr (kCopiesScales<C>) {
-      CopyScales<C>(launch, smem, place, b_scales, lane, at.stage, block);
-    }
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<C>::Put(smem, at.stage, place);
       LoadGroupStage<C>(launch, smem, place, b, at.stage, block);
     }
-    if constexpr (!kCopiesScales<C>) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     __syncwarp();
     at.Advance();
-  }
-}
-
-// Calls `then` with the config of a tall tile's kind.
-template <int kIndex = 0, class Then>
-__device__ __forceinline__ void WithTall(int kind, const Then& then) {
-  if constexpr (kIndex < kTallKinds) {
-    if (kind == kWideTile + 1 + kIndex) {
-      then.template operator()<Tall(TallRows(kIndex))>();
-    } else {
-      WithTall<kIndex + 1>(kind, then);
-    }
   }
 }
 
@@ -272,10 +226,9 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
       // All of it is outside.
     } else if (place.kind == kThinTile) {
       ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane);
-    } else if constexpr (!W.gates) {
-      WithTall(place.kind, [&]<GemmConfig C>() {
-        ProduceTile<C, kTable>(launch, SmemLayout<C>{smem.base}, place, known, at, lane);
-      });
+    } else {
+      constexpr GemmConfig H = HalfOf(W);
+      ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, place, known, at, lane);
     }
     index = __shfl_sync(0xffffffffu, next, 0);
   }
@@ -301,7 +254,7 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   static_cast<RingPosition<C.stages>&>(math.issue) = ring;
   static_cast<RingPosition<C.stages>&>(math.release) = ring;
   const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
-  if constexpr (!C.skinny()) {
+  if constexpr (!C.skinny() && !C.splits_cols) {
     if (at.row0 + warp / 4 * 64 >= at.row_end) {  // a warpgroup without rows lets the tile pass
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
@@ -313,8 +266,9 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
       return;
     }
   }
-  if constexpr (C.ragged) math.a_scales += at.row0 % kScaleRows * 4;
-  const Tile tile = TileOf<C>(at);
+  math.a_scales += at.row0 % kScaleRows * 4;
+  Tile tile = TileOf<C>(at);
+  if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
   ring = math.release;
   if constexpr (C.gates) {
@@ -344,19 +298,22 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   RingPosition<W.stages> ring;
+  int before = kWideTile;
   while (true) {
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
     const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    // Each kind divides the staging area in its own way: the last tile's has been read.
+    if (at.kind != before) ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+    before = at.kind;
     if (at.kind == kWideTile) {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
       ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
     } else if (at.kind == kNoTile) {
       return;
-    } else if constexpr (!W.gates) {
-      WithTall(at.kind, [&]<GemmConfig C>() {
-        ConsumeTile<C>(launch, SmemLayout<C>{smem.base}, at, ring, warp, lane);
-      });
+    } else {
+      constexpr GemmConfig H = HalfOf(W);
+      ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
     }
   }
 }
@@ -366,8 +323,7 @@ template <uint64_t kWide, uint64_t kThin, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide), T = Decode(kThin);
-  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, Tall(TallRows(0))>() &&
-                SharesRing<W, Tall(TallRows(1))>() && SharesRing<W, Tall(TallRows(2))>());
+  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, HalfOf(W)>());
   static_assert(W.moves_registers() && kFullArrivals<W> == 1 + kOtherArrivals &&
                 kFullArrivals<T> == 1 + kOtherArrivals);
   extern __shared__ uint8_t raw_smem[];
