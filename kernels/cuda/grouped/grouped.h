@@ -121,6 +121,8 @@ struct GroupedLaunch {
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kRowsABox = 16;
+// Rows of A in a box of a kernel for many rows.
+inline constexpr int kUnitRows = 64;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
@@ -132,6 +134,8 @@ struct GroupedFamilyEntry {
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
+// The same for groups of many rows; its configs are one.
+extern const GroupedFamilyEntry kSm90Fp8Ragged;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;

@@ -10,6 +10,8 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
+constexpr int64_t kRaggedRows = 96;
+
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // The slots, and one more with the product.
@@ -74,12 +76,27 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   };
   GroupedLaunch launch;
   for (auto [map, made] :
-       {std::pair(&launch.gemm.row_map, a(wide.block_m())),
+       {std::pair(&launch.gemm.row_map, a(family.configs == kSm90Fp8Ragged.configs ? kUnitRows : wide.block_m())),
         std::pair(&launch.gemm.col_map, b(wide)), std::pair(&launch.gemm.scale_map, scales(wide)),
         std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin)),
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
+  }
+  if (wide.stores_tile && args.out != OutType::kF32 && args.alpha == 1.0f && !args.relu &&
+      args.n % 8 == 0 && args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
+      reinterpret_cast<uintptr_t>(args.d) % 16 == 0) {
+    const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
+                                                       .cols = args.n,
+                                                       .rows = args.m,
+                                                       .batch = args.batch,
+                                                       .row_stride_bytes = args.ldd * 2,
+                                                       .batch_stride_bytes = args.d_batch * 2,
+                                                       .box_cols = wide.store_cols(),
+                                                       .box_rows = kStoreRows});
+    if (!made.ok()) return made.status();
+    launch.gemm.store_map = *made;
+    launch.gemm.stores_by_copy = true;
   }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
@@ -166,7 +183,10 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
+    const bool many = extents.rows >= kRaggedRows * extents.groups && !counts;
+    const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate
+                                       : many       ? kSm90Fp8Ragged
+                                                    : kSm90Fp8Grouped;
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);

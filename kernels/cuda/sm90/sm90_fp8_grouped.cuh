@@ -104,15 +104,16 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
                                                const GroupB& b, int stage, int block) {
   constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
-  constexpr int kBoxes = C.block_m() / kRowsABox;
+  constexpr int kBoxRows = C.groups == 3 ? kUnitRows : kRowsABox;
+  constexpr int kBoxes = C.block_m() / kBoxRows;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
-  const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
+  const int boxes = min((at.row_end - at.row0 + kBoxRows - 1) / kBoxRows, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
+      full, C.k_blocks * ((boxes * kBoxRows + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
   } else {
@@ -134,9 +135,9 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   for (int plane = 0; plane < C.k_blocks; ++plane) {
 #pragma unroll 1
     for (int box = first; box < boxes; ++box) {
-      ptx::TensorLoad(&launch.a_rows_map, full,
-                      a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
-                      at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
+      ptx::TensorLoad(C.groups == 3 ? &launch.gemm.row_map : &launch.a_rows_map, full,
+                      a + (plane * C.block_m() + box * kBoxRows) * kBlockK, x + plane * step_x,
+                      at.row0 + box * kBoxRows, z + plane * step_z, at.item, kAPolicy);
     }
   }
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
@@ -208,9 +209,24 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
   }
 }
 
+// Tells the math warps that there is no tile left, and hands the counter over to the next kernel.
+template <GemmConfig W>
+__device__ __forceinline__ void EndRing(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                        const RingPosition<W.stages>& at, int lane) {
+  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+  if (lane == 0) {
+    TileNote<W>::Put(smem, at.stage, {.kind = kNoTile});
+    for (int i = 0; i < kFullArrivals<W>; ++i) ptx::MbarrierArrive(smem.Full(at.stage));
+    // Nobody draws behind the last CTA.
+    if (atomicAdd(&launch.tickets->done, 1) == static_cast<int>(gridDim.x) - 1) {
+      launch.tickets->next = launch.tickets->done = 0;
+    }
+  }
+}
+
 template <GemmConfig W, GemmConfig T, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
-                                              const GroupWalk<W, T>& walk,
+                                              const GroupWalk<W, MixedTiles<W, T>>& walk,
                                               const SmemLayout<W>& smem, int lane) {
   const int total = walk.Total();
   RingPosition<W.stages> at;
@@ -232,15 +248,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
     }
     index = __shfl_sync(0xffffffffu, next, 0);
   }
-  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-  if (lane == 0) {
-    TileNote<W>::Put(smem, at.stage, {.kind = kNoTile});
-    for (int i = 0; i < kFullArrivals<W>; ++i) ptx::MbarrierArrive(smem.Full(at.stage));
-    // Nobody draws behind the last CTA.
-    if (atomicAdd(&launch.tickets->done, 1) == static_cast<int>(gridDim.x) - 1) {
-      launch.tickets->next = launch.tickets->done = 0;
-    }
-  }
+  EndRing<W>(launch, smem, at, lane);
 }
 
 // One tile from its first stage, at `ring`, to D.
@@ -284,6 +292,7 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
     GemmLaunch bounded;
     bounded.args = launch.gemm.args;
     bounded.streams_b = launch.gemm.streams_b;
+    bounded.stores_by_copy = launch.gemm.stores_by_copy;
     bounded.args.m = at.row_end;
     Epilogue<C> out(bounded, smem, warp, lane);
     out.tile = tile;
@@ -329,8 +338,8 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   extern __shared__ uint8_t raw_smem[];
   const uint32_t raw = ptx::SmemAddress(raw_smem);
   const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
-  const GroupWalk<W, T> walk{
-      launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + GroupWalk<W, T>::kTable)};
+  using Walk = GroupWalk<W, MixedTiles<W, T>>;
+  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = W.math_threads() / 32;
@@ -352,13 +361,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
-// The seam to the host: one kernel for both configs, and one for matrices that lie apart.
-template <GemmConfig kThin, GemmConfig kWide>
-struct GroupedFamily {
-  static constexpr int kSmemBytes = kWide.smem_bytes() + GroupWalk<kWide, kThin>::kBytes;
+// The seam to the host: a kernel, and one for matrices that lie apart.
+template <auto* kKernel, auto* kOfTables, int kSmemBytes, int kThreads>
+struct GroupedKernels {
   static_assert(kSmemBytes <= kMaxSmemBytes);
-  static constexpr auto* kKernel = Fp8Grouped<Encode(kWide), Encode(kThin), false>;
-  static constexpr auto* kOfTables = Fp8Grouped<Encode(kWide), Encode(kThin), true>;
 
   static cudaError_t Prepare() {
     for (auto* kernel : {kKernel, kOfTables}) {
@@ -372,7 +378,7 @@ struct GroupedFamily {
                             cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(ctas));
-    config.blockDim = dim3(kWide.threads());
+    config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = kSmemBytes;
     config.stream = stream;
     cudaLaunchAttribute overlap = {};
@@ -383,6 +389,14 @@ struct GroupedFamily {
     return cudaLaunchKernelEx(&config, launch.table != nullptr ? kOfTables : kKernel, launch);
   }
 };
+
+// One kernel for both configs.
+template <GemmConfig kThin, GemmConfig kWide>
+using GroupedFamily =
+    GroupedKernels<Fp8Grouped<Encode(kWide), Encode(kThin), false>,
+                   Fp8Grouped<Encode(kWide), Encode(kThin), true>,
+                   kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes,
+                   kWide.threads()>;
 
 }  // namespace gemmd::kernels::cuda
 
