@@ -128,6 +128,7 @@ inline constexpr int kUnitRows = 64;
 struct GroupedFamilyEntry {
   const char* name;           // "sm90_fp8_grouped"
   const GemmConfig* configs;  // [kTileLists]
+  int a_box_rows;             // in a box of gemm.row_map
   cudaError_t (*prepare)();
   cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);

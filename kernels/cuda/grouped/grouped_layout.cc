@@ -14,6 +14,8 @@ using absl::StrCat;
 
 constexpr int64_t kAlignment = 256;  // of each part of the scratch
 constexpr int64_t kTmaBytes = 16;
+// Rows of a group in the mean, from which on the kernel for many is quicker.
+constexpr int64_t kManyRows = 96;
 
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
@@ -154,6 +156,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   GroupedLayout layout;
   layout.fp8 = fp8;
   layout.fused = fused;
+  // Where counts tell, the host knows no more than the most that a group may have.
+  layout.many_rows = fp8 && !fused && !counts && !IsDirect(op.a.values.dtype) &&
+                     extents.rows >= kManyRows * extents.groups;
   Parts parts;
   if (fp8 && IsDirect(op.a.values.dtype)) {
     layout.direct_config = DirectConfigOf(op);

@@ -10,8 +10,6 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kRaggedRows = 96;
-
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // The slots, and one more with the product.
@@ -47,6 +45,13 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
+// Rounding alone, and every unit of 16 bytes in d or outside.
+bool StoresByCopy(const Fp8GemmArgs& args) {
+  return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
+         args.bias == nullptr && !args.relu && args.n % 8 == 0 && args.ldd % 8 == 0 &&
+         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
 absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
                                            const Fp8GemmArgs& args, int64_t matrices) {
   const absl::Status ready = ToStatus(family.prepare(), "preparing a grouped kernel");
@@ -76,16 +81,14 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   };
   GroupedLaunch launch;
   for (auto [map, made] :
-       {std::pair(&launch.gemm.row_map, a(family.configs == kSm90Fp8Ragged.configs ? kUnitRows : wide.block_m())),
+       {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
         std::pair(&launch.gemm.col_map, b(wide)), std::pair(&launch.gemm.scale_map, scales(wide)),
         std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin)),
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
   }
-  if (wide.stores_tile && args.out != OutType::kF32 && args.alpha == 1.0f && !args.relu &&
-      args.n % 8 == 0 && args.ldd % 8 == 0 && args.d_batch % 8 == 0 &&
-      reinterpret_cast<uintptr_t>(args.d) % 16 == 0) {
+  if (wide.stores_tile && StoresByCopy(args)) {
     const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
                                                        .cols = args.n,
                                                        .rows = args.m,
@@ -100,7 +103,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
-  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n()));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n() * wide.share_rows));
   launch.any_k = args.k % kBlockK != 0;
   return launch;
 }
@@ -183,10 +186,9 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const bool many = extents.rows >= kRaggedRows * extents.groups && !counts;
-    const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate
-                                       : many       ? kSm90Fp8Ragged
-                                                    : kSm90Fp8Grouped;
+    const GroupedFamilyEntry& family = layout.fused       ? kSm90Fp8GroupedGate
+                                       : layout.many_rows ? kSm90Fp8Ragged
+                                                          : kSm90Fp8Grouped;
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);

@@ -105,7 +105,7 @@ struct RaggedTiles {
     const int n = in_band / tiles;
     const int tile = band * kBand + in_band - n * tiles;
     at.kind = kWideTile;
-    at.n0 = n * W.block_n();
+    at.n0 = n * W.block_n() * W.multicast();
     at.row0 += (2 * tile + min(tile, max(whole, 0))) * 64;
     at.row_end = min(at.row_end, at.row0 + (tile < whole ? 3 : 2) * 64);
   }

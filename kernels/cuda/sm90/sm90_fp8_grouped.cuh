@@ -104,16 +104,15 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
                                                const GroupB& b, int stage, int block) {
   constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
-  constexpr int kBoxRows = C.groups == 3 ? kUnitRows : kRowsABox;
-  constexpr int kBoxes = C.block_m() / kBoxRows;
+  constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
-  const int boxes = min((at.row_end - at.row0 + kBoxRows - 1) / kBoxRows, kBoxes);
+  const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kBoxRows + C.block_n()) * kBlockK + C.a_scale_bytes()));
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
   } else {
@@ -135,9 +134,9 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   for (int plane = 0; plane < C.k_blocks; ++plane) {
 #pragma unroll 1
     for (int box = first; box < boxes; ++box) {
-      ptx::TensorLoad(C.groups == 3 ? &launch.gemm.row_map : &launch.a_rows_map, full,
-                      a + (plane * C.block_m() + box * kBoxRows) * kBlockK, x + plane * step_x,
-                      at.row0 + box * kBoxRows, z + plane * step_z, at.item, kAPolicy);
+      ptx::TensorLoad(&launch.a_rows_map, full,
+                      a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
+                      at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
     }
   }
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
@@ -155,7 +154,8 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
-    ptx::MbarrierInit(smem.Empty(stage), C.math_threads() / 32 * kReleasingLanes);
+    ptx::MbarrierInit(smem.Empty(stage),
+                      C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
   }
   ptx::FenceMbarrierInit();
 }
@@ -256,7 +256,7 @@ template <GemmConfig C>
 __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& at, RingPosition<C.stages>& ring,
                                             int warp, int lane) {
-  const ClusterPlace<C> place{};
+  const ClusterPlace<C> place = C.multicast() > 1 ? ClusterPlace<C>::Here() : ClusterPlace<C>{};
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
   static_cast<RingPosition<C.stages>&>(math.issue) = ring;
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
 }
 
 // The seam to the host: a kernel, and one for matrices that lie apart.
-template <auto* kKernel, auto* kOfTables, int kSmemBytes, int kThreads>
+template <auto* kKernel, auto* kOfTables, int kSmemBytes, int kThreads, int kClusterCtas = 1>
 struct GroupedKernels {
   static_assert(kSmemBytes <= kMaxSmemBytes);
 
@@ -381,11 +381,19 @@ struct GroupedKernels {
     config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = kSmemBytes;
     config.stream = stream;
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &overlap;
-    config.numAttrs = programmatic ? 1 : 0;
+    cudaLaunchAttribute attributes[2] = {};
+    config.attrs = attributes;
+    if constexpr (kClusterCtas > 1) {
+      config.gridDim.x -= config.gridDim.x % kClusterCtas;
+      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim = {kClusterCtas, 1, 1};
+    }
+    if (programmatic) {
+      cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+      overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      overlap.val.programmaticStreamSerializationAllowed = 1;
+    }
     return cudaLaunchKernelEx(&config, launch.table != nullptr ? kOfTables : kKernel, launch);
   }
 };

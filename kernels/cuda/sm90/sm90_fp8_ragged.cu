@@ -10,17 +10,18 @@ constexpr GemmConfig kConfig = {.family = GemmFamily::kTiled,
                                 .cols = 128,
                                 .groups = 3,
                                 .stages = 4,
+                                .share_rows = 2,
                                 .ragged = true,
                                 .stores_tile = true};
 constexpr GemmConfig kConfigs[kTileLists] = {kConfig, kConfig};
 using Walk = GroupWalk<kConfig, RaggedTiles<kConfig>>;
 using Family = GroupedKernels<Fp8Ragged<Encode(kConfig), false>, Fp8Ragged<Encode(kConfig), true>,
-                              StoreNotes<kConfig, Walk>::kAt + StoreNotes<kConfig, Walk>::kBytes + 1024,
-                              kConfig.threads()>;
+                              TurnNotes<kConfig, Walk>::kAt + TurnNotes<kConfig, Walk>::kBytes + 1024,
+                              kConfig.threads(), kConfig.multicast()>;
 
 }  // namespace
 
-extern const GroupedFamilyEntry kSm90Fp8Ragged = {kFp8GroupedName, kConfigs, Family::Prepare,
-                                                  Family::Launch};
+extern const GroupedFamilyEntry kSm90Fp8Ragged = {
+    kFp8GroupedName, kConfigs, kUnitRows / kConfig.share_rows, Family::Prepare, Family::Launch};
 
 }  // namespace gemmd::kernels::cuda
