@@ -121,8 +121,6 @@ struct GroupedLaunch {
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kRowsABox = 16;
-// Rows of A in a box of a kernel for many rows.
-inline constexpr int kUnitRows = 64;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
@@ -135,8 +133,9 @@ struct GroupedFamilyEntry {
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
-// The same for groups of many rows; its configs are one.
+// The same for groups of many rows; each has one config.
 extern const GroupedFamilyEntry kSm90Fp8Ragged;
+extern const GroupedFamilyEntry kSm90Fp8RaggedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;

@@ -87,27 +87,25 @@ struct MixedTiles {
   }
 };
 
-// Tiles of as many units of 64 rows as W has warpgroups, and of one less where that leaves none
-// with a single one. Each ends where the next begins.
+// A unit for each of W's warpgroups, or for all but one. A tile ends where the next begins.
 template <GemmConfig W>
 struct RaggedTiles {
-  static_assert(W.groups == 3);
-  static constexpr int kBand = 11;
+  static_assert(W.groups == kMostUnits && W.rows == kMostUnits * kUnitRows);
+  static constexpr int kBand = 11;  // of a group's tiles, as MixedTiles'
 
-  static __device__ __forceinline__ int Count(int rows) { return (rows + 64 * 3 - 1) / (64 * 3); }
+  static __device__ __forceinline__ int Count(int rows) { return ManyRowsCut(rows).tiles; }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
-    const int count = Count(rows), units = (rows + 63) / 64;
-    const int whole = units - 2 * count;  // tiles of three units; below 0: one of a single one
+    const ManyRowsCut cut(rows);
     const int per_band = kBand * n_tiles;
-    const int band = min(inside / per_band, (count - 1) / kBand);
-    const int tiles = min(count - band * kBand, kBand);
+    const int band = min(inside / per_band, (cut.tiles - 1) / kBand);
+    const int tiles = min(cut.tiles - band * kBand, kBand);
     const int in_band = inside - band * per_band;
     const int n = in_band / tiles;
     const int tile = band * kBand + in_band - n * tiles;
     at.kind = kWideTile;
-    at.n0 = n * W.block_n() * W.multicast();
-    at.row0 += (2 * tile + min(tile, max(whole, 0))) * 64;
-    at.row_end = min(at.row_end, at.row0 + (tile < whole ? 3 : 2) * 64);
+    at.n0 = n * W.block_n() * W.share_rows;
+    at.row0 += cut.FirstUnit(tile) * kUnitRows;
+    at.row_end = min(at.row_end, at.row0 + cut.Units(tile) * kUnitRows);
   }
 };
 

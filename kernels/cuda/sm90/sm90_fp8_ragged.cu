@@ -14,10 +14,7 @@ constexpr GemmConfig kConfig = {.family = GemmFamily::kTiled,
                                 .ragged = true,
                                 .stores_tile = true};
 constexpr GemmConfig kConfigs[kTileLists] = {kConfig, kConfig};
-using Walk = GroupWalk<kConfig, RaggedTiles<kConfig>>;
-using Family = GroupedKernels<Fp8Ragged<Encode(kConfig), false>, Fp8Ragged<Encode(kConfig), true>,
-                              TurnNotes<kConfig, Walk>::kAt + TurnNotes<kConfig, Walk>::kBytes + 1024,
-                              kConfig.threads(), kConfig.multicast()>;
+using Family = RaggedFamily<kConfig>;
 
 }  // namespace
 

@@ -97,7 +97,15 @@ __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   ptx::MbarrierArriveExpectTx(
       full, (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
-  ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
+  if constexpr (W.gates) {
+    const GateRows rows = GateRowsOf(launch.period_tiles, at.n0 / kStepN<W>);
+    const int n = place.col * W.b_box();
+    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, rows.gate + n, z, b.item, ptx::kEvictNormal);
+    ptx::TensorLoad(b.map, full, smem.Cols(stage) + W.b_box() * kBlockK, x, rows.up + n, z, b.item,
+                    ptx::kEvictNormal);
+  } else {
+    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
+  }
   const int end = units * kUnitRows;
 #pragma unroll 1
   for (int row = place.col * kPart; row < end; row += kUnitRows) {
@@ -207,18 +215,17 @@ __device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
     GroupPlace at = TileNote<W>::Get(smem, ring.stage);
     if (at.kind == kNoTile) break;
-    if (tells && at.row0 + group * 64 < at.row_end) {
-      if (threadIdx.x % 128 == 0) {
-        GroupPlace mine = at;
-        mine.row0 += group * 64;
-        Notes::Put(Notes::At(smem, group, turn), mine);
-      }
-      turn ^= 1;
+    const bool mine = at.row0 + group * 64 < at.row_end;
+    if (tells && mine && threadIdx.x % 128 == 0) {
+      GroupPlace boxes = at;
+      boxes.row0 += group * 64;
+      Notes::Put(Notes::At(smem, group, turn % 2), boxes);
     }
-    ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+    ConsumeTile<W>(launch, smem, at, ring, warp, lane, turn);
+    turn += mine;
   }
   if (tells) {
-    if (threadIdx.x % 128 == 0) Notes::Put(Notes::At(smem, group, turn), {.kind = kNoTile});
+    if (threadIdx.x % 128 == 0) Notes::Put(Notes::At(smem, group, turn % 2), {.kind = kNoTile});
     __syncwarp();
     ptx::NamedBarrier(kBoxesFreeBarrier + group, StoreBoxes<W>::kThreads);
     ptx::NamedArrive(kBoxesStagedBarrier + group, StoreBoxes<W>::kThreads);
@@ -281,6 +288,14 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Meet<W>();
   }
 }
+
+template <GemmConfig W>
+using RaggedWalk = GroupWalk<W, RaggedTiles<W>>;
+template <GemmConfig W>
+using RaggedFamily = GroupedKernels<Fp8Ragged<Encode(W), false>, Fp8Ragged<Encode(W), true>,
+                                    1024 + TurnNotes<W, RaggedWalk<W>>::kAt +
+                                        TurnNotes<W, RaggedWalk<W>>::kBytes,
+                                    W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 
