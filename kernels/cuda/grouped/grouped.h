@@ -133,9 +133,8 @@ struct GroupedFamilyEntry {
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
-// The same for groups of many rows; each has one config.
+// The same for groups of many rows; it has one config.
 extern const GroupedFamilyEntry kSm90Fp8Ragged;
-extern const GroupedFamilyEntry kSm90Fp8RaggedGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;

@@ -157,7 +157,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   layout.fp8 = fp8;
   layout.fused = fused;
   // Where counts tell, the host knows no more than the most that a group may have.
-  layout.many_rows = fp8 && !counts && !IsDirect(op.a.values.dtype) &&
+  layout.many_rows = fp8 && !fused && !counts && !IsDirect(op.a.values.dtype) &&
                      extents.rows >= kManyRows * extents.groups;
   Parts parts;
   if (fp8 && IsDirect(op.a.values.dtype)) {

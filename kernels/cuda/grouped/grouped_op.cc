@@ -186,9 +186,9 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family =
-        layout.many_rows ? (layout.fused ? kSm90Fp8RaggedGate : kSm90Fp8Ragged)
-                         : (layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped);
+    const GroupedFamilyEntry& family = layout.fused       ? kSm90Fp8GroupedGate
+                                       : layout.many_rows ? kSm90Fp8Ragged
+                                                          : kSm90Fp8Grouped;
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);

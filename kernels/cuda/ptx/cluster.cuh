@@ -30,14 +30,6 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-// To another CTA's shared memory, where the four bytes complete on its `barrier`.
-__device__ __forceinline__ void StoreAsync(uint32_t remote, float value, uint32_t remote_barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                   remote),
-               "f"(value), "r"(remote_barrier)
-               : "memory");
-}
-
 // Eight bytes that CTAs of a cluster pass on through shared memory: each is there as a whole, and
 // nothing else is ordered by it. The remote address is MapToRank's.
 __device__ __forceinline__ void StoreRemote8(uint32_t remote, uint64_t value) {

@@ -72,14 +72,11 @@ struct GemmConfig {
   bool splits_cols = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
-  // A warpgroup has 64 gates and their ups, half of a block of the result's columns: the other half
-  // is another warpgroup's, or the other CTA's of a cluster.
-  constexpr bool halves_gates() const { return gates && !skinny() && (splits_cols || cols == 128); }
   // The tile in D's terms.
   constexpr int block_m() const { return skinny() ? cols : rows; }
   constexpr int block_n() const { return skinny() ? rows : cols; }
   // Rows of B in a box of a grouped matmul, where nobody shares it.
-  constexpr int b_box() const { return gates ? (skinny() || halves_gates() ? 64 : 128) : block_n(); }
+  constexpr int b_box() const { return gates ? (skinny() || splits_cols ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
@@ -150,9 +147,9 @@ struct GemmConfig {
     while (block_n() % step != 0) step /= 2;
     return step;
   }
-  // Of halves of a gate's block, gates and ups lie beside one another.
+  // Of a gate's columns that are split, gates and ups lie beside one another.
   constexpr int b_scale_run() const {
-    return tile_step() == 64 || halves_gates() ? 64 : kBlockK;
+    return tile_step() == 64 || (gates && splits_cols) ? 64 : kBlockK;
   }
   constexpr int b_scale_count() const {
     if (gates) return 2;
@@ -198,15 +195,9 @@ struct GemmConfig {
     while (units % 2 == 0) units /= 2;
     return units * 8;
   }
-  // Of halves in a cluster's two CTAs: for each warp two places for the other's 16 largest
-  // magnitudes, and a barrier for each place.
-  constexpr int maxima_bytes() const {
-    return halves_gates() && multicast() > 1 ? groups * 4 * 2 * (16 * 4 + 8) : 0;
-  }
   constexpr int store_bytes() const {
     if (scales_columns) return groups * 64 * cols * 4;
-    if (stores_tile) return rows * cols * 2;
-    return groups * store_group_bytes() + maxima_bytes();
+    return stores_tile ? rows * cols * 2 : groups * store_group_bytes();
   }
   // Where the second k group leaves its results for the first.
   constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }

@@ -8,9 +8,7 @@
 #include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/ops/gated_math.cuh"
 #include "kernels/cuda/ops/quantize_math.cuh"
-#include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/global.cuh"
-#include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
@@ -47,26 +45,17 @@ struct GateFinish {
   // Where warpgroups have the same rows: largest magnitudes, of each warpgroup's columns.
   static constexpr uint32_t kHalfMaxima = C.rows * kPitch;
   static_assert(!C.splits_cols || kHalfMaxima + C.groups * C.rows * 4 <= C.store_bytes());
-  static constexpr int kUnits = kGateCols / 16 / (C.halves_gates() ? 2 : 1);  // of a row
-  // Where the other half is the cluster's other CTA's: what it tells of a warp's 16 rows, in two
-  // places by turns, and behind all of them their barriers.
-  static constexpr uint32_t kMaximaBytes = 16 * 4;
-  static constexpr uint32_t kTold = C.groups * C.store_group_bytes();
-  static constexpr uint32_t kToldBarriers = kTold + kWarps * 2 * kMaximaBytes;
+  static constexpr int kUnits = kGateCols / 16 / (C.splits_cols ? C.groups : 1);  // of a row
 
   const GatedArgs& args;
   const float alpha;  // of the product
   uint32_t staging;   // this warp's rows' (tiled) or the CTA's (skinny)
   int warp;           // of the math warps
   int lane;
-  int half;           // of the block's columns, where it is divided
-  int turn;           // how many tiles this warp had before
 
   __device__ GateFinish(const GatedArgs& args, float alpha, const SmemLayout<C>& smem, int warp,
-                        int lane, int turn = 0)
-      : args(args), alpha(alpha), warp(warp), lane(lane), half(0), turn(turn) {
-    if constexpr (C.splits_cols) half = warp / 4;
-    if constexpr (C.multicast() > 1) half = static_cast<int>(ptx::ClusterRank());
+                        int lane)
+      : args(args), alpha(alpha), warp(warp), lane(lane) {
     staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : RowOfWarp() * kPitch);
   }
 
@@ -101,7 +90,7 @@ struct GateFinish {
   __device__ __forceinline__ int RowOfWarp() const { return (C.splits_cols ? warp % 4 : warp) * 16; }
   // This lane's 16 bytes of a row.
   __device__ __forceinline__ int Unit() const {
-    return (C.halves_gates() ? half * kUnits : 0) + lane % kUnits;
+    return (C.splits_cols ? warp / 4 * kUnits : 0) + lane % kUnits;
   }
 
   // 16 bytes of `row` to the result, if it is in front of `end`.
@@ -119,30 +108,7 @@ struct GateFinish {
                       __float_as_uint(v.w));
   }
 
-  static __device__ __forceinline__ void MakeBarriers(const SmemLayout<C>& smem) {
-    for (int i = 0; i < kWarps * 2; ++i) {
-      ptx::MbarrierInit(smem.base + SmemLayout<C>::kStore + kToldBarriers + i * 8, 1);
-    }
-  }
-  // The larger one of a row's two maxima, where the other is the other CTA's.
-  __device__ __forceinline__ void MaximaOfCluster(float (&amax)[2]) const {
-    const uint32_t store = staging - RowOfWarp() * kPitch;
-    const int place = warp * 2 + turn % 2;
-    const uint32_t told = store + kTold + place * kMaximaBytes + lane / 4 * 4;
-    const uint32_t barrier = store + kToldBarriers + place * 8;
-    if (lane == 0) ptx::MbarrierArriveExpectTx(barrier, kMaximaBytes);
-    __syncwarp();
-    if (lane % 4 == 0) {
-      const uint32_t remote = ptx::MapToRank(told, 1 - half);
-      const uint32_t remote_barrier = ptx::MapToRank(barrier, 1 - half);
-      ptx::StoreAsync(remote, amax[0], remote_barrier);
-      ptx::StoreAsync(remote + 8 * 4, amax[1], remote_barrier);
-    }
-    ptx::MbarrierWait(barrier, turn / 2 % 2);
-    amax[0] = ptx::MaxNaN(amax[0], ptx::LoadShared(told));
-    amax[1] = ptx::MaxNaN(amax[1], ptx::LoadShared(told + 8 * 4));
-  }
-  // The same where it is the other warpgroup's.
+  // The larger one of a row's two maxima: of this warpgroup's columns, and of the other's.
   __device__ __forceinline__ void MaximaOfBoth(float (&amax)[2]) const {
     const uint32_t at =
         staging + kHalfMaxima - RowOfWarp() * kPitch + (RowOfWarp() + lane / 4) * 4;
@@ -175,8 +141,7 @@ struct GateFinish {
       maxima[lower] = MaxOverLanes<4>(maxima[lower]);
     }
     if constexpr (C.splits_cols) MaximaOfBoth(maxima);
-    if constexpr (C.multicast() > 1) MaximaOfCluster(maxima);
-    const bool stores_scale = lane % 4 == 0 && half == 0;
+    const bool stores_scale = lane % 4 == 0 && (!C.splits_cols || warp < 4);
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) {
       const float scale = ScaleOf<false>(maxima[lower]);
@@ -205,7 +170,7 @@ struct GateFinish {
     const auto unit = [&](int lower, int i) {
       return pairs[lower][2 * i] | pairs[lower][2 * i + 1] << 16;
     };
-    const uint32_t own = staging + (C.halves_gates() ? half * kUnits * 16 : 0);
+    const uint32_t own = staging + (C.splits_cols ? warp / 4 * kUnits * 16 : 0);
     __syncwarp();  // the last tile's units have been read
 #pragma unroll
     for (int i = 0; i < kChunks / 2; i += 2) {

@@ -41,8 +41,7 @@ constexpr bool Check() {
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
   static_assert(!C.promotes() || !C.skinny() || C.b_scale_count() == (C.gates ? 2 : 1),
                 "one of B's scales for all rows, or for gates and for ups");
-  static_assert(!C.gates || (C.skinny() ? C.rows == 256 && C.groups == 2
-                                        : C.cols * C.share_rows == 256),
+  static_assert(!C.gates || (C.skinny() ? C.rows == 256 && C.groups == 2 : C.cols == 256),
                 "128 gates and their ups: a scale of the result for each row");
   static_assert(C.skinny() || C.cols % 16 == 0, "stmatrix puts down 16 columns at a time");
   static_assert(!C.stores_tile || (!C.skinny() && C.k_groups == 1), "results are in one place");

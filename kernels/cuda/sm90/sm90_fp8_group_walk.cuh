@@ -90,12 +90,14 @@ struct MixedTiles {
 // A unit for each of W's warpgroups, or for all but one. A tile ends where the next begins.
 template <GemmConfig W>
 struct RaggedTiles {
-  static_assert(W.groups == kMostUnits && W.rows == kMostUnits * kUnitRows);
-  static constexpr int kBand = 11;  // of a group's tiles, as MixedTiles'
+  static_assert(W.rows == W.groups * kUnitRows && (W.groups == 2 || W.groups == 3));
+  static constexpr int kBand = 2048 / W.rows;  // of a group's tiles, as MixedTiles'
 
-  static __device__ __forceinline__ int Count(int rows) { return ManyRowsCut(rows).tiles; }
+  static __device__ __forceinline__ int Count(int rows) {
+    return ManyRowsCut(rows, W.groups).tiles;
+  }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
-    const ManyRowsCut cut(rows);
+    const ManyRowsCut cut(rows, W.groups);
     const int per_band = kBand * n_tiles;
     const int band = min(inside / per_band, (cut.tiles - 1) / kBand);
     const int tiles = min(cut.tiles - band * kBand, kBand);

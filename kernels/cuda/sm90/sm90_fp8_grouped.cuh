@@ -32,10 +32,6 @@ constexpr GemmConfig HalfOf(GemmConfig wide) {
 template <GemmConfig C>
 inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;
 
-// Rows of the weights that tiles beside one another have together: a gate's block, with its ups.
-template <GemmConfig C>
-inline constexpr int kStepN = C.block_n() * C.share_rows;
-
 template <GemmConfig W, GemmConfig C>
 constexpr bool SharesRing() {
   static_assert(Check<C>());
@@ -161,7 +157,6 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
     ptx::MbarrierInit(smem.Empty(stage),
                       C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
   }
-  if constexpr (C.gates && C.multicast() > 1) GateFinish<C>::MakeBarriers(smem);
   ptx::FenceMbarrierInit();
 }
 
@@ -178,7 +173,7 @@ __device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
     args.b_scales_batch = 0;
   }
   if constexpr (C.gates) {  // a lane for the gates', one for the ups'
-    const GateRows rows = GateRowsOf(launch.period_tiles, place.n0 / kStepN<C>);
+    const GateRows rows = GateRowsOf(launch.period_tiles, place.n0 / C.block_n());
     (C.skinny() ? at.row0 : at.col0) = lane == 0 ? rows.gate : rows.up;
     return BScaleLoads<C>(args, at, 0);
   }
@@ -260,7 +255,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
 template <GemmConfig C>
 __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& at, RingPosition<C.stages>& ring,
-                                            int warp, int lane, int turn = 0) {
+                                            int warp, int lane) {
   const ClusterPlace<C> place = C.multicast() > 1 ? ClusterPlace<C>::Here() : ClusterPlace<C>{};
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
@@ -285,8 +280,8 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   math.Run(steps, tile);
   ring = math.release;
   if constexpr (C.gates) {
-    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane, turn);
-    const int block = at.n0 / kStepN<C>;
+    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
+    const int block = at.n0 / C.block_n();
     if constexpr (C.skinny()) {
       finish.StoreColumns(tile, at.row_end, block, result);
     } else {

@@ -97,15 +97,7 @@ __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   ptx::MbarrierArriveExpectTx(
       full, (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
-  if constexpr (W.gates) {
-    const GateRows rows = GateRowsOf(launch.period_tiles, at.n0 / kStepN<W>);
-    const int n = place.col * W.b_box();
-    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, rows.gate + n, z, b.item, ptx::kEvictNormal);
-    ptx::TensorLoad(b.map, full, smem.Cols(stage) + W.b_box() * kBlockK, x, rows.up + n, z, b.item,
-                    ptx::kEvictNormal);
-  } else {
-    ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
-  }
+  ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
   const int end = units * kUnitRows;
 #pragma unroll 1
   for (int row = place.col * kPart; row < end; row += kUnitRows) {
@@ -221,7 +213,7 @@ __device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
       boxes.row0 += group * 64;
       Notes::Put(Notes::At(smem, group, turn % 2), boxes);
     }
-    ConsumeTile<W>(launch, smem, at, ring, warp, lane, turn);
+    ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     turn += mine;
   }
   if (tells) {
