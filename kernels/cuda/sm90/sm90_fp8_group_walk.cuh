@@ -87,6 +87,46 @@ struct MixedTiles {
   }
 };
 
+// Two CTAs' tiles under one number: two wide ones of the same columns, or, of rows that are left,
+// two of columns beside one another. Those of the second CTA lie one further along.
+template <GemmConfig W>
+struct PairedTiles {
+  static_assert(W.rows == kWideRows && W.share_cols == 2);
+  static constexpr int kBand = 8;  // pairs of a group that go through the weights together
+
+  // For twice W.block_n() of the weights.
+  static __device__ __forceinline__ int Count(int rows) {
+    const GroupCut cut = CutOf(rows);
+    return cut.wide / 2 * 2 + cut.wide % 2 + cut.half + cut.thin;
+  }
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, GroupPlace& at) {
+    const GroupCut cut = CutOf(rows);
+    const int pairs = cut.wide / 2;
+    const int per_band = 2 * kBand * n_steps;
+    const int last = max(pairs - 1, 0) / kBand;
+    const int band = min(inside / per_band, last);
+    const int of_band = band == last ? pairs - band * kBand : kBand;
+    const int left = band == last ? cut.wide % 2 + cut.half + cut.thin : 0;
+    const int in_band = inside - band * per_band;
+    const int of_step = 2 * of_band + left;
+    const int step = in_band / of_step;
+    const int tile = in_band - step * of_step;
+    at.n0 = step * 2 * W.block_n();
+    if (tile < 2 * of_band) {
+      const int right = tile / of_band;
+      at.kind = kPairTile;
+      at.n0 += right * W.block_n();
+      at.row0 += (band * kBand + tile - right * of_band) * 2 * W.block_m();
+    } else if (tile - 2 * of_band < cut.wide % 2) {
+      at.kind = kWideTile;
+      at.row0 += pairs * 2 * W.block_m();
+    } else {
+      at.kind = kHalfTile;
+      at.row0 += cut.wide * W.block_m();
+    }
+  }
+};
+
 // A unit for each of W's warpgroups, or for all but one. A tile ends where the next begins.
 template <GemmConfig W>
 struct RaggedTiles {

@@ -70,8 +70,7 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool thin = false, wide = false, half = false, any_k = false, apart = false;
-  std::set<int64_t> units;  // of 64 rows, of groups that go to the kernel for many rows
-  bool many[2] = {};        // and with matrices apart
+  std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
@@ -80,11 +79,9 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     types.insert(trial.op().a.values.dtype);
     if (trial.op().a.values.dtype != DType::kE4M3) continue;
     const bool gated = trial.op().gate.has_value();
-    if (LayoutOf(trial.op(), true, gated).many_rows) {
-      many[!trial.op().table.empty()] = true;
-      for (const int rows : RowsOf(trial)) units.insert((rows + 63) / 64);
-      continue;
-    }
+    const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
+    kernels.emplace(kernel, gated, !trial.op().table.empty());
+    if (kernel != RowsKernel::kFew) continue;
     for (const int rows : RowsOf(trial)) {
       const GroupCut cut = CutOf(rows);
       thin |= cut.thin > 0;
@@ -96,8 +93,13 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
   EXPECT_TRUE(thin && wide && half && any_k && apart);
-  EXPECT_THAT(many, testing::Each(true));
-  EXPECT_THAT(units, testing::IsSupersetOf({0, 1, 3, 4, 6}));
+  for (const bool apart_too : {false, true}) {
+    for (const bool gated : {false, true}) {
+      EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
+      EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, gated, apart_too}));
+    }
+    EXPECT_TRUE(kernels.contains({RowsKernel::kUnits, false, apart_too}));
+  }
   // Some with a gate that is fused, of few rows and of many.
   EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
     return trial.op().gate && WhyNotFused(trial.op()).empty();
