@@ -242,6 +242,19 @@ __device__ __forceinline__ void Meet() {
   }
 }
 
+// By the math warps, in place of Meet.
+template <GemmConfig W, class Walk>
+__device__ __forceinline__ void MakeTable(const Walk& walk, const SmemLayout<W>& smem, int warp,
+                                          int lane) {
+  if constexpr (W.multicast() == 1) return walk.Make(warp, lane);
+  const bool first = ptx::ClusterRank() == 0;
+  if (first) walk.Make(warp, lane);
+  __syncwarp();
+  ptx::ClusterArrive();
+  ptx::ClusterWait();
+  if (!first) walk.Copy(ptx::MapToRank(smem.base + Walk::kTable, 0), warp * 32 + lane);
+}
+
 // `kTable`: matrices lie apart.
 template <uint64_t kWide, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
@@ -281,9 +294,8 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Meet<W>();
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
-    Meet<W>();
     ptx::GridDependencyWait();
-    walk.Make(warp, lane);
+    MakeTable<W>(walk, smem, warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeRagged<W, Walk>(launch, smem);
     Meet<W>();
