@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from gemmd import ops as ops_
-from gemmd import wire, words
+from gemmd import words
+from gemmd._wire import wire
 from gemmd.handle import Handle
 from gemmd.ops import Op
 from gemmd.report import PRIORITIES, REPORT_LEVELS

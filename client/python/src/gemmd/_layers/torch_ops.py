@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd import interop, narrowing
+from gemmd import narrowing
+from gemmd._memory import interop
 
 if TYPE_CHECKING:
-    from gemmd.layer import Layer
+    from gemmd._layers.layer import Layer
 
 _layers: weakref.WeakValueDictionary[int, Layer] = weakref.WeakValueDictionary()
 _keys = itertools.count(1)

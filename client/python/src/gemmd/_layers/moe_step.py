@@ -1,4 +1,4 @@
-"""How an `MoE`'s call lies in memory and which ops it is: pure, as `layers.Step` is."""
+"""How an `MoE`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes, grouped, ops
+from gemmd._layers.linear_step import Way, padded
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
-from gemmd.layers import Way, padded
 from gemmd.ops import Gate, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
@@ -23,8 +23,8 @@ _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 
 @dataclass(frozen=True)
 class ExpertWeights:
-    """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and their
-    scales of 128x128 behind them.
+    """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and
+    their scales of 128x128 behind them.
     """
 
     experts: int

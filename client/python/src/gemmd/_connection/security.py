@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 
-from gemmd import target as targets
+from gemmd._connection import target as targets
+from gemmd._connection.token_file import Metadata, TokenFile
 from gemmd.errors import Error, Unavailable
 from gemmd.tls import Path, Tls, explain
-from gemmd.token_file import Metadata, TokenFile
 
 _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes
-from gemmd.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, piece_bytes, run_lanes
+from gemmd._memory.lanes import MOST_LANES, PIECE_BYTES, Pieces, lanes_for, piece_bytes, run_lanes
 from gemmd.ops import Op
 from gemmd.ops import copy as copy_op
 from gemmd.tensor import Tensor

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import cuda, dtypes, interop, layers
+from gemmd import dtypes
+from gemmd._connection.here_only import Unpickled
+from gemmd._layers import linear_step
+from gemmd._layers.kept import Kept, KeptPlan, Place
+from gemmd._layers.linear_step import AnyStep, Way
+from gemmd._layers.local import LocalCalls
+from gemmd._memory import cuda, interop
 from gemmd.buffer import Buffer
-from gemmd.here_only import Unpickled
-from gemmd.kept import Kept, KeptPlan, Place
-from gemmd.layers import AnyStep, Way
-from gemmd.local import LocalCalls
 from gemmd.multiply import INLINE_BYTES, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
@@ -65,7 +67,7 @@ class Layer(Unpickled):
         self._local = LocalCalls(self)
         self._traced: Any = None
         if interop.has_torch():
-            from gemmd import torch_ops
+            from gemmd._layers import torch_ops
 
             self._traced = torch_ops.Traced(self)
 
@@ -131,7 +133,7 @@ class Layer(Unpickled):
         if interop.torch_of(x) is None:
             return self._on_host(interop.as_numpy(x))
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
-            m = layers.rows_of(x.shape, self.in_features)
+            m = linear_step.rows_of(x.shape, self.in_features)
             return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
@@ -158,8 +160,8 @@ class Layer(Unpickled):
         return self.session.arming.why_not()
 
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
-        m = layers.rows_of(x.shape, self.in_features)
-        flat = np.ascontiguousarray(x, self.dtype_for(layers.activations(x)))
+        m = linear_step.rows_of(x.shape, self.in_features)
+        flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
         flat = flat.reshape(m, self.in_features)
         if not self.why_not_armed():
             out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)

@@ -1,4 +1,4 @@
-"""How an `MLP`'s call lies in memory and which ops it is: pure, as `layers.Step` is."""
+"""How an `MLP`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops, words
+from gemmd._layers.linear_step import Way, Weights, padded
 from gemmd.handle import Handle
-from gemmd.layers import Way, Weights, padded
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 

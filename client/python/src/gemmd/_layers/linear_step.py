@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, interop, narrowing, ops, words
+from gemmd import dtypes, narrowing, ops, words
+from gemmd._memory import interop
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand

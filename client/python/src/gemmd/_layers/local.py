@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors, interop, narrowing
+from gemmd import errors, narrowing
+from gemmd._memory import interop
 from gemmd.armed import Armed
 from gemmd.buffer import Buffer
 from gemmd.multiply import scratch_size
@@ -32,8 +33,8 @@ from gemmd.report import Report
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
-    from gemmd.layer import Layer
-    from gemmd.layers import AnyStep
+    from gemmd._layers.layer import Layer
+    from gemmd._layers.linear_step import AnyStep
 
 MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
 MAX_RESULTS = 3  # of one step that are alive at once without a copy

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gemmd._layers.linear_step import Step
+from gemmd._wire.programs import Rebind
 from gemmd.handle import Handle
-from gemmd.layers import Step
-from gemmd.programs import Rebind
 
 MAX_PLANS = 64  # of one Linear; the batch sizes of a serving loop are fewer
 

@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import wire
+from gemmd._wire import wire
 from gemmd.errors import DataLoss
 from gemmd.v1 import buffer_service_pb2 as pb
 

@@ -18,6 +18,7 @@ from gemmd.v1 import compute_service_pb2 as compute_pb
 from gemmd.v1 import session_service_pb2 as session_pb
 from gemmd.v1 import types_pb2 as pb
 
+
 class ExplainKeywords(TypedDict, total=False):
     """What `client.explain` takes beside the sizes, for type checkers."""
 

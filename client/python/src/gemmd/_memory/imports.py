@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmd import cuda
-from gemmd.dlpack import Memory, dense_strides
+from gemmd._memory import cuda
+from gemmd._memory.dlpack import Memory, dense_strides
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
 from gemmd.v1 import buffer_service_pb2 as pb

@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, ops
+from gemmd._layers.linear_step import Weights, padded
 from gemmd.grouped import combine
 from gemmd.handle import Handle
-from gemmd.layers import Weights, padded
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
@@ -145,7 +146,7 @@ class SplitStep:
         """How a device's memory for the pass lies."""
         weights, m = self.weights, self.m
         k, edges = weights.parts[part].k, weights.of_n
-        widths = [end - begin for begin, end in zip(edges, edges[1:], strict=False)]
+        widths = [end - begin for begin, end in pairwise(edges)]
         sizes = {"x": m * k * self.in_dtype.itemsize}
         sizes["y"] = m * widths[part] * self.out_dtype.itemsize
         if weights.parts[part].quantized:

@@ -15,10 +15,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors, wire
+from gemmd import errors
+from gemmd._wire import wire
+from gemmd._wire.wire import BytesLike
 from gemmd.ops import Op
 from gemmd.tensor import Tensor
-from gemmd.wire import BytesLike
 
 # Writes and reads of a program together. Below, a message takes as long.
 SHARED_FROM_BYTES = 64 << 10

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
+from gemmd._connection.target import name_of
 from gemmd.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -18,7 +19,6 @@ from gemmd.errors import (
     Unavailable,
 )
 from gemmd.retry import Retry
-from gemmd.target import name_of
 from gemmd.tls import Path, Tls
 
 State = TypeVar("State")

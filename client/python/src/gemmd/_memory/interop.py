@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import cuda, dlpack, dtypes
-from gemmd.dlpack import Memory
+from gemmd import dtypes
+from gemmd._memory import cuda, dlpack
+from gemmd._memory.dlpack import Memory
 
 _TORCH_NAMES: dict[str, np.dtype[Any]] = {
     "float32": dtypes.float32,

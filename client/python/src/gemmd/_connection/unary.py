@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from gemmd import errors
-from gemmd.token_file import Metadata
+from gemmd._connection.token_file import Metadata
 
 # (request, timeout_s or None) -> answer; raises gemmd.Error.
 UnaryCall = Callable[[bytes, float | None], bytes]
