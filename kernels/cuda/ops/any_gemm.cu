@@ -1,5 +1,5 @@
-#include "kernels/cuda/matmul/any_gemm.h"
-#include "kernels/cuda/matmul/any_gemm_tile.cuh"
+#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm_tile.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 

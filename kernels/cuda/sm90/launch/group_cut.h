@@ -4,8 +4,8 @@
 // the first finds them in L2: all are of one kind. A thin tile behind wide ones is quicker, and may
 // be where there are so many wide ones that reading the weights once more does not count.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GROUP_CUT_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GROUP_CUT_H_
+#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_
+#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_
 
 namespace gemmd::kernels::cuda {
 
@@ -51,4 +51,4 @@ constexpr GroupCut CutOf(int rows, bool tall, int thin_of_wide) {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GROUP_CUT_H_
+#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUP_CUT_H_

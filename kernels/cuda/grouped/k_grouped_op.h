@@ -1,8 +1,8 @@
 // From a KGroupedMatmulOp to its launches: the directory, scales brought into their layout, and the
 // gradient kernel or the one that takes anything.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_OP_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_OP_H_
+#ifndef GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_
+#define GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/grouped/grouped.h"
+#include "kernels/cuda/grouped/k_grouped.h"
 #include "kernels/cuda/matmul/gradient_launch.h"
-#include "kernels/cuda/matmul/k_grouped.h"
 #include "kernels/cuda/ops/op_args.h"
+#include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
 #include "kernels/problem.h"
@@ -72,4 +72,4 @@ std::vector<Candidate> RankKGrouped(const KGroupedMatmulOp& op, const KernelInfo
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_OP_H_
+#endif  // GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_OP_H_

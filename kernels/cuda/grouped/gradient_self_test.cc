@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/gradient_self_test.h"
+#include "kernels/cuda/grouped/gradient_self_test.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/matmul/reference.h"
-#include "kernels/cuda/matmul/k_grouped_op.h"
+#include "kernels/cuda/grouped/k_grouped_op.h"
 #include "kernels/cuda/matmul/self_test_bench.h"
 #include "kernels/k_grouped.h"
 #include "kernels/text.h"

@@ -1,8 +1,8 @@
 // Matrices of a grouped matmul that lie apart: a table of them in device memory, with a tensor map
 // for each, which a kernel in front of the matmul makes. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_TABLE_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_TABLE_H_
+#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_
+#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -35,4 +35,4 @@ cudaError_t LaunchTable(const TableArgs& args, bool programmatic, cudaStream_t s
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_TABLE_H_
+#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_TABLE_H_

@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/k_grouped_op.h"
+#include "kernels/cuda/grouped/k_grouped_op.h"
 
 #include <algorithm>
 

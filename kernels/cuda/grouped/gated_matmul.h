@@ -1,8 +1,8 @@
 // A matmul with a gate: by the kernels that apply it themselves, or as a product in scratch memory
 // and a gate behind it.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GATED_MATMUL_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GATED_MATMUL_H_
+#ifndef GEMMD_KERNELS_CUDA_GROUPED_GATED_MATMUL_H_
+#define GEMMD_KERNELS_CUDA_GROUPED_GATED_MATMUL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -54,4 +54,4 @@ absl::Status QueueFused(const FusedMatmul& fused, bool overlap, cudaStream_t str
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GATED_MATMUL_H_
+#endif  // GEMMD_KERNELS_CUDA_GROUPED_GATED_MATMUL_H_

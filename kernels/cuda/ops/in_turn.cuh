@@ -1,7 +1,7 @@
 // The two ends of a kernel that may be independent of those in front (independent.h).
 
-#ifndef GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_CUH_
-#define GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_CUH_
+#ifndef GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_
 
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
@@ -23,4 +23,4 @@ __device__ __forceinline__ void EndInTurn(bool independent) {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_RUN_INDEPENDENT_CUH_
+#endif  // GEMMD_KERNELS_CUDA_OPS_IN_TURN_CUH_

@@ -1,8 +1,8 @@
 // CodeHash: which machine code a config's kernel has. Times of a tuning table are as good as long
 // as the code is the one that was measured.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CODE_HASH_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CODE_HASH_H_
+#ifndef GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_
+#define GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_
 
 #include <string_view>
 
@@ -19,4 +19,4 @@ std::string_view KernelCompiler();
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CODE_HASH_H_
+#endif  // GEMMD_KERNELS_CUDA_SM90_CODE_HASH_H_

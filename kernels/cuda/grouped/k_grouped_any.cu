@@ -1,7 +1,7 @@
 // sm90_any_gemm's tiles, each with its group's columns.
 
-#include "kernels/cuda/matmul/any_gemm_tile.cuh"
-#include "kernels/cuda/matmul/k_grouped.h"
+#include "kernels/cuda/grouped/k_grouped.h"
+#include "kernels/cuda/ops/any_gemm_tile.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 

@@ -2,12 +2,12 @@
 // owns 4 rows by 4 columns of the 64x64 tile; Row(r) and Col(c) tell which, Index(r, c) where the
 // accumulator is.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_MATH_CUH_
-#define GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_MATH_CUH_
+#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_
 
 #include <cstdint>
 
-#include "kernels/cuda/matmul/any_gemm_load.cuh"
+#include "kernels/cuda/ops/any_gemm_load.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -145,4 +145,4 @@ struct MathI8 : MmaLayout {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_MATH_CUH_
+#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_MATH_CUH_

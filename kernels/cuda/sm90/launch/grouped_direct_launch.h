@@ -1,14 +1,14 @@
 // The launch of a grouped matmul in BF16 or FP16: one kernel for tiles of few rows and of many.
 // Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_LAUNCH_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_LAUNCH_H_
+#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
+#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
-#include "kernels/cuda/grouped/grouped.h"
+#include "kernels/cuda/sm90/launch/grouped.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -46,4 +46,4 @@ extern const DirectGroupedEntry kSm90F16Grouped;
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_LAUNCH_H_
+#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_

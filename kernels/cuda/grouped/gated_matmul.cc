@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/gated_matmul.h"
+#include "kernels/cuda/grouped/gated_matmul.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,8 +1,8 @@
 // Self-test of the kernels of gradients: small k-grouped problems that reach each of them, held
 // against float64. One that does not stand up to it is kept out.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_SELF_TEST_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_SELF_TEST_H_
+#ifndef GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_
+#define GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_
 
 #include <cstddef>
 #include <string>
@@ -55,4 +55,4 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGradient
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_GRADIENT_SELF_TEST_H_
+#endif  // GEMMD_KERNELS_CUDA_GROUPED_GRADIENT_SELF_TEST_H_

@@ -1,14 +1,14 @@
 // k-grouped matmuls of any type, strides, alignment and scales, on the device. Plain data: shared
 // by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_H_
+#ifndef GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_
+#define GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -27,4 +27,4 @@ cudaError_t LaunchAnyKGrouped(const AnyKGroupedArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_K_GROUPED_H_
+#endif  // GEMMD_KERNELS_CUDA_GROUPED_K_GROUPED_H_

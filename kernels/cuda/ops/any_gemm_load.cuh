@@ -1,12 +1,12 @@
 // Operands of sm90_any_gemm on their way into shared memory: 16 bytes at a time, of neighbours
 // along k, converted to what the multiplication takes.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_LOAD_CUH_
-#define GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_LOAD_CUH_
+#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_
 
 #include <cstdint>
 
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/element.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -153,4 +153,4 @@ struct StageLoader {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_LOAD_CUH_
+#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_LOAD_CUH_

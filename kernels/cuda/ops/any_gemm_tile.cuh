@@ -1,11 +1,11 @@
 // One tile of sm90_any_gemm: its products, and what becomes of them.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_TILE_CUH_
-#define GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_TILE_CUH_
+#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_
+#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_
 
-#include "kernels/cuda/matmul/any_gemm.h"
-#include "kernels/cuda/matmul/any_gemm_math.cuh"
 #include "kernels/cuda/ops/activation.cuh"
+#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm_math.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -115,4 +115,4 @@ __device__ __forceinline__ void StoreTile(const AnyGemmArgs& args, const TileOri
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_TILE_CUH_
+#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_TILE_CUH_

@@ -1,8 +1,8 @@
 // sm90_any_gemm: the fallback of the pool. Takes every matmul that ValidateOps lets through, at
 // whatever strides, alignment, shape, type and scale granularity, and is exact for INT8.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_H_
+#ifndef GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_
+#define GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_
 
 #include <cuda_runtime_api.h>
 
@@ -73,4 +73,4 @@ cudaError_t LaunchAnyGemm(const AnyGemmArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_ANY_GEMM_H_
+#endif  // GEMMD_KERNELS_CUDA_OPS_ANY_GEMM_H_

@@ -1,19 +1,19 @@
 // Grouped matmuls on the device: the directory, which turns `groups` into lists of tiles, and the
 // kernels that walk them. Plain data: shared by host and device.
 
-#ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_H_
-#define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_H_
+#ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_
+#define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
-#include "kernels/cuda/grouped/grouped_table.h"
-#include "kernels/cuda/matmul/any_gemm.h"
-#include "kernels/cuda/matmul/gate_launch.h"
-#include "kernels/cuda/matmul/group_cut.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/cuda/sm90/launch/gate_launch.h"
+#include "kernels/cuda/sm90/launch/group_cut.h"
+#include "kernels/cuda/sm90/launch/grouped_table.h"
 #include "kernels/data_fault.h"
 
 namespace gemmd::kernels::cuda {
@@ -139,4 +139,4 @@ inline constexpr int kWideTile = 1;
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_GROUPED_GROUPED_H_
+#endif  // GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_H_
