@@ -75,8 +75,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
         ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows));
   };
   const auto b = [&](int box_rows) {
-    return ValuesMap(
-        ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
+    return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,
@@ -93,7 +92,8 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   GroupedLaunch launch;
   for (auto [map, made] :
        {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
-        std::pair(&launch.gemm.col_map, b(family.b_box_rows)), std::pair(&launch.gemm.scale_map, scales(wide)),
+        std::pair(&launch.gemm.col_map, b(family.b_box_rows)),
+        std::pair(&launch.gemm.scale_map, scales(wide)),
         std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();

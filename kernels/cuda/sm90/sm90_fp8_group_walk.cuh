@@ -50,8 +50,8 @@ __device__ __forceinline__ GroupRows RowsOf(const GroupSource& from, int group) 
   return {.first = number, .count = end - number};
 }
 
-// A group's rows and the weights' as tiles, numbered from 0 on. `W` and `T`: the wide tile's config,
-// and the thin one's.
+// A group's rows and the weights' as tiles, numbered from 0 on. `W` and `T`: the wide tile's
+// config, and the thin one's.
 template <GemmConfig W, GemmConfig T>
 struct MixedTiles {
   static_assert(W.block_m() == kWideRows && T.block_m() == kThinRows);
@@ -248,8 +248,10 @@ struct GroupWalk {
       }
     }
     const int first = table[kFirst + low], rows = table[kRows + low];
-    GroupPlace at = {
-        .item = launch.source.items ? low : 0, .row0 = first, .row_end = first + rows, .group = low};
+    GroupPlace at = {.item = launch.source.items ? low : 0,
+                     .row0 = first,
+                     .row_end = first + rows,
+                     .group = low};
     Tiles::Place(rows, index - table[kBefore + low], launch.n_tiles, at);
     return at;
   }

@@ -115,8 +115,7 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
                              rank == 0 ? rows[0] : rows[1], z, b.item, 3, ptx::kEvictNormal);
   } else {
     ptx::TensorLoad(b.map, full, target, x, rows[0], z, b.item, ptx::kEvictNormal);
-    ptx::TensorLoad(b.map, full, target + kBox * kBlockK, x, rows[1], z, b.item,
-                    ptx::kEvictNormal);
+    ptx::TensorLoad(b.map, full, target + kBox * kBlockK, x, rows[1], z, b.item, ptx::kEvictNormal);
   }
 }
 
@@ -298,7 +297,8 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   static_cast<RingPosition<C.stages>&>(math.release) = ring;
   const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
   if constexpr (!C.skinny()) {
-    if (at.row0 + (C.splits_cols ? 0 : warp / 4 * 64) >= at.row_end) {  // a warpgroup without rows lets the tile pass
+    if (at.row0 + (C.splits_cols ? 0 : warp / 4 * 64) >=
+        at.row_end) {  // a warpgroup without rows lets the tile pass
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         math.WaitFull();
@@ -435,11 +435,9 @@ struct GroupedKernels {
 
 // One kernel for both configs.
 template <GemmConfig kThin, GemmConfig kWide>
-using GroupedFamily =
-    GroupedKernels<Fp8Grouped<Encode(kWide), Encode(kThin), false>,
-                   Fp8Grouped<Encode(kWide), Encode(kThin), true>,
-                   kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes,
-                   kWide.threads()>;
+using GroupedFamily = GroupedKernels<
+    Fp8Grouped<Encode(kWide), Encode(kThin), false>, Fp8Grouped<Encode(kWide), Encode(kThin), true>,
+    kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes, kWide.threads()>;
 
 }  // namespace gemmd::kernels::cuda
 

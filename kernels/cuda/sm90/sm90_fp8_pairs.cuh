@@ -1,6 +1,6 @@
-// Groups of many rows by CTAs in pairs: two wide tiles of the same columns come with one B, of which
-// each CTA loads half for both. That is a third less for L2 to give, and for its two parts to pass
-// on to each other. Rows that are left are both CTAs', of columns beside one another.
+// Groups of many rows by CTAs in pairs: two wide tiles of the same columns come with one B, of
+// which each CTA loads half for both. That is a third less for L2 to give, and for its two parts to
+// pass on to each other. Rows that are left are both CTAs', of columns beside one another.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
@@ -102,10 +102,9 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
 }
 
 template <GemmConfig W, class Walk = GroupWalk<W, PairedTiles<W>>>
-using PairsFamily =
-    GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
-                   1024 + TurnNotes<W, Walk>::kAt + TurnNotes<W, Walk>::kBytes, W.threads(),
-                   W.multicast()>;
+using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
+                                   1024 + TurnNotes<W, Walk>::kAt + TurnNotes<W, Walk>::kBytes,
+                                   W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -1,5 +1,6 @@
-// Groups of many rows: tiles of 192 rows of A by 128 of the weights, by three warpgroups of 64 rows.
-// A group's rows are multiplied in units of 64, and its weights are read once for three of them.
+// Groups of many rows: tiles of 192 rows of A by 128 of the weights, by three warpgroups of 64
+// rows. A group's rows are multiplied in units of 64, and its weights are read once for three of
+// them.
 //
 // Tiles leave by the copy engine while the next one multiplies. Of a warpgroup's rows that are not
 // all the group's the store warp writes those that are.
@@ -27,8 +28,12 @@ struct StoreNotes {
   }
   static __device__ __forceinline__ GroupPlace Get(uint32_t note) {
     const float4 v = ptx::LoadShared4(note);
-    return {__float_as_int(v.x), __float_as_int(v.y), __float_as_int(v.z), __float_as_int(v.w),
-            __float_as_int(ptx::LoadShared(note + 16)), 0};
+    return {__float_as_int(v.x),
+            __float_as_int(v.y),
+            __float_as_int(v.z),
+            __float_as_int(v.w),
+            __float_as_int(ptx::LoadShared(note + 16)),
+            0};
   }
 };
 
@@ -45,8 +50,8 @@ __device__ __forceinline__ void StoreRowsInFront(const GroupedLaunch& launch, ui
     const int n = at.n0 + box * 64 + unit * 8;
 #pragma unroll 4
     for (int row = row0; row < kStoreRows; row += 4) {
-      const float4 v = ptx::LoadShared4(boxes + box * Boxes::kBytes + row * 128 +
-                                        ((unit ^ row % 8) << 4));
+      const float4 v =
+          ptx::LoadShared4(boxes + box * Boxes::kBytes + row * 128 + ((unit ^ row % 8) << 4));
       ptx::StoreGlobal4If(at.row0 + row < at.row_end && n < static_cast<int>(args.n),
                           d + (at.row0 + row) * args.ldd + n, v);
     }
@@ -84,7 +89,8 @@ __device__ __forceinline__ void StoreRagged(const GroupedLaunch& launch, const S
   ptx::TensorStoreWait();
 }
 
-// As LoadGroupStage, A's rows in units of 64. Of each unit a CTA loads its part for all who share it.
+// As LoadGroupStage, A's rows in units of 64. Of each unit a CTA loads its part for all who share
+// it.
 template <GemmConfig W>
 __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
                                                 const SmemLayout<W>& smem,
@@ -95,8 +101,8 @@ __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
   const uint32_t full = smem.Full(stage);
   const int units = min((at.row_end - at.row0 + kUnitRows - 1) / kUnitRows, W.groups);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
-  ptx::MbarrierArriveExpectTx(
-      full, (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
+  ptx::MbarrierArriveExpectTx(full,
+                              (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
   ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
   const int end = units * kUnitRows;
 #pragma unroll 1
@@ -118,8 +124,7 @@ template <GemmConfig W, bool kTable>
 __device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
                                                   const SmemLayout<W>& smem,
                                                   const ClusterPlace<W>& place,
-                                                  const GroupPlace& tile,
-                                                  const CUtensorMap*& known,
+                                                  const GroupPlace& tile, const CUtensorMap*& known,
                                                   RingPosition<W.stages>& at, int lane) {
   const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
   const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
@@ -177,7 +182,7 @@ __device__ __forceinline__ void DrawTiles(const GroupedLaunch& launch, const Wal
   int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
   for (int turn = 0; index < total; ++turn) {
     const bool draws = turn + 2 >= rounds;
-    int behind = next + clusters;  // the tile behind the next one
+    int behind = next + clusters;           // the tile behind the next one
     if (draws && rank == 0 && lane == 0) {  // comes while this one is loaded
       behind = atomicAdd(&launch.tickets->next, 1) + rounds * clusters;
     }
@@ -310,10 +315,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
 template <GemmConfig W>
 using RaggedWalk = GroupWalk<W, RaggedTiles<W>>;
 template <GemmConfig W>
-using RaggedFamily = GroupedKernels<Fp8Ragged<Encode(W), false>, Fp8Ragged<Encode(W), true>,
-                                    1024 + TurnNotes<W, RaggedWalk<W>>::kAt +
-                                        TurnNotes<W, RaggedWalk<W>>::kBytes,
-                                    W.threads(), W.multicast()>;
+using RaggedFamily =
+    GroupedKernels<Fp8Ragged<Encode(W), false>, Fp8Ragged<Encode(W), true>,
+                   1024 + TurnNotes<W, RaggedWalk<W>>::kAt + TurnNotes<W, RaggedWalk<W>>::kBytes,
+                   W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 
