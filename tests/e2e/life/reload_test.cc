@@ -102,7 +102,7 @@ TEST(ConfigTest, GrpcRunsAsManyThreadsAsTheEnvironmentSays) {
   EXPECT_GE(threads("9"), few + 7);
 }
 
-int ExecutorThreads(const Daemon& daemon) {
+int ExecutorThreads(Daemon& daemon) {
   int count = 0;
   const std::string tasks = "/proc/" + std::to_string(daemon.process().pid()) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks)) {
@@ -120,12 +120,12 @@ TEST(ConfigTest, LargeTransfersLeaveNoMoreThanTwoOfGrpcsExecutor) {
     clients.emplace_back([&] {
       client::Client client = ConnectTo(daemon);
       client::Session session = Must(client.OpenSession({.label = "large"}));
-      std::vector<char> bytes(16 << 20, 'x');
+      std::string bytes(16 << 20, 'x');
       client::Buffer buffer =
           Must(session.CreateBuffer({.size_bytes = static_cast<int64_t>(bytes.size())}));
       for (int round = 0; round < 3; ++round) {
         Must(buffer.Upload(bytes, 0, {.route = client::Route::kGrpc}));
-        Must(buffer.Download(absl::MakeSpan(bytes), 0, {.route = client::Route::kGrpc}));
+        Must(buffer.Download({bytes.data(), bytes.size()}, 0, {.route = client::Route::kGrpc}));
       }
     });
   }
