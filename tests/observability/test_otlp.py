@@ -11,14 +11,13 @@ import time
 import urllib.request
 from concurrent import futures
 
+import gemmd
 import grpc
 import numpy as np
 import pytest
+from gemmd.v1 import compute_service_pb2 as compute_pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as collector_pb
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
-
-import gemmd
-from gemmd.v1 import compute_service_pb2 as compute_pb
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -136,9 +135,7 @@ def named(spans, name):
 
 
 def about(span):
-    return {
-        one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes
-    }
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
 def call(target, traceparent):
@@ -294,7 +291,9 @@ def test_a_streams_trace_decides_for_its_batches(collector, start, flag, batches
     with gemmd.connect(daemon.target) as client, client.session(shared_memory="off") as session:
         plan = session.plan([gemmd.fill(session.create_buffer(shape=(8,), dtype="f4"), 1)])
         run = compute_pb.PlanRun(plan_id=plan.plan_id)
-        messages = [compute_pb.QueueRequest(open=compute_pb.QueueOpen(session_id=session.session_id))]
+        messages = [
+            compute_pb.QueueRequest(open=compute_pb.QueueOpen(session_id=session.session_id))
+        ]
         for sequence in (1, 2):
             batch = compute_pb.Batch(sequence=sequence, plan=run)
             messages.append(compute_pb.QueueRequest(batch=batch))
