@@ -11,13 +11,14 @@ import time
 import urllib.request
 from concurrent import futures
 
-import gemmd
 import grpc
 import numpy as np
 import pytest
-from gemmd.v1 import compute_service_pb2 as compute_pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as collector_pb
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
+
+import gemmd
+from gemmd.v1 import compute_service_pb2 as compute_pb
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
