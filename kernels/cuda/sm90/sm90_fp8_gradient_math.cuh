@@ -114,6 +114,13 @@ struct GradientMath {
     return __uint_as_float(__float_as_uint(v) & mask);
   }
 
+  // Of one chunk, from the stage at `issue`.
+  __device__ __forceinline__ void LoadColumns(float (&columns)[2 * kChunks], int chunk) const {
+    const uint32_t at = col_scales + issue.stage * C.scale_bytes() + chunk * 8 * 4;
+    const float2 pair = ptx::LoadShared2(at);
+    columns[2 * chunk] = pair.x;
+    columns[2 * chunk + 1] = pair.y;
+  }
   // One chunk: times its columns' scales in place, so that no register is needed, then the rows'.
   template <int kSub>
   __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
@@ -128,25 +135,17 @@ struct GradientMath {
     r[3] += a[3] * right * scale[1];
   }
 
-  // The block at `issue`, whose stage is given back and waited for in the last of its sub-tiles.
+  // The block at `issue`, whose stage is given back and the next waited for in the last of its
+  // sub-tiles. While the tensor cores read shared memory a load waits for some 40 clocks: the next
+  // block's column scales are loaded one by one as these are done with.
   template <int kSub>
   __device__ __forceinline__ void Block(float (&accumulators)[kAccumulators],
                                         float (&columns)[2 * kChunks], bool more) {
     constexpr bool kLast = kSub == kSubs - 1;
-    const uint32_t scales = issue.stage * C.scale_bytes();
+    const uint32_t rows = row_scales + issue.stage * C.scale_bytes() + kSub * 64 * 4;
     Multiply<kSub>(accumulators);
     __syncwarp();  // else ptxas puts what follows between the products, and the tensor cores wait
-    const uint32_t rows = row_scales + scales + kSub * 64 * 4;
     float scale[] = {ptx::LoadShared(rows), ptx::LoadShared(rows + 8 * 4)};
-    if constexpr (kSub == 0) {
-#pragma unroll
-      for (int j = 0; j < kChunks; ++j) {
-        const float2 pair = ptx::LoadShared2(col_scales + scales + j * 8 * 4);
-        columns[2 * j] = pair.x;
-        columns[2 * j + 1] = pair.y;
-      }
-      ptx::Pin(columns);
-    }
     ptx::Pin(scale);  // loaded before the stage is given back
     if constexpr (kLast) {
       issue.Advance();
@@ -156,7 +155,10 @@ struct GradientMath {
     ptx::Pin(accumulators);
     if constexpr (kLast) Release();
 #pragma unroll
-    for (int j = 0; j < kChunks; ++j) Promote<kSub>(accumulators, columns, j, scale);
+    for (int j = 0; j < kChunks; ++j) {
+      Promote<kSub>(accumulators, columns, j, scale);
+      if constexpr (kLast) LoadColumns(columns, j);  // behind the last block: of no use
+    }
     if constexpr (!kLast) Block<kSub + 1>(accumulators, columns, more);
   }
   __device__ __forceinline__ void Release() {
@@ -172,10 +174,18 @@ struct GradientMath {
     if (steps == 0) return;
     float accumulators[kAccumulators], columns[2 * kChunks];
     WaitFull();
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) LoadColumns(columns, j);
+    // The masked block is a round of its own, so that the loop holds nothing but products.
+    int whole = tail == 0 ? steps : steps - 1;
 #pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-      if (tail != 0 && i + 1 == steps) Mask(tail);
-      Block<0>(accumulators, columns, i + 1 < steps);
+    for (int step = 0; step < steps; whole = steps) {
+      if (step == whole) {
+        Mask(tail);
+        whole = steps;
+      }
+#pragma unroll 1
+      for (; step < whole; ++step) Block<0>(accumulators, columns, step + 1 < steps);
     }
   }
 };

@@ -27,6 +27,10 @@ __device__ __forceinline__ float2 Unpack2(uint32_t packed, OutType out) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
+// Named barriers of a warpgroup and its store warp, beside those of sm90_fp8_tile.cuh.
+inline constexpr int kSlotStagedBarrier = 7;   // + 2 * group + slot: results are in the boxes
+inline constexpr int kSlotsFreeBarrier = 11;  // + group: all slots' boxes may be overwritten
+
 // Where a warpgroup stages a sub-tile: boxes of 64 rows of 128 bytes, which are 32 columns of FP32
 // or 64 of 16 bits, swizzled. Of 16 bits there is room for two sub-tiles, which take turns.
 template <GemmConfig C>
@@ -98,7 +102,7 @@ struct GradientStore {
     __syncwarp();
   }
   __device__ __forceinline__ void Store(const GradientStep<C>& step) const {
-    ptx::NamedBarrier(kBoxesStagedBarrier + group, Boxes::kThreads);
+    ptx::NamedBarrier(kSlotStagedBarrier + 2 * group + step.slot, Boxes::kThreads);
     if (ptx::ElectOne()) {
       ForEachBox(step, [&](uint32_t box, int col, int row, int batch) {
         if (launch.adds) {
@@ -118,7 +122,7 @@ struct GradientStore {
     while (step.index < launch.tiles.count) {
       if (step.slot == 0) {
         ptx::TensorStoreWaitRead();
-        ptx::NamedArrive(kBoxesFreeBarrier + group, Boxes::kThreads);
+        ptx::NamedArrive(kSlotsFreeBarrier + group, Boxes::kThreads);
       }
       Store(step);
       step.Advance(launch.clusters, slots);
@@ -253,7 +257,7 @@ struct GradientStage {
         ptx::MbarrierWait(Boxes::Full(smem, group, slot), parity);
         Sub<kInBoxes>(tile, of_sub, sub);
       } else {
-        if (slot == 0) ptx::NamedBarrier(kBoxesFreeBarrier + group, Boxes::kThreads);
+        if (slot == 0) ptx::NamedBarrier(kSlotsFreeBarrier + group, Boxes::kThreads);
         if (plain) {
           Sub<kPlain>(tile, of_sub, sub);
         } else {
@@ -261,7 +265,7 @@ struct GradientStage {
         }
       }
       ptx::FenceProxyAsync();
-      ptx::NamedArrive(kBoxesStagedBarrier + group, Boxes::kThreads);
+      ptx::NamedArrive(kSlotStagedBarrier + 2 * group + slot, Boxes::kThreads);
       if (++slot == Boxes::Slots(launch.out)) {
         slot = 0;
         parity ^= 1;

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     // Before the named barrier: the producer comes to that when the whole cluster has arrived here.
     if constexpr (C.multicast() > 1) ptx::ClusterArriveRelaxed();
     ptx::GridDependencyWait();
-    walk.Make<C.math_threads() / 32>(warp, lane);
+    walk.Make<C.math_threads() / 32>(warp, lane, clusters);
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     float result[C.result_regs()];
