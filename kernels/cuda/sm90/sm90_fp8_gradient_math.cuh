@@ -179,7 +179,7 @@ struct GradientMath {
     // The masked block is a round of its own, so that the loop holds nothing but products.
     int whole = tail == 0 ? steps : steps - 1;
 #pragma unroll 1
-    for (int step = 0; step < steps; whole = steps) {
+    for (int step = 0; step < steps;) {
       if (step == whole) {
         Mask(tail);
         whole = steps;
