@@ -163,8 +163,8 @@ absl::StatusOr<CUtensorMap> ResultMap(const AnyGemmArgs& g, const AnyResult& res
 bool InBoxes(const AnyGemmArgs& g) {
   const int64_t size = ElementBytes(g.out);
   const auto steps = [&](int64_t stride, int64_t least, int64_t extent) {
-    return extent == 1 || (stride * size % kTmaBytes == 0 && stride >= least &&
-                           stride * size <= kMostStride);
+    return extent == 1 ||
+           (stride * size % kTmaBytes == 0 && stride >= least && stride * size <= kMostStride);
   };
   return Aligned(g.c.data) && steps(g.c.row_stride, g.n, g.m) &&
          steps(g.c.batch_stride, 1, g.batch);

@@ -28,7 +28,7 @@ __device__ __forceinline__ float2 Unpack2(uint32_t packed, OutType out) {
 }
 
 // Named barriers of a warpgroup and its store warp, beside those of sm90_fp8_tile.cuh.
-inline constexpr int kSlotStagedBarrier = 7;   // + 2 * group + slot: results are in the boxes
+inline constexpr int kSlotStagedBarrier = 7;  // + 2 * group + slot: results are in the boxes
 inline constexpr int kSlotsFreeBarrier = 11;  // + group: all slots' boxes may be overwritten
 
 // Where a warpgroup stages a sub-tile: boxes of 64 rows of 128 bytes, which are 32 columns of FP32
@@ -166,8 +166,9 @@ struct GradientStage {
   uint32_t boxes = 0;
 
   __device__ __forceinline__ float4 Combined(float4 v, float4 c) const {
-    return make_float4(v.x * launch.alpha + launch.beta * c.x, v.y * launch.alpha + launch.beta * c.y,
-                       v.z * launch.alpha + launch.beta * c.z, v.w * launch.alpha + launch.beta * c.w);
+    return make_float4(
+        v.x * launch.alpha + launch.beta * c.x, v.y * launch.alpha + launch.beta * c.y,
+        v.z * launch.alpha + launch.beta * c.z, v.w * launch.alpha + launch.beta * c.w);
   }
   // C's elements as a chunk's results lie, where the copy engine cannot read them.
   __device__ __forceinline__ float4 Scaled(const Tile& tile, int sub, int chunk, float4 v) const {

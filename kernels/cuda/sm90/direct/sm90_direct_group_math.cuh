@@ -4,10 +4,10 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
 
-#include "kernels/cuda/grouped/grouped_direct_launch.h"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
+#include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_give_back.cuh"
 
 namespace gemmd::kernels::cuda {

@@ -4,13 +4,13 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_PRODUCER_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_PRODUCER_CUH_
 
-#include "kernels/cuda/grouped/grouped_direct_launch.h"
 #include "kernels/cuda/ptx/copy.cuh"
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
+#include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
