@@ -10,6 +10,9 @@ cache (.reuse); at the others the warp yields, which empties that cache. Here th
 groups: within one the scale stays cached and the warp goes on; at its end the warp yields, so that the next WGMMA of
 another warp waits for no more than a group. docs/lab/kernels.md has what that brings.
 
+A gradient's promotion has an FMUL beside each FFMA, and that of INT8's block scales a conversion. There only the yields are
+set, at every so many instructions.
+
 An instruction of sm_90 has 128 bits. From bit 105 on they are hints: 4 of clocks to stall, 1 that is 0 to yield, 3 and 3
 of barriers to set, 6 of barriers to wait for, 4 of operands to cache. What is cached stands in for that operand of the
 warp's next instruction, whatever register that names, so only a next FFMA by the same scale makes it right.
