@@ -18,8 +18,8 @@ from gemmd._layers.kept import Kept, KeptPlan, Place
 from gemmd._layers.linear_step import AnyStep, Way
 from gemmd._layers.local import LocalCalls
 from gemmd._memory import cuda, interop
+from gemmd._ops.multiply import INLINE_BYTES, scratch_size
 from gemmd.buffer import Buffer
-from gemmd.multiply import INLINE_BYTES, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.resident import why_not_on_gpu

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, narrowing, ops, words
+from gemmd import dtypes, ops, words
 from gemmd._memory import interop
+from gemmd._ops import narrowing
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand

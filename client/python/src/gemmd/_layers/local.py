@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors, narrowing
+from gemmd import errors
 from gemmd._memory import interop
+from gemmd._ops import narrowing
+from gemmd._ops.multiply import scratch_size
 from gemmd.armed import Armed
 from gemmd.buffer import Buffer
-from gemmd.multiply import scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.report import Report
