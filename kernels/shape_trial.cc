@@ -17,10 +17,15 @@ namespace {
 
 constexpr int64_t kMostExtent = 1 << 20;
 constexpr int64_t kAlignment = 256;
-// A kernel is measured until its times add up to so much, within TuneOptions' rounds.
-constexpr double kEnoughSeconds = 100e-6;
-// A kernel this many times slower than the fastest in the first round is not measured again.
-constexpr double kFarBehind = 1.25;
+// The fastest kernel is measured until its times add up to so much, within TuneOptions' rounds.
+constexpr double kEnoughSeconds = 300e-6;
+// A kernel whose median of so many rounds is so many times the fastest's is not measured again:
+// near ties, which take longest to tell apart, get the time.
+struct Cut {
+  int rounds;
+  double behind;
+};
+constexpr Cut kCuts[] = {{1, 1.25}, {3, 1.12}, {6, 1.06}, {10, 1.035}};
 
 enum Slot { kA, kAScales, kB, kBScales, kD, kFlush, kSlots };
 
@@ -170,11 +175,15 @@ absl::Status RunTurn(Tuner& tuner, MatmulOp op, absl::Span<Contender* const> tur
 }
 
 // Kernels take turns, and in another order each round: one that follows itself would find its own
-// code in the processors' caches, as it does not where it serves.
-absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*> order, int round,
+// code in the processors' caches, as it does not where it serves. `order` is the last round's.
+absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*>& order, int round,
                       const TuneOptions& options, const Bindings& bindings, RunTrial run,
                       double& device_seconds) {
-  if (round > 0) std::shuffle(order.begin(), order.end(), std::mt19937(round));
+  if (round > 0) {
+    const Contender* const last = order.back();
+    std::shuffle(order.begin(), order.end(), std::mt19937(round));
+    if (order.front() == last) std::swap(order.front(), order.back());
+  }
   for (size_t first = 0; first < order.size();) {
     size_t end = first;
     double seconds = 0;
@@ -187,6 +196,18 @@ absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*> 
     first = end;
   }
   return absl::OkStatus();
+}
+
+// The fastest's median; takes from `near` those that are too far behind it by now.
+double DropSlower(int rounds, std::vector<Contender*>& near) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const Contender* one : near) fastest = std::min(fastest, one->median());
+  double behind = std::numeric_limits<double>::infinity();
+  for (const Cut& cut : kCuts) {
+    if (rounds >= cut.rounds) behind = cut.behind;
+  }
+  std::erase_if(near, [&](const auto* one) { return one->median() > behind * fastest; });
+  return fastest;
 }
 
 }  // namespace
@@ -271,12 +292,11 @@ absl::StatusOr<TunedShape> TuneOneShape(Backend& backend, const TuneShape& shape
     absl::Status ran =
         RunRound(*tuner, op, near, round, options, operands->bindings, run, tuned.device_seconds);
     if (!ran.ok()) return ran;
-    if (round > 0) continue;
-    double fastest = std::numeric_limits<double>::infinity();
-    for (const Contender* one : near) fastest = std::min(fastest, one->median());
-    std::erase_if(near, [&](const auto* one) { return one->median() > kFarBehind * fastest; });
-    const auto enough = static_cast<int>(std::min(1e3, std::ceil(kEnoughSeconds / fastest)));
-    rounds = std::clamp(enough, options.rounds, std::max(options.rounds, options.most_rounds));
+    const double fastest = DropSlower(round + 1, near);
+    if (near.size() == 1) break;
+    const double enough = std::min(1e3, std::ceil(kEnoughSeconds / fastest));
+    rounds = std::clamp(static_cast<int>(enough), options.rounds,
+                        std::max(options.rounds, options.most_rounds));
   }
   for (const Contender& contender : *contenders) {
     tuned.times.push_back({contender.kernel, contender.median()});

@@ -1,7 +1,10 @@
 #include "kernels/shape_trial.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +52,83 @@ class ScriptedRuns {
   mutable size_t matmuls_ = 0;
 };
 
+// A device on which each kernel takes what the test says of it and of the round.
+class RunsByKernel {
+ public:
+  using Seconds = std::function<float(const std::string& kernel, int round)>;
+
+  RunsByKernel(const FakeTuner& tuner, Seconds seconds)
+      : tuner_(tuner), seconds_(std::move(seconds)) {}
+
+  absl::StatusOr<LaunchResult> operator()(std::shared_ptr<const Program>, Bindings) const {
+    LaunchResult result;
+    result.ops_timed = true;
+    for (const std::string& kernel : tuner_.last_trial()) {
+      result.op_seconds.push_back(1);
+      result.op_seconds.push_back(seconds_(kernel, rounds_[kernel]++));
+      order_.push_back(kernel);
+    }
+    return result;
+  }
+  const std::vector<std::string>& order() const { return order_; }  // of all that ran
+  int rounds(const std::string& kernel) const { return rounds_[kernel]; }
+
+ private:
+  const FakeTuner& tuner_;
+  const Seconds seconds_;
+  mutable std::map<std::string, int> rounds_;  // a FunctionRef calls what is const
+  mutable std::vector<std::string> order_;
+};
+
+TEST(ShapeTrialTest, KernelsTakeTurnsInAnotherOrderEachRound) {
+  TunableBackend backend;
+  RunsByKernel runs(*backend.tuner(), [](const std::string&, int) { return 20.1e-6f; });
+  ASSERT_TRUE(TuneOneShape(backend, kShape, {}, runs).ok());
+  ASSERT_THAT(runs.order(), SizeIs(3 * 15));
+  std::set<std::vector<std::string>> orders;
+  for (size_t i = 0; i < runs.order().size(); i += 3) {
+    const std::vector<std::string> round(runs.order().begin() + i, runs.order().begin() + i + 3);
+    EXPECT_EQ(std::set<std::string>(round.begin(), round.end()).size(), 3) << "in round " << i / 3;
+    orders.insert(round);
+  }
+  EXPECT_GT(orders.size(), 2);
+  EXPECT_EQ(std::adjacent_find(runs.order().begin(), runs.order().end()), runs.order().end())
+      << "a kernel that follows itself finds its code in the caches";
+}
+
+TEST(ShapeTrialTest, ATimeIsTheMedianOfTheRounds) {
+  TunableBackend backend;
+  // Disturbed in every third round, and once faster than it can be.
+  RunsByKernel runs(*backend.tuner(), [](const std::string& kernel, int round) {
+    if (kernel != "fake_wide") return 21e-6f;
+    return round == 4 ? 5e-6f : round % 3 == 2 ? 80e-6f : 20e-6f;
+  });
+  const auto tuned = TuneOneShape(backend, kShape, {}, runs);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  EXPECT_EQ(tuned->times[0].kernel, "fake_wide");
+  EXPECT_NEAR(tuned->times[0].seconds, 20e-6, 1e-9);
+}
+
+TEST(ShapeTrialTest, NearTiesGetTheRounds) {
+  TunableBackend backend;
+  RunsByKernel runs(*backend.tuner(), [](const std::string& kernel, int) {
+    return kernel == "fake_model" ? 10.1e-6f : kernel == "fake_wide" ? 10.2e-6f : 11.1e-6f;
+  });
+  ASSERT_TRUE(TuneOneShape(backend, kShape, {}, runs).ok());
+  EXPECT_EQ(runs.rounds("fake_model"), 30);
+  EXPECT_EQ(runs.rounds("fake_wide"), 30);
+  EXPECT_EQ(runs.rounds("fake_split"), 6) << "a tenth behind";
+}
+
+TEST(ShapeTrialTest, AKernelAloneInFrontIsMeasuredNoMore) {
+  TunableBackend backend;
+  RunsByKernel runs(*backend.tuner(), [](const std::string& kernel, int) {
+    return kernel == "fake_wide" ? 10e-6f : 20e-6f;
+  });
+  ASSERT_TRUE(TuneOneShape(backend, kShape, {}, runs).ok());
+  EXPECT_THAT(runs.order(), SizeIs(3));
+}
+
 TEST(ShapeTrialTest, RanksKernelsByTheTimesOfTheirMatmuls) {
   TunableBackend backend;
   ScriptedRuns runs({3e-6f, 1e-6f, 2e-6f});
@@ -77,7 +157,7 @@ TEST(ShapeTrialTest, MeasuresBriefKernelsMoreOften) {
   TunableBackend backend;
   ScriptedRuns brief({10.1e-6f}), longer({200e-6f});
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, brief).ok());
-  EXPECT_EQ(brief.matmuls(), 3 * 10);
+  EXPECT_EQ(brief.matmuls(), 3 * 30);
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, longer).ok());
   EXPECT_EQ(longer.matmuls(), 3 * 3);
 }
