@@ -18,14 +18,12 @@ namespace {
 constexpr int64_t kMostExtent = 1 << 20;
 constexpr int64_t kAlignment = 256;
 // The fastest kernel is measured until its times add up to so much, within TuneOptions' rounds.
-constexpr double kEnoughSeconds = 300e-6;
-// A kernel whose median of so many rounds is so many times the fastest's is not measured again:
-// near ties, which take longest to tell apart, get the time.
-struct Cut {
-  int rounds;
-  double behind;
-};
-constexpr Cut kCuts[] = {{1, 1.25}, {3, 1.12}, {6, 1.06}, {10, 1.035}};
+constexpr double kEnoughSeconds = 1e-3;
+// A kernel that is behind the fastest by more than a part of its time and what chance explains is
+// not measured again: near ties, which take longest to tell apart, get the time. Seen on an H200:
+// single times of one kernel lie 0.5 us around their median, whatever the kernel takes.
+constexpr double kBehind = 1.02;
+constexpr double kDoubtSeconds = 2e-6;
 
 enum Slot { kA, kAScales, kB, kBScales, kD, kFlush, kSlots };
 
@@ -202,11 +200,8 @@ absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*>&
 double DropSlower(int rounds, std::vector<Contender*>& near) {
   double fastest = std::numeric_limits<double>::infinity();
   for (const Contender* one : near) fastest = std::min(fastest, one->median());
-  double behind = std::numeric_limits<double>::infinity();
-  for (const Cut& cut : kCuts) {
-    if (rounds >= cut.rounds) behind = cut.behind;
-  }
-  std::erase_if(near, [&](const auto* one) { return one->median() > behind * fastest; });
+  const double most = kBehind * fastest + kDoubtSeconds / std::sqrt(rounds);
+  std::erase_if(near, [&](const auto* one) { return one->median() > most; });
   return fastest;
 }
 

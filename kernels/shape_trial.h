@@ -30,7 +30,7 @@ struct TuneOptions {
   // Each kernel is measured so often; brief ones more often, since what surrounds an op hides more
   // of them; those that fall behind less often. A kernel that is alone in front ends it.
   int rounds = 3;
-  int most_rounds = 32;
+  int most_rounds = 96;
   double program_seconds = 500e-6;  // about so long is one program, or one multiplication
   int64_t max_memory_bytes = int64_t{1} << 30;
 };

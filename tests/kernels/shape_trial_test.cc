@@ -84,7 +84,7 @@ TEST(ShapeTrialTest, KernelsTakeTurnsInAnotherOrderEachRound) {
   TunableBackend backend;
   RunsByKernel runs(*backend.tuner(), [](const std::string&, int) { return 20.1e-6f; });
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, runs).ok());
-  ASSERT_THAT(runs.order(), SizeIs(3 * 15));
+  ASSERT_THAT(runs.order(), SizeIs(3 * 50));
   std::set<std::vector<std::string>> orders;
   for (size_t i = 0; i < runs.order().size(); i += 3) {
     const std::vector<std::string> round(runs.order().begin() + i, runs.order().begin() + i + 3);
@@ -115,9 +115,9 @@ TEST(ShapeTrialTest, NearTiesGetTheRounds) {
     return kernel == "fake_model" ? 10.1e-6f : kernel == "fake_wide" ? 10.2e-6f : 11.1e-6f;
   });
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, runs).ok());
-  EXPECT_EQ(runs.rounds("fake_model"), 30);
-  EXPECT_EQ(runs.rounds("fake_wide"), 30);
-  EXPECT_EQ(runs.rounds("fake_split"), 6) << "a tenth behind";
+  EXPECT_EQ(runs.rounds("fake_model"), 96);
+  EXPECT_EQ(runs.rounds("fake_wide"), 96);
+  EXPECT_EQ(runs.rounds("fake_split"), 7) << "a microsecond behind: no chance by then";
 }
 
 TEST(ShapeTrialTest, AKernelAloneInFrontIsMeasuredNoMore) {
@@ -155,11 +155,11 @@ TEST(ShapeTrialTest, MeasuresOnlyThoseNearTheFastestAgain) {
 
 TEST(ShapeTrialTest, MeasuresBriefKernelsMoreOften) {
   TunableBackend backend;
-  ScriptedRuns brief({10.1e-6f}), longer({200e-6f});
+  ScriptedRuns brief({10.1e-6f}), longer({201e-6f});
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, brief).ok());
-  EXPECT_EQ(brief.matmuls(), 3 * 30);
+  EXPECT_EQ(brief.matmuls(), 3 * 96);
   ASSERT_TRUE(TuneOneShape(backend, kShape, {}, longer).ok());
-  EXPECT_EQ(longer.matmuls(), 3 * 3);
+  EXPECT_EQ(longer.matmuls(), 3 * 5);
 }
 
 TEST(ShapeTrialTest, AProgramIsAboutAsLongAsItMayBe) {
