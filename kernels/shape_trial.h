@@ -27,8 +27,9 @@ MatmulOp TrialMatmul(const TuneShape& shape);
 
 struct TuneOptions {
   int kernels = 8;  // at most so many a shape
-  // Each kernel is measured so often; brief ones more often, since what surrounds an op hides more
-  // of them; those that fall behind less often. A kernel that is alone in front ends it.
+  // Behind one run that does not count each kernel is measured so often; brief ones more often,
+  // since what surrounds an op hides more of them; those that fall behind less often. A kernel that
+  // is alone in front ends it.
   int rounds = 3;
   int most_rounds = 96;
   double program_seconds = 500e-6;  // about so long is one program, or one multiplication
