@@ -108,7 +108,6 @@ std::string Name(const GemmVariant& variant) {
   std::string name = absl::StrCat(variant.entry().name, "_m", c.block_m(), "n", c.block_n());
   if (c.k_blocks > 1) absl::StrAppend(&name, "k", c.k_blocks * c.block_k());
   absl::StrAppend(&name, "s", c.stages);
-  if (c.scale_warp) absl::StrAppend(&name, "w");
   if (c.stores_tile) absl::StrAppend(&name, "d");
   if (c.alternates) absl::StrAppend(&name, "a");
   if (c.k_groups > 1) absl::StrAppend(&name, "g", c.k_groups);

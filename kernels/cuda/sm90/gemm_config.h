@@ -40,8 +40,6 @@ enum class Mma : uint8_t {
 struct GemmConfig {
   GemmFamily family = GemmFamily::kTiled;
   Mma mma = Mma::kFp8Block;
-  // Skinny, of many columns: a warp beside the producer makes the scales (sm90_fp8_scale_warp.cuh).
-  bool scale_warp = false;
   int rows = 128;    // row-side tile: a multiple of 64 * groups
   int cols = 128;    // column-side tile: a multiple of 8
   int groups = 2;    // math warpgroups along the rows; each owns rows / groups of them
@@ -190,7 +188,7 @@ struct GemmConfig {
   // Where the second k group leaves its results for the first.
   constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
   constexpr int smem_bytes() const {
-    const int barriers = stages * (scale_warp ? 24 : 16) + 16;
+    const int barriers = stages * 16 + 16;
     return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
            fold_bytes() + barriers;
   }
@@ -210,7 +208,7 @@ constexpr uint64_t Encode(const GemmConfig& c) {
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
                    c.shares_ring << 7 | c.scales_columns << 9 | static_cast<int>(c.mma) >> 2 << 10;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
-                    c.k_groups | c.scale_warp << 2}) {
+                    c.k_groups}) {
     code = code << 5 | field;
   }
   return (code << 9 | c.rows) << 9 | c.cols;
@@ -225,8 +223,6 @@ constexpr GemmConfig Decode(uint64_t code) {
     *field = code & 31;
     code >>= 5;
   }
-  c.scale_warp = c.k_groups >> 2 & 1;
-  c.k_groups &= 3;
   c.family = static_cast<GemmFamily>(code & 1);
   c.stores_tile = code >> 1 & 1;
   c.ragged = code >> 2 & 1;

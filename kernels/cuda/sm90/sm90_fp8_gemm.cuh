@@ -18,7 +18,6 @@
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_producer.cuh"
-#include "kernels/cuda/sm90/sm90_fp8_scale_warp.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_store.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
@@ -50,9 +49,6 @@ constexpr bool Check() {
                 "a tile is one warpgroup's");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
-  static_assert(!C.scale_warp || (C.skinny() && C.promotes() && C.moves_registers() &&
-                                  C.k_groups == 1 && C.k_blocks == 1 && !C.ragged && !C.gates),
-                "beside the producer warp, for one k block a stage");
   static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
   static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
   static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
@@ -190,7 +186,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   if (warp == kProducerWarp) {
     Start<C>(launch, smem, place, cluster);
     __syncwarp();
-    ptx::NamedArrive(kReadyBarrier, kReadyThreads<C>);
+    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.ctas_per_sm == 1) {  // of two, each would hold up the other's start
       StartScales<C>(launch, smem, place, cluster, threadIdx.x % 32);
     }
@@ -207,16 +203,6 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
         StoreTiles<C>(launch, smem, place, cluster, group);
       }
     }
-    if constexpr (C.scale_warp) {
-      if (warp == kProducerWarp + 1) {
-        ptx::NamedBarrier(kReadyBarrier, kReadyThreads<C>);
-        if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
-        if (C.multicast() > 1 || (kWaitsForPeersAtOnce && launch.split.parts > 1)) {
-          ptx::ClusterWait();
-        }
-        MakeScales<C>(launch, smem, place, cluster, threadIdx.x % 32);
-      }
-    }
     if (warp > kProducerWarp) return;
     const int lane = threadIdx.x % 32;
     if (C.multicast() > 1 || launch.split.parts > 1) ptx::ClusterArriveRelaxed();
@@ -231,7 +217,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
     ptx::GridDependencyLaunch();
     if (launch.split.parts > 1) TellInboxFree<C>(launch.split, smem, place, lane);
   } else {
-    ptx::NamedBarrier(kReadyBarrier, kReadyThreads<C>);
+    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.moves_registers()) ptx::SetMaxRegistersUp<C.math_registers()>();
     if (C.multicast() > 1 || launch.split.parts > 1) {
       ptx::ClusterArriveRelaxed();

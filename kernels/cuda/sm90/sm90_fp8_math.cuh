@@ -84,11 +84,9 @@ struct Math {
         (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
     cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
     b_scales = smem.BScales(0) + first_block * C.b_scale_count() * 4;
-    a_scales = smem.AScales(0) + first_block * C.a_scale_bytes() +
-               (C.scale_warp ? lane % 4 * 4
-                : C.skinny() ? lane % 4 * 2
-                             : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) *
-                   4;
+    a_scales =
+        smem.AScales(0) + first_block * C.a_scale_bytes() +
+        (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
   }
 
   __device__ __forceinline__ void WaitFull() const {
@@ -222,7 +220,6 @@ struct Math {
   template <int kFirst>
   __device__ __forceinline__ void RunSingle(int steps) {
     static_assert(kSubs <= 2);
-    if constexpr (C.scale_warp) return RunScaled(steps);
     if constexpr (kMakesScales) return RunMakingScales(steps);
     Sums accumulators[kAccumulators];
     WaitFull();
@@ -292,60 +289,6 @@ struct Math {
     result[4 * chunk + 2] += Products::Value(accumulators[4 * chunk + 2]) * left;
     result[4 * chunk + 1] += Products::Value(accumulators[4 * chunk + 1]) * right;
     result[4 * chunk + 3] += Products::Value(accumulators[4 * chunk + 3]) * right;
-  }
-
-  // With a scale warp: both columns' scales of two chunks are one load. A load waits while the
-  // tensor cores read shared memory, of whichever warpgroup: asked for behind a unit's products,
-  // the scales came when those of both warpgroups were through, which kept the two in step and the
-  // tensor cores idle meanwhile. So each unit's are loaded as the one before is promoted.
-  static constexpr int kPairs = (kChunks + 1) / 2;
-  __device__ __forceinline__ void RunScaled(int steps) {
-    static_assert(!C.scale_warp || kSubs == 1);
-    Sums accumulators[kAccumulators];
-    float scales[4 * kPairs];
-    WaitFull();
-    ptx::MbarrierWait(smem.Scaled(issue.stage), issue.parity);
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      TakeScales(scales, j, a_scales + issue.stage * C.scale_bytes());
-    }
-    for (int i = 0; i < steps; ++i) {
-      uint32_t next = a_scales + issue.stage * C.scale_bytes();  // of the last, itself
-      Multiply<0>(accumulators);
-      issue.Advance();
-      if (i + 1 < steps) {
-        WaitFull();
-        ptx::MbarrierWait(smem.Scaled(issue.stage), issue.parity);
-        next = a_scales + issue.stage * C.scale_bytes();
-      }
-      Finish(accumulators);
-#pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        PromoteScaled(accumulators, scales, j, 0);
-        if (2 * j + 1 < kChunks) PromoteScaled(accumulators, scales, j, 1);
-        TakeScales(scales, j, next);
-      }
-      Release();
-    }
-  }
-  __device__ __forceinline__ void TakeScales(float (&scales)[4 * kPairs], int pair,
-                                             uint32_t made) const {
-    const float4 four = ptx::LoadShared4(made + pair * 64);
-    scales[pair * 4] = four.x;
-    scales[pair * 4 + 1] = four.y;
-    scales[pair * 4 + 2] = four.z;
-    scales[pair * 4 + 3] = four.w;
-  }
-  __device__ __forceinline__ void PromoteScaled(const Sums (&accumulators)[kAccumulators],
-                                                const float (&scales)[4 * kPairs], int pair,
-                                                int half) const {
-    const int at = 4 * (2 * pair + half);
-    const float left = scales[pair * 4 + 2 * half];
-    const float right = scales[pair * 4 + 2 * half + 1];
-    result[at + 0] += Products::Value(accumulators[at + 0]) * left;
-    result[at + 2] += Products::Value(accumulators[at + 2]) * left;
-    result[at + 1] += Products::Value(accumulators[at + 1]) * right;
-    result[at + 3] += Products::Value(accumulators[at + 3]) * right;
   }
   __device__ __forceinline__ void Finish(Sums (&accumulators)[kAccumulators]) const {
     ptx::WgmmaWait<0>();

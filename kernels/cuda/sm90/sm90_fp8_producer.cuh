@@ -127,10 +127,6 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
     ptx::MbarrierInit(smem.Empty(stage),
                       C.stage_readers() * kReleasingLanes * ClusterPlace<C>::kWriters);
   }
-  if constexpr (C.scale_warp) {
-#pragma unroll
-    for (int stage = 0; stage < C.stages; ++stage) ptx::MbarrierInit(smem.Scaled(stage), 1);
-  }
   ptx::MbarrierInit(smem.Inbox(), 1);
   ptx::MbarrierInit(smem.Outbox(), launch.split.parts);
   ptx::FenceMbarrierInit();

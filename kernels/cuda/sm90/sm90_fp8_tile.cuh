@@ -104,8 +104,6 @@ enum NamedBarrierId {
   kBoxesFreeBarrier = 10,   // + group: they may be overwritten
   kTurnBarrier = 13,        // + group: of two that alternate, the other has issued its tile
 };
-template <GemmConfig C>
-inline constexpr int kReadyThreads = C.math_threads() + (C.scale_warp ? 64 : 32);
 
 // This CTA's part of the stages that k takes.
 struct KRange {
@@ -171,8 +169,6 @@ struct SmemLayout {
   __device__ uint32_t Inbox() const { return base + kBarriers + C.stages * 16; }
   // Completes when every part's inbox is free.
   __device__ uint32_t Outbox() const { return Inbox() + 8; }
-  // Completes when the scale warp has made a stage's scales.
-  __device__ uint32_t Scaled(int stage) const { return Outbox() + 8 + stage * 8; }
 };
 
 }  // namespace gemmd::kernels::cuda
