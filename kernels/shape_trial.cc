@@ -17,10 +17,13 @@ namespace {
 
 constexpr int64_t kMostExtent = 1 << 20;
 constexpr int64_t kAlignment = 256;
-// A kernel is measured until its times add up to so much, within TuneOptions' rounds.
-constexpr double kEnoughSeconds = 100e-6;
-// A kernel this many times slower than the fastest in the first round is not measured again.
-constexpr double kFarBehind = 1.25;
+// The fastest kernel is measured until its times add up to so much, within TuneOptions' rounds.
+constexpr double kEnoughSeconds = 1e-3;
+// A kernel that is behind the fastest by more than a part of its time and what chance explains is
+// not measured again: near ties, which take longest to tell apart, get the time. Seen on an H200:
+// single times of one kernel lie 0.5 us around their median, whatever the kernel takes.
+constexpr double kBehind = 1.02;
+constexpr double kDoubtSeconds = 2.5e-6;
 
 enum Slot { kA, kAScales, kB, kBScales, kD, kFlush, kSlots };
 
@@ -110,8 +113,9 @@ absl::StatusOr<Operands> MakeOperands(Backend& backend, const MatmulOp& op, int6
   return operands;
 }
 
+// Of two in the middle the lesser: what disturbs a measurement makes it longer.
 double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -170,11 +174,15 @@ absl::Status RunTurn(Tuner& tuner, MatmulOp op, absl::Span<Contender* const> tur
 }
 
 // Kernels take turns, and in another order each round: one that follows itself would find its own
-// code in the processors' caches, as it does not where it serves.
-absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*> order, int round,
+// code in the processors' caches, as it does not where it serves. `order` is the last round's.
+absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*>& order, int round,
                       const TuneOptions& options, const Bindings& bindings, RunTrial run,
                       double& device_seconds) {
-  if (round > 0) std::shuffle(order.begin(), order.end(), std::mt19937(round));
+  if (round > 0) {
+    const Contender* const last = order.back();
+    std::shuffle(order.begin(), order.end(), std::mt19937(round));
+    if (order.front() == last) std::swap(order.front(), order.back());
+  }
   for (size_t first = 0; first < order.size();) {
     size_t end = first;
     double seconds = 0;
@@ -187,6 +195,15 @@ absl::Status RunRound(Tuner& tuner, const MatmulOp& op, std::vector<Contender*> 
     first = end;
   }
   return absl::OkStatus();
+}
+
+// The fastest's median; takes from `near` those that are too far behind it by now.
+double DropSlower(int rounds, std::vector<Contender*>& near) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const Contender* one : near) fastest = std::min(fastest, one->median());
+  const double most = kBehind * fastest + kDoubtSeconds / std::sqrt(rounds);
+  std::erase_if(near, [&](const auto* one) { return one->median() > most; });
+  return fastest;
 }
 
 }  // namespace
@@ -267,16 +284,19 @@ absl::StatusOr<TunedShape> TuneOneShape(Backend& backend, const TuneShape& shape
   std::vector<Contender*> near;
   for (Contender& contender : *contenders) near.push_back(&contender);
   int rounds = options.rounds;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round <= rounds; ++round) {
     absl::Status ran =
         RunRound(*tuner, op, near, round, options, operands->bindings, run, tuned.device_seconds);
     if (!ran.ok()) return ran;
-    if (round > 0) continue;
-    double fastest = std::numeric_limits<double>::infinity();
-    for (const Contender* one : near) fastest = std::min(fastest, one->median());
-    std::erase_if(near, [&](const auto* one) { return one->median() > kFarBehind * fastest; });
-    const auto enough = static_cast<int>(std::min(1e3, std::ceil(kEnoughSeconds / fastest)));
-    rounds = std::clamp(enough, options.rounds, std::max(options.rounds, options.most_rounds));
+    if (round == 0) {  // a kernel's first run in a process takes longer: its code is loaded
+      for (Contender* one : near) one->seconds.clear();
+      continue;
+    }
+    const double fastest = DropSlower(round, near);
+    if (near.size() == 1) break;
+    const double enough = std::min(1e3, std::ceil(kEnoughSeconds / fastest));
+    rounds = std::clamp(static_cast<int>(enough), options.rounds,
+                        std::max(options.rounds, options.most_rounds));
   }
   for (const Contender& contender : *contenders) {
     tuned.times.push_back({contender.kernel, contender.median()});

@@ -27,10 +27,11 @@ MatmulOp TrialMatmul(const TuneShape& shape);
 
 struct TuneOptions {
   int kernels = 8;  // at most so many a shape
-  // Each kernel is measured so often; brief ones more often, since what surrounds an op hides more
-  // of them; those far behind once.
+  // Behind one run that does not count each kernel is measured so often; brief ones more often,
+  // since what surrounds an op hides more of them; those that fall behind less often. A kernel that
+  // is alone in front ends it.
   int rounds = 3;
-  int most_rounds = 12;
+  int most_rounds = 96;
   double program_seconds = 500e-6;  // about so long is one program, or one multiplication
   int64_t max_memory_bytes = int64_t{1} << 30;
 };
@@ -43,7 +44,7 @@ struct TunedShape {
   std::string before;  // the kernel that was taken until now
   ChoiceReason reason_before = ChoiceReason::kModel;
   double seconds_before = 0;      // measured now, as the others
-  std::vector<KernelTime> times;  // best first
+  std::vector<KernelTime> times;  // medians, best first
   double device_seconds = 0;      // that measuring took
 };
 

@@ -53,10 +53,19 @@ class FakeTuner final : public Tuner {
   int64_t flush_bytes() const override { return 1 << 16; }
   absl::StatusOr<std::shared_ptr<const Program>> CompileTrial(absl::Span<const Op> ops) override {
     std::vector<Op> plain(ops.begin(), ops.end());
+    std::vector<std::string> kernels;
     for (Op& op : plain) {
-      if (auto* matmul = std::get_if<MatmulOp>(&op)) matmul->kernel.clear();
+      auto* const matmul = std::get_if<MatmulOp>(&op);
+      if (matmul != nullptr) kernels.push_back(std::exchange(matmul->kernel, ""));
     }
+    absl::MutexLock lock(&mutex_);
+    last_trial_ = std::move(kernels);
     return backend_.Compile(plain);
+  }
+  // The kernels of the program that CompileTrial made last, in its order.
+  std::vector<std::string> last_trial() const {
+    absl::MutexLock lock(&mutex_);
+    return last_trial_;
   }
   absl::Status Keep(absl::Span<const ShapeTimes> measured) override {
     absl::MutexLock lock(&mutex_);
@@ -116,6 +125,7 @@ class FakeTuner final : public Tuner {
   const std::vector<std::string> names_ = {"fake_model", "fake_wide", "fake_split"};
   mutable absl::Mutex mutex_;
   std::map<TuneShape, std::vector<KernelTime>> times_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> last_trial_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> generation_{1};
 };
 

@@ -72,8 +72,10 @@ absl::StatusOr<int> ClustersAtOnce(const GemmVariant& variant, int ordinal) {
   return slot.clusters;
 }
 
-// Bands as wide as keep about a square of tiles at work at one time.
+// Bands as wide as keep about a square of tiles at work at one time. Of a skinny kernel the rows
+// are weights, which come from memory once if all columns that meet a tile of them work together.
 int RasterOf(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int clusters) {
+  if (shape.skinny() && col_tiles > 1) return 1;
   const int64_t wanted = std::max<int64_t>(1, 16 / shape.share_cols);
   if (col_tiles * wanted <= clusters) return static_cast<int>(row_tiles);
   return static_cast<int>(std::min(row_tiles, wanted));

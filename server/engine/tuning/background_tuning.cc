@@ -13,6 +13,7 @@ constexpr absl::Duration kStopWithin = absl::Milliseconds(20);
 constexpr size_t kShapesAtOnce = 8;
 // Fewer and shorter than an administrator's Tune: 64 shapes within a minute, by the default share.
 constexpr int kKernels = 6;
+constexpr int kMostRounds = 24;
 constexpr double kProgramSeconds = 250e-6;
 // Taken from what tenants could have; larger weights are left to AdminService.Tune.
 constexpr int64_t kMaxMemoryBytes = int64_t{512} << 20;
@@ -53,6 +54,7 @@ void BackgroundTuning::Measure(std::vector<kernels::TuneShape> shapes) {
   int measured = 0;
   DeviceTuner::Order order{.shapes = std::move(shapes),
                            .kernels = kKernels,
+                           .most_rounds = kMostRounds,
                            .program_seconds = kProgramSeconds,
                            .max_memory_bytes = kMaxMemoryBytes,
                            .background = true,

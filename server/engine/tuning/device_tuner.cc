@@ -158,6 +158,7 @@ void DeviceTuner::Run() {
 
 absl::Status DeviceTuner::Measure(const Order& order) {
   const kernels::TuneOptions options{.kernels = order.kernels,
+                                     .most_rounds = order.most_rounds,
                                      .program_seconds = order.program_seconds,
                                      .max_memory_bytes = order.max_memory_bytes};
   pace_ = TuningPace(order.max_share);

@@ -41,6 +41,7 @@ class DeviceTuner {
   struct Order {
     std::vector<kernels::TuneShape> shapes;
     int kernels = 8;
+    int most_rounds = kernels::TuneOptions().most_rounds;
     double program_seconds = 500e-6;  // of one measurement
     int64_t max_memory_bytes = int64_t{1} << 30;
     // Background work: it measures in moments in which nobody else has work for the device, takes
