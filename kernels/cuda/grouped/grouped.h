@@ -106,8 +106,9 @@ inline constexpr int64_t kScratchHead = 256;
 struct GroupedLaunch {
   GemmLaunch gemm;
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
-  CUtensorMap thin_b_map;  // a k block; of tall tiles, too
+  CUtensorMap thin_b_map;  // a k block
   CUtensorMap thin_scale_map;
+  CUtensorMap part_b_map;  // kRowsAPart rows of a k block of B
   GroupSource source;
   TileTickets* tickets = nullptr;
   GatedArgs gated;       // of kernels whose finish is a gate: where the result goes
@@ -117,6 +118,9 @@ struct GroupedLaunch {
   // The groups, the weights and their scales were there before the kernel in front went to work: no
   // need to wait for its end before reading them.
   bool weights_first = false;
+  // The last thin tiles, of which CTAs take a half or a quarter at a time.
+  int tail_halves = 0;
+  int tail_quarters = 0;
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};
@@ -124,21 +128,29 @@ struct GroupedLaunch {
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kRowsABox = 16;
+// Rows of the weights in a box of a thin tile's half or quarter.
+inline constexpr int kRowsAPart = 32;
+// Rows of A in a box of a kernel for many rows.
+inline constexpr int kUnitRows = 64;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
   const char* name;           // "sm90_fp8_grouped"
   const GemmConfig* configs;  // [kTileLists]
+  int a_box_rows;             // in a box of gemm.row_map
   cudaError_t (*prepare)();
   cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
+// The same for groups of many rows; its configs are one.
+extern const GroupedFamilyEntry kSm90Fp8Ragged;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;
-// Kinds behind them are tall tiles: as thin ones, of TallRows() rows of A.
+// As a wide tile, of half as many rows.
+inline constexpr int kHalfTile = 2;
 
 }  // namespace gemmd::kernels::cuda
 

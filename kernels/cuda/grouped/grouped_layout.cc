@@ -14,6 +14,8 @@ using absl::StrCat;
 
 constexpr int64_t kAlignment = 256;  // of each part of the scratch
 constexpr int64_t kTmaBytes = 16;
+// Rows of a group in the mean, from which on the kernel for many is quicker.
+constexpr int64_t kManyRows = 96;
 
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
@@ -40,9 +42,8 @@ class Parts {
 double PaddedRows(double rows, double active) {
   if (active == 0) return 0;
   const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
-  const GroupCut cut = CutOf(each, true, 2);
-  return active *
-         (cut.wide * kWideRows + cut.thin * kThinRows + cut.tall * TallRows(cut.tall_kind));
+  const GroupCut cut = CutOf(each);
+  return active * (cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows);
 }
 
 // b, or each matrix of the table.
@@ -155,6 +156,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   GroupedLayout layout;
   layout.fp8 = fp8;
   layout.fused = fused;
+  // Where counts tell, the host knows no more than the most that a group may have.
+  layout.many_rows = fp8 && !fused && !counts && !IsDirect(op.a.values.dtype) &&
+                     extents.rows >= kManyRows * extents.groups;
   Parts parts;
   if (fp8 && IsDirect(op.a.values.dtype)) {
     layout.direct_config = DirectConfigOf(op);
@@ -169,8 +173,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
-  // The TMA kernels read offsets and counts by themselves.
-  layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
+  // The TMA kernels read offsets and counts by themselves, and a gate behind them the former.
+  const bool offsets = op.layout == GroupLayout::kOffsets;
+  layout.makes_rows = fp8 ? !offsets && (!counts || (op.gate && !fused)) : op.gate.has_value();
   if (layout.makes_rows) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
   }
@@ -182,8 +187,10 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate && !fused) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-    layout.owners_offset =
-        parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
+    if (layout.makes_rows) {
+      layout.owners_offset =
+          parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
+    }
     const double bytes = 1.0 * static_cast<double>(extents.items * extents.rows) *
                          static_cast<double>(extents.n) * SizeBytes(layout.product);
     // Beyond any limit: the caller refuses it.

@@ -1,6 +1,8 @@
 #include "kernels/cuda/grouped/grouped_op.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
@@ -45,6 +47,13 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
+// Rounding alone, and every unit of 16 bytes in d or outside.
+bool StoresByCopy(const Fp8GemmArgs& args) {
+  return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
+         args.bias == nullptr && !args.relu && args.n % 8 == 0 && args.ldd % 8 == 0 &&
+         args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
+}
+
 absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
                                            const Fp8GemmArgs& args, int64_t matrices) {
   const absl::Status ready = ToStatus(family.prepare(), "preparing a grouped kernel");
@@ -56,9 +65,8 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
     return ValuesMap(
         ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows));
   };
-  const auto b = [&](const GemmConfig& config) {
-    return ValuesMap(
-        ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, config.b_box()));
+  const auto b = [&](int box_rows) {
+    return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,
@@ -74,16 +82,31 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   };
   GroupedLaunch launch;
   for (auto [map, made] :
-       {std::pair(&launch.gemm.row_map, a(wide.block_m())),
-        std::pair(&launch.gemm.col_map, b(wide)), std::pair(&launch.gemm.scale_map, scales(wide)),
-        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin)),
-        std::pair(&launch.thin_scale_map, scales(thin))}) {
+       {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
+        std::pair(&launch.gemm.col_map, b(wide.b_box())),
+        std::pair(&launch.gemm.scale_map, scales(wide)),
+        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
+        std::pair(&launch.thin_scale_map, scales(thin)),
+        std::pair(&launch.part_b_map, b(kRowsAPart))}) {
     if (!made.ok()) return made.status();
     *map = *made;
   }
+  if (wide.stores_tile && StoresByCopy(args)) {
+    const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,
+                                                       .cols = args.n,
+                                                       .rows = args.m,
+                                                       .batch = args.batch,
+                                                       .row_stride_bytes = args.ldd * 2,
+                                                       .batch_stride_bytes = args.d_batch * 2,
+                                                       .box_cols = wide.store_cols(),
+                                                       .box_rows = kStoreRows});
+    if (!made.ok()) return made.status();
+    launch.gemm.store_map = *made;
+    launch.gemm.stores_by_copy = true;
+  }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
-  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n()));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n() * wide.share_rows));
   launch.any_k = args.k % kBlockK != 0;
   return launch;
 }
@@ -136,6 +159,12 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     with_product = WithProduct(slots, scratch + layout.product_offset);
     product.d = ProductOf(op, layout, static_cast<int>(slots.size()));
     launches.gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), with_product);
+    launches.gated->programmatic = true;
+  }
+  if (launches.gated && layout.fp8 && op.layout == GroupLayout::kOffsets) {
+    launches.gated->range_begin = directory.index;
+    launches.gated->range_end = directory.index + extents.groups;
+  } else if (launches.gated) {
     OwnersArgs& owners = launches.owners.emplace();
     owners.starts = directory.starts;
     owners.sizes = directory.sizes;
@@ -145,7 +174,6 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     owners.all_rows = extents.items * extents.rows;
     owners.owners = reinterpret_cast<int32_t*>(scratch + layout.owners_offset);
     launches.gated->owners = owners.owners;
-    launches.gated->programmatic = true;
   }
   const GroupSource source = {.index = layout.makes_rows ? nullptr : directory.index,
                               .starts = directory.starts,
@@ -166,7 +194,9 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family = layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
+    const GroupedFamilyEntry& family = layout.fused       ? kSm90Fp8GroupedGate
+                                       : layout.many_rows ? kSm90Fp8Ragged
+                                                          : kSm90Fp8Grouped;
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);
@@ -180,6 +210,13 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launch->tickets = reinterpret_cast<TileTickets*>(scratch - kScratchHead);
     launches.fp8 = *launch;
     launches.ctas = device.sms;
+    if (op.table.empty() && !layout.fused && !layout.many_rows) {
+      launches.fp8->tail_halves = device.sms;
+      launches.fp8->tail_quarters = device.sms;
+      if (const char* tail = std::getenv("GEMMD_TAIL"); tail != nullptr) {
+        std::sscanf(tail, "%d,%d", &launches.fp8->tail_halves, &launches.fp8->tail_quarters);
+      }
+    }
   }
   if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
   return launches;

@@ -42,6 +42,7 @@ struct GroupedLayout {
   bool fp8 = false;
   int direct_config = 0;                // of BF16 and FP16
   bool fused = false;                   // kernels that apply the gate
+  bool many_rows = false;               // the kernel for groups of many rows
   bool makes_rows = false;              // the directory kernel tells where each group's rows are
   int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
   ScaleCopies copies;                   // of a's scales, at 0

@@ -8,6 +8,19 @@
 
 namespace gemmd::kernels::cuda {
 
+// The rows that are somebody's, where offsets tell: numbers are read once, since they may change.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = INT64_MAX;
+
+  __device__ __forceinline__ explicit RowRange(const GatedArgs& args) {
+    if (args.range_begin == nullptr) return;
+    begin = *const_cast<const volatile int32_t*>(args.range_begin);
+    end = *const_cast<const volatile int32_t*>(args.range_end);
+  }
+  __device__ __forceinline__ bool Has(int64_t row) const { return row >= begin && row < end; }
+};
+
 // The smaller of two floats; NaN if either is.
 __device__ __forceinline__ float MinNaN(float x, float y) { return -ptx::MaxNaN(-x, -y); }
 

@@ -30,6 +30,25 @@ __device__ __forceinline__ uint32_t MapToRank(uint32_t address, uint32_t rank) {
   return remote;
 }
 
+// Eight bytes that CTAs of a cluster pass on through shared memory: each is there as a whole, and
+// nothing else is ordered by it. The remote address is MapToRank's.
+__device__ __forceinline__ void StoreRemote8(uint32_t remote, uint64_t value) {
+  asm volatile("st.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote), "l"(value)
+               : "memory");
+}
+__device__ __forceinline__ uint64_t LoadFromPeer8(uint32_t address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.cluster.shared::cta.b64 %0, [%1];"
+               : "=l"(value)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+// What this thread wrote is seen by whoever in the cluster sees what it does next.
+__device__ __forceinline__ void FenceCluster() {
+  asm volatile("fence.acq_rel.cluster;" ::: "memory");
+}
+
 // Four floats to `local` of this CTA's shared memory; or, without waiting, to `remote` of another
 // CTA's, where their 16 bytes complete on that CTA's `barrier` (PTX ISA 9.7.9.12 st.async).
 __device__ __forceinline__ void StoreToPart4(bool here, uint32_t local, uint32_t remote, float4 v,

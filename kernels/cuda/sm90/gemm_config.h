@@ -67,13 +67,16 @@ struct GemmConfig {
   bool scales_columns = false;
   bool stores_tile = false;  // tiled: a whole tile of D in shared memory, from where the copy
                              // engine takes it while the next one multiplies
+  // The math warpgroups have the same rows, and each its part of the columns: half of a wide tile's
+  // rows, and as many columns. Of a gate's, each has gates and their ups.
+  bool splits_cols = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
   constexpr int block_m() const { return skinny() ? cols : rows; }
   constexpr int block_n() const { return skinny() ? rows : cols; }
   // Rows of B in a box of a grouped matmul, where nobody shares it.
-  constexpr int b_box() const { return gates ? (skinny() ? 64 : 128) : block_n(); }
+  constexpr int b_box() const { return gates ? (skinny() || splits_cols ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
@@ -82,12 +85,16 @@ struct GemmConfig {
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
 
   // Row sub-tiles of 64 that one warpgroup works through.
-  constexpr int row_subs() const { return alternates ? rows / 64 : rows / (64 * groups); }
+  constexpr int row_subs() const {
+    return alternates || splits_cols ? rows / 64 : rows / (64 * groups);
+  }
+  // Columns of one warpgroup.
+  constexpr int own_cols() const { return splits_cols ? cols / groups : cols; }
   // Math warps that read a stage.
   constexpr int stage_readers() const { return math_threads() / 32 / (alternates ? groups : 1); }
   // Column sub-tiles likewise, where one's accumulators have to fit: halves, or gates and ups.
-  constexpr int col_subs() const { return promotes() && !skinny() && cols == 256 ? 2 : 1; }
-  constexpr int mma_cols() const { return cols / col_subs(); }
+  constexpr int col_subs() const { return promotes() && !skinny() && own_cols() == 256 ? 2 : 1; }
+  constexpr int mma_cols() const { return own_cols() / col_subs(); }
 
   // Math warpgroups that need more than an even share of the registers take them from a producer
   // of a whole warpgroup, as setmaxnreg moves them; else one producer warp will do. Its other warps
@@ -112,7 +119,7 @@ struct GemmConfig {
   constexpr int threads() const { return math_threads() + producer_threads(); }
 
   // Registers a math thread holds: results, and beside them the accumulators of one k block.
-  constexpr int result_regs() const { return row_subs() * cols / 2; }
+  constexpr int result_regs() const { return row_subs() * own_cols() / 2; }
   constexpr int accumulator_regs() const { return promotes() ? mma_cols() / 2 : 0; }
   // A warpgroup on its own, with room for two sets and for some 40 registers of everything else,
   // issues the next multiplication before the last one is promoted. Beside another one that is no
@@ -140,8 +147,12 @@ struct GemmConfig {
     while (block_n() % step != 0) step /= 2;
     return step;
   }
-  constexpr int b_scale_run() const { return tile_step() == 64 ? 64 : kBlockK; }
+  // Of a gate's columns that are split, gates' and ups' lie beside one another.
+  constexpr int b_scale_run() const {
+    return tile_step() == 64 || (gates && splits_cols) ? 64 : kBlockK;
+  }
   constexpr int b_scale_count() const {
+    if (gates) return 2;
     const int run = b_scale_run();
     return (run - tile_step() + block_n() + run - 1) / run;
   }
@@ -152,7 +163,10 @@ struct GemmConfig {
   constexpr int col_bytes() const { return cols * kRowBytes; }
   constexpr int used_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
   constexpr int stage_bytes() const { return shares_ring ? kRingStageBytes : used_bytes(); }
-  constexpr int a_scale_rows() const { return block_m() + (ragged ? 4 : 0); }
+  // Of half of a wide tile's rows as many as of all: they come by its map.
+  constexpr int a_scale_rows() const {
+    return block_m() * (splits_cols ? 2 : 1) + (ragged ? 4 : 0);
+  }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
   constexpr int b_scale_bytes() const {

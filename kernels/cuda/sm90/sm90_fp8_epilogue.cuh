@@ -90,7 +90,7 @@ struct Epilogue {
 
   static constexpr int kPitch = C.kStorePitch;
   static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
-  static constexpr int kChunks = C.cols / 8;
+  static constexpr int kChunks = C.own_cols() / 8;
   // Chunks that staging holds, rounded and in FP32.
   static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : 8;
   static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
@@ -137,7 +137,7 @@ struct Epilogue {
 
   // First row, on the row side, of the warpgroup's sub-tile.
   __device__ int SubRow(int sub) const {
-    return tile.row0 + ((C.alternates ? 0 : group * C.row_subs()) + sub) * 64;
+    return tile.row0 + ((C.alternates || C.splits_cols ? 0 : group * C.row_subs()) + sub) * 64;
   }
 
   // Among those who share the staging area: what was staged is there, or may be overwritten.

@@ -32,8 +32,8 @@ __device__ __forceinline__ uint32_t Permute(uint32_t low, uint32_t high, uint32_
 // tile, in units of 16 bytes that are put in order on their way out.
 template <GemmConfig C>
 struct GateFinish {
-  static constexpr int kChunks = C.mma_cols() / 8;
   static constexpr int kHalf = C.result_regs() / 2;  // gates, and behind them as many ups
+  static constexpr int kChunks = kHalf / 4;
   static constexpr int kPitch = C.kStorePitch;
   static_assert(C.gates && kPitch == kGateCols + 16);
   // Behind the rows, where they are WGMMA's columns: each warp's largest magnitudes, then for every
@@ -42,17 +42,21 @@ struct GateFinish {
   static constexpr uint32_t kMaxima = C.cols * kPitch;
   static constexpr uint32_t kDivisors = kMaxima + kWarps * C.cols * 4;
   static_assert(!C.skinny() || kDivisors + C.cols * 8 <= C.store_bytes());
+  // Where warpgroups have the same rows: largest magnitudes, of each warpgroup's columns.
+  static constexpr uint32_t kHalfMaxima = C.rows * kPitch;
+  static_assert(!C.splits_cols || kHalfMaxima + C.groups * C.rows * 4 <= C.store_bytes());
+  static constexpr int kUnits = kGateCols / 16 / (C.splits_cols ? C.groups : 1);  // of a row
 
   const GatedArgs& args;
   const float alpha;  // of the product
-  uint32_t staging;   // this warp's (tiled) or the CTA's (skinny)
+  uint32_t staging;   // this warp's rows' (tiled) or the CTA's (skinny)
   int warp;           // of the math warps
   int lane;
 
   __device__ GateFinish(const GatedArgs& args, float alpha, const SmemLayout<C>& smem, int warp,
                         int lane)
       : args(args), alpha(alpha), warp(warp), lane(lane) {
-    staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : warp * 16 * kPitch);
+    staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : RowOfWarp() * kPitch);
   }
 
   // y = act(gate) * up of a thread's results. The ups' registers are free then.
@@ -82,19 +86,41 @@ struct GateFinish {
            block * args.scales_block;
   }
 
+  // Tiled: the first row of this warp's 16 in the tile.
+  __device__ __forceinline__ int RowOfWarp() const { return (C.splits_cols ? warp % 4 : warp) * 16; }
+  // This lane's 16 bytes of a row.
+  __device__ __forceinline__ int Unit() const {
+    return (C.splits_cols ? warp / 4 * kUnits : 0) + lane % kUnits;
+  }
+
   // 16 bytes of `row` to the result, if it is in front of `end`.
   __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block,
                                             uint4 codes) const {
     uint8_t* const target = static_cast<uint8_t*>(args.dst) + tile.batch * args.dst_batch +
-                            row * args.dst_row + block * kGateCols + lane % 8 * 16;
+                            row * args.dst_row + block * kGateCols + Unit() * 16;
     ptx::StoreGlobal4If(row < end, target,
                         make_float4(__uint_as_float(codes.x), __uint_as_float(codes.y),
                                     __uint_as_float(codes.z), __uint_as_float(codes.w)));
   }
   __device__ __forceinline__ uint4 LoadUnit(int row) const {
-    const float4 v = ptx::LoadShared4(staging + row * kPitch + lane % 8 * 16);
+    const float4 v = ptx::LoadShared4(staging + row * kPitch + Unit() * 16);
     return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
                       __float_as_uint(v.w));
+  }
+
+  // The larger one of a row's two maxima: of this warpgroup's columns, and of the other's.
+  __device__ __forceinline__ void MaximaOfBoth(float (&amax)[2]) const {
+    const uint32_t at =
+        staging + kHalfMaxima - RowOfWarp() * kPitch + (RowOfWarp() + lane / 4) * 4;
+    const uint32_t mine = at + warp / 4 * C.rows * 4, other = at + (1 - warp / 4) * C.rows * 4;
+    Sync();  // the last tile's have been read
+    if (lane % 4 == 0) {
+      ptx::StoreShared(mine, amax[0]);
+      ptx::StoreShared(mine + 8 * 4, amax[1]);
+    }
+    Sync();
+    amax[0] = ptx::MaxNaN(amax[0], ptx::LoadShared(other));
+    amax[1] = ptx::MaxNaN(amax[1], ptx::LoadShared(other + 8 * 4));
   }
 
   // Tiled. A quad of lanes has a row of the upper 8 of the warp's 16, and one of the lower 8.
@@ -103,18 +129,24 @@ struct GateFinish {
     float y[kHalf];
     Multiply(result, y);
     uint32_t pairs[2][kChunks];  // of the upper and of the lower row: the codes of two columns
-    const int row0 = tile.row0 + warp * 16;
+    const int row0 = tile.row0 + RowOfWarp();
+    float maxima[2] = {};
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) {
-      float amax = 0.0f;
 #pragma unroll
       for (int j = 0; j < kChunks; ++j) {
-        amax = AddMagnitude<false>(amax, y[4 * j + 2 * lower]);
-        amax = AddMagnitude<false>(amax, y[4 * j + 2 * lower + 1]);
+        maxima[lower] = AddMagnitude<false>(maxima[lower], y[4 * j + 2 * lower]);
+        maxima[lower] = AddMagnitude<false>(maxima[lower], y[4 * j + 2 * lower + 1]);
       }
-      const float scale = ScaleOf<false>(MaxOverLanes<4>(amax));
+      maxima[lower] = MaxOverLanes<4>(maxima[lower]);
+    }
+    if constexpr (C.splits_cols) MaximaOfBoth(maxima);
+    const bool stores_scale = lane % 4 == 0 && (!C.splits_cols || warp < 4);
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const float scale = ScaleOf<false>(maxima[lower]);
       const int row = row0 + lower * 8 + lane / 4;
-      if (lane % 4 == 0 && row < end) *ScaleAt(tile, row, block) = scale;
+      if (stores_scale && row < end) *ScaleAt(tile, row, block) = scale;
       const ScaleDivisor divisor = MakeScaleDivisor(scale);
       if (divisor.lift) {
 #pragma unroll
@@ -138,16 +170,18 @@ struct GateFinish {
     const auto unit = [&](int lower, int i) {
       return pairs[lower][2 * i] | pairs[lower][2 * i + 1] << 16;
     };
+    const uint32_t own = staging + (C.splits_cols ? warp / 4 * kUnits * 16 : 0);
     __syncwarp();  // the last tile's units have been read
 #pragma unroll
     for (int i = 0; i < kChunks / 2; i += 2) {
-      ptx::StMatrix4(staging + lane % 16 * kPitch + i * 16 + (lane & 16), unit(0, i), unit(1, i),
+      ptx::StMatrix4(own + lane % 16 * kPitch + i * 16 + (lane & 16), unit(0, i), unit(1, i),
                      unit(0, i + 1), unit(1, i + 1));
     }
     __syncwarp();
+    constexpr int kRowsAtOnce = 32 / kUnits;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 8 + i * 4;
+    for (int i = 0; i < 16 / kRowsAtOnce; ++i) {
+      const int row = lane / kUnits + i * kRowsAtOnce;
       const uint4 v = LoadUnit(row);
       StoreUnit(tile, row0 + row, end, block,
                 make_uint4(Permute(v.x, v.y, 0x5410), Permute(v.z, v.w, 0x5410),

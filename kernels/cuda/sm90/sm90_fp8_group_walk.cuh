@@ -14,12 +14,13 @@ namespace gemmd::kernels::cuda {
 
 // Rows of one group that a CTA multiplies at a time, by rows of its weights from n0 on.
 struct GroupPlace {
-  int kind;  // kThinTile, kWideTile, or one of the tall ones behind them
+  int kind;  // kThinTile, kWideTile or kHalfTile
   int item;
   int row0;     // within the item
   int row_end;  // of the group: rows from here on are not stored
   int n0;
   int group;
+  int n_rows;  // of the weights, in a thin tile: less than the whole ones' in the tail
 };
 
 // Where a group's rows are. A fault has the number's index, or INT_MAX if there is none.
@@ -50,16 +51,110 @@ __device__ __forceinline__ GroupRows RowsOf(const GroupSource& from, int group) 
   return {.first = number, .count = end - number};
 }
 
-// `W` and `T`: the wide tile's config, and the thin one's.
+// A group's rows and the weights' as tiles, numbered from 0 on. `W` and `T`: the wide tile's
+// config, and the thin one's.
 template <GemmConfig W, GemmConfig T>
-struct GroupWalk {
-  static constexpr int kWarps = W.math_threads() / 32;
-  static constexpr int kGroupsAThread = kMostGroups / W.math_threads();
-  static_assert(kMostGroups % W.math_threads() == 0);
+struct MixedTiles {
   static_assert(W.block_m() == kWideRows && T.block_m() == kThinRows);
   static constexpr int kThinOfWide = W.block_n() / T.block_n();  // thin tiles with a wide one's n
   // Wide tiles of a group that go through the weights together, for L2.
   static constexpr int kBand = 16;
+
+  // For W.block_n() of the weights.
+  static __device__ __forceinline__ int Count(int rows) {
+    const GroupCut cut = CutOf(rows);
+    return cut.wide + cut.half + kThinOfWide * cut.thin;
+  }
+  // What `at` lacks of the group's tile `inside`: its first row is the group's before.
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
+    const GroupCut cut = CutOf(rows);
+    // The last band has the half tile as well.
+    const int per_band = kBand * n_tiles;
+    const int last = max(cut.wide - 1, 0) / kBand;
+    const int band = min(inside / per_band, last);
+    const int wide = band == last ? cut.wide - band * kBand : kBand;
+    const int in_band = inside - band * per_band;
+    const int of_n = wide + (band == last ? cut.half + kThinOfWide * cut.thin : 0);
+    const int n = in_band / of_n;
+    const int tile = in_band - n * of_n;
+    at.n0 = n * W.block_n();
+    if (cut.thin > 0) {
+      at.kind = kThinTile;
+      at.n0 += tile * T.block_n();
+      at.n_rows = T.block_n();
+    } else {
+      at.kind = tile < wide ? kWideTile : kHalfTile;
+      at.row0 += (band * kBand + tile) * W.block_m();
+    }
+  }
+};
+
+// Tiles of as many units of 64 rows as W has warpgroups, and of one less where that leaves none
+// with a single one. Each ends where the next begins.
+template <GemmConfig W>
+struct RaggedTiles {
+  static_assert(W.groups == 3);
+  static constexpr int kBand = 11;
+
+  static __device__ __forceinline__ int Count(int rows) { return (rows + 64 * 3 - 1) / (64 * 3); }
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
+    const int count = Count(rows), units = (rows + 63) / 64;
+    const int whole = units - 2 * count;  // tiles of three units; below 0: one of a single one
+    const int per_band = kBand * n_tiles;
+    const int band = min(inside / per_band, (count - 1) / kBand);
+    const int tiles = min(count - band * kBand, kBand);
+    const int in_band = inside - band * per_band;
+    const int n = in_band / tiles;
+    const int tile = band * kBand + in_band - n * tiles;
+    at.kind = kWideTile;
+    at.n0 = n * W.block_n() * W.multicast();
+    at.row0 += (2 * tile + min(tile, max(whole, 0))) * 64;
+    at.row_end = min(at.row_end, at.row0 + (tile < whole ? 3 : 2) * 64);
+  }
+};
+
+// The last thin tiles come in halves and then in quarters of their weights' rows. CTAs are at any
+// place in a tile when none is left to draw: as they run out one by one, those that still read do
+// not get all of the memory's rate.
+struct TailCut {
+  int whole;     // tiles in front of them
+  int halves;    // tiles in halves
+  int quarters;  // tiles in quarters, behind those
+
+  __device__ __forceinline__ TailCut(const GroupedLaunch& launch, int total)
+      : whole(max(total - launch.tail_halves - launch.tail_quarters, 0)),
+        halves(max(min(launch.tail_halves, total - launch.tail_quarters), 0)),
+        quarters(min(launch.tail_quarters, total)) {}
+  __device__ __forceinline__ int Total() const { return whole + 2 * halves + 4 * quarters; }
+
+  template <class Walk>
+  __device__ __forceinline__ GroupPlace At(const Walk& walk, int index) const {
+    int tile = index, parts_log2 = 0;
+    if (index >= whole) {
+      const int i = index - whole;
+      parts_log2 = i < 2 * halves ? 1 : 2;
+      tile = i < 2 * halves ? whole + i / 2 : whole + halves + (i - 2 * halves) / 4;
+    }
+    GroupPlace at = walk.At(tile);
+    if (parts_log2 == 0) return at;
+    const int i = index - whole - (parts_log2 == 2 ? 2 * halves : 0);
+    const int part = i & ((1 << parts_log2) - 1);
+    if (at.kind == kThinTile) {
+      at.n_rows >>= parts_log2;
+      at.n0 += part * at.n_rows;
+    } else if (part > 0) {
+      at.n0 = INT_MAX;  // the first part is all of it
+    }
+    return at;
+  }
+};
+
+// `W`: a config with the ring's warps and stages.
+template <GemmConfig W, class Tiles>
+struct GroupWalk {
+  static constexpr int kWarps = W.math_threads() / 32;
+  static constexpr int kGroupsAThread = (kMostGroups + W.math_threads() - 1) / W.math_threads();
+  static constexpr bool kFits = kGroupsAThread * W.math_threads() == kMostGroups;
 
   // By group: its first row, its rows, tiles of those in front; behind them the tiles of all, and
   // the warps' sums and first faults.
@@ -76,13 +171,6 @@ struct GroupWalk {
   const GroupedLaunch& launch;
   int* table;
 
-  static __device__ __forceinline__ int TilesOf(const GroupCut& cut) {
-    return cut.wide + kThinOfWide * (cut.thin + cut.tall);
-  }
-  static __device__ __forceinline__ GroupCut Cut(int rows) {
-    return CutOf(rows, !W.gates, kThinOfWide);
-  }
-
   // By the math warps.
   __device__ __forceinline__ void Make(int warp, int lane) const {
     const GroupSource& from = launch.source;
@@ -93,9 +181,11 @@ struct GroupWalk {
     for (int i = 0; i < kGroupsAThread; ++i) {
       GroupRows rows;
       if (first + i < from.groups) rows = RowsOf(from, first + i);
-      table[kFirst + first + i] = rows.first;
-      table[kRows + first + i] = rows.count;
-      mine += tiles[i] = launch.n_tiles * TilesOf(Cut(rows.count));
+      if (kFits || first + i < kMostGroups) {
+        table[kFirst + first + i] = rows.first;
+        table[kRows + first + i] = rows.count;
+      }
+      mine += tiles[i] = launch.n_tiles * Tiles::Count(rows.count);
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -120,7 +210,7 @@ struct GroupWalk {
     }
 #pragma unroll
     for (int i = 0; i < kGroupsAThread; ++i) {
-      table[kBefore + first + i] = before;
+      if (kFits || first + i < kMostGroups) table[kBefore + first + i] = before;
       before += tiles[i];
     }
     if (warp == kWarps - 1 && lane == 31) table[kTotal] = before;
@@ -148,32 +238,11 @@ struct GroupWalk {
       }
     }
     const int first = table[kFirst + low], rows = table[kRows + low];
-    const GroupCut cut = Cut(rows);
-    // The last band has the thin tile as well.
-    const int per_band = kBand * launch.n_tiles;
-    const int last = max(cut.wide - 1, 0) / kBand;
-    const int inside = index - table[kBefore + low];
-    const int band = min(inside / per_band, last);
-    const int wide = band == last ? cut.wide - band * kBand : kBand;
-    const int in_band = inside - band * per_band;
-    const int of_n = wide + (band == last ? kThinOfWide * (cut.thin + cut.tall) : 0);
-    const int n = in_band / of_n;
-    const int tile = in_band - n * of_n;
-    GroupPlace at = {.item = launch.source.items ? low : 0, .row_end = first + rows, .group = low};
-    if (tile < wide) {
-      at.kind = kWideTile;
-      at.row0 = first + (band * kBand + tile) * W.block_m();
-      at.n0 = n * W.block_n();
-    } else if (cut.tall > 0) {
-      const int half = tile / cut.tall;
-      at.kind = kWideTile + 1 + cut.tall_kind;
-      at.row0 = first + (tile - half * cut.tall) * TallRows(cut.tall_kind);
-      at.n0 = n * W.block_n() + half * T.block_n();
-    } else {
-      at.kind = kThinTile;
-      at.row0 = first + cut.wide * W.block_m();
-      at.n0 = n * W.block_n() + (tile - wide) * T.block_n();
-    }
+    GroupPlace at = {.item = launch.source.items ? low : 0,
+                     .row0 = first,
+                     .row_end = first + rows,
+                     .group = low};
+    Tiles::Place(rows, index - table[kBefore + low], launch.n_tiles, at);
     return at;
   }
 };

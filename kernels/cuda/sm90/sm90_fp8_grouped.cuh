@@ -23,14 +23,15 @@ constexpr int kNoTile = -1;                       // in place of a tile's kind: 
 constexpr int kWholeBox = kWideRows / kRowsABox;  // boxes of A's rows that come as one
 constexpr int kOtherArrivals = 2;                 // at a stage, beside the loads'
 
-constexpr GemmConfig Tall(int rows) {
-  return {.family = GemmFamily::kSkinny,
-          .rows = 128,
-          .cols = rows,
-          .groups = 2,
-          .stages = 4,
-          .shares_ring = true};
+constexpr GemmConfig HalfOf(GemmConfig wide) {
+  wide.rows = kHalfRows;
+  wide.splits_cols = true;
+  return wide;
 }
+// Whose boxes of B a tile's are.
+template <GemmConfig C>
+inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;
+
 template <GemmConfig W, GemmConfig C>
 constexpr bool SharesRing() {
   static_assert(Check<C>());
@@ -60,12 +61,19 @@ struct TileNote {
     ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
                                         __int_as_float(at.row0), __int_as_float(at.row_end)));
     ptx::StoreShared(note + 16, __int_as_float(at.n0));
+    ptx::StoreShared(note + 20, __int_as_float(at.n_rows));
   }
   static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
     const uint32_t note = smem.AScales(stage) + kAt;
     const float4 v = ptx::LoadShared4(note);
     const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
-    return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
+    return {same(v.x),
+            same(v.y),
+            same(v.z),
+            same(v.w),
+            same(ptx::LoadShared(note + 16)),
+            0,
+            same(ptx::LoadShared(note + 20))};
   }
 };
 
@@ -75,9 +83,9 @@ struct GroupB {
   int item;
 };
 
-// Thin tiles read the weights alone, or behind a wide one.
+// Thin tiles read the weights alone.
 template <GemmConfig C>
-inline constexpr uint64_t kBPolicy = C.skinny() && C.ragged ? ptx::kEvictFirst : ptx::kEvictNormal;
+inline constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
 
 // Gates and ups of a block of the result's columns, in the order in which Math works through its
 // sub-tiles: 128 of each, or for each warpgroup 64.
@@ -96,9 +104,13 @@ __device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const
   }
 }
 
-// Tall tiles copy A's scales row by row, so that they lie at multiples of 8 bytes.
+// Rows of the weights in a tile of which parts may be tiles.
 template <GemmConfig C>
-inline constexpr bool kCopiesScales = !C.ragged;
+inline constexpr bool kHasParts = C.skinny() && !C.gates;
+template <GemmConfig C>
+__device__ __forceinline__ int WeightRowsOf(const GroupPlace& at) {
+  return kHasParts<C> ? at.n_rows : C.block_n();
+}
 
 // B's side of a stage. What comes before the barrier is told how much to expect is counted, too.
 template <GemmConfig C>
@@ -111,6 +123,15 @@ __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const S
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n());
+  } else if (kHasParts<C> && at.n_rows < C.block_n()) {
+#pragma unroll 1
+    for (int row = 0; row < at.n_rows; row += kRowsAPart) {
+#pragma unroll
+      for (int plane = 0; plane < C.k_blocks; ++plane) {
+        ptx::TensorLoad(&launch.part_b_map, full, target + (plane * C.block_n() + row) * kBlockK,
+                        x + plane * step_x, at.n0 + row, z + plane * step_z, b.item, kBPolicy<C>);
+      }
+    }
   } else {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
@@ -131,12 +152,11 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
-  constexpr int kScaleBytes = kCopiesScales<C> ? 0 : C.a_scale_bytes();
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + kScaleBytes));
+      full, C.k_blocks * ((boxes * kRowsABox + WeightRowsOf<C>(at)) * kBlockK + C.a_scale_bytes()));
   if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
   // A whole box of 128 rows at once, where there are so many.
   int first = 0;
@@ -155,7 +175,6 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                       at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
     }
   }
-  if constexpr (kCopiesScales<C>) return;
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,
                   smem.AScales(stage), at.row0 / kScaleRows * kScaleRows, 0, block, at.item,
                   ptx::kEvictLast);
@@ -171,7 +190,8 @@ __device__ __forceinline__ void MakeRing(const GroupedLaunch& launch, const Smem
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
-    ptx::MbarrierInit(smem.Empty(stage), C.math_threads() / 32 * kReleasingLanes);
+    ptx::MbarrierInit(smem.Empty(stage),
+                      C.math_threads() / 32 * kReleasingLanes * ClusterPlace<C>::kWriters);
   }
   ptx::FenceMbarrierInit();
 }
@@ -198,38 +218,12 @@ __device__ __forceinline__ BScaleLoads<C> ScalesOf(const GroupedLaunch& launch,
 template <GemmConfig C, bool kTable>
 __device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int group,
                                            const CUtensorMap*& known) {
-  if constexpr (!kTable) return {C.skinny() ? &launch.thin_b_map : &launch.gemm.col_map, group};
-  const CUtensorMap* const map = launch.b_maps[C.skinny() ? kThinTile : kWideTile] + group;
+  constexpr bool kThinBoxes = kBoxesOf<C> == kThinTile;
+  if constexpr (!kTable) return {kThinBoxes ? &launch.thin_b_map : &launch.gemm.col_map, group};
+  const CUtensorMap* const map = launch.b_maps[kBoxesOf<C>] + group;
   if (map != known) ptx::AcquireTensorMap(map);
   known = map;
   return {map, 0};
-}
-
-// A's scales of a tall tile's k block, and B's; by the whole warp, in front of the stage's loads.
-template <GemmConfig C>
-__device__ __forceinline__ void CopyScales(const GroupedLaunch& launch, const SmemLayout<C>& smem,
-                                           const GroupPlace& place, const BScaleLoads<C>& b_scales,
-                                           int lane, int stage, int block) {
-  static_assert(kBScales<C> == 1 && C.k_blocks == 1);
-  const Fp8GemmArgs& args = launch.gemm.args;
-  const float* const scales =
-      args.a_scales + place.item * args.a_scales_batch + block * args.a_scales_ld;
-#pragma unroll
-  for (int i = 0; i < C.cols; i += 32) {
-    const int col = i + lane;
-    if (C.cols % 32 == 0 || col < C.cols) {
-      ptx::CpAsync4(smem.AScales(stage) + col * 4,
-                    scales + min(place.row0 + col, place.row_end - 1));
-    }
-  }
-  if (lane == 0) ptx::CpAsync4(smem.BScales(stage), b_scales.row + block);
-  // As many arrivals as other kinds have of B's scales, and the other lanes' beside them.
-  if (lane < kOtherArrivals) {
-    ptx::CpAsyncMbarrierArrive(smem.Full(stage));
-  } else {
-    ptx::CpAsyncMbarrierArriveAlso(smem.Full(stage));
-  }
-  __syncwarp();  // the loads' own arrival is still missing
 }
 
 // `ahead`: of so many stages the weights are on their way.
@@ -242,30 +236,28 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
 #pragma unroll 1
   for (int block = 0; block < launch.gemm.k_blocks; block += C.k_blocks) {
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-    if constexpr (kCopiesScales<C>) {
-      CopyScales<C>(launch, smem, place, b_scales, lane, at.stage, block);
-    }
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<C>::Put(smem, at.stage, place);
       LoadGroupStage<C>(launch, smem, place, b, at.stage, block, ahead > 0);
     }
-    if constexpr (!kCopiesScales<C>) {
-      if (ahead <= 0) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
-    }
+    if (ahead <= 0) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     --ahead;
     __syncwarp();
     at.Advance();
   }
 }
 
-// Calls `then` with the config of a tall tile's kind.
-template <int kIndex = 0, class Then>
-__device__ __forceinline__ void WithTall(int kind, const Then& then) {
-  if constexpr (kIndex < kTallKinds) {
-    if (kind == kWideTile + 1 + kIndex) {
-      then.template operator()<Tall(TallRows(kIndex))>();
-    } else {
-      WithTall<kIndex + 1>(kind, then);
+// Tells the math warps that there is no tile left, and hands the counter over to the next kernel.
+template <GemmConfig W>
+__device__ __forceinline__ void EndRing(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                        const RingPosition<W.stages>& at, int lane) {
+  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+  if (lane == 0) {
+    TileNote<W>::Put(smem, at.stage, {.kind = kNoTile});
+    for (int i = 0; i < kFullArrivals<W>; ++i) ptx::MbarrierArrive(smem.Full(at.stage));
+    // Nobody draws behind the last CTA.
+    if (atomicAdd(&launch.tickets->done, 1) == static_cast<int>(gridDim.x) - 1) {
+      launch.tickets->next = launch.tickets->done = 0;
     }
   }
 }
@@ -274,11 +266,12 @@ __device__ __forceinline__ void WithTall(int kind, const Then& then) {
 // kernels in front still work on A. How many stages that were.
 template <GemmConfig W, GemmConfig T>
 __device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
-                                                const GroupWalk<W, T>& walk,
+                                                const GroupWalk<W, MixedTiles<W, T>>& walk,
                                                 const SmemLayout<W>& smem, int lane) {
   const int index = static_cast<int>(blockIdx.x);
-  if (index >= walk.Total()) return 0;
-  const GroupPlace place = walk.At(index);
+  const TailCut cut(launch, walk.Total());
+  if (index >= cut.Total()) return 0;
+  const GroupPlace place = cut.At(walk, index);
   if (place.kind != kThinTile || place.n0 >= static_cast<int>(launch.gemm.args.n)) return 0;
   const SmemLayout<T> thin{smem.base};
   const CUtensorMap* known = nullptr;
@@ -297,39 +290,31 @@ __device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
 
 template <GemmConfig W, GemmConfig T, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
-                                              const GroupWalk<W, T>& walk,
+                                              const GroupWalk<W, MixedTiles<W, T>>& walk,
                                               const SmemLayout<W>& smem, int lane, int ahead) {
-  const int total = walk.Total();
+  const TailCut cut(launch, walk.Total());
+  const int total = cut.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;  // the map that was acquired last
   int index = static_cast<int>(blockIdx.x);
   while (index < total) {
     int next = 0;  // comes while this tile is loaded
     if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + static_cast<int>(gridDim.x);
-    const GroupPlace place = walk.At(index);
-    if (place.kind == kWideTile) {
-      ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
-    } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
+    const GroupPlace place = cut.At(walk, index);
+    if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
       // All of it is outside.
+    } else if (place.kind == kWideTile) {
+      ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
     } else if (place.kind == kThinTile) {
       ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane, ahead);
       ahead = 0;
-    } else if constexpr (!W.gates) {
-      WithTall(place.kind, [&]<GemmConfig C>() {
-        ProduceTile<C, kTable>(launch, SmemLayout<C>{smem.base}, place, known, at, lane);
-      });
+    } else {
+      constexpr GemmConfig H = HalfOf(W);
+      ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, place, known, at, lane);
     }
     index = __shfl_sync(0xffffffffu, next, 0);
   }
-  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
-  if (lane == 0) {
-    TileNote<W>::Put(smem, at.stage, {.kind = kNoTile});
-    for (int i = 0; i < kFullArrivals<W>; ++i) ptx::MbarrierArrive(smem.Full(at.stage));
-    // Nobody draws behind the last CTA.
-    if (atomicAdd(&launch.tickets->done, 1) == static_cast<int>(gridDim.x) - 1) {
-      launch.tickets->next = launch.tickets->done = 0;
-    }
-  }
+  EndRing<W>(launch, smem, at, lane);
 }
 
 // One tile from its first stage, at `ring`, to D.
@@ -337,13 +322,13 @@ template <GemmConfig C>
 __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& at, RingPosition<C.stages>& ring,
                                             int warp, int lane) {
-  const ClusterPlace<C> place{};
+  const ClusterPlace<C> place = C.multicast() > 1 ? ClusterPlace<C>::Here() : ClusterPlace<C>{};
   float result[C.result_regs()];
   Math<C> math(smem, place, warp, lane, result);
   static_cast<RingPosition<C.stages>&>(math.issue) = ring;
   static_cast<RingPosition<C.stages>&>(math.release) = ring;
   const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
-  if constexpr (!C.skinny()) {
+  if constexpr (!C.skinny() && !C.splits_cols) {
     if (at.row0 + warp / 4 * 64 >= at.row_end) {  // a warpgroup without rows lets the tile pass
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
@@ -355,8 +340,9 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
       return;
     }
   }
-  if constexpr (C.ragged) math.a_scales += at.row0 % kScaleRows * 4;
-  const Tile tile = TileOf<C>(at);
+  math.a_scales += at.row0 % kScaleRows * 4;
+  Tile tile = TileOf<C>(at);
+  if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
   ring = math.release;
   if constexpr (C.gates) {
@@ -372,7 +358,9 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
     GemmLaunch bounded;
     bounded.args = launch.gemm.args;
     bounded.streams_b = launch.gemm.streams_b;
+    bounded.stores_by_copy = launch.gemm.stores_by_copy;
     bounded.args.m = at.row_end;
+    if constexpr (kHasParts<C>) bounded.args.n = min(bounded.args.n, int64_t{at.n0 + at.n_rows});
     Epilogue<C> out(bounded, smem, warp, lane);
     out.tile = tile;
     StoreWhole<C>(bounded, smem, out, result);
@@ -386,19 +374,22 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   RingPosition<W.stages> ring;
+  int before = kWideTile;
   while (true) {
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
     const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    // Each kind divides the staging area in its own way: the last tile's has been read.
+    if (at.kind != before) ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+    before = at.kind;
     if (at.kind == kWideTile) {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
       ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
     } else if (at.kind == kNoTile) {
       return;
-    } else if constexpr (!W.gates) {
-      WithTall(at.kind, [&]<GemmConfig C>() {
-        ConsumeTile<C>(launch, SmemLayout<C>{smem.base}, at, ring, warp, lane);
-      });
+    } else {
+      constexpr GemmConfig H = HalfOf(W);
+      ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
     }
   }
 }
@@ -408,15 +399,14 @@ template <uint64_t kWide, uint64_t kThin, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Grouped(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide), T = Decode(kThin);
-  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, Tall(TallRows(0))>() &&
-                SharesRing<W, Tall(TallRows(1))>() && SharesRing<W, Tall(TallRows(2))>());
+  static_assert(SharesRing<W, W>() && SharesRing<W, T>() && SharesRing<W, HalfOf(W)>());
   static_assert(W.moves_registers() && kFullArrivals<W> == 1 + kOtherArrivals &&
                 kFullArrivals<T> == 1 + kOtherArrivals);
   extern __shared__ uint8_t raw_smem[];
   const uint32_t raw = ptx::SmemAddress(raw_smem);
   const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
-  const GroupWalk<W, T> walk{
-      launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + GroupWalk<W, T>::kTable)};
+  using Walk = GroupWalk<W, MixedTiles<W, T>>;
+  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = W.math_threads() / 32;
@@ -447,13 +437,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
-// The seam to the host: one kernel for both configs, and one for matrices that lie apart.
-template <GemmConfig kThin, GemmConfig kWide>
-struct GroupedFamily {
-  static constexpr int kSmemBytes = kWide.smem_bytes() + GroupWalk<kWide, kThin>::kBytes;
+// The seam to the host: a kernel, and one for matrices that lie apart.
+template <auto* kKernel, auto* kOfTables, int kSmemBytes, int kThreads, int kClusterCtas = 1>
+struct GroupedKernels {
   static_assert(kSmemBytes <= kMaxSmemBytes);
-  static constexpr auto* kKernel = Fp8Grouped<Encode(kWide), Encode(kThin), false>;
-  static constexpr auto* kOfTables = Fp8Grouped<Encode(kWide), Encode(kThin), true>;
 
   static cudaError_t Prepare() {
     for (auto* kernel : {kKernel, kOfTables}) {
@@ -467,17 +454,31 @@ struct GroupedFamily {
                             cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(ctas));
-    config.blockDim = dim3(kWide.threads());
+    config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = kSmemBytes;
     config.stream = stream;
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &overlap;
-    config.numAttrs = programmatic ? 1 : 0;
+    cudaLaunchAttribute attributes[2] = {};
+    config.attrs = attributes;
+    if constexpr (kClusterCtas > 1) {
+      config.gridDim.x -= config.gridDim.x % kClusterCtas;
+      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim = {kClusterCtas, 1, 1};
+    }
+    if (programmatic) {
+      cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+      overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      overlap.val.programmaticStreamSerializationAllowed = 1;
+    }
     return cudaLaunchKernelEx(&config, launch.table != nullptr ? kOfTables : kKernel, launch);
   }
 };
+
+// One kernel for both configs.
+template <GemmConfig kThin, GemmConfig kWide>
+using GroupedFamily = GroupedKernels<
+    Fp8Grouped<Encode(kWide), Encode(kThin), false>, Fp8Grouped<Encode(kWide), Encode(kThin), true>,
+    kWide.smem_bytes() + GroupWalk<kWide, MixedTiles<kWide, kThin>>::kBytes, kWide.threads()>;
 
 }  // namespace gemmd::kernels::cuda
 

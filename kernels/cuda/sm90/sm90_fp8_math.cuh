@@ -61,7 +61,8 @@ struct Math {
   // rows, B's for each run of columns. Skinny: A's for the thread's pairs of columns, B's for the
   // rows.
   static constexpr int kRun = C.b_scale_run();
-  static constexpr int kRuns = C.b_scale_count() / C.col_subs();
+  static constexpr int kOwnRuns = C.splits_cols && !C.gates ? C.b_scale_count() / C.groups : 0;
+  static constexpr int kRuns = kOwnRuns > 0 ? kOwnRuns : C.b_scale_count() / C.col_subs();
   static constexpr int kChunks = C.mma_cols() / 8;
   struct Scales {
     float2 a[C.skinny() ? kChunks : 1];
@@ -80,13 +81,14 @@ struct Math {
         zero(__shfl_sync(0xffffffff, blockIdx.z, 0)),
         result(result) {
     const int first_block = C.k_groups == 1 ? 0 : warp / 4 / C.groups * C.blocks_of_group();
-    rows_units =
-        (smem.Rows(0) + first_block * C.row_bytes() + group * C.row_subs() * 64 * kBlockK) / 16;
-    cols_units = (smem.Cols(0) + first_block * C.col_bytes()) / 16;
-    b_scales = smem.BScales(0) + first_block * C.b_scale_count() * 4;
+    const int row0 = C.splits_cols ? 0 : group * C.row_subs() * 64;
+    const int col0 = C.splits_cols ? group * C.own_cols() : 0;
+    rows_units = (smem.Rows(0) + first_block * C.row_bytes() + row0 * kBlockK) / 16;
+    cols_units = (smem.Cols(0) + first_block * C.col_bytes() + col0 * kBlockK) / 16;
+    b_scales = smem.BScales(0) + (first_block * C.b_scale_count() + group * kOwnRuns) * 4;
     a_scales =
         smem.AScales(0) + first_block * C.a_scale_bytes() +
-        (C.skinny() ? lane % 4 * 2 : group * C.row_subs() * 64 + warp % 4 * 16 + lane / 4) * 4;
+        (C.skinny() ? lane % 4 * 2 : row0 + warp % 4 * 16 + lane / 4) * 4;
   }
 
   __device__ __forceinline__ void WaitFull() const {

@@ -95,6 +95,20 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
+// Groups of one size and of others, to see what a tile of each kind costs.
+void AddSizes(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
+  const auto add = [&](Rows rows, int64_t n, int64_t k) {
+    cases.push_back({.suite = "sizes", .rows = std::move(rows), .n = n, .k = k});
+  };
+  for (const int64_t rows : {32, 64, 96, 128, 160, 192, 256, 320, 384, 576}) {
+    add(Even(64, rows), 4096, 7168);
+  }
+  for (const int64_t rows : {128, 192, 256}) add(Even(128, rows), 7168, 2048);
+  add(Between(128, 224, 288, random), 4096, 7168);
+  add(Between(128, 224, 288, random), 7168, 2048);
+  add(Between(32, 500, 1500, random), 3072, 4096);
+}
+
 // Of 16 bits, with what is wanted of BF16.
 void AddDirect(std::vector<GroupedBenchCase>& cases, DType dtype, std::mt19937_64& random) {
   const auto add = [&](const char* suite, Rows rows, int64_t n, int64_t k, double tflops) {
@@ -159,6 +173,7 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
     AddMasked(cases, random);
     AddThin(cases, random);
     AddWide(cases, random);
+    if (suite == "sizes") AddSizes(cases, random);
   } else {
     AddDirect(cases, dtype, random);
   }

@@ -1,7 +1,8 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged] [--dtype e4m3|bf16|f16] [--repeats N]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes] [--dtype e4m3|bf16|f16] [--repeats
+//   N]
 //                 [--config N] [--again N] [--only TEXT] [--json FILE] [--commit TEXT] [--seed N]
 //
 // --config: of 16 bits, that pair of the family's configs instead of the choice. --again: as many

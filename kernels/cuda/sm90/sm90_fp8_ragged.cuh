@@ -1,0 +1,293 @@
+// Groups of many rows: tiles of 192 rows of A by 128 of the weights, by three warpgroups of 64
+// rows. A group's rows are multiplied in units of 64, and its weights are read once for three of
+// them.
+//
+// Tiles leave by the copy engine while the next one multiplies. Of a warpgroup's rows that are not
+// all the group's the store warp writes those that are.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
+
+#include "kernels/cuda/sm90/sm90_fp8_grouped.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// Where a warpgroup's boxes go, told to its store warp: two places, used by turns.
+template <GemmConfig W, class Walk>
+struct StoreNotes {
+  static constexpr uint32_t kAt = Walk::kTable + (Walk::kBytes + 15) / 16 * 16;
+  static constexpr int kBytes = W.groups * 2 * 32;
+
+  static __device__ __forceinline__ uint32_t At(const SmemLayout<W>& smem, int group, int turn) {
+    return smem.base + kAt + (group * 2 + turn) * 32;
+  }
+  static __device__ __forceinline__ void Put(uint32_t note, const GroupPlace& at) {
+    ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
+                                        __int_as_float(at.row0), __int_as_float(at.row_end)));
+    ptx::StoreShared(note + 16, __int_as_float(at.n0));
+  }
+  static __device__ __forceinline__ GroupPlace Get(uint32_t note) {
+    const float4 v = ptx::LoadShared4(note);
+    return {__float_as_int(v.x),
+            __float_as_int(v.y),
+            __float_as_int(v.z),
+            __float_as_int(v.w),
+            __float_as_int(ptx::LoadShared(note + 16)),
+            0};
+  }
+};
+
+// Rows of a warpgroup's boxes that are in front of `at.row_end`, by one warp.
+template <GemmConfig W>
+__device__ __forceinline__ void StoreRowsInFront(const GroupedLaunch& launch, uint32_t boxes,
+                                                 const GroupPlace& at, int lane) {
+  using Boxes = StoreBoxes<W>;
+  const Fp8GemmArgs& args = launch.gemm.args;
+  const int unit = lane % 8, row0 = lane / 8;
+  uint16_t* const d = static_cast<uint16_t*>(args.d) + at.item * args.d_batch;
+#pragma unroll 1
+  for (int box = 0; box < Boxes::kAcross; ++box) {
+    const int n = at.n0 + box * 64 + unit * 8;
+#pragma unroll 4
+    for (int row = row0; row < kStoreRows; row += 4) {
+      const float4 v =
+          ptx::LoadShared4(boxes + box * Boxes::kBytes + row * 128 + ((unit ^ row % 8) << 4));
+      ptx::StoreGlobal4If(at.row0 + row < at.row_end && n < static_cast<int>(args.n),
+                          d + (at.row0 + row) * args.ldd + n, v);
+    }
+  }
+}
+
+// Warp `group` of those behind the producer warp.
+template <GemmConfig W, class Walk>
+__device__ __forceinline__ void StoreRagged(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                            int group, int lane) {
+  using Boxes = StoreBoxes<W>;
+  using Notes = StoreNotes<W, Walk>;
+  const uint32_t boxes = Boxes::Of(smem, group);
+  for (int turn = 0;; turn ^= 1) {
+    ptx::TensorStoreWaitRead();
+    __syncwarp();
+    ptx::NamedArrive(kBoxesFreeBarrier + group, Boxes::kThreads);
+    ptx::NamedBarrier(kBoxesStagedBarrier + group, Boxes::kThreads);
+    const GroupPlace at = Notes::Get(Notes::At(smem, group, turn));
+    if (at.kind == kNoTile) break;
+    if (at.row0 + kStoreRows <= at.row_end) {
+      if (ptx::ElectOne()) {
+#pragma unroll
+        for (int box = 0; box < Boxes::kAcross; ++box) {
+          ptx::TensorStore(&launch.gemm.store_map, boxes + box * Boxes::kBytes,
+                           at.n0 + box * W.store_cols(), at.row0, 0, at.item);
+        }
+        ptx::TensorStoreCommit();
+      }
+    } else {
+      StoreRowsInFront<W>(launch, boxes, at, lane);
+    }
+    __syncwarp();
+  }
+  ptx::TensorStoreWait();
+}
+
+// As LoadGroupStage, A's rows in units of 64. Of each unit a CTA loads its part for all who share
+// it.
+template <GemmConfig W>
+__device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
+                                                const SmemLayout<W>& smem,
+                                                const ClusterPlace<W>& place, const GroupPlace& at,
+                                                const GroupB& b, int stage, int block) {
+  constexpr int kPart = kUnitRows / W.share_rows;
+  constexpr uint16_t kEveryCta = (1 << W.multicast()) - 1;
+  const uint32_t full = smem.Full(stage);
+  const int units = min((at.row_end - at.row0 + kUnitRows - 1) / kUnitRows, W.groups);
+  const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
+  ptx::MbarrierArriveExpectTx(full,
+                              (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
+  ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
+  const int end = units * kUnitRows;
+#pragma unroll 1
+  for (int row = place.col * kPart; row < end; row += kUnitRows) {
+    const uint32_t target = smem.Rows(stage) + row * kBlockK;
+    if constexpr (W.multicast() > 1) {
+      ptx::TensorLoadMulticast(&launch.gemm.row_map, full, target, x, at.row0 + row, z, at.item,
+                               kEveryCta, ptx::kEvictNormal);
+    } else {
+      ptx::TensorLoad(&launch.gemm.row_map, full, target, x, at.row0 + row, z, at.item,
+                      ptx::kEvictNormal);
+    }
+  }
+  ptx::TensorLoad(&launch.gemm.scale_map, full, smem.AScales(stage),
+                  at.row0 / kScaleRows * kScaleRows, 0, block, at.item, ptx::kEvictLast);
+}
+
+template <GemmConfig W, bool kTable>
+__device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
+                                                  const SmemLayout<W>& smem,
+                                                  const ClusterPlace<W>& place,
+                                                  const GroupPlace& tile, const CUtensorMap*& known,
+                                                  RingPosition<W.stages>& at, int lane) {
+  const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
+  const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
+#pragma unroll 1
+  for (int block = 0; block < launch.gemm.k_blocks; ++block) {
+    ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+    if (ptx::ElectOne()) {
+      if (block == 0) TileNote<W>::Put(smem, at.stage, tile);
+      LoadRaggedStage<W>(launch, smem, place, tile, b, at.stage, block);
+    }
+    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    __syncwarp();
+    at.Advance();
+  }
+}
+
+// Tiles' numbers on their way from a cluster's first CTA, which draws them, to the other. A number
+// lies beside its turn in one word, and so is there as a whole. The first CTA is ahead by no more
+// turns than the ring has stages, and draws two ahead.
+template <GemmConfig W, class Walk>
+struct TurnNotes {
+  static constexpr int kSlots = 16;
+  static_assert(W.stages + 4 <= kSlots);
+  static constexpr uint32_t kAt = StoreNotes<W, Walk>::kAt + StoreNotes<W, Walk>::kBytes;
+  static constexpr int kBytes = W.multicast() > 1 ? kSlots * 8 : 0;
+
+  static __device__ __forceinline__ uint32_t At(const SmemLayout<W>& smem, int turn) {
+    return smem.base + kAt + turn % kSlots * 8;
+  }
+  static __device__ __forceinline__ void Clear(const SmemLayout<W>& smem, int lane) {
+    if (lane < kSlots) ptx::StoreShared2(At(smem, lane), make_float2(0, 0));
+    ptx::FenceCluster();
+  }
+  static __device__ __forceinline__ void Send(const SmemLayout<W>& smem, int turn, int index) {
+    ptx::StoreRemote8(ptx::MapToRank(At(smem, turn), 1),
+                      static_cast<uint64_t>(turn) << 32 | static_cast<uint32_t>(index));
+  }
+  static __device__ __forceinline__ int Wait(const SmemLayout<W>& smem, int turn) {
+    uint64_t note;
+    do {
+      note = ptx::LoadFromPeer8(At(smem, turn));
+    } while (static_cast<int>(note >> 32) != turn);
+    return static_cast<int>(note);
+  }
+};
+
+template <GemmConfig W, class Walk, bool kTable>
+__device__ __forceinline__ void ProduceRagged(const GroupedLaunch& launch, const Walk& walk,
+                                              const SmemLayout<W>& smem,
+                                              const ClusterPlace<W>& place, int lane) {
+  using Turns = TurnNotes<W, Walk>;
+  constexpr int kCtas = W.multicast();
+  const int total = walk.Total(), clusters = static_cast<int>(gridDim.x) / kCtas;
+  RingPosition<W.stages> at;
+  const CUtensorMap* known = nullptr;
+  int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
+  for (int turn = 0; index < total; ++turn) {
+    int drawn = 0;  // the tile behind the next one; comes while this one is loaded
+    if (place.rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
+    GroupPlace tile = walk.At(index);
+    tile.n0 += place.col * W.block_n();
+    ProduceRaggedTile<W, kTable>(launch, smem, place, tile, known, at, lane);
+    if (kCtas == 1 || place.rank == 0) {
+      index = next;
+      next = __shfl_sync(0xffffffffu, drawn, 0);
+      if (kCtas > 1 && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
+    } else {
+      index = turn == 0 ? next : Turns::Wait(smem, turn + 1);
+    }
+  }
+  EndRing<W>(launch, smem, at, lane);
+}
+
+template <GemmConfig W, class Walk>
+__device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
+                                              const SmemLayout<W>& smem) {
+  using Notes = StoreNotes<W, Walk>;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  const int group = warp / 4;
+  const bool tells = W.stores_tile && launch.gemm.stores_by_copy;
+  RingPosition<W.stages> ring;
+  int turn = 0;
+  while (true) {
+    ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
+    GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    if (at.kind == kNoTile) break;
+    if (tells && at.row0 + group * 64 < at.row_end) {
+      if (threadIdx.x % 128 == 0) {
+        GroupPlace mine = at;
+        mine.row0 += group * 64;
+        Notes::Put(Notes::At(smem, group, turn), mine);
+      }
+      turn ^= 1;
+    }
+    ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+  }
+  if (tells) {
+    if (threadIdx.x % 128 == 0) Notes::Put(Notes::At(smem, group, turn), {.kind = kNoTile});
+    __syncwarp();
+    ptx::NamedBarrier(kBoxesFreeBarrier + group, StoreBoxes<W>::kThreads);
+    ptx::NamedArrive(kBoxesStagedBarrier + group, StoreBoxes<W>::kThreads);
+  }
+}
+
+// With the cluster's other CTA: its barriers are there, or this one's are used no more.
+template <GemmConfig W>
+__device__ __forceinline__ void Meet() {
+  if constexpr (W.multicast() > 1) {
+    ptx::ClusterArriveRelaxed();
+    ptx::ClusterWait();
+  }
+}
+
+// `kTable`: matrices lie apart.
+template <uint64_t kWide, bool kTable>
+__global__ void __launch_bounds__(Decode(kWide).threads(), 1)
+    Fp8Ragged(const __grid_constant__ GroupedLaunch launch) {
+  constexpr GemmConfig W = Decode(kWide);
+  static_assert(Check<W>() && W.moves_registers() && W.share_cols == 1 && W.ragged);
+  using Walk = GroupWalk<W, RaggedTiles<W>>;
+  extern __shared__ uint8_t raw_smem[];
+  const uint32_t raw = ptx::SmemAddress(raw_smem);
+  const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
+  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  constexpr int kProducerWarp = W.math_threads() / 32;
+  const ClusterPlace<W> place = W.multicast() > 1 ? ClusterPlace<W>::Here() : ClusterPlace<W>{};
+  if (warp >= kProducerWarp) {
+    ptx::SetMaxRegistersDown<W.producer_registers()>();
+    if (warp > kProducerWarp) {
+      if constexpr (W.stores_tile) {
+        if (warp > kProducerWarp + W.groups) return;
+        Meet<W>();
+        ptx::GridDependencyWait();
+        if (launch.gemm.stores_by_copy) {
+          StoreRagged<W, Walk>(launch, smem, warp - kProducerWarp - 1, lane);
+        }
+      }
+      return;
+    }
+    MakeRing<W>(launch, smem);
+    if constexpr (W.multicast() > 1) TurnNotes<W, Walk>::Clear(smem, lane);
+    __syncwarp();
+    Meet<W>();
+    ptx::GridDependencyWait();
+    // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
+    ptx::GridDependencyLaunch();
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+    ProduceRagged<W, Walk, kTable>(launch, walk, smem, place, lane);
+    Meet<W>();
+  } else {
+    ptx::SetMaxRegistersUp<W.math_registers()>();
+    Meet<W>();
+    ptx::GridDependencyWait();
+    walk.Make(warp, lane);
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+    ConsumeRagged<W, Walk>(launch, smem);
+    Meet<W>();
+  }
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
