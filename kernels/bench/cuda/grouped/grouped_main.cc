@@ -1,9 +1,9 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes] [--dtype e4m3|bf16|f16] [--repeats
-//   N]
-//                 [--config N] [--again N] [--only TEXT] [--json FILE] [--commit TEXT] [--seed N]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts] [--dtype e4m3|bf16|f16]
+//                 [--repeats N] [--config N] [--again N] [--only TEXT] [--json FILE]
+//                 [--commit TEXT] [--seed N]
 //
 // --config: of 16 bits, that pair of the family's configs instead of the choice. --again: as many
 // more runs have to give the same bits. --only: cases with that in their name.
