@@ -1,6 +1,7 @@
 #include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
+#include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -149,6 +150,17 @@ __device__ __forceinline__ float LargestOf(
   }
 }
 
+__device__ __forceinline__ void PrefetchAhead(const DispatchArgs& args) {
+  constexpr int kLine = 128;
+  const int64_t lines = args.ahead_row_bytes / kLine;
+  const int64_t cta = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * gridDim.y * kThreads;
+  for (int64_t i = cta * kThreads + threadIdx.x; i < args.ahead_rows * lines; i += step) {
+    const int64_t row = i / lines;
+    ptx::PrefetchL2(args.ahead + row * args.ahead_row_stride + (i - row * lines) * kLine);
+  }
+}
+
 // CTA (token, part): blocks of 128 from part * kBlocksPerCta on. With `kRoutes` the one behind the
 // last token writes the offsets.
 template <ElementType kType, bool kRoutes>
@@ -162,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
   const QuantizeArgs& to = args.quantize;
   if (kRoutes && static_cast<int>(blockIdx.x) == args.route.tokens) {
     if (blockIdx.y == 0) WriteOffsets(args.route, shared);
-    return;
+    return PrefetchAhead(args);
   }
   const int token = static_cast<int>(blockIdx.x);
   const int part = threadIdx.x % kLanesPerBlock;
@@ -185,7 +197,7 @@ __global__ void __launch_bounds__(kThreads)
     LoadPlaces(args, token, shared);
   }
   const float scale = ScaleOf<false>(LargestOf<kType>(chunks));
-  if (block * kQuantBlock >= to.k) return;
+  if (block * kQuantBlock >= to.k) return PrefetchAhead(args);
   const ScaleDivisor divisor = MakeScaleDivisor(scale);
   uint32_t codes[kElements / 4];
 #pragma unroll
@@ -204,6 +216,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (j % kLanesPerBlock == part) to.scales[place * to.scales_row + block * to.scales_k] = scale;
   }
+  PrefetchAhead(args);
 }
 
 template <ElementType kType>
