@@ -113,7 +113,7 @@ GroupedScene MakeGrouped(Scene& scene, const GroupedCase& c) {
   if (c.bias) op.bias = scene.Random(DType::kF32, MakeDims({groups, c.n}));
   const std::vector<int32_t> numbers = NumbersOf(c, made.groups, rows);
   op.groups = scene.Numbers(MakeDims({static_cast<int64_t>(numbers.size())}), numbers);
-  if (c.out == DType::kF16 && SizeBytes(c.dtype) == 1) op.alpha = 1.0f / (1 << 16);
+  op.alpha = AlphaWithin(c.out, c.dtype);
   return made;
 }
 

@@ -1,6 +1,7 @@
 // Gradients of weights: E4M3 and E5M2 multiplied by each other, and products over groups of
 // columns, each against float64; what happens to columns and numbers that cannot be.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -79,7 +80,7 @@ KGroupedScene MakeKGrouped(Scene& scene, const KGroupedCase& c) {
     op.d = scene.Poisoned(c.out, d, c.placement);
     if (c.beta != 0) op.c = scene.Random(c.out, d, c.placement);
   }
-  if (c.out == DType::kF16 && SizeBytes(c.a) == 1) op.alpha = 1.0f / (1 << 16);
+  op.alpha = std::min(AlphaWithin(c.out, c.a), AlphaWithin(c.out, c.b));
   return made;
 }
 

@@ -52,9 +52,13 @@ MatmulOp MakeMatmul(Scene& scene, const MatmulCase& c) {
   op.a = scene.RandomOperand(c.dtype, dims(c.m, c.k, batched), c.a_granularity, c.a);
   op.b = scene.RandomOperand(c.dtype, dims(c.n, c.k, batched && !c.shared_b), c.b_granularity, c.b);
   op.d = scene.Poisoned(c.out, dims(c.m, c.n, batched), c.d);
-  // Sums of quantised products pass F16's largest number.
-  if (c.out == DType::kF16 && SizeBytes(c.dtype) == 1) op.alpha = 1.0f / (1 << 16);
+  op.alpha = AlphaWithin(c.out, c.dtype);
   return op;
+}
+
+float AlphaWithin(DType out, DType operand) {
+  const bool large = operand == DType::kE4M3 || operand == DType::kI8;
+  return out == DType::kF16 && large ? 1.0f / (1 << 16) : 1.0f;
 }
 
 double Bound(const MatmulOp& op, std::string_view kernel) {

@@ -27,6 +27,10 @@ std::string ToString(const MatmulCase& c);
 // The op with random operands and a poisoned d in `scene`.
 MatmulOp MakeMatmul(Scene& scene, const MatmulCase& c);
 
+// Random operands' sums of E4M3 and INT8 pass F16's largest number; E5M2's are at most 1, and would
+// fall among its subnormals if they were divided, too.
+float AlphaWithin(DType out, DType operand);
+
 // The largest error the contract allows `kernel`, relative to the norm of what is summed. FP8
 // tensor cores keep about 14 bits of the sum of a scale block: with FP32 results that shows.
 double Bound(const MatmulOp& op, std::string_view kernel);
