@@ -113,7 +113,7 @@ struct GroupedLaunch {
   TileTickets* tickets = nullptr;
   GatedArgs gated;       // of kernels whose finish is a gate: where the result goes
   Divisor period_tiles;  // likewise: tiles of gates that lie together, in front of as many of ups
-  int n_tiles = 1;       // wide ones along the weights' rows
+  int n_tiles = 1;       // along the weights' rows: wide ones, or pairs of them
   bool any_k = false;    // k is no multiple of 128: a box has one k block, at its column
   // The groups, the weights and their scales were there before the kernel in front went to work: no
   // need to wait for its end before reading them.
@@ -130,27 +130,33 @@ struct GroupedLaunch {
 inline constexpr int kRowsABox = 16;
 // Rows of the weights in a box of a thin tile's half or quarter.
 inline constexpr int kRowsAPart = 32;
-// Rows of A in a box of a kernel for many rows.
-inline constexpr int kUnitRows = 64;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {
   const char* name;           // "sm90_fp8_grouped"
   const GemmConfig* configs;  // [kTileLists]
   int a_box_rows;             // in a box of gemm.row_map
+  int b_box_rows;             // in one of gemm.col_map
+  int step_n;                 // rows of the weights for each of GroupedLaunch::n_tiles
   cudaError_t (*prepare)();
   cudaError_t (*launch)(const GroupedLaunch& launch, int ctas, bool programmatic,
                         cudaStream_t stream);
 };
 extern const GroupedFamilyEntry kSm90Fp8Grouped;
 extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
-// The same for groups of many rows; its configs are one.
+// The same for groups of many rows; each has one config.
 extern const GroupedFamilyEntry kSm90Fp8Ragged;
+extern const GroupedFamilyEntry kSm90Fp8Pairs;
+extern const GroupedFamilyEntry kSm90Fp8PairsGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;
 // As a wide tile, of half as many rows.
 inline constexpr int kHalfTile = 2;
+// One of two wide tiles of the same columns, whose CTAs share B.
+inline constexpr int kPairTile = 3;
+// Rows of B in a box where CTAs work in pairs.
+inline constexpr int kPairBox = 128;
 
 }  // namespace gemmd::kernels::cuda
 

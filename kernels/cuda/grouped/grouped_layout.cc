@@ -14,8 +14,6 @@ using absl::StrCat;
 
 constexpr int64_t kAlignment = 256;  // of each part of the scratch
 constexpr int64_t kTmaBytes = 16;
-// Rows of a group in the mean, from which on the kernel for many is quicker.
-constexpr int64_t kManyRows = 96;
 
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
@@ -44,6 +42,14 @@ double PaddedRows(double rows, double active) {
   const int each = static_cast<int>(std::min(std::ceil(rows / active), 1e9));
   const GroupCut cut = CutOf(each);
   return active * (cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows);
+}
+
+// By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
+RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) {
+  constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows;
+  if (counts || extents.rows <= kOneWideTile * extents.groups) return RowsKernel::kFew;
+  if (!fused && extents.rows <= kThreeUnits * extents.groups) return RowsKernel::kUnits;
+  return RowsKernel::kPairs;
 }
 
 // b, or each matrix of the table.
@@ -156,9 +162,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   GroupedLayout layout;
   layout.fp8 = fp8;
   layout.fused = fused;
-  // Where counts tell, the host knows no more than the most that a group may have.
-  layout.many_rows = fp8 && !fused && !counts && !IsDirect(op.a.values.dtype) &&
-                     extents.rows >= kManyRows * extents.groups;
+  if (fp8 && !IsDirect(op.a.values.dtype)) layout.rows = RowsKernelOf(extents, counts, fused);
   Parts parts;
   if (fp8 && IsDirect(op.a.values.dtype)) {
     layout.direct_config = DirectConfigOf(op);

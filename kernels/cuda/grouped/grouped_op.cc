@@ -47,6 +47,17 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
+const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout) {
+  switch (layout.rows) {
+    case RowsKernel::kPairs:
+      return layout.fused ? kSm90Fp8PairsGate : kSm90Fp8Pairs;
+    case RowsKernel::kUnits:
+      return kSm90Fp8Ragged;
+    default:
+      return layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
+  }
+}
+
 // Rounding alone, and every unit of 16 bytes in d or outside.
 bool StoresByCopy(const Fp8GemmArgs& args) {
   return args.out != OutType::kF32 && args.alpha == 1.0f && args.beta == 0.0f &&
@@ -83,7 +94,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   GroupedLaunch launch;
   for (auto [map, made] :
        {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
-        std::pair(&launch.gemm.col_map, b(wide.b_box())),
+        std::pair(&launch.gemm.col_map, b(family.b_box_rows)),
         std::pair(&launch.gemm.scale_map, scales(wide)),
         std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
         std::pair(&launch.thin_scale_map, scales(thin)),
@@ -106,7 +117,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   }
   launch.gemm.args = args;
   launch.gemm.k_blocks = static_cast<int>(k_blocks);
-  launch.n_tiles = static_cast<int>(CeilDiv(args.n, wide.block_n() * wide.share_rows));
+  launch.n_tiles = static_cast<int>(CeilDiv(args.n, family.step_n));
   launch.any_k = args.k % kBlockK != 0;
   return launch;
 }
@@ -194,9 +205,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family = layout.fused       ? kSm90Fp8GroupedGate
-                                       : layout.many_rows ? kSm90Fp8Ragged
-                                                          : kSm90Fp8Grouped;
+    const GroupedFamilyEntry& family = FamilyOf(layout);
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);
@@ -210,7 +219,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launch->tickets = reinterpret_cast<TileTickets*>(scratch - kScratchHead);
     launches.fp8 = *launch;
     launches.ctas = device.sms;
-    if (op.table.empty() && !layout.fused && !layout.many_rows) {
+    if (op.table.empty() && &family == &kSm90Fp8Grouped) {
       launches.fp8->tail_halves = device.sms;
       launches.fp8->tail_quarters = device.sms;
       if (const char* tail = std::getenv("GEMMD_TAIL"); tail != nullptr) {

@@ -37,12 +37,19 @@ std::string WhyNotTma(const GroupedMatmulOp& op);
 // Empty when they apply its gate, too; of an op that has one, and that they serve.
 std::string WhyNotFused(const GroupedMatmulOp& op);
 
+// The TMA kernels for FP8, by the rows that the host can expect of a group.
+enum class RowsKernel : uint8_t {
+  kFew,    // thin tiles, wide ones and half of one: groups of any size
+  kUnits,  // 192 rows at a time, the weights read once for them
+  kPairs,  // wide tiles by CTAs in pairs, which share the weights
+};
+
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {
   bool fp8 = false;
+  RowsKernel rows = RowsKernel::kFew;
   int direct_config = 0;                // of BF16 and FP16
   bool fused = false;                   // kernels that apply the gate
-  bool many_rows = false;               // the kernel for groups of many rows
   bool makes_rows = false;              // the directory kernel tells where each group's rows are
   int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
   ScaleCopies copies;                   // of a's scales, at 0

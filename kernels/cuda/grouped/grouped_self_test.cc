@@ -193,13 +193,16 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 
 std::vector<GroupedTrial> GroupedTrials() {
   const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
-                             thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20};
+                             thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20},
+                             units = {40, 0, 330, 200, 129}, pairs = {600, 40, 150},
+                             gated = {300, 70, 40};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {
     trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, kind);
     trials.emplace_back(GroupLayout::kCounts, all, 136, 272, kind);
-    trials.emplace_back(GroupLayout::kEnds, wide, 264, 256, kind);
+    trials.emplace_back(GroupLayout::kEnds, units, 264, 256, kind);
+    trials.emplace_back(GroupLayout::kOffsets, pairs, 328, 144, kind);
     trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, kind);
   }
   for (const DType type : {DType::kBF16, DType::kF16}) {
@@ -211,6 +214,8 @@ std::vector<GroupedTrial> GroupedTrials() {
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
+  trials.emplace_back(GroupLayout::kOffsets, gated, 768, 144, Kind::kGated);
+  trials.emplace_back(GroupLayout::kRowIds, gated, 256, 256, Kind::kGatedApart);
   return trials;
 }
 

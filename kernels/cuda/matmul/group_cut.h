@@ -27,6 +27,23 @@ constexpr GroupCut CutOf(int rows) {
   return {.wide = wide + (left > 0)};
 }
 
+// The same for groups of many rows: tiles of three units, and of two where else a single one would
+// be left. A group of one unit has a tile of two.
+inline constexpr int kUnitRows = 64;
+
+struct ManyRowsCut {
+  int tiles;
+  int whole;  // of three units, in front of the others; below 0 with a single unit
+
+  constexpr ManyRowsCut(int rows, int most_units)
+      : tiles((rows + most_units * kUnitRows - 1) / (most_units * kUnitRows)),
+        whole((rows + kUnitRows - 1) / kUnitRows - 2 * tiles) {}
+  constexpr int Units(int tile) const { return tile < whole ? 3 : 2; }
+  constexpr int FirstUnit(int tile) const {
+    return 2 * tile + (whole < 0 ? 0 : tile < whole ? tile : whole);
+  }
+};
+
 }  // namespace gemmd::kernels::cuda
 
 #endif  // GEMMD_KERNELS_CUDA_MATMUL_GROUP_CUT_H_

@@ -147,7 +147,7 @@ struct GemmConfig {
     while (block_n() % step != 0) step /= 2;
     return step;
   }
-  // Of a gate's columns that are split, gates' and ups' lie beside one another.
+  // Of a gate's columns that are split, gates and ups lie beside one another.
   constexpr int b_scale_run() const {
     return tile_step() == 64 || (gates && splits_cols) ? 64 : kBlockK;
   }

@@ -87,7 +87,9 @@ struct GateFinish {
   }
 
   // Tiled: the first row of this warp's 16 in the tile.
-  __device__ __forceinline__ int RowOfWarp() const { return (C.splits_cols ? warp % 4 : warp) * 16; }
+  __device__ __forceinline__ int RowOfWarp() const {
+    return (C.splits_cols ? warp % 4 : warp) * 16;
+  }
   // This lane's 16 bytes of a row.
   __device__ __forceinline__ int Unit() const {
     return (C.splits_cols ? warp / 4 * kUnits : 0) + lane % kUnits;
@@ -110,8 +112,7 @@ struct GateFinish {
 
   // The larger one of a row's two maxima: of this warpgroup's columns, and of the other's.
   __device__ __forceinline__ void MaximaOfBoth(float (&amax)[2]) const {
-    const uint32_t at =
-        staging + kHalfMaxima - RowOfWarp() * kPitch + (RowOfWarp() + lane / 4) * 4;
+    const uint32_t at = staging + kHalfMaxima - RowOfWarp() * kPitch + (RowOfWarp() + lane / 4) * 4;
     const uint32_t mine = at + warp / 4 * C.rows * 4, other = at + (1 - warp / 4) * C.rows * 4;
     Sync();  // the last tile's have been read
     if (lane % 4 == 0) {

@@ -30,8 +30,9 @@ constexpr bool Check() {
   static_assert(C.groups * C.k_groups <= 3, "registers");
   static_assert(C.rows % (C.alternates || C.splits_cols ? 64 : 64 * C.groups) == 0,
                 "a WGMMA has 64 rows");
-  static_assert(!C.splits_cols || (!C.skinny() && !C.alternates && C.own_cols() * C.groups == C.cols),
-                "the columns are divided evenly");
+  static_assert(
+      !C.splits_cols || (!C.skinny() && !C.alternates && C.own_cols() * C.groups == C.cols),
+      "the columns are divided evenly");
   static_assert(C.cols % 8 == 0, "WGMMA's columns");
   static_assert(C.rows <= 256 && C.cols <= 256, "a tensor map's box has at most 256 rows");
   static_assert(C.stages >= 2, "a ring");

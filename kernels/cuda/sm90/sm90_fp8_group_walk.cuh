@@ -89,27 +89,67 @@ struct MixedTiles {
   }
 };
 
-// Tiles of as many units of 64 rows as W has warpgroups, and of one less where that leaves none
-// with a single one. Each ends where the next begins.
+// Two CTAs' tiles under one number: two wide ones of the same columns, or, of rows that are left,
+// two of columns beside one another. Those of the second CTA lie one further along.
+template <GemmConfig W>
+struct PairedTiles {
+  static_assert(W.rows == kWideRows && W.share_cols == 2);
+  static constexpr int kBand = 8;  // pairs of a group that go through the weights together
+
+  // For twice W.block_n() of the weights.
+  static __device__ __forceinline__ int Count(int rows) {
+    const GroupCut cut = CutOf(rows);
+    return cut.wide / 2 * 2 + cut.wide % 2 + cut.half + cut.thin;
+  }
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, GroupPlace& at) {
+    const GroupCut cut = CutOf(rows);
+    const int pairs = cut.wide / 2;
+    const int per_band = 2 * kBand * n_steps;
+    const int last = max(pairs - 1, 0) / kBand;
+    const int band = min(inside / per_band, last);
+    const int of_band = band == last ? pairs - band * kBand : kBand;
+    const int left = band == last ? cut.wide % 2 + cut.half + cut.thin : 0;
+    const int in_band = inside - band * per_band;
+    const int of_step = 2 * of_band + left;
+    const int step = in_band / of_step;
+    const int tile = in_band - step * of_step;
+    at.n0 = step * 2 * W.block_n();
+    if (tile < 2 * of_band) {
+      const int right = tile / of_band;
+      at.kind = kPairTile;
+      at.n0 += right * W.block_n();
+      at.row0 += (band * kBand + tile - right * of_band) * 2 * W.block_m();
+    } else if (tile - 2 * of_band < cut.wide % 2) {
+      at.kind = kWideTile;
+      at.row0 += pairs * 2 * W.block_m();
+    } else {
+      at.kind = kHalfTile;
+      at.row0 += cut.wide * W.block_m();
+    }
+  }
+};
+
+// A unit for each of W's warpgroups, or for all but one. A tile ends where the next begins.
 template <GemmConfig W>
 struct RaggedTiles {
-  static_assert(W.groups == 3);
-  static constexpr int kBand = 11;
+  static_assert(W.rows == W.groups * kUnitRows && (W.groups == 2 || W.groups == 3));
+  static constexpr int kBand = 2048 / W.rows;  // of a group's tiles, as MixedTiles'
 
-  static __device__ __forceinline__ int Count(int rows) { return (rows + 64 * 3 - 1) / (64 * 3); }
+  static __device__ __forceinline__ int Count(int rows) {
+    return ManyRowsCut(rows, W.groups).tiles;
+  }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
-    const int count = Count(rows), units = (rows + 63) / 64;
-    const int whole = units - 2 * count;  // tiles of three units; below 0: one of a single one
+    const ManyRowsCut cut(rows, W.groups);
     const int per_band = kBand * n_tiles;
-    const int band = min(inside / per_band, (count - 1) / kBand);
-    const int tiles = min(count - band * kBand, kBand);
+    const int band = min(inside / per_band, (cut.tiles - 1) / kBand);
+    const int tiles = min(cut.tiles - band * kBand, kBand);
     const int in_band = inside - band * per_band;
     const int n = in_band / tiles;
     const int tile = band * kBand + in_band - n * tiles;
     at.kind = kWideTile;
-    at.n0 = n * W.block_n() * W.multicast();
-    at.row0 += (2 * tile + min(tile, max(whole, 0))) * 64;
-    at.row_end = min(at.row_end, at.row0 + (tile < whole ? 3 : 2) * 64);
+    at.n0 = n * W.block_n() * W.share_rows;
+    at.row0 += cut.FirstUnit(tile) * kUnitRows;
+    at.row_end = min(at.row_end, at.row0 + cut.Units(tile) * kUnitRows);
   }
 };
 

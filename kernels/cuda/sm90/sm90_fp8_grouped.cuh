@@ -104,6 +104,28 @@ __device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const
   }
 }
 
+// B of a tile whose CTA is one of two: for both, if they have the same columns, half by each.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const GroupPlace& at,
+                                          const GroupB& b, uint32_t full, uint32_t target, int x,
+                                          int z) {
+  constexpr int kBox = kPairBox;
+  const int rank = static_cast<int>(ptx::ClusterRank());
+  int rows[2] = {at.n0, at.n0 + kBox};
+  if constexpr (C.gates) {
+    const GateRows gated = GateRowsOf(launch.period_tiles, at.n0 / C.block_n());
+    rows[0] = gated.gate;
+    rows[1] = gated.up;
+  }
+  if (at.kind == kPairTile) {
+    ptx::TensorLoadMulticast(b.map, full, target + rank * kBox * kBlockK, x,
+                             rank == 0 ? rows[0] : rows[1], z, b.item, 3, ptx::kEvictNormal);
+  } else {
+    ptx::TensorLoad(b.map, full, target, x, rows[0], z, b.item, ptx::kEvictNormal);
+    ptx::TensorLoad(b.map, full, target + kBox * kBlockK, x, rows[1], z, b.item, ptx::kEvictNormal);
+  }
+}
+
 // Rows of the weights in a tile of which parts may be tiles.
 template <GemmConfig C>
 inline constexpr bool kHasParts = C.skinny() && !C.gates;
@@ -121,7 +143,9 @@ __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const S
   const uint32_t target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
-  if constexpr (C.gates) {
+  if constexpr (C.multicast() > 1 && !(C.gates && C.splits_cols)) {
+    LoadPairB<C>(launch, at, b, full, target, x, z);
+  } else if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n());
   } else if (kHasParts<C> && at.n_rows < C.block_n()) {
 #pragma unroll 1
@@ -328,8 +352,9 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   static_cast<RingPosition<C.stages>&>(math.issue) = ring;
   static_cast<RingPosition<C.stages>&>(math.release) = ring;
   const int steps = (launch.gemm.k_blocks + C.k_blocks - 1) / C.k_blocks * C.k_blocks;
-  if constexpr (!C.skinny() && !C.splits_cols) {
-    if (at.row0 + warp / 4 * 64 >= at.row_end) {  // a warpgroup without rows lets the tile pass
+  if constexpr (!C.skinny()) {
+    if (at.row0 + (C.splits_cols ? 0 : warp / 4 * 64) >=
+        at.row_end) {  // a warpgroup without rows lets the tile pass
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         math.WaitFull();

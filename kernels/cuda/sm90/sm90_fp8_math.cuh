@@ -86,9 +86,8 @@ struct Math {
     rows_units = (smem.Rows(0) + first_block * C.row_bytes() + row0 * kBlockK) / 16;
     cols_units = (smem.Cols(0) + first_block * C.col_bytes() + col0 * kBlockK) / 16;
     b_scales = smem.BScales(0) + (first_block * C.b_scale_count() + group * kOwnRuns) * 4;
-    a_scales =
-        smem.AScales(0) + first_block * C.a_scale_bytes() +
-        (C.skinny() ? lane % 4 * 2 : row0 + warp % 4 * 16 + lane / 4) * 4;
+    a_scales = smem.AScales(0) + first_block * C.a_scale_bytes() +
+               (C.skinny() ? lane % 4 * 2 : row0 + warp % 4 * 16 + lane / 4) * 4;
   }
 
   __device__ __forceinline__ void WaitFull() const {

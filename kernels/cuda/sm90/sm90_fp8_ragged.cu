@@ -14,14 +14,12 @@ constexpr GemmConfig kConfig = {.family = GemmFamily::kTiled,
                                 .ragged = true,
                                 .stores_tile = true};
 constexpr GemmConfig kConfigs[kTileLists] = {kConfig, kConfig};
-using Walk = GroupWalk<kConfig, RaggedTiles<kConfig>>;
-using Family = GroupedKernels<Fp8Ragged<Encode(kConfig), false>, Fp8Ragged<Encode(kConfig), true>,
-                              TurnNotes<kConfig, Walk>::kAt + TurnNotes<kConfig, Walk>::kBytes + 1024,
-                              kConfig.threads(), kConfig.multicast()>;
+using Family = RaggedFamily<kConfig>;
 
 }  // namespace
 
 extern const GroupedFamilyEntry kSm90Fp8Ragged = {
-    kFp8GroupedName, kConfigs, kUnitRows / kConfig.share_rows, Family::Prepare, Family::Launch};
+    kFp8GroupedName, kConfigs, kUnitRows / kConfig.share_rows, kConfig.cols,
+    kConfig.cols * kConfig.share_rows, Family::Prepare, Family::Launch};
 
 }  // namespace gemmd::kernels::cuda

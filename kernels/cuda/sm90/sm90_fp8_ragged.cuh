@@ -143,11 +143,10 @@ __device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
 
 // Tiles' numbers on their way from a cluster's first CTA, which draws them, to the other. A number
 // lies beside its turn in one word, and so is there as a whole. The first CTA is ahead by no more
-// turns than the ring has stages, and draws two ahead.
+// tiles than the ring has stages, with some between them that are outside, and draws two ahead.
 template <GemmConfig W, class Walk>
 struct TurnNotes {
-  static constexpr int kSlots = 16;
-  static_assert(W.stages + 4 <= kSlots);
+  static constexpr int kSlots = 32;
   static constexpr uint32_t kAt = StoreNotes<W, Walk>::kAt + StoreNotes<W, Walk>::kBytes;
   static constexpr int kBytes = W.multicast() > 1 ? kSlots * 8 : 0;
 
@@ -171,23 +170,20 @@ struct TurnNotes {
   }
 };
 
-template <GemmConfig W, class Walk, bool kTable>
-__device__ __forceinline__ void ProduceRagged(const GroupedLaunch& launch, const Walk& walk,
-                                              const SmemLayout<W>& smem,
-                                              const ClusterPlace<W>& place, int lane) {
+// Calls `load` with each tile's number that a cluster draws, one behind the other.
+template <GemmConfig W, class Walk, class Load>
+__device__ __forceinline__ void DrawTiles(const GroupedLaunch& launch, const Walk& walk,
+                                          const SmemLayout<W>& smem, int rank, int lane,
+                                          const Load& load) {
   using Turns = TurnNotes<W, Walk>;
   constexpr int kCtas = W.multicast();
   const int total = walk.Total(), clusters = static_cast<int>(gridDim.x) / kCtas;
-  RingPosition<W.stages> at;
-  const CUtensorMap* known = nullptr;
   int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
   for (int turn = 0; index < total; ++turn) {
     int drawn = 0;  // the tile behind the next one; comes while this one is loaded
-    if (place.rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
-    GroupPlace tile = walk.At(index);
-    tile.n0 += place.col * W.block_n();
-    ProduceRaggedTile<W, kTable>(launch, smem, place, tile, known, at, lane);
-    if (kCtas == 1 || place.rank == 0) {
+    if (rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
+    load(index);
+    if (kCtas == 1 || rank == 0) {
       index = next;
       next = __shfl_sync(0xffffffffu, drawn, 0);
       if (kCtas > 1 && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
@@ -195,6 +191,19 @@ __device__ __forceinline__ void ProduceRagged(const GroupedLaunch& launch, const
       index = turn == 0 ? next : Turns::Wait(smem, turn + 1);
     }
   }
+}
+
+template <GemmConfig W, class Walk, bool kTable>
+__device__ __forceinline__ void ProduceRagged(const GroupedLaunch& launch, const Walk& walk,
+                                              const SmemLayout<W>& smem,
+                                              const ClusterPlace<W>& place, int lane) {
+  RingPosition<W.stages> at;
+  const CUtensorMap* known = nullptr;
+  DrawTiles<W>(launch, walk, smem, place.rank, lane, [&](int index) {
+    GroupPlace tile = walk.At(index);
+    tile.n0 += place.col * W.block_n();
+    ProduceRaggedTile<W, kTable>(launch, smem, place, tile, known, at, lane);
+  });
   EndRing<W>(launch, smem, at, lane);
 }
 
@@ -212,18 +221,17 @@ __device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
     GroupPlace at = TileNote<W>::Get(smem, ring.stage);
     if (at.kind == kNoTile) break;
-    if (tells && at.row0 + group * 64 < at.row_end) {
-      if (threadIdx.x % 128 == 0) {
-        GroupPlace mine = at;
-        mine.row0 += group * 64;
-        Notes::Put(Notes::At(smem, group, turn), mine);
-      }
-      turn ^= 1;
+    const bool mine = at.row0 + group * 64 < at.row_end;
+    if (tells && mine && threadIdx.x % 128 == 0) {
+      GroupPlace boxes = at;
+      boxes.row0 += group * 64;
+      Notes::Put(Notes::At(smem, group, turn % 2), boxes);
     }
     ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+    turn += mine;
   }
   if (tells) {
-    if (threadIdx.x % 128 == 0) Notes::Put(Notes::At(smem, group, turn), {.kind = kNoTile});
+    if (threadIdx.x % 128 == 0) Notes::Put(Notes::At(smem, group, turn % 2), {.kind = kNoTile});
     __syncwarp();
     ptx::NamedBarrier(kBoxesFreeBarrier + group, StoreBoxes<W>::kThreads);
     ptx::NamedArrive(kBoxesStagedBarrier + group, StoreBoxes<W>::kThreads);
@@ -287,6 +295,14 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Meet<W>();
   }
 }
+
+template <GemmConfig W>
+using RaggedWalk = GroupWalk<W, RaggedTiles<W>>;
+template <GemmConfig W>
+using RaggedFamily =
+    GroupedKernels<Fp8Ragged<Encode(W), false>, Fp8Ragged<Encode(W), true>,
+                   1024 + TurnNotes<W, RaggedWalk<W>>::kAt + TurnNotes<W, RaggedWalk<W>>::kBytes,
+                   W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -8,41 +8,44 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 int Places(const GroupCut& cut) {
-  return cut.wide * kWideRows + cut.thin * kThinRows + cut.tall * TallRows(cut.tall_kind);
+  return cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows;
 }
 
-TEST(GroupCutTest, EveryRowHasItsPlaceAndNoTileIsEmpty) {
-  for (const bool tall : {false, true}) {
-    for (int rows = 1; rows < 5000; ++rows) {
-      const GroupCut cut = CutOf(rows, tall, 2);
-      EXPECT_GE(Places(cut), rows);
-      // Without its last tile the rows would have no place.
-      const int last = cut.tall > 0   ? TallRows(cut.tall_kind)
-                       : cut.thin > 0 ? kThinRows
-                                      : kWideRows;
-      EXPECT_LT(Places(cut) - last, rows) << rows;
-    }
-    EXPECT_EQ(Places(CutOf(0, tall, 2)), 0);
-  }
-}
-
-TEST(GroupCutTest, TilesThatShareWeightsAreOfOneKindUnlessTheyAreMany) {
+TEST(GroupCutTest, EveryRowHasItsPlaceInUnitsOf64) {
+  EXPECT_EQ(Places(CutOf(0)), 0);
   for (int rows = 1; rows < 5000; ++rows) {
-    const GroupCut cut = CutOf(rows, true, 2);
-    EXPECT_TRUE(cut.tall == 0 || cut.wide + cut.thin == 0) << rows;
-    EXPECT_TRUE(cut.thin == 0 || cut.wide == 0 || cut.wide >= kWideInFront) << rows;
+    EXPECT_GE(Places(CutOf(rows)), rows);
+    EXPECT_LT(Places(CutOf(rows)), rows + 64) << rows;
   }
 }
 
-TEST(GroupCutTest, TallTilesStandWhereWideOnesWouldWasteRows) {
-  EXPECT_EQ(CutOf(64, true, 2).thin, 1);
-  EXPECT_EQ(CutOf(96, true, 2).wide, 1);
-  EXPECT_EQ(CutOf(192, true, 2).tall, 1);
-  EXPECT_EQ(CutOf(256, true, 2).wide, 2);
-  EXPECT_EQ(CutOf(150, true, 2).tall, 1);
-  EXPECT_EQ(CutOf(300, true, 2).wide, 3);
-  EXPECT_EQ(CutOf(300, false, 1).wide, 3);
-  EXPECT_EQ(CutOf(8192, true, 2).wide, 64);
+TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
+  for (int rows = 1; rows < 5000; ++rows) {
+    const GroupCut cut = CutOf(rows);
+    EXPECT_EQ(cut.thin, rows <= 64) << rows;
+    EXPECT_TRUE(cut.thin == 0 || cut.wide + cut.half == 0) << rows;
+    EXPECT_LE(cut.half, 1) << rows;
+    EXPECT_TRUE(cut.half == 0 || cut.wide > 0) << rows;
+  }
+  EXPECT_EQ(CutOf(96).wide, 1);
+  EXPECT_EQ(CutOf(192).half, 1);
+  EXPECT_EQ(CutOf(200).wide, 2);
+  EXPECT_EQ(CutOf(8192).wide, 64);
+}
+
+TEST(ManyRowsTest, TilesHaveTwoOrThreeUnitsAndNoneIsLeftAlone) {
+  for (int rows = 1; rows < 5000; ++rows) {
+    const ManyRowsCut cut(rows);
+    int end = 0;
+    for (int tile = 0; tile < cut.tiles; ++tile) {
+      EXPECT_EQ(cut.FirstUnit(tile), end) << rows;
+      EXPECT_TRUE(cut.Units(tile) == 2 || cut.Units(tile) == 3) << rows;
+      EXPECT_LT(end * kUnitRows, rows) << "a tile without rows";
+      end += cut.Units(tile);
+    }
+    EXPECT_GE(end * kUnitRows, rows);
+    EXPECT_TRUE(rows <= kUnitRows || (end - 1) * kUnitRows < rows) << rows;
+  }
 }
 
 }  // namespace

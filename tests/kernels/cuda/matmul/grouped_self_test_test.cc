@@ -69,7 +69,8 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 }
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
-  bool thin = false, wide = false, tall[kTallKinds] = {}, any_k = false, apart = false;
+  bool thin = false, wide = false, half = false, any_k = false, apart = false;
+  std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
@@ -77,18 +78,28 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
     types.insert(trial.op().a.values.dtype);
     if (trial.op().a.values.dtype != DType::kE4M3) continue;
+    const bool gated = trial.op().gate.has_value();
+    const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
+    kernels.emplace(kernel, gated, !trial.op().table.empty());
+    if (kernel != RowsKernel::kFew) continue;
     for (const int rows : RowsOf(trial)) {
-      const GroupCut cut = CutOf(rows, !trial.op().gate, 2);
+      const GroupCut cut = CutOf(rows);
       thin |= cut.thin > 0;
       wide |= cut.wide > 0;
-      if (cut.tall > 0) tall[cut.tall_kind] = true;
+      half |= cut.half > 0;
     }
     any_k |= b[2] % 128 != 0;
     apart |= !trial.op().table.empty();
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
-  EXPECT_TRUE(thin && wide && any_k && apart);
-  EXPECT_THAT(tall, testing::Each(true));
+  EXPECT_TRUE(thin && wide && half && any_k && apart);
+  for (const bool apart_too : {false, true}) {
+    for (const bool gated : {false, true}) {
+      EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
+      EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, gated, apart_too}));
+    }
+    EXPECT_TRUE(kernels.contains({RowsKernel::kUnits, false, apart_too}));
+  }
   // Some with a gate that is fused, of few rows and of many.
   EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
     return trial.op().gate && WhyNotFused(trial.op()).empty();

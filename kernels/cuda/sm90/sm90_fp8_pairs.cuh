@@ -1,0 +1,113 @@
+// Groups of many rows by CTAs in pairs: two wide tiles of the same columns come with one B, of
+// which each CTA loads half for both. That is a third less for L2 to give, and for its two parts to
+// pass on to each other. Rows that are left are both CTAs', of columns beside one another.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
+
+#include "kernels/cuda/sm90/sm90_fp8_ragged.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// This CTA's of two tiles. What lies behind the weights' last row is a tile without rows.
+template <GemmConfig W>
+__device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
+  if (tile.kind == kPairTile) {
+    tile.row0 += rank * W.block_m();
+  } else {
+    tile.n0 += rank * W.block_n();
+    if (tile.n0 >= n) tile.row_end = tile.row0;
+  }
+  return tile;
+}
+
+template <GemmConfig W, class Walk, bool kTable>
+__device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const Walk& walk,
+                                             const SmemLayout<W>& smem, int rank, int lane) {
+  constexpr GemmConfig H = HalfOf(W);
+  RingPosition<W.stages> at;
+  const CUtensorMap* known = nullptr;
+  const int n = static_cast<int>(launch.gemm.args.n);
+  DrawTiles<W>(launch, walk, smem, rank, lane, [&](int index) {
+    const GroupPlace both = walk.At(index);
+    if (both.n0 >= n) return;  // the right one of two, where there is none
+    const GroupPlace tile = OfPair<W>(both, rank, n);
+    if (tile.kind == kHalfTile) {
+      ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, tile, known, at, lane);
+    } else {
+      ProduceTile<W, kTable>(launch, smem, tile, known, at, lane);
+    }
+  });
+  EndRing<W>(launch, smem, at, lane);
+}
+
+template <GemmConfig W>
+__device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
+                                             const SmemLayout<W>& smem) {
+  constexpr GemmConfig H = HalfOf(W);
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  RingPosition<W.stages> ring;
+  bool was_half = false;
+  while (true) {
+    ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
+    const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
+    if (at.kind == kNoTile) return;
+    const bool half = at.kind == kHalfTile;
+    if (half != was_half) ptx::NamedBarrier(kReadyBarrier, W.math_threads());  // as ConsumeGroups
+    was_half = half;
+    if (half) {
+      ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
+    } else {
+      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+    }
+  }
+}
+
+// `kTable`: matrices lie apart.
+template <uint64_t kWide, bool kTable>
+__global__ void __launch_bounds__(Decode(kWide).threads(), 1)
+    Fp8Pairs(const __grid_constant__ GroupedLaunch launch) {
+  constexpr GemmConfig W = Decode(kWide);
+  static_assert(Check<W>() && Check<HalfOf(W)>() && W.moves_registers() && W.multicast() == 2);
+  using Walk = GroupWalk<W, PairedTiles<W>>;
+  extern __shared__ uint8_t raw_smem[];
+  const uint32_t raw = ptx::SmemAddress(raw_smem);
+  const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
+  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int lane = threadIdx.x % 32;
+  constexpr int kProducerWarp = W.math_threads() / 32;
+  if (warp >= kProducerWarp) {
+    ptx::SetMaxRegistersDown<W.producer_registers()>();
+    if (warp > kProducerWarp) return;
+    MakeRing<W>(launch, smem);
+    TurnNotes<W, Walk>::Clear(smem, lane);
+    __syncwarp();
+    Meet<W>();
+    ptx::GridDependencyWait();
+    // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
+    ptx::GridDependencyLaunch();
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+    const int rank = static_cast<int>(ptx::ClusterRank());
+    ProducePairs<W, Walk, kTable>(launch, walk, smem, rank, lane);
+    Meet<W>();
+  } else {
+    ptx::SetMaxRegistersUp<W.math_registers()>();
+    Meet<W>();
+    ptx::GridDependencyWait();
+    walk.Make(warp, lane);
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+    ConsumePairs<W>(launch, smem);
+    Meet<W>();
+  }
+}
+
+template <GemmConfig W, class Walk = GroupWalk<W, PairedTiles<W>>>
+using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
+                                   1024 + TurnNotes<W, Walk>::kAt + TurnNotes<W, Walk>::kBytes,
+                                   W.threads(), W.multicast()>;
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
