@@ -32,6 +32,7 @@ install_into() {
 
 sources=$(hash_of client/python client/armed proto CMakeLists.txt)
 if ! installed build/venv "$sources"; then
+  rm -rf client/python/build  # setuptools would install what it has of modules that are gone
   install_into build/venv ./client/python 'pytest>=8' 'pyyaml>=6' 'trustme>=1.1' 'mypy>=1.10,<3' types-protobuf 'opentelemetry-proto>=1.27,<2'  # of the tests
   hash_of client/python client/armed proto CMakeLists.txt >build/venv/.installed  # what was generated lies among them
 fi

@@ -1,5 +1,6 @@
 // Where a gemmd serves that was given neither a config nor an address. Clients look there too:
-// client/cpp/default_target.h, client/python/src/gemmd/target.py.
+// client/cpp/default_target.h and
+// client/python/src/gemmd/_connection/target.py.
 
 #ifndef GEMMD_SERVER_DEFAULT_LISTENERS_H_
 #define GEMMD_SERVER_DEFAULT_LISTENERS_H_

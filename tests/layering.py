@@ -61,12 +61,25 @@ LAYERS = [
           "clients build without the daemon"),
 ]
 
+# The rooms of kernels/cuda, lowest first: each knows those in front of it. What is in the folder itself stands on all.
+CUDA_ROOMS = ("ptx", "device", "memory", "ops", "sm90", "tuning", "matmul", "grouped", "ladder", "run")
+CUDA_ROOM = re.compile(r"kernels/cuda/([^/]+)/")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 PROJECT = re.compile(r"(kernels|server|client|bench|tests|gemmd)/")
 
 
 def layer_of(path):
     return next((layer for layer in LAYERS if re.fullmatch(layer.files, path)), None)
+
+
+def is_above(path, header):
+    """Whether a file of kernels/cuda includes a header of a room above its own, or of one without a place."""
+    own, other = CUDA_ROOM.match(path), CUDA_ROOM.match(header)
+    if not path.startswith("kernels/cuda/") or other is None:
+        return False
+    known = CUDA_ROOMS[: CUDA_ROOMS.index(own[1]) + 1] if own and own[1] in CUDA_ROOMS else CUDA_ROOMS
+    return other[1] not in known
 
 
 def violations_in(path, text):
@@ -86,6 +99,8 @@ def violations_in(path, text):
             bad = re.match(layer.forbidden, header) is not None
         if bad:
             found.append(f"{path}:{number}: {layer.name} must not include {header}: {layer.why}")
+        elif is_above(path, header):
+            found.append(f"{path}:{number}: {header} is of a room above; the order is {' < '.join(CUDA_ROOMS)}")
     return found
 
 

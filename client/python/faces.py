@@ -16,7 +16,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FACES = ("arming", "buffer", "client", "loading", "plan", "replica_base", "resident", "session", "transfer", "work")
+FACES = (
+    "arming", "buffer", "client", "loading", "plan", "replica_base", "resident", "session",
+    "transfer", "work",
+)  # fmt: skip
 
 _WORDS = [
     (r"\bawait asyncio\.to_thread\(([\w.]+)\)", r"\1()"),
@@ -27,7 +30,8 @@ _WORDS = [
     (r"\bgemmd\.aio\b", "gemmd"),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bAsync(Iterator|Iterable|Mover)\b", r"\1"),
-    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\b(?:Awaitable|Opening)\[(\w+)\]", r"\1"),
+    (r"^(class .*), Awaited\)", r"\1)"),
     (r"\basyncio\.Lock\b", "threading.Lock"),
     (r"^import asyncio$", "import threading"),
 ]

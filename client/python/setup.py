@@ -73,7 +73,7 @@ def gather() -> list[str]:
 
 
 class OptionalExtension(build_ext):
-    """Without a C++ compiler the package installs all the same: calls go by gRPC then, and say so."""
+    """Without a C++ compiler the package installs all the same: calls go by gRPC, and say so."""
 
     def run(self) -> None:
         try:

@@ -6,7 +6,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import lanes, methods
+from gemmd._memory import lanes
+from gemmd._wire import methods
 
 from .conftest import QUICK
 from .fake.machine import Refused

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import cuda, dlpack, imports, interop
+from gemmd._memory import cuda, dlpack, imports, interop
 
 from .conftest import QUICK
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods
+from gemmd._wire import methods
 
 
 def test_one_round_trip_writes_multiplies_and_reads(fake, session, random):

@@ -8,7 +8,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import inline, methods
+from gemmd._memory import inline
+from gemmd._wire import methods
 
 from .conftest import QUICK
 from .fake.machine import Refused

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from gemmd import lanes
-from gemmd.lanes import PIECE_BYTES, Pieces, run_lanes
+from gemmd._memory import lanes
+from gemmd._memory.lanes import PIECE_BYTES, Pieces, run_lanes
 
 
 def test_a_transfer_has_no_more_lanes_than_pieces(monkeypatch):

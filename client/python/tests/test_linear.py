@@ -8,7 +8,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import kept, layers, methods
+from gemmd._layers import kept, linear_step
+from gemmd._wire import methods
 
 from .conftest import QUICK
 
@@ -166,8 +167,8 @@ def test_an_x_that_does_not_fit_is_refused(session):
 
 
 def step(m):
-    weights = layers.Weights(256, 384, gemmd.float8_e4m3fn, True)
-    return layers.Step(weights, m, gemmd.bfloat16, gemmd.bfloat16, "none", "inline")
+    weights = linear_step.Weights(256, 384, gemmd.float8_e4m3fn, True)
+    return linear_step.Step(weights, m, gemmd.bfloat16, gemmd.bfloat16, "none", "inline")
 
 
 def test_pieces_do_not_overlap_and_are_aligned():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods
+from gemmd._wire import methods
 from gemmd.multiply import INLINE_BYTES, QUANTIZED, scratch_size
 
 

@@ -87,7 +87,7 @@ def test_weights_that_do_not_fit_are_refused(session, weights):
     gate, _, down = weights
     with pytest.raises(ValueError, match="gate_up must have 48 rows"):
         gemmd.MLP(session, gate, down, quantize=None)
-    with pytest.raises(ValueError, match="layout 'rows'.*halves, interleaved"):
+    with pytest.raises(ValueError, match=r"layout 'rows'.*halves, interleaved"):
         gemmd.MLP(session, gate, down, layout="rows")
     with pytest.raises(ValueError, match="last extent must be k=40"):
         gemmd.MLP(session, (gate, gate), down, quantize=None)(np.zeros((2, 41), "f4"))

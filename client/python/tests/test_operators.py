@@ -7,7 +7,7 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import methods
+from gemmd._wire import methods
 
 from .conftest import QUICK
 

@@ -8,7 +8,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import inline, methods
+from gemmd._memory import inline
+from gemmd._wire import methods
 
 from .conftest import QUICK
 from .fake.machine import Refused
@@ -149,9 +150,7 @@ def test_a_refusal_speaks_of_the_callers_ops(sharing_fake, plan, array):
     assert kinds(plan.run(inputs=[array])) == SHARED
 
 
-def test_a_plan_that_only_fares_well_with_its_data_sends_it(
-    sharing_fake, session, x, plan, array
-):
+def test_a_plan_that_only_fares_well_with_its_data_sends_it(sharing_fake, session, x, plan, array):
     sharing_fake.fail(methods.RUN_PLAN, "INVALID_ARGUMENT", "op 1 (copy) writes on cpu:1")
     assert kinds(plan.run(inputs=[array])) == SENT
     before = sharing_fake.count(methods.RUN_PLAN)

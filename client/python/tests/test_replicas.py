@@ -7,8 +7,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import methods
-from gemmd.elsewhere import addresses, client_options
+from gemmd._connection.elsewhere import addresses, client_options
+from gemmd._wire import methods
 from gemmd.retry import Retry
 
 from .fake.server import FakeServer

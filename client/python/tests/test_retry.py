@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods
+from gemmd._wire import methods
 
 from .fake.machine import Refused
 

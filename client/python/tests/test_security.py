@@ -14,9 +14,9 @@ import trustme
 
 import gemmd
 import gemmd.aio
-from gemmd import methods
+from gemmd._connection.target import name_of, stays_on_host
+from gemmd._wire import methods
 from gemmd.retry import Retry
-from gemmd.target import name_of, stays_on_host
 
 from .fake.secure import SecureServer
 from .test_session import eventually

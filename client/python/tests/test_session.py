@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods
+from gemmd._wire import methods
 
 
 def eventually(condition, seconds=5.0):

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import lanes, methods, share
+from gemmd import share
+from gemmd._memory import lanes
+from gemmd._wire import methods
 
 from .conftest import QUICK
 from .fake.machine import Refused

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import split_step
+from gemmd._layers import split_step
 
 BOTH = ["cpu:0", "cpu:1"]
 THREE = ["cpu:0", "cpu:1", "cpu:2"]
@@ -19,7 +19,9 @@ def close(got, x, weight, bias=None, *, quantize="fp8-block"):
     if bias is not None:
         wanted += bias
     tolerance = 0.15 if quantize else 1e-4
-    np.testing.assert_allclose(np.asarray(got, np.float64), wanted, atol=tolerance * x.shape[-1] ** 0.5)
+    np.testing.assert_allclose(
+        np.asarray(got, np.float64), wanted, atol=tolerance * x.shape[-1] ** 0.5
+    )
 
 
 @pytest.mark.parametrize("quantize", ["fp8-block", None])
@@ -98,11 +100,11 @@ def test_parts_are_published_and_found(fake, session):
         close(first(x), x, weight)
         made = []
         other = gemmd.Linear(
-            session, lambda: made.append(1), split=split, devices=BOTH, name="block.0/up"
+            session, lambda made=made: made.append(1), split=split, devices=BOTH, name="block.0/up"
         )
         assert not made
         close(other(x), x, weight)
-        assert f'"block.0/up"(256 -> 256' in repr(other)
+        assert '"block.0/up"(256 -> 256' in repr(other)
         other.close()
         first.unpublish()
         with pytest.raises(gemmd.NotFound):

@@ -7,7 +7,7 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import target
+from gemmd._connection import target
 
 
 @pytest.fixture

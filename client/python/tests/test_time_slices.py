@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import cuda, layer, native
+from gemmd import native
+from gemmd._layers import layer
+from gemmd._memory import cuda
 
 from .conftest import QUICK
 
@@ -35,7 +37,11 @@ def warned(arming_fake, monkeypatch, server_under_mps: bool, caller_under_mps: b
 
 @pytest.mark.parametrize(
     "server_under_mps, caller_under_mps, who",
-    [(False, False, "neither"), (True, False, "only the server"), (False, True, "only this process")],
+    [
+        (False, False, "neither"),
+        (True, False, "only the server"),
+        (False, True, "only this process"),
+    ],
 )
 def test_it_is_told_once_with_the_figure_and_the_remedy(
     arming_fake, monkeypatch, server_under_mps, caller_under_mps, who

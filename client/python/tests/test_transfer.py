@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import methods
+from gemmd._wire import methods
 
 from .fake.machine import Refused
 
@@ -122,7 +122,7 @@ def test_a_chunk_damaged_on_the_way_up_is_sent_again_and_damage_for_ever_is_an_e
 
 
 def test_the_checksums_sent_are_those_of_the_data(fake, session, data, monkeypatch):
-    monkeypatch.setattr("gemmd.chunks._CRC", lambda _: 0)
+    monkeypatch.setattr("gemmd._wire.chunks._CRC", lambda _: 0)
     buffer = session.create_buffer(shape=data.shape, dtype="i8")
     with pytest.raises(gemmd.DataLoss, match="does not match"):
         buffer.upload(data)

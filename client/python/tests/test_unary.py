@@ -1,7 +1,8 @@
 import pytest
 
 import gemmd
-from gemmd import methods, unary
+from gemmd._connection import unary
+from gemmd._wire import methods
 from gemmd.v1 import device_service_pb2 as pb
 
 

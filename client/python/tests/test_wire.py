@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import programs, wire
+from gemmd._wire import programs, wire
 from gemmd.v1 import buffer_service_pb2 as pb
 from gemmd.v1 import compute_service_pb2 as compute_pb
 from gemmd.v1 import types_pb2 as types_pb

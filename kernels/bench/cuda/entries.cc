@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {

@@ -12,8 +12,8 @@
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/selector.h"
+#include "kernels/cuda/ops/any_gemm.h"
 
 namespace gemmd::kernels::bench {
 

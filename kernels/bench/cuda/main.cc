@@ -29,9 +29,9 @@
 #include "kernels/bench/suites.h"
 #include "kernels/bench/summary.h"
 #include "kernels/bench/table.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/selector.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/tuning/tuning_table.h"
 
 namespace gemmd::kernels::bench {

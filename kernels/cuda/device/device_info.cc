@@ -8,9 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/gpu_uuid.h"
 #include "kernels/cuda/device/nvml.h"
-#include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/memory/ipc.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

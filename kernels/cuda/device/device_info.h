@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/device/device_traits.h"
 #include "kernels/cuda/device/host_node.h"
-#include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::cuda {
 

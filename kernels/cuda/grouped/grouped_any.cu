@@ -1,10 +1,10 @@
 // Grouped matmuls of any type, strides, alignment and scales: sm90_any_gemm's tiles, each with its
 // group's matrix and bounds.
 
-#include "kernels/cuda/grouped/grouped.h"
-#include "kernels/cuda/matmul/any_gemm_tile.cuh"
+#include "kernels/cuda/ops/any_gemm_tile.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/sm90/launch/grouped.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,9 +1,9 @@
 // The directory of a grouped matmul: whatever tells the groups becomes lists of tiles, by one CTA.
 // Numbers that cannot be make no tiles, and are told to the host.
 
-#include "kernels/cuda/grouped/grouped.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/sm90/launch/grouped.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/grouped/grouped.h"
 #include "kernels/cuda/grouped/grouped_direct.h"
 #include "kernels/cuda/grouped/grouped_extents.h"
 #include "kernels/cuda/matmul/fused_gate.h"
@@ -20,6 +19,7 @@
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/sm90/gemm.h"
+#include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {

@@ -2,11 +2,11 @@
 // arguments of the launch, so that a graph holds them by itself; what is made of them lies in the
 // run's own scratch memory.
 
-#include "kernels/cuda/grouped/grouped_table.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/tensor_map.cuh"
+#include "kernels/cuda/sm90/launch/grouped_table.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 
 namespace gemmd::kernels::cuda::ladder {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {

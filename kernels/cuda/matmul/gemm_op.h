@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/ops/activate.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "kernels/cuda/sm90/gemm_args.h"
 #include "kernels/op.h"

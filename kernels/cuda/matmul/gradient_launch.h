@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/sm90/gradient.h"

@@ -266,12 +266,6 @@ DType OperandOf(Mma mma) {
   return DType::kE4M3;
 }
 
-std::string WhyNot(const DeviceTraits& device) {
-  if (device.compute_major == 9 && device.compute_minor == 0) return "";
-  return StrCat("device is sm_", device.compute_major, device.compute_minor,
-                "; these kernels need sm_90");
-}
-
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
   const Mma mma = variant.shape().mma;

@@ -13,9 +13,6 @@ namespace gemmd::kernels::cuda {
 // The type of the operands that such kernels multiply.
 DType OperandOf(Mma mma);
 
-// Empty when the families run on `device`: "device is sm_80; these kernels need sm_90".
-std::string WhyNot(const DeviceTraits& device);
-
 // Empty when `variant` can serve `problem`; else one reason, with value, limit and remedy:
 // "k=70: rows of a are 70 bytes apart, not a multiple of 16; pad lda to 80".
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem);

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/tuning/model.h"
 #include "kernels/text.h"
 

@@ -22,8 +22,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/matmul/any_gemm.h"
 #include "kernels/cuda/matmul/selector.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/kernel.h"
 
 namespace gemmd::kernels::cuda {

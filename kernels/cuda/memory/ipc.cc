@@ -7,9 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/driver_function.h"
 #include "kernels/cuda/memory/heap.h"
 
 namespace gemmd::kernels::cuda {
@@ -19,23 +19,6 @@ constexpr size_t kHandleBytes = sizeof(cudaIpcMemHandle_t);
 constexpr const char* kGone =
     "its process has ended or has freed it, or this driver wants the two processes in one PID "
     "namespace; hand over memory that is still there, or use Upload";
-
-// A driver function by name. Asked for at run time: linking the driver library would keep a binary
-// from starting where there is no GPU.
-template <typename Function>
-absl::StatusOr<Function> DriverFunction(const char* name) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  const absl::Status status =
-      ToStatus(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found),
-               absl::StrCat("looking up ", name));
-  if (!status.ok()) return status;
-  if (found != cudaDriverEntryPointSuccess) {
-    return absl::UnimplementedError(
-        absl::StrCat("the driver has no ", name, "; it must be of CUDA 12.0 or newer"));
-  }
-  return reinterpret_cast<Function>(function);
-}
 
 struct Range {
   std::byte* base = nullptr;
@@ -107,19 +90,6 @@ absl::Status CheckRange(const Range& allocation, void* base, const DeviceHandle&
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> GpuUuid(int ordinal) {
-  // By the driver, as clients ask for it: the runtime's own properties leave open whether a MIG
-  // slice has its parent's UUID.
-  const auto get = DriverFunction<decltype(&cuDeviceGetUuid)>("cuDeviceGetUuid");
-  if (!get.ok()) return get.status();
-  CUuuid uuid;
-  const absl::Status status = ToStatus((*get)(&uuid, ordinal), "asking for the GPU's UUID");
-  if (!status.ok()) return status;
-  const std::string hex = absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
-  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
-                      hex.substr(16, 4), "-", hex.substr(20));
-}
 
 absl::Status CheckIpcHandle(const DeviceHandle& handle, const IpcDevice& device) {
   if (handle.handle.size() != kHandleBytes) {

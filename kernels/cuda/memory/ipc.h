@@ -16,9 +16,6 @@
 
 namespace gemmd::kernels::cuda {
 
-// "GPU-5c3f12ab-...": what the driver calls device `ordinal` in every process, unlike the ordinal.
-absl::StatusOr<std::string> GpuUuid(int ordinal);
-
 // The device that imports, as far as its checks need it.
 struct IpcDevice {
   std::string name;      // "cuda:0", for messages

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/ops/element.cuh"
 #include "kernels/cuda/ops/elementwise.h"
+#include "kernels/cuda/ops/in_turn.cuh"
 #include "kernels/cuda/ops/launch.cuh"
-#include "kernels/cuda/run/independent.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 
 namespace gemmd::kernels::cuda {
 

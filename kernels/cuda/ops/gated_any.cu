@@ -2,9 +2,9 @@
 
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/gated_math.cuh"
+#include "kernels/cuda/ops/in_turn.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_math.cuh"
-#include "kernels/cuda/run/independent.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/elementwise.h"
 #include "kernels/cuda/ops/gated.h"
 #include "kernels/cuda/ops/quantize.h"

@@ -1,10 +1,10 @@
 // The fast kernels: rows are dense and aligned, so that every load is 16 bytes and each element is
 // read once and kept in registers while its block's scale is found.
 
+#include "kernels/cuda/ops/in_turn.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
-#include "kernels/cuda/run/independent.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

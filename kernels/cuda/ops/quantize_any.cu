@@ -1,9 +1,9 @@
 // Quantize for every stride, alignment and granularity: elements one by one, each block read twice.
 
+#include "kernels/cuda/ops/in_turn.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/ops/quantize_math.cuh"
-#include "kernels/cuda/run/independent.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -12,7 +12,7 @@ import machine_code
 
 GEMM = re.compile(r"4cuda4GemmILm(\d+)E")  # the config, as Encode() makes a number of it
 
-TEXT = """#include "kernels/cuda/matmul/code_hash.h"
+TEXT = """#include "kernels/cuda/sm90/code_hash.h"
 
 namespace gemmd::kernels::cuda {{
 

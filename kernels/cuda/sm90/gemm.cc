@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/k_split.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/cuda/sm90/tile_grid.h"
@@ -100,22 +100,6 @@ bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
 }
 
 }  // namespace
-
-absl::StatusOr<DeviceTraits> TraitsOf(int ordinal) {
-  cudaDeviceProp properties;
-  absl::Status status =
-      ToStatus(cudaGetDeviceProperties(&properties, ordinal), absl::StrCat("device ", ordinal));
-  if (!status.ok()) return status;
-  DeviceTraits traits;
-  traits.ordinal = ordinal;
-  traits.model = properties.name;
-  traits.compute_major = properties.major;
-  traits.compute_minor = properties.minor;
-  traits.sms = properties.multiProcessorCount;
-  traits.l2_bytes = properties.l2CacheSize;
-  traits.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  return traits;
-}
 
 std::string Name(const GemmVariant& variant) {
   const GemmConfig& c = variant.shape();

@@ -18,21 +18,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/device/device_traits.h"
 #include "kernels/cuda/sm90/gemm_family.h"
 
 namespace gemmd::kernels::cuda {
-
-// What launches and the cost model need to know of a device.
-struct DeviceTraits {
-  int ordinal = 0;
-  std::string model;  // "NVIDIA H200"
-  int compute_major = 9;
-  int compute_minor = 0;
-  int sms = 132;
-  int64_t l2_bytes = 0;
-  int64_t memory_bytes = 0;
-};
-absl::StatusOr<DeviceTraits> TraitsOf(int ordinal);
 
 // One member of the pool: a family's config, and how many CTAs of a cluster divide k.
 struct GemmVariant {

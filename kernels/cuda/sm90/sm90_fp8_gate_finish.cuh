@@ -5,12 +5,12 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_FINISH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_FINISH_CUH_
 
-#include "kernels/cuda/matmul/gate_launch.h"
 #include "kernels/cuda/ops/gated_math.cuh"
 #include "kernels/cuda/ops/quantize_math.cuh"
 #include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {

@@ -3,7 +3,7 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_WALK_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GATE_WALK_CUH_
 
-#include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {

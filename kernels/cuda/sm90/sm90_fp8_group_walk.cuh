@@ -6,8 +6,8 @@
 
 #include <climits>
 
-#include "kernels/cuda/grouped/grouped.h"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {

@@ -3,37 +3,22 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/driver_function.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's entry point, asked for at run time: linking the driver library would keep a binary
-// from starting where there is no GPU.
-absl::StatusOr<EncodeTiled> Encoder() {
-  static const struct Entry {
-    void* function = nullptr;
-    absl::Status status;
-    Entry() {
-      cudaDriverEntryPointQueryResult found;
-      status = ToStatus(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                         cudaEnableDefault, &found),
-                        "looking up cuTensorMapEncodeTiled");
-      if (status.ok() && found != cudaDriverEntryPointSuccess) {
-        status = absl::UnimplementedError(
-            "the driver has no cuTensorMapEncodeTiled; it must be of CUDA 12.0 or newer");
-      }
-    }
-  } entry;
-  if (!entry.status.ok()) return entry.status;
-  return reinterpret_cast<EncodeTiled>(entry.function);
+const absl::StatusOr<EncodeTiled>& Encoder() {
+  static const auto* found =
+      new absl::StatusOr<EncodeTiled>(DriverFunction<EncodeTiled>("cuTensorMapEncodeTiled"));
+  return *found;
 }
 
 absl::StatusOr<CUtensorMap> MakeMap(const TensorView& view, CUtensorMapDataType type,
                                     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
-  const absl::StatusOr<EncodeTiled> encode = Encoder();
+  const absl::StatusOr<EncodeTiled>& encode = Encoder();
   if (!encode.ok()) return encode.status();
   const cuuint64_t extents[4] = {
       static_cast<cuuint64_t>(view.cols), static_cast<cuuint64_t>(view.rows),

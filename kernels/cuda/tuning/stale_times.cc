@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/text.h"
 

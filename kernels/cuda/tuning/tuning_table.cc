@@ -11,7 +11,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/tuning/stale_times.h"
 #include "kernels/text.h"

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/problem.h"
 

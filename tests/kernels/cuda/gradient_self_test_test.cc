@@ -1,8 +1,8 @@
-#include "kernels/cuda/matmul/gradient_self_test.h"
+#include "kernels/cuda/grouped/gradient_self_test.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/matmul/k_grouped_op.h"
+#include "kernels/cuda/grouped/k_grouped_op.h"
 #include "kernels/k_grouped.h"
 
 namespace gemmd::kernels::cuda {

@@ -1,6 +1,6 @@
 // How a group's rows become tiles.
 
-#include "kernels/cuda/matmul/group_cut.h"
+#include "kernels/cuda/sm90/launch/group_cut.h"
 
 #include "gtest/gtest.h"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmd import errors, native, share, words
-from gemmd.here_only import Unpickled
-from gemmd.programs import Priority, Rebind
+from gemmd._connection.here_only import Unpickled
+from gemmd._wire.programs import Priority, Rebind
 from gemmd.report import PRIORITIES, Report
 from gemmd.v1 import armed_service_pb2 as pb
 from gemmd.v1 import compute_service_pb2 as compute_pb

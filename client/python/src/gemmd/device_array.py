@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmd import cuda, dlpack, interop
+from gemmd._memory import cuda, dlpack, interop
 from gemmd.errors import FailedPrecondition
 from gemmd.v1 import buffer_service_pb2 as pb
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 
-from gemmd import errors, methods
+from gemmd import errors
+from gemmd._wire import methods
 from gemmd.transport import Transport
 from gemmd.v1 import device_service_pb2 as device_pb
 from gemmd.v1 import session_service_pb2 as pb

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 
-from gemmd import dtypes, layers, ops, words
+from gemmd import dtypes, ops, words
+from gemmd._layers import linear_step
+from gemmd._layers.layer import Layer
+from gemmd._layers.linear_step import Step, Way
+from gemmd._layers.split_step import Split
 from gemmd.buffer import Buffer
-from gemmd.layer import Layer
-from gemmd.layers import Step, Way
 from gemmd.ops import Activation, Op
 from gemmd.resident import Quantize, Source, obtain
-from gemmd.split_step import Split
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Linear(Layer):
         self.name = name
         self._activation = activation
         self.buffer = obtain(session, weight, bias, scales, name, quantize)
-        self.weights = layers.Weights.of(self.buffer)
+        self.weights = linear_step.Weights.of(self.buffer)
         features = (self.weights.k, self.weights.n)
         super().__init__(session, self.buffer.device, features, out_dtype)
 

@@ -17,8 +17,8 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from gemmd import dtypes
+from gemmd._layers.linear_step import Weights
 from gemmd.checkpoint import SERVED, FileTensor
-from gemmd.layers import Weights
 
 Quantize = Literal["fp8-block"]
 Progress = Callable[[int, int], None]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmd import dtypes, interop
+from gemmd import dtypes
+from gemmd._layers.layer import Layer
+from gemmd._layers.linear_step import Way, Weights
+from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
+from gemmd._memory import interop
 from gemmd.buffer import Buffer
-from gemmd.layer import Layer
-from gemmd.layers import Way, Weights
-from gemmd.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd.ops import Activation, Op
 from gemmd.resident import Quantize, Source, obtain
 from gemmd.tensor import Tensor

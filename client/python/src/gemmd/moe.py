@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, interop, layers, ops
+from gemmd import dtypes, errors, ops
+from gemmd._layers import linear_step
+from gemmd._layers.layer import Layer
+from gemmd._layers.linear_step import Way
+from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
+from gemmd._memory import interop
 from gemmd.buffer import Buffer
-from gemmd.layer import Layer
-from gemmd.layers import Way
-from gemmd.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
 from gemmd.ops import Gate, Op
 from gemmd.result import Array
 from gemmd.tensor import Tensor
@@ -85,7 +87,8 @@ class MoE(Layer):
         self.weights = (ExpertWeights.of(self.buffers[0]), ExpertWeights.of(self.buffers[1]))
         check_experts(*self.weights)
         self.hidden = self.weights[0].k
-        super().__init__(session, self.buffers[0].device, (self.hidden, self.weights[1].n), out_dtype)
+        features = (self.hidden, self.weights[1].n)
+        super().__init__(session, self.buffers[0].device, features, out_dtype)
 
     @property
     def in_features(self) -> int:
@@ -135,7 +138,7 @@ class MoE(Layer):
         torch = interop.torch_of(x)
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
-        dtype = self.dtype_for(layers.activations(x))
+        dtype = self.dtype_for(linear_step.activations(x))
         columns = packed_columns(self.hidden, self.top_k, dtype)
         pack = packed if torch is None else packed_by_torch
         self.in_features = columns
@@ -230,7 +233,11 @@ def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], co
     values = x.detach().to(getattr(torch, dtype.name))
     parts = [
         values,
-        experts.to(values.device).clamp(-2, 2**31 - 1).to(torch.int32).contiguous().view(values.dtype),
+        experts.to(values.device)
+        .clamp(-2, 2**31 - 1)
+        .to(torch.int32)
+        .contiguous()
+        .view(values.dtype),
         weights.detach().to(values.device, torch.float32).contiguous().view(values.dtype),
     ]
     padding = columns - sum(part.shape[1] for part in parts)
@@ -250,7 +257,7 @@ def obtain(session: Session, weight: Any, scales: Any, name: str) -> Buffer:
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
-    buffer = _make(session, layers.taken(given, bias=None, scales=scales), scales)
+    buffer = _make(session, linear_step.taken(given, bias=None, scales=scales), scales)
     if not name:
         return buffer
     try:
@@ -286,7 +293,7 @@ def _make(session: Session, weight: Any, scales: Any) -> Buffer:
             _quantize(session, weight, layout, buffer)
         else:
             buffer.upload(interop.as_numpy(weight))
-            session._move_up(buffer, layers.float_bytes(scales), layout.scales_at)
+            session._move_up(buffer, linear_step.float_bytes(scales), layout.scales_at)
     except BaseException:
         buffer.delete()
         raise

@@ -17,9 +17,7 @@ from gemmd import dtypes, narrowing, ops, words
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
-Quantized = Literal[
-    "fp8-block", "fp8-row", "fp8-tensor", "int8-block", "int8-row", "int8-tensor"
-]
+Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-block", "int8-row", "int8-tensor"]
 MatmulInput = npt.NDArray[Any] | TensorLike | Operand
 
 Preset = tuple[np.dtype[Any], Granularity, Granularity]  # stored dtype, scales of a, scales of b

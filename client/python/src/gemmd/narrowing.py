@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmd import dtypes, interop
+from gemmd import dtypes
+from gemmd._memory import interop
 
 
 class PrecisionWarning(UserWarning):
@@ -21,7 +22,10 @@ class PrecisionWarning(UserWarning):
 
 
 _WIDE = ("float64", "longdouble", "float128", "float96")
-_TAKEN = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 are, and float64 is narrowed to float32"
+_TAKEN = (
+    "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 are, and float64 is narrowed to"
+    " float32"
+)
 
 
 def sent_as(name: str, value: Any) -> np.dtype[Any]:

@@ -12,11 +12,12 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, wire, words
+from gemmd import dtypes, words
+from gemmd._wire import wire
+from gemmd._wire.wire import BytesLike
 from gemmd.operators import Resident
 from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
-from gemmd.wire import BytesLike
 
 _OPS_FIELD = (
     2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three

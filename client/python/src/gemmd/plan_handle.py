@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmd import inline, programs
-from gemmd.here_only import Unpickled
-from gemmd.inline import Block, Run, Sharing
+from gemmd._connection.here_only import Unpickled
+from gemmd._memory import inline
+from gemmd._memory.inline import Block, Run, Sharing
+from gemmd._wire import programs
+from gemmd._wire.programs import Rebind
+from gemmd._wire.wire import BytesLike
 from gemmd.ops import Op
-from gemmd.programs import Rebind
 from gemmd.v1 import compute_service_pb2 as pb
-from gemmd.wire import BytesLike
 
 
 class PlanHandle(Unpickled):

@@ -14,12 +14,13 @@ from typing import Any
 
 import grpc
 
-from gemmd import errors, methods, programs, wire, words
-from gemmd.here_only import Unpickled
+from gemmd import errors, words
+from gemmd._connection.here_only import Unpickled
+from gemmd._wire import methods, programs, wire
+from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.plan_handle import PlanHandle
-from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.report import PRIORITIES, REPORT_LEVELS
 from gemmd.result import Result
 from gemmd.tensor import Tensor

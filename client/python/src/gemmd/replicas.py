@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gemmd import elsewhere
-from gemmd.elsewhere import Member, Seat, State
+from gemmd._connection import elsewhere
+from gemmd._connection.elsewhere import Member, Seat, State
 from gemmd.errors import Error, Unavailable
 from gemmd.replica_base import ReplicaBase
 from gemmd.session import Session

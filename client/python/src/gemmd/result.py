@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import human, wire
+from gemmd import human
+from gemmd._wire import wire
+from gemmd._wire.wire import BytesLike
 from gemmd.report import NO_REPORT, NO_TRANSFER, Report, Transfer
 from gemmd.tensor import Tensor
 from gemmd.v1 import compute_service_pb2 as pb
 from gemmd.v1 import types_pb2 as types_pb
-from gemmd.wire import BytesLike
 
 
 class Array(np.ndarray):

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, interop, layers, ops, words
+from gemmd import dtypes, errors, ops, words
+from gemmd._layers import linear_step
+from gemmd._layers.layer import Layer
+from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
+from gemmd._memory import interop
 from gemmd.buffer import Buffer
-from gemmd.layer import Layer
 from gemmd.linear import Linear
 from gemmd.multiply import INLINE_BYTES
 from gemmd.ops import Activation
@@ -21,7 +24,6 @@ from gemmd.plan import Plan
 from gemmd.report import Report
 from gemmd.resident import Quantize, Source, obtain
 from gemmd.result import Array
-from gemmd.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
 from gemmd.v1 import device_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -93,16 +95,23 @@ class SplitLinear(Linear, in_parts=True):
             for part, device in enumerate(wanted):
                 self._parts.append(
                     self._obtain(
-                        session, None if weight is None else given, bias, scales, quantize, split,
-                        part, device, len(wanted),
-                    )  # fmt: skip
+                        session,
+                        None if weight is None else given,
+                        bias,
+                        scales,
+                        quantize,
+                        split,
+                        part,
+                        device,
+                        len(wanted),
+                    )
                 )
         except BaseException:
             for buffer in self._parts:
                 buffer.delete()
             raise
         self.devices = tuple(buffer.device for buffer in self._parts)
-        self._split = SplitWeights(split, tuple(layers.Weights.of(one) for one in self._parts))
+        self._split = SplitWeights(split, tuple(linear_step.Weights.of(one) for one in self._parts))
         self.weights = self._split.parts[0]
         self._seats: OrderedDict[int, tuple[SplitStep, Seat]] = OrderedDict()
         self._numbers = iter(range(1 << 62))
@@ -130,8 +139,8 @@ class SplitLinear(Linear, in_parts=True):
                     raise
         if weight is None:
             raise ValueError("a weight, or the name of a published one, is needed")
-        whole = layers.taken(weight(), bias=bias, scales=scales)
-        layers.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
+        whole = linear_step.taken(weight(), bias=bias, scales=scales)
+        linear_step.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
         some, some_bias, some_scales = part_of(whole, bias, scales, split, part, parts)
         return obtain(session, some, some_bias, some_scales, name, quantize, device)
 
@@ -162,8 +171,8 @@ class SplitLinear(Linear, in_parts=True):
         return "a program on several devices is not armed"
 
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
-        m = layers.rows_of(x.shape, self.in_features)
-        flat = np.ascontiguousarray(x, self.dtype_for(layers.activations(x)))
+        m = linear_step.rows_of(x.shape, self.in_features)
+        flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
         flat = flat.reshape(m, self.in_features)
         out_dtype = self.result_dtype(flat.dtype)
         moved = flat.nbytes + m * self.out_features * out_dtype.itemsize
@@ -219,9 +228,7 @@ class SplitLinear(Linear, in_parts=True):
         try:
             for place, device in zip(places, self.devices, strict=True):
                 size = place.size_bytes
-                memory.append(
-                    self.session.create_buffer(size, device=device, label="activations")
-                )
+                memory.append(self.session.create_buffer(size, device=device, label="activations"))
                 if step.exchanges:
                     positions = step.positions().reshape(-1)
                     memory[-1].upload(positions.view(np.uint8), place.starts["positions"])

@@ -10,11 +10,12 @@ from typing import Any
 import grpc
 import grpc.experimental
 
-from gemmd import errors, methods
+from gemmd import errors
+from gemmd._connection.security import Security
+from gemmd._connection.token_file import Metadata
+from gemmd._connection.unary import UnaryCall, unary_call
+from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
-from gemmd.security import Security
-from gemmd.token_file import Metadata
-from gemmd.unary import UnaryCall, unary_call
 
 _MAX_MESSAGE_BYTES = (
     64 << 20

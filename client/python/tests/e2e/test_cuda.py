@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd import cuda
+from gemmd._memory import cuda
 
 pytestmark = pytest.mark.e2e
 

@@ -39,9 +39,7 @@ def test_each_expert_has_the_gradient_of_its_own_columns(session, random, beta, 
     held = random.standard_normal((len(ks), 48, 40), "f4").astype(gemmd.as_dtype(out))
     d = session.upload(held)
     numbers = session.upload(np.array(ends, np.int32))
-    op = gemmd.k_grouped_matmul(
-        a, b, numbers, d, c=d, beta=beta, layout="ends", alignment=128
-    )
+    op = gemmd.k_grouped_matmul(a, b, numbers, d, c=d, beta=beta, layout="ends", alignment=128)
     (got,) = session.execute([op, gemmd.read(d)]).outputs
     for g, (first, end) in enumerate(spans):
         exact = x[:, first:end] @ y[:, first:end].T + beta * held[g].astype("f8")

@@ -162,8 +162,9 @@ def test_a_cpu_device_shares_no_device_memory_and_says_what_it_shares(client, se
 
 def test_device_memory_handed_to_a_cpu_device_is_refused(client, session):
     needs_no_gpu(client)
-    from gemmd import imports, methods, requests
-    from gemmd.dlpack import Memory
+    from gemmd._memory import imports
+    from gemmd._memory.dlpack import Memory
+    from gemmd._wire import methods, requests
     from gemmd.v1 import buffer_service_pb2 as pb
 
     record = pb.CudaIpcMemory(

@@ -8,13 +8,13 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import inline
+from gemmd._memory import inline
 
 pytestmark = pytest.mark.e2e
 
 
 def kinds(result):
-    """"write" and "read" in messages, "copy" through shared memory: of the kernels that ran."""
+    """ "write" and "read" in messages, "copy" through shared memory: of the kernels that ran."""
     return [op.kernel.removeprefix("cpu_").removeprefix("cuda_") for op in result.report.ops]
 
 

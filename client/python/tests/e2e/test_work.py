@@ -7,7 +7,7 @@ import pytest
 
 import gemmd
 import gemmd.aio
-from gemmd import methods
+from gemmd._wire import methods
 from gemmd.multiply import QUANTIZED
 
 pytestmark = pytest.mark.e2e
@@ -172,8 +172,8 @@ def test_a_repeated_op_id_is_answered_and_not_run(session):
     total = session.create_buffer(shape=(1, 1), dtype="f32")
     one = session.upload(np.ones((1, 1), "f4"))
     ops = [gemmd.matmul(one, one, total, c=total, beta=1.0), gemmd.read(total)]
-    head = gemmd.programs.session_field(session.session_id)
-    request = head + gemmd.programs.encode_ops(ops) + gemmd.programs.OpIds().field()
+    head = gemmd._wire.programs.session_field(session.session_id)
+    request = head + gemmd._wire.programs.encode_ops(ops) + gemmd._wire.programs.OpIds().field()
     answers = [
         gemmd.Result(session.transport.call(methods.EXECUTE, request), [total.tensor()])
         for _ in range(2)

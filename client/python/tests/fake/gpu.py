@@ -16,7 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 import gemmd
-from gemmd import errors, interop, layer, local
+from gemmd import errors
+from gemmd._layers import layer, local
+from gemmd._memory import interop
 from gemmd.share import SharedArray
 
 from .server import FakeServer

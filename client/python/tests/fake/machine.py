@@ -155,9 +155,7 @@ class Machine:
         src = self.view(op.src).astype(np.float64)
         out = gated(src, op)
         if op.HasField("scales"):
-            return self.store_quantized(
-                out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128
-            )
+            return self.store_quantized(out, op.dst, op.scales, pb.SCALE_GRANULARITY_BLOCK_1X128)
         dst = self.view(op.dst)
         dst[...] = out.astype(dst.dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from gemmd import methods
+from gemmd._wire import methods
 from gemmd.v1 import admin_service_pb2 as adm
 from gemmd.v1 import armed_service_pb2 as armed
 from gemmd.v1 import buffer_service_pb2 as buf

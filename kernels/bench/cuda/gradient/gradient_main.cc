@@ -17,7 +17,7 @@
 
 #include "kernels/bench/cuda/gradient/gradient_data.h"
 #include "kernels/cpu/ops/convert.h"
-#include "kernels/cuda/matmul/k_grouped_op.h"
+#include "kernels/cuda/grouped/k_grouped_op.h"
 
 namespace gemmd::kernels::bench {
 namespace {

@@ -13,9 +13,9 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_CUH_
 
-#include "kernels/cuda/grouped/grouped_direct_launch.h"
 #include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
+#include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
 namespace gemmd::kernels::cuda {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "tests/kernels/contract/matmul_check.h"
 #include "tests/kernels/cuda/device_buffer.h"

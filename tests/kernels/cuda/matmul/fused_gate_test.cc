@@ -5,8 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/grouped/gated_matmul.h"
 #include "kernels/cuda/grouped/grouped_op.h"
-#include "kernels/cuda/matmul/gated_matmul.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

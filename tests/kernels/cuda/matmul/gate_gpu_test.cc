@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/grouped/grouped.h"
-#include "kernels/cuda/matmul/gate_launch.h"
+#include "kernels/cuda/sm90/launch/gate_launch.h"
+#include "kernels/cuda/sm90/launch/grouped.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/grouped_case.h"
 #include "tests/kernels/cuda/device_buffer.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/tuning/pool_tuner.h"
+#include "kernels/cuda/matmul/pool_tuner.h"
 
 #include <cmath>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/cuda/matmul/code_hash.h"
+#include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/cuda/tuning/table_folder.h"
 #include "kernels/cuda/tuning/tuning_table.h"

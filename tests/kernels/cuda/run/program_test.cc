@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/matmul/any_gemm.h"
+#include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/run/cuda_program.h"
 
 namespace gemmd::kernels::cuda {

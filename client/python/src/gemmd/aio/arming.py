@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, methods, native
+from gemmd import errors, native
+from gemmd._wire import methods
+from gemmd._wire.programs import Priority, Rebind
 from gemmd.aio.armed import Armed
 from gemmd.armed import arm_request, disarm_request, open_region, region_request
-from gemmd.programs import Priority, Rebind
 from gemmd.v1 import armed_service_pb2 as pb
 
 if TYPE_CHECKING:

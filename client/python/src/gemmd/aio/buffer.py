@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, interop  # aio
+from gemmd._connection.here_only import Awaited  # aio
+from gemmd._memory import interop  # aio
 
-# sync: from gemmd import chunks, dlpack, interop
+# sync: from gemmd._memory import dlpack, interop
+from gemmd._wire import chunks
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
-from gemmd.here_only import Awaited  # aio
 from gemmd.report import Transfer
 from gemmd.result import Array
 from gemmd.v1 import buffer_service_pb2 as pb
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from gemmd.aio.session import Session
 
 
-class Buffer(Handle, Awaited):  # aio
-# sync: class Buffer(Handle):
+class Buffer(Handle, Awaited):
     """A buffer of a session. Made by `session.create_buffer`, `upload`, `find` and `import_array`.
 
     As a context manager it is deleted at the end of the block. Otherwise it lives as long as its
@@ -123,8 +123,8 @@ class Buffer(Handle, Awaited):  # aio
         return (await self.device_array()).torch()
 
     # sync: def __dlpack_device__(self) -> tuple[int, int]:
-    # sync:     """For `from_dlpack` of numpy, torch and others: a "host_shared" or "device_shared" buffer
-    # sync:     is handed over where it is.
+    # sync:     """For `from_dlpack` of numpy, torch and others: a "host_shared" or "device_shared"
+    # sync:     buffer is handed over where it is.
     # sync:     """
     # sync:     if self.memory_kind == "host_shared":
     # sync:         return dlpack.CPU, 0

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio  # aio
 from typing import Any, Unpack
 
-from gemmd import dtypes, methods, requests, share
+from gemmd import dtypes, share
+from gemmd._connection.here_only import Awaited, Unpickled  # aio
+from gemmd._connection.security import Security
+from gemmd._connection.target import NOBODY_THERE, default_target
+from gemmd._wire import methods, requests
+
+# sync: from gemmd._connection.here_only import Unpickled
+from gemmd._wire.requests import ExplainKeywords
 from gemmd.aio.hold import Hold  # aio
 from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.session import Session, SharedMemory
 from gemmd.aio.transport import Transport
 from gemmd.errors import FailedPrecondition, Unavailable
-from gemmd.here_only import Awaited, Unpickled  # aio
-
-# sync: from gemmd.here_only import Unpickled
-from gemmd.requests import ExplainKeywords
 from gemmd.retry import Retry
-from gemmd.security import Security
-from gemmd.target import NOBODY_THERE, default_target
 from gemmd.tls import Path, Tls
 from gemmd.v1 import admin_service_pb2 as admin_pb
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
@@ -26,8 +27,7 @@ from gemmd.v1 import device_service_pb2 as pb
 from gemmd.v1 import session_service_pb2 as session_pb
 
 
-class Client(Unpickled, Awaited):  # aio
-# sync: class Client(Unpickled):
+class Client(Unpickled, Awaited):
     """A connection to a gemmd. Thread-safe; make one a process and share it.
 
     Parameters
@@ -87,8 +87,7 @@ class Client(Unpickled, Awaited):  # aio
         grace_s: float | None = None,
         hold: bool = True,
         shared_memory: SharedMemory = "auto",
-    ) -> Opening[Session]:  # aio
-    # sync: ) -> Session:
+    ) -> Opening[Session]:
         """Opens a session.
 
         Parameters
@@ -116,15 +115,15 @@ class Client(Unpickled, Awaited):  # aio
         """
         # sync: return self._open_session(
         # sync:     ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold)
-        return Opening(  # aio
-            lambda: self._open_session(  # aio
-                ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold  # aio
-            )  # aio
-        )  # aio
+        # aio {
+        return Opening(
+            lambda: self._open_session(
+                ttl_s, label, device, grace_s, shared_memory=shared_memory, hold=hold
+            )
+        )
+        # }
 
-    async def _open_session(
-        self, *about: Any, shared_memory: SharedMemory, hold: bool
-    ) -> Session:
+    async def _open_session(self, *about: Any, shared_memory: SharedMemory, hold: bool) -> Session:
         request = requests.open_session(*about)
         answer = await self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
         message = session_pb.OpenSessionResponse.FromString(answer)
@@ -218,10 +217,11 @@ class Client(Unpickled, Awaited):  # aio
         dtype : DTypeLike, optional
             Of the factors, unless `quantize` (as in `session.matmul`) says it. Default float32.
         **options
-            out_dtype, activation, b_dtype, b_is_kn, has_c, has_bias. With `groups`, the number of a grouped
-            matmul's matrices: layout, gate, weights_apart, expected_rows, out_dtype, activation and
-            has_bias, as `grouped_matmul` has them. With `along_k` besides, of a `k_grouped_matmul`:
-            layout ("ends" by default, of groups from multiples of 128 on), has_c, b_dtype, out_dtype.
+            out_dtype, activation, b_dtype, b_is_kn, has_c, has_bias. With `groups`, the number of a
+            grouped matmul's matrices: layout, gate, weights_apart, expected_rows, out_dtype,
+            activation and has_bias, as `grouped_matmul` has them. With `along_k` besides, of a
+            `k_grouped_matmul`: layout ("ends" by default, of groups from multiples of 128 on),
+            has_c, b_dtype, out_dtype.
         """
         request = requests.explain(m, n, k, batch, dtype, quantize, device, dict(options))
         answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())

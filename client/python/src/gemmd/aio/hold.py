@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc.aio
 
-from gemmd import methods
+from gemmd._wire import methods
 from gemmd.aio.transport import Transport
 from gemmd.v1 import session_service_pb2 as pb
 

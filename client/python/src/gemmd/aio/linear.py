@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, interop, layers, words
+from gemmd import dtypes, words
+from gemmd._connection.here_only import Awaited, Unpickled
+from gemmd._layers import linear_step
+from gemmd._layers.kept import Kept, KeptPlan, Place
+from gemmd._layers.linear_step import MemoryKind, Step, Way, Weights, kind_of
+from gemmd._memory import interop
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.plan import Plan
 from gemmd.aio.resident import obtain, why_not_on_gpu
-from gemmd.here_only import Awaited, Unpickled
-from gemmd.kept import Kept, KeptPlan, Place
-from gemmd.layers import MemoryKind, Step, Way, Weights, kind_of
 from gemmd.multiply import INLINE_BYTES, scratch_size
 from gemmd.ops import ACTIVATIONS, Activation
 from gemmd.resident import Quantize, Source
@@ -104,7 +106,7 @@ class Linear(Unpickled, Awaited):
         """
         if interop.torch_of(x) is None:
             return await self._on_host(interop.as_numpy(x))
-        m = layers.rows_of(tuple(x.shape), self.weights.k)
+        m = linear_step.rows_of(tuple(x.shape), self.weights.k)
         if x.is_cuda and not await self.why_not_on_gpu(x.device.index):
             return await self._on_gpu(x.detach(), m)
         return interop.as_torch(await self._on_host(interop.as_numpy(x))).to(x.device)
@@ -119,8 +121,8 @@ class Linear(Unpickled, Awaited):
         return Step(self.weights, m, dtype, self._out_dtype or dtype, self._activation, way)
 
     async def _on_host(self, x: npt.NDArray[Any]) -> Array:
-        m = layers.rows_of(x.shape, self.weights.k)
-        flat = np.ascontiguousarray(x, self.weights.dtype_for(layers.activations(x)))
+        m = linear_step.rows_of(x.shape, self.weights.k)
+        flat = np.ascontiguousarray(x, self.weights.dtype_for(linear_step.activations(x)))
         flat = flat.reshape(m, self.weights.k)
         step = self._step(m, flat.dtype, "inline")
         if not await self.session.why_not_shared():
@@ -152,7 +154,7 @@ class Linear(Unpickled, Awaited):
 
     async def _on_gpu(self, x: Any, m: int) -> Any:
         torch = interop.torch_module()
-        dtype = self.weights.dtype_for(layers.activations(x))
+        dtype = self.weights.dtype_for(linear_step.activations(x))
         step = self._step(m, dtype, "device_shared")
         stream = torch.cuda.current_stream(x.device)  # another task may choose another meanwhile
         async with self._place(step) as place:

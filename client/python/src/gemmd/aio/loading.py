@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmd import errors, loads, narrowing, ops
+from gemmd._layers.linear_step import float_bytes
 from gemmd.aio.buffer import Buffer
 from gemmd.checkpoint import open_checkpoint
-from gemmd.layers import float_bytes
 from gemmd.loads import Loaded, Weight
 
 if TYPE_CHECKING:

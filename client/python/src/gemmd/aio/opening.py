@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from gemmd.here_only import Awaited
+from gemmd._connection.here_only import Awaited
 
 
 class Closable(Protocol):

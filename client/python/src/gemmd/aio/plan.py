@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gemmd import methods, programs
-from gemmd.here_only import Awaited  # aio
-from gemmd.inline import Run
+from gemmd._connection.here_only import Awaited  # aio
+from gemmd._memory.inline import Run
+from gemmd._wire import methods, programs
+from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
-from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from gemmd.aio.work import Work
 
 
-class Plan(PlanHandle, Awaited):  # aio
-# sync: class Plan(PlanHandle):
+class Plan(PlanHandle, Awaited):
     """Made by `await session.plan(ops)`. As a context manager it is deleted at the end of the
     block.
     """

@@ -9,12 +9,13 @@ from typing import Any
 
 import grpc.aio
 
-from gemmd import errors, methods
+from gemmd import errors
+from gemmd._connection.here_only import Awaited, Unpickled
+from gemmd._wire import methods
+from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.aio.transport import Transport
-from gemmd.here_only import Awaited, Unpickled
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
-from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.queue import Batch, Pending, Window, gather, open_request, outcome
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb

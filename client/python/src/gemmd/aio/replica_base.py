@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable, Iterable  # aio
 # sync: from collections.abc import Callable, Iterable
 from typing import Generic, Unpack
 
-from gemmd import elsewhere, words
+from gemmd import words
+from gemmd._connection import elsewhere
+from gemmd._connection.elsewhere import ClientKeywords, Lookup, Member, Seat, SessionKeywords, State
+from gemmd._connection.here_only import Awaited, Unpickled  # aio
 from gemmd.aio.client import Client
 from gemmd.aio.session import Session
-from gemmd.elsewhere import ClientKeywords, Lookup, Member, Seat, SessionKeywords, State
 from gemmd.errors import Error, Unavailable
-from gemmd.here_only import Awaited, Unpickled  # aio
 
-# sync: from gemmd.here_only import Unpickled
+# sync: from gemmd._connection.here_only import Unpickled
 
 _CONNECT_S = 1.0  # a thread that waits for a server can be told to stop between two of these
 
 
-class ReplicaBase(Generic[State], Unpickled, Awaited):  # aio
-# sync: class ReplicaBase(Generic[State], Unpickled):
+class ReplicaBase(Generic[State], Unpickled, Awaited):
     def __init__(
         self,
         targets: Iterable[str],

@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gemmd import elsewhere
+from gemmd._connection import elsewhere
+from gemmd._connection.elsewhere import Member, State
 from gemmd.aio.replica_base import ReplicaBase
 from gemmd.aio.session import Session
-from gemmd.elsewhere import Member, State
 from gemmd.errors import Error, Unavailable
 
 T = TypeVar("T")

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from gemmd import cuda, errors, interop, layers, ops
+from gemmd import errors, ops
+from gemmd._layers import linear_step
+from gemmd._layers.linear_step import Weights
+from gemmd._memory import cuda, interop
 from gemmd.aio.buffer import Buffer
-from gemmd.layers import Weights
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ async def why_not_on_gpu(session: Session, device: int, home: str) -> str:
     why = cuda.why_not() or await session.why_not_shared()
     if why:
         return why
-    return layers.other_gpu(cuda.driver().uuid(device), home, await session.client.devices())
+    return linear_step.other_gpu(cuda.driver().uuid(device), home, await session.client.devices())
 
 
 async def obtain(
@@ -50,7 +52,7 @@ async def obtain(
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
-    taken = layers.taken(given, bias=bias, scales=scales)
+    taken = linear_step.taken(given, bias=bias, scales=scales)
     buffer = await _make(session, taken, bias, scales, quantize, device)
     if not name:
         return buffer
@@ -69,7 +71,7 @@ async def _make(
     quantize: Quantize | None,
     device: str,
 ) -> Buffer:
-    layout = layers.layout_of(weight, bias, scales, quantize)
+    layout = linear_step.layout_of(weight, bias, scales, quantize)
     buffer = await session.create_buffer(
         layout.size_bytes,
         shape=(layout.n, layout.k),
@@ -84,7 +86,7 @@ async def _make(
             await buffer.upload(interop.as_numpy(weight))
         for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
             if array is not None:
-                await session._move_up(buffer, layers.float_bytes(array), at)
+                await session._move_up(buffer, linear_step.float_bytes(array), at)
     except BaseException:
         await buffer.delete()
         raise

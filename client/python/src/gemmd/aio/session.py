@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, imports, interop, loads, methods, narrowing, requests, words
+from gemmd import dtypes, errors, loads, narrowing, words
+from gemmd._connection.here_only import Awaited  # aio
+from gemmd._memory import imports, interop
+from gemmd._memory.inline import MEMORY_LABEL, Arena, Block, Sharing
+from gemmd._wire import methods, requests
+from gemmd._wire.programs import Priority, Rebind
 from gemmd.aio import loading
 from gemmd.aio.armed import Armed
 from gemmd.aio.arming import Arming
@@ -21,12 +26,9 @@ from gemmd.aio.plan import Plan
 from gemmd.aio.transfer import AsyncMover
 from gemmd.aio.work import Work
 from gemmd.device_array import Mapping
-from gemmd.here_only import Awaited  # aio
-from gemmd.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd.loads import Loaded
 from gemmd.multiply import SHARED_INLINE_BYTES
 from gemmd.ops import Granularity, Operand
-from gemmd.programs import Priority, Rebind
 from gemmd.report import Transfer
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
@@ -40,8 +42,7 @@ MemoryKind = Literal["device", "host_shared", "device_shared"]
 SharedMemory = Literal["auto", "off", "require"]
 
 
-class Session(Work, Awaited):  # aio
-# sync: class Session(Work):
+class Session(Work, Awaited):
     """Made by `client.session()`; best used as a context manager. Thread-safe.
 
     Attributes

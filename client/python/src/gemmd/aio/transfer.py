@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import chunks, cuda, device_array, errors, methods, share, staging
+from gemmd import device_array, errors, share
+from gemmd._memory import cuda, staging
+from gemmd._memory.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
+from gemmd._memory.staging import STAGED_FROM_BYTES, STAGING_BYTES
+from gemmd._wire import chunks, methods
 from gemmd.device_array import Mapping
-from gemmd.lanes import MOST_LANES, Pieces, lanes_for, piece_bytes
 
-# sync: from gemmd.lanes import run_lanes
+# sync: from gemmd._memory.lanes import run_lanes
 from gemmd.report import Transfer
 from gemmd.retry import resumable
-from gemmd.staging import STAGED_FROM_BYTES, STAGING_BYTES
 from gemmd.v1 import buffer_service_pb2 as pb
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from gemmd import errors, methods
+from gemmd import errors
+from gemmd._connection.security import Security
+from gemmd._connection.token_file import Metadata
+from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
-from gemmd.security import Security
-from gemmd.token_file import Metadata
 from gemmd.transport import channel_options
 
 

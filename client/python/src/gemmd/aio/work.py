@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
-from gemmd import inline, methods, programs
+from gemmd._connection.here_only import Unpickled
+from gemmd._memory import inline
+from gemmd._memory.inline import Block, Run, Sharing
+from gemmd._wire import methods, programs
+from gemmd._wire.programs import Priority, Rebind, ReportLevel
+from gemmd._wire.wire import BytesLike
 
 # sync: from gemmd import errors
 from gemmd.aio.buffer import Buffer
@@ -16,8 +21,6 @@ from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
-from gemmd.here_only import Unpickled
-from gemmd.inline import Block, Run, Sharing
 from gemmd.multiply import (
     INLINE_BYTES,
     Job,
@@ -27,11 +30,9 @@ from gemmd.multiply import (
     scratch_size,
 )
 from gemmd.ops import Op
-from gemmd.programs import Priority, Rebind, ReportLevel
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
 from gemmd.v1 import compute_service_pb2 as pb
-from gemmd.wire import BytesLike
 
 if TYPE_CHECKING:
     from gemmd.aio.armed import Armed
@@ -198,8 +199,7 @@ class Work(Unpickled):
 
     def queue(
         self, *, priority: Priority = "normal", report: ReportLevel = "full"
-    ) -> Opening[Queue]:  # aio
-    # sync: ) -> Queue:
+    ) -> Opening[Queue]:
         """A command queue: `async with session.queue() as queue: future = await
         queue.submit(ops)`.
         """

@@ -1,0 +1,1 @@
+"""How a client reaches a server: where it is, who calls, and one unary call."""

@@ -1,0 +1,86 @@
+"""One unary call, bytes in and bytes out, in as few steps as grpcio allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from gemmd import errors
+from gemmd._connection.token_file import Metadata
+
+# (request, timeout_s or None) -> answer; raises gemmd.Error.
+UnaryCall = Callable[[bytes, float | None], bytes]
+# What goes with a call now.
+MetadataSource = Callable[[], Metadata | None]
+
+# The grpcio versions whose inner layer `_direct` was tested with; others are called as grpcio
+# documents it.
+_DIRECT_FROM, _DIRECT_BELOW = (1, 62), (1, 80)
+
+
+def nothing() -> None:
+    """No metadata."""
+
+
+def unary_call(channel: grpc.Channel, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
+    """The call of one method over a channel. Thread-safe."""
+    version = tuple(int(part) for part in grpc.__version__.split(".")[:2])
+    if _DIRECT_FROM <= version < _DIRECT_BELOW:
+        return direct(channel, name, metadata)
+    return documented(channel, name, metadata)
+
+
+def documented(channel: grpc.Channel, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
+    """By grpcio's public API."""
+    inner = channel.unary_unary(name)
+
+    def call(request: bytes, timeout_s: float | None) -> bytes:
+        try:
+            answer: bytes = inner(request, timeout=timeout_s, metadata=metadata())
+            return answer
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error) from None
+
+    return call
+
+
+def direct(channel: Any, name: str, metadata: MetadataSource = nothing) -> UnaryCall:
+    """By the layer under grpcio's public API, which does the same six operations.
+
+    Keeping what a call can be asked for later (metadata, futures, callbacks, latency plugins) is a
+    sixth of a small call's time: 18 of 124 us where this was measured, on 2 busy cores.
+    """
+    from grpc._cython import cygrpc
+
+    inner = channel.unary_unary(name)
+    method = inner._method
+    handle = (inner._registered_call_handle,) if hasattr(inner, "_registered_call_handle") else ()
+    start = channel._channel.segregated_call
+    context = cygrpc.build_census_context()
+    defaults = cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
+    send_metadata, send_message = cygrpc.SendInitialMetadataOperation, cygrpc.SendMessageOperation
+    send_close = cygrpc.SendCloseFromClientOperation
+    receive_metadata = cygrpc.ReceiveInitialMetadataOperation
+    receive_message = cygrpc.ReceiveMessageOperation
+    receive_status = cygrpc.ReceiveStatusOnClientOperation
+
+    def call(request: bytes, timeout_s: float | None) -> bytes:
+        deadline = None if timeout_s is None else time.time() + timeout_s
+        message, status = receive_message(0), receive_status(0)
+        operations = (
+            send_metadata(metadata(), 0), send_message(request, 0), send_close(0),
+            receive_metadata(0), message, status,
+        )  # fmt: skip
+        started = start(
+            defaults, method, None, deadline, None, None, ((operations, None),), context, *handle
+        )
+        started.next_event()  # all six are one batch: this is its end
+        if status.code():
+            raise errors.from_status(status.code(), status.details(), status.trailing_metadata())
+        answer: bytes = message.message()
+        return answer
+
+    return call

@@ -1,0 +1,261 @@
+"""Layer: what Linear and MLP have in common."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import dtypes
+from gemmd._connection.here_only import Unpickled
+from gemmd._layers import linear_step
+from gemmd._layers.kept import Kept, KeptPlan, Place
+from gemmd._layers.linear_step import AnyStep, Way
+from gemmd._layers.local import LocalCalls
+from gemmd._memory import cuda, interop
+from gemmd.buffer import Buffer
+from gemmd.multiply import INLINE_BYTES, scratch_size
+from gemmd.ops import Op
+from gemmd.plan import Plan
+from gemmd.resident import why_not_on_gpu
+from gemmd.result import Array, Result
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd.session import Session
+
+TIME_SLICED = (
+    "this process and the gemmd server take turns on the GPU, because {who} runs under MPS: a call"
+    " costs some 290 us beyond its work instead of some 20. Run `nvidia-cuda-mps-control -d`, then"
+    " start both with the same CUDA_MPS_PIPE_DIRECTORY (docs/operations.md)"
+)
+
+
+class Layer(Unpickled):
+    """Weights on the server and programs that apply them to rows. Base of `Linear` and `MLP`.
+
+    Thread-safe: host calls of several threads run side by side, each in memory of its own; calls
+    with CUDA tensors follow one another.
+
+    Attributes
+    ----------
+    in_features, out_features : int
+    device : str
+        The server's, "cuda:0".
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        device: str,
+        features: tuple[int, int],
+        out_dtype: dtypes.DTypeLike | None,
+    ) -> None:
+        self.session = session
+        self.device = device
+        self.in_features, self.out_features = features
+        self._out_dtype = None if out_dtype is None else dtypes.as_dtype(out_dtype)
+        self._lock = threading.Lock()
+        self._plans: Kept[KeptPlan[Plan]] = Kept()
+        self._idle: list[Place[Buffer]] = []
+        self._gpu_ways: dict[int, str] = {}
+        self._local = LocalCalls(self)
+        self._traced: Any = None
+        if interop.has_torch():
+            from gemmd._layers import torch_ops
+
+            self._traced = torch_ops.Traced(self)
+
+    _elsewhere = "give it a name, and make it by that name in each process, without the weight"
+
+    # What layers differ in.
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """What x of that type is sent in."""
+        raise NotImplementedError
+
+    def step(self, m: int, dtype: np.dtype[Any], way: Way) -> AnyStep:
+        """How m rows of that type lie in memory on their way."""
+        raise NotImplementedError
+
+    def program(
+        self, step: AnyStep, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops of a step, on these buffers; a plan of them is rebound to others."""
+        raise NotImplementedError
+
+    def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:
+        """What comes back for x sent in that type."""
+        return sent if self._out_dtype is None else self._out_dtype
+
+    # Calls.
+
+    @overload
+    def __call__(self, x: npt.NDArray[Any]) -> Array: ...
+    @overload
+    def __call__(self, x: Any) -> Any: ...
+    def __call__(self, x: Any) -> Any:
+        """`forward`."""
+        return self.forward(x)
+
+    def forward(self, x: Any) -> Any:
+        """x [.., k] to [.., n].
+
+        A numpy array gives a `gemmd.Array`, with the `.report` of the call. A torch tensor gives a
+        torch tensor on its device. One on the server's own GPU does not leave it: its stream hands
+        the work over and waits for it, the host does not. So it may be captured in a graph, once
+        the layer was called with as many rows; and `torch.compile(fullgraph=True)` knows it, where
+        torch was imported before the layer was made.
+
+        Raises
+        ------
+        ValueError
+            The last extent is not k.
+        TypeError
+            An element type gemmd has none of.
+        """
+        traced = self._traced
+        if traced is not None:
+            if traced.is_compiling():
+                return traced.call(x)
+            again = self._local.again(x)
+            if again is not None:
+                return again
+        return self.run(x)
+
+    def run(self, x: Any) -> Any:
+        """`forward`, past torch's compiler."""
+        if interop.torch_of(x) is None:
+            return self._on_host(interop.as_numpy(x))
+        if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
+            m = linear_step.rows_of(x.shape, self.in_features)
+            return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
+        return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
+
+    def why_not_on_gpu(self, device: int) -> str:
+        """Why tensors of this process's GPU `device` go through the host; "" if they need not."""
+        why = self._gpu_ways.get(device)
+        if why is None:
+            why = why_not_on_gpu(self.session, device, self.device) or self.why_not_armed()
+            self._gpu_ways[device] = why
+            if not why:
+                self._warn_if_time_sliced(device)
+        return why
+
+    def _warn_if_time_sliced(self, device: int) -> None:
+        """Once a process: Python shows a warning of one place and text once."""
+        server = self.session.client.info().under_mps
+        caller = not cuda.driver().is_time_sliced(device)
+        if not (server and caller):
+            who = "only the server" if server else "only this process" if caller else "neither"
+            warnings.warn(TIME_SLICED.format(who=who), RuntimeWarning, stacklevel=2)
+
+    def why_not_armed(self) -> str:
+        """Why calls go by gRPC; "" if they are rung in memory shared with the server."""
+        return self.session.arming.why_not()
+
+    def _on_host(self, x: npt.NDArray[Any]) -> Array:
+        m = linear_step.rows_of(x.shape, self.in_features)
+        flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
+        flat = flat.reshape(m, self.in_features)
+        if not self.why_not_armed():
+            out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)
+        else:
+            step = self.step(m, flat.dtype, "inline")
+            if step.x_bytes + step.d_bytes > INLINE_BYTES:
+                step = self.step(m, flat.dtype, "moved")
+            with self._place(step) as place:
+                out, result = self._through(step, place, flat)
+                report = result.report
+        return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
+
+    # Calls of a server that is elsewhere.
+
+    def _through(
+        self, step: AnyStep, place: Place[Buffer], x: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], Result]:
+        if step.way == "inline":
+            result = self._run_plan(step, place, [x])
+            return result[0], result
+        place.io.upload(x.reshape(-1).view(np.uint8))
+        result = self._run_plan(step, place, None)
+        got = np.asarray(place.io.download(step.d_at, step.d_bytes))
+        return got.view(step.out_dtype).reshape(step.m, step.n), result
+
+    def _run_plan(
+        self, step: AnyStep, place: Place[Buffer], inputs: list[npt.NDArray[Any]] | None
+    ) -> Result:
+        with self._lock:
+            kept = self._plans.take(step)
+            if kept is None:  # rare, and two threads must not make it twice: under the lock
+                plan = self.session.plan(self.program(step, place.io, place.scratch))
+                kept = KeptPlan(plan, place.io, place.scratch)
+                old = self._plans.add(step, kept)
+                if old is not None:
+                    old.plan.delete()
+        try:
+            return kept.plan.run(kept.rebound_to(place.io, place.scratch), inputs)
+        finally:
+            with self._lock:
+                self._plans.give(step)
+
+    @contextmanager
+    def _place(self, step: AnyStep) -> Iterator[Place[Buffer]]:
+        """Memory for one call, kept for later ones: a call in steady state creates nothing."""
+        with self._lock:
+            place = next((one for one in self._idle if one.fits(step)), None)
+            small = self._idle[0] if place is None and self._idle else None
+            for one in (place, small):
+                if one is not None:
+                    self._idle.remove(one)
+        if place is None:
+            if small is not None:
+                self._drop(small)
+            place = self._new_place(step)
+        try:
+            yield place
+        finally:
+            with self._lock:
+                self._idle.append(place)
+
+    def _new_place(self, step: AnyStep) -> Place[Buffer]:
+        io, scratch = (
+            self.session.create_buffer(scratch_size(size), device=self.device, label="activations")
+            for size in (step.io_bytes, step.scratch_bytes)
+        )
+        return Place(io, scratch)
+
+    def _drop(self, place: Place[Buffer]) -> None:
+        self.session.delete_buffers([place.io, place.scratch])
+
+    # Lifetime.
+
+    def close(self) -> None:
+        """Lets go of the weights, the plans and the memory. No call may be under way, and no graph
+        that has captured one may be replayed again. The session's end does the same.
+        """
+        self._local.close()
+        with self._lock:
+            plans, places = self._plans.clear(), list(self._idle)
+            self._idle.clear()
+        for kept in plans:
+            kept.plan.delete()
+        for place in places:
+            self._drop(place)
+
+    def _way(self) -> str:
+        why = self.session.arming.known_why_not()
+        if why is None:
+            return "not called yet"
+        return f"by gRPC: {why}" if why else "armed"
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,288 @@
+"""How `Linear` lies in memory and which ops it is: pure, for the sync and the asyncio one alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmd import dtypes, narrowing, ops, words
+from gemmd._memory import interop
+from gemmd.errors import FailedPrecondition
+from gemmd.handle import Handle
+from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.tensor import Tensor
+from gemmd.v1 import device_service_pb2 as pb
+
+MemoryKind = Literal["device", "host_shared", "device_shared"]
+Way = Literal["inline", "moved", "host_shared", "device_shared"]
+
+# A published weight says by its label how it is laid out: another process reads it there.
+_LABEL = "gemmd.Linear/1"
+_BIAS = "+bias"
+_ALIGNMENT_BYTES = 256  # of each piece: what the device kernels' bulk copies like best
+
+
+def padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One buffer with everything that does not change: values [n, k], their scales, a bias.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        float8_e4m3fn has scales of 128x128; other types have none.
+    """
+
+    n: int
+    k: int
+    dtype: np.dtype[Any]
+    has_bias: bool
+
+    @property
+    def quantized(self) -> bool:
+        return bool(self.dtype == dtypes.float8_e4m3fn)
+
+    @property
+    def scales_shape(self) -> tuple[int, ...]:
+        return Granularity.BLOCK_128X128.scales_shape((self.n, self.k))
+
+    @property
+    def scales_at(self) -> int:
+        return padded(self.n * self.k * self.dtype.itemsize)
+
+    @property
+    def bias_at(self) -> int:
+        return self.scales_at + (padded(4 * math.prod(self.scales_shape)) if self.quantized else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.bias_at + (padded(4 * self.n) if self.has_bias else 0)
+
+    @property
+    def label(self) -> str:
+        return _LABEL + (_BIAS if self.has_bias else "")
+
+    @classmethod
+    def of(cls, buffer: Handle) -> Weights:
+        """Of a buffer that some Linear made.
+
+        Raises
+        ------
+        FailedPrecondition
+            Another kind of buffer has the name.
+        """
+        if not buffer.label.startswith(_LABEL) or buffer.dtype is None or len(buffer.shape) != 2:
+            raise FailedPrecondition(
+                f'{buffer!r} published as "{buffer.published_name}" was not made by gemmd.Linear;'
+                " choose another name"
+            )
+        return cls(*buffer.shape, buffer.dtype, buffer.label.endswith(_BIAS))
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """What activations are sent in: their own dtype, where the kernels take it."""
+        if not self.quantized:
+            return self.dtype
+        return dtype if dtype in (dtypes.bfloat16, dtypes.float16) else dtypes.float32
+
+    def operand(self, buffer: Handle) -> Operand:
+        values = buffer.tensor((self.n, self.k), self.dtype)
+        if not self.quantized:
+            return Operand(values)
+        scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
+        return Operand(values, scales, Granularity.BLOCK_128X128)
+
+    def bias(self, buffer: Handle) -> Tensor | None:
+        if not self.has_bias:
+            return None
+        return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass over m rows. Two buffers serve it: one with what goes in and comes out,
+    [x | result], which is where the caller reaches it best, and the device's own scratch memory.
+
+    Attributes
+    ----------
+    way : str
+        "inline": x and the result travel with the call. "moved": by upload and download.
+        "host_shared", "device_shared": they lie in memory that this process has mapped, and the
+        plan is armed.
+    """
+
+    weights: Weights
+    m: int
+    in_dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    activation: Activation
+    way: Way
+
+    @property
+    def n(self) -> int:
+        return self.weights.n
+
+    @property
+    def x_bytes(self) -> int:
+        return self.m * self.weights.k * self.in_dtype.itemsize
+
+    @property
+    def d_bytes(self) -> int:
+        return self.m * self.weights.n * self.out_dtype.itemsize
+
+    @property
+    def d_at(self) -> int:
+        return padded(self.x_bytes)
+
+    @property
+    def io_bytes(self) -> int:
+        return self.d_at + padded(self.d_bytes)
+
+    @property
+    def scales_at(self) -> int:
+        return padded(self.m * self.weights.k)
+
+    @property
+    def scratch_bytes(self) -> int:
+        if not self.weights.quantized:
+            return padded(self.x_bytes)
+        room = Granularity.BLOCK_1X128.scales_room((self.m, self.weights.k))
+        return self.scales_at + padded(4 * math.prod(room))
+
+    def quantized_x(self, scratch: Handle) -> Operand:
+        kind, shape = Granularity.BLOCK_1X128, (self.m, self.weights.k)
+        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=self.scales_at)
+        values = scratch.tensor(shape, dtypes.float8_e4m3fn)
+        return Operand(values, kind.scales_in(room, shape), kind)
+
+    def x_of(self, io: Handle) -> Tensor:
+        return io.tensor((self.m, self.weights.k), self.in_dtype)
+
+    def d_of(self, io: Handle) -> Tensor:
+        return io.tensor((self.m, self.weights.n), self.out_dtype, offset_bytes=self.d_at)
+
+    def program(
+        self, weights: Handle, io: Handle, scratch: Handle, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops, on these buffers; a plan of them is rebound to others. `result`: where it goes
+        instead of into `io`.
+        """
+        m, k = self.m, self.weights.k
+        x, d, program = self.x_of(io), result or self.d_of(io), list[Op]()
+        if self.way == "inline":
+            program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
+        if self.weights.quantized:
+            a = self.quantized_x(scratch)
+            program.append(ops.quantize(x, a))
+        elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
+            a = Operand(scratch.tensor((m, k), self.in_dtype))
+            program.append(ops.copy(x, a.values))
+        else:
+            a = Operand(x)
+        operand, bias = self.weights.operand(weights), self.weights.bias(weights)
+        program.append(ops.matmul(a, operand, d, bias=bias, activation=self.activation))
+        if self.way == "inline":
+            program.append(ops.read(d))
+        return program
+
+
+def kind_of(way: Way) -> MemoryKind:
+    """What memory x and the result lie in."""
+    return way if way in ("host_shared", "device_shared") else "device"
+
+
+def other_gpu(uuid: str, home: str, devices: Iterable[pb.Device]) -> str:
+    """Why the GPU of that UUID is not the server's device `home`; "" if it is."""
+    if any(one.name == home and one.gpu_uuid == uuid for one in devices):
+        return ""
+    return f"the weight is on {home}, which is not {uuid}"
+
+
+AnyStep = Any  # a Step, or an MLP's: hashable, with their common attributes
+
+
+def rows_of(shape: Sequence[int], k: int) -> int:
+    """The rows of x [.., k].
+
+    Raises
+    ------
+    ValueError
+        The last extent is not k, or there is no row.
+    """
+    if not shape or shape[-1] != k:
+        raise ValueError(f"x has shape {tuple(shape)}, the last extent must be k={k}")
+    rows = math.prod(shape[:-1])
+    if rows == 0:
+        raise ValueError(f"x has shape {tuple(shape)}: no row")
+    return rows
+
+
+def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weights:
+    """Of an array or torch tensor [n, k] of an element type of gemmd.
+
+    Raises
+    ------
+    ValueError
+        The weight is no matrix, or bias or scales do not fit it.
+    """
+    shape = tuple(int(extent) for extent in weight.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
+    if quantize is not None:
+        words.check("quantize", quantize, ("fp8-block",))
+    dtype = narrowing.multiplied_as("weight", weight)
+    if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
+        raise ValueError(
+            f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
+            " float8_e4m3fn needs them, other types have none"
+        )
+    wanted = Granularity.BLOCK_128X128.scales_shape(shape)
+    if scales is not None and tuple(scales.shape) != wanted:
+        raise ValueError(
+            f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
+            f" 128x128: {wanted}"
+        )
+    if bias is not None and tuple(bias.shape) != shape[:1]:
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
+        )
+    if dtype == dtypes.int8:
+        raise ValueError("an int8 weight has no scales here; use session.matmul")
+    kept = dtypes.float8_e4m3fn if quantize is not None else dtype
+    return Weights(*shape, kept, bias is not None)
+
+
+def taken(weight: Any, *, bias: Any, scales: Any) -> Any:
+    """A weight as a torch tensor or an array of an element type of gemmd.
+
+    Raises
+    ------
+    TypeError
+        It, the bias or the scales are of a type that is not multiplied.
+    """
+    given = weight if interop.torch_of(weight) is not None else interop.as_numpy(weight)
+    dtype = narrowing.multiplied_as("weight", given)
+    for name, value in (("bias", bias), ("scales", scales)):
+        if value is not None:
+            narrowing.check(name, interop.as_numpy(value), dtypes.float32)
+    narrowing.warn_of(weight=given, bias=bias, scales=scales)
+    return interop.as_type(given, dtype)
+
+
+def activations(x: Any) -> np.dtype[Any]:
+    """As `narrowing.activations_as`, of an array or a tensor, with a warning of float64."""
+    found = narrowing.activations_as(x.dtype)
+    narrowing.warn_of(x=x)
+    return found
+
+
+def float_bytes(array: Any) -> memoryview:
+    """An array or torch tensor as dense float32."""
+    dense = np.ascontiguousarray(interop.as_numpy(array), np.float32)
+    return dense.reshape(-1).view(np.uint8).data

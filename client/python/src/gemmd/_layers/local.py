@@ -1,0 +1,415 @@
+"""How a layer's calls run when the server is on this host: armed plans over shared memory.
+
+A `Place` is memory that this process and the server have both mapped, and the slots armed on it:
+for each kind of step, those used last. A call copies x in, rings, waits and copies the result out;
+on a GPU the caller's stream does all four, and the host waits for nothing.
+
+The copy of a GPU's result is saved where it can be: a few tensors of torch's own are handed to the
+server, which writes results there, each in turn once the caller has let go of the last one. They
+stay valid whatever becomes of the session, since they are torch's. A captured graph gets the copy:
+its results are the graph's memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import errors, narrowing
+from gemmd._memory import interop
+from gemmd.armed import Armed
+from gemmd.buffer import Buffer
+from gemmd.multiply import scratch_size
+from gemmd.ops import Op
+from gemmd.plan import Plan
+from gemmd.report import Report
+from gemmd.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gemmd._layers.layer import Layer
+    from gemmd._layers.linear_step import AnyStep
+
+MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
+MAX_RESULTS = 3  # of one step that are alive at once without a copy
+MAX_RESULT_BYTES = 4 << 20  # larger ones are copied: it costs them little
+MAX_KNOWN = 256  # shapes whose calls take the short way
+MAX_HOST_PLACES = 8  # threads that call at the same time; more take turns
+
+
+class Seat:
+    """A step's armed plan.
+
+    Attributes
+    ----------
+    lent : Buffer or None
+        The server's handle on a tensor that results are written to.
+    captured : bool
+        By a graph, which rings it as long as it lives.
+    used : int
+        The place's count of calls at the last one.
+    """
+
+    def __init__(self, plan: Plan, armed: Armed, lent: Buffer | None = None) -> None:
+        self.plan = plan
+        self.armed = armed
+        self.lent = lent
+        self.alive = True
+        self.captured = False
+        self.used = 0
+
+    def give_up(self) -> None:
+        self.alive = False
+        self.armed.disarm()
+        self.plan.delete()
+        if self.lent is not None:
+            self.lent.delete()
+
+
+class Place:
+    """Shared memory [x | result] and the device's scratch memory, with what is armed on them.
+
+    Attributes
+    ----------
+    memory : array or int
+        `io` in this process: its bytes, or its address on the GPU.
+    stream : int
+        The CUDA stream that used the place last, and `event_stream`, the same as torch's object.
+    """
+
+    def __init__(self, io: Buffer, scratch: Buffer, memory: Any) -> None:
+        self.io = io
+        self.scratch = scratch
+        self.memory = memory
+        self.busy = threading.Lock()
+        self.seats: dict[tuple[AnyStep, int], Seat] = {}  # by step, and which of its results
+        self.calls = 0
+        self.stream = -1
+        self.event_stream: Any = None
+
+    def fits(self, step: AnyStep) -> bool:
+        io, scratch = self.io.size_bytes, self.scratch.size_bytes
+        return bool(io >= step.io_bytes and scratch >= step.scratch_bytes)
+
+    @property
+    def captured(self) -> bool:
+        return any(seat.captured for seat in self.seats.values())
+
+    def settle(self) -> None:
+        """Waits until no stream uses the place."""
+        if self.event_stream is not None:
+            self.event_stream.synchronize()
+
+
+class DirectResult:
+    """A tensor of torch's that the server writes results to, and the seat that does."""
+
+    def __init__(self, torch: Any, tensor: Any, seat: Seat) -> None:
+        self.tensor = tensor
+        self.seat = seat
+        self.call_on = seat.armed.slot.call_on
+        self._count = torch._C._storage_Use_Count
+        self._storage = tensor.untyped_storage()  # kept: its number is that of a live object
+        self._number = self._storage._cdata
+        self._own_uses = self._count(self._number)
+
+    def is_free(self) -> bool:
+        """Whether nobody else has a tensor over the memory."""
+        return bool(self._count(self._number) == self._own_uses)
+
+
+class GpuCall:
+    """All that a call with m rows of one type on one GPU needs, found by one look-up."""
+
+    def __init__(self, place: Place, seat: Seat, step: AnyStep) -> None:
+        self.place = place
+        self.seat = seat
+        self.step = step
+        self.in_dtype = interop.torch_dtype(step.in_dtype)
+        self.out_dtype = interop.torch_dtype(step.out_dtype)
+        self.call_on = seat.armed.slot.call_on
+        self.x_at, self.x_bytes = place.memory, step.x_bytes
+        self.d_at, self.d_bytes = place.memory + step.d_at, step.d_bytes
+        self.results: list[DirectResult] = []
+        self.made = 0  # results, ever: each has a number of its own
+        self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
+
+    def free_result(self) -> DirectResult | None:
+        for one in self.results:
+            if one.is_free() and one.seat.alive:
+                return one
+        return None
+
+
+class LocalCalls:
+    """A layer's places. Thread-safe."""
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = weakref.ref(layer)  # whose this is
+        self._session = layer.session
+        self._device = layer.device
+        self._features = layer.out_features
+        self._lock = threading.Lock()
+        self._host: list[Place] = []
+        self._gpu: dict[int, Place] = {}  # by the GPU's ordinal here
+        self._gpu_calls: dict[tuple[int, Any, int], GpuCall] = {}  # by rows, x's dtype and GPU
+        # Those that `again` knows, with the result's shape: by x's shape, dtype and GPU.
+        self._known: dict[tuple[Any, Any, int], tuple[GpuCall, tuple[int, ...]]] = {}
+        self._outgrown: list[Place] = []  # that graphs may still ring
+
+    def _alive(self) -> Layer:
+        layer = self._layer()
+        assert layer is not None
+        return layer
+
+    # From the host.
+
+    def on_host(self, step: AnyStep, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Report]:
+        """x [m, k], dense, of the step's type, to [m, n]."""
+        with self._host_place(step) as place:
+            seat = self._seat(place, step, False)
+            raw = x.reshape(-1).view(np.uint8)
+            np.copyto(place.memory[: step.x_bytes], raw)
+            report = seat.armed.run().as_report()
+            got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
+        return got.view(step.out_dtype).reshape(step.m, step.n), report
+
+    @contextmanager
+    def _host_place(self, step: AnyStep) -> Iterator[Place]:
+        place = self._take_host_place(step)
+        try:
+            yield place
+        finally:
+            place.busy.release()
+
+    def _take_host_place(self, step: AnyStep) -> Place:
+        """One that is idle, held by `busy`; several threads have one each."""
+        with self._lock:
+            small = None
+            for place in self._host:
+                if place.busy.acquire(blocking=False):
+                    if place.fits(step):
+                        return place
+                    place.busy.release()
+                    small = place
+            if small is not None:
+                self._host.remove(small)
+                self._drop(small)
+            if len(self._host) < MAX_HOST_PLACES:
+                place = self._make("host_shared", step)
+                place.busy.acquire()
+                self._host.append(place)
+                return place
+            place = self._host[0]
+        place.busy.acquire()
+        if place.fits(step):
+            return place
+        place.busy.release()
+        return self._take_host_place(step)
+
+    # From a CUDA stream.
+
+    def again(self, x: Any) -> Any:
+        """`on_gpu` for an x like one before, on the same stream, as most calls of a loop are, with
+        fewer questions to torch. None for anything else.
+        """
+        torch = sys.modules.get("torch")
+        if torch is None or type(x) is not torch.Tensor or not self._known:
+            return None
+        device = x.get_device()
+        known = self._known.get((x.shape, x.dtype, device))
+        native = torch._C
+        if known is None or native._cuda_getDevice() != device or x.requires_grad:
+            return None
+        call, shape = known
+        place, seat = call.place, call.seat
+        stream = native._cuda_getCurrentRawStream(device)
+        with self._lock:
+            if place.stream != stream or not seat.alive or not x.is_contiguous():
+                return None
+            direct = call.free_result()
+            if direct is None or native._cuda_isCurrentStreamCapturing():
+                return None
+            place.calls = seat.used = direct.seat.used = place.calls + 1
+            direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+            return direct.tensor.view(shape)
+
+    def on_gpu(self, x: Any, m: int) -> Any:
+        """x [.., k] of m rows to [.., n], on the current stream, which alone waits."""
+        torch, device = interop.torch_module(), x.get_device()
+        if torch._C._cuda_getDevice() != device:
+            with torch.cuda.device(device):
+                return self.on_gpu(x, m)
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        capturing = torch._C._cuda_isCurrentStreamCapturing()
+        with self._lock:
+            call = self._gpu_calls.get((m, x.dtype, device))
+            if call is None or not call.seat.alive:
+                call = self._prepare(torch, x.dtype, m, device, capturing)
+            place, given = call.place, x
+            if place.stream != stream:
+                self._follow(torch, place, device, stream, capturing)
+            if x.dtype is not call.in_dtype:
+                x = x.to(call.in_dtype)
+            if not x.is_contiguous():
+                x = x.contiguous()
+            shape = (*x.shape[:-1], self._features)
+            place.calls = call.seat.used = place.calls + 1
+            if capturing:
+                call.seat.captured = True
+            else:
+                direct = call.free_result() or self._add_result(torch, call, device)
+                if direct is not None:
+                    direct.seat.used = place.calls
+                    direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+                    if x.dtype is given.dtype:
+                        self._know((given.shape, x.dtype, device), call, shape)
+                    return direct.tensor.view(shape)
+            out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
+            call.call_on(
+                stream, call.x_at, x.data_ptr(), call.x_bytes,
+                out.data_ptr(), call.d_at, call.d_bytes,
+            )  # fmt: skip
+        return out
+
+    def _know(self, key: tuple[Any, Any, int], call: GpuCall, shape: tuple[int, ...]) -> None:
+        if len(self._known) >= MAX_KNOWN and key not in self._known:
+            self._known.clear()
+        self._known[key] = (call, shape)
+
+    def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
+        """Memory for one more result; None if there is enough of it, or none to be had."""
+        call.results = [one for one in call.results if one.seat.alive]
+        if len(call.results) >= call.most_results:
+            return None
+        step = call.step
+        tensor = torch.empty((step.m, step.n), dtype=call.out_dtype, device=f"cuda:{device}")
+        lent = None
+        try:
+            d = self._session.from_dlpack(tensor, ready=False, label="result")
+            lent = d.owner
+            call.made += 1
+            seat = self._seat(call.place, step, True, call.made, d)
+        except errors.Error:  # no memory that has a handle, or no slot: results are copied
+            call.most_results = 0
+            if lent is not None:
+                lent.delete()
+            return None
+        call.results.append(DirectResult(torch, tensor, seat))
+        return call.results[-1]
+
+    def _prepare(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
+        """What a first call with so many rows needs, which takes some milliseconds."""
+        layer = self._alive()
+        if capturing:
+            raise errors.FailedPrecondition(
+                f"a graph is being captured and {layer!r} was not called with {m} rows of {dtype}"
+                " before: call it once with that many first",
+                reason="NOT_WARM",
+            )
+        narrowing.warn_of(x=dtype)
+        sent = layer.dtype_for(narrowing.activations_as(dtype))
+        step = layer.step(m, sent, "device_shared")
+        place = self._gpu.get(device)
+        if place is not None and not place.fits(step):
+            place.settle()
+            if place.captured:
+                self._outgrown.append(place)
+            else:
+                self._drop(place)
+            place = None
+        if place is None:
+            place = self._gpu[device] = self._make("device_shared", step)
+        before = self._gpu_calls.get((m, dtype, device))
+        call = GpuCall(place, self._seat(place, step, True), step)
+        if before is not None and before.place is place:  # its first seat was given up
+            call.results, call.made = before.results, before.made
+        self._gpu_calls[m, dtype, device] = call
+        return call
+
+    def _follow(self, torch: Any, place: Place, device: int, stream: int, capturing: bool) -> None:
+        """Another stream than the one before uses the place: it goes behind that one's work. A
+        stream that is captured has nothing to go behind, since a capture begins on an idle GPU.
+        """
+        now = torch.cuda.current_stream(device)
+        if not capturing and place.event_stream is not None:
+            now.wait_stream(place.event_stream)
+        place.stream, place.event_stream = stream, now
+
+    # Both.
+
+    def _make(self, kind: Any, step: AnyStep) -> Place:
+        device, session = self._device, self._session
+        io = session.create_buffer(
+            scratch_size(step.io_bytes), memory_kind=kind, device=device, label="activations"
+        )
+        scratch = session.create_buffer(
+            scratch_size(step.scratch_bytes), device=device, label="activations"
+        )
+        memory = io.array() if kind == "host_shared" else io.device_array().pointer
+        return Place(io, scratch, memory)
+
+    def _seat(
+        self,
+        place: Place,
+        step: AnyStep,
+        by_stream: bool,
+        which: int = 0,
+        result: Tensor | None = None,
+    ) -> Seat:
+        """The step's armed plan; `which` of several, by where its result goes."""
+        seat = place.seats.get((step, which))
+        if seat is not None:
+            place.calls = seat.used = place.calls + 1
+            return seat
+        if len(place.seats) >= MAX_SEATS:
+            self._unseat(place)
+        program: list[Op] = self._alive().program(step, place.io, place.scratch, result)
+        plan = self._session.plan(program, "layer")
+        try:
+            try:
+                armed = plan.arm(by_stream=by_stream)
+            except errors.ResourceExhausted:
+                if not self._unseat(place):
+                    raise
+                armed = plan.arm(by_stream=by_stream)
+        except BaseException:
+            plan.delete()
+            raise
+        lent = None if result is None else result.owner
+        seat = place.seats[step, which] = Seat(plan, armed, lent)
+        place.calls = seat.used = place.calls + 1
+        return seat
+
+    def _unseat(self, place: Place) -> bool:
+        """Gives up the seat that was used longest ago; False if graphs have them all."""
+        free = [key for key, seat in place.seats.items() if not seat.captured]
+        if not free:
+            return False
+        place.settle()
+        place.seats.pop(min(free, key=lambda key: place.seats[key].used)).give_up()
+        return True
+
+    def _drop(self, place: Place) -> None:
+        place.settle()
+        for seat in place.seats.values():
+            seat.give_up()
+        place.seats.clear()
+        place.memory = None
+        self._session.delete_buffers([place.io, place.scratch])
+
+    def close(self) -> None:
+        """No call may be under way, and no graph that has captured one may be replayed again."""
+        with self._lock:
+            places = [*self._host, *self._gpu.values(), *self._outgrown]
+            self._host, self._gpu, self._outgrown = [], {}, []
+            self._gpu_calls.clear()
+            self._known.clear()
+        for place in places:
+            self._drop(place)

@@ -1,0 +1,165 @@
+"""How an `MLP`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmd import ops, words
+from gemmd._layers.linear_step import Way, Weights, padded
+from gemmd.handle import Handle
+from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.tensor import Tensor
+
+Layout = Literal["halves", "interleaved"]
+
+_PERIODS: dict[str, int] = {"halves": 0, "interleaved": 1}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """h = activation(gate) * up, and where the columns of the two lie in the gate_up product."""
+
+    activation: Activation = "silu"
+    layout: Layout = "halves"
+
+    def __post_init__(self) -> None:
+        words.check("layout", self.layout, _PERIODS)
+        words.check("activation", self.activation, ops.ACTIVATIONS)
+
+    def op(self, src: Tensor, dst: Operand) -> Op:
+        return ops.gated(src, dst, activation=self.activation, period=_PERIODS[self.layout])
+
+    @property
+    def of_matmul(self) -> ops.Gate:
+        return ops.Gate(self.activation, _PERIODS[self.layout])
+
+
+@dataclass(frozen=True)
+class MlpStep:
+    """One forward pass over m rows. `io` is [x | result], as a Step's. Scratch memory has, one
+    behind the other: x quantised and its scales, the gate_up product unless the matmul applies the
+    gate, h, and its scales.
+    """
+
+    gate_up: Weights
+    down: Weights
+    m: int
+    in_dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    gate: Gate
+    way: Way
+
+    @property
+    def n(self) -> int:
+        return self.down.n
+
+    @property
+    def x_bytes(self) -> int:
+        return self.m * self.gate_up.k * self.in_dtype.itemsize
+
+    @property
+    def d_bytes(self) -> int:
+        return self.m * self.down.n * self.out_dtype.itemsize
+
+    @property
+    def d_at(self) -> int:
+        return padded(self.x_bytes)
+
+    @property
+    def io_bytes(self) -> int:
+        return self.d_at + padded(self.d_bytes)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether a kernel may apply the gate as it multiplies: FP8 in halves of whole blocks."""
+        halves = self.gate.layout == "halves" and self.down.k % 128 == 0
+        return self.gate_up.quantized and halves and not self.gate_up.has_bias
+
+    @cached_property
+    def _places(self) -> tuple[int, int, int, int, int, int]:
+        """Where x's values, its scales, the product, h's values and its scales begin; the end."""
+        sizes = [
+            self.m * self.gate_up.k * self.gate_up.dtype.itemsize,
+            self._scales_bytes(self.gate_up),
+            0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize,
+            self.m * self.down.k * self.down.dtype.itemsize,
+            self._scales_bytes(self.down),
+        ]
+        x, x_scales, product, h, h_scales = (padded(size) for size in sizes)
+        ends = [x, x + x_scales, x + x_scales + product, x + x_scales + product + h]
+        return 0, ends[0], ends[1], ends[2], ends[3], ends[3] + h_scales
+
+    def _scales_bytes(self, weights: Weights) -> int:
+        if not weights.quantized:
+            return 0
+        return 4 * math.prod(Granularity.BLOCK_1X128.scales_room((self.m, weights.k)))
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._places[-1]
+
+    def _operand(self, scratch: Handle, weights: Weights, at: int, scales_at: int) -> Operand:
+        """Room for an operand [m, k] of the weights."""
+        shape = (self.m, weights.k)
+        values = scratch.tensor(shape, weights.dtype, offset_bytes=at)
+        if not weights.quantized:
+            return Operand(values)
+        kind = Granularity.BLOCK_1X128
+        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
+        return Operand(values, kind.scales_in(room, shape), kind)
+
+    def program(
+        self,
+        weights: tuple[Handle, Handle],
+        io: Handle,
+        scratch: Handle,
+        result: Tensor | None = None,
+    ) -> list[Op]:
+        """As `Step.program`."""
+        x_at, x_scales_at, product_at, h_at, h_scales_at, _ = self._places
+        x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
+        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
+        a = self._operand(scratch, self.gate_up, x_at, x_scales_at)
+        h = self._operand(scratch, self.down, h_at, h_scales_at)
+        of_gate_up, of_down = weights
+        program: list[Op] = []
+        if self.way == "inline":
+            program.append(ops.write(x, np.zeros(x.shape, self.in_dtype)))
+        if self.gate_up.quantized:
+            program.append(ops.quantize(x, a))
+        elif self.in_dtype != self.gate_up.dtype or self.way == "host_shared":
+            # Kernels read A more than once, over PCIe perhaps.
+            move = ops.copy if self.in_dtype == self.gate_up.dtype else ops.convert
+            program.append(move(x, a.values))
+        else:
+            a = Operand(x)
+        up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
+        if self.fuses:
+            program.append(ops.matmul(a, up, h, gate=self.gate.of_matmul))
+        else:
+            shape = (self.m, self.gate_up.n)
+            product = scratch.tensor(shape, self.in_dtype, offset_bytes=product_at)
+            program.append(ops.matmul(a, up, product, bias=self.gate_up.bias(of_gate_up)))
+            program.append(self.gate.op(product, h))
+        program.append(ops.matmul(h, down, d, bias=self.down.bias(of_down)))
+        if self.way == "inline":
+            program.append(ops.read(d))
+        return program
+
+
+def check_pair(gate_up: Weights, down: Weights) -> None:
+    """Raises ValueError unless the product of one, gated, is what the other takes."""
+    if gate_up.n != 2 * down.k:
+        raise ValueError(
+            f"gate_up is [{gate_up.n}, {gate_up.k}], down [{down.n}, {down.k}]: down takes"
+            f" {down.k} columns, gate_up must have {2 * down.k} rows"
+        )
+    if gate_up.quantized != down.quantized:
+        raise ValueError(
+            f"gate_up is {gate_up.dtype}, down {down.dtype}; both are float8_e4m3fn or none is"
+        )

@@ -1,0 +1,228 @@
+"""How an `MoE`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gemmd import dtypes, grouped, ops
+from gemmd._layers.linear_step import Way, padded
+from gemmd.errors import FailedPrecondition
+from gemmd.handle import Handle
+from gemmd.ops import Gate, Granularity, Op, Operand
+from gemmd.tensor import Tensor
+
+_LABEL = "gemmd.MoE/1"
+_CHOICE_BYTES = 8  # of a token's choice: an int32 expert and a float32 weight
+_ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and
+    their scales of 128x128 behind them.
+    """
+
+    experts: int
+    n: int
+    k: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.experts, self.n, self.k
+
+    @property
+    def scales_shape(self) -> tuple[int, ...]:
+        return Granularity.BLOCK_128X128.scales_shape(self.shape)
+
+    @property
+    def scales_at(self) -> int:
+        return padded(math.prod(self.shape))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.scales_at + padded(4 * math.prod(self.scales_shape))
+
+    @property
+    def label(self) -> str:
+        return _LABEL
+
+    @classmethod
+    def of(cls, buffer: Handle) -> ExpertWeights:
+        """Of a buffer that some MoE made.
+
+        Raises
+        ------
+        FailedPrecondition
+            Another kind of buffer has the name.
+        """
+        if buffer.label != _LABEL or len(buffer.shape) != 3:
+            raise FailedPrecondition(
+                f'{buffer!r} published as "{buffer.published_name}" was not made by gemmd.MoE;'
+                " choose another name"
+            )
+        experts, n, k = buffer.shape
+        return cls(experts, n, k)
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """What activations are sent in."""
+        return dtype if dtype in (dtypes.bfloat16, dtypes.float16) else dtypes.float32
+
+    def operand(self, buffer: Handle) -> Operand:
+        values = buffer.tensor(self.shape, dtypes.float8_e4m3fn)
+        scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
+        return Operand(values, scales, Granularity.BLOCK_128X128)
+
+
+def packed_columns(hidden: int, top_k: int, dtype: np.dtype[Any]) -> int:
+    """Elements of a token's row: x, then its experts, then their weights, and padding."""
+    nbytes = hidden * dtype.itemsize + top_k * _CHOICE_BYTES
+    return -(-nbytes // _ROW_BYTES) * _ROW_BYTES // dtype.itemsize
+
+
+@dataclass(frozen=True)
+class MoeStep:
+    """One forward pass over m tokens. `io` is [tokens | result]; a token's row is x [hidden], the
+    int32 experts [top_k] and their float32 weights [top_k], one behind the other.
+    """
+
+    gate_up: ExpertWeights
+    down: ExpertWeights
+    top_k: int
+    m: int
+    in_dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    gate: Gate
+    way: Way
+
+    @property
+    def n(self) -> int:
+        return self.down.n
+
+    @property
+    def rows(self) -> int:
+        return self.m * self.top_k
+
+    @property
+    def columns(self) -> int:
+        return packed_columns(self.gate_up.k, self.top_k, self.in_dtype)
+
+    @property
+    def x_bytes(self) -> int:
+        return self.m * self.columns * self.in_dtype.itemsize
+
+    @property
+    def d_bytes(self) -> int:
+        return self.m * self.n * self.out_dtype.itemsize
+
+    @property
+    def d_at(self) -> int:
+        return padded(self.x_bytes)
+
+    @property
+    def io_bytes(self) -> int:
+        return self.d_at + padded(self.d_bytes)
+
+    @cached_property
+    def _places(self) -> tuple[list[int], int]:
+        """Where each piece of the scratch memory begins; the end."""
+        expanded = 2 if self.out_dtype.itemsize == 2 else 4
+        sizes = [
+            4 * (self.gate_up.experts + 1),  # offsets
+            4 * self.rows,
+            4 * self.rows,  # positions
+            self.rows * self.gate_up.k,
+            self._scales_bytes(self.gate_up),
+            self.rows * self.down.k,
+            self._scales_bytes(self.down),
+            self.rows * self.n * expanded,
+        ]
+        starts, at = list[int](), 0
+        for size in sizes:
+            starts.append(at)
+            at += padded(size)
+        return starts, at
+
+    def _scales_bytes(self, weights: ExpertWeights) -> int:
+        return 4 * math.prod(Granularity.BLOCK_1X128.scales_room((self.rows, weights.k)))
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._places[1]
+
+    def _operand(self, scratch: Handle, weights: ExpertWeights, at: int, scales_at: int) -> Operand:
+        shape = (self.rows, weights.k)
+        values = scratch.tensor(shape, dtypes.float8_e4m3fn, offset_bytes=at)
+        kind = Granularity.BLOCK_1X128
+        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
+        return Operand(values, kind.scales_in(room, shape), kind)
+
+    def _inputs(self, io: Handle) -> tuple[Tensor, Tensor, Tensor]:
+        """x, experts and weights of the tokens' rows."""
+        row_bytes = self.columns * self.in_dtype.itemsize
+        x_bytes = self.gate_up.k * self.in_dtype.itemsize
+        x = io.tensor((self.m, self.columns), self.in_dtype)[:, : self.gate_up.k]
+        words = (self.m, row_bytes // 4)
+        experts = io.tensor(words, "i32", offset_bytes=0)
+        weights = io.tensor(words, "f32", offset_bytes=0)
+        first = x_bytes // 4
+        return (
+            x,
+            experts[:, first : first + self.top_k],
+            weights[:, first + self.top_k : first + 2 * self.top_k],
+        )
+
+    def program(
+        self,
+        weights: tuple[Handle, Handle],
+        io: Handle,
+        scratch: Handle,
+        result: Tensor | None = None,
+    ) -> list[Op]:
+        """As `Step.program`."""
+        places = self._places[0]
+        x, experts, factors = self._inputs(io)
+        numbers = [
+            scratch.tensor(shape, "i32", offset_bytes=at)
+            for shape, at in zip(
+                [(self.gate_up.experts + 1,), (self.rows,), (self.m, self.top_k)],
+                places[:3],
+                strict=True,
+            )
+        ]
+        offsets, rows, positions = numbers
+        a = self._operand(scratch, self.gate_up, places[3], places[4])
+        h = self._operand(scratch, self.down, places[5], places[6])
+        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
+        expanded = scratch.tensor(
+            (self.rows, self.n),
+            self.out_dtype if self.out_dtype.itemsize == 2 else dtypes.float32,
+            offset_bytes=places[7],
+        )
+        of_gate_up, of_down = weights
+        program: list[Op] = []
+        if self.way == "inline":
+            whole = io.tensor((self.m, self.columns), self.in_dtype)
+            program.append(ops.write(whole, np.zeros(whole.shape, self.in_dtype)))
+        program.append(grouped.route(experts, offsets, rows, positions))
+        program.append(ops.quantize(x, a, rows=rows))
+        up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
+        program.append(grouped.grouped_matmul(a, up, offsets, h, gate=self.gate))
+        program.append(grouped.grouped_matmul(h, down, offsets, expanded))
+        program.append(grouped.combine(expanded, positions, factors, d))
+        if self.way == "inline":
+            program.append(ops.read(d))
+        return program
+
+
+def check_experts(gate_up: ExpertWeights, down: ExpertWeights) -> None:
+    """Raises ValueError unless the products of one, gated, are what the other takes."""
+    if gate_up.experts != down.experts or gate_up.n != 2 * down.k:
+        raise ValueError(
+            f"gate_up is {list(gate_up.shape)}, down {list(down.shape)}: down takes {down.k}"
+            f" columns of {down.experts} experts, gate_up must have {2 * down.k} rows for each"
+        )

@@ -1,0 +1,17 @@
+// What the CUDA driver calls a GPU in every process, unlike its ordinal.
+
+#ifndef GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_
+#define GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace gemmd::kernels::cuda {
+
+// Of device `ordinal`: "GPU-5c3f12ab-..".
+absl::StatusOr<std::string> GpuUuid(int ordinal);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_DEVICE_GPU_UUID_H_

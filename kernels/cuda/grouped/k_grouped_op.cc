@@ -1,0 +1,201 @@
+#include "kernels/cuda/grouped/k_grouped_op.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/k_grouped.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+GradientProblem ProblemOf(const KGroupedMatmulOp& op, SlotAddresses slots) {
+  // Of group 0 with all columns; d and c lead from group to group.
+  GradientProblem problem{.args = ArgsOf(MatmulOf(op, 0, {0, op.a.values.shape[1]}), slots),
+                          .a = op.a.granularity,
+                          .b = op.b.granularity,
+                          .grouped = true};
+  problem.args.batch = op.d.shape[0];
+  problem.args.d.batch_stride = op.d.strides[0];
+  if (op.c) problem.args.c.batch_stride = op.c->strides[0];
+  return problem;
+}
+
+// In place of slots that are not bound: those start at multiples of 256.
+std::vector<std::byte*> Somewhere(const Op& op) {
+  int slots = 0;
+  ForEachTensor(op,
+                [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
+  return std::vector<std::byte*>(slots, reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
+}
+GradientProblem Unbound(const KGroupedMatmulOp& op) { return ProblemOf(op, Somewhere(Op(op))); }
+
+AnyOperand OperandOf(const OperandTraits& traits, int64_t rows, int64_t batch) {
+  AnyOperand operand;
+  operand.data = reinterpret_cast<const void*>(static_cast<uintptr_t>(traits.alignment_bytes));
+  const bool along_k = traits.layout == Layout::kKContiguous;
+  operand.row_stride = along_k ? traits.leading_stride : 1;
+  operand.k_stride = along_k ? 1 : traits.leading_stride;
+  operand.batch_stride = batch > 1 ? rows * traits.leading_stride : 0;
+  operand.scales.row_stride = 1;
+  operand.scales.k_stride = MMajorLeadingDimension(rows);
+  return operand;
+}
+
+// Of a matmul without memory, whose batches are dense.
+GradientProblem GradientOf(const MatmulProblem& problem) {
+  GradientProblem asked{.a = problem.a.granularity, .b = problem.b.granularity};
+  AnyGemmArgs& g = asked.args;
+  g.batch = problem.batch;
+  g.m = problem.m;
+  g.n = problem.n;
+  g.k = problem.k;
+  g.type = static_cast<ElementType>(problem.a.dtype);
+  g.b_type = static_cast<ElementType>(problem.b.dtype);
+  g.out = static_cast<ElementType>(problem.d.dtype);
+  g.a = OperandOf(problem.a, problem.m, problem.batch);
+  g.b = OperandOf(problem.b, problem.n, problem.batch);
+  const AnyOperand d = OperandOf(problem.d, problem.m, problem.batch);
+  g.d = {const_cast<void*>(d.data), d.batch_stride, d.row_stride, d.k_stride};
+  g.c = g.d;
+  g.beta = problem.has_c ? 1.0f : 0.0f;
+  g.bias = problem.has_bias ? d.data : nullptr;
+  g.activation = static_cast<ActivationType>(problem.activation);
+  return asked;
+}
+
+}  // namespace
+
+std::string WhyNotGradient(const KGroupedMatmulOp& op) { return WhyNotGradient(Unbound(op)); }
+
+GradientProblem GradientOf(const MatmulOp& op) {
+  return {.args = ArgsOf(op, Somewhere(Op(op))), .a = op.a.granularity, .b = op.b.granularity};
+}
+std::string WhyNotGradient(const MatmulOp& op) {
+  return op.gate ? "it has a gate; these kernels have none" : WhyNotGradient(GradientOf(op));
+}
+absl::StatusOr<PreparedGradient> PrepareGradient(const MatmulOp& op, int config,
+                                                 SlotAddresses slots, std::byte* scratch,
+                                                 const DeviceTraits& device) {
+  const GradientProblem problem{
+      .args = ArgsOf(op, slots), .a = op.a.granularity, .b = op.b.granularity};
+  if (std::string why = WhyNotGradient(problem); !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  return PrepareGradient(problem, config, scratch, device);
+}
+
+std::vector<Candidate> WithGradient(const MatmulProblem& problem, const KernelInfo& gradient,
+                                    double memory_bytes_per_s, std::vector<Candidate> candidates) {
+  constexpr ScaleGranularity kRows = ScaleGranularity::kBlock1x128;
+  if (problem.a.granularity != kRows || problem.b.granularity != kRows) return candidates;
+  const GradientProblem asked = GradientOf(problem);
+  Candidate candidate{.kernel = gradient.name, .why_not = gradient.why_off};
+  if (candidate.why_not.empty()) candidate.why_not = WhyNotGradient(asked);
+  candidate.feasible = candidate.chosen = candidate.why_not.empty();
+  if (!candidate.feasible) {
+    candidates.push_back(std::move(candidate));
+    return candidates;
+  }
+  candidate.modelled_seconds =
+      GradientSeconds(asked, static_cast<double>(problem.k * problem.batch), memory_bytes_per_s);
+  for (Candidate& other : candidates) {
+    if (!other.chosen) continue;
+    other.chosen = false;
+    other.why_not = absl::StrCat(gradient.name, " serves it");
+  }
+  candidates.insert(candidates.begin(), std::move(candidate));
+  return candidates;
+}
+
+KGroupedLayout LayoutOf(const KGroupedMatmulOp& op, bool fast) {
+  KGroupedLayout layout;
+  layout.fast = fast;
+  const int64_t numbers = 2 * op.d.shape[0] * static_cast<int64_t>(sizeof(int32_t));
+  layout.copies_offset = (numbers + kAlignment - 1) / kAlignment * kAlignment;
+  layout.scratch_bytes = layout.copies_offset;
+  if (!fast) return layout;
+  const GradientProblem problem = Unbound(op);
+  layout.config = GradientConfig(problem);
+  layout.scratch_bytes += CopiesOf(problem).scratch_bytes;
+  return layout;
+}
+
+double KGroupedSeconds(const KGroupedMatmulOp& op, bool fast, double memory_bytes_per_s) {
+  const GradientProblem problem = Unbound(op);
+  const double columns = static_cast<double>(problem.args.k);
+  if (fast) return GradientSeconds(problem, columns, memory_bytes_per_s);
+  constexpr double kAnyFlops = 6e13, kLaunchesSeconds = 8e-6;  // sm90_any_gemm's, as measured
+  return kLaunchesSeconds + 2 * columns * static_cast<double>(problem.args.m) *
+                                static_cast<double>(problem.args.n) / kAnyFlops;
+}
+
+absl::StatusOr<KGroupedLaunches> PrepareKGrouped(const KGroupedMatmulOp& op,
+                                                 const KGroupedLayout& layout, SlotAddresses slots,
+                                                 std::byte* scratch, const DeviceTraits& device) {
+  KGroupedLaunches launches;
+  DirectoryArgs& directory = launches.directory;
+  directory.index =
+      reinterpret_cast<const int32_t*>(slots[op.groups.slot] + op.groups.offset_bytes);
+  directory.layout = static_cast<GroupLayoutType>(op.layout);
+  directory.groups = static_cast<int32_t>(op.d.shape[0]);
+  directory.rows = static_cast<int32_t>(op.a.values.shape[1]);
+  directory.alignment = static_cast<int32_t>(op.alignment);
+  directory.step = static_cast<int32_t>(ColumnStep(op));
+  directory.starts = reinterpret_cast<int32_t*>(scratch);
+  directory.sizes = directory.starts + directory.groups;
+  const GradientProblem problem = ProblemOf(op, slots);
+  if (!layout.fast) {
+    launches.any = AnyKGroupedArgs{problem.args, directory.starts, directory.sizes};
+    return launches;
+  }
+  // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
+  if (std::string why = WhyNotGradient(problem); !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  auto gradient = PrepareGradient(problem, layout.config, scratch + layout.copies_offset, device);
+  if (!gradient.ok()) return gradient.status();
+  gradient->launch.starts = directory.starts;
+  gradient->launch.sizes = directory.sizes;
+  launches.gradient = *std::move(gradient);
+  return launches;
+}
+
+absl::Status QueueKGrouped(const KGroupedLaunches& launches, DataFault* fault, bool overlap,
+                           cudaStream_t stream) {
+  DirectoryArgs directory = launches.directory;
+  directory.fault = fault;
+  directory.programmatic = overlap;
+  cudaError_t code = LaunchDirectory(directory, stream);
+  if (code == cudaSuccess && launches.any) code = LaunchAnyKGrouped(*launches.any, stream);
+  if (code == cudaSuccess && launches.gradient) {
+    code = LaunchGradient(*launches.gradient, true, stream);
+  }
+  return ToStatus(code, "launching a k-grouped matmul");
+}
+
+std::vector<Candidate> RankKGrouped(const KGroupedMatmulOp& op, const KernelInfo& gradient,
+                                    const KernelInfo& any, double memory_bytes_per_s) {
+  std::vector<Candidate> ranked;
+  for (const bool fast : {true, false}) {
+    const KernelInfo& kernel = fast ? gradient : any;
+    Candidate candidate{.kernel = kernel.name, .why_not = kernel.why_off};
+    if (candidate.why_not.empty() && fast) candidate.why_not = WhyNotGradient(op);
+    candidate.feasible = candidate.why_not.empty();
+    if (candidate.feasible) {
+      candidate.modelled_seconds = KGroupedSeconds(op, fast, memory_bytes_per_s);
+    }
+    ranked.push_back(std::move(candidate));
+  }
+  if (!ranked[0].feasible) std::swap(ranked[0], ranked[1]);
+  ranked[0].chosen = ranked[0].feasible;
+  if (ranked[0].feasible && ranked[1].feasible) {
+    ranked[1].why_not = absl::StrCat(
+        (ranked[1].modelled_seconds - ranked[0].modelled_seconds) * 1e6, " us slower by the model");
+  }
+  return ranked;
+}
+
+}  // namespace gemmd::kernels::cuda
