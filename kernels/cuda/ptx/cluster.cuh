@@ -19,6 +19,11 @@ __device__ __forceinline__ void ClusterArriveRelaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
+// The same, and whoever waits for it sees what this thread has written.
+__device__ __forceinline__ void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -42,6 +47,11 @@ __device__ __forceinline__ uint64_t LoadFromPeer8(uint32_t address) {
                : "=l"(value)
                : "r"(address)
                : "memory");
+  return value;
+}
+__device__ __forceinline__ int LoadRemote(uint32_t remote) {
+  int value;
+  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(value) : "r"(remote) : "memory");
   return value;
 }
 // What this thread wrote is seen by whoever in the cluster sees what it does next.

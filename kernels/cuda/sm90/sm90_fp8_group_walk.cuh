@@ -257,6 +257,14 @@ struct GroupWalk {
     if (blockIdx.x == 0 && first_fault != INT_MAX && fault == first_fault) Tell(fault, fault_value);
   }
 
+  // In place of Make, the table of another CTA of the cluster, at `remote`: numbers that change
+  // meanwhile would lead the two to other tiles, and each would wait for the other.
+  __device__ __forceinline__ void Copy(uint32_t remote, int thread) const {
+    for (int i = thread; i <= kTotal; i += W.math_threads()) {
+      table[i] = ptx::LoadRemote(remote + i * 4);
+    }
+  }
+
   // Of two threads that tell of one number both tell the same.
   __device__ void Tell(int index, int value) const {
     const GroupSource& from = launch.source;

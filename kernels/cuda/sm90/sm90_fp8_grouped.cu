@@ -29,7 +29,7 @@ using Family = GroupedFamily<kConfigs[kThinTile], kConfigs[kWideTile]>;
 
 }  // namespace
 
-extern const GroupedFamilyEntry kSm90Fp8Grouped = {kFp8GroupedName, kConfigs, kWideRows, 256, 256,
-                                                   Family::Prepare, Family::Launch};
+extern const GroupedFamilyEntry kSm90Fp8Grouped = {
+    kFp8GroupedName, kConfigs, kWideRows, 256, 256, Family::Prepare, Family::Launch};
 
 }  // namespace gemmd::kernels::cuda

@@ -28,7 +28,7 @@ using Family = GroupedFamily<kConfigs[kThinTile], kConfigs[kWideTile]>;
 
 }  // namespace
 
-extern const GroupedFamilyEntry kSm90Fp8GroupedGate = {kFp8GateName, kConfigs, kWideRows, kGateCols, 256,
-                                                       Family::Prepare, Family::Launch};
+extern const GroupedFamilyEntry kSm90Fp8GroupedGate = {
+    kFp8GateName, kConfigs, kWideRows, kGateCols, 256, Family::Prepare, Family::Launch};
 
 }  // namespace gemmd::kernels::cuda

@@ -94,9 +94,8 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Meet<W>();
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
-    Meet<W>();
     ptx::GridDependencyWait();
-    walk.Make(warp, lane);
+    MakeTable<W>(walk, smem, warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumePairs<W>(launch, smem);
     Meet<W>();

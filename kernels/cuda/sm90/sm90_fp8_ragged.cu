@@ -18,8 +18,12 @@ using Family = RaggedFamily<kConfig>;
 
 }  // namespace
 
-extern const GroupedFamilyEntry kSm90Fp8Ragged = {
-    kFp8GroupedName, kConfigs, kUnitRows / kConfig.share_rows, kConfig.cols,
-    kConfig.cols * kConfig.share_rows, Family::Prepare, Family::Launch};
+extern const GroupedFamilyEntry kSm90Fp8Ragged = {kFp8GroupedName,
+                                                  kConfigs,
+                                                  kUnitRows / kConfig.share_rows,
+                                                  kConfig.cols,
+                                                  kConfig.cols* kConfig.share_rows,
+                                                  Family::Prepare,
+                                                  Family::Launch};
 
 }  // namespace gemmd::kernels::cuda

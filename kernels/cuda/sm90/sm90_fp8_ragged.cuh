@@ -178,17 +178,22 @@ __device__ __forceinline__ void DrawTiles(const GroupedLaunch& launch, const Wal
   using Turns = TurnNotes<W, Walk>;
   constexpr int kCtas = W.multicast();
   const int total = walk.Total(), clusters = static_cast<int>(gridDim.x) / kCtas;
+  const int rounds = max(FixedRounds(total, clusters), 2);
   int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
   for (int turn = 0; index < total; ++turn) {
-    int drawn = 0;  // the tile behind the next one; comes while this one is loaded
-    if (rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
+    const bool draws = turn + 2 >= rounds;
+    int behind = next + clusters;           // the tile behind the next one
+    if (draws && rank == 0 && lane == 0) {  // comes while this one is loaded
+      behind = atomicAdd(&launch.tickets->next, 1) + rounds * clusters;
+    }
     load(index);
     if (kCtas == 1 || rank == 0) {
       index = next;
-      next = __shfl_sync(0xffffffffu, drawn, 0);
-      if (kCtas > 1 && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
+      next = __shfl_sync(0xffffffffu, behind, 0);
+      if (kCtas > 1 && draws && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
     } else {
-      index = turn == 0 ? next : Turns::Wait(smem, turn + 1);
+      index = turn + 1 < rounds ? next : Turns::Wait(smem, turn + 1);
+      next = behind;
     }
   }
 }
@@ -247,6 +252,19 @@ __device__ __forceinline__ void Meet() {
   }
 }
 
+// By the math warps, in place of Meet.
+template <GemmConfig W, class Walk>
+__device__ __forceinline__ void MakeTable(const Walk& walk, const SmemLayout<W>& smem, int warp,
+                                          int lane) {
+  if constexpr (W.multicast() == 1) return walk.Make(warp, lane);
+  const bool first = ptx::ClusterRank() == 0;
+  if (first) walk.Make(warp, lane);
+  __syncwarp();
+  ptx::ClusterArrive();
+  ptx::ClusterWait();
+  if (!first) walk.Copy(ptx::MapToRank(smem.base + Walk::kTable, 0), warp * 32 + lane);
+}
+
 // `kTable`: matrices lie apart.
 template <uint64_t kWide, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
@@ -287,9 +305,8 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Meet<W>();
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
-    Meet<W>();
     ptx::GridDependencyWait();
-    walk.Make(warp, lane);
+    MakeTable<W>(walk, smem, warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeRagged<W, Walk>(launch, smem);
     Meet<W>();
