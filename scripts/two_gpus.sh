@@ -129,7 +129,7 @@ if ! start_daemon; then
   start_daemon || { tail -n 20 "$out/gemmd.log"; echo "two_gpus.sh: gemmd does not start"; exit 1; }
 fi
 left() { echo $((SECONDS < ${1} ? ${1} - SECONDS : 1)); }
-# Rates first: after split_bench a daemon answers clients more slowly (docs/benchmarks/h100x2-split.md).
+# Rates first, as a daemon has them that has just started.
 for only in "two devices" "a copy between"; do
   name=devices
   [ "$only" = "two devices" ] || name=device_copy

@@ -90,7 +90,7 @@ ServerState::ServerState(const Config& config,
       spans_(!config.tracing.otlp_endpoint.empty(), config.tracing.sample),
       audit_(clock, log),
       armed_(std::make_unique<ArmedPlans>(
-          config.scheduler, clock, metrics, [this] { return CheckOpen(); },
+          config.scheduler, clock, metrics, spans_, [this] { return CheckOpen(); },
           [this](const Tenant& tenant, const absl::Status& status) {
             CountRejection(tenant, status);
           })),

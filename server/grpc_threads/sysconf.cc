@@ -25,6 +25,13 @@ bool IsGrpc(const void* address) {
   return file.starts_with("libgpr.") || file.starts_with("cygrpc.");
 }
 
+// Whether it is its executor's.
+bool IsExecutor(const void* address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_sname == nullptr) return false;
+  return std::string_view(info.dli_sname).find("grpc_core8Executor") != std::string_view::npos;
+}
+
 }  // namespace
 
 long ProcessorsForGrpc(long processors) {
@@ -36,6 +43,12 @@ long ProcessorsForGrpc(long processors) {
   return threads > 0 ? std::min<long>(processors, 2 * threads) : processors;
 }
 
+unsigned ProcessorsForExecutor(unsigned processors) {
+  const bool variable = std::getenv(kThreadsVariable) != nullptr;
+  const int64_t threads = variable ? FromEnvironment(kThreadsVariable) : gemmd_default_grpc_threads;
+  return threads > 0 ? 1 : processors;
+}
+
 }  // namespace gemmd::grpc_threads
 
 extern "C" __attribute__((visibility("default"))) long sysconf(int name) noexcept {
@@ -44,4 +57,13 @@ extern "C" __attribute__((visibility("default"))) long sysconf(int name) noexcep
   const long answer = next(name);
   const bool asked = name == _SC_NPROCESSORS_CONF && IsGrpc(__builtin_return_address(0));
   return asked ? ProcessorsForGrpc(answer) : answer;
+}
+
+// libgpr's.
+extern "C" __attribute__((visibility("default"))) unsigned gpr_cpu_num_cores() {
+  using namespace gemmd::grpc_threads;
+  static const auto next = reinterpret_cast<unsigned (*)()>(dlsym(RTLD_NEXT, "gpr_cpu_num_cores"));
+  const unsigned answer =
+      next != nullptr ? next() : static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_CONF));
+  return IsExecutor(__builtin_return_address(0)) ? ProcessorsForExecutor(answer) : answer;
 }

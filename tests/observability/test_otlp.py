@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as collecto
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
 import gemmd
+from gemmd.v1 import compute_service_pb2 as compute_pb
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -135,9 +136,7 @@ def named(spans, name):
 
 
 def about(span):
-    return {
-        one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes
-    }
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
 
 
 def call(target, traceparent):
@@ -261,3 +260,75 @@ def test_what_the_collector_refuses_is_counted(collector, start):
             assert time.monotonic() < end
             time.sleep(0.02)
     assert daemon.count("gemmd_spans_sent_total") == 0
+
+
+def test_a_batch_of_a_queue_is_a_span_of_its_own(collector, start):
+    collector.start()
+    daemon = start()
+    with gemmd.connect(daemon.target) as client, client.session(shared_memory="off") as session:
+        target = session.create_buffer(shape=(8, 8), dtype="f4")
+        with session.queue() as stream:
+            stream.submit([gemmd.fill(target, 1)]).result(20)
+            with pytest.raises(gemmd.InvalidArgument):
+                stream.submit([gemmd.matmul(target, target, target)]).result(20)
+    spans = collector.until(lambda spans: named(spans, "gemmd.Queue"))
+    ran, refused = named(spans, "gemmd.batch")
+    assert ran.kind == pb.Span.SPAN_KIND_SERVER and not ran.parent_span_id
+    assert about(ran)["gemmd.sequence"] < about(refused)["gemmd.sequence"]
+    assert about(ran)["gemmd.code"] == "OK" and about(ran)["rpc.method"] == "Queue"
+    assert about(ran)["gemmd.tenant"] == "vision" and about(ran)["gemmd.request"]
+    parts = [one for one in spans if one.parent_span_id == ran.span_id]
+    assert [one.name for one in parts] == ["queue", "device"]
+    assert ran.start_time_unix_nano <= ran.end_time_unix_nano
+    assert refused.status.code == pb.Status.STATUS_CODE_ERROR and refused.status.message
+    assert about(refused)["gemmd.code"] == "INVALID_ARGUMENT"
+    assert not [one for one in spans if one.parent_span_id == refused.span_id]  # it never ran
+
+
+@pytest.mark.parametrize("flag, batches", [("01", 2), ("00", 0)])
+def test_a_streams_trace_decides_for_its_batches(collector, start, flag, batches):
+    collector.start()
+    daemon = start("sample: 1")
+    with gemmd.connect(daemon.target) as client, client.session(shared_memory="off") as session:
+        plan = session.plan([gemmd.fill(session.create_buffer(shape=(8,), dtype="f4"), 1)])
+        run = compute_pb.PlanRun(plan_id=plan.plan_id)
+        messages = [
+            compute_pb.QueueRequest(open=compute_pb.QueueOpen(session_id=session.session_id))
+        ]
+        for sequence in (1, 2):
+            batch = compute_pb.Batch(sequence=sequence, plan=run)
+            messages.append(compute_pb.QueueRequest(batch=batch))
+        with grpc.insecure_channel(daemon.target) as channel:
+            stream = channel.stream_stream("/gemmd.v1.ComputeService/Queue")
+            sent = [message.SerializeToString() for message in messages]
+            answers = list(
+                stream(iter(sent), metadata=[("traceparent", f"00-{TRACE}-{PARENT}-{flag}")])
+            )
+        assert len(answers) >= 2  # opened, and the completions of both
+    spans = collector.until(lambda spans: named(spans, "gemmd.CloseSession"))
+    found = named(spans, "gemmd.batch")
+    assert [about(one)["gemmd.sequence"] for one in found] == list(range(1, batches + 1))
+    whole = named(spans, "gemmd.Queue")
+    assert len(whole) == (batches > 0)
+    for one in found:
+        assert one.trace_id.hex() == TRACE and one.parent_span_id == whole[0].span_id
+
+
+def test_a_run_of_an_armed_plan_is_a_span_of_its_own(collector, start):
+    collector.start()
+    daemon = start()
+    with gemmd.connect(daemon.target) as client, client.session() as session:
+        target = session.create_buffer(shape=(8, 8), dtype="f4")
+        with session.plan([gemmd.fill(target, 1)]) as plan, plan.arm() as armed:
+            for _ in range(2):
+                armed.run(20)
+    spans = collector.until(lambda spans: named(spans, "gemmd.CloseSession"))
+    runs = named(spans, "gemmd.armed_run")
+    assert len(runs) == 2 and runs[0].trace_id != runs[1].trace_id
+    for run in runs:
+        assert not run.parent_span_id
+        assert about(run)["gemmd.code"] == "OK" and about(run)["gemmd.tenant"] == "vision"
+        assert "gemmd.slot" in about(run) and "rpc.method" not in about(run)
+        parts = [one for one in spans if one.parent_span_id == run.span_id]
+        assert [one.name for one in parts] == ["queue", "device"]
+        assert about(parts[1])["gemmd.device"] == "cpu:0" and about(parts[1])["gemmd.ops"] == 1

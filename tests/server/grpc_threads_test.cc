@@ -121,6 +121,13 @@ TEST(ProcessorsForGrpcTest, TheEnvironmentDecides) {
   EXPECT_EQ(told("two"), 8);
 }
 
+TEST(ProcessorsForExecutorTest, AProgramThatSaysHowManyThreadsKeepsItSmall) {
+  EXPECT_EQ(ProcessorsForExecutor(64), 1u);
+  setenv(kThreadsVariable, "0", 1);
+  EXPECT_EQ(ProcessorsForExecutor(64), 64u) << "as gRPC likes";
+  unsetenv(kThreadsVariable);
+}
+
 TEST(SysconfTest, OthersHearTheTruth) {
   const long processors = sysconf(_SC_NPROCESSORS_CONF);
   setenv(kThreadsVariable, "16", 1);

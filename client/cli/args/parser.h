@@ -36,7 +36,6 @@ class Args {
 
   // The i-th argument, "" when it is optional and absent.
   std::string Positional(size_t index) const;
-  size_t positional_count() const { return positionals_.size(); }
 
  private:
   friend absl::StatusOr<Args> ParseArgs(const CommandTable& table,

@@ -17,13 +17,13 @@ namespace gemmd::server {
 // Outlives every region: it goes after sessions and lanes. Thread-safe.
 class ArmedPlans {
  public:
-  ArmedPlans(const SchedulerConfig& config, const Clock& clock, Metrics& metrics,
+  ArmedPlans(const SchedulerConfig& config, const Clock& clock, Metrics& metrics, SpanQueue& spans,
              std::function<absl::Status()> check_open,
              std::function<void(const Tenant&, const absl::Status&)> count_rejection)
       : metrics_(metrics),
         poller_(config, metrics_),
-        environment_{clock, poller_.waker(), metrics_, std::move(check_open),
-                     std::move(count_rejection)} {}
+        environment_{clock, poller_.waker(),       metrics_,
+                     spans, std::move(check_open), std::move(count_rejection)} {}
 
   // The session's region, made by the first call. `slots` 0: the default, or what is there.
   // INVALID_ARGUMENT for more than a region may have, FAILED_PRECONDITION for more than this one
@@ -34,7 +34,10 @@ class ArmedPlans {
 
   // Whether callers' GPU work runs beside the server's (NVIDIA MPS), instead of in turns with it.
   // Set before anything is served.
-  void set_under_mps(bool under_mps) { under_mps_ = under_mps; }
+  void set_under_mps(bool under_mps) {
+    under_mps_ = under_mps;
+    poller_.set_stays_ready(under_mps);
+  }
   bool under_mps() const { return under_mps_; }
 
  private:

@@ -97,7 +97,9 @@ void ArmedPoller::LookOnce() {
     const uint64_t ends = one.region->ends();
     if (!rung && ends == one.ends) continue;
     one.ends = ends;
-    StayAwake(*one.region, Clock::now());
+    const Clock::time_point now = Clock::now();
+    StayAwake(*one.region, now);
+    ready_until_ = now + kReady;
   }
 }
 
@@ -108,6 +110,7 @@ void ArmedPoller::Run() {
     LookOnce();
     const Clock::time_point now = Clock::now();
     if (now < awake_until_) {
+      if (now >= ready_until_ && stays_ready_.load(std::memory_order_relaxed)) StayReady();
       looks % kLooks == 0 ? std::this_thread::yield() : Pause();
       continue;
     }
@@ -115,6 +118,13 @@ void ArmedPoller::Run() {
     Sleep();
     awake_since = Clock::now();
   }
+}
+
+void ArmedPoller::StayReady() {
+  for (const Watched& one : watched_) {
+    if (one.region->rung_by_stream()) one.region->StayReady();
+  }
+  ready_until_ = Clock::now() + kReady;
 }
 
 bool ArmedPoller::HasRings() const {

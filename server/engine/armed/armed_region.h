@@ -27,6 +27,7 @@
 #include "server/engine/armed/armed_waker.h"
 #include "server/engine/clock.h"
 #include "server/engine/observe/armed_metrics.h"
+#include "server/engine/observe/span_queue.h"
 #include "server/engine/scheduling/job_blocks.h"
 #include "server/engine/scheduling/run.h"
 
@@ -43,6 +44,7 @@ struct ArmedEnvironment {
   const Clock& clock;
   ArmedWaker& waker;
   ArmedMetrics& metrics;
+  SpanQueue& spans;
   std::function<absl::Status()> check_open;  // whether new work is taken
   std::function<void(const Tenant&, const absl::Status&)> count_rejection;
 };
@@ -96,6 +98,8 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   // when there was any.
   bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasRings() const;
+  // Of the session's device: it is about to be rung again.
+  void StayReady() { home_.lane().StayReady(); }
   bool rung_by_stream() const { return stream_slots_.load(std::memory_order_relaxed) > 0; }
   bool ended() const { return gone_.load(std::memory_order_relaxed); }
   uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }  // of runs
@@ -164,6 +168,7 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   // `job`: that ran it and is forgotten now; null when it is already.
   void Finish(Run run, JobResult result, const Job* job = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answer(const EndedRun& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OfferSpan(const EndedRun& ended) const;
 
   const std::weak_ptr<Session> session_;
   Tenant& tenant_;

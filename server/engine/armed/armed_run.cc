@@ -9,6 +9,7 @@
 #include "server/engine/armed/armed_region.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/memory_fence.h"
+#include "server/engine/scheduling/span_parts.h"
 
 namespace gemmd::server {
 namespace {
@@ -251,6 +252,25 @@ void ArmedRegion::Answer(const EndedRun& ended) {
   } else if (!result.launch.signalled) {
     memory_->SetDone(slot, GEMMD_ARMED_RAN);
   }
+  if (environment_.spans.Samples(std::nullopt)) OfferSpan(ended);
+}
+
+// A ring brings no trace of its caller's: each is a trace of its own.
+void ArmedRegion::OfferSpan(const EndedRun& ended) const {
+  const Run& run = ended.run;
+  CallSpan span = {.kind = CallSpan::Kind::kArmedRun,
+                   .trace_id = NewTraceId(),
+                   .span_id = NewSpanId(),
+                   .tenant = tenant_.name(),
+                   .number = run.slot,
+                   .begin = run.taken,
+                   .duration = environment_.clock.Now() - run.taken};
+  span.SetStatus(ended.result.status);
+  if (run.program != nullptr) {
+    const Plan& plan = *run.program->plan;
+    span.parts = PartsOf(*plan.program.Get(), plan.device->name(), ended.result);
+  }
+  environment_.spans.Offer(std::move(span));
 }
 
 }  // namespace gemmd::server

@@ -1,5 +1,5 @@
-// ArmedWaker: how the threads that end armed runs reach the poller: they tell it that something
-// happened, and wake it if it sleeps and a gate is waiting for it.
+// ArmedWaker: how the threads that end armed runs wake the poller if it sleeps and a gate is
+// waiting for it.
 
 #ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
 #define GEMMD_SERVER_ENGINE_ARMED_ARMED_WAKER_H_
@@ -40,14 +40,9 @@ class ArmedWaker {
     (void)!read(fd_.get(), &count, sizeof(count));
   }
 
-  // Counts ends of runs, from which the poller stays awake for a while.
-  void NoteEnd() { ends_.fetch_add(1, std::memory_order_relaxed); }
-  uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }
-
  private:
   const UniqueFd fd_;
   std::atomic<bool> sleeping_{false};
-  std::atomic<uint64_t> ends_{0};
 };
 
 }  // namespace gemmd::server

@@ -4,6 +4,7 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/reason.h"
 
 namespace gemmd::server {
 namespace {
@@ -14,6 +15,12 @@ absl::BitGen& Random() {
 }
 
 }  // namespace
+
+void CallSpan::SetStatus(const absl::Status& status) {
+  code = absl::StatusCodeToString(status.code());
+  reason = ReasonOf(status);
+  message = std::string(status.message());
+}
 
 bool SpanQueue::Samples(std::optional<bool> caller_samples) const {
   if (!on_) return false;
@@ -55,8 +62,12 @@ bool SpanQueue::stopped() const {
 
 std::string NewTraceId() {
   const uint64_t high = absl::Uniform<uint64_t>(Random());
-  const uint64_t low = absl::Uniform<uint64_t>(absl::IntervalClosed, Random(), 1, ~uint64_t{0});
-  return absl::StrCat(absl::Hex(high, absl::kZeroPad16), absl::Hex(low, absl::kZeroPad16));
+  return absl::StrCat(absl::Hex(high, absl::kZeroPad16), NewSpanId());
+}
+
+std::string NewSpanId() {
+  const uint64_t id = absl::Uniform<uint64_t>(absl::IntervalClosed, Random(), 1, ~uint64_t{0});
+  return absl::StrCat(absl::Hex(id, absl::kZeroPad16));
 }
 
 }  // namespace gemmd::server

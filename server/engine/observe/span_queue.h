@@ -1,5 +1,5 @@
-// SpanQueue: sampled calls on their way to a collector of traces. Calls put them in, one exporter
-// takes them out.
+// SpanQueue: sampled calls, batches of Queue streams and runs of armed plans on their way to a
+// collector of traces. Whoever answers one puts it in, one exporter takes them out.
 //
 //   if (spans.Samples(std::nullopt)) { ... spans.Offer(std::move(call)); }
 //   std::vector<CallSpan> batch = spans.Take(stop_by);
@@ -17,12 +17,13 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace gemmd::server {
 
-// A part of a call that took time.
+// A part of it that took time.
 struct SpanPart {
   enum class Kind { kQueue, kDevice, kTransfer };
 
@@ -35,33 +36,39 @@ struct SpanPart {
   int64_t bytes = 0;   // kTransfer
 };
 
-// A call, as it ended. Ids are lower-case hex, as W3C's trace context has them.
+// A call, a batch or a run of an armed plan, as it ended. Ids are lower-case hex, as W3C's trace
+// context has them.
 struct CallSpan {
+  enum class Kind { kCall, kBatch, kArmedRun };
+
+  Kind kind = Kind::kCall;
   std::string trace_id;   // 32 digits
   std::string span_id;    // 16
   std::string parent_id;  // 16; empty: the trace begins here
-  std::string method;     // "Execute"
+  std::string method;     // "Execute"; empty of an armed run, which is none
   std::string tenant;     // empty when nobody known called
-  std::string request;    // as the log has it
-  std::string code;       // "OK"
-  std::string reason;     // empty with OK
-  std::string message;    // likewise
+  std::string request;    // as the log has it; likewise
+  int64_t number = 0;     // a batch's sequence; an armed run's slot
+  std::string code = "OK";
+  std::string reason;   // empty with OK
+  std::string message;  // likewise
   absl::Time begin;
   absl::Duration duration;
   std::vector<SpanPart> parts;
 
   size_t spans() const { return 1 + parts.size(); }
+  void SetStatus(const absl::Status& status);
 };
 
 // Thread-safe.
 class SpanQueue {
  public:
-  // `share`: of the calls whose callers send no trace. Off, it samples nothing.
+  // `share`: of what has no caller's trace. Off, it samples nothing.
   SpanQueue(bool on, double share, size_t most_calls = 4096)
       : on_(on), share_(share), most_calls_(most_calls) {}
 
   bool on() const { return on_; }
-  // Whether to keep this call. `caller_samples`: whether the trace that the caller sent is sampled.
+  // Whether to keep this one. `caller_samples`: whether the trace that the caller sent is sampled.
   bool Samples(std::optional<bool> caller_samples) const;
 
   void Offer(CallSpan call) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,8 +97,9 @@ class SpanQueue {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// 32 hex digits, not all 0: for a trace that begins here.
+// 32 hex digits and 16, not all 0: for a trace and a span that begin here.
 std::string NewTraceId();
+std::string NewSpanId();
 
 }  // namespace gemmd::server
 

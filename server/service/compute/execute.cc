@@ -1,10 +1,9 @@
 #include "server/service/compute/execute.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "server/engine/reason.h"
+#include "server/engine/scheduling/span_parts.h"
 #include "server/service/wire/reply.h"
 
 namespace gemmd::server {
@@ -13,26 +12,6 @@ namespace {
 absl::Status Cancelled() {
   return WithReason(absl::CancelledError("the caller cancelled before the program started"),
                     reason::kCancelled);
-}
-
-// Where a program's time went, for a collector of traces.
-void AddParts(const Outcome& outcome, Call& call) {
-  const kernels::LaunchResult& launch = outcome.result.launch;
-  if (outcome.program == nullptr || launch.started == absl::Time()) return;  // it never ran
-  const absl::Duration waited = absl::Seconds(outcome.result.queue_seconds);
-  call.AddPart({.kind = SpanPart::Kind::kQueue,
-                .begin = launch.started - waited,
-                .duration = waited,
-                .device = outcome.device});
-  const auto steps = outcome.program->steps();
-  const auto longest = std::max_element(launch.op_seconds.begin(), launch.op_seconds.end());
-  const size_t index = longest - launch.op_seconds.begin();
-  call.AddPart({.kind = SpanPart::Kind::kDevice,
-                .begin = launch.started,
-                .duration = absl::Seconds(launch.device_seconds),
-                .device = outcome.device,
-                .kernel = index < steps.size() ? std::string(steps[index].choice.kernel) : "",
-                .ops = static_cast<int64_t>(steps.size())});
 }
 
 }  // namespace
@@ -84,7 +63,9 @@ absl::Status ExecuteCall::Start(Request request, Prepare prepare) {
 
 void ExecuteCall::Answer(std::shared_ptr<const Outcome> outcome, bool replayed) {
   const absl::Status status = outcome->result.status;
-  if (call_.sampled() && !replayed) AddParts(*outcome, call_);
+  if (call_.sampled() && !replayed && outcome->program != nullptr) {
+    call_.AddParts(PartsOf(*outcome->program, outcome->device, outcome->result));
+  }
   if (status.ok()) *response_ = MakeReply(outcome, replayed, report_);
   outcome.reset();
   {

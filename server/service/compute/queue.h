@@ -69,6 +69,7 @@ class QueueStream final
  private:
   struct Entry {
     int64_t sequence = 0;
+    absl::Time sampled_at = absl::InfiniteFuture();  // when it was accepted, if it is to be a span
     int64_t inline_bytes = 0;
     std::unique_ptr<v1::Batch> batch;            // keeps inline data alive; null when there is none
     std::shared_ptr<const Charge> batch_charge;  // of host memory, for `batch`; null for little
@@ -123,6 +124,7 @@ class QueueStream final
   // may be through with it.
   void TakeTurn(std::unique_ptr<Waiting> waiting) ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop(Waiting& waiting, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OfferSpan(const Entry& entry, const absl::Status& status, const Outcome* outcome);
   void Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                 std::shared_ptr<const Outcome> outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Reads, writes or finishes, as far as there is reason to. One thread at a time: gRPC passes the

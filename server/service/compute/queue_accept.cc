@@ -87,6 +87,7 @@ absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   last_sequence_ = batch->sequence();
   auto entry = std::make_shared<Entry>();
   entry->sequence = batch->sequence();
+  if (call_.SamplesBatch()) entry->sampled_at = absl::Now();
   entry->inline_bytes = InlineBytes(*batch);
   {
     absl::MutexLock lock(&mutex_);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "server/engine/reason.h"
+#include "server/engine/scheduling/span_parts.h"
 #include "server/service/compute/queue.h"
 
 namespace gemmd::server {
@@ -50,6 +51,7 @@ std::unique_ptr<QueueStream::Waiting> QueueStream::NextTurn() {
 void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status status,
                            std::shared_ptr<const Outcome> outcome) {
   call_.state().CountRejection(call_.tenant(), status);
+  if (entry->sampled_at != absl::InfiniteFuture()) OfferSpan(*entry, status, outcome.get());
   const bool held = outcome != nullptr && outcome->result.more_of_chain;
   std::unique_ptr<Waiting> next;
   std::unique_ptr<v1::Batch> batch;  // destroyed after the lock is let go
@@ -74,6 +76,15 @@ void QueueStream::Complete(const std::shared_ptr<Entry>& entry, absl::Status sta
   }
   Drive();
   if (next != nullptr) TakeTurn(std::move(next));
+}
+
+void QueueStream::OfferSpan(const Entry& entry, const absl::Status& status,
+                            const Outcome* outcome) {
+  std::vector<SpanPart> parts;
+  if (outcome != nullptr && outcome->program != nullptr) {
+    parts = PartsOf(*outcome->program, outcome->device, outcome->result);
+  }
+  call_.OfferBatch(entry.sequence, entry.sampled_at, status, std::move(parts));
 }
 
 void QueueStream::TakeTurn(std::unique_ptr<Waiting> waiting) {

@@ -43,15 +43,29 @@ void SetTime(absl::Time begin, absl::Duration duration, otlp::Span* span) {
   span->set_end_time_unix_nano(absl::ToUnixNanos(begin + duration));
 }
 
+std::string NameOf(const CallSpan& call) {
+  switch (call.kind) {
+    case CallSpan::Kind::kCall:
+      return absl::StrCat("gemmd.", call.method);
+    case CallSpan::Kind::kBatch:
+      return "gemmd.batch";
+    case CallSpan::Kind::kArmedRun:
+      return "gemmd.armed_run";
+  }
+  return "";
+}
+
 void EncodeCall(const CallSpan& call, otlp::Span* span) {
   span->set_trace_id(absl::HexStringToBytes(call.trace_id));
   span->set_span_id(absl::HexStringToBytes(call.span_id));
   span->set_parent_span_id(absl::HexStringToBytes(call.parent_id));
-  span->set_name(absl::StrCat("gemmd.", call.method));
+  span->set_name(NameOf(call));
   span->set_kind(otlp::Span::SPAN_KIND_SERVER);
   SetTime(call.begin, call.duration, span);
   Attributes* attributes = span->mutable_attributes();
-  Add("rpc.system", "grpc", attributes);
+  if (call.kind == CallSpan::Kind::kBatch) Add("gemmd.sequence", call.number, attributes);
+  if (call.kind == CallSpan::Kind::kArmedRun) Add("gemmd.slot", call.number, attributes);
+  if (call.kind != CallSpan::Kind::kArmedRun) Add("rpc.system", "grpc", attributes);
   Add("rpc.method", call.method, attributes);
   Add("gemmd.tenant", call.tenant, attributes);
   Add("gemmd.request", call.request, attributes);

@@ -100,8 +100,13 @@ Call::Call(Method& method, grpc::CallbackServerContext* context, Kind kind)
       number_(next_number.fetch_add(1, std::memory_order_relaxed)),
       trace_(TraceOf(*context)),
       admission_(Admit()),
-      sampled_(state().spans().Samples(trace_ ? std::optional(trace_->sampled()) : std::nullopt)) {
+      sampled_(Samples()) {
   if (kind_ == Kind::kShort) method_.context().live.Enter();
+}
+
+bool Call::Samples() const {
+  return method_.context().state.spans().Samples(trace_ ? std::optional(trace_->sampled())
+                                                        : std::nullopt);
 }
 
 absl::Status Call::Admit() {
@@ -181,13 +186,28 @@ void Call::OfferSpan(const absl::Status& status, absl::Duration duration) {
                    .method = method_.name(),
                    .tenant = principal_ == nullptr ? "" : principal_->tenant->name(),
                    .request = RequestId(),
-                   .code = std::string(CodeName(status.code())),
-                   .reason = ReasonOf(status),
-                   .message = std::string(status.message()),
                    .begin = begin_,
                    .duration = duration,
                    .parts = std::move(parts_)};
+  call.SetStatus(status);
   state().spans().Offer(std::move(call));
+}
+
+void Call::OfferBatch(int64_t sequence, absl::Time begin, const absl::Status& status,
+                      std::vector<SpanPart> parts) {
+  CallSpan batch = {.kind = CallSpan::Kind::kBatch,
+                    .trace_id = trace_ ? trace_->trace_id : NewTraceId(),
+                    .span_id = NewSpanId(),
+                    .parent_id = trace_ ? OwnSpanId() : "",
+                    .method = method_.name(),
+                    .tenant = tenant().name(),
+                    .request = RequestId(),
+                    .number = sequence,
+                    .begin = begin,
+                    .duration = absl::Now() - begin,
+                    .parts = std::move(parts)};
+  batch.SetStatus(status);
+  state().spans().Offer(std::move(batch));
 }
 
 void Call::WriteFailed(const absl::Status& status, double seconds) {

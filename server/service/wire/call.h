@@ -104,6 +104,14 @@ class Call {
   // Whether the call goes to a collector of traces, with what AddPart tells of it before Finish.
   bool sampled() const { return sampled_; }
   void AddPart(SpanPart part) { parts_.push_back(std::move(part)); }
+  void AddParts(std::vector<SpanPart> parts) { parts_ = std::move(parts); }
+  // Whether the batch of this stream that is being accepted goes there: as the caller's trace has
+  // it, else by chance.
+  bool SamplesBatch() const { return Samples(); }
+  // It ends now: a span below the stream's, of the caller's trace, else a trace of its own. Called
+  // on any thread.
+  void OfferBatch(int64_t sequence, absl::Time begin, const absl::Status& status,
+                  std::vector<SpanPart> parts);
 
   // The caller's trace; empty when it sent none.
   std::string_view trace_id() const { return trace_ ? trace_->trace_id : std::string_view(); }
@@ -113,6 +121,7 @@ class Call {
 
  private:
   absl::Status Admit();
+  bool Samples() const;
   std::string RequestId() const;
   std::string OwnSpanId() const;
   void WriteAudit(const absl::Status& status);

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "gemmd/v1/device_service.pb.h"
 #include "tests/e2e/fixture.h"
@@ -97,6 +100,38 @@ TEST(ConfigTest, GrpcRunsAsManyThreadsAsTheEnvironmentSays) {
   const double few = threads("2");
   EXPECT_GT(few, 0);
   EXPECT_GE(threads("9"), few + 7);
+}
+
+int ExecutorThreads(Daemon& daemon) {
+  int count = 0;
+  const std::string tasks = "/proc/" + std::to_string(daemon.process().pid()) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    const std::string name = ReadFile(task.path().string() + "/comm");
+    count += name.rfind("default-executo", 0) == 0 ? 1 : 0;  // so gRPC calls them
+  }
+  return count;
+}
+
+// Each that gRPC starts it keeps, and later calls wake them by turns.
+TEST(ConfigTest, LargeTransfersLeaveNoMoreThanTwoOfGrpcsExecutor) {
+  Daemon daemon;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      client::Client client = ConnectTo(daemon);
+      client::Session session = Must(client.OpenSession({.label = "large"}));
+      std::string bytes(16 << 20, 'x');
+      client::Buffer buffer =
+          Must(session.CreateBuffer({.size_bytes = static_cast<int64_t>(bytes.size())}));
+      for (int round = 0; round < 3; ++round) {
+        Must(buffer.Upload(bytes, 0, {.route = client::Route::kGrpc}));
+        Must(buffer.Download({bytes.data(), bytes.size()}, 0, {.route = client::Route::kGrpc}));
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GE(ExecutorThreads(daemon), 1);
+  EXPECT_LE(ExecutorThreads(daemon), 2);
 }
 
 // Exit status 2, and the path of what is wrong.

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "server/engine/reason.h"
+
 namespace gemmd::server {
 namespace {
 
@@ -56,10 +58,21 @@ TEST(SpanQueueTest, TakeWaitsForACallOrTheEnd) {
   EXPECT_EQ(queue.dropped(), 1);
 }
 
-TEST(SpanQueueTest, TraceIdsAreHexAndDiffer) {
+TEST(SpanQueueTest, AFailureIsTold) {
+  CallSpan call;
+  EXPECT_EQ(call.code, "OK");
+  call.SetStatus(WithReason(absl::NotFoundError("no such plan"), reason::kPlanGone));
+  EXPECT_EQ(call.code, "NOT_FOUND");
+  EXPECT_EQ(call.reason, reason::kPlanGone);
+  EXPECT_EQ(call.message, "no such plan");
+}
+
+TEST(SpanQueueTest, IdsAreHexAndDiffer) {
   const std::string id = NewTraceId();
   EXPECT_THAT(id, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(id, NewTraceId());
+  EXPECT_THAT(NewSpanId(), testing::MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_NE(NewSpanId(), NewSpanId());
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ class Bench {
         ArmedEnvironment{.clock = clock_,
                          .waker = waker_,
                          .metrics = armed_metrics_,
+                         .spans = state_->spans(),
                          .check_open = [this] { return state_->CheckOpen(); },
                          .count_rejection = [](const Tenant&, const absl::Status&) {}});
     region_ = *ArmedRegion::Create(*session_, *state_->devices()[0], 64, *environment_);

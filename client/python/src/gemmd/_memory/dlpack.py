@@ -18,7 +18,6 @@ import numpy as np
 from gemmd import dtypes
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
-_HOST_DEVICES = (CPU, CUDA_HOST)
 _NAME, _VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
 _VERSION, _READ_ONLY = (1, 0), 1  # of the versioned kind; a flag of it
 _UINT = 1
