@@ -1,8 +1,6 @@
 #include "kernels/cuda/grouped/grouped_op.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
@@ -97,8 +95,7 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
         std::pair(&launch.gemm.col_map, b(family.b_box_rows)),
         std::pair(&launch.gemm.scale_map, scales(wide)),
         std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
-        std::pair(&launch.thin_scale_map, scales(thin)),
-        std::pair(&launch.part_b_map, b(kRowsAPart))}) {
+        std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
   }
@@ -175,6 +172,8 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   if (launches.gated && layout.fp8 && op.layout == GroupLayout::kOffsets) {
     launches.gated->range_begin = directory.index;
     launches.gated->range_end = directory.index + extents.groups;
+    // The FP8 kernels let the gate start once they have waited for what wrote the offsets.
+    launches.gated->range_first = !IsDirect(op.a.values.dtype);
   } else if (launches.gated) {
     OwnersArgs& owners = launches.owners.emplace();
     owners.starts = directory.starts;
@@ -219,13 +218,6 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launch->tickets = reinterpret_cast<TileTickets*>(scratch - kScratchHead);
     launches.fp8 = *launch;
     launches.ctas = device.sms;
-    if (op.table.empty() && &family == &kSm90Fp8Grouped) {
-      launches.fp8->tail_halves = device.sms;
-      launches.fp8->tail_quarters = device.sms;
-      if (const char* tail = std::getenv("GEMMD_TAIL"); tail != nullptr) {
-        std::sscanf(tail, "%d,%d", &launches.fp8->tail_halves, &launches.fp8->tail_quarters);
-      }
-    }
   }
   if (absl::Status s = AddTable(op, layout, slots, scratch, launches); !s.ok()) return s;
   return launches;

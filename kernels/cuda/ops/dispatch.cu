@@ -1,7 +1,6 @@
 #include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
-#include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -15,6 +14,7 @@ constexpr int kBlocksPerCta = kThreads / kLanesPerBlock;
 constexpr int kMostExperts = 512;
 constexpr int kExpertsAThread = kMostExperts / kThreads;
 constexpr int kCountedAtOnce = 8;  // choices of the token, as registers go
+constexpr int kIdsAtOnce = 4;      // whose loads a thread has under way together
 
 struct Shared {
   int ids[kMostDispatchChoices];     // of the CTA's token
@@ -23,11 +23,14 @@ struct Shared {
   int warp_sums[kWarps];
 };
 
-// Read once, since it may change meanwhile; -1 in place of a number that is no expert.
-__device__ __forceinline__ int IdOf(const RouteArgs& args, int i, bool tells) {
+// One load for each number: it may change meanwhile.
+__device__ __forceinline__ int LoadId(const RouteArgs& args, int i) {
   const int token = i / args.top_k;
   const int32_t* const place = args.ids + token * args.ids_row + (i - token * args.top_k);
-  const int id = *const_cast<const volatile int32_t*>(place);
+  return *const_cast<const volatile int32_t*>(place);
+}
+// -1 in place of a number that is no expert.
+__device__ __forceinline__ int CheckedId(const RouteArgs& args, int i, int id, bool tells) {
   if (id >= -1 && id < args.experts) return id;
   if (tells) {
     *reinterpret_cast<int4*>(args.fault) =
@@ -36,14 +39,30 @@ __device__ __forceinline__ int IdOf(const RouteArgs& args, int i, bool tells) {
   return -1;
 }
 
+// Of choices i, i + kThreads and so on, as they lie in memory; -1 behind the last. All loads are
+// under way together.
+struct SomeIds {
+  int ids[kIdsAtOnce];
+
+  __device__ __forceinline__ SomeIds(const RouteArgs& args, int i, int choices) {
+#pragma unroll
+    for (int l = 0; l < kIdsAtOnce; ++l) {
+      ids[l] = -1;
+      if (i + l * kThreads < choices) ids[l] = LoadId(args, i + l * kThreads);
+    }
+  }
+};
+
 // A stable sort by expert puts a choice behind all of smaller experts, and of its own behind those
 // in front of it.
 __device__ __forceinline__ void CountPlaces(const RouteArgs& args, int token, Shared& shared) {
   const int choices = args.tokens * args.top_k;
   const int first = token * args.top_k;
-  if (threadIdx.x < args.top_k) {
-    shared.ids[threadIdx.x] = IdOf(args, first + static_cast<int>(threadIdx.x), false);
-    shared.places[threadIdx.x] = 0;
+  const int thread = static_cast<int>(threadIdx.x);
+  const SomeIds nearest(args, thread, choices);
+  if (thread < args.top_k) {
+    shared.ids[thread] = CheckedId(args, first + thread, LoadId(args, first + thread), false);
+    shared.places[thread] = 0;
   }
   __syncthreads();  // the token's ids are there
   for (int j0 = 0; j0 < args.top_k; j0 += kCountedAtOnce) {
@@ -52,23 +71,31 @@ __device__ __forceinline__ void CountPlaces(const RouteArgs& args, int token, Sh
     for (int j = 0; j < kCountedAtOnce; ++j) {
       mine[j] = j0 + j < args.top_k ? shared.ids[j0 + j] : -1;
     }
-    for (int i = threadIdx.x; i < choices; i += kThreads) {
-      const int id = IdOf(args, i, false);
-      // Of this token the choice itself is not in front of itself, whatever is read here.
+    SomeIds some = nearest;
+    int i0 = thread;
+    while (true) {
 #pragma unroll
-      for (int j = 0; j < kCountedAtOnce; ++j) {
-        const int at = first + j0 + j;
-        in_front[j] += id >= 0 && i != at && (id < mine[j] || (id == mine[j] && i < at));
+      for (int l = 0; l < kIdsAtOnce; ++l) {
+        const int i = i0 + l * kThreads, id = CheckedId(args, i, some.ids[l], false);
+        // Of this token the choice itself is not in front of itself, whatever is read here.
+#pragma unroll
+        for (int j = 0; j < kCountedAtOnce; ++j) {
+          const int at = first + j0 + j;
+          in_front[j] += id >= 0 && i != at && (id < mine[j] || (id == mine[j] && i < at));
+        }
       }
+      i0 += kIdsAtOnce * kThreads;
+      if (i0 >= choices) break;
+      some = SomeIds(args, i0, choices);
     }
 #pragma unroll
     for (int j = 0; j < kCountedAtOnce; ++j) {
       const int sum = __reduce_add_sync(0xffffffffu, in_front[j]);
-      if (threadIdx.x % 32 == 0 && j0 + j < args.top_k) atomicAdd(&shared.places[j0 + j], sum);
+      if (thread % 32 == 0 && j0 + j < args.top_k) atomicAdd(&shared.places[j0 + j], sum);
     }
   }
   __syncthreads();  // all have counted
-  if (threadIdx.x < args.top_k && shared.ids[threadIdx.x] < 0) shared.places[threadIdx.x] = -1;
+  if (thread < args.top_k && shared.ids[thread] < 0) shared.places[thread] = -1;
   __syncthreads();  // the token's places are there
 }
 
@@ -93,9 +120,13 @@ __device__ void WriteOffsets(const RouteArgs& args, Shared& shared) {
   const int choices = args.tokens * args.top_k;
   for (int e = threadIdx.x; e < kMostExperts; e += kThreads) shared.counts[e] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < choices; i += kThreads) {
-    const int id = IdOf(args, i, true);
-    if (id >= 0) atomicAdd(&shared.counts[id], 1);
+  for (int i = threadIdx.x; i < choices; i += kIdsAtOnce * kThreads) {
+    const SomeIds some(args, i, choices);
+#pragma unroll
+    for (int l = 0; l < kIdsAtOnce; ++l) {
+      const int id = CheckedId(args, i + l * kThreads, some.ids[l], true);
+      if (id >= 0) atomicAdd(&shared.counts[id], 1);
+    }
   }
   __syncthreads();  // all have counted
   const int lane = threadIdx.x % 32;
@@ -150,17 +181,6 @@ __device__ __forceinline__ float LargestOf(
   }
 }
 
-__device__ __forceinline__ void PrefetchAhead(const DispatchArgs& args) {
-  constexpr int kLine = 128;
-  const int64_t lines = args.ahead_row_bytes / kLine;
-  const int64_t cta = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * gridDim.y * kThreads;
-  for (int64_t i = cta * kThreads + threadIdx.x; i < args.ahead_rows * lines; i += step) {
-    const int64_t row = i / lines;
-    ptx::PrefetchL2(args.ahead + row * args.ahead_row_stride + (i - row * lines) * kLine);
-  }
-}
-
 // CTA (token, part): blocks of 128 from part * kBlocksPerCta on. With `kRoutes` the one behind the
 // last token writes the offsets.
 template <ElementType kType, bool kRoutes>
@@ -174,7 +194,7 @@ __global__ void __launch_bounds__(kThreads)
   const QuantizeArgs& to = args.quantize;
   if (kRoutes && static_cast<int>(blockIdx.x) == args.route.tokens) {
     if (blockIdx.y == 0) WriteOffsets(args.route, shared);
-    return PrefetchAhead(args);
+    return;
   }
   const int token = static_cast<int>(blockIdx.x);
   const int part = threadIdx.x % kLanesPerBlock;
@@ -197,7 +217,7 @@ __global__ void __launch_bounds__(kThreads)
     LoadPlaces(args, token, shared);
   }
   const float scale = ScaleOf<false>(LargestOf<kType>(chunks));
-  if (block * kQuantBlock >= to.k) return PrefetchAhead(args);
+  if (block * kQuantBlock >= to.k) return;
   const ScaleDivisor divisor = MakeScaleDivisor(scale);
   uint32_t codes[kElements / 4];
 #pragma unroll
@@ -216,7 +236,6 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (j % kLanesPerBlock == part) to.scales[place * to.scales_row + block * to.scales_k] = scale;
   }
-  PrefetchAhead(args);
 }
 
 template <ElementType kType>

@@ -20,12 +20,6 @@ struct DispatchArgs {
   // Its kernel routes, too, which may be of up to kMostRoutedChoices; else RouteArgs' kernels run
   // in front of it.
   bool routes = false;
-  // What the kernel behind this one most likely reads first: brought into L2, of which it takes no
-  // notice. Memory would be idle between the two. Multiples of 128 bytes.
-  const uint8_t* ahead = nullptr;
-  int64_t ahead_rows = 0;
-  int64_t ahead_row_stride = 0;
-  int32_t ahead_row_bytes = 0;
 };
 
 // Whether it serves the two: dense rows at multiples of 16 bytes and of 16 elements, E4M3 with

@@ -115,8 +115,10 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
   constexpr int kElements = Chunk<kFrom>::kElements;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * kElements);
   constexpr bool kQuantised = kTo == ElementType::kE4M3;
+  RowRange range;
+  if (args.range_first) range.Load(args);
   BeginInTurn(args.independent);
-  const RowRange range(args);
+  if (!args.range_first) range.Load(args);
   const int warp = threadIdx.x / 32;
   const int part = threadIdx.x % kLanesPerBlock;
   const int slot = threadIdx.x % 32 / kLanesPerBlock;

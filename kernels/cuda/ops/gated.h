@@ -48,6 +48,7 @@ struct GatedArgs {
   // Rows outside [*range_begin, *range_end) are left alone, too; null: none are. Of one batch.
   const int32_t* range_begin = nullptr;
   const int32_t* range_end = nullptr;
+  bool range_first = false;   // it was there before the kernel in front went to work
   bool programmatic = false;  // the launch may overlap the previous kernel's end
   bool independent = false;   // and need not wait for it first (independent.h)
 };

@@ -20,8 +20,10 @@ __device__ __forceinline__ float LoadSource(const GatedArgs& args, int64_t row, 
 
 __global__ void __launch_bounds__(kThreads)
     GatedBlocks(const __grid_constant__ GatedArgs args, int64_t blocks) {
+  RowRange range;
+  if (args.range_first) range.Load(args);
   BeginInTurn(args.independent);
-  const RowRange range(args);
+  if (!args.range_first) range.Load(args);
   const int lane = threadIdx.x % 32;
   const bool quantised = args.scales != nullptr;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;

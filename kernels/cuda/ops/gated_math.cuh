@@ -13,7 +13,7 @@ struct RowRange {
   int64_t begin = 0;
   int64_t end = INT64_MAX;
 
-  __device__ __forceinline__ explicit RowRange(const GatedArgs& args) {
+  __device__ __forceinline__ void Load(const GatedArgs& args) {
     if (args.range_begin == nullptr) return;
     begin = *const_cast<const volatile int32_t*>(args.range_begin);
     end = *const_cast<const volatile int32_t*>(args.range_end);

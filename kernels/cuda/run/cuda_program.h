@@ -215,7 +215,6 @@ class CudaProgram final : public Program {
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
   // Of a route and the quantisation behind it (ops/dispatch.h).
   bool MayDispatch(size_t route, SlotAddresses slots) const;
-  void AddAhead(size_t route, const RunContext& context, DispatchArgs& args) const;
   bool RoutesInDispatch(const DispatchArgs& args) const;
   DispatchArgs DispatchOf(size_t route, SlotAddresses slots) const;
   // Whether the op's kernel may read these tensors before the op in front has ended.

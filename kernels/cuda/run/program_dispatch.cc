@@ -1,7 +1,6 @@
 // What an op's kernels may do because of the op in front of it: a quantisation that gathers by a
 // route's rows goes with it (ops/dispatch.h), and a grouped matmul loads weights under its end.
 
-#include <algorithm>
 #include <variant>
 
 #include "kernels/cuda/device/cuda_status.h"
@@ -10,9 +9,6 @@
 
 namespace gemmd::kernels::cuda {
 namespace {
-
-// Rows of the weights in a thin tile, and in the wide one that two of them stand for.
-constexpr int64_t kThinTileN = 128, kWideTileN = 256;
 
 bool SameNumbers(const TensorRef& x, const TensorRef& y) {
   return x.slot == y.slot && x.offset_bytes == y.offset_bytes && x.shape == y.shape &&
@@ -24,27 +20,6 @@ bool SameNumbers(const TensorRef& x, const TensorRef& y) {
 DispatchArgs CudaProgram::DispatchOf(size_t route, SlotAddresses slots) const {
   return {.route = ArgsOf(std::get<RouteOp>(tasks_[route].op), slots),
           .quantize = ArgsOf(std::get<QuantizeOp>(tasks_[route + 1].op), slots)};
-}
-
-// As if every expert had few rows: with another routing the CTAs' first tiles lie elsewhere, and
-// some of this comes for nothing.
-void CudaProgram::AddAhead(size_t route, const RunContext& context, DispatchArgs& args) const {
-  constexpr int kStageBytes = 1024;  // of each row, in a ring of thin tiles
-  if (route + 2 >= tasks_.size() || !tasks_[route + 2].grouped) return;
-  const auto& op = std::get<GroupedMatmulOp>(tasks_[route + 2].op);
-  const GroupedLaunches& grouped = context.launches.grouped[tasks_[route + 2].gemm];
-  const Dims& shape = op.b.values.shape;
-  const Dims& strides = op.b.values.strides;
-  if (grouped.family != &kSm90Fp8Grouped || !grouped.tables.empty() || shape[1] % kWideTileN != 0 ||
-      strides[0] != shape[1] * strides[1] || strides[1] % 128 != 0 ||
-      ExpectedRows(op) > kThinRows * shape[0]) {
-    return;
-  }
-  args.ahead =
-      reinterpret_cast<const uint8_t*>(context.slots[op.b.values.slot] + op.b.values.offset_bytes);
-  args.ahead_rows = std::min<int64_t>(shape[0] * shape[1], int64_t{grouped.ctas} * kThinTileN);
-  args.ahead_row_stride = strides[1];
-  args.ahead_row_bytes = static_cast<int32_t>(std::min<int64_t>(kStageBytes, strides[1]));
 }
 
 bool CudaProgram::MayDispatch(size_t route, SlotAddresses slots) const {
@@ -84,7 +59,6 @@ absl::Status CudaProgram::LaunchDispatched(size_t route, size_t index,
     code = LaunchRoute(args.route, context.stream);
   } else if ((index == route) == args.routes) {  // else it was launched with the route
     args.quantize.programmatic = task.overlap;
-    AddAhead(route, context, args);
     code = LaunchDispatch(args, context.stream);
   }
   const absl::Status status = ToStatus(code, "launch");

@@ -20,7 +20,6 @@ struct GroupPlace {
   int row_end;  // of the group: rows from here on are not stored
   int n0;
   int group;
-  int n_rows;  // of the weights, in a thin tile: less than the whole ones' in the tail
 };
 
 // Where a group's rows are. A fault has the number's index, or INT_MAX if there is none.
@@ -81,7 +80,6 @@ struct MixedTiles {
     if (cut.thin > 0) {
       at.kind = kThinTile;
       at.n0 += tile * T.block_n();
-      at.n_rows = T.block_n();
     } else {
       at.kind = tile < wide ? kWideTile : kHalfTile;
       at.row0 += (band * kBand + tile) * W.block_m();
@@ -150,42 +148,6 @@ struct RaggedTiles {
     at.n0 = n * W.block_n() * W.share_rows;
     at.row0 += cut.FirstUnit(tile) * kUnitRows;
     at.row_end = min(at.row_end, at.row0 + cut.Units(tile) * kUnitRows);
-  }
-};
-
-// The last thin tiles come in halves and then in quarters of their weights' rows. CTAs are at any
-// place in a tile when none is left to draw: as they run out one by one, those that still read do
-// not get all of the memory's rate.
-struct TailCut {
-  int whole;     // tiles in front of them
-  int halves;    // tiles in halves
-  int quarters;  // tiles in quarters, behind those
-
-  __device__ __forceinline__ TailCut(const GroupedLaunch& launch, int total)
-      : whole(max(total - launch.tail_halves - launch.tail_quarters, 0)),
-        halves(max(min(launch.tail_halves, total - launch.tail_quarters), 0)),
-        quarters(min(launch.tail_quarters, total)) {}
-  __device__ __forceinline__ int Total() const { return whole + 2 * halves + 4 * quarters; }
-
-  template <class Walk>
-  __device__ __forceinline__ GroupPlace At(const Walk& walk, int index) const {
-    int tile = index, parts_log2 = 0;
-    if (index >= whole) {
-      const int i = index - whole;
-      parts_log2 = i < 2 * halves ? 1 : 2;
-      tile = i < 2 * halves ? whole + i / 2 : whole + halves + (i - 2 * halves) / 4;
-    }
-    GroupPlace at = walk.At(tile);
-    if (parts_log2 == 0) return at;
-    const int i = index - whole - (parts_log2 == 2 ? 2 * halves : 0);
-    const int part = i & ((1 << parts_log2) - 1);
-    if (at.kind == kThinTile) {
-      at.n_rows >>= parts_log2;
-      at.n0 += part * at.n_rows;
-    } else if (part > 0) {
-      at.n0 = INT_MAX;  // the first part is all of it
-    }
-    return at;
   }
 };
 

@@ -61,19 +61,12 @@ struct TileNote {
     ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
                                         __int_as_float(at.row0), __int_as_float(at.row_end)));
     ptx::StoreShared(note + 16, __int_as_float(at.n0));
-    ptx::StoreShared(note + 20, __int_as_float(at.n_rows));
   }
   static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
     const uint32_t note = smem.AScales(stage) + kAt;
     const float4 v = ptx::LoadShared4(note);
     const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
-    return {same(v.x),
-            same(v.y),
-            same(v.z),
-            same(v.w),
-            same(ptx::LoadShared(note + 16)),
-            0,
-            same(ptx::LoadShared(note + 20))};
+    return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
   }
 };
 
@@ -126,14 +119,6 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
   }
 }
 
-// Rows of the weights in a tile of which parts may be tiles.
-template <GemmConfig C>
-inline constexpr bool kHasParts = C.skinny() && !C.gates;
-template <GemmConfig C>
-__device__ __forceinline__ int WeightRowsOf(const GroupPlace& at) {
-  return kHasParts<C> ? at.n_rows : C.block_n();
-}
-
 // B's side of a stage. What comes before the barrier is told how much to expect is counted, too.
 template <GemmConfig C>
 __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const SmemLayout<C>& smem,
@@ -147,15 +132,6 @@ __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const S
     LoadPairB<C>(launch, at, b, full, target, x, z);
   } else if constexpr (C.gates) {
     LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n());
-  } else if (kHasParts<C> && at.n_rows < C.block_n()) {
-#pragma unroll 1
-    for (int row = 0; row < at.n_rows; row += kRowsAPart) {
-#pragma unroll
-      for (int plane = 0; plane < C.k_blocks; ++plane) {
-        ptx::TensorLoad(&launch.part_b_map, full, target + (plane * C.block_n() + row) * kBlockK,
-                        x + plane * step_x, at.n0 + row, z + plane * step_z, b.item, kBPolicy<C>);
-      }
-    }
   } else {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
@@ -180,7 +156,7 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
-      full, C.k_blocks * ((boxes * kRowsABox + WeightRowsOf<C>(at)) * kBlockK + C.a_scale_bytes()));
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
   // A whole box of 128 rows at once, where there are so many.
   int first = 0;
@@ -293,9 +269,8 @@ __device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
                                                 const GroupWalk<W, MixedTiles<W, T>>& walk,
                                                 const SmemLayout<W>& smem, int lane) {
   const int index = static_cast<int>(blockIdx.x);
-  const TailCut cut(launch, walk.Total());
-  if (index >= cut.Total()) return 0;
-  const GroupPlace place = cut.At(walk, index);
+  if (index >= walk.Total()) return 0;
+  const GroupPlace place = walk.At(index);
   if (place.kind != kThinTile || place.n0 >= static_cast<int>(launch.gemm.args.n)) return 0;
   const SmemLayout<T> thin{smem.base};
   const CUtensorMap* known = nullptr;
@@ -323,22 +298,21 @@ template <GemmConfig W, GemmConfig T, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
                                               const GroupWalk<W, MixedTiles<W, T>>& walk,
                                               const SmemLayout<W>& smem, int lane, int ahead) {
-  const TailCut cut(launch, walk.Total());
-  const int total = cut.Total();
+  const int total = walk.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;  // the map that was acquired last
-  const int ctas = static_cast<int>(gridDim.x), rounds = FixedRounds(walk.Total(), ctas);
+  const int ctas = static_cast<int>(gridDim.x), rounds = FixedRounds(total, ctas);
   int index = static_cast<int>(blockIdx.x);
   for (int round = 1; index < total; ++round) {
     int next = index + ctas;
     if (round >= rounds) {  // comes while this tile is loaded
       if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + rounds * ctas;
     }
-    const GroupPlace place = cut.At(walk, index);
-    if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
-      // All of it is outside.
-    } else if (place.kind == kWideTile) {
+    const GroupPlace place = walk.At(index);
+    if (place.kind == kWideTile) {
       ProduceTile<W, kTable>(launch, smem, place, known, at, lane);
+    } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
+      // All of it is outside.
     } else if (place.kind == kThinTile) {
       ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane, ahead);
       ahead = 0;
@@ -395,7 +369,6 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
     bounded.streams_b = launch.gemm.streams_b;
     bounded.stores_by_copy = launch.gemm.stores_by_copy;
     bounded.args.m = at.row_end;
-    if constexpr (kHasParts<C>) bounded.args.n = min(bounded.args.n, int64_t{at.n0 + at.n_rows});
     Epilogue<C> out(bounded, smem, warp, lane);
     out.tile = tile;
     StoreWhole<C>(bounded, smem, out, result);

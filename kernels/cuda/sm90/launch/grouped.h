@@ -108,7 +108,6 @@ struct GroupedLaunch {
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
   CUtensorMap thin_b_map;  // a k block
   CUtensorMap thin_scale_map;
-  CUtensorMap part_b_map;  // kRowsAPart rows of a k block of B
   GroupSource source;
   TileTickets* tickets = nullptr;
   GatedArgs gated;       // of kernels whose finish is a gate: where the result goes
@@ -118,9 +117,6 @@ struct GroupedLaunch {
   // The groups, the weights and their scales were there before the kernel in front went to work: no
   // need to wait for its end before reading them.
   bool weights_first = false;
-  // The last thin tiles, of which CTAs take a half or a quarter at a time.
-  int tail_halves = 0;
-  int tail_quarters = 0;
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};
@@ -128,8 +124,6 @@ struct GroupedLaunch {
 
 // Rows of A in a box where they are columns of the product: of few rows no more is fetched.
 inline constexpr int kRowsABox = 16;
-// Rows of the weights in a box of a thin tile's half or quarter.
-inline constexpr int kRowsAPart = 32;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {

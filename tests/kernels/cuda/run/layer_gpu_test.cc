@@ -44,7 +44,7 @@ class LayerGpuTest : public testing::Test {
  protected:
   void SetUp() override {
     GEMMD_REQUIRE_DEVICE();
-    auto backend = CreateCudaBackend({.memory_bytes = int64_t{1} << 30, .self_test = false});
+    auto backend = CreateCudaBackend({.memory_bytes = int64_t{4} << 30, .self_test = false});
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
   }
@@ -205,8 +205,9 @@ TEST_F(LayerGpuTest, OneGraphServesAThousandRoutingsWithTheBitsOfItsOpsOneByOne)
 // choices by which one token takes several turns.
 TEST_F(LayerGpuTest, NumbersCodesAndScalesAreThoseOfTheOpsOneByOne) {
   for (const Sizes& sizes :
-       {Sizes{1, 1, 1, 128, 128}, Sizes{7, 3, 5, 144, 128}, Sizes{33, 9, 512, 4224, 128},
-        Sizes{300, 13, 17, 256, 128}, Sizes{513, 8, 40, 272, 128}, Sizes{700, 32, 64, 128, 256}}) {
+       {Sizes{1, 1, 1, 128, 128}, Sizes{7, 3, 5, 144, 128}, Sizes{33, 9, 512, 1040, 128},
+        Sizes{5, 2, 3, 4224, 128}, Sizes{300, 13, 17, 256, 128}, Sizes{513, 8, 40, 272, 128},
+        Sizes{700, 32, 64, 128, 256}}) {
     Make(sizes);
     alone_.clear();
     const auto program = backend_->Compile(ops_);
