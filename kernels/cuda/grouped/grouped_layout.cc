@@ -47,9 +47,10 @@ double PaddedRows(double rows, double active) {
 // By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
 RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) {
   constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows;
-  if (counts || extents.rows <= kOneWideTile * extents.groups) return RowsKernel::kFew;
-  if (!fused && extents.rows <= kThreeUnits * extents.groups) return RowsKernel::kUnits;
-  return RowsKernel::kPairs;
+  if (counts) return RowsKernel::kFew;
+  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kPairs;
+  const bool more = extents.rows > kOneWideTile * extents.groups;
+  return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
 }
 
 // b, or each matrix of the table.

@@ -287,13 +287,6 @@ __device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
   return stages;
 }
 
-// Rounds in which each of `ctas` has the tile of its own place: neighbours then keep to tiles that
-// lie beside one another and ask for the same data at one time, which is fetched from L2 once. The
-// last quarter is drawn, by whoever is free.
-__device__ __forceinline__ int FixedRounds(int total, int ctas) {
-  return max(total / ctas * 3 / 4, 1);
-}
-
 template <GemmConfig W, GemmConfig T, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
                                               const GroupWalk<W, MixedTiles<W, T>>& walk,
@@ -301,13 +294,10 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
   const int total = walk.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;  // the map that was acquired last
-  const int ctas = static_cast<int>(gridDim.x), rounds = FixedRounds(total, ctas);
   int index = static_cast<int>(blockIdx.x);
-  for (int round = 1; index < total; ++round) {
-    int next = index + ctas;
-    if (round >= rounds) {  // comes while this tile is loaded
-      if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + rounds * ctas;
-    }
+  while (index < total) {
+    int next = 0;  // comes while this tile is loaded
+    if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + static_cast<int>(gridDim.x);
     const GroupPlace place = walk.At(index);
     if (place.kind == kWideTile) {
       ProduceTile<W, kTable>(launch, smem, place, known, at, lane);

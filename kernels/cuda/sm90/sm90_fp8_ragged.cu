@@ -10,7 +10,6 @@ constexpr GemmConfig kConfig = {.family = GemmFamily::kTiled,
                                 .cols = 128,
                                 .groups = 3,
                                 .stages = 4,
-                                .share_rows = 2,
                                 .ragged = true,
                                 .stores_tile = true};
 constexpr GemmConfig kConfigs[kTileLists] = {kConfig, kConfig};

@@ -178,22 +178,17 @@ __device__ __forceinline__ void DrawTiles(const GroupedLaunch& launch, const Wal
   using Turns = TurnNotes<W, Walk>;
   constexpr int kCtas = W.multicast();
   const int total = walk.Total(), clusters = static_cast<int>(gridDim.x) / kCtas;
-  const int rounds = max(FixedRounds(total, clusters), 2);
   int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
   for (int turn = 0; index < total; ++turn) {
-    const bool draws = turn + 2 >= rounds;
-    int behind = next + clusters;           // the tile behind the next one
-    if (draws && rank == 0 && lane == 0) {  // comes while this one is loaded
-      behind = atomicAdd(&launch.tickets->next, 1) + rounds * clusters;
-    }
+    int drawn = 0;  // the tile behind the next one; comes while this one is loaded
+    if (rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
     load(index);
     if (kCtas == 1 || rank == 0) {
       index = next;
-      next = __shfl_sync(0xffffffffu, behind, 0);
-      if (kCtas > 1 && draws && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
+      next = __shfl_sync(0xffffffffu, drawn, 0);
+      if (kCtas > 1 && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
     } else {
-      index = turn + 1 < rounds ? next : Turns::Wait(smem, turn + 1);
-      next = behind;
+      index = turn == 0 ? next : Turns::Wait(smem, turn + 1);
     }
   }
 }

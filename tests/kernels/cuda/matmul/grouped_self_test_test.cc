@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
