@@ -3,6 +3,8 @@
 #ifndef GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
 
+#include <climits>
+
 #include "kernels/cuda/ops/activation.cuh"
 #include "kernels/cuda/ops/gated.h"
 
@@ -10,8 +12,8 @@ namespace gemmd::kernels::cuda {
 
 // The rows that are somebody's, where offsets tell: numbers are read once, since they may change.
 struct RowRange {
-  int64_t begin = 0;
-  int64_t end = INT64_MAX;
+  int begin = 0;
+  int end = INT_MAX;
 
   __device__ __forceinline__ void Load(const GatedArgs& args) {
     if (args.range_begin == nullptr) return;
