@@ -56,7 +56,7 @@ class LayerGpuTest : public testing::Test {
     RouteOp route{.ids = Dense(kIds, DType::kI32, choices),
                   .offsets = Dense(kNumbers, DType::kI32, MakeDims({sizes.experts + 1})),
                   .rows = Dense(kNumbers, DType::kI32, rows, 4096),
-                  .positions = Dense(kNumbers, DType::kI32, choices, 65536)};
+                  .positions = Dense(kNumbers, DType::kI32, choices, 131072)};
     constexpr ScaleGranularity kRows = ScaleGranularity::kBlock1x128;
     constexpr ScaleGranularity kSquares = ScaleGranularity::kBlock128x128;
     const Operand a = OperandOf(kA, MakeDims({sizes.rows(), sizes.hidden}), kRows);
