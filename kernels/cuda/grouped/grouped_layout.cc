@@ -210,7 +210,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
   constexpr double kFp8Flops = 1.3e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
-  // Of kernels that apply a gate: their tiles of twice the weights end further apart.
+  // Of kernels that apply a gate, as measured at few rows.
   constexpr double kFusedShare = 0.75;
   // A gate behind the product, and where offsets do not tell it which rows are somebody's.
   constexpr double kGateSeconds = 3e-6, kOwnersSeconds = 6e-6;

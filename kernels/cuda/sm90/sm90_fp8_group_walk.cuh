@@ -130,14 +130,12 @@ struct PairedTiles {
 // A unit for each of W's warpgroups, or for all but one. A tile ends where the next begins.
 template <GemmConfig W>
 struct RaggedTiles {
-  static_assert(W.rows == W.groups * kUnitRows && (W.groups == 2 || W.groups == 3));
+  static_assert(W.groups == kMostUnits && W.rows == kMostUnits * kUnitRows);
   static constexpr int kBand = 2048 / W.rows;  // of a group's tiles, as MixedTiles'
 
-  static __device__ __forceinline__ int Count(int rows) {
-    return ManyRowsCut(rows, W.groups).tiles;
-  }
+  static __device__ __forceinline__ int Count(int rows) { return ManyRowsCut(rows).tiles; }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
-    const ManyRowsCut cut(rows, W.groups);
+    const ManyRowsCut cut(rows);
     const int per_band = kBand * n_tiles;
     const int band = min(inside / per_band, (cut.tiles - 1) / kBand);
     const int tiles = min(cut.tiles - band * kBand, kBand);
@@ -145,7 +143,7 @@ struct RaggedTiles {
     const int n = in_band / tiles;
     const int tile = band * kBand + in_band - n * tiles;
     at.kind = kWideTile;
-    at.n0 = n * W.block_n() * W.share_rows;
+    at.n0 = n * W.block_n();
     at.row0 += cut.FirstUnit(tile) * kUnitRows;
     at.row_end = min(at.row_end, at.row0 + cut.Units(tile) * kUnitRows);
   }

@@ -5,7 +5,8 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_PAIRS_CUH_
 
-#include "kernels/cuda/sm90/sm90_fp8_ragged.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_turns.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -84,21 +85,21 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     MakeRing<W>(launch, smem);
     TurnNotes<W, Walk>::Clear(smem, lane);
     __syncwarp();
-    Meet<W>();
+    Meet();
     ptx::GridDependencyWait();
     // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
     ptx::GridDependencyLaunch();
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
     const int rank = static_cast<int>(ptx::ClusterRank());
     ProducePairs<W, Walk, kTable>(launch, walk, smem, rank, lane);
-    Meet<W>();
+    Meet();
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
     ptx::GridDependencyWait();
     MakeTable<W>(walk, smem, warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumePairs<W>(launch, smem);
-    Meet<W>();
+    Meet();
   }
 }
 

@@ -17,12 +17,8 @@ using Family = RaggedFamily<kConfig>;
 
 }  // namespace
 
-extern const GroupedFamilyEntry kSm90Fp8Ragged = {kFp8GroupedName,
-                                                  kConfigs,
-                                                  kUnitRows / kConfig.share_rows,
-                                                  kConfig.cols,
-                                                  kConfig.cols* kConfig.share_rows,
-                                                  Family::Prepare,
+extern const GroupedFamilyEntry kSm90Fp8Ragged = {kFp8GroupedName, kConfigs,     kUnitRows,
+                                                  kConfig.cols,    kConfig.cols, Family::Prepare,
                                                   Family::Launch};
 
 }  // namespace gemmd::kernels::cuda

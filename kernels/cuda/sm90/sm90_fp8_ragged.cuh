@@ -89,32 +89,21 @@ __device__ __forceinline__ void StoreRagged(const GroupedLaunch& launch, const S
   ptx::TensorStoreWait();
 }
 
-// As LoadGroupStage, A's rows in units of 64. Of each unit a CTA loads its part for all who share
-// it.
+// As LoadGroupStage, A's rows in units of 64.
 template <GemmConfig W>
 __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
-                                                const SmemLayout<W>& smem,
-                                                const ClusterPlace<W>& place, const GroupPlace& at,
+                                                const SmemLayout<W>& smem, const GroupPlace& at,
                                                 const GroupB& b, int stage, int block) {
-  constexpr int kPart = kUnitRows / W.share_rows;
-  constexpr uint16_t kEveryCta = (1 << W.multicast()) - 1;
   const uint32_t full = smem.Full(stage);
   const int units = min((at.row_end - at.row0 + kUnitRows - 1) / kUnitRows, W.groups);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   ptx::MbarrierArriveExpectTx(full,
                               (units * kUnitRows + W.block_n()) * kBlockK + W.a_scale_bytes());
   ptx::TensorLoad(b.map, full, smem.Cols(stage), x, at.n0, z, b.item, ptx::kEvictNormal);
-  const int end = units * kUnitRows;
 #pragma unroll 1
-  for (int row = place.col * kPart; row < end; row += kUnitRows) {
-    const uint32_t target = smem.Rows(stage) + row * kBlockK;
-    if constexpr (W.multicast() > 1) {
-      ptx::TensorLoadMulticast(&launch.gemm.row_map, full, target, x, at.row0 + row, z, at.item,
-                               kEveryCta, ptx::kEvictNormal);
-    } else {
-      ptx::TensorLoad(&launch.gemm.row_map, full, target, x, at.row0 + row, z, at.item,
-                      ptx::kEvictNormal);
-    }
+  for (int row = 0; row < units * kUnitRows; row += kUnitRows) {
+    ptx::TensorLoad(&launch.gemm.row_map, full, smem.Rows(stage) + row * kBlockK, x, at.row0 + row,
+                    z, at.item, ptx::kEvictNormal);
   }
   ptx::TensorLoad(&launch.gemm.scale_map, full, smem.AScales(stage),
                   at.row0 / kScaleRows * kScaleRows, 0, block, at.item, ptx::kEvictLast);
@@ -122,9 +111,8 @@ __device__ __forceinline__ void LoadRaggedStage(const GroupedLaunch& launch,
 
 template <GemmConfig W, bool kTable>
 __device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
-                                                  const SmemLayout<W>& smem,
-                                                  const ClusterPlace<W>& place,
-                                                  const GroupPlace& tile, const CUtensorMap*& known,
+                                                  const SmemLayout<W>& smem, const GroupPlace& tile,
+                                                  const CUtensorMap*& known,
                                                   RingPosition<W.stages>& at, int lane) {
   const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
   const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
@@ -133,7 +121,7 @@ __device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<W>::Put(smem, at.stage, tile);
-      LoadRaggedStage<W>(launch, smem, place, tile, b, at.stage, block);
+      LoadRaggedStage<W>(launch, smem, tile, b, at.stage, block);
     }
     b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     __syncwarp();
@@ -141,69 +129,19 @@ __device__ __forceinline__ void ProduceRaggedTile(const GroupedLaunch& launch,
   }
 }
 
-// Tiles' numbers on their way from a cluster's first CTA, which draws them, to the other. A number
-// lies beside its turn in one word, and so is there as a whole. The first CTA is ahead by no more
-// tiles than the ring has stages, with some between them that are outside, and draws two ahead.
-template <GemmConfig W, class Walk>
-struct TurnNotes {
-  static constexpr int kSlots = 32;
-  static constexpr uint32_t kAt = StoreNotes<W, Walk>::kAt + StoreNotes<W, Walk>::kBytes;
-  static constexpr int kBytes = W.multicast() > 1 ? kSlots * 8 : 0;
-
-  static __device__ __forceinline__ uint32_t At(const SmemLayout<W>& smem, int turn) {
-    return smem.base + kAt + turn % kSlots * 8;
-  }
-  static __device__ __forceinline__ void Clear(const SmemLayout<W>& smem, int lane) {
-    if (lane < kSlots) ptx::StoreShared2(At(smem, lane), make_float2(0, 0));
-    ptx::FenceCluster();
-  }
-  static __device__ __forceinline__ void Send(const SmemLayout<W>& smem, int turn, int index) {
-    ptx::StoreRemote8(ptx::MapToRank(At(smem, turn), 1),
-                      static_cast<uint64_t>(turn) << 32 | static_cast<uint32_t>(index));
-  }
-  static __device__ __forceinline__ int Wait(const SmemLayout<W>& smem, int turn) {
-    uint64_t note;
-    do {
-      note = ptx::LoadFromPeer8(At(smem, turn));
-    } while (static_cast<int>(note >> 32) != turn);
-    return static_cast<int>(note);
-  }
-};
-
-// Calls `load` with each tile's number that a cluster draws, one behind the other.
-template <GemmConfig W, class Walk, class Load>
-__device__ __forceinline__ void DrawTiles(const GroupedLaunch& launch, const Walk& walk,
-                                          const SmemLayout<W>& smem, int rank, int lane,
-                                          const Load& load) {
-  using Turns = TurnNotes<W, Walk>;
-  constexpr int kCtas = W.multicast();
-  const int total = walk.Total(), clusters = static_cast<int>(gridDim.x) / kCtas;
-  int index = static_cast<int>(blockIdx.x) / kCtas, next = index + clusters;
-  for (int turn = 0; index < total; ++turn) {
-    int drawn = 0;  // the tile behind the next one; comes while this one is loaded
-    if (rank == 0 && lane == 0) drawn = atomicAdd(&launch.tickets->next, 1) + 2 * clusters;
-    load(index);
-    if (kCtas == 1 || rank == 0) {
-      index = next;
-      next = __shfl_sync(0xffffffffu, drawn, 0);
-      if (kCtas > 1 && index < total && lane == 0) Turns::Send(smem, turn + 2, next);
-    } else {
-      index = turn == 0 ? next : Turns::Wait(smem, turn + 1);
-    }
-  }
-}
-
 template <GemmConfig W, class Walk, bool kTable>
 __device__ __forceinline__ void ProduceRagged(const GroupedLaunch& launch, const Walk& walk,
-                                              const SmemLayout<W>& smem,
-                                              const ClusterPlace<W>& place, int lane) {
+                                              const SmemLayout<W>& smem, int lane) {
+  const int total = walk.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;
-  DrawTiles<W>(launch, walk, smem, place.rank, lane, [&](int index) {
-    GroupPlace tile = walk.At(index);
-    tile.n0 += place.col * W.block_n();
-    ProduceRaggedTile<W, kTable>(launch, smem, place, tile, known, at, lane);
-  });
+  int index = static_cast<int>(blockIdx.x);
+  while (index < total) {
+    int next = 0;  // comes while this tile is loaded
+    if (lane == 0) next = atomicAdd(&launch.tickets->next, 1) + static_cast<int>(gridDim.x);
+    ProduceRaggedTile<W, kTable>(launch, smem, walk.At(index), known, at, lane);
+    index = __shfl_sync(0xffffffffu, next, 0);
+  }
   EndRing<W>(launch, smem, at, lane);
 }
 
@@ -238,35 +176,16 @@ __device__ __forceinline__ void ConsumeRagged(const GroupedLaunch& launch,
   }
 }
 
-// With the cluster's other CTA: its barriers are there, or this one's are used no more.
 template <GemmConfig W>
-__device__ __forceinline__ void Meet() {
-  if constexpr (W.multicast() > 1) {
-    ptx::ClusterArriveRelaxed();
-    ptx::ClusterWait();
-  }
-}
-
-// By the math warps, in place of Meet.
-template <GemmConfig W, class Walk>
-__device__ __forceinline__ void MakeTable(const Walk& walk, const SmemLayout<W>& smem, int warp,
-                                          int lane) {
-  if constexpr (W.multicast() == 1) return walk.Make(warp, lane);
-  const bool first = ptx::ClusterRank() == 0;
-  if (first) walk.Make(warp, lane);
-  __syncwarp();
-  ptx::ClusterArrive();
-  ptx::ClusterWait();
-  if (!first) walk.Copy(ptx::MapToRank(smem.base + Walk::kTable, 0), warp * 32 + lane);
-}
+using RaggedWalk = GroupWalk<W, RaggedTiles<W>>;
 
 // `kTable`: matrices lie apart.
 template <uint64_t kWide, bool kTable>
 __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     Fp8Ragged(const __grid_constant__ GroupedLaunch launch) {
   constexpr GemmConfig W = Decode(kWide);
-  static_assert(Check<W>() && W.moves_registers() && W.share_cols == 1 && W.ragged);
-  using Walk = GroupWalk<W, RaggedTiles<W>>;
+  static_assert(Check<W>() && W.moves_registers() && W.multicast() == 1 && W.ragged);
+  using Walk = RaggedWalk<W>;
   extern __shared__ uint8_t raw_smem[];
   const uint32_t raw = ptx::SmemAddress(raw_smem);
   const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
@@ -274,13 +193,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = W.math_threads() / 32;
-  const ClusterPlace<W> place = W.multicast() > 1 ? ClusterPlace<W>::Here() : ClusterPlace<W>{};
   if (warp >= kProducerWarp) {
     ptx::SetMaxRegistersDown<W.producer_registers()>();
     if (warp > kProducerWarp) {
       if constexpr (W.stores_tile) {
-        if (warp > kProducerWarp + W.groups) return;
-        Meet<W>();
         ptx::GridDependencyWait();
         if (launch.gemm.stores_by_copy) {
           StoreRagged<W, Walk>(launch, smem, warp - kProducerWarp - 1, lane);
@@ -289,32 +205,31 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
       return;
     }
     MakeRing<W>(launch, smem);
+<<<<<<< HEAD
     if constexpr (W.multicast() > 1) TurnNotes<W, Walk>::Clear(smem, lane);
+=======
+    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
+>>>>>>> ragged
     __syncwarp();
-    Meet<W>();
     ptx::GridDependencyWait();
     // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
     ptx::GridDependencyLaunch();
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
-    ProduceRagged<W, Walk, kTable>(launch, walk, smem, place, lane);
-    Meet<W>();
+    ProduceRagged<W, Walk, kTable>(launch, walk, smem, lane);
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
     ptx::GridDependencyWait();
-    MakeTable<W>(walk, smem, warp, lane);
+    walk.Make(warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeRagged<W, Walk>(launch, smem);
-    Meet<W>();
   }
 }
 
 template <GemmConfig W>
-using RaggedWalk = GroupWalk<W, RaggedTiles<W>>;
-template <GemmConfig W>
 using RaggedFamily =
     GroupedKernels<Fp8Ragged<Encode(W), false>, Fp8Ragged<Encode(W), true>,
-                   1024 + TurnNotes<W, RaggedWalk<W>>::kAt + TurnNotes<W, RaggedWalk<W>>::kBytes,
-                   W.threads(), W.multicast()>;
+                   1024 + StoreNotes<W, RaggedWalk<W>>::kAt + StoreNotes<W, RaggedWalk<W>>::kBytes,
+                   W.threads()>;
 
 }  // namespace gemmd::kernels::cuda
 

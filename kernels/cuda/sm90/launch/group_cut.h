@@ -29,14 +29,14 @@ constexpr GroupCut CutOf(int rows) {
 
 // The same for groups of many rows: tiles of three units, and of two where else a single one would
 // be left. A group of one unit has a tile of two.
-inline constexpr int kUnitRows = 64;
+inline constexpr int kUnitRows = 64, kMostUnits = 3;
 
 struct ManyRowsCut {
   int tiles;
   int whole;  // of three units, in front of the others; below 0 with a single unit
 
-  constexpr ManyRowsCut(int rows, int most_units)
-      : tiles((rows + most_units * kUnitRows - 1) / (most_units * kUnitRows)),
+  constexpr explicit ManyRowsCut(int rows)
+      : tiles((rows + kMostUnits * kUnitRows - 1) / (kMostUnits * kUnitRows)),
         whole((rows + kUnitRows - 1) / kUnitRows - 2 * tiles) {}
   constexpr int Units(int tile) const { return tile < whole ? 3 : 2; }
   constexpr int FirstUnit(int tile) const {
