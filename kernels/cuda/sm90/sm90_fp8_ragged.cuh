@@ -205,11 +205,6 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
       return;
     }
     MakeRing<W>(launch, smem);
-<<<<<<< HEAD
-    if constexpr (W.multicast() > 1) TurnNotes<W, Walk>::Clear(smem, lane);
-=======
-    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
->>>>>>> ragged
     __syncwarp();
     ptx::GridDependencyWait();
     // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
