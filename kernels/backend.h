@@ -171,9 +171,6 @@ class Stream {
   // Whether a launch costs the host so much that a backlog is better launched by a thread that does
   // nothing else.
   virtual bool prefers_one_launcher() const { return false; }
-  // By a caller that waits for something to launch, on an idle stream: does what keeps the next
-  // Launch of a small program as fast as one in a row.
-  virtual void StayReady() {}
 };
 
 struct StreamOptions {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/group_ranges.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels {
@@ -11,32 +12,16 @@ namespace {
 
 using absl::StrCat;
 
+// Groups that are not told by where they begin and end.
 class Reader {
  public:
-  Reader(const GroupedMatmulOp& op, const int32_t* index, DataFault& fault)
-      : index_(index), fault_(fault), groups_(static_cast<int32_t>(op.b.values.shape[0])) {
-    const Dims& a = op.a.values.shape;
-    rows_ = static_cast<int32_t>(a[a.rank - 2]);
-    found_.resize(groups_);
-  }
-
-  void Offsets() {
-    for (int32_t g = 0; g < groups_; ++g) {
-      const int32_t first = index_[g], end = index_[g + 1];
-      if (first < 0 || first > rows_) {
-        Report(DataFaultKind::kOffset, g, first, rows_);
-      } else if (end < first || end > rows_) {
-        Report(DataFaultKind::kOffset, g + 1, end, rows_);
-      } else {
-        found_[g] = {0, first, end - first};
-      }
-    }
-  }
+  Reader(const int32_t* index, int32_t groups, int32_t rows, DataFault& fault)
+      : index_(index), fault_(fault), groups_(groups), rows_(rows), found_(groups) {}
 
   void Counts() {
     for (int32_t g = 0; g < groups_; ++g) {
       if (index_[g] < 0 || index_[g] > rows_) {
-        Report(DataFaultKind::kCount, g, index_[g], rows_);
+        ReportFirst(fault_, {DataFaultKind::kCount, g, index_[g], rows_});
       } else {
         found_[g] = {g, 0, index_[g]};
       }
@@ -49,9 +34,9 @@ class Reader {
       const int32_t id = index_[i];
       if (id == -1) continue;
       if (id < -1 || id >= groups_) {
-        Report(DataFaultKind::kRowId, i, id, groups_ - 1);
+        ReportFirst(fault_, {DataFaultKind::kRowId, i, id, groups_ - 1});
       } else if (id < latest || (id == latest && index_[i - 1] != id)) {
-        Report(DataFaultKind::kRowOrder, i, id, groups_ - 1);
+        ReportFirst(fault_, {DataFaultKind::kRowOrder, i, id, groups_ - 1});
       } else {
         if (id != latest) found_[id] = {0, i, 0};
         ++found_[id].rows;
@@ -60,32 +45,13 @@ class Reader {
     }
   }
 
-  void Ends(int64_t alignment) {
-    int64_t before = 0;  // where the group in front ends
-    for (int32_t g = 0; g < groups_; ++g) {
-      const int64_t first = (before + alignment - 1) / alignment * alignment;
-      const int32_t end = index_[g];
-      if (end == before) continue;  // no rows; the next one starts where this one would
-      if (end < first || end > rows_) {
-        Report(DataFaultKind::kEnd, g, end, rows_);
-        continue;
-      }
-      found_[g] = {0, first, end - first};
-      before = end;
-    }
-  }
-
   std::vector<GroupRows> Take() { return std::move(found_); }
 
  private:
-  void Report(DataFaultKind kind, int32_t index, int32_t value, int32_t limit) {
-    if (fault_.kind == DataFaultKind::kNone) fault_ = {kind, index, value, limit};
-  }
-
   const int32_t* const index_;
   DataFault& fault_;
   const int32_t groups_;
-  int32_t rows_ = 0;
+  const int32_t rows_;
   std::vector<GroupRows> found_;
 };
 
@@ -127,22 +93,27 @@ std::string Text(const DataFault& f) {
 
 std::vector<GroupRows> ReadGroups(const GroupedMatmulOp& op, const int32_t* index,
                                   DataFault& fault) {
-  Reader reader(op, index, fault);
+  const Dims& a = op.a.values.shape;
+  const auto groups = static_cast<int32_t>(op.b.values.shape[0]);
+  const auto rows = static_cast<int32_t>(a[a.rank - 2]);
+  Reader reader(index, groups, rows, fault);
   switch (op.layout) {
-    case GroupLayout::kOffsets:
-      reader.Offsets();
-      break;
     case GroupLayout::kCounts:
       reader.Counts();
-      break;
+      return reader.Take();
     case GroupLayout::kRowIds:
       reader.RowIds();
-      break;
+      return reader.Take();
+    case GroupLayout::kOffsets:
     case GroupLayout::kEnds:
-      reader.Ends(op.alignment);
       break;
   }
-  return reader.Take();
+  std::vector<GroupRows> found;
+  for (const GroupRange& range :
+       ReadRanges({op.layout, groups, rows, op.alignment}, index, fault)) {
+    found.push_back({0, range.first, range.size});
+  }
+  return found;
 }
 
 TensorRef RowsOf(const TensorRef& tensor, const GroupedMatmulOp& op, const GroupRows& rows) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/group_ranges.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels {
@@ -24,65 +25,6 @@ Operand ColumnsOf(const Operand& operand, const GroupColumns& columns) {
   return part;
 }
 
-class Reader {
- public:
-  Reader(const KGroupedMatmulOp& op, const int32_t* index, DataFault& fault)
-      : index_(index),
-        fault_(fault),
-        groups_(static_cast<int32_t>(op.d.shape[0])),
-        k_(static_cast<int32_t>(op.a.values.shape[1])),
-        step_(static_cast<int32_t>(ColumnStep(op))),
-        found_(groups_) {}
-
-  void Offsets() {
-    for (int32_t g = 0; g < groups_; ++g) {
-      const int32_t first = index_[g], end = index_[g + 1];
-      if (first < 0 || first > k_) {
-        Report(DataFaultKind::kOffset, g, first, k_);
-      } else if (end < first || end > k_) {
-        Report(DataFaultKind::kOffset, g + 1, end, k_);
-      } else if (end > first && first % step_ != 0) {
-        Report(DataFaultKind::kColumn, g, first, step_);
-      } else {
-        found_[g] = {first, end - first};
-      }
-    }
-  }
-
-  void Ends(int64_t alignment) {
-    int64_t before = 0;  // where the group in front ends
-    for (int32_t g = 0; g < groups_; ++g) {
-      const int64_t first = (before + alignment - 1) / alignment * alignment;
-      const int32_t end = index_[g];
-      if (end == before) continue;  // no columns; the next one starts where this one would
-      if (end < first || end > k_) {
-        Report(DataFaultKind::kEnd, g, end, k_);
-        continue;
-      }
-      before = end;
-      if (end > first && first % step_ != 0) {
-        Report(DataFaultKind::kColumn, g, static_cast<int32_t>(first), step_);
-        continue;
-      }
-      found_[g] = {first, end - first};
-    }
-  }
-
-  std::vector<GroupColumns> Take() { return std::move(found_); }
-
- private:
-  void Report(DataFaultKind kind, int32_t index, int32_t value, int32_t limit) {
-    if (fault_.kind == DataFaultKind::kNone) fault_ = {kind, index, value, limit};
-  }
-
-  const int32_t* const index_;
-  DataFault& fault_;
-  const int32_t groups_;
-  const int32_t k_;
-  const int32_t step_;
-  std::vector<GroupColumns> found_;
-};
-
 }  // namespace
 
 int64_t ColumnStep(const KGroupedMatmulOp& op) {
@@ -93,13 +35,14 @@ int64_t ColumnStep(const KGroupedMatmulOp& op) {
 
 std::vector<GroupColumns> ReadColumns(const KGroupedMatmulOp& op, const int32_t* index,
                                       DataFault& fault) {
-  Reader reader(op, index, fault);
-  if (op.layout == GroupLayout::kEnds) {
-    reader.Ends(op.alignment);
-  } else {
-    reader.Offsets();
+  const GroupNumbers numbers = {op.layout, static_cast<int32_t>(op.d.shape[0]),
+                                static_cast<int32_t>(op.a.values.shape[1]), op.alignment,
+                                static_cast<int32_t>(ColumnStep(op))};
+  std::vector<GroupColumns> found;
+  for (const GroupRange& range : ReadRanges(numbers, index, fault)) {
+    found.push_back({range.first, range.size});
   }
-  return reader.Take();
+  return found;
 }
 
 MatmulOp MatmulOf(const KGroupedMatmulOp& op, int64_t group, const GroupColumns& columns) {

@@ -210,17 +210,6 @@ void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access
              op);
 }
 
-std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots) {
-  std::vector<bool> written(std::max(num_slots, 0), false);
-  for (const Op& op : ops) {
-    ForEachTensor(op, [&](const TensorRef& tensor, Access access) {
-      if (access != Access::kWrite || tensor.slot < 0 || tensor.slot >= num_slots) return;
-      written[tensor.slot] = true;
-    });
-  }
-  return written;
-}
-
 MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot) {
   MatmulOp product = op;
   product.gate.reset();

@@ -270,9 +270,6 @@ struct IoSize {
 absl::Status ValidateOps(absl::Span<const Op> ops, absl::Span<const SlotInfo> slots,
                          const IoSize& io);
 
-// Slots that some op writes; the rest are only read.
-std::vector<bool> WrittenSlots(absl::Span<const Op> ops, int num_slots);
-
 // An op with a gate as two: the product, into a dense d of `dtype` in `slot`, and the gate behind
 // it.
 MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot);

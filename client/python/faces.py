@@ -17,8 +17,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FACES = (
-    "arming", "buffer", "client", "loading", "plan", "replica_base", "resident", "session",
-    "transfer", "work",
+    "arming", "buffer", "buffers", "client", "loading", "plan", "replica_base", "resident",
+    "session", "transfer", "work",
 )  # fmt: skip
 
 _WORDS = [

@@ -8,11 +8,6 @@
 #include "kernels/op.h"
 #include "kernels/text.h"
 
-#define GEMMD_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
-    if (absl::Status s = (expr); !s.ok()) return s; \
-  } while (false)
-
 namespace gemmd::kernels {
 namespace {
 
@@ -23,12 +18,11 @@ using validate::CheckDType;
 using validate::CheckSameShape;
 using validate::CheckShape;
 using validate::CheckTensor;
+using validate::kFactors;
+using validate::kFloats;
+using validate::kGatedResults;
 using validate::View;
 
-constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
-constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr DType kOperands[] = {DType::kF32,  DType::kBF16, DType::kF16,
-                               DType::kE4M3, DType::kE5M2, DType::kI8};
 constexpr DType kQuantised[] = {DType::kE4M3, DType::kE5M2, DType::kI8};
 
 // Checks the ops of one program in order.
@@ -135,12 +129,7 @@ absl::Status Validator::operator()(const MatmulOp& op) {
     GEMMD_RETURN_IF_ERROR(CheckTensor(*view, slots_));
     GEMMD_RETURN_IF_ERROR(CheckMatrix(*view));
   }
-  GEMMD_RETURN_IF_ERROR(CheckDType(a, kOperands));
-  GEMMD_RETURN_IF_ERROR(CheckDType(b, kOperands));
-  if (!Multiply(op.a.values.dtype, op.b.values.dtype)) {
-    return InvalidArgumentError(StrCat("a is ", Text(Name(op.a.values.dtype)), " but b is ",
-                                       Text(Name(op.b.values.dtype)), "; convert one of them"));
-  }
+  GEMMD_RETURN_IF_ERROR(validate::CheckFactors(a, b));
   GEMMD_RETURN_IF_ERROR(op.gate ? CheckDType(d, kGatedResults) : CheckDType(d, kFloats));
   GEMMD_RETURN_IF_ERROR(CheckExtents(op));
   Dims out = op.a.values.shape;
@@ -161,18 +150,7 @@ absl::Status Validator::operator()(const MatmulOp& op) {
   GEMMD_RETURN_IF_ERROR(CheckFinite("alpha", op.alpha));
   GEMMD_RETURN_IF_ERROR(CheckFinite("beta", op.beta));
   GEMMD_RETURN_IF_ERROR(validate::CheckActivation(op.activation));
-  if (op.c) {
-    View c{"c", &*op.c};
-    GEMMD_RETURN_IF_ERROR(CheckTensor(c, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckSameShape(c, d));
-    GEMMD_RETURN_IF_ERROR(CheckDType(c, {op.d.dtype}));
-    const bool in_place = op.c->slot == op.d.slot && op.c->offset_bytes == op.d.offset_bytes &&
-                          op.c->strides == op.d.strides;
-    if (!in_place) GEMMD_RETURN_IF_ERROR(CheckApart(d, c));
-  } else if (op.beta != 0) {
-    return InvalidArgumentError(
-        StrCat("beta=", op.beta, " but there is no c; add c or set beta to 0"));
-  }
+  GEMMD_RETURN_IF_ERROR(validate::CheckAddend(op.c, op.beta, d, slots_));
   if (op.bias) {
     View bias{"bias", &*op.bias};
     GEMMD_RETURN_IF_ERROR(CheckTensor(bias, slots_));
@@ -241,7 +219,7 @@ absl::Status Validator::CheckMove(const TensorRef& src_tensor, const TensorRef& 
                                        Text(Name(dst_tensor.dtype)), "; use convert"));
   }
   if (src_tensor.dtype != dst_tensor.dtype) {
-    for (const View& view : {src, dst}) GEMMD_RETURN_IF_ERROR(CheckDType(view, kOperands));
+    for (const View& view : {src, dst}) GEMMD_RETURN_IF_ERROR(CheckDType(view, kFactors));
   }
   return CheckApart(dst, src);
 }

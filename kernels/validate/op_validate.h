@@ -16,7 +16,17 @@
 #include "absl/types/span.h"
 #include "kernels/op.h"
 
+#define GEMMD_RETURN_IF_ERROR(expr)                 \
+  do {                                              \
+    if (absl::Status s = (expr); !s.ok()) return s; \
+  } while (false)
+
 namespace gemmd::kernels::validate {
+
+inline constexpr DType kFactors[] = {DType::kF32,  DType::kBF16, DType::kF16,
+                                     DType::kE4M3, DType::kE5M2, DType::kI8};
+inline constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
+inline constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
 
 // A tensor of the op being checked, under the name that errors call it by, and the bytes it may
 // touch once they are known to lie inside its slot.
@@ -39,6 +49,21 @@ absl::Status CheckSameShape(const View& left, const View& right);
 
 // "e4m3 is not one of f32, bf16, f16 ..." unless `view`'s dtype is in `allowed`.
 absl::Status CheckDType(const View& view, absl::Span<const DType> allowed);
+
+// "a has shape [4]; give it WANTED": "2 dimensions, [m, k]".
+absl::Status CheckRank(const View& view, int rank, absl::string_view wanted);
+
+// The dtypes of two tensors that are multiplied.
+absl::Status CheckFactors(const View& a, const View& b);
+
+// What is added to a product `d`: its C, which may be d itself, and the factor `beta`, finite.
+absl::Status CheckAddend(const std::optional<TensorRef>& c, float beta, const View& d,
+                         absl::Span<const SlotInfo> slots);
+
+// The factor of a grouped product: finite, and not 0.
+absl::Status CheckGroupedAlpha(float alpha);
+// That of GroupLayout::kEnds; `what` starts at multiples of it: "rows".
+absl::Status CheckAlignment(GroupLayout layout, int64_t alignment, absl::string_view what);
 
 absl::Status CheckActivation(Activation activation);
 

@@ -10,9 +10,6 @@ namespace {
 using absl::InvalidArgumentError;
 using absl::StrCat;
 
-constexpr DType kSources[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr DType kResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
-
 // src [batch?, rows, 2n] and dst [batch?, rows, n], and how gate and up share src's columns.
 absl::Status CheckColumns(const GatedOp& op, const View& dst) {
   const Dims& src = op.src.shape;
@@ -121,8 +118,8 @@ absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots) {
   absl::Status status = CheckTensor(src, slots);
   status.Update(CheckTensor(dst, slots));
   if (!status.ok()) return status;
-  status.Update(CheckDType(src, kSources));
-  status.Update(CheckDType(dst, kResults));
+  status.Update(CheckDType(src, kFloats));
+  status.Update(CheckDType(dst, kGatedResults));
   if (!status.ok()) return status;
   if (status = CheckColumns(op, dst); !status.ok()) return status;
   const Gate gate{op.activation, op.period, op.alpha, op.limit, op.up_offset};

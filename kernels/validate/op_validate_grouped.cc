@@ -5,30 +5,14 @@
 #include "kernels/text.h"
 #include "kernels/validate/op_validate.h"
 
-#define GEMMD_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
-    if (absl::Status s = (expr); !s.ok()) return s; \
-  } while (false)
-
 namespace gemmd::kernels::validate {
 namespace {
 
 using absl::InvalidArgumentError;
 using absl::StrCat;
 
-constexpr DType kOperands[] = {DType::kF32,  DType::kBF16, DType::kF16,
-                               DType::kE4M3, DType::kE5M2, DType::kI8};
-constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr DType kGatedResults[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
-
 // Row numbers are int32.
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
-
-absl::Status CheckRank(const View& view, int rank, absl::string_view wanted) {
-  if (view.tensor->shape.rank == rank) return absl::OkStatus();
-  return InvalidArgumentError(
-      StrCat(view.name, " has shape ", ToString(view.tensor->shape), "; give it ", wanted));
-}
 
 // Of one GroupedMatmulOp.
 class GroupedCheck {
@@ -71,12 +55,7 @@ class GroupedCheck {
         CheckRank(a_, counts() ? 3 : 2,
                   counts() ? "3 dimensions, [groups, m_max, k]" : "2 dimensions, [m, k]"));
     GEMMD_RETURN_IF_ERROR(CheckRank(b_, 3, "3 dimensions, [groups, n, k]"));
-    GEMMD_RETURN_IF_ERROR(CheckDType(a_, kOperands));
-    GEMMD_RETURN_IF_ERROR(CheckDType(b_, kOperands));
-    if (!Multiply(op_.a.values.dtype, op_.b.values.dtype)) {
-      return InvalidArgumentError(StrCat("a is ", Text(Name(op_.a.values.dtype)), " but b is ",
-                                         Text(Name(op_.b.values.dtype)), "; convert one of them"));
-    }
+    GEMMD_RETURN_IF_ERROR(CheckFactors(a_, b_));
     GEMMD_RETURN_IF_ERROR(CheckExtents());
     if (op_.a.granularity == ScaleGranularity::kBlock128x128) {
       return InvalidArgumentError(
@@ -118,21 +97,11 @@ class GroupedCheck {
     if (op_.layout == GroupLayout::kOffsets) expected = MakeDims({groups() + 1});
     if (op_.layout == GroupLayout::kRowIds) expected = MakeDims({op_.a.values.shape[0]});
     GEMMD_RETURN_IF_ERROR(CheckShape(groups_, expected, StrCat("layout ", Text(Name(op_.layout)))));
-    const bool aligns = op_.layout == GroupLayout::kEnds;
-    if (op_.alignment < 1 || op_.alignment > (1 << 20) || (!aligns && op_.alignment != 1)) {
-      return InvalidArgumentError(
-          StrCat("alignment=", op_.alignment, " is not ",
-                 aligns ? "1 to 1048576; give the rows that groups start at multiples of"
-                        : "1; it goes with layout ends alone"));
-    }
-    return absl::OkStatus();
+    return CheckAlignment(op_.layout, op_.alignment, "rows");
   }
 
   absl::Status CheckNumbers() const {
-    if (!std::isfinite(op_.alpha) || op_.alpha == 0) {
-      return InvalidArgumentError(
-          StrCat("alpha=", op_.alpha, " is not a finite number other than 0; use 1"));
-    }
+    GEMMD_RETURN_IF_ERROR(CheckGroupedAlpha(op_.alpha));
     GEMMD_RETURN_IF_ERROR(CheckActivation(op_.activation));
     if (op_.expected_rows < 0) {
       return InvalidArgumentError(
@@ -182,6 +151,23 @@ class GroupedCheck {
 };
 
 }  // namespace
+
+absl::Status CheckGroupedAlpha(float alpha) {
+  if (std::isfinite(alpha) && alpha != 0) return absl::OkStatus();
+  return InvalidArgumentError(
+      StrCat("alpha=", alpha, " is not a finite number other than 0; use 1"));
+}
+
+absl::Status CheckAlignment(GroupLayout layout, int64_t alignment, absl::string_view what) {
+  const bool ends = layout == GroupLayout::kEnds;
+  if (alignment >= 1 && alignment <= (1 << 20) && (ends || alignment == 1)) return absl::OkStatus();
+  if (!ends) {
+    return InvalidArgumentError(
+        StrCat("alignment=", alignment, " is not 1; it goes with layout ends alone"));
+  }
+  return InvalidArgumentError(StrCat("alignment=", alignment, " is not 1 to 1048576; give the ",
+                                     what, " that groups start at multiples of"));
+}
 
 absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots) {
   return GroupedCheck(op, slots).Run();

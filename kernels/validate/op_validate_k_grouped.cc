@@ -5,20 +5,11 @@
 #include "kernels/text.h"
 #include "kernels/validate/op_validate.h"
 
-#define GEMMD_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
-    if (absl::Status s = (expr); !s.ok()) return s; \
-  } while (false)
-
 namespace gemmd::kernels::validate {
 namespace {
 
 using absl::InvalidArgumentError;
 using absl::StrCat;
-
-constexpr DType kOperands[] = {DType::kF32,  DType::kBF16, DType::kF16,
-                               DType::kE4M3, DType::kE5M2, DType::kI8};
-constexpr DType kResults[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // Column numbers are int32.
 constexpr int64_t kMaxColumns = std::numeric_limits<int32_t>::max();
@@ -40,14 +31,7 @@ class KGroupedCheck {
   }
 
  private:
-  absl::Status CheckMatrix(const View& view, const char* wanted) const {
-    if (view.tensor->shape.rank == 2) return absl::OkStatus();
-    return InvalidArgumentError(StrCat(view.name, " has shape ", ToString(view.tensor->shape),
-                                       "; give it 2 dimensions, ", wanted));
-  }
-
   absl::Status CheckOperand(View& view, const Operand& operand, View& scales) {
-    GEMMD_RETURN_IF_ERROR(CheckDType(view, kOperands));
     if (operand.granularity == ScaleGranularity::kBlock128x128) {
       return InvalidArgumentError(StrCat(
           view.name, " has scales of 128x128; rows of a gradient have their own, use 1x128"));
@@ -57,14 +41,13 @@ class KGroupedCheck {
 
   absl::Status CheckOperands() {
     for (View* view : {&a_, &b_, &groups_, &d_}) GEMMD_RETURN_IF_ERROR(CheckTensor(*view, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckMatrix(a_, "[m, k] with the groups' columns behind one another"));
-    GEMMD_RETURN_IF_ERROR(CheckMatrix(b_, "[n, k] with the groups' columns behind one another"));
+    GEMMD_RETURN_IF_ERROR(
+        CheckRank(a_, 2, "2 dimensions, [m, k] with the groups' columns behind one another"));
+    GEMMD_RETURN_IF_ERROR(
+        CheckRank(b_, 2, "2 dimensions, [n, k] with the groups' columns behind one another"));
+    GEMMD_RETURN_IF_ERROR(CheckFactors(a_, b_));
     GEMMD_RETURN_IF_ERROR(CheckOperand(a_, op_.a, a_scales_));
     GEMMD_RETURN_IF_ERROR(CheckOperand(b_, op_.b, b_scales_));
-    if (!Multiply(op_.a.values.dtype, op_.b.values.dtype)) {
-      return InvalidArgumentError(StrCat("a is ", Text(Name(op_.a.values.dtype)), " but b is ",
-                                         Text(Name(op_.b.values.dtype)), "; convert one of them"));
-    }
     const int64_t k = op_.a.values.shape[1];
     if (op_.b.values.shape[1] != k) {
       return InvalidArgumentError(StrCat("k=", k, " of a ", ToString(op_.a.values.shape),
@@ -94,43 +77,22 @@ class KGroupedCheck {
     const int64_t groups = op_.d.shape[0];
     GEMMD_RETURN_IF_ERROR(CheckShape(groups_, MakeDims({ends ? groups : groups + 1}),
                                      StrCat("layout ", Text(Name(op_.layout)))));
-    if (op_.alignment >= 1 && op_.alignment <= (1 << 20) && (ends || op_.alignment == 1)) {
-      return absl::OkStatus();
-    }
-    return InvalidArgumentError(
-        StrCat("alignment=", op_.alignment, " is not ",
-               ends ? "1 to 1048576; give the columns that groups start at multiples of"
-                    : "1; it goes with layout ends alone"));
+    return CheckAlignment(op_.layout, op_.alignment, "columns");
   }
 
   absl::Status CheckResult() {
-    GEMMD_RETURN_IF_ERROR(CheckDType(d_, kResults));
+    GEMMD_RETURN_IF_ERROR(CheckDType(d_, kFloats));
     GEMMD_RETURN_IF_ERROR(
         CheckShape(d_, MakeDims({op_.d.shape[0], op_.a.values.shape[0], op_.b.values.shape[0]}),
                    "a . b^T of each group"));
-    if (!std::isfinite(op_.alpha) || op_.alpha == 0) {
-      return InvalidArgumentError(
-          StrCat("alpha=", op_.alpha, " is not a finite number other than 0; use 1"));
-    }
-    return absl::OkStatus();
+    return CheckGroupedAlpha(op_.alpha);
   }
 
   absl::Status CheckC() {
     if (!std::isfinite(op_.beta)) {
       return InvalidArgumentError(StrCat("beta=", op_.beta, " is not finite; use 0 or 1"));
     }
-    if (!op_.c) {
-      if (op_.beta == 0) return absl::OkStatus();
-      return InvalidArgumentError(
-          StrCat("beta=", op_.beta, " but there is no c; add c or set beta to 0"));
-    }
-    View c{"c", &*op_.c, Access::kRead, {}};
-    GEMMD_RETURN_IF_ERROR(CheckTensor(c, slots_));
-    GEMMD_RETURN_IF_ERROR(CheckSameShape(c, d_));
-    GEMMD_RETURN_IF_ERROR(CheckDType(c, {op_.d.dtype}));
-    const bool in_place = op_.c->slot == op_.d.slot && op_.c->offset_bytes == op_.d.offset_bytes &&
-                          op_.c->strides == op_.d.strides;
-    return in_place ? absl::OkStatus() : CheckApart(d_, c);
+    return CheckAddend(op_.c, op_.beta, d_, slots_);
   }
 
   const KGroupedMatmulOp& op_;

@@ -169,4 +169,34 @@ absl::Status CheckIndex(const View& view) {
                                      " along its last dimension; copy it to be dense"));
 }
 
+absl::Status CheckRank(const View& view, int rank, absl::string_view wanted) {
+  if (view.tensor->shape.rank == rank) return absl::OkStatus();
+  return InvalidArgumentError(
+      StrCat(view.name, " has shape ", ToString(view.tensor->shape), "; give it ", wanted));
+}
+
+absl::Status CheckFactors(const View& a, const View& b) {
+  GEMMD_RETURN_IF_ERROR(CheckDType(a, kFactors));
+  GEMMD_RETURN_IF_ERROR(CheckDType(b, kFactors));
+  if (Multiply(a.tensor->dtype, b.tensor->dtype)) return absl::OkStatus();
+  return InvalidArgumentError(StrCat(a.name, " is ", Text(Name(a.tensor->dtype)), " but ", b.name,
+                                     " is ", Text(Name(b.tensor->dtype)), "; convert one of them"));
+}
+
+absl::Status CheckAddend(const std::optional<TensorRef>& c, float beta, const View& d,
+                         absl::Span<const SlotInfo> slots) {
+  if (!c) {
+    if (beta == 0) return absl::OkStatus();
+    return InvalidArgumentError(
+        StrCat("beta=", beta, " but there is no c; add c or set beta to 0"));
+  }
+  View view{"c", &*c, Access::kRead, {}};
+  GEMMD_RETURN_IF_ERROR(CheckTensor(view, slots));
+  GEMMD_RETURN_IF_ERROR(CheckSameShape(view, d));
+  GEMMD_RETURN_IF_ERROR(CheckDType(view, {d.tensor->dtype}));
+  const bool in_place = c->slot == d.tensor->slot && c->offset_bytes == d.tensor->offset_bytes &&
+                        c->strides == d.tensor->strides;
+  return in_place ? absl::OkStatus() : CheckApart(d, view);
+}
+
 }  // namespace gemmd::kernels::validate

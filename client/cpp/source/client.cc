@@ -41,6 +41,14 @@ void SetDuration(google::protobuf::Duration& out, absl::Duration duration) {
   out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
+absl::StatusOr<v1::ExplainResponse> SendExplain(ClientCore& core, v1::ExplainRequest& request,
+                                                absl::string_view device,
+                                                const CallOptions& options) {
+  request.set_device(std::string(device));
+  return UnaryCall{core, options, Again::kAfterBreak}(core.First().compute,
+                                                      &v1::ComputeService::Stub::Explain, request);
+}
+
 }  // namespace
 
 Client::Client() = default;
@@ -152,9 +160,7 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::MatmulProblem& pro
                                                     const CallOptions& options) {
   v1::ExplainRequest request;
   *request.mutable_problem() = problem;
-  request.set_device(std::string(device));
-  return UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+  return SendExplain(*core_, request, device, options);
 }
 
 absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::GroupedMatmulProblem& problem,
@@ -162,9 +168,7 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::GroupedMatmulProbl
                                                     const CallOptions& options) {
   v1::ExplainRequest request;
   *request.mutable_grouped() = problem;
-  request.set_device(std::string(device));
-  return UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+  return SendExplain(*core_, request, device, options);
 }
 
 absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::KGroupedMatmulProblem& problem,
@@ -172,9 +176,7 @@ absl::StatusOr<v1::ExplainResponse> Client::Explain(const v1::KGroupedMatmulProb
                                                     const CallOptions& options) {
   v1::ExplainRequest request;
   *request.mutable_k_grouped() = problem;
-  request.set_device(std::string(device));
-  return UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().compute, &v1::ComputeService::Stub::Explain, request);
+  return SendExplain(*core_, request, device, options);
 }
 
 absl::StatusOr<Health> Client::CheckHealth(absl::string_view service, const CallOptions& options) {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import gemmd
+from gemmd._ops.multiply import INLINE_BYTES, QUANTIZED, scratch_size
 from gemmd._wire import methods
-from gemmd.multiply import INLINE_BYTES, QUANTIZED, scratch_size
 
 
 def relative_error(got, exact):

@@ -135,4 +135,18 @@ void StoreWithoutProduct(const MatmulRun& run) {
   }
 }
 
+void ForEachTile(const MatmulRun& run, int64_t rows, int64_t cols,
+                 absl::FunctionRef<void(const MatmulRun&, const Tile&)> fn) {
+  const MatmulProblem& p = run.problem;
+  for (int64_t batch = 0; batch < p.batch; ++batch) {
+    if (run.context.StoppedBefore(batch, p.flops() / p.batch)) return;
+    for (int64_t n0 = 0; n0 < p.n; n0 += cols) {
+      for (int64_t m0 = 0; m0 < p.m; m0 += rows) {
+        if (m0 + n0 > 0 && run.context.Stopped()) return;
+        fn(run, {batch, m0, std::min(rows, p.m - m0), n0, std::min(cols, p.n - n0)});
+      }
+    }
+  }
+}
+
 }  // namespace gemmd::kernels::cpu

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/cpu/matmul/matmul.h"
 
 namespace gemmd::kernels::cpu {
@@ -26,6 +27,10 @@ void StoreTile(const MatmulRun& run, const Tile& tile, const double* acc, int64_
 
 // StoreTile of zeros over the whole of D: what a matmul with k = 0 or alpha = 0 leaves.
 void StoreWithoutProduct(const MatmulRun& run);
+
+// Calls `fn` for each tile of D of at most rows x cols, columns last, until the run is stopped.
+void ForEachTile(const MatmulRun& run, int64_t rows, int64_t cols,
+                 absl::FunctionRef<void(const MatmulRun&, const Tile&)> fn);
 
 }  // namespace gemmd::kernels::cpu
 

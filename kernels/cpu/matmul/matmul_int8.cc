@@ -89,16 +89,7 @@ double Int8Seconds(const MatmulProblem& p, const Machine& machine) {
 
 void RunInt8(const MatmulRun& run) {
   if (run.product_is_zero()) return StoreWithoutProduct(run);
-  const MatmulProblem& p = run.problem;
-  for (int64_t batch = 0; batch < p.batch; ++batch) {
-    if (run.context.StoppedBefore(batch, p.flops() / p.batch)) return;
-    for (int64_t n0 = 0; n0 < p.n; n0 += kBlockN) {
-      for (int64_t m0 = 0; m0 < p.m; m0 += kBlockM) {
-        if (m0 + n0 > 0 && run.context.Stopped()) return;
-        RunTile(run, {batch, m0, std::min(kBlockM, p.m - m0), n0, std::min(kBlockN, p.n - n0)});
-      }
-    }
-  }
+  ForEachTile(run, kBlockM, kBlockN, RunTile);
 }
 
 }  // namespace gemmd::kernels::cpu

@@ -113,18 +113,14 @@ absl::StatusOr<std::string> Try(const GradientTrial& trial, bool fast, int confi
   std::byte* const scratch = (*bench)->slots().back();
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   const auto launches = PrepareKGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
-  absl::Status status = (*bench)->Poison();
-  status.Update(launches.status());
-  if (status.ok()) status = QueueKGrouped(*launches, fault, false, (*bench)->stream());
-  if (!status.ok()) {
-    cudaGetLastError();
-    if (absl::IsUnavailable(status)) return status;
-    return absl::StrCat("it cannot be launched: ", status.message());
-  }
-  const absl::StatusOr<absl::Span<std::byte>> result = (*bench)->Await();
-  if (!result.ok()) return result.status();
-  if (spoil) trial.Spoil(*result);
-  return trial.Judge(*result);
+  const auto launch = [&] {
+    return launches.ok() ? QueueKGrouped(*launches, fault, false, (*bench)->stream())
+                         : launches.status();
+  };
+  return TryKernel(**bench, launch, [&](absl::Span<std::byte> result) {
+    if (spoil) trial.Spoil(result);
+    return trial.Judge(result);
+  });
 }
 
 }  // namespace
@@ -141,11 +137,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGradient
         const bool spoil = absl::c_linear_search(options.spoiled, name);
         for (int config = 0; config < (fast ? kSm90Fp8Gradient.num_configs : 1); ++config) {
           const auto why = Try(trial, fast, config, spoil, options.device);
-          if (!why.ok()) {
-            return absl::UnavailableError(
-                absl::StrCat("the self-test of kernel ", name, " took the device with it (",
-                             why.status().message(), "); disable the kernel in the config"));
-          }
+          if (!why.ok()) return TookTheDevice(name, why.status());
           if (why->empty()) continue;
           broken.try_emplace(name, absl::StrCat(Text(Name(a)), " by ", Text(Name(b)), ", config ",
                                                 config, ": ", *why));

@@ -236,18 +236,14 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   // Kept to the end of the run, which may use what it holds.
   const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
-  absl::Status status = (*bench)->Poison();
-  status.Update(launches.status());
-  if (status.ok()) status = QueueGrouped(*launches, fault, false, (*bench)->stream());
-  if (!status.ok()) {
-    cudaGetLastError();
-    if (absl::IsUnavailable(status)) return status;
-    return absl::StrCat("it cannot be launched: ", status.message());
-  }
-  const absl::StatusOr<absl::Span<std::byte>> result = (*bench)->Await();
-  if (!result.ok()) return result.status();
-  if (spoil) trial.Spoil(*result);
-  return trial.Judge(*result);
+  const auto launch = [&] {
+    return launches.ok() ? QueueGrouped(*launches, fault, false, (*bench)->stream())
+                         : launches.status();
+  };
+  return TryKernel(**bench, launch, [&](absl::Span<std::byte> result) {
+    if (spoil) trial.Spoil(result);
+    return trial.Judge(result);
+  });
 }
 
 std::string Text(const GroupedTrial& trial) {
@@ -272,11 +268,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
       if (!fused && !any && name != TmaGroupedName(trial.op().a.values.dtype)) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
       const auto why = Try(trial, name, spoil, options.device);
-      if (!why.ok()) {
-        return absl::UnavailableError(
-            absl::StrCat("the self-test of kernel ", name, " took the device with it (",
-                         why.status().message(), "); disable the kernel in the config"));
-      }
+      if (!why.ok()) return TookTheDevice(name, why.status());
       if (!why->empty()) broken.try_emplace(name, absl::StrCat(Text(trial), *why));
     }
   }

@@ -147,7 +147,8 @@ PoolPick GemmPool::PickOf(int index, ChoiceReason reason, double seconds) const 
 }
 
 absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
-                                                std::string_view forced) const {
+                                                std::string_view forced,
+                                                std::string_view families_lack) const {
   const auto found = by_name_.find(forced);
   if (found == by_name_.end()) {
     return absl::NotFoundError(absl::StrCat("no matmul kernel is called \"", Text(forced),
@@ -155,7 +156,9 @@ absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
                                             "leave kernel empty to let it choose"));
   }
   const Member& member = members_[found->second];
-  if (std::string why = WhyNotMember(member, problem); !why.empty()) {
+  std::string why = WhyNotMember(member, problem);
+  if (why.empty() && member.variant.has_value()) why = std::string(families_lack);
+  if (!why.empty()) {
     return absl::UnimplementedError(absl::StrCat("kernel ", Text(forced), " cannot serve ",
                                                  ToString(problem), ": ", why,
                                                  "; leave kernel empty to let the device choose"));
@@ -169,9 +172,14 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
   if (gemm.ok()) {
     return PickOf(by_name_.at(Name(gemm->variant)), gemm->reason, gemm->estimated_seconds);
   }
+  return ChooseOther(problem, std::string(gemm.status().message()));
+}
+
+absl::StatusOr<PoolPick> GemmPool::ChooseOther(const MatmulProblem& problem,
+                                               std::string_view families_lack) const {
   int best = -1;
   double best_seconds = 0;
-  std::string reasons(gemm.status().message());
+  std::string reasons(families_lack);
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     const Member& member = members_[i];
     if (member.variant.has_value() || options_.others[member.other].by_name) continue;
@@ -189,8 +197,9 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
 }
 
 absl::StatusOr<PoolPick> GemmPool::Choose(const MatmulProblem& problem, std::string_view forced,
-                                          By by) const {
-  if (!forced.empty()) return ChooseForced(problem, forced);
+                                          By by, std::string_view families_lack) const {
+  if (!forced.empty()) return ChooseForced(problem, forced, families_lack);
+  if (!families_lack.empty()) return ChooseOther(problem, families_lack);
   const auto index = static_cast<size_t>(by);
   std::shared_ptr<const GemmSelector> selector;
   {

@@ -101,23 +101,6 @@ void SelfTestProblem::Spoil(absl::Span<std::byte> result) const {
 
 namespace {
 
-// One kernel's turn. `launch` queues it. A status is the device's end; else what is wrong, if
-// anything.
-absl::StatusOr<std::string> Try(SelfTestBench& bench, const SelfTestProblem& problem, bool spoil,
-                                absl::FunctionRef<absl::Status()> launch) {
-  absl::Status status = bench.Poison();
-  if (status.ok()) status = launch();
-  if (!status.ok()) {
-    cudaGetLastError();
-    if (absl::IsUnavailable(status)) return status;
-    return absl::StrCat("it cannot be launched: ", status.message());
-  }
-  const absl::StatusOr<absl::Span<std::byte>> result = bench.Await();
-  if (!result.ok()) return result.status();
-  if (spoil) problem.Spoil(*result);
-  return problem.Judge(*result);
-}
-
 absl::Status LaunchVariant(const GemmVariant& variant, const Fp8GemmArgs& args,
                            const DeviceTraits& device, cudaStream_t stream) {
   const absl::StatusOr<GemmLaunch> launch = PrepareLaunch(variant, args, device);
@@ -136,12 +119,12 @@ absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broke
   const Fp8GemmArgs args = Fp8ArgsOf(any, ScaleCopies(), nullptr);
   const auto test = [&](const std::string& name, absl::FunctionRef<absl::Status()> launch) {
     const bool spoil = absl::c_linear_search(options.spoiled, name);
-    const absl::StatusOr<std::string> why = Try(**bench, problem, spoil, launch);
-    if (!why.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("the self-test of kernel ", name, " took the device with it (",
-                       why.status().message(), "); disable the kernel in the config"));
-    }
+    const auto judge = [&](absl::Span<std::byte> result) {
+      if (spoil) problem.Spoil(result);
+      return problem.Judge(result);
+    };
+    const absl::StatusOr<std::string> why = TryKernel(**bench, launch, judge);
+    if (!why.ok()) return TookTheDevice(name, why.status());
     if (!why->empty()) broken.emplace(name, *why);
     return absl::OkStatus();
   };

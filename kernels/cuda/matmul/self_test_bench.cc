@@ -134,4 +134,25 @@ absl::Status SelfTestBench::Init(absl::Span<const std::vector<std::byte>> slots,
   return status;
 }
 
+absl::StatusOr<std::string> TryKernel(SelfTestBench& bench,
+                                      absl::FunctionRef<absl::Status()> launch,
+                                      absl::FunctionRef<std::string(absl::Span<std::byte>)> judge) {
+  absl::Status status = bench.Poison();
+  if (status.ok()) status = launch();
+  if (!status.ok()) {
+    cudaGetLastError();
+    if (absl::IsUnavailable(status)) return status;
+    return absl::StrCat("it cannot be launched: ", status.message());
+  }
+  const absl::StatusOr<absl::Span<std::byte>> result = bench.Await();
+  if (!result.ok()) return result.status();
+  return judge(*result);
+}
+
+absl::Status TookTheDevice(absl::string_view kernel, const absl::Status& end) {
+  return absl::UnavailableError(absl::StrCat("the self-test of kernel ", kernel,
+                                             " took the device with it (", end.message(),
+                                             "); disable the kernel in the config"));
+}
+
 }  // namespace gemmd::kernels::cuda

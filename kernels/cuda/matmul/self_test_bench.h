@@ -9,10 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/op.h"
@@ -68,6 +71,14 @@ class SelfTestBench {
   std::vector<std::byte> result_;
   bool hung_ = false;
 };
+
+// One kernel's turn on a bench: `launch` queues it, `judge` says what is wrong with the result. A
+// status is the device's end; else what is wrong with the kernel, if anything.
+absl::StatusOr<std::string> TryKernel(SelfTestBench& bench,
+                                      absl::FunctionRef<absl::Status()> launch,
+                                      absl::FunctionRef<std::string(absl::Span<std::byte>)> judge);
+// UNAVAILABLE, of the kernel whose turn ended with `end`.
+absl::Status TookTheDevice(absl::string_view kernel, const absl::Status& end);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -60,7 +60,6 @@ CudaStream::~CudaStream() {
   if (stream_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   graphs_.Clear();
-  ready_graph_.reset();
   std::byte* const scratch = scratch_ != nullptr ? scratch_ - kScratchHead : nullptr;
   for (void* memory : {static_cast<void*>(scratch), static_cast<void*>(began_)}) {
     if (memory == nullptr) continue;

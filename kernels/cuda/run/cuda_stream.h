@@ -64,9 +64,6 @@ class CudaStream final : public Stream {
   void Launch(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
   void LaunchAndWait(std::shared_ptr<const Program> program, Bindings bindings, Done done) override;
   bool prefers_one_launcher() const override { return true; }
-  // Launches a graph of one thread, which leaves in the processor's caches what a graph's launch
-  // takes.
-  void StayReady() override;
 
  private:
   // A program from its launch to its done.
@@ -180,10 +177,8 @@ class CudaStream final : public Stream {
   // Written by one program after the other, in stream order; replaced in stream order too, so that
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;
-  uint64_t* began_ = nullptr;           // the device's: of the run that told its start last
-  double event_share_ = 0;              // seconds; of MeasureEventShare
-  std::unique_ptr<Graph> ready_graph_;  // of StayReady
-  bool makes_ready_graph_ = true;       // not tried yet
+  uint64_t* began_ = nullptr;  // the device's: of the run that told its start last
+  double event_share_ = 0;     // seconds; of MeasureEventShare
   int64_t scratch_bytes_ = 0;
   absl::Mutex mutex_;
   std::deque<Flight> queue_ ABSL_GUARDED_BY(mutex_);

@@ -12,6 +12,14 @@
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
+namespace {
+
+// What was measured while the daemon serves may choose another kernel tomorrow.
+GemmPool::By ByOf(const MatmulOp& op) {
+  return op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned;
+}
+
+}  // namespace
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseOther(const Op& op, const KernelSet& kernels) {
   const std::string_view kernel = kernels.others[op.index()];
@@ -24,36 +32,22 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseOther(const Op& op, const Kernel
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                        Task& task) {
-  const MatmulProblem problem = ProblemOf(op);
-  absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(
-      problem, op.kernel, op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
+  const absl::StatusOr<PoolPick> pick =
+      kernels.matmul.Choose(ProblemOf(op), op.kernel, ByOf(op), WhyNot(op));
   if (!pick.ok()) return pick.status();
-  if (std::string why = pick->variant ? WhyNot(op) : ""; !why.empty()) {
-    if (!op.kernel.empty()) {
-      return absl::UnimplementedError(
-          absl::StrCat("kernel ", op.kernel, " cannot serve ", ToString(problem), ": ", why,
-                       "; leave kernel empty to let the device choose"));
-    }
-    pick = kernels.matmul.Choose(problem, kAnyGemmName);
-    if (!pick.ok()) {
-      return absl::UnimplementedError(
-          absl::StrCat("TMA kernels: ", why, "; ", pick.status().message()));
-    }
-    pick->choice.reason = ChoiceReason::kFallback;
-  }
+  KernelChoice choice = pick->choice;
   if (pick->variant) {
     task.variant = pick->variant;
     task.gemm = gemms_++;
     task.copies = CopiesOf(op);
     scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
     if (op.activation > Activation::kRelu) {
-      pick->choice.estimated_seconds +=
-          MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
+      choice.estimated_seconds += MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
     }
   } else {
     task.other = kernels.matmul.other(pick->other).launch;
   }
-  return pick->choice;
+  return choice;
 }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
@@ -72,8 +66,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
       MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
   if (why.empty() && (forced || op.kernel.empty())) {
     const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
-    const auto apart = kernels.matmul.Choose(
-        ProblemOf(product), "", op.deterministic ? GemmPool::By::kShipped : GemmPool::By::kTuned);
+    const auto apart = kernels.matmul.Choose(ProblemOf(product), "", ByOf(op), WhyNot(product));
     if (forced || !apart.ok() ||
         apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
       task.gated = FusedLayout(op);

@@ -85,23 +85,6 @@ cudaError_t CudaStream::AwaitStamps(const Flight& flight) {
   return code;
 }
 
-void CudaStream::StayReady() {
-  if (in_flight_.load(std::memory_order_relaxed) > 0 || began_ == nullptr) return;
-  absl::Status status = fence_.status();
-  if (status.ok()) status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
-  if (!status.ok()) return;
-  if (std::exchange(makes_ready_graph_, false)) {
-    // What reads the word is behind the kernel of its own run that writes it.
-    auto graph = Graph::Capture(side_, [this](cudaStream_t side) {
-      return ToStatus(LaunchBegin(began_, side), "recording a kernel that does nothing");
-    });
-    if (!fence_.Check(graph.status()).ok()) return;
-    ready_graph_ = *std::move(graph);
-  }
-  if (ready_graph_ == nullptr) return;
-  fence_.Check(ready_graph_->Launch(stream_), "launching a graph that does nothing").IgnoreError();
-}
-
 absl::StatusOr<double> CudaStream::MeasureEventShare() {
   constexpr int kTimes = 9;
   StampsRef stamps, other;  // the second for its word

@@ -26,6 +26,7 @@ struct GradientLaunch {
   CUtensorMap row_scale_map;  // of A, [batch, ceil(k/128), 1, m]
   CUtensorMap col_scale_map;  // of B, [batch, ceil(k/128), 1, n]
   CUtensorMap store_map;      // D, [groups, 1, m, n], in boxes of 64 rows of 128 bytes
+  CUtensorMap c_map;          // C likewise, if `c_in_boxes`
   TileGrid tiles;             // its batch: groups
   Divisor cluster_ctas;
   int clusters = 1;  // in the grid
@@ -42,6 +43,7 @@ struct GradientLaunch {
   const void* c = nullptr;  // [groups, m, n], stride 1 along n; not read when beta is 0
   int64_t ldc = 0;
   int64_t c_batch = 0;
+  bool c_in_boxes = false;  // the copy engine can read it
   bool programmatic = false;
 };
 

@@ -30,7 +30,7 @@ struct Member {
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                C.smem_bytes());
+                                GradientBoxes<C>::kSmemBytes);
   }
   static cudaLaunchConfig_t Config(int clusters, cudaLaunchAttribute* attributes) {
     attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -39,7 +39,7 @@ struct Member {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(clusters * C.multicast()));
     config.blockDim = dim3(C.threads());
-    config.dynamicSmemBytes = C.smem_bytes();
+    config.dynamicSmemBytes = GradientBoxes<C>::kSmemBytes;
     config.attrs = attributes;
     config.numAttrs = 1;
     return config;

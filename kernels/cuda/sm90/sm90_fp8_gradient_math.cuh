@@ -1,6 +1,7 @@
 // A math warpgroup of a gradient: as sm90_fp8_math.cuh, with a scale for each column of the product
-// as well. A k block of a thread then has a factor for each of its results, made while the block
-// multiplies as far as registers go.
+// as well. A thread loads its columns' scales once a k block, while the first sub-tile multiplies,
+// and keeps them for both: a product is multiplied by its column's where it lies, and added to its
+// result by its row's.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_GRADIENT_MATH_CUH_
@@ -15,6 +16,10 @@
 
 namespace gemmd::kernels::cuda {
 
+// Of a math thread: results, accumulators and column scales take all that the others can spare.
+inline constexpr int kGradientMathRegisters = 240;
+inline constexpr int kGradientProducerRegisters = 24;
+
 template <GemmConfig C, bool kAE5M2, bool kBE5M2>
 struct GradientMath {
   static_assert(C.scales_columns && C.cols == 128 && C.k_blocks == 1 && C.k_groups == 1);
@@ -22,10 +27,7 @@ struct GradientMath {
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
   static constexpr int kChunks = C.cols / 8;
-  // Chunks whose factors, four each, are made while the block multiplies.
-  static constexpr int kRoom = (C.math_registers() - kResults - kAccumulators - 36) / 4;
-  static constexpr int kAhead = kRoom < kChunks ? kRoom : kChunks;
-  static_assert(kSubs <= 2 && kAhead >= 1);
+  static_assert(kSubs <= 2);
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
@@ -112,49 +114,52 @@ struct GradientMath {
     return __uint_as_float(__float_as_uint(v) & mask);
   }
 
-  // Of one chunk: upper row's left and right column, then the lower row's.
-  __device__ __forceinline__ void Make(float (&factors)[4 * kAhead], int chunk, uint32_t cols,
-                                       float upper, float lower) const {
-    const float2 b = ptx::LoadShared2(cols + chunk * 8 * 4);
-    float* const f = factors + chunk % kAhead * 4;
-    f[0] = upper * b.x;
-    f[1] = upper * b.y;
-    f[2] = lower * b.x;
-    f[3] = lower * b.y;
+  // Of one chunk, from the stage at `issue`.
+  __device__ __forceinline__ void LoadColumns(float (&columns)[2 * kChunks], int chunk) const {
+    const uint32_t at = col_scales + issue.stage * C.scale_bytes() + chunk * 8 * 4;
+    const float2 pair = ptx::LoadShared2(at);
+    columns[2 * chunk] = pair.x;
+    columns[2 * chunk + 1] = pair.y;
+  }
+  // One chunk: times its columns' scales in place, so that no register is needed, then the rows'.
+  template <int kSub>
+  __device__ __forceinline__ void Promote(const float (&accumulators)[kAccumulators],
+                                          const float (&columns)[2 * kChunks], int chunk,
+                                          const float (&scale)[2]) const {
+    const float* const a = accumulators + 4 * chunk;
+    float* const r = result + kSub * kAccumulators + 4 * chunk;
+    const float left = columns[2 * chunk], right = columns[2 * chunk + 1];
+    r[0] += a[0] * left * scale[0];
+    r[1] += a[1] * right * scale[0];
+    r[2] += a[2] * left * scale[1];
+    r[3] += a[3] * right * scale[1];
   }
 
-  // The block at `issue`, whose stage is given back and waited for in the last of its sub-tiles.
+  // The block at `issue`, whose stage is given back and the next waited for in the last of its
+  // sub-tiles. While the tensor cores read shared memory a load waits for some 40 clocks: the next
+  // block's column scales are loaded one by one as these are done with.
   template <int kSub>
-  __device__ __forceinline__ void Block(float (&accumulators)[kAccumulators], bool more) {
+  __device__ __forceinline__ void Block(float (&accumulators)[kAccumulators],
+                                        float (&columns)[2 * kChunks], bool more) {
     constexpr bool kLast = kSub == kSubs - 1;
-    const uint32_t scales = issue.stage * C.scale_bytes();
+    const uint32_t rows = row_scales + issue.stage * C.scale_bytes() + kSub * 64 * 4;
     Multiply<kSub>(accumulators);
     __syncwarp();  // else ptxas puts what follows between the products, and the tensor cores wait
-    const uint32_t rows = row_scales + scales + kSub * 64 * 4;
-    const uint32_t cols = col_scales + scales;
-    const float upper = ptx::LoadShared(rows), lower = ptx::LoadShared(rows + 8 * 4);
-    float factors[4 * kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) Make(factors, j, cols, upper, lower);
-    ptx::Pin(factors);
+    float scale[] = {ptx::LoadShared(rows), ptx::LoadShared(rows + 8 * 4)};
+    ptx::Pin(scale);  // loaded before the stage is given back
     if constexpr (kLast) {
       issue.Advance();
       if (more) WaitFull();
     }
     ptx::WgmmaWait<0>();
     ptx::Pin(accumulators);
-    if constexpr (kLast && kAhead == kChunks) Release();
+    if constexpr (kLast) Release();
 #pragma unroll
     for (int j = 0; j < kChunks; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        result[kSub * kAccumulators + 4 * j + i] +=
-            accumulators[4 * j + i] * factors[j % kAhead * 4 + i];
-      }
-      if (j + kAhead < kChunks) Make(factors, j + kAhead, cols, upper, lower);
+      Promote<kSub>(accumulators, columns, j, scale);
+      if constexpr (kLast) LoadColumns(columns, j);  // behind the last block: of no use
     }
-    if constexpr (kLast && kAhead < kChunks) Release();
-    if constexpr (!kLast) Block<kSub + 1>(accumulators, more);
+    if constexpr (!kLast) Block<kSub + 1>(accumulators, columns, more);
   }
   __device__ __forceinline__ void Release() {
     GiveBack<C>(smem, place, smem.Empty(release.stage), lane, lane_offset, writer_empty);
@@ -167,12 +172,20 @@ struct GradientMath {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
     if (steps == 0) return;
-    float accumulators[kAccumulators];
+    float accumulators[kAccumulators], columns[2 * kChunks];
     WaitFull();
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) LoadColumns(columns, j);
+    // The masked block is a round of its own, so that the loop holds nothing but products.
+    int whole = tail == 0 ? steps : steps - 1;
 #pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-      if (tail != 0 && i + 1 == steps) Mask(tail);
-      Block<0>(accumulators, i + 1 < steps);
+    for (int step = 0; step < steps;) {
+      if (step == whole) {
+        Mask(tail);
+        whole = steps;
+      }
+#pragma unroll 1
+      for (; step < whole; ++step) Block<0>(accumulators, columns, step + 1 < steps);
     }
   }
 };

@@ -10,6 +10,9 @@ cache (.reuse); at the others the warp yields, which empties that cache. Here th
 groups: within one the scale stays cached and the warp goes on; at its end the warp yields, so that the next WGMMA of
 another warp waits for no more than a group. docs/lab/kernels.md has what that brings.
 
+A gradient's promotion has an FMUL beside each FFMA, and that of INT8's block scales a conversion. There only the yields are
+set, at every so many instructions.
+
 An instruction of sm_90 has 128 bits. From bit 105 on they are hints: 4 of clocks to stall, 1 that is 0 to yield, 3 and 3
 of barriers to set, 6 of barriers to wait for, 4 of operands to cache. What is cached stands in for that operand of the
 warp's next instruction, whatever register that names, so only a next FFMA by the same scale makes it right.
@@ -26,6 +29,7 @@ FMUL = 0x220  # d = a * b, low 12 bits: makes a scale
 FMUL_CLOCKS = 4  # until its result may be read
 NO_BARRIER = 7
 CACHE_B = 2
+I2FP = 0x245  # a 32-bit integer to FP32
 GAP = 5  # instructions of other kinds that a run may have between two FFMAs
 
 
@@ -42,12 +46,17 @@ class Instruction:
         return (self.low & 0xFFFF == FFMA and self.high & 0xFF == self.low >> 16 & 0xFF and self.field(8, 33) == 0
                 and self.field(46, 6) == NO_BARRIER << 3 | NO_BARRIER and self.field(41, 4) <= 2)
 
+    def takes_turns(self):
+        """Belongs to a promotion of more than FFMAs, and need not stall for what follows."""
+        kind, unguarded = self.low & 0xFFF, self.low >> 12 & 0xF == 7
+        return kind in (FFMA & 0xFFF, FMUL, I2FP) and unguarded and self.field(41, 4) <= 2
+
     def scale(self):
         return self.low >> 32 & 0xFF
 
     def set_hints(self, yields, cached, stall):
         self.high &= ~(0x1F << 41 | 0xF << 58)
-        self.high |= stall << 41 | (not yields) << 45 | (CACHE_B if cached else 0) << 58
+        self.high |= stall << 41 | (not yields) << 45 | cached << 58
 
 
 def kernels(image):
@@ -62,17 +71,47 @@ def kernels(image):
         strings = elf + sections[names][4]
         for name_at, _, _, _, offset, size in sections:
             name = image[strings + name_at:image.index(b"\0", strings + name_at)].decode()
-            kernel = re.fullmatch(r"\.text\.\w*(?:4cuda4Gemm|10Fp8Grouped|9Fp8Ragged|8Fp8Pairs|7Fp8Gate)ILm(\d+)E\w*", name)
+            kernel = re.fullmatch(
+                r"\.text\.\w*(?:4cuda4Gemm|10Fp8Grouped|9Fp8Ragged|8Fp8Pairs|7Fp8Gate|11Fp8Gradient)ILm(\d+)E\w*", name)
             if kernel:
                 yield int(kernel.group(1)), elf + offset, size
 
 
 def group_of(code):
     """How many FFMAs a group has, by the kernel's config as GemmConfig's Encode() writes it; 0: ptxas' hints stay."""
-    skinny, rows, cols = code >> 53 & 1, code >> 9 & 0x1FF, code & 0x1FF
-    if skinny:
-        return 0  # a scale for each pair of columns: nothing to cache
+    rows, cols = code >> 9 & 0x1FF, code & 0x1FF
+    if is_skinny(code) or turn_of(code):
+        return 0  # a scale for each pair of columns, or for one instruction in two: nothing to cache
     return 6 if rows > 128 or cols == 256 else 4  # two chains a k block
+
+
+def is_skinny(code):
+    return code >> 53 & 1
+
+
+def turn_of(code):
+    """How many instructions of a promotion that is more than FFMAs a warp issues before it yields; 0: ptxas' hints stay.
+
+    Of a gradient's FMULs ptxas lets a warp issue dozens, of INT8's conversions all, and another warp's WGMMA waits.
+    """
+    columns_scaled, block_of_int8 = code >> 62 & 1, code >> 63 & 1
+    if columns_scaled:
+        return 4
+    if block_of_int8 and not is_skinny(code):
+        return 4 if code >> 9 & 0x1FF > 128 else 8
+    return 0
+
+
+def set_turns(image, at, size, turn):
+    place = 0
+    for i in range(0, size, 16):
+        x = Instruction(image, at + i)
+        if not x.takes_turns():
+            continue
+        place += 1
+        yields = place % turn == 0
+        x.set_hints(yields, 0 if yields else x.field(58, 4), x.field(41, 4))
+        struct.pack_into("<Q", image, x.at + 8, x.high)
 
 
 def set_hints(image, at, size, group):
@@ -83,7 +122,8 @@ def set_hints(image, at, size, group):
         last = i
         yields = place % group == 0
         stall = code[i].field(41, 4) if may_be_counted_on(code, i) else 1
-        code[i].set_hints(yields, not yields and same_scale_follows(code, i), stall)
+        caches = not yields and same_scale_follows(code, i)
+        code[i].set_hints(yields, CACHE_B if caches else 0, stall)
         struct.pack_into("<Q", image, code[i].at + 8, code[i].high)
 
 
@@ -111,6 +151,8 @@ def rewrite(path):
     for kernel, at, size in found:
         if group_of(kernel):
             set_hints(image, at, size, group_of(kernel))
+        elif turn_of(kernel):
+            set_turns(image, at, size, turn_of(kernel))
     with open(path, "wb") as file:
         file.write(image)
 

@@ -34,10 +34,7 @@ class ArmedPlans {
 
   // Whether callers' GPU work runs beside the server's (NVIDIA MPS), instead of in turns with it.
   // Set before anything is served.
-  void set_under_mps(bool under_mps) {
-    under_mps_ = under_mps;
-    poller_.set_stays_ready(under_mps);
-  }
+  void set_under_mps(bool under_mps) { under_mps_ = under_mps; }
   bool under_mps() const { return under_mps_; }
 
  private:

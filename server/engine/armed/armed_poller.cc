@@ -97,9 +97,7 @@ void ArmedPoller::LookOnce() {
     const uint64_t ends = one.region->ends();
     if (!rung && ends == one.ends) continue;
     one.ends = ends;
-    const Clock::time_point now = Clock::now();
-    StayAwake(*one.region, now);
-    ready_until_ = now + kReady;
+    StayAwake(*one.region, Clock::now());
   }
 }
 
@@ -110,7 +108,6 @@ void ArmedPoller::Run() {
     LookOnce();
     const Clock::time_point now = Clock::now();
     if (now < awake_until_) {
-      if (now >= ready_until_ && stays_ready_.load(std::memory_order_relaxed)) StayReady();
       looks % kLooks == 0 ? std::this_thread::yield() : Pause();
       continue;
     }
@@ -118,13 +115,6 @@ void ArmedPoller::Run() {
     Sleep();
     awake_since = Clock::now();
   }
-}
-
-void ArmedPoller::StayReady() {
-  for (const Watched& one : watched_) {
-    if (one.region->rung_by_stream()) one.region->StayReady();
-  }
-  ready_until_ = Clock::now() + kReady;
 }
 
 bool ArmedPoller::HasRings() const {

@@ -6,10 +6,6 @@
 // poller sleeps. With a full fence in between on either side one of the two sees the other. A
 // stream that rings does not look; while slots are armed that streams ring, the poller looks every
 // kNap by itself.
-//
-// A launch is slow for a thread that has not launched for a while: 17 us after a millisecond where
-// one in a row takes 6 (H200). So between the rings of streams the poller has idle lanes stay
-// ready, if callers' GPU work runs beside the server's: in turns with it, that would take it time.
 
 #ifndef GEMMD_SERVER_ENGINE_ARMED_ARMED_POLLER_H_
 #define GEMMD_SERVER_ENGINE_ARMED_ARMED_POLLER_H_
@@ -30,7 +26,6 @@ namespace gemmd::server {
 class ArmedPoller {
  public:
   static constexpr std::chrono::milliseconds kNap{1};
-  static constexpr std::chrono::microseconds kReady{100};
 
   ArmedPoller(const SchedulerConfig& config, ArmedMetrics& metrics);
   ~ArmedPoller() { Stop(); }
@@ -42,7 +37,6 @@ class ArmedPoller {
   // The region's rings are taken from now on, until its session ends.
   void Add(std::shared_ptr<ArmedRegion> region) ABSL_LOCKS_EXCLUDED(mutex_);
   void Reconfigure(const SchedulerConfig& config);
-  void set_stays_ready(bool stays_ready) { stays_ready_.store(stays_ready); }
   // Takes nothing any more. Programs under way may still end.
   void Stop();
 
@@ -61,14 +55,12 @@ class ArmedPoller {
   void Sleep();
   void AwaitWake();
   bool HasRings() const;
-  void StayReady();
   void StayAwake(const ArmedRegion& region, Clock::time_point from);
 
   ArmedMetrics& metrics_;
   ArmedWaker waker_;
   const UniqueFd epoll_;
   std::atomic<std::chrono::nanoseconds> linger_, stream_linger_;
-  std::atomic<bool> stays_ready_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> version_{0};  // of regions_
   absl::Mutex mutex_;
@@ -77,7 +69,6 @@ class ArmedPoller {
   std::vector<Watched> watched_;
   uint64_t watched_version_ = 0;
   Clock::time_point awake_until_;
-  Clock::time_point ready_until_;  // lanes are, by what was launched last
   std::thread thread_;
 };
 

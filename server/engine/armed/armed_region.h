@@ -98,8 +98,6 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
   // when there was any.
   bool Poll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasRings() const;
-  // Of the session's device: it is about to be rung again.
-  void StayReady() { home_.lane().StayReady(); }
   bool rung_by_stream() const { return stream_slots_.load(std::memory_order_relaxed) > 0; }
   bool ended() const { return gone_.load(std::memory_order_relaxed); }
   uint64_t ends() const { return ends_.load(std::memory_order_relaxed); }  // of runs

@@ -190,19 +190,6 @@ void Lane::PumpLocked(bool on_lane_thread, absl::Time now, const Job* own) {
   mutex_.Unlock();
 }
 
-void Lane::StayReady() {
-  mutex_.Lock();
-  if (stopping_ || !queue_.empty() || !launched_.empty() || !MayPump(/*on_lane_thread=*/false)) {
-    mutex_.Unlock();
-    return;
-  }
-  pumping_ = true;  // whoever submits meanwhile leaves it to this thread
-  mutex_.Unlock();
-  stream_->StayReady();
-  mutex_.Lock();
-  PumpLocked(/*on_lane_thread=*/false, clock_.Now(), nullptr);
-}
-
 void Lane::Answer(Job& job, JobResult result) {
   Job::Done done = std::move(job.done);
   job.buffers.reset();

@@ -60,9 +60,6 @@ class Lane {
   // The same, for a caller that has just read the lane's clock.
   absl::Status Submit(std::shared_ptr<Job> job, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Has an idle stream stay ready for a program that comes soon; does nothing otherwise.
-  void StayReady() ABSL_LOCKS_EXCLUDED(mutex_);
-
   // Answers the job with `status` if it has not been launched; does nothing otherwise.
   void Cancel(const std::shared_ptr<Job>& job, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);

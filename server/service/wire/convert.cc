@@ -1,10 +1,11 @@
 #include "server/service/wire/convert.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "server/engine/text.h"
 #include "server/service/wire/report.h"
 
@@ -86,6 +87,22 @@ int Alignment(int64_t elements, kernels::DType dtype) {
   return static_cast<int>(std::min<int64_t>(bytes & -bytes, 256));
 }
 
+// A field with an enum's number, which protobuf lets be any.
+struct EnumField {
+  absl::string_view name;
+  bool known = false;
+  int number = 0;
+};
+
+absl::Status CheckEnums(absl::string_view message, absl::Span<const EnumField> fields) {
+  for (const EnumField& field : fields) {
+    if (field.known) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(message, ".", field.name, " ", field.number, " is not known here"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
@@ -148,21 +165,16 @@ absl::StatusOr<kernels::GroupedProblem> Convert(const v1::GroupedMatmulProblem& 
   if (!operands.ok()) return operands.status();
   auto output = Convert(proto.output_dtype(), "grouped.output_dtype");
   if (!output.ok()) return output.status();
-  for (const auto& [name, known, number] :
-       {std::tuple("a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
-                   static_cast<int>(proto.a_granularity())),
-        std::tuple("b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
-                   static_cast<int>(proto.b_granularity())),
-        std::tuple("layout", v1::GroupLayout_IsValid(proto.layout()),
-                   static_cast<int>(proto.layout())),
-        std::tuple("activation", v1::Activation_IsValid(proto.activation()),
-                   static_cast<int>(proto.activation())),
-        std::tuple("gate.activation", v1::Activation_IsValid(proto.gate().activation()),
-                   static_cast<int>(proto.gate().activation()))}) {
-    if (known) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("grouped.", name, " ", number, " is not known here"));
-  }
+  absl::Status known = CheckEnums(
+      "grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
+                   proto.a_granularity()},
+                  {"b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
+                   proto.b_granularity()},
+                  {"layout", v1::GroupLayout_IsValid(proto.layout()), proto.layout()},
+                  {"activation", v1::Activation_IsValid(proto.activation()), proto.activation()},
+                  {"gate.activation", v1::Activation_IsValid(proto.gate().activation()),
+                   proto.gate().activation()}});
+  if (!known.ok()) return known;
   kernels::GroupedProblem problem;
   problem.groups = proto.groups();
   problem.m = proto.m();
@@ -195,17 +207,13 @@ absl::StatusOr<kernels::KGroupedProblem> Convert(const v1::KGroupedMatmulProblem
   if (!b.ok()) return b.status();
   auto output = Convert(proto.output_dtype(), "k_grouped.output_dtype");
   if (!output.ok()) return output.status();
-  for (const auto& [name, known, number] :
-       {std::tuple("a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
-                   static_cast<int>(proto.a_granularity())),
-        std::tuple("b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
-                   static_cast<int>(proto.b_granularity())),
-        std::tuple("layout", v1::GroupLayout_IsValid(proto.layout()),
-                   static_cast<int>(proto.layout()))}) {
-    if (known) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("k_grouped.", name, " ", number, " is not known here"));
-  }
+  absl::Status known = CheckEnums(
+      "k_grouped", {{"a_granularity", v1::ScaleGranularity_IsValid(proto.a_granularity()),
+                     proto.a_granularity()},
+                    {"b_granularity", v1::ScaleGranularity_IsValid(proto.b_granularity()),
+                     proto.b_granularity()},
+                    {"layout", v1::GroupLayout_IsValid(proto.layout()), proto.layout()}});
+  if (!known.ok()) return known;
   kernels::KGroupedProblem problem;
   problem.groups = proto.groups();
   problem.m = proto.m();

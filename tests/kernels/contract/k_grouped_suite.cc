@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "gmock/gmock.h"
 #include "kernels/cpu/matmul/reference.h"
@@ -187,6 +188,22 @@ TEST_P(ContractTest, GroupsOfColumnsAreAddedToC) {
         Check(executor(), c, seeds.random()());
       }
     }
+  }
+}
+
+// More tiles than a GPU has multiprocessors, so that a C is fetched behind a tile that is stored.
+TEST_P(ContractTest, ManyGroupsOfColumnsAreAddedToC) {
+  Scene seeds;
+  KGroupedCase c{.m = 260, .n = 264};
+  for (int i = 0; i < 10; ++i) c.ks.insert(c.ks.end(), {128, 0, 130});
+  for (const auto& [out, beta, c_is_d] : {std::tuple{DType::kBF16, 0.5f, false},
+                                          {DType::kBF16, 1.0f, true},
+                                          {DType::kF32, 0.5f, true},
+                                          {DType::kF16, 0.0f, false}}) {
+    c.out = out;
+    c.beta = beta;
+    c.c_is_d = c_is_d;
+    Check(executor(), c, seeds.random()());
   }
 }
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -81,11 +80,10 @@ class FakeProgram final : public kernels::Program {
 class FakeDevice {
  public:
   explicit FakeDevice(bool one_launcher = false) : one_launcher(one_launcher) {}
-  const bool one_launcher;            // Stream::prefers_one_launcher
-  int64_t pinned_bytes = 0;           // Backend's; before it is used
-  bool signals = false;               // likewise
-  bool marks = false;                 // likewise: its streams are said to wait for each other
-  std::atomic<int> stayed_ready = 0;  // times that a stream was told to
+  const bool one_launcher;   // Stream::prefers_one_launcher
+  int64_t pinned_bytes = 0;  // Backend's; before it is used
+  bool signals = false;      // likewise
+  bool marks = false;        // likewise: its streams are said to wait for each other
   // What programs are compiled to from now on, and what of it a Tuner could measure.
   std::string_view kernel = "fake_f32";
   std::vector<kernels::ShapeCalls> tunable;
@@ -258,7 +256,6 @@ class FakeBackend : public kernels::Backend {
           {std::move(program), std::move(bindings), std::move(done), /*waited_for=*/true, number_});
     }
     bool prefers_one_launcher() const override { return device_.one_launcher; }
-    void StayReady() override { ++device_.stayed_ready; }
 
    private:
     FakeDevice& device_;

@@ -9,6 +9,7 @@
 """
 
 from gemmd import split as split  # Linear(split=..) is made there
+from gemmd._ops.narrowing import PrecisionWarning
 from gemmd._version import __version__ as __version__
 from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
@@ -47,7 +48,6 @@ from gemmd.linear import Linear
 from gemmd.loads import Loaded
 from gemmd.mlp import MLP
 from gemmd.moe import MoE
-from gemmd.narrowing import PrecisionWarning
 from gemmd.ops import (
     Gate,
     Granularity,

@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmd import dtypes
-from gemmd._layers.layer import Layer
 from gemmd._layers.linear_step import Way, Weights
 from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
+from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
-from gemmd.buffer import Buffer
-from gemmd.ops import Activation, Op
+from gemmd.ops import Activation
 from gemmd.resident import Quantize, Source, obtain
-from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
 
-PARTS = ("gate_up", "down")  # of a published name
 
-
-class MLP(Layer):
+class MLP(Pair):
     """y = (activation(x @ gate.T) * (x @ up.T)) @ down.T, the weights resident.
 
     One call of the server does all of it; `gemmd.Linear` says what else holds: FP8, names, armed
@@ -73,8 +69,8 @@ class MLP(Layer):
     ) -> None:
         self.name = name
         self._gate = Gate(activation, layout)
-        names = [f"{name}.{part}" if name else "" for part in PARTS]
-        self.buffers: tuple[Buffer, Buffer] = (
+        names = names_of(name)
+        self.buffers = (
             obtain(session, joined(gate_up), gate_up_bias, gate_up_scales, names[0], quantize),
             obtain(session, down, down_bias, down_scales, names[1], quantize),
         )
@@ -83,30 +79,9 @@ class MLP(Layer):
         features = (self.weights[0].k, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 
-    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """As `Layer.dtype_for`."""
-        return self.weights[0].dtype_for(dtype)
-
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MlpStep:
         """As `Layer.step`."""
         return MlpStep(*self.weights, m, dtype, self.result_dtype(dtype), self._gate, way)
-
-    def program(
-        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
-    ) -> list[Op]:
-        """As `Layer.program`."""
-        program: list[Op] = step.program(self.buffers, io, scratch, result)
-        return program
-
-    def unpublish(self) -> None:
-        """Takes the names away: the weights go when the last worker has let go of them."""
-        for part in PARTS:
-            self.session.unpublish(f"{self.name}.{part}")
-
-    def close(self) -> None:
-        """As `Layer.close`."""
-        super().close()
-        self.session.delete_buffers(self.buffers)
 
     def __repr__(self) -> str:
         named = f' "{self.name}"' if self.name else ""

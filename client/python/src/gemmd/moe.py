@@ -11,23 +11,21 @@ import numpy.typing as npt
 
 from gemmd import dtypes, errors, ops
 from gemmd._layers import linear_step
-from gemmd._layers.layer import Layer
 from gemmd._layers.linear_step import Way
 from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
+from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.buffer import Buffer
-from gemmd.ops import Gate, Op
+from gemmd.ops import Gate
 from gemmd.result import Array
-from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
 
-PARTS = ("gate_up", "down")  # of a published name
 _LARGEST_EXPERTS = 512
 
 
-class MoE(Layer):
+class MoE(Pair):
     """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * (up[e] x[t])), where e is
     experts[t, j].
 
@@ -79,8 +77,8 @@ class MoE(Layer):
         self.name = name
         self.top_k = top_k
         self._gate = Gate() if gate is None else gate
-        names = [f"{name}.{part}" if name else "" for part in PARTS]
-        self.buffers: tuple[Buffer, Buffer] = (
+        names = names_of(name)
+        self.buffers = (
             obtain(session, gate_up, gate_up_scales, names[0]),
             obtain(session, down, down_scales, names[1]),
         )
@@ -159,32 +157,11 @@ class MoE(Layer):
             weights = weights / weights.sum(-1, keepdims=True)
         return self.route(x, experts, weights)
 
-    def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """As `Layer.dtype_for`."""
-        return self.weights[0].dtype_for(dtype)
-
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> MoeStep:
         """As `Layer.step`."""
         return MoeStep(
             *self.weights, self.top_k, m, dtype, self.result_dtype(dtype), self._gate, way
         )
-
-    def program(
-        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
-    ) -> list[Op]:
-        """As `Layer.program`."""
-        program: list[Op] = step.program(self.buffers, io, scratch, result)
-        return program
-
-    def unpublish(self) -> None:
-        """Takes the names away: the weights go when the last worker has let go of them."""
-        for part in PARTS:
-            self.session.unpublish(f"{self.name}.{part}")
-
-    def close(self) -> None:
-        """As `Layer.close`."""
-        super().close()
-        self.session.delete_buffers(self.buffers)
 
     def __repr__(self) -> str:
         named = f' "{self.name}"' if self.name else ""

@@ -4,30 +4,20 @@ it.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, words
-from gemmd._wire import wire
-from gemmd._wire.wire import BytesLike
-from gemmd.operators import Resident
+from gemmd._ops.op import Op as Op
+from gemmd._ops.operand import Granularity as Granularity
+from gemmd._ops.operand import Operand as Operand
+from gemmd._ops.operand import OperandLike as OperandLike
+from gemmd._ops.operand import as_operand as as_operand
 from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
-
-_OPS_FIELD = (
-    2  # of ExecuteRequest, CreatePlanRequest and Batch alike: one encoding serves the three
-)
-
-_WRITE_FIELD, _TENSOR_FIELD, _WRITE_DATA_FIELD = 6, 1, 2  # of Op; of Write
-_SHARED_FIELDS = {"write": (_WRITE_FIELD, 3), "read": (7, 2)}  # of Op; of Write, Read
-
-_SCALES_PADDING = 4  # floats: 16 bytes, which device kernels want strides to be multiples of
-
 
 Activation = Literal["none", "relu", "silu", "gelu_tanh", "gelu_erf"]
 ACTIVATIONS: dict[str, int] = {
@@ -37,197 +27,6 @@ ACTIVATIONS: dict[str, int] = {
     "gelu_tanh": pb.ACTIVATION_GELU_TANH,
     "gelu_erf": pb.ACTIVATION_GELU_ERF,
 }
-
-
-class Granularity(enum.IntEnum):
-    """How many elements share one float32 scale; value = stored * scale. Rows are m of A or n of B;
-    blocks run along k.
-    """
-
-    NONE = pb.SCALE_GRANULARITY_NONE
-    PER_TENSOR = pb.SCALE_GRANULARITY_PER_TENSOR
-    PER_ROW = pb.SCALE_GRANULARITY_PER_ROW
-    BLOCK_1X128 = pb.SCALE_GRANULARITY_BLOCK_1X128
-    BLOCK_128X128 = pb.SCALE_GRANULARITY_BLOCK_128X128
-
-    def scales_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the scales of a matrix [rows, k] or [batch, rows, k]."""
-        *batch, rows, k = shape
-        shapes: dict[Granularity, tuple[int, ...]] = {
-            Granularity.PER_TENSOR: (1,),
-            Granularity.PER_ROW: (rows,),
-            Granularity.BLOCK_1X128: (rows, -(-k // 128)),
-            Granularity.BLOCK_128X128: (-(-rows // 128), -(-k // 128)),
-        }
-        if self not in shapes:
-            raise ValueError("granularity NONE has no scales")
-        return (*batch, *shapes[self])
-
-    def scales_room(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the float32 memory to make for the scales of a matrix [rows, k] or [batch, rows,
-        k] that the server quantises: [ceil(k/128), rows rounded up to 4] for BLOCK_1X128, a batch
-        in front; `scales_shape` for the others.
-        """
-        found = self.scales_shape(shape)
-        if self is not Granularity.BLOCK_1X128:
-            return found
-        *batch, rows, blocks = found
-        return (*batch, blocks, -(-rows // _SCALES_PADDING) * _SCALES_PADDING)
-
-    def scales_in(self, room: Tensor, shape: Sequence[int]) -> Tensor:
-        """The scales in `room`, a dense tensor of as many elements as `scales_room(shape)`.
-
-        Those of BLOCK_1X128 lie column after column, with strides (1, rows rounded up to 4): the
-        FP8 kernels of a GPU read a's scales so, and in any other layout a kernel copies them first,
-        for every matmul. `quantize` writes through any strides, so the better layout costs nothing.
-        To be taken without a copy the room must start at a multiple of 16 bytes, as buffers do.
-
-        Returns
-        -------
-        Tensor
-            Of shape `scales_shape(shape)`.
-
-        Raises
-        ------
-        ValueError
-            The room is not dense or has another size.
-        """
-        scales = room.reshape(*self.scales_room(shape))
-        if self is not Granularity.BLOCK_1X128:
-            return scales
-        batch = [slice(None)] * (scales.ndim - 2)
-        return scales.T[(*batch, slice(shape[-2]))]
-
-
-@dataclass(frozen=True)
-class Operand(Resident):
-    """A tensor and, when it is quantised, its scales.
-
-    Attributes
-    ----------
-    values : Tensor
-        [rows, k] or [batch, rows, k].
-    scales : Tensor or None
-        float32, of shape `granularity.scales_shape(values.shape)`; any strides, see
-        `granularity.scales_in` for the fastest.
-    granularity : Granularity
-    """
-
-    values: Tensor
-    scales: Tensor | None = None
-    granularity: Granularity = Granularity.NONE
-
-    @property
-    def T(self) -> Operand:
-        """Values seen as [k, rows], for `session.matmul(a, weights.T)`. The scales keep speaking of
-        [rows, k].
-        """
-        return Operand(self.values.T, self.scales, self.granularity)
-
-    def __repr__(self) -> str:
-        scaled = "" if self.scales is None else f", scales {self.granularity.name}"
-        return f"Operand({self.values.dtype.name}{list(self.values.shape)}{scaled})"
-
-    @property
-    def message(self) -> pb.Operand:
-        """As it travels."""
-        return pb.Operand(
-            values=self.values.message,
-            granularity=int(self.granularity),  # type: ignore[arg-type]
-            scales=None if self.scales is None else self.scales.message,
-        )
-
-
-OperandLike = Operand | TensorLike
-
-
-def as_operand(value: OperandLike) -> Operand:
-    return value if isinstance(value, Operand) else Operand(as_tensor(value))
-
-
-class Op:
-    """One step. Immutable, encoded once: keep it and run it again, alone or in other programs.
-
-    Attributes
-    ----------
-    name : str
-        "matmul", "quantize", ...
-    message : gemmd.v1.types_pb2.Op
-    wire : bytes
-        As a field of the requests that carry ops.
-    reads : Tensor or None
-        For a read: what comes back.
-    moved : Tensor or None
-        For a write or read: what its data goes to or comes from.
-    data : bytes or memoryview
-        Of a write.
-    inline_bytes : int
-        Write data that this op carries.
-    """
-
-    __slots__ = ("_message", "_through", "_wire", "data", "moved", "name", "owners", "reads")
-
-    def __init__(
-        self,
-        name: str,
-        message: pb.Op | None,
-        owners: Any,
-        *,
-        moved: Tensor | None = None,
-        data: bytes | memoryview = b"",
-    ) -> None:
-        self.name = name
-        self.owners = owners  # the op names buffers by handle; this keeps what owns them alive
-        self.moved = moved
-        self.reads = moved if name == "read" else None
-        self.data = data
-        self._message = message  # of a write only when it is asked for: its data may go elsewhere
-        self._wire = b"" if message is None else _field(message)
-        self._through = (b"", 0, b"")
-
-    @property
-    def inline_bytes(self) -> int:
-        """Write data that this op carries."""
-        return len(self.data)
-
-    @property
-    def message(self) -> pb.Op:
-        """As the wire has it, for a look at what is sent."""
-        if self._message is None:
-            dst = cast(Tensor, self.moved).message
-            self._message = pb.Op(write=pb.Write(dst=dst, data=bytes(self.data)))
-        return self._message
-
-    @property
-    def wire(self) -> bytes:
-        """As a field of the requests that carry ops."""
-        return self._wire or b"".join(self.pieces)
-
-    @property
-    def pieces(self) -> Sequence[BytesLike]:
-        """`wire` in pieces, of which a write's data is one."""
-        if self._wire:
-            return (self._wire,)
-        dst = wire.field(_TENSOR_FIELD, cast(Tensor, self.moved).message.SerializeToString())
-        write = [dst, *wire.framed(_WRITE_DATA_FIELD, [self.data])]
-        return wire.framed(_OPS_FIELD, wire.framed(_WRITE_FIELD, write))
-
-    def through(self, buffer_id: bytes, offset_bytes: int) -> bytes:
-        """Instead of `wire`: with the data in a shared buffer, from `offset_bytes` on."""
-        through = self._through  # another thread may put another place's there meanwhile
-        if through[:2] != (buffer_id, offset_bytes):
-            tensor = wire.field(_TENSOR_FIELD, cast(Tensor, self.moved).message.SerializeToString())
-            kind, at = _SHARED_FIELDS[self.name]
-            op = wire.field(kind, tensor + wire.shared_bytes(at, buffer_id, offset_bytes))
-            self._through = through = (buffer_id, offset_bytes, wire.field(_OPS_FIELD, op))
-        return through[2]
-
-    def __repr__(self) -> str:
-        return f"Op({self.name})"
-
-
-def _field(message: pb.Op) -> bytes:
-    return wire.field(_OPS_FIELD, message.SerializeToString())
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from gemmd._layers import linear_step
 from gemmd._layers.layer import Layer
 from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
 from gemmd._memory import interop
+from gemmd._ops.multiply import INLINE_BYTES
 from gemmd.buffer import Buffer
 from gemmd.linear import Linear
-from gemmd.multiply import INLINE_BYTES
 from gemmd.ops import Activation
 from gemmd.plan import Plan
 from gemmd.report import Report

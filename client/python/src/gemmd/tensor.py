@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes
-from gemmd.operators import Resident
+from gemmd._ops.operators import Resident
 from gemmd.v1 import types_pb2 as pb
 
 Index = int | slice

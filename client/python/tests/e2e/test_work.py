@@ -7,8 +7,8 @@ import pytest
 
 import gemmd
 import gemmd.aio
+from gemmd._ops.multiply import QUANTIZED
 from gemmd._wire import methods
-from gemmd.multiply import QUANTIZED
 
 pytestmark = pytest.mark.e2e
 

@@ -37,7 +37,6 @@ class LayerWorkload {
   Bindings Memory() const;
   // The result [tokens, hidden], as BF16.
   absl::StatusOr<std::vector<uint16_t>> Result() const;
-  int64_t active_experts() const { return active_; }
   // The weights of experts with rows.
   FloorTraffic traffic() const;
 

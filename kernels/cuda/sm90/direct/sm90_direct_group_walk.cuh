@@ -22,12 +22,16 @@ struct DirectWalk {
   // Wide tiles of a group that go through the weights together, for L2.
   static constexpr int kBand = 8;
   // By group: its first row, its rows, and tiles of either kind of those in front; behind them the
-  // tiles of all, the warps' sums of either kind, and their first faults.
+  // tiles of all, the warps' sums of either kind, their first faults, and from which wide tile on
+  // they are cut into how many parts.
   static constexpr int kMostWarps = 8;
   static constexpr int kFirst = 0, kRows = kMostGroups, kBefore = 2 * kMostGroups,
                        kTotals = (2 + kTileLists) * kMostGroups, kSums = kTotals + kTileLists,
-                       kFaults = kSums + kTileLists * kMostWarps;
-  static constexpr int kBytes = (kFaults + kMostWarps) * 4;
+                       kFaults = kSums + kTileLists * kMostWarps, kCut = kFaults + kMostWarps;
+  static constexpr int kBytes = (kCut + 2) * 4;
+  // Tiles of the last round, where it has few, are cut into so many parts at most: a narrower one
+  // multiplies as many columns.
+  static constexpr int kMostParts = 3;
 
   const DirectGroupedLaunch& launch;
   int* table;
@@ -40,9 +44,9 @@ struct DirectWalk {
            (kind == kWideTile ? WideOf(rows) : static_cast<int>(rows > 0 && rows <= kThinRows));
   }
 
-  // By the math warps.
+  // By the math warps, for so many clusters.
   template <int kWarps>
-  __device__ __forceinline__ void Make(int warp, int lane) const {
+  __device__ __forceinline__ void Make(int warp, int lane, int clusters) const {
     constexpr int kEach = kMostGroups / (kWarps * 32);
     static_assert(kEach * kWarps * 32 == kMostGroups && kWarps <= kMostWarps);
     const int first = (warp * 32 + lane) * kEach;
@@ -92,6 +96,14 @@ struct DirectWalk {
       }
       if (warp == kWarps - 1 && lane == 31) table[kTotals + kind] = before[kind];
     }
+    if (warp == kWarps - 1 && lane == 31) {
+      const int wide = before[kWideTile], rest = wide % clusters;
+      const bool last = before[kThinTile] == 0 && rest > 0;
+      const int parts = last ? min(kMostParts, clusters / rest) : 1;
+      table[kCut] = wide - rest;
+      table[kCut + 1] = parts;
+      table[kTotals + kWideTile] = wide - rest + rest * parts;
+    }
     if (blockIdx.x == 0 && first_fault != INT_MAX && fault == first_fault) {
       const auto kind = launch.source.items ? DataFaultKind::kCount : DataFaultKind::kOffset;
       *reinterpret_cast<int4*>(launch.source.fault) =
@@ -102,6 +114,14 @@ struct DirectWalk {
   __device__ __forceinline__ int Total(int kind) const { return table[kTotals + kind]; }
 
   __device__ __forceinline__ GroupStop At(int kind, int index) const {
+    int part = 0, parts = 1;
+    if (kind == kWideTile && index >= table[kCut]) {
+      const int cut = table[kCut];
+      parts = table[kCut + 1];
+      const int tile = (index - cut) / parts;
+      part = index - cut - tile * parts;
+      index = cut + tile;
+    }
     const int* const before = table + kBefore + kind * kMostGroups;
     int low = 0, high = launch.source.groups - 1;  // the last group with so many in front of it
     while (low < high) {
@@ -119,8 +139,9 @@ struct DirectWalk {
     const int in_band = inside - band * kBand * launch.n_tiles;
     const int of_n = min(kBand, tiles - band * kBand), n = in_band / of_n;
     const int each = (rows + tiles - 1) / tiles;
-    const int row0 = (band * kBand + in_band - n * of_n) * each;
-    return {{low, item, first + row0, first + min(rows, row0 + each)}, n};
+    const int row0 = (band * kBand + in_band - n * of_n) * each, end = min(rows, row0 + each);
+    const int of_part = (end - row0 + parts - 1) / parts, begin = row0 + part * of_part;
+    return {{low, item, first + begin, first + min(end, begin + of_part)}, n};
   }
 };
 

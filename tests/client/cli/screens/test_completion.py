@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import pytest
-from gemmd.multiply import QUANTIZED
+from gemmd._ops.multiply import QUANTIZED
 from gemmd.ops import ACTIVATIONS
 
 

@@ -71,30 +71,6 @@ TEST_F(ArmedGraphGpuTest, IsTimedAsARunWithEventsOfTheStreamIs) {
   }
 }
 
-TEST_F(ArmedGraphGpuTest, AStreamThatStaysReadyRunsAsBefore) {
-  constexpr int64_t kCount = int64_t{1} << 20;
-  auto memory = Allocate(4 * kCount);
-  auto stream = backend_->CreateStream({});
-  const std::shared_ptr<const Program> programs[] = {Fill(kCount, 0), Fill(kCount, 1)};
-  std::vector<double> seconds[2];
-  for (int run = 0; run < 2 * kRuns; ++run) {
-    const bool ready = run % 2 == 1;
-    for (int i = 0; ready && i < 5; ++i) stream->StayReady();
-    const int value = run / 2 % 2;
-    const LaunchResult result = Run(*stream, programs[value], Armed(*memory));
-    ASSERT_TRUE(result.status.ok()) << result.status;
-    EXPECT_TRUE(result.signalled);
-    EXPECT_EQ(TakeWord(), 1u);
-    float last = 0;
-    std::memcpy(&last, Contents(*memory).data() + 4 * (kCount - 1), sizeof(last));
-    EXPECT_EQ(last, static_cast<float>(value));
-    seconds[ready].push_back(result.device_seconds);
-  }
-  const double expected = Median(seconds[0]);
-  EXPECT_NEAR(Median(seconds[1]), expected, std::max(kNearSeconds, kNearShare * expected));
-  EXPECT_TRUE(backend_->health().ok());
-}
-
 // Behind one another they are chained: each begins when the one in front ends.
 TEST_F(ArmedGraphGpuTest, RunsInFlightKeepTheirTimesApart) {
   constexpr int64_t kCount = int64_t{32} << 20;

@@ -102,43 +102,6 @@ TEST_F(ArmedTest, AStreamsRingNeedsNoWake) {
   }
 }
 
-// The sleep at the end lets the poller come by some times.
-TEST_F(ArmedTest, BetweenAStreamsRingsAnIdleLaneStaysReady) {
-  state_->armed().set_under_mps(true);
-  const int slot = Slot({.rung_by_stream = true});
-  caller_->Set(slot);
-  ASSERT_TRUE(Launched(1));
-  const int busy = device_.stayed_ready.load();
-  absl::SleepFor(absl::Milliseconds(2));
-  EXPECT_EQ(device_.stayed_ready.load(), busy);  // not while something runs
-  device_.CompleteOne();
-  EXPECT_EQ(caller_->Wait(slot), GEMMD_ARMED_RAN);
-  EXPECT_TRUE(Comes([&] {
-    if (device_.stayed_ready.load() > busy) return true;
-    caller_->Set(slot);  // a poller that was late slept by then
-    EXPECT_TRUE(Launched(1));
-    device_.CompleteOne();
-    caller_->Wait(slot);
-    return false;
-  }));
-}
-
-TEST_F(ArmedTest, ALaneStaysReadyForStreamsUnderMpsAlone) {
-  for (const bool under_mps : {false, true}) {
-    state_->armed().set_under_mps(under_mps);
-    const int slot = Slot({.rung_by_stream = !under_mps});
-    for (int run = 0; run < 3; ++run) {
-      caller_->Ring(slot);
-      ASSERT_TRUE(Launched(1));
-      device_.CompleteOne();
-      EXPECT_EQ(caller_->Wait(slot), GEMMD_ARMED_RAN);
-      ASSERT_TRUE(Comes([&] { return caller_->header().poller_sleeps != 0; }));
-    }
-    ASSERT_TRUE(region_->Disarm({slot}).ok());
-  }
-  EXPECT_EQ(device_.stayed_ready.load(), 0);
-}
-
 TEST_F(ArmedTest, AnIdlePollerSleepsOnEvenWithSlotsArmed) {
   Slot();
   ASSERT_TRUE(Comes([&] { return caller_->header().poller_sleeps != 0; }));

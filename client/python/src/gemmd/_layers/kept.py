@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gemmd._layers.linear_step import Step
+from gemmd._layers.linear_step import Forward
 from gemmd._wire.programs import Rebind
 from gemmd.handle import Handle
 
@@ -36,10 +36,10 @@ class Kept(Generic[P]):
     """
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Step, P] = OrderedDict()
-        self._users: dict[Step, int] = {}
+        self._plans: OrderedDict[Forward, P] = OrderedDict()
+        self._users: dict[Forward, int] = {}
 
-    def take(self, step: Step) -> P | None:
+    def take(self, step: Forward) -> P | None:
         """The step's plan, in use until `give`."""
         plan = self._plans.get(step)
         if plan is not None:
@@ -47,7 +47,7 @@ class Kept(Generic[P]):
             self._users[step] += 1
         return plan
 
-    def add(self, step: Step, plan: P) -> P | None:
+    def add(self, step: Forward, plan: P) -> P | None:
         """Keeps a new step's plan, in use until `give`. Returns one to delete, long unused."""
         self._plans[step] = plan
         self._users[step] = 1
@@ -59,7 +59,7 @@ class Kept(Generic[P]):
         del self._users[idle]
         return self._plans.pop(idle)
 
-    def give(self, step: Step) -> None:
+    def give(self, step: Forward) -> None:
         self._users[step] -= 1
 
     def clear(self) -> list[P]:
@@ -92,6 +92,6 @@ class Place(Generic[B]):
         self.bytes: Any = None
         self.taken: Any = None
 
-    def fits(self, step: Step) -> bool:
+    def fits(self, step: Forward) -> bool:
         io, scratch = self.io.size_bytes, self.scratch.size_bytes
         return io >= step.io_bytes and scratch >= step.scratch_bytes

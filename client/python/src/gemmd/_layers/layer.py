@@ -15,11 +15,11 @@ from gemmd import dtypes
 from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
 from gemmd._layers.kept import Kept, KeptPlan, Place
-from gemmd._layers.linear_step import AnyStep, Way
+from gemmd._layers.linear_step import Forward, Way
 from gemmd._layers.local import LocalCalls
 from gemmd._memory import cuda, interop
+from gemmd._ops.multiply import INLINE_BYTES, scratch_size
 from gemmd.buffer import Buffer
-from gemmd.multiply import INLINE_BYTES, scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.resident import why_not_on_gpu
@@ -79,12 +79,12 @@ class Layer(Unpickled):
         """What x of that type is sent in."""
         raise NotImplementedError
 
-    def step(self, m: int, dtype: np.dtype[Any], way: Way) -> AnyStep:
+    def step(self, m: int, dtype: np.dtype[Any], way: Way) -> Forward:
         """How m rows of that type lie in memory on their way."""
         raise NotImplementedError
 
     def program(
-        self, step: AnyStep, io: Buffer, scratch: Buffer, result: Tensor | None = None
+        self, step: Forward, io: Buffer, scratch: Buffer, result: Tensor | None = None
     ) -> list[Op]:
         """The ops of a step, on these buffers; a plan of them is rebound to others."""
         raise NotImplementedError
@@ -177,7 +177,7 @@ class Layer(Unpickled):
     # Calls of a server that is elsewhere.
 
     def _through(
-        self, step: AnyStep, place: Place[Buffer], x: npt.NDArray[Any]
+        self, step: Forward, place: Place[Buffer], x: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], Result]:
         if step.way == "inline":
             result = self._run_plan(step, place, [x])
@@ -188,7 +188,7 @@ class Layer(Unpickled):
         return got.view(step.out_dtype).reshape(step.m, step.n), result
 
     def _run_plan(
-        self, step: AnyStep, place: Place[Buffer], inputs: list[npt.NDArray[Any]] | None
+        self, step: Forward, place: Place[Buffer], inputs: list[npt.NDArray[Any]] | None
     ) -> Result:
         with self._lock:
             kept = self._plans.take(step)
@@ -205,7 +205,7 @@ class Layer(Unpickled):
                 self._plans.give(step)
 
     @contextmanager
-    def _place(self, step: AnyStep) -> Iterator[Place[Buffer]]:
+    def _place(self, step: Forward) -> Iterator[Place[Buffer]]:
         """Memory for one call, kept for later ones: a call in steady state creates nothing."""
         with self._lock:
             place = next((one for one in self._idle if one.fits(step)), None)
@@ -223,7 +223,7 @@ class Layer(Unpickled):
             with self._lock:
                 self._idle.append(place)
 
-    def _new_place(self, step: AnyStep) -> Place[Buffer]:
+    def _new_place(self, step: Forward) -> Place[Buffer]:
         io, scratch = (
             self.session.create_buffer(scratch_size(size), device=self.device, label="activations")
             for size in (step.io_bytes, step.scratch_bytes)

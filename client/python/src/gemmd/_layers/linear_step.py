@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gemmd import dtypes, narrowing, ops, words
+from gemmd import dtypes, ops, words
 from gemmd._memory import interop
+from gemmd._ops import narrowing
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand
@@ -104,10 +105,10 @@ class Weights:
         return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
 
 
-@dataclass(frozen=True)
-class Step:
-    """One forward pass over m rows. Two buffers serve it: one with what goes in and comes out,
-    [x | result], which is where the caller reaches it best, and the device's own scratch memory.
+class Forward:
+    """One forward pass over m rows of x [m, ..] to a result [m, n]: frozen and hashable, so that
+    plans are kept by it. Two buffers serve it: `io` with what goes in and comes out, [x | result],
+    which is where the caller reaches it best, and the device's own scratch memory.
 
     Attributes
     ----------
@@ -116,6 +117,40 @@ class Step:
         "host_shared", "device_shared": they lie in memory that this process has mapped, and the
         plan is armed.
     """
+
+    m: int
+    in_dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    way: Way
+
+    @property
+    def n(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def x_bytes(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def scratch_bytes(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def d_bytes(self) -> int:
+        return self.m * self.n * self.out_dtype.itemsize
+
+    @property
+    def d_at(self) -> int:
+        return padded(self.x_bytes)
+
+    @property
+    def io_bytes(self) -> int:
+        return self.d_at + padded(self.d_bytes)
+
+
+@dataclass(frozen=True)
+class Step(Forward):
+    """A forward pass of a Linear."""
 
     weights: Weights
     m: int
@@ -131,18 +166,6 @@ class Step:
     @property
     def x_bytes(self) -> int:
         return self.m * self.weights.k * self.in_dtype.itemsize
-
-    @property
-    def d_bytes(self) -> int:
-        return self.m * self.weights.n * self.out_dtype.itemsize
-
-    @property
-    def d_at(self) -> int:
-        return padded(self.x_bytes)
-
-    @property
-    def io_bytes(self) -> int:
-        return self.d_at + padded(self.d_bytes)
 
     @property
     def scales_at(self) -> int:
@@ -202,9 +225,6 @@ def other_gpu(uuid: str, home: str, devices: Iterable[pb.Device]) -> str:
     if any(one.name == home and one.gpu_uuid == uuid for one in devices):
         return ""
     return f"the weight is on {home}, which is not {uuid}"
-
-
-AnyStep = Any  # a Step, or an MLP's: hashable, with their common attributes
 
 
 def rows_of(shape: Sequence[int], k: int) -> int:

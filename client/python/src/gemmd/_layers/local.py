@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import errors, narrowing
+from gemmd import errors
 from gemmd._memory import interop
+from gemmd._ops import narrowing
+from gemmd._ops.multiply import scratch_size
 from gemmd.armed import Armed
 from gemmd.buffer import Buffer
-from gemmd.multiply import scratch_size
 from gemmd.ops import Op
 from gemmd.plan import Plan
 from gemmd.report import Report
@@ -34,7 +35,7 @@ from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
-    from gemmd._layers.linear_step import AnyStep
+    from gemmd._layers.linear_step import Forward
 
 MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
 MAX_RESULTS = 3  # of one step that are alive at once without a copy
@@ -88,12 +89,12 @@ class Place:
         self.scratch = scratch
         self.memory = memory
         self.busy = threading.Lock()
-        self.seats: dict[tuple[AnyStep, int], Seat] = {}  # by step, and which of its results
+        self.seats: dict[tuple[Forward, int], Seat] = {}  # by step, and which of its results
         self.calls = 0
         self.stream = -1
         self.event_stream: Any = None
 
-    def fits(self, step: AnyStep) -> bool:
+    def fits(self, step: Forward) -> bool:
         io, scratch = self.io.size_bytes, self.scratch.size_bytes
         return bool(io >= step.io_bytes and scratch >= step.scratch_bytes)
 
@@ -127,7 +128,7 @@ class DirectResult:
 class GpuCall:
     """All that a call with m rows of one type on one GPU needs, found by one look-up."""
 
-    def __init__(self, place: Place, seat: Seat, step: AnyStep) -> None:
+    def __init__(self, place: Place, seat: Seat, step: Forward) -> None:
         self.place = place
         self.seat = seat
         self.step = step
@@ -170,7 +171,7 @@ class LocalCalls:
 
     # From the host.
 
-    def on_host(self, step: AnyStep, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Report]:
+    def on_host(self, step: Forward, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Report]:
         """x [m, k], dense, of the step's type, to [m, n]."""
         with self._host_place(step) as place:
             seat = self._seat(place, step, False)
@@ -181,14 +182,14 @@ class LocalCalls:
         return got.view(step.out_dtype).reshape(step.m, step.n), report
 
     @contextmanager
-    def _host_place(self, step: AnyStep) -> Iterator[Place]:
+    def _host_place(self, step: Forward) -> Iterator[Place]:
         place = self._take_host_place(step)
         try:
             yield place
         finally:
             place.busy.release()
 
-    def _take_host_place(self, step: AnyStep) -> Place:
+    def _take_host_place(self, step: Forward) -> Place:
         """One that is idle, held by `busy`; several threads have one each."""
         with self._lock:
             small = None
@@ -344,7 +345,7 @@ class LocalCalls:
 
     # Both.
 
-    def _make(self, kind: Any, step: AnyStep) -> Place:
+    def _make(self, kind: Any, step: Forward) -> Place:
         device, session = self._device, self._session
         io = session.create_buffer(
             scratch_size(step.io_bytes), memory_kind=kind, device=device, label="activations"
@@ -358,7 +359,7 @@ class LocalCalls:
     def _seat(
         self,
         place: Place,
-        step: AnyStep,
+        step: Forward,
         by_stream: bool,
         which: int = 0,
         result: Tensor | None = None,

@@ -1,4 +1,4 @@
-"""How an `MLP`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
+"""How an `MLP`'s call lies in memory and which ops it is: pure, as a `linear_step.Step` is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops, words
-from gemmd._layers.linear_step import Way, Weights, padded
+from gemmd._layers.linear_step import Forward, Way, Weights, padded
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
@@ -40,8 +40,8 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class MlpStep:
-    """One forward pass over m rows. `io` is [x | result], as a Step's. Scratch memory has, one
+class MlpStep(Forward):
+    """One forward pass over m rows. Scratch memory has, one
     behind the other: x quantised and its scales, the gate_up product unless the matmul applies the
     gate, h, and its scales.
     """
@@ -61,18 +61,6 @@ class MlpStep:
     @property
     def x_bytes(self) -> int:
         return self.m * self.gate_up.k * self.in_dtype.itemsize
-
-    @property
-    def d_bytes(self) -> int:
-        return self.m * self.down.n * self.out_dtype.itemsize
-
-    @property
-    def d_at(self) -> int:
-        return padded(self.x_bytes)
-
-    @property
-    def io_bytes(self) -> int:
-        return self.d_at + padded(self.d_bytes)
 
     @property
     def fuses(self) -> bool:

@@ -1,4 +1,4 @@
-"""How an `MoE`'s call lies in memory and which ops it is: pure, as `linear_step.Step` is."""
+"""How an `MoE`'s call lies in memory and which ops it is: pure, as a `linear_step.Step` is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes, grouped, ops
-from gemmd._layers.linear_step import Way, padded
+from gemmd._layers.linear_step import Forward, Way, padded
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Gate, Granularity, Op, Operand
@@ -85,7 +85,7 @@ def packed_columns(hidden: int, top_k: int, dtype: np.dtype[Any]) -> int:
 
 
 @dataclass(frozen=True)
-class MoeStep:
+class MoeStep(Forward):
     """One forward pass over m tokens. `io` is [tokens | result]; a token's row is x [hidden], the
     int32 experts [top_k] and their float32 weights [top_k], one behind the other.
     """
@@ -114,18 +114,6 @@ class MoeStep:
     @property
     def x_bytes(self) -> int:
         return self.m * self.columns * self.in_dtype.itemsize
-
-    @property
-    def d_bytes(self) -> int:
-        return self.m * self.n * self.out_dtype.itemsize
-
-    @property
-    def d_at(self) -> int:
-        return padded(self.x_bytes)
-
-    @property
-    def io_bytes(self) -> int:
-        return self.d_at + padded(self.d_bytes)
 
     @cached_property
     def _places(self) -> tuple[list[int], int]:

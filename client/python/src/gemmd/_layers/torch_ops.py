@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gemmd import narrowing
 from gemmd._memory import interop
+from gemmd._ops import narrowing
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 from google.protobuf.duration_pb2 import Duration
 
 from gemmd import dtypes, words
+from gemmd._ops.multiply import QUANTIZED
 from gemmd.grouped import GroupLayout, group_layout_number
 from gemmd.handle import MEMORY_KINDS
-from gemmd.multiply import QUANTIZED
 from gemmd.ops import Activation, Gate, Granularity, activation_number
 from gemmd.share import SharedArray
 from gemmd.v1 import buffer_service_pb2 as buffer_pb

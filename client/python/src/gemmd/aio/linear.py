@@ -16,10 +16,10 @@ from gemmd._layers import linear_step
 from gemmd._layers.kept import Kept, KeptPlan, Place
 from gemmd._layers.linear_step import MemoryKind, Step, Way, Weights, kind_of
 from gemmd._memory import interop
+from gemmd._ops.multiply import INLINE_BYTES, scratch_size
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.plan import Plan
 from gemmd.aio.resident import obtain, why_not_on_gpu
-from gemmd.multiply import INLINE_BYTES, scratch_size
 from gemmd.ops import ACTIVATIONS, Activation
 from gemmd.resident import Quantize, Source
 from gemmd.result import Array, Result

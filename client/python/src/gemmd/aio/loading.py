@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmd import errors, loads, narrowing, ops
+from gemmd import errors, loads, ops
 from gemmd._layers.linear_step import float_bytes
+from gemmd._ops import narrowing
 from gemmd.aio.buffer import Buffer
 from gemmd.checkpoint import open_checkpoint
 from gemmd.loads import Loaded, Weight

@@ -11,6 +11,14 @@ import numpy as np
 from gemmd._connection.here_only import Unpickled
 from gemmd._memory import inline
 from gemmd._memory.inline import Block, Run, Sharing
+from gemmd._ops.multiply import (
+    INLINE_BYTES,
+    Job,
+    MatmulInput,
+    MatmulKeywords,
+    MatmulOptions,
+    scratch_size,
+)
 from gemmd._wire import methods, programs
 from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd._wire.wire import BytesLike
@@ -21,14 +29,6 @@ from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
 from gemmd.aio.queue import Queue
 from gemmd.aio.transport import Transport
-from gemmd.multiply import (
-    INLINE_BYTES,
-    Job,
-    MatmulInput,
-    MatmulKeywords,
-    MatmulOptions,
-    scratch_size,
-)
 from gemmd.ops import Op
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor, TensorLike
@@ -50,7 +50,7 @@ class Work(Unpickled):
         self._scratch: list[Buffer] = []
 
     async def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
-        raise NotImplementedError  # Session's; matmul takes its scratch memory from it
+        raise NotImplementedError  # of Buffers; matmul takes its scratch memory from it
 
     async def execute(
         self,

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, narrowing, ops, words
+from gemmd import dtypes, ops, words
+from gemmd._ops import narrowing
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 

@@ -1,0 +1,113 @@
+// How a tile of a grouped matmul in BF16 or FP16 leaves: weights' rows are columns of D, so that
+// results are turned on their way out.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
+
+#include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
+#include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
+#include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// The store's bounds and bias are a tile's: of this copy the compiler keeps what the store reads.
+struct TileBounds {
+  GemmLaunch launch;
+  __device__ explicit TileBounds(const Fp8GemmArgs& args) {
+    launch.args = args;
+    launch.streams_b = false;
+  }
+  __device__ __forceinline__ void MoveTo(const DirectGroupedLaunch& all, const GroupTile& tile) {
+    launch.args.m = tile.row_end;
+    if (all.args.bias == nullptr) return;
+    launch.args.bias =
+        static_cast<const uint8_t*>(all.args.bias) + tile.group * all.bias_group_bytes;
+  }
+};
+
+template <GemmConfig C, GemmConfig T>
+struct GroupStore {
+  const DirectGroupedLaunch& launch;
+  const SmemLayout<C>& smem;
+  const ClusterPlace<C>& place;
+  GroupMath<C, T>& math;
+  TileBounds& bounds;
+  Epilogue<T>& out;
+
+  static constexpr OutType kOwnType = C.mma == Mma::kF16 ? OutType::kF16 : OutType::kBF16;
+  static constexpr int kPiece = T.result_regs();  // of T.cols columns
+
+  __device__ __forceinline__ void Store(const GroupStop& stop) {
+    bounds.MoveTo(launch, stop.rows);
+    out.tile = {(stop.n * C.share_cols + place.row) * C.rows, stop.rows.row0, stop.rows.item};
+    if (out.whole && !out.general && launch.args.out == kOwnType) {
+      StoreRounded(stop.rows.row_end);
+    } else {
+      StoreAny(stop);
+    }
+    __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  }
+
+  // Rounded to the operands' type, in whole units of D. A warp is on its own: its 16 rows of the
+  // weights make 32 bytes of each of D's rows, in two units that lie in turns so that stmatrix is
+  // free of bank conflicts.
+  __device__ __forceinline__ void StoreRounded(int row_end) const {
+    constexpr int kRowUnits = 2, kUnitBytes = 16, kRowsAtOnce = 32 / kRowUnits;
+    const int lane = out.lane;
+    const uint32_t staging = smem.base + SmemLayout<C>::kStore +
+                             (out.group * 4 + out.warp) * (T.cols * kRowUnits * kUnitBytes);
+    const auto unit = [staging](int row, int half) {
+      return staging + (row * kRowUnits + (half ^ (row / 4 & 1))) * kUnitBytes;
+    };
+    const uint32_t to = unit(lane % 8, lane / 8 % 2);
+    const uint32_t from = unit(lane / 2, lane % 2);
+    const int n = out.SubRow(0) + out.warp * 16 + lane % 2 * 8;
+    const bool inside = n < static_cast<int>(launch.args.n);
+    const int64_t ldd = launch.args.ldd;
+    int m = out.tile.col0 + lane / 2;
+    uint16_t* target =
+        static_cast<uint16_t*>(launch.args.d) + out.tile.batch * launch.args.d_batch + m * ldd + n;
+#pragma unroll
+    for (int piece = 0; piece < C.cols / T.cols; ++piece) {
+      if (piece > 0 && out.tile.col0 + piece * T.cols >= row_end) break;
+      __syncwarp();  // the last piece has been read
+#pragma unroll
+      for (int chunk = 0; chunk < T.cols / 8; ++chunk) {
+        const float* const v = math.result + piece * kPiece + chunk * 4;
+        ptx::StMatrix2Transposed(to + chunk * 8 * kRowUnits * kUnitBytes,
+                                 Pack2(v[0], v[1], kOwnType), Pack2(v[2], v[3], kOwnType));
+      }
+      __syncwarp();
+      float4 units[T.cols / kRowsAtOnce];
+#pragma unroll
+      for (int i = 0; i < T.cols / kRowsAtOnce; ++i) {
+        units[i] = ptx::LoadShared4(from + i * 32 * kUnitBytes);
+      }
+#pragma unroll
+      for (int i = 0; i < T.cols / kRowsAtOnce; ++i, m += kRowsAtOnce) {
+        ptx::StoreGlobal4If(inside && m < row_end, target, units[i]);
+        target += kRowsAtOnce * ldd;
+      }
+    }
+  }
+
+  // By a thin tile's store, once for each of its widths that a tile has: one copy of the code, to
+  // which the results move up.
+  __device__ __forceinline__ void StoreAny(const GroupStop& stop) {
+    const SmemLayout<T> thin{smem.base};
+#pragma unroll 1
+    while (true) {
+      StoreWhole<T>(bounds.launch, thin, out,
+                    reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
+      out.tile.col0 += T.cols;
+      if (out.tile.col0 >= stop.rows.row_end) break;
+#pragma unroll
+      for (int i = 0; i + kPiece < C.result_regs(); ++i) math.result[i] = math.result[i + kPiece];
+    }
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
