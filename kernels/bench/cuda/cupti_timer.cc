@@ -38,6 +38,7 @@ struct Cupti {
   decltype(&cuptiActivityGetNumDroppedRecords) dropped_records = nullptr;
   absl::Mutex mutex;
   std::vector<KernelRecord> records ABSL_GUARDED_BY(mutex);
+  std::vector<KernelSpan> spans ABSL_GUARDED_BY(mutex);  // of the same kernels, with their names
   size_t dropped ABSL_GUARDED_BY(mutex) = 0;
 };
 Cupti& Shared() {
@@ -62,6 +63,8 @@ void CUPTIAPI TakeBuffer(CUcontext context, uint32_t stream, uint8_t* buffer, si
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
     cupti.records.push_back({kernel->start, kernel->end,
                              kernel->name != nullptr && absl::StartsWith(kernel->name, kMarkName)});
+    cupti.spans.push_back(
+        {kernel->name != nullptr ? kernel->name : "", kernel->start, kernel->end});
   }
   size_t dropped = 0;
   if (cupti.dropped_records(context, stream, &dropped) == CUPTI_SUCCESS) cupti.dropped += dropped;
@@ -115,6 +118,7 @@ class CuptiTimer : public Timer {
   static void Forget() {
     absl::MutexLock lock(&Shared().mutex);
     Shared().records.clear();
+    Shared().spans.clear();
   }
 
   static absl::StatusOr<std::vector<KernelRecord>> Records() {
@@ -156,6 +160,17 @@ absl::Status StartCupti(const std::string& library_dir) {
 
 std::unique_ptr<Timer> MakeCuptiTimer(const Flush& flush, cudaStream_t stream) {
   return std::make_unique<CuptiTimer>(flush, stream);
+}
+
+absl::StatusOr<std::vector<KernelSpan>> TakeKernelSpans() {
+  Cupti& cupti = Shared();
+  if (cupti.flush_all == nullptr) return absl::UnimplementedError("CUPTI was not started");
+  const absl::Status status =
+      CuptiStatus(cupti.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "flush");
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&cupti.mutex);
+  cupti.records.clear();
+  return std::exchange(cupti.spans, {});
 }
 
 }  // namespace gemmd::kernels::bench

@@ -6,9 +6,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/bench/cuda/timer.h"
+#include "kernels/bench/kernel_spans.h"
 
 namespace gemmd::kernels::bench {
 
@@ -19,6 +21,10 @@ absl::Status StartCupti(const std::string& library_dir);
 
 // After StartCupti succeeded.
 std::unique_ptr<Timer> MakeCuptiTimer(const Flush& flush, cudaStream_t stream);
+
+// After StartCupti succeeded: the kernels of the whole process that are through since the last call
+// and the last timing. UNIMPLEMENTED when CUPTI refuses, or was never started.
+absl::StatusOr<std::vector<KernelSpan>> TakeKernelSpans();
 
 }  // namespace gemmd::kernels::bench
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/grouped/grouped_op.h"
@@ -38,6 +39,11 @@ std::vector<Candidate> RankGrouped(const GroupedMatmulOp& op, const KernelInfo& 
   if (op.gate) ranked.push_back(CandidateOf(op, gate, true, true, memory_bytes_per_s));
   ranked.push_back(CandidateOf(op, tma, true, false, memory_bytes_per_s));
   ranked.push_back(CandidateOf(op, any, false, false, memory_bytes_per_s));
+  // Those that apply the gate give way to the product and a gate behind it where that is quicker.
+  if (op.gate && ranked[0].feasible && ranked[1].feasible &&
+      ranked[1].modelled_seconds < ranked[0].modelled_seconds) {
+    std::swap(ranked[0], ranked[1]);
+  }
   std::stable_partition(ranked.begin(), ranked.end(),
                         [](const Candidate& c) { return c.feasible; });
   Candidate& best = ranked.front();

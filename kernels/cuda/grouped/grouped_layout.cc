@@ -178,8 +178,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   } else {
     layout.most_tiles[0] = MostTiles(extents, counts, extents.rows, kAnyGroupedRows);
   }
-  // The TMA kernels read offsets and counts by themselves.
-  layout.makes_rows = (op.gate && !fused) || (fp8 && op.layout != GroupLayout::kOffsets && !counts);
+  // The TMA kernels read offsets and counts by themselves, and a gate behind them the former.
+  const bool offsets = op.layout == GroupLayout::kOffsets;
+  layout.makes_rows = fp8 ? !offsets && (!counts || (op.gate && !fused)) : op.gate.has_value();
   if (layout.makes_rows) {
     layout.starts_offset = parts.Add(2 * extents.groups * static_cast<int64_t>(sizeof(int32_t)));
   }
@@ -191,8 +192,10 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   if (!op.table.empty()) AddTableParts(op, fp8, layout, parts);
   if (op.gate && !fused) {
     layout.product = op.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-    layout.owners_offset =
-        parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
+    if (layout.makes_rows) {
+      layout.owners_offset =
+          parts.Add(extents.items * extents.rows * static_cast<int64_t>(sizeof(int32_t)));
+    }
     const double bytes = 1.0 * static_cast<double>(extents.items * extents.rows) *
                          static_cast<double>(extents.n) * SizeBytes(layout.product);
     // Beyond any limit: the caller refuses it.
@@ -207,6 +210,10 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
   constexpr double kFp8Flops = 1.3e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
+  // Of kernels that apply a gate, as measured at few rows.
+  constexpr double kFusedShare = 0.75;
+  // A gate behind the product, and where offsets do not tell it which rows are somebody's.
+  constexpr double kGateSeconds = 3e-6, kOwnersSeconds = 6e-6;
   constexpr double kLaunchesSeconds = 8e-6;
   const GroupedExtents extents(op);
   const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : 4e12;
@@ -217,9 +224,14 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
   const double tma_flops = IsDirect(op.a.values.dtype) ? kDirectFlops : kFp8Flops;
-  const double gate = op.gate && !fused ? rows * columns * 5 / (rate * kMemoryShare) : 0;
+  double gate = 0;
+  if (op.gate && !fused) {
+    gate = kGateSeconds + rows * columns * 5 / (rate * kMemoryShare) +
+           (op.layout == GroupLayout::kOffsets ? 0 : kOwnersSeconds);
+  }
   return kLaunchesSeconds + gate +
-         std::max(flops / (fp8 ? tma_flops : kAnyFlops), bytes / (rate * kMemoryShare));
+         std::max(flops / (fp8 ? tma_flops : kAnyFlops),
+                  bytes / (rate * (fused ? kFusedShare : kMemoryShare)));
 }
 
 }  // namespace gemmd::kernels::cuda

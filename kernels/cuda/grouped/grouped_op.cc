@@ -167,6 +167,14 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     with_product = WithProduct(slots, scratch + layout.product_offset);
     product.d = ProductOf(op, layout, static_cast<int>(slots.size()));
     launches.gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), with_product);
+    launches.gated->programmatic = true;
+  }
+  if (launches.gated && layout.fp8 && op.layout == GroupLayout::kOffsets) {
+    launches.gated->range_begin = directory.index;
+    launches.gated->range_end = directory.index + extents.groups;
+    // The FP8 kernels let the gate start once they have waited for what wrote the offsets.
+    launches.gated->range_first = !IsDirect(op.a.values.dtype);
+  } else if (launches.gated) {
     OwnersArgs& owners = launches.owners.emplace();
     owners.starts = directory.starts;
     owners.sizes = directory.sizes;
@@ -176,7 +184,6 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     owners.all_rows = extents.items * extents.rows;
     owners.owners = reinterpret_cast<int32_t*>(scratch + layout.owners_offset);
     launches.gated->owners = owners.owners;
-    launches.gated->programmatic = true;
   }
   const GroupSource source = {.index = layout.makes_rows ? nullptr : directory.index,
                               .starts = directory.starts,

@@ -10,7 +10,7 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kAtOnce = 4;  // rows whose loads are under way together
+constexpr int kAtOnce = 8;  // rows whose loads are under way together
 
 // Choice j's row, read once, since it may change meanwhile; -1: none. `tells` one thread of a
 // token.
@@ -51,36 +51,61 @@ __device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
   }
 }
 
+// Rows of src and their weights, from choice `first` of a token on.
+struct Choices {
+  int64_t places[kAtOnce];  // -1: none
+  float weights[kAtOnce];
+
+  __device__ __forceinline__ Choices(const CombineArgs& args, int64_t token, int first,
+                                     bool tells) {
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const bool there = first + j < args.top_k;
+      places[j] = there ? PlaceOf(args, token, first + j, tells) : -1;
+      const int64_t at = token * args.weights_row + (first + j) * args.weights_col;
+      weights[j] = there ? args.weights[at] : 0.0f;
+    }
+  }
+};
+
 template <ElementType kFrom>
 __global__ void __launch_bounds__(kThreads)
     CombineChunks(const __grid_constant__ CombineArgs args) {
   constexpr int kElements = Chunk<kFrom>::kElements;
-  ptx::GridDependencyWait();
-  ptx::GridDependencyLaunch();
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kElements;
+  int64_t token = blockIdx.y;
+  int first = 0;
+  if (!args.numbers_first) ptx::GridDependencyWait();
+  Choices choices(args, token, first, col == 0);
+  if (args.numbers_first) ptx::GridDependencyWait();
+  ptx::GridDependencyLaunch();
   if (col >= args.n) return;
-  for (int64_t token = blockIdx.y; token < args.tokens; token += gridDim.y) {
-    float sums[kElements] = {};
-    for (int first = 0; first < args.top_k; first += kAtOnce) {
-      Chunk<kFrom> chunks[kAtOnce];
-      int64_t places[kAtOnce];
+  float sums[kElements] = {};
+  while (true) {
+    Chunk<kFrom> chunks[kAtOnce];
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        places[j] = first + j < args.top_k ? PlaceOf(args, token, first + j, col == 0) : -1;
-        chunks[j] = LoadChunk<kFrom>(args.src, places[j] * args.src_row + col, places[j] >= 0);
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        if (places[j] < 0) continue;
-        const float weight =
-            args.weights[token * args.weights_row + (first + j) * args.weights_col];
-        float x[kElements];
-        chunks[j].Expand(x);
-#pragma unroll
-        for (int i = 0; i < kElements; ++i) sums[i] = __fmaf_rn(weight, x[i], sums[i]);
-      }
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t place = choices.places[j];
+      chunks[j] = LoadChunk<kFrom>(args.src, place * args.src_row + col, place >= 0);
     }
-    StoreSums(args, token * args.dst_row + col, sums);
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (choices.places[j] < 0) continue;
+      float x[kElements];
+      chunks[j].Expand(x);
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) sums[i] = __fmaf_rn(choices.weights[j], x[i], sums[i]);
+    }
+    first += kAtOnce;
+    if (first >= args.top_k) {
+      StoreSums(args, token * args.dst_row + col, sums);
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) sums[i] = 0.0f;
+      first = 0;
+      token += gridDim.y;
+      if (token >= args.tokens) return;
+    }
+    choices = Choices(args, token, first, col == 0);
   }
 }
 

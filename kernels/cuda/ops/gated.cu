@@ -115,7 +115,10 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
   constexpr int kElements = Chunk<kFrom>::kElements;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * kElements);
   constexpr bool kQuantised = kTo == ElementType::kE4M3;
+  RowRange range;
+  if (args.range_first) range.Load(args);
   BeginInTurn(args.independent);
+  if (!args.range_first) range.Load(args);
   const int warp = threadIdx.x / 32;
   const int part = threadIdx.x % kLanesPerBlock;
   const int slot = threadIdx.x % 32 / kLanesPerBlock;
@@ -134,8 +137,8 @@ __global__ void __launch_bounds__(kThreads, kFrom == ElementType::kF32 ? 6 : 8)
     for (int64_t row = first; row - slot_row < args.rows; row += gridDim.y * row_step) {
       const int64_t src_row = batch * args.src_batch + row * args.src_row;
       const int64_t dst_row = batch * args.dst_batch + row * args.dst_row;
-      const bool valid =
-          row < args.rows && (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
+      const bool valid = row < args.rows && range.Has(row) &&
+                         (args.owners == nullptr || args.owners[batch * args.rows + row] >= 0);
       Pair<kFrom> pairs[kLoads];
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {

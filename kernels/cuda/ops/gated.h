@@ -45,8 +45,12 @@ struct GatedArgs {
   float limit = 0.0f;  // 0: none
   float up_offset = 0.0f;
   const int32_t* owners = nullptr;  // [batch * rows]: rows below 0 are left alone; null: none are
-  bool programmatic = false;        // the launch may overlap the previous kernel's end
-  bool independent = false;         // and need not wait for it first (independent.h)
+  // Rows outside [*range_begin, *range_end) are left alone, too; null: none are. Of one batch.
+  const int32_t* range_begin = nullptr;
+  const int32_t* range_end = nullptr;
+  bool range_first = false;   // it was there before the kernel in front went to work
+  bool programmatic = false;  // the launch may overlap the previous kernel's end
+  bool independent = false;   // and need not wait for it first (independent.h)
 };
 
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type that is none of the

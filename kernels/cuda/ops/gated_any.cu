@@ -20,7 +20,10 @@ __device__ __forceinline__ float LoadSource(const GatedArgs& args, int64_t row, 
 
 __global__ void __launch_bounds__(kThreads)
     GatedBlocks(const __grid_constant__ GatedArgs args, int64_t blocks) {
+  RowRange range;
+  if (args.range_first) range.Load(args);
   BeginInTurn(args.independent);
+  if (!args.range_first) range.Load(args);
   const int lane = threadIdx.x % 32;
   const bool quantised = args.scales != nullptr;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
@@ -30,6 +33,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t block = i % blocks;
     const int64_t row = i / blocks % args.rows;
     const int64_t batch = i / blocks / args.rows;
+    if (!range.Has(row)) continue;
     if (args.owners != nullptr && args.owners[batch * args.rows + row] < 0) continue;
     const int64_t src_row = batch * args.src_batch + row * args.src_row;
     float gate[kPerLane] = {}, up[kPerLane] = {}, y[kPerLane];

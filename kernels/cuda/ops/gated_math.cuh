@@ -3,10 +3,25 @@
 #ifndef GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_OPS_GATED_MATH_CUH_
 
+#include <climits>
+
 #include "kernels/cuda/ops/activation.cuh"
 #include "kernels/cuda/ops/gated.h"
 
 namespace gemmd::kernels::cuda {
+
+// The rows that are somebody's, where offsets tell: numbers are read once, since they may change.
+struct RowRange {
+  int begin = 0;
+  int end = INT_MAX;
+
+  __device__ __forceinline__ void Load(const GatedArgs& args) {
+    if (args.range_begin == nullptr) return;
+    begin = *const_cast<const volatile int32_t*>(args.range_begin);
+    end = *const_cast<const volatile int32_t*>(args.range_end);
+  }
+  __device__ __forceinline__ bool Has(int64_t row) const { return row >= begin && row < end; }
+};
 
 // The smaller of two floats; NaN if either is.
 __device__ __forceinline__ float MinNaN(float x, float y) { return -ptx::MaxNaN(-x, -y); }

@@ -51,6 +51,8 @@ struct CombineArgs {
   int32_t top_k = 0;
   DataFault* fault = nullptr;
   bool programmatic = false;
+  // Positions and weights were there before the kernel in front went to work.
+  bool numbers_first = false;
 };
 cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream);
 

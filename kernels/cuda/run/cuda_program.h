@@ -23,6 +23,7 @@
 #include "kernels/cuda/grouped/k_grouped_op.h"
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "kernels/cuda/run/end_forecast.h"
 #include "kernels/cuda/run/graph_cache.h"
@@ -61,6 +62,8 @@ struct Launches {
   std::vector<PreparedGradient> gradients;  // of its matmuls by the gradient kernels
   std::vector<FusedMatmul> fused;           // of its matmuls that apply their gate
   std::vector<bool> independent;            // by op (independent.h); empty: none is
+  std::vector<bool> dispatched;  // by op: a route whose rows the op behind it gathers by; likewise
+  std::vector<bool> numbers_first;  // by op: a combine that need not wait for its numbers; likewise
 };
 
 struct PreparedLaunches {
@@ -83,6 +86,9 @@ struct RunContext {
     kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
   } front = Front::kOther;
 
+  bool IsDispatched(size_t op) const {
+    return op < launches.dispatched.size() && launches.dispatched[op];
+  }
   bool IsIndependent(size_t op) const {
     if (op == 0 && front == Front::kOwnBegin) return true;
     return op < launches.independent.size() && launches.independent[op];
@@ -207,6 +213,14 @@ class CudaProgram final : public Program {
   absl::Status LaunchGatedMatmul(const Task& task, const MatmulOp& op,
                                  const RunContext& context) const;
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
+  // Of a route and the quantisation behind it (ops/dispatch.h).
+  bool MayDispatch(size_t route, SlotAddresses slots) const;
+  bool RoutesInDispatch(const DispatchArgs& args) const;
+  DispatchArgs DispatchOf(size_t route, SlotAddresses slots) const;
+  // Whether the op's kernel may read these tensors before the op in front has ended.
+  bool WereThereBefore(size_t index, const Launches& launches,
+                       absl::Span<const TensorRef* const> tensors, SlotAddresses slots) const;
+  absl::Status LaunchDispatched(size_t route, size_t index, const RunContext& context) const;
   absl::Status LaunchMove(size_t index, const RunContext& context) const;
   absl::Status LaunchCopy(size_t index, const CopyOp& op, const RunContext& context) const;
 

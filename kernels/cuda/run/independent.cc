@@ -13,6 +13,8 @@ ByteRange At(const Touched& touched, SlotAddresses slots) {
   return {slot + touched.bytes.begin, slot + touched.bytes.end};
 }
 
+}  // namespace
+
 bool Conflict(const OpTouches& a, const OpTouches& b, SlotAddresses slots) {
   for (const Touched& x : a.all) {
     for (const Touched& y : b.all) {
@@ -21,8 +23,6 @@ bool Conflict(const OpTouches& a, const OpTouches& b, SlotAddresses slots) {
   }
   return false;
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<Touched>> TouchesOf(const Op& op) {
   std::vector<Touched> touches;

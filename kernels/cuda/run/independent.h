@@ -30,6 +30,9 @@ struct OpTouches {
   bool may_overlap = false;
 };
 
+// Whether one writes what the other one touches, on this memory.
+bool Conflict(const OpTouches& a, const OpTouches& b, SlotAddresses slots);
+
 // The tensors of a validated op.
 absl::StatusOr<std::vector<Touched>> TouchesOf(const Op& op);
 

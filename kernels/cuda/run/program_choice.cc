@@ -112,7 +112,11 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
     return absl::UnimplementedError(
         absl::StrCat("kernel ", op.kernel, " cannot serve it: ", *lacks, "; leave kernel empty"));
   }
-  const bool fused = why_apart.empty() && (!forced || op.kernel == kernels.fp8_gate);
+  const auto seconds = [&](bool with_gate) {
+    return GroupedSeconds(op, true, kernels.memory_bytes_per_s, with_gate);
+  };
+  const bool fused = why_apart.empty() &&
+                     (forced ? op.kernel == kernels.fp8_gate : seconds(true) <= seconds(false));
   const bool fp8 = fused || (why.empty() && (!forced || op.kernel == tma));
   if (!fp8 && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(

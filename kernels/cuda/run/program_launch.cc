@@ -76,6 +76,9 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
     SlotAddresses slots, std::byte* scratch) const {
   auto launches = std::make_shared<Launches>();
   launches->independent = IndependentOps(touches_, slots);
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    launches->dispatched.push_back(MayDispatch(i, slots));
+  }
   launches->gemms.reserve(gemms_);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task& task = tasks_[i];
@@ -83,6 +86,12 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       auto grouped = PrepareGrouped(std::get<GroupedMatmulOp>(task.op), *task.grouped, slots,
                                     scratch, device_);
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
+      const auto& op = std::get<GroupedMatmulOp>(task.op);
+      const bool alone = !grouped->directory && grouped->tables.empty() && !grouped->copy;
+      if (grouped->fp8 && alone) {
+        grouped->fp8->weights_first =
+            WereThereBefore(i, *launches, {&op.groups, &op.b.values, &*op.b.scales}, slots);
+      }
       launches->grouped.push_back(*std::move(grouped));
     }
     if (task.k_grouped) {
@@ -102,6 +111,10 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       if (!fused.ok()) return Annotate(fused.status(), i, task.op);
       launches->fused.push_back(*std::move(fused));
     }
+    const auto* const combine = std::get_if<CombineOp>(&task.op);
+    launches->numbers_first.push_back(
+        combine != nullptr &&
+        WereThereBefore(i, *launches, {&combine->positions, &combine->weights}, slots));
     if (!task.variant) continue;
     const std::vector<std::byte*> all = SlotsOf(task, slots, scratch);
     const auto& op = task.gated ? *task.gated->product : std::get<MatmulOp>(task.op);
@@ -234,6 +247,9 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
 
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
+  for (const size_t route : {index, index - 1}) {
+    if (context.IsDispatched(route)) return LaunchDispatched(route, index, context);
+  }
   const absl::Status status = std::visit(
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
@@ -255,6 +271,9 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
           args.fault = FaultAt(task, context);
           if constexpr (std::is_same_v<T, RouteOp>) {
             args.counts = reinterpret_cast<int32_t*>(context.scratch);
+          } else {
+            args.numbers_first = index < context.launches.numbers_first.size() &&
+                                 context.launches.numbers_first[index];
           }
           return ToStatus(Queue(args, context.stream), "launch");
         } else {

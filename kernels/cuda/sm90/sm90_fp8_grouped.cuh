@@ -119,33 +119,45 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
   }
 }
 
+// B's side of a stage. What comes before the barrier is told how much to expect is counted, too.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                            const GroupPlace& at, const GroupB& b, int stage,
+                                            int block) {
+  const uint32_t full = smem.Full(stage);
+  const uint32_t target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
+  const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
+  const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
+  if constexpr (C.multicast() > 1 && !(C.gates && C.splits_cols)) {
+    LoadPairB<C>(launch, at, b, full, target, x, z);
+  } else if constexpr (C.gates) {
+    LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n());
+  } else {
+#pragma unroll
+    for (int plane = 0; plane < C.k_blocks; ++plane) {
+      ptx::TensorLoad(b.map, full, target + plane * C.block_n() * kBlockK, x + plane * step_x,
+                      at.n0, z + plane * step_z, b.item, kBPolicy<C>);
+    }
+  }
+}
+
 // As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
 // are, in boxes.
 template <GemmConfig C>
 __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
-                                               const GroupB& b, int stage, int block) {
+                                               const GroupB& b, int stage, int block,
+                                               bool has_weights) {
   constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
   constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
-  const uint32_t b_target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
       full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
-  if constexpr (C.multicast() > 1 && !(C.gates && C.splits_cols)) {
-    LoadPairB<C>(launch, at, b, full, b_target, x, z);
-  } else if constexpr (C.gates) {
-    LoadGateBoxes<C>(launch, b, full, b_target, x, z, at.n0 / C.block_n());
-  } else {
-#pragma unroll
-    for (int plane = 0; plane < C.k_blocks; ++plane) {
-      ptx::TensorLoad(b.map, full, b_target + plane * C.block_n() * kBlockK, x + plane * step_x,
-                      at.n0, z + plane * step_z, b.item, kBPolicy<C>);
-    }
-  }
+  if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
   // A whole box of 128 rows at once, where there are so many.
   int first = 0;
   if constexpr (C.k_blocks == 1 && kBoxes >= kWholeBox) {
@@ -214,10 +226,11 @@ __device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int grou
   return {map, 0};
 }
 
+// `ahead`: of so many stages the weights are on their way.
 template <GemmConfig C, bool kTable>
 __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& place, const CUtensorMap*& known,
-                                            RingPosition<C.stages>& at, int lane) {
+                                            RingPosition<C.stages>& at, int lane, int ahead = 0) {
   const auto b_scales = ScalesOf<C, kTable>(launch, place, lane);
   const GroupB b = MatrixOf<C, kTable>(launch, place.group, known);
 #pragma unroll 1
@@ -225,9 +238,10 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<C>::Put(smem, at.stage, place);
-      LoadGroupStage<C>(launch, smem, place, b, at.stage, block);
+      LoadGroupStage<C>(launch, smem, place, b, at.stage, block, ahead > 0);
     }
-    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    if (ahead <= 0) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    --ahead;
     __syncwarp();
     at.Advance();
   }
@@ -248,10 +262,35 @@ __device__ __forceinline__ void EndRing(const GroupedLaunch& launch, const SmemL
   }
 }
 
+// The weights of this CTA's first tile, as far as the ring goes and if it is a thin one, while the
+// kernels in front still work on A. How many stages that were.
+template <GemmConfig W, GemmConfig T>
+__device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
+                                                const GroupWalk<W, MixedTiles<W, T>>& walk,
+                                                const SmemLayout<W>& smem, int lane) {
+  const int index = static_cast<int>(blockIdx.x);
+  if (index >= walk.Total()) return 0;
+  const GroupPlace place = walk.At(index);
+  if (place.kind != kThinTile || place.n0 >= static_cast<int>(launch.gemm.args.n)) return 0;
+  const SmemLayout<T> thin{smem.base};
+  const CUtensorMap* known = nullptr;
+  const auto b_scales = ScalesOf<T, false>(launch, place, lane);
+  const GroupB b = MatrixOf<T, false>(launch, place.group, known);
+  const int stages = min((launch.gemm.k_blocks + T.k_blocks - 1) / T.k_blocks, int{T.stages});
+#pragma unroll 1
+  for (int stage = 0; stage < stages; ++stage) {
+    const int block = stage * T.k_blocks;
+    if (ptx::ElectOne()) LoadWeights<T>(launch, thin, place, b, stage, block);
+    b_scales.Load(launch.gemm, thin, lane, stage, block);
+    __syncwarp();
+  }
+  return stages;
+}
+
 template <GemmConfig W, GemmConfig T, bool kTable>
 __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
                                               const GroupWalk<W, MixedTiles<W, T>>& walk,
-                                              const SmemLayout<W>& smem, int lane) {
+                                              const SmemLayout<W>& smem, int lane, int ahead) {
   const int total = walk.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;  // the map that was acquired last
@@ -265,7 +304,8 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
     } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
       // All of it is outside.
     } else if (place.kind == kThinTile) {
-      ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane);
+      ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane, ahead);
+      ahead = 0;
     } else {
       constexpr GemmConfig H = HalfOf(W);
       ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, place, known, at, lane);
@@ -372,14 +412,23 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ptx::SetMaxRegistersDown<W.producer_registers()>();
     if (warp > kProducerWarp) return;
     MakeRing<W>(launch, smem);
-    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
     __syncwarp();
-    ptx::GridDependencyWait();
-    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
-    ProduceGroups<W, T, kTable>(launch, walk, smem, lane);
+    int ahead = 0;
+    if (!kTable && launch.weights_first) {
+      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+      ahead = LoadFirstWeights<W, T>(launch, walk, smem, lane);
+      ptx::GridDependencyWait();
+    } else {
+      ptx::GridDependencyWait();
+      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+    }
+    // The kernel behind this one makes itself ready meanwhile. Behind the wait, so that it finds
+    // all that was in front of this one.
+    ptx::GridDependencyLaunch();
+    ProduceGroups<W, T, kTable>(launch, walk, smem, lane, ahead);
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
-    ptx::GridDependencyWait();
+    if (kTable || !launch.weights_first) ptx::GridDependencyWait();
     walk.Make(warp, lane);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeGroups<W, T>(launch, smem);

@@ -84,10 +84,11 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     if (warp > kProducerWarp) return;
     MakeRing<W>(launch, smem);
     TurnNotes<W, Walk>::Clear(smem, lane);
-    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
     __syncwarp();
     Meet();
     ptx::GridDependencyWait();
+    // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
+    ptx::GridDependencyLaunch();
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
     const int rank = static_cast<int>(ptx::ClusterRank());
     ProducePairs<W, Walk, kTable>(launch, walk, smem, rank, lane);

@@ -205,9 +205,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
       return;
     }
     MakeRing<W>(launch, smem);
-    ptx::GridDependencyLaunch();  // the kernel behind this one makes itself ready meanwhile
     __syncwarp();
     ptx::GridDependencyWait();
+    // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
+    ptx::GridDependencyLaunch();
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
     ProduceRagged<W, Walk, kTable>(launch, walk, smem, lane);
   } else {

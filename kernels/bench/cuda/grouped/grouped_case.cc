@@ -109,6 +109,24 @@ void AddSizes(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add(Between(32, 500, 1500, random), 3072, 4096);
 }
 
+// What routers leave of 8 to 256 experts: drawn alike, by Zipf, all to one, and to few of many.
+void AddExperts(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
+  const auto add = [&](Rows rows) {
+    cases.push_back({.suite = "experts", .rows = std::move(rows), .n = 1536, .k = 2048});
+  };
+  for (const int64_t experts : {8, 32, 64, 128, 256}) {
+    for (const int64_t rows : {int64_t{4}, int64_t{32}, int64_t{256}}) {
+      add(Between(experts, 0, 2 * rows, random));
+      add(Zipf(experts, experts * rows, random));
+    }
+    Rows one_hot = Even(experts, 0), few = Even(experts, 0);
+    one_hot[static_cast<size_t>(experts) / 2] = 4096;
+    for (size_t g = 0; g < few.size(); g += 8) few[g] = 64;
+    add(std::move(one_hot));
+    add(std::move(few));
+  }
+}
+
 // Of 16 bits, with what is wanted of BF16.
 void AddDirect(std::vector<GroupedBenchCase>& cases, DType dtype, std::mt19937_64& random) {
   const auto add = [&](const char* suite, Rows rows, int64_t n, int64_t k, double tflops) {
@@ -174,6 +192,7 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
     AddThin(cases, random);
     AddWide(cases, random);
     if (suite == "sizes") AddSizes(cases, random);
+    if (suite == "experts") AddExperts(cases, random);
   } else {
     AddDirect(cases, dtype, random);
   }

@@ -1,12 +1,12 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes] [--dtype e4m3|bf16|f16] [--repeats
-//   N]
-//                 [--config N] [--again N] [--json FILE] [--commit TEXT] [--seed N]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts] [--dtype e4m3|bf16|f16]
+//                 [--repeats N] [--config N] [--again N] [--only TEXT] [--json FILE]
+//                 [--commit TEXT] [--seed N]
 //
 // --config: of 16 bits, that pair of the family's configs instead of the choice. --again: as many
-// more runs have to give the same bits.
+// more runs have to give the same bits. --only: cases with that in their name.
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kBF16, DType::kF16};
 
 struct GroupedRun {
   std::string suite = "all";
-  std::string json, commit;
+  std::string json, commit, only;
   DType dtype = DType::kE4M3;
   int repeats = 12, config = -1, again = 0;
   uint64_t seed = 1;
@@ -135,6 +135,8 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       run.json = value;
     } else if (name == "--commit") {
       run.commit = value;
+    } else if (name == "--only") {
+      run.only = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
     } else if (name == "--config") {
@@ -165,8 +167,11 @@ int Main(int argc, char** argv) {
   };
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
-  const std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->seed);
-  if (cases.empty()) return complain(absl::InvalidArgumentError("no such suite"), 2);
+  std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->seed);
+  std::erase_if(cases, [&](const GroupedBenchCase& c) {
+    return c.name().find(run->only) == std::string::npos;
+  });
+  if (cases.empty()) return complain(absl::InvalidArgumentError("no such suite or case"), 2);
   auto machine = OpenMachine({});
   if (!machine.ok()) return complain(machine.status(), 3);
   std::vector<GroupedTime> times;

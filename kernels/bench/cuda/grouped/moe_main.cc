@@ -3,7 +3,10 @@
 // has to be read. Results of the fused kernels are first held against those of the kernels behind
 // one another.
 //
-//   moe_bench [--suite all|gate|layer] [--repeats N] [--json FILE] [--commit TEXT] [--seed N]
+//   moe_bench [--suite all|gate|layer] [--only TEXT] [--repeats N] [--json FILE] [--commit TEXT]
+//             [--seed N]
+//
+// --only: cases with that in their name.
 
 #include <unistd.h>
 
@@ -15,7 +18,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
+#include "kernels/bench/cuda/cupti_timer.h"
 #include "kernels/bench/cuda/grouped/dense_gate_workload.h"
 #include "kernels/bench/cuda/grouped/gate_workload.h"
 #include "kernels/bench/cuda/grouped/layer_workload.h"
@@ -33,6 +38,7 @@ constexpr int kFloorsTried = 4;
 constexpr int64_t kFlushBytes = int64_t{256} << 20;
 // Of two results of a layer that were gated with other roundings of the product.
 constexpr double kLargestDifference = 0.02;
+constexpr char kFillKernel[] = "Move";  // in the name of a FillOp's kernel, and of no other here
 
 // Medians of the calls, by turns, and behind them the quickest way to read `traffic`.
 absl::StatusOr<std::vector<double>> TimeBeside(std::vector<Call> calls, const FloorTraffic& traffic,
@@ -79,11 +85,20 @@ absl::Status MeasureGate(const GateCase& c, const MoeRun& run, Machine& machine,
   return absl::OkStatus();
 }
 
-// Seconds on the device of each run but the first two, whose graph is yet to be made. Between runs
-// the caches are filled with something else.
-absl::StatusOr<std::vector<double>> RunProgram(Backend& backend, const std::vector<Op>& ops,
-                                               const Bindings& slots, const DeviceBuffer& flush,
-                                               int repeats) {
+// Of a program's runs but the first two, whose graph is yet to be made.
+struct ProgramTimes {
+  std::vector<double> seconds;  // as the stream tells them
+  RunParts parts;               // by kernel; empty without CUPTI
+
+  // From the first kernel's start to the last one's end where the profiler tells.
+  double median() const { return parts.us > 0 ? parts.us * 1e-6 : Median(seconds); }
+};
+
+// Between runs the caches are filled with something else. The fill is still running when the
+// program is launched behind it, so that no time of the host's is in the program's.
+absl::StatusOr<ProgramTimes> RunProgram(Backend& backend, const std::vector<Op>& ops,
+                                        const Bindings& slots, const DeviceBuffer& flush,
+                                        int repeats) {
   auto program = backend.Compile(ops);
   if (!program.ok()) return program.status();
   FillOp fill;
@@ -93,28 +108,34 @@ absl::StatusOr<std::vector<double>> RunProgram(Backend& backend, const std::vect
   auto flushes = backend.Compile(absl::MakeSpan(&other, 1));
   if (!flushes.ok()) return flushes.status();
   const std::unique_ptr<Stream> stream = backend.CreateStream({});
-  const auto run = [&](std::shared_ptr<const Program> one, Bindings memory) {
-    absl::Notification done;
-    LaunchResult result;
-    stream->Launch(std::move(one), std::move(memory), [&](LaunchResult r) {
+  ProgramTimes times;
+  for (int i = 0; i < repeats + 2; ++i) {
+    // What is left of the first two is no run to be timed.
+    if (i == 2) TakeKernelSpans().status().IgnoreError();
+    LaunchResult filled, result;
+    absl::Notification fill_done, done;
+    Bindings memory;
+    memory.slots.push_back(reinterpret_cast<std::byte*>(flush.data()));
+    stream->Launch(*flushes, std::move(memory), [&](LaunchResult r) {
+      filled = std::move(r);
+      fill_done.Notify();
+    });
+    Bindings again;
+    again.slots = slots.slots;
+    stream->Launch(*program, std::move(again), [&](LaunchResult r) {
       result = std::move(r);
       done.Notify();
     });
+    fill_done.WaitForNotification();
     done.WaitForNotification();
-    return result;
-  };
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats + 2; ++i) {
-    Bindings memory;
-    memory.slots.push_back(reinterpret_cast<std::byte*>(flush.data()));
-    if (absl::Status s = run(*flushes, memory).status; !s.ok()) return s;
-    Bindings again;
-    again.slots = slots.slots;
-    const LaunchResult result = run(*program, again);
-    if (!result.status.ok()) return result.status;
-    if (i >= 2) seconds.push_back(result.device_seconds);
+    for (const absl::Status& status : {filled.status, result.status}) {
+      if (!status.ok()) return status;
+    }
+    if (i >= 2) times.seconds.push_back(result.device_seconds);
   }
-  return seconds;
+  auto spans = TakeKernelSpans();
+  if (spans.ok()) times.parts = PartsOfRuns(*std::move(spans), kFillKernel);
+  return times;
 }
 
 double Difference(const std::vector<uint16_t>& mine, const std::vector<uint16_t>& other) {
@@ -142,6 +163,7 @@ absl::Status MeasureLayer(const LayerCase& c, const MoeRun& run, Machine& machin
   if (absl::Status s = work.Prepare(c, run.seed, machine.stream); !s.ok()) return s;
   std::vector<uint16_t> results[3];
   double medians[3];
+  ProgramTimes times[3];
   int i = 0;
   for (Backend* backend : {backends.any.get(), backends.apart.get(), backends.fused.get()}) {
     auto seconds = RunProgram(*backend, work.Ops(), work.Memory(), flush, i == 0 ? 1 : run.repeats);
@@ -149,7 +171,8 @@ absl::Status MeasureLayer(const LayerCase& c, const MoeRun& run, Machine& machin
     auto result = work.Result();
     if (!result.ok()) return result.status();
     results[i] = *std::move(result);
-    medians[i++] = Median(*seconds);
+    medians[i] = seconds->median();
+    times[i++] = *std::move(seconds);
   }
   if (results[1] != results[2]) return absl::InternalError("wrong: fused and apart differ");
   const double difference = Difference(results[2], results[0]);
@@ -164,6 +187,16 @@ absl::Status MeasureLayer(const LayerCase& c, const MoeRun& run, Machine& machin
   report.Add(6, absl::StrCat(name, ": read of active weights"), (*floor)[0] * 1e6, "us", 0);
   report.Add(6, absl::StrCat(name, ": layer / read"), medians[2] / (*floor)[0], "", c.wanted_ratio);
   report.Add(6, absl::StrCat(name, ": useful"), c.flops() / medians[2] * 1e-12, "TFLOP/s", 0);
+  report.Add(6, absl::StrCat(name, ": as the stream tells it"), Median(times[2].seconds) * 1e6,
+             "us", 0);
+  for (const int way : {1, 2}) {
+    for (const KernelPart& kernel : times[way].parts.kernels) {
+      report.Add(6,
+                 absl::StrCat(name, way == 1 ? ": gates apart" : "", ": added by ", kernel.name,
+                              absl::StrFormat(", %.1f to %.1f", kernel.start_us, kernel.end_us)),
+                 kernel.added_us, "us", 0);
+    }
+  }
   report.Add(6, absl::StrCat(name, ": difference from the kernel for any"), difference, "",
              kLargestDifference);
   return absl::OkStatus();
@@ -183,7 +216,7 @@ absl::Status MeasureDense(const DenseCase& c, const MoeRun& run, Machine& machin
                                       {backends.apart.get(), true}}) {
     auto seconds = RunProgram(*backend, work.Ops(gate), work.Memory(), flush, run.repeats);
     if (!seconds.ok()) return seconds.status();
-    medians[i++] = Median(*seconds);
+    medians[i++] = seconds->median();
   }
   auto floor = TimeBeside({}, work.traffic(), run.repeats, machine);
   if (!floor.ok()) return floor.status();
@@ -227,6 +260,8 @@ absl::StatusOr<MoeRun> Parse(int argc, char** argv) {
       run.json = value;
     } else if (name == "--commit") {
       run.commit = value;
+    } else if (name == "--only") {
+      run.only = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
     } else if (name == "--seed") {
@@ -250,8 +285,12 @@ int Main(int argc, char** argv) {
   auto machine = OpenMachine({});
   if (!machine.ok()) return complain(machine.status(), 3);
   Report report(*run, **machine);
+  const auto wanted = [&](const std::string& name) {
+    return name.find(run->only) != std::string::npos;
+  };
   if (run->suite != "layer") {
     for (const GateCase& c : GateCases(run->seed)) {
+      if (!wanted(c.name)) continue;
       const absl::Status status = MeasureGate(c, *run, **machine, report);
       if (!status.ok()) report.Wrong(c.name, status);
     }
@@ -260,10 +299,12 @@ int Main(int argc, char** argv) {
     auto backends = MakeBackends();
     if (!backends.ok()) return complain(backends.status(), 3);
     for (const DenseCase& c : kDenseCases) {
+      if (!wanted("dense")) continue;
       const absl::Status status = MeasureDense(c, *run, **machine, *backends, report);
       if (!status.ok()) report.Wrong("dense", status);
     }
     for (const LayerCase& c : LayerCases()) {
+      if (!wanted(c.name())) continue;
       const absl::Status status = MeasureLayer(c, *run, **machine, *backends, report);
       if (!status.ok()) report.Wrong(c.name(), status);
     }

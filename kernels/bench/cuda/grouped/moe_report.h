@@ -19,7 +19,7 @@ namespace gemmd::kernels::bench {
 
 struct MoeRun {
   std::string suite = "all";
-  std::string json, commit;
+  std::string json, commit, only;
   int repeats = 12;
   uint64_t seed = 1;
 };

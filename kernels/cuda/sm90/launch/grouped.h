@@ -114,6 +114,9 @@ struct GroupedLaunch {
   Divisor period_tiles;  // likewise: tiles of gates that lie together, in front of as many of ups
   int n_tiles = 1;       // along the weights' rows: wide ones, or pairs of them
   bool any_k = false;    // k is no multiple of 128: a box has one k block, at its column
+  // The groups, the weights and their scales were there before the kernel in front went to work: no
+  // need to wait for its end before reading them.
+  bool weights_first = false;
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};

@@ -60,7 +60,7 @@ TEST_F(GroupedChoiceTest, TheFp8KernelsComeFirst) {
 }
 
 TEST_F(GroupedChoiceTest, AGateIsAppliedByTheKernelsThatDoOrTheyTellWhyNot) {
-  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  GroupedProblem problem = Fp8Problem(8, 4096, 4096, 7168);
   problem.out = DType::kE4M3;
   problem.gate = Gate{};
   std::vector<Candidate> ranked = Rank(problem);
@@ -77,6 +77,19 @@ TEST_F(GroupedChoiceTest, AGateIsAppliedByTheKernelsThatDoOrTheyTellWhyNot) {
   problem.gate->period = 0;
   problem.apart = true;
   EXPECT_EQ(Rank(problem)[0].kernel, kFp8GateName);
+}
+
+// Reading the weights at the full rate is worth a second kernel.
+TEST_F(GroupedChoiceTest, BehindFewRowsAGateIsAKernelOfItsOwn) {
+  GroupedProblem problem = Fp8Problem(32, 32, 4096, 7168);
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  const std::vector<Candidate> ranked = Rank(problem);
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0].kernel, kFp8GroupedName);
+  EXPECT_TRUE(ranked[0].chosen);
+  EXPECT_EQ(ranked[1].kernel, kFp8GateName);
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("us slower by the model"));
 }
 
 TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
