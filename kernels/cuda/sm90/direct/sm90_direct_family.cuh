@@ -62,7 +62,6 @@ struct DirectConfigs {
       Tiled(128, 128, 6),
       Tiled(128, 192, 5),
       Tiled(128, 112, 6),
-      Tiled(128, 144, 6),
       Tiled(256, 112, 4),
       Storing(Tiled(128, 176, 4)),
       Alternating(Tiled(64, 128, 8)),
@@ -72,6 +71,7 @@ struct DirectConfigs {
       SharingB(Storing(Tiled(128, 192, 4))),
       SharingB(Storing(Tiled(128, 256, 3))),
       SharingA(Storing(Tiled(256, 128, 3))),
+      Tiled(128, 144, 6),
       Tiled(128, 256, 4),
       SharingB(Tiled(128, 256, 4)),
       Alternating(Tiled(64, 256, 5)),
@@ -79,7 +79,7 @@ struct DirectConfigs {
   };
   // Scales take registers as a tile is stored: of INT8 the last ones would spill.
   static constexpr int kTiledCount =
-      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 4 : 0);
+      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 5 : 0);
   static constexpr GemmConfig kSkinny[] = {
       TwoPerSm(Skinny(16, 64, 1, 9)),
       TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
