@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
   const int cluster = Divide(blockIdx.x, launch.cluster_ctas);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   constexpr int kProducerWarp = C.math_threads() / 32;
+  constexpr int kWaitForBarriers = C.math_threads() + 32 * (1 + C.groups);
   if (warp >= kProducerWarp) ptx::SetMaxRegistersDown<kGradientProducerRegisters>();
   if (warp == kProducerWarp) {
     if (ptx::ElectOne()) {
@@ -149,7 +150,11 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
       ptx::FenceMbarrierInit();
     }
     __syncwarp();
-    ptx::NamedArrive(kReadyBarrier, C.math_threads() + 32);
+    ptx::NamedArrive(kReadyBarrier, kWaitForBarriers);
+  } else if (warp > kProducerWarp && warp <= kProducerWarp + C.groups) {
+    // A store warp's first act may be to fetch C: on a barrier that is not made yet the kernel
+    // dies.
+    ptx::NamedBarrier(kReadyBarrier, kWaitForBarriers);
   }
   // Nothing behind the branches: what both roles ran would have the registers of neither.
   if (warp >= kProducerWarp) {
@@ -165,7 +170,7 @@ __global__ void __launch_bounds__(Decode(kCode).threads(), Decode(kCode).ctas_pe
       StoreGradient<C>(launch, smem, place, cluster, warp - kProducerWarp - 1);
     }
   } else {
-    ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
+    ptx::NamedBarrier(kReadyBarrier, kWaitForBarriers);
     ptx::SetMaxRegistersUp<kGradientMathRegisters>();
     if constexpr (C.multicast() > 1) {
       ptx::ClusterArriveRelaxed();
