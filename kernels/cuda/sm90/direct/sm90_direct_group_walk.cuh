@@ -4,8 +4,8 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_WALK_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_WALK_CUH_
 
+#include "kernels/cuda/sm90/grouped/sm90_fp8_group_walk.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
-#include "kernels/cuda/sm90/sm90_fp8_group_walk.cuh"
 
 namespace gemmd::kernels::cuda {
 

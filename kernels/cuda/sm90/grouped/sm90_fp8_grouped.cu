@@ -1,7 +1,7 @@
 // Grouped matmuls in FP8 with block scales: thin tiles of few rows, with the weights on WGMMA's row
 // side, and wide ones, with A's rows there.
 
-#include "kernels/cuda/sm90/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

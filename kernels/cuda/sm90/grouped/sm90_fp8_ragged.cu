@@ -1,6 +1,6 @@
 // Grouped matmuls in FP8 with block scales whose groups have many rows.
 
-#include "kernels/cuda/sm90/sm90_fp8_ragged.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_ragged.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Grouped matmuls in FP8 with block scales whose groups have many rows, by CTAs in pairs; and the
 // same with a gate as the finish.
 
-#include "kernels/cuda/sm90/sm90_fp8_pairs.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_pairs.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Grouped matmuls whose finish is a gate: the same walk, over tiles of 128 gates and their ups.
 
-#include "kernels/cuda/sm90/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {

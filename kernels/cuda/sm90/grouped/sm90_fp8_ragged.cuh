@@ -5,10 +5,10 @@
 // Tiles leave by the copy engine while the next one multiplies. Of a warpgroup's rows that are not
 // all the group's the store warp writes those that are.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
+#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_
 
-#include "kernels/cuda/sm90/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -228,4 +228,4 @@ using RaggedFamily =
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_RAGGED_CUH_
+#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_RAGGED_CUH_

@@ -1,0 +1,67 @@
+// A tile of a group, as producer and math warps both know it: its kind, where it lies, and the note
+// in its first stage by which the one tells the others.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_
+
+#include "kernels/cuda/sm90/grouped/sm90_fp8_group_walk.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// A's scales begin at a row that is a multiple of it.
+constexpr int kScaleRows = 4;
+constexpr int kNoTile = -1;                       // in place of a tile's kind: there is none left
+constexpr int kWholeBox = kWideRows / kRowsABox;  // boxes of A's rows that come as one
+constexpr int kOtherArrivals = 2;                 // at a stage, beside the loads'
+
+constexpr GemmConfig HalfOf(GemmConfig wide) {
+  wide.rows = kHalfRows;
+  wide.splits_cols = true;
+  return wide;
+}
+// Whose boxes of B a tile's are.
+template <GemmConfig C>
+inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;
+
+template <GemmConfig W, GemmConfig C>
+constexpr bool SharesRing() {
+  static_assert(Check<C>());
+  static_assert(C.shares_ring && C.stages == W.stages && C.math_threads() == W.math_threads() &&
+                    C.used_bytes() <= C.stage_bytes() && C.store_bytes() == W.store_bytes(),
+                "all kinds go through one ring");
+  static_assert(C.multicast() == 1 && C.k_groups == 1 && !C.stores_tile,
+                "a tile is one CTA's, and its last rows may be others'");
+  return true;
+}
+
+template <GemmConfig C>
+__device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
+  if constexpr (C.skinny()) return {at.n0, at.row0, at.item};
+  return {at.row0, at.n0, at.item};
+}
+
+// What the math warps are told of a tile lies in its first stage, behind the scales.
+template <GemmConfig C>
+struct TileNote {
+  static constexpr int kAt = C.scale_bytes() - 32;
+  static_assert(C.b_scale_offset() + kBScales<C> * 4 <= kAt);
+
+  static __device__ __forceinline__ void Put(const SmemLayout<C>& smem, int stage,
+                                             const GroupPlace& at) {
+    const uint32_t note = smem.AScales(stage) + kAt;
+    ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
+                                        __int_as_float(at.row0), __int_as_float(at.row_end)));
+    ptx::StoreShared(note + 16, __int_as_float(at.n0));
+  }
+  static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
+    const uint32_t note = smem.AScales(stage) + kAt;
+    const float4 v = ptx::LoadShared4(note);
+    const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
+    return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_GROUP_TILE_CUH_
