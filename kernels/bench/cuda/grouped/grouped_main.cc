@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -122,6 +123,21 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
   return absl::StrCat(text, " ]}\n");
 }
 
+constexpr char kUsage[] =
+    R"(grouped_bench: measures grouped matmuls on this machine's GPU, beside a plain read of the weights that have rows.
+
+  --suite all|masked|thin|prefill|ragged|sizes|experts   default all
+  --only TEXT       cases whose names contain it, as 64x(192)
+  --dtype DTYPE     e4m3 (default), bf16 or f16
+  --repeats N       timed calls of each case; default 12
+  --again N         as many more calls must give the same bits
+  --config N        of 16 bits: this pair of the family's configs, not the chosen one
+  --seed N          of the groups' sizes and of the data
+  --json FILE       written anew behind each case; --commit TEXT goes into it
+
+Every result is held against the kernel for any operands before it is timed. Exit status 1 when one differs.
+)";
+
 absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
   GroupedRun run;
   for (int i = 1; i < argc; i += 2) {
@@ -165,6 +181,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "grouped_bench: %s\n", std::string(status.message()).c_str());
     return code;
   };
+  if (argc == 2 && std::string_view(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
   std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->seed);

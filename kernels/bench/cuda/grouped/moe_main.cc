@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -246,6 +247,19 @@ absl::StatusOr<Backends> MakeBackends() {
   return backends;
 }
 
+constexpr char kUsage[] =
+    R"(moe_bench: measures layers of experts as one graph, and matmuls with a gate, on this machine's GPU.
+
+  --suite all|gate|layer   default all
+  --only TEXT       cases whose names contain it
+  --repeats N       timed runs of each case; default 12
+  --seed N          of the routing and of the data
+  --json FILE       the figures; --commit TEXT goes into it
+
+Each kernel's share of a layer's time stands in a line of its own, where CUPTI tells it. Results are held against the
+kernels for any operands. Exit status 1 when one differs.
+)";
+
 absl::StatusOr<MoeRun> Parse(int argc, char** argv) {
   MoeRun run;
   for (int i = 1; i < argc; i += 2) {
@@ -280,6 +294,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "moe_bench: %s\n", std::string(status.message()).c_str());
     return code;
   };
+  if (argc == 2 && std::string_view(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
   auto machine = OpenMachine({});
