@@ -8,6 +8,7 @@
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto/gemmd/v1/config.proto"
@@ -17,6 +18,7 @@ BLOCK = re.compile(r"^\s*(message|enum)\s+(\w+)\s*\{$")
 FIELD = re.compile(r"^\s*(?:(repeated|optional)\s+)?(\w+)\s+(\w+)\s*=\s*\d+;\s*(?://\s*(.*))?$")
 VALUE = re.compile(r"^\s*([A-Z]\w*)\s*=\s*\d+;\s*(?://\s*(.*))?$")
 COMMENT = re.compile(r"^\s*//\s?(.*)$")
+MOST_IN_CELL = 190  # characters; what a field has to say beyond that stands below its table
 SCALARS = {"string", "bool", "int32", "int64", "double"}
 
 
@@ -51,6 +53,21 @@ def cell(text):
     return re.sub(r"([|<>])", r"\\\1", text)
 
 
+def wrapped(text):
+    return textwrap.wrap(text, 130, break_long_words=False, break_on_hyphens=False)
+
+
+def cut(text):
+    """The sentences that a cell has room for, at least one, and those that it has not."""
+    sentences = re.split(r"(?<=[.;])\s+(?=[A-Z0-9`\"])", text)
+    short = sentences[0]
+    for number, sentence in enumerate(sentences[1:], 1):
+        if len(f"{short} {sentence} More below.") > MOST_IN_CELL:
+            return f"{short} More below.", " ".join(sentences[number:])
+        short += f" {sentence}"
+    return short, ""
+
+
 def type_cell(kind, names):
     word = kind.split()[-1]
     if word in SCALARS:
@@ -68,22 +85,27 @@ def page(blocks):
         "<!-- written by scripts/config_reference.py from proto/gemmd/v1/config.proto -->",
         "",
         "A [textproto](https://protobuf.dev/reference/protobuf/textformat-spec/) of `ServerConfig`. `gemmd --config FILE",
-        "--check` says whether it is right, `--print-config` shows it with every default filled in, SIGHUP reads it again: what",
-        "is marked [reload] takes effect, a change to anything else is refused with its path, and a file that is not right leaves",
-        "everything as it was. 0 or unset means the default.",
+        "--check` says whether it is right, and `--print-config` shows it with every default filled in. SIGHUP reads it again:",
+        "what is marked [reload] takes effect, and a change to anything else is refused with its path. A file that is not right",
+        "leaves everything as it was. 0 or unset means the default.",
     ]
     for kind, name, comment, fields in blocks:
         fields = [field for field in fields if not field[0].endswith("_UNSPECIFIED")]
         lines += ["", f"## {name}", ""]
         if comment and name != "ServerConfig":
-            lines += [cell(comment), ""]
+            lines += [*wrapped(cell(comment)), ""]
         if kind == "enum":
             lines += ["| value | meaning |", "|---|---|"]
             lines += [f"| `{field}` | {cell(text)} |" for field, _, text in fields]
         else:
             lines += ["| field | type | meaning |", "|---|---|---|"]
-            lines += [f"| `{field}` | {type_cell(type_, names)} | {cell(text)} |"
-                      for field, type_, text in fields]
+            below = []
+            for field, type_, text in fields:
+                short, rest = cut(cell(text))
+                lines.append(f"| `{field}` | {type_cell(type_, names)} | {short} |")
+                if rest:
+                    below += ["", *wrapped(f"`{field}`: {rest}")]
+            lines += below
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/bench/cuda/cupti_timer.h"
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/statistics.h"
@@ -107,6 +109,13 @@ absl::StatusOr<std::unique_ptr<Machine>> OpenMachine(const Options& options) {
   if (absl::Status status = OpenTimer(options, cupti, *machine); !status.ok()) return status;
   OpenPeers(options, *machine);
   return machine;
+}
+
+std::string FiguresHead(const Machine& machine, const std::string& commit) {
+  const std::string date = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
+  return absl::StrCat("{\"gpu\": \"", machine.traits.model, "\", \"driver\": \"", machine.driver,
+                      "\", \"date\": \"", date, "\", \"commit\": \"", commit, "\", \"timer\": \"",
+                      machine.timer->method(), "\",\n \"figures\": [\n");
 }
 
 absl::StatusOr<double> MeasureCopy(Machine& machine, int repeats) {

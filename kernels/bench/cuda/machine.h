@@ -37,6 +37,9 @@ struct Machine {
 // UNIMPLEMENTED when there is no GPU that these kernels run on; the message names what is needed.
 absl::StatusOr<std::unique_ptr<Machine>> OpenMachine(const Options& options);
 
+// The first lines of a file of figures, up to the list's "[": GPU, driver, day, `commit` and timer.
+std::string FiguresHead(const Machine& machine, const std::string& commit);
+
 // Bytes read and written a second, in GB/s, by a copy of 512 MiB.
 absl::StatusOr<double> MeasureCopy(Machine& machine, int repeats);
 

@@ -21,7 +21,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "kernels/bench/cuda/grouped/grouped_workload.h"
 #include "kernels/bench/cuda/machine.h"
 #include "kernels/bench/statistics.h"
@@ -98,11 +97,7 @@ absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& w
 // A line {line, name, value, unit, wanted, ok} for each case.
 std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run,
                     const Machine& machine) {
-  std::string text = absl::StrCat("{\"gpu\": \"", machine.traits.model, "\", \"driver\": \"",
-                                  machine.driver, "\", \"date\": \"",
-                                  absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-                                  "\", \"commit\": \"", run.commit, "\", \"timer\": \"",
-                                  machine.timer->method(), "\",\n \"figures\": [\n");
+  std::string text = FiguresHead(machine, run.commit);
   for (size_t i = 0; i < times.size(); ++i) {
     const GroupedTime& t = times[i];
     const bool by_rate = t.c.wanted_tflops > 0;

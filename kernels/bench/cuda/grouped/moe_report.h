@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "kernels/bench/cuda/machine.h"
 
 namespace gemmd::kernels::bench {
@@ -55,11 +54,7 @@ class Report {
 
  private:
   std::string Text() const {
-    std::string text = absl::StrCat("{\"gpu\": \"", machine_.traits.model, "\", \"driver\": \"",
-                                    machine_.driver, "\", \"date\": \"",
-                                    absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-                                    "\", \"commit\": \"", run_.commit, "\", \"timer\": \"",
-                                    machine_.timer->method(), "\",\n \"figures\": [\n");
+    std::string text = FiguresHead(machine_, run_.commit);
     for (size_t i = 0; i < figures_.size(); ++i) {
       const Figure& f = figures_[i];
       absl::StrAppendFormat(&text,
