@@ -1,9 +1,12 @@
 #include "kernels/cuda/matmul/legality.h"
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -173,6 +176,38 @@ std::string ResultWhyNot(const MatmulProblem& problem) {
   return "";
 }
 
+// What of scales no kernel takes, nor can be copied for it.
+std::string ScalesWhyNot(Mma mma, const AnyGemmArgs& args) {
+  if (mma == Mma::kI8) {
+    constexpr int64_t kMostApart = std::numeric_limits<int32_t>::max();
+    for (const ScaleView* scales : {&args.a.scales, &args.b.scales}) {
+      if (scales->row_stride <= kMostApart) continue;
+      return StrCat("scales are ", scales->row_stride, " floats apart, above ", kMostApart,
+                    "; copy them to be dense");
+    }
+  }
+  if (CopiesOf(args).scratch_bytes > kMaxScratchBytes) {
+    return StrCat("copies of its scales take more than ", kMaxScratchBytes,
+                  " bytes; lay out a's along m and b's along k");
+  }
+  return "";
+}
+
+// What a kernel's loop and store cannot do, whatever the config.
+std::string FormWhyNot(const MatmulProblem& p) {
+  if (!p.reads_operands) return "alpha is 0: a and b must not be read";
+  if (p.batch > 1 && p.a.batch_stride == 0) {
+    return "all matrices of a's batch are one (stride 0); multiply it as one matrix";
+  }
+  if (p.has_c && p.c.layout != Layout::kKContiguous) {
+    return "c is not contiguous along n; use a row-major c";
+  }
+  if (p.has_bias && p.bias_stride != 1) {
+    return StrCat("bias has a stride of ", p.bias_stride, "; copy it to be dense");
+  }
+  return "";
+}
+
 std::string AddressWhyNot(const char* name, const void* pointer, int64_t alignment) {
   if (pointer == nullptr) return StrCat(name, " is null; give its address");
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -273,6 +308,8 @@ std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   if (why.empty()) why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
   if (why.empty()) why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
   if (why.empty()) why = ResultWhyNot(p);
+  if (why.empty()) why = FormWhyNot(p);
+  if (why.empty()) why = ScalesWhyNot(mma, UnplacedArgs(p));
   if (why.empty()) why = ConfigWhyNot(variant, p.batch, p.m, p.n, p.k);
   return why;
 }

@@ -147,8 +147,7 @@ PoolPick GemmPool::PickOf(int index, ChoiceReason reason, double seconds) const 
 }
 
 absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
-                                                std::string_view forced,
-                                                std::string_view families_lack) const {
+                                                std::string_view forced) const {
   const auto found = by_name_.find(forced);
   if (found == by_name_.end()) {
     return absl::NotFoundError(absl::StrCat("no matmul kernel is called \"", Text(forced),
@@ -157,7 +156,6 @@ absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
   }
   const Member& member = members_[found->second];
   std::string why = WhyNotMember(member, problem);
-  if (why.empty() && member.variant.has_value()) why = std::string(families_lack);
   if (!why.empty()) {
     return absl::UnimplementedError(absl::StrCat("kernel ", Text(forced), " cannot serve ",
                                                  ToString(problem), ": ", why,
@@ -176,15 +174,14 @@ absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
 }
 
 absl::StatusOr<PoolPick> GemmPool::ChooseOther(const MatmulProblem& problem,
-                                               std::string_view families_lack) const {
+                                               std::string why_not) const {
   int best = -1;
   double best_seconds = 0;
-  std::string reasons(families_lack);
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     const Member& member = members_[i];
     if (member.variant.has_value() || options_.others[member.other].by_name) continue;
     if (std::string why = WhyNotMember(member, problem); !why.empty()) {
-      absl::StrAppend(&reasons, "; ", infos_[i].name, ": ", why);
+      absl::StrAppend(&why_not, "; ", infos_[i].name, ": ", why);
       continue;
     }
     const double seconds = Seconds(member, problem);
@@ -192,14 +189,13 @@ absl::StatusOr<PoolPick> GemmPool::ChooseOther(const MatmulProblem& problem,
     best = i;
     best_seconds = seconds;
   }
-  if (best < 0) return absl::UnimplementedError(reasons);
+  if (best < 0) return absl::UnimplementedError(why_not);
   return PickOf(best, ChoiceReason::kFallback, best_seconds);
 }
 
 absl::StatusOr<PoolPick> GemmPool::Choose(const MatmulProblem& problem, std::string_view forced,
-                                          By by, std::string_view families_lack) const {
-  if (!forced.empty()) return ChooseForced(problem, forced, families_lack);
-  if (!families_lack.empty()) return ChooseOther(problem, families_lack);
+                                          By by) const {
+  if (!forced.empty()) return ChooseForced(problem, forced);
   const auto index = static_cast<size_t>(by);
   std::shared_ptr<const GemmSelector> selector;
   {

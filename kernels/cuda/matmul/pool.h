@@ -73,12 +73,10 @@ class GemmPool {
 
   // The kernel for `problem`, or the one called `forced` unless that is empty. NOT_FOUND when none
   // is called so; UNIMPLEMENTED, with the reasons, when it, or every kernel, cannot serve. kShipped
-  // chooses as if nothing had been laid over the table. `families_lack`: why the op that poses the
-  // problem is none for the TMA families, for a reason that the problem does not tell (gemm_op.h).
+  // chooses as if nothing had been laid over the table.
   enum class By { kTuned, kShipped };
   absl::StatusOr<PoolPick> Choose(const MatmulProblem& problem, std::string_view forced = "",
-                                  By by = By::kTuned, std::string_view families_lack = "") const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+                                  By by = By::kTuned) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Lays `tuned` over the table that the pool was made with, in the place of what was laid there
   // before. Choices made from then on follow it.
@@ -100,13 +98,12 @@ class GemmPool {
   std::string WhyNotMember(const Member& member, const MatmulProblem& problem) const;
   double Seconds(const Member& member, const MatmulProblem& problem) const;
   PoolPick PickOf(int index, ChoiceReason reason, double seconds) const;
-  absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem, std::string_view forced,
-                                        std::string_view families_lack) const;
+  absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem,
+                                        std::string_view forced) const;
   absl::StatusOr<PoolPick> ChooseBest(const GemmSelector& selector,
                                       const MatmulProblem& problem) const;
-  // Of the kernels beside the families, which serve nothing for `families_lack`.
-  absl::StatusOr<PoolPick> ChooseOther(const MatmulProblem& problem,
-                                       std::string_view families_lack) const;
+  // Of the kernels beside the families, which serve nothing for `why_not`.
+  absl::StatusOr<PoolPick> ChooseOther(const MatmulProblem& problem, std::string why_not) const;
   std::shared_ptr<const GemmSelector> selector(By by) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const GemmPoolOptions options_;

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/text.h"
@@ -32,14 +32,14 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseOther(const Op& op, const Kernel
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                        Task& task) {
-  const absl::StatusOr<PoolPick> pick =
-      kernels.matmul.Choose(ProblemOf(op), op.kernel, ByOf(op), WhyNot(op));
+  const MatmulProblem problem = ProblemOf(op);
+  const absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel, ByOf(op));
   if (!pick.ok()) return pick.status();
   KernelChoice choice = pick->choice;
   if (pick->variant) {
     task.variant = pick->variant;
     task.gemm = gemms_++;
-    task.copies = CopiesOf(op);
+    task.copies = CopiesOf(UnplacedArgs(problem));
     scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
     if (op.activation > Activation::kRelu) {
       choice.estimated_seconds += MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
@@ -66,7 +66,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
       MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
   if (why.empty() && (forced || op.kernel.empty())) {
     const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
-    const auto apart = kernels.matmul.Choose(ProblemOf(product), "", ByOf(op), WhyNot(product));
+    const auto apart = kernels.matmul.Choose(ProblemOf(product), "", ByOf(op));
     if (forced || !apart.ok() ||
         apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
       task.gated = FusedLayout(op);

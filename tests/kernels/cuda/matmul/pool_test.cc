@@ -108,18 +108,18 @@ TEST(GemmPoolTest, WhatTheFamiliesCannotTakeGoesToTheFastestOther) {
   EXPECT_EQ(pick.choice.kernel, "library_bf16");
 }
 
-TEST(GemmPoolTest, WhatAnOpLacksForTheFamiliesLeavesItToTheOthers) {
+TEST(GemmPoolTest, WhatTheFamiliesMustNotReadIsLeftToTheOthers) {
   const GemmPool pool(Options());
-  const MatmulProblem problem = Fp8Problem(64, 4096, 7168);
-  const auto by = GemmPool::By::kTuned;
-  const PoolPick pick = pool.Choose(problem, "", by, "alpha is 0").value();
+  MatmulProblem problem = Fp8Problem(64, 4096, 7168);
+  EXPECT_TRUE(pool.Choose(problem)->variant.has_value());
+  problem.reads_operands = false;
+  const PoolPick pick = pool.Choose(problem).value();
   EXPECT_EQ(pick.choice.kernel, kAnyGemmName);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kFallback);
-  EXPECT_TRUE(pool.Choose(problem)->variant.has_value());  // and is not remembered of the problem
-  EXPECT_THAT(std::string(pool.Choose(problem, kTiled, by, "alpha is 0").status().message()),
-              HasSubstr("alpha is 0; leave kernel empty"));
-  EXPECT_EQ(pool.Choose(problem, kAnyGemmName, by, "alpha is 0")->choice.reason,
-            ChoiceReason::kForced);
+  EXPECT_EQ(pool.Explain(problem)[0].kernel, kAnyGemmName);
+  EXPECT_THAT(std::string(pool.Choose(problem, kTiled).status().message()),
+              HasSubstr("alpha is 0: a and b must not be read; leave kernel empty"));
+  EXPECT_EQ(pool.Choose(problem, kAnyGemmName)->choice.reason, ChoiceReason::kForced);
 }
 
 TEST(GemmPoolTest, AKernelByNameServesWhoeverNamesItAndIsNobodysChoice) {
