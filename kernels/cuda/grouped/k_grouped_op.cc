@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/k_grouped.h"
 
 namespace gemmd::kernels::cuda {
@@ -33,51 +32,9 @@ std::vector<std::byte*> Somewhere(const Op& op) {
 }
 GradientProblem Unbound(const KGroupedMatmulOp& op) { return ProblemOf(op, Somewhere(Op(op))); }
 
-GradientProblem GradientOf(const MatmulProblem& problem) {
-  return {.args = UnplacedArgs(problem), .a = problem.a.granularity, .b = problem.b.granularity};
-}
-
 }  // namespace
 
 std::string WhyNotGradient(const KGroupedMatmulOp& op) { return WhyNotGradient(Unbound(op)); }
-
-GradientProblem GradientOf(const MatmulOp& op) { return GradientOf(kernels::ProblemOf(op)); }
-std::string WhyNotGradient(const MatmulOp& op) {
-  return op.gate ? "it has a gate; these kernels have none" : WhyNotGradient(GradientOf(op));
-}
-absl::StatusOr<PreparedGradient> PrepareGradient(const MatmulOp& op, int config,
-                                                 SlotAddresses slots, std::byte* scratch,
-                                                 const DeviceTraits& device) {
-  const GradientProblem problem{
-      .args = ArgsOf(op, slots), .a = op.a.granularity, .b = op.b.granularity};
-  if (std::string why = WhyNotGradient(problem); !why.empty()) {
-    return absl::InvalidArgumentError(why);
-  }
-  return PrepareGradient(problem, config, scratch, device);
-}
-
-std::vector<Candidate> WithGradient(const MatmulProblem& problem, const KernelInfo& gradient,
-                                    double memory_bytes_per_s, std::vector<Candidate> candidates) {
-  constexpr ScaleGranularity kRows = ScaleGranularity::kBlock1x128;
-  if (problem.a.granularity != kRows || problem.b.granularity != kRows) return candidates;
-  const GradientProblem asked = GradientOf(problem);
-  Candidate candidate{.kernel = gradient.name, .why_not = gradient.why_off};
-  if (candidate.why_not.empty()) candidate.why_not = WhyNotGradient(asked);
-  candidate.feasible = candidate.chosen = candidate.why_not.empty();
-  if (!candidate.feasible) {
-    candidates.push_back(std::move(candidate));
-    return candidates;
-  }
-  candidate.modelled_seconds =
-      GradientSeconds(asked, static_cast<double>(problem.k * problem.batch), memory_bytes_per_s);
-  for (Candidate& other : candidates) {
-    if (!other.chosen) continue;
-    other.chosen = false;
-    other.why_not = absl::StrCat(gradient.name, " serves it");
-  }
-  candidates.insert(candidates.begin(), std::move(candidate));
-  return candidates;
-}
 
 KGroupedLayout LayoutOf(const KGroupedMatmulOp& op, bool fast) {
   KGroupedLayout layout;
