@@ -84,6 +84,7 @@ class CudaStream final : public Stream {
     std::vector<EventRef> events;        // the start, the ends of ops if timed, the end
     bool follows = false;                // the start is the end of the program before it
     bool begins = false;                 // by a kernel of its own; of a graph that is a node
+    bool waited_for = false;             // by LaunchAndWait's caller: nothing holds its answer
 
     // How it shows: by stamps, or by an event.
     struct End {

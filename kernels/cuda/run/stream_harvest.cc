@@ -13,7 +13,8 @@ namespace {
 constexpr double kPolledSeconds = 500e-6;
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // With so many programs behind it the device does not wait for what one's end brings: its `done`
-// waits this long for the next one's end, so that both are answered together.
+// waits this long for the next one's end, so that both are answered together. Not that of a call,
+// whose answer goes by itself.
 constexpr size_t kBacklog = 4;
 constexpr absl::Duration kTogether = absl::Microseconds(20);
 // How long the harvest thread stays awake for the next program: about what waking it costs.
@@ -31,6 +32,7 @@ void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings 
                                Done done) {
   const double estimate = program->estimated_seconds();
   Flight flight = Take(std::move(program), std::move(bindings), std::move(done));
+  flight.waited_for = true;
   if (estimate >= waited_below_seconds_ || !flight.status.ok()) {
     return GiveToHarvest(std::move(flight));
   }
@@ -70,7 +72,8 @@ void CudaStream::Harvest() {
       flight = std::move(queue_.front());
       queue_.pop_front();
       behind = queue_.size();
-      if (behind >= kBacklog && queue_.front().status.ok()) next = queue_.front().end();
+      const bool together = behind >= kBacklog && !flight.waited_for;
+      if (together && queue_.front().status.ok()) next = queue_.front().end();
       finishing_ = true;
     }
     LaunchResult result = Finish(flight);

@@ -11,6 +11,7 @@
 #define GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -136,6 +137,8 @@ class Lane {
   bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;  // the lane's thread is to pump
   bool lingering_ ABSL_GUARDED_BY(mutex_) = false;    // the lane's thread is awake
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Programs that nobody waits for on the stream, since callers met here.
+  uint8_t crowded_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> called_ = false;  // as handed_over_ or stopping_, for the thread that lingers
   std::unique_ptr<kernels::Stream> stream_;
   const bool one_launcher_;  // as stream_ prefers
