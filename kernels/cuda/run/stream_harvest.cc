@@ -17,8 +17,11 @@ constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // whose answer goes by itself.
 constexpr size_t kBacklog = 4;
 constexpr absl::Duration kTogether = absl::Microseconds(20);
-// How long the harvest thread stays awake for the next program: about what waking it costs.
+// How long the harvest thread stays awake for the next program: about what waking it costs. Behind a
+// ring longer, since rings come 20 us after one another: until an end is seen the run counts as under
+// way, and those behind it cannot be the graph that it was.
 constexpr absl::Duration kLinger = absl::Microseconds(50);
+constexpr absl::Duration kLingerForRings = absl::Milliseconds(5);
 
 }  // namespace
 
@@ -60,11 +63,12 @@ void CudaStream::Harvest() {
   const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !finishing_ && (stop_ || !queue_.empty());
   };
+  bool rung = false;  // the last one
   for (int64_t taken = 0;; ++taken) {
     Flight flight;
     size_t behind = 0;
     std::optional<Flight::End> next;  // of the program behind it
-    Linger(taken);
+    Linger(taken, rung ? kLingerForRings : kLinger);
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&ready));
@@ -76,6 +80,7 @@ void CudaStream::Harvest() {
       if (together && queue_.front().status.ok()) next = queue_.front().end();
       finishing_ = true;
     }
+    rung = flight.often();
     LaunchResult result = Finish(flight);
     result.more = next.has_value() && PollEnd(*next, kTogether) == cudaSuccess;
     std::move(flight.done)(std::move(result));
@@ -84,8 +89,8 @@ void CudaStream::Harvest() {
   }
 }
 
-void CudaStream::Linger(int64_t taken) const {
-  const absl::Time end = absl::Now() + kLinger;
+void CudaStream::Linger(int64_t taken, absl::Duration most) const {
+  const absl::Time end = absl::Now() + most;
   while (given_.load(std::memory_order_relaxed) == taken && absl::Now() < end) {
     std::this_thread::yield();
   }

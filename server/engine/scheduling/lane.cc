@@ -374,6 +374,9 @@ void Lane::StopLaunched(std::optional<uint64_t> session_key, const absl::Status&
 bool Lane::LeaveToLauncher(const Job* own) {
   if (!one_launcher_ || queue_.empty()) return false;
   if (launched_.empty() && own != nullptr && own->caller_waits) return false;
+  // Who polls for rings is awake and has nothing else to do. The lane's thread may wake half a
+  // millisecond late, and runs that have ended but are not answered yet look like a backlog.
+  if (own != nullptr && own->armed) return false;
   if (!lingering_ && launched_.size() < kBacklog) return false;
   handed_over_ = true;
   called_.store(true, std::memory_order_relaxed);

@@ -351,6 +351,20 @@ TEST_F(OneLauncherTest, SubmittersLaunchUntilThereIsABacklog) {
   EXPECT_EQ(here, 4);
 }
 
+TEST_F(OneLauncherTest, WhoPollsForRingsLaunchesThemAll) {
+  for (int i = 0; i < 10; ++i) {
+    auto job = Make(0.0001, "x");
+    job->armed = true;
+    ASSERT_TRUE(lane_.Submit(std::move(job)).ok());
+  }
+  ASSERT_EQ(device_.pending(), 10);
+  for (int i = 0; i < 10; ++i) {
+    FakeDevice::Launched next = device_.TakeOne();
+    EXPECT_EQ(next.launcher, std::this_thread::get_id());
+    std::move(next.done)({});
+  }
+}
+
 TEST_F(OneLauncherTest, AnIdleDeviceIsLaunchedOnAndWaitedForByTheCaller) {
   auto job = Make(0.0001, "x");
   job->caller_waits = true;
