@@ -38,7 +38,8 @@ absl::Status Checker::Prepare(const Workload& workload) {
     if (!status.ok()) return status;
   }
   rows_.reference = reference_.as<double>();
-  const cudaError_t code = ComputeReference(workload.operands(), workload.element(), rows_, stream_);
+  const cudaError_t code =
+      ComputeReference(workload.operands(), workload.element(), rows_, stream_);
   if (code != cudaSuccess) return ToStatus(code, "computing the reference");
   return WaitIdle(stream_, kHangSeconds);
 }
