@@ -105,7 +105,7 @@ absl::StatusOr<Placement> Place(absl::Span<const Op> ops, const SlotTable& slots
       const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
       if (&buffer.device() == placement.device || !status.ok()) return;
       status = Reaches(ops[i], access)
-                   ? AddSource(*placement.device, buffer, placement.sources)
+                   ? AddPeer(*placement.device, buffer, placement.peers)
                    : OtherDevice(i, ops[i], access, buffer.device(), *placement.device);
     });
   }
@@ -126,14 +126,14 @@ absl::StatusOr<Placement> PlaceOne(const Op& op, size_t index, const SlotTable& 
     const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
     if (&buffer.device() == placement.device || !status.ok()) return;
     status = Reaches(op, access)
-                 ? AddSource(*placement.device, buffer, placement.sources)
+                 ? AddPeer(*placement.device, buffer, placement.peers)
                  : OtherDeviceOfOp(index, op, access, buffer.device(), *placement.device);
   });
   if (!status.ok()) return status;
   return placement;
 }
 
-absl::Status AddSource(Device& device, const Buffer& buffer, Sources& sources) {
+absl::Status AddPeer(Device& device, const Buffer& buffer, Peers& peers) {
   const kernels::Backend& home = buffer.device().backend();
   // Only the GPU that it was mapped for reaches another process's memory.
   if (buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
@@ -143,12 +143,12 @@ absl::Status AddSource(Device& device, const Buffer& buffer, Sources& sources) {
             "; copy it into a buffer of ", home.info().name, " first")),
         reason::kOtherDevice);
   }
-  if (std::find(sources.begin(), sources.end(), &home) != sources.end()) return absl::OkStatus();
+  if (std::find(peers.begin(), peers.end(), &home) != peers.end()) return absl::OkStatus();
   if (absl::Status fault = home.health(); !fault.ok()) return fault;
-  if (absl::Status reach = device.backend().CanRead(home); !reach.ok()) {
+  if (absl::Status reach = device.backend().CanReach(home); !reach.ok()) {
     return absl::IsUnimplemented(reach) ? WithReason(reach, reason::kOtherDevice) : reach;
   }
-  sources.push_back(&home);
+  peers.push_back(&home);
   return absl::OkStatus();
 }
 

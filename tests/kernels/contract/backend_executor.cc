@@ -47,7 +47,7 @@ class BackendExecutor final : public Executor {
     if (!status.ok()) return status;
     auto program = backend_->Compile(ops);
     if (!program.ok()) return program.status();
-    if (far_ != nullptr) status = backend_->CanRead(*far_);
+    if (far_ != nullptr) status = backend_->CanReach(*far_);
     if (!status.ok()) return status;
     const std::vector<bool> far = MayLieFar(ops, slots.size());
 
