@@ -141,7 +141,7 @@ std::shared_ptr<Job> Lane::TakeNext(
     } else if (job->chain != nullptr) {
       drop = job->chain->Check(job->chain_position);
     }
-    for (const kernels::Backend* source : job->sources) drop.Update(source->health());
+    for (const kernels::Backend* peer : job->peers) drop.Update(peer->health());
     if (drop.ok()) {
       job->state = Job::State::kLaunched;
       launched_.Launched(job->estimate, now);
