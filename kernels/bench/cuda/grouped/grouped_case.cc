@@ -95,6 +95,15 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
+// Small enough for a tool that looks at every access.
+void AddSmall(std::vector<GroupedBenchCase>& cases, DType dtype) {
+  const auto add = [&](Rows rows, int64_t n, int64_t k) {
+    cases.push_back({.suite = "small", .dtype = dtype, .rows = std::move(rows), .n = n, .k = k});
+  };
+  add({3, 0, 70, 300, 20}, 264, 384);
+  add({600, 40, 130}, 520, 512);
+}
+
 // Groups of one size and of others, to see what a tile of each kind costs.
 void AddSizes(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   const auto add = [&](Rows rows, int64_t n, int64_t k) {
@@ -184,10 +193,11 @@ std::string GroupedBenchCase::name() const {
                           : absl::StrCat(", ", active_groups(), " with rows"));
 }
 
-std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed) {
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,
+                                           uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<GroupedBenchCase> cases;
-  if (dtype == DType::kE4M3) {
+  if (dtype == DType::kE4M3 || dtype == DType::kI8) {
     AddMasked(cases, random);
     AddThin(cases, random);
     AddWide(cases, random);
@@ -195,6 +205,12 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
     if (suite == "experts") AddExperts(cases, random);
   } else {
     AddDirect(cases, dtype, random);
+  }
+  if (suite == "small") AddSmall(cases, dtype);
+  for (GroupedBenchCase& one : cases) {
+    one.dtype = dtype;
+    one.blocks = blocks;
+    if (dtype == DType::kI8) one.wanted_us = one.wanted_tflops = one.line = 0;
   }
   if (suite == "all") return cases;
   std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });

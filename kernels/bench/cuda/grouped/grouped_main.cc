@@ -1,11 +1,12 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts] [--dtype e4m3|bf16|f16]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype TYPE]
 //                 [--repeats N] [--config N] [--again N] [--only TEXT] [--json FILE]
 //                 [--commit TEXT] [--seed N]
 //
-// --config: of 16 bits, that pair of the family's configs instead of the choice. --again: as many
+// --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
+// configs instead of the choice, of block scales that kernel of RowsKernel. --again: as many
 // more runs have to give the same bits. --only: cases with that in their name.
 
 #include <unistd.h>
@@ -32,12 +33,13 @@ namespace {
 // Largest difference of two orders of summation, rounded to BF16.
 constexpr double kLargestDifference = 5e-3;
 constexpr int kFloorsTried = 4;
-constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kBF16, DType::kF16};
+constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kI8, DType::kBF16, DType::kF16};
 
 struct GroupedRun {
   std::string suite = "all";
   std::string json, commit, only;
   DType dtype = DType::kE4M3;
+  bool blocks = true;
   int repeats = 12, config = -1, again = 0;
   uint64_t seed = 1;
 };
@@ -121,12 +123,13 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
 constexpr char kUsage[] =
     R"(grouped_bench: measures grouped matmuls on this machine's GPU, beside a plain read of the weights that have rows.
 
-  --suite all|masked|thin|prefill|ragged|sizes|experts   default all
+  --suite all|masked|thin|prefill|ragged|sizes|experts|small   default all
   --only TEXT       cases whose names contain it, as 64x(192)
-  --dtype DTYPE     e4m3 (default), bf16 or f16
+  --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
   --repeats N       timed calls of each case; default 12
   --again N         as many more calls must give the same bits
-  --config N        of 16 bits: this pair of the family's configs, not the chosen one
+  --config N        this pair of the family's configs, not the chosen one; of block scales 0 for few
+                    rows, 1 for units of 64, 2 for pairs
   --seed N          of the groups' sizes and of the data
   --json FILE       written anew behind each case; --commit TEXT goes into it
 
@@ -156,9 +159,11 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       ok = absl::SimpleAtoi(value, &run.again) && run.again >= 0;
     } else if (name == "--dtype") {
       const DType* const found = std::find_if(std::begin(kDTypesTimed), std::end(kDTypesTimed),
-                                              [&](DType d) { return Name(d) == value; });
-      if (found == std::end(kDTypesTimed)) {
-        return absl::InvalidArgumentError(name + " " + value + ": use e4m3, bf16 or f16");
+                                              [&](DType d) { return value.starts_with(Name(d)); });
+      run.blocks = value == "e4m3" || value == "i8-block";
+      if (found == std::end(kDTypesTimed) || (value != Name(*found) && !run.blocks)) {
+        return absl::InvalidArgumentError(name + " " + value +
+                                          ": use e4m3, i8-block, i8, bf16 or f16");
       }
       run.dtype = *found;
     } else if (name == "--seed") {
@@ -182,7 +187,8 @@ int Main(int argc, char** argv) {
   }
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
-  std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->seed);
+  std::vector<GroupedBenchCase> cases =
+      GroupedCases(run->suite, run->dtype, run->blocks, run->seed);
   std::erase_if(cases, [&](const GroupedBenchCase& c) {
     return c.name().find(run->only) == std::string::npos;
   });
