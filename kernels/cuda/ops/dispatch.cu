@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kLanesPerBlock = 8;  // of 128 elements
 constexpr int kElements = kQuantBlock / kLanesPerBlock;
-constexpr int kBlocksPerCta = kThreads / kLanesPerBlock;
+constexpr int kBlocksPerCta = kThreads / kLanesPerBlock;  // at most
 constexpr int kMostExperts = 512;
 constexpr int kExpertsAThread = kMostExperts / kThreads;
 constexpr int kCountedAtOnce = 8;  // choices of the token, as registers go
@@ -181,8 +181,8 @@ __device__ __forceinline__ float LargestOf(
   }
 }
 
-// CTA (token, part): blocks of 128 from part * kBlocksPerCta on. With `kRoutes` the one behind the
-// last token writes the offsets.
+// CTA (token, part): a part of the token's blocks of 128. With `kRoutes` the one behind the last
+// token writes the offsets, and CTAs have kThreads.
 template <ElementType kType, bool kRoutes>
 __global__ void __launch_bounds__(kThreads)
     DispatchTokens(const __grid_constant__ DispatchArgs args) {
@@ -198,8 +198,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int token = static_cast<int>(blockIdx.x);
   const int part = threadIdx.x % kLanesPerBlock;
-  const int64_t block = static_cast<int64_t>(blockIdx.y) * kBlocksPerCta +
-                        static_cast<int64_t>(threadIdx.x / kLanesPerBlock);
+  const int64_t block =
+      static_cast<int64_t>(blockIdx.y * blockDim.x + threadIdx.x) / kLanesPerBlock;
   const int64_t k = block * kQuantBlock + part * kElements;
   C chunks[kLoads];  // on their way while the places are found
 #pragma unroll
@@ -243,7 +243,11 @@ cudaError_t LaunchOf(const DispatchArgs& args, cudaStream_t stream) {
   const auto kernel = args.routes ? DispatchTokens<kType, true> : DispatchTokens<kType, false>;
   const dim3 grid(static_cast<unsigned>(args.route.tokens + (args.routes ? 1 : 0)),
                   static_cast<unsigned>(CeilDiv(args.quantize.k, kBlocksPerCta * kQuantBlock)));
-  return LaunchKernel(kernel, grid, kThreads, args.quantize.programmatic, stream, args);
+  // Without routing the parts are alike.
+  const int64_t blocks = CeilDiv(CeilDiv(args.quantize.k, kQuantBlock), grid.y);
+  const int64_t warps = CeilDiv(blocks * kLanesPerBlock, 32);
+  const int threads = args.routes ? kThreads : static_cast<int>(warps * 32);
+  return LaunchKernel(kernel, grid, threads, args.quantize.programmatic, stream, args);
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ inline constexpr int kMaxClusterSize = 8;     // portable limit
 // A stage of a ring that configs share, and its scales.
 inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
 inline constexpr int kRingScaleBytes = 896;
+// Where CTAs share B: rows behind a wide tile's, which they multiply with it, and scales of both.
+inline constexpr int kRestRows = 16;
+inline constexpr int kPairScaleBytes = 640;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
@@ -104,10 +107,10 @@ struct GemmConfig {
            (stores_tile || result_regs() + accumulator_regs() > 90);
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
+  constexpr int producer_registers() const { return takes_rest() ? 24 : groups == 3 ? 32 : 40; }
   // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
   constexpr int math_registers() const {
-    if (moves_registers()) return groups == 3 ? 160 : 232;
+    if (moves_registers()) return groups == 3 ? 160 : takes_rest() ? 240 : 232;
     const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
     const int share = 512 / warps_a_quarter / 8 * 8;
     return share < 255 ? share : 255;
@@ -163,16 +166,22 @@ struct GemmConfig {
   constexpr int col_bytes() const { return cols * kRowBytes; }
   constexpr int used_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
   constexpr int stage_bytes() const { return shares_ring ? kRingStageBytes : used_bytes(); }
+  // Tiles of CTAs in pairs may have a rest.
+  constexpr bool takes_rest() const { return shares_ring && multicast() > 1; }
   // Of half of a wide tile's rows as many as of all: they come by its map.
   constexpr int a_scale_rows() const {
-    return block_m() * (splits_cols ? 2 : 1) + (ragged ? 4 : 0);
+    return block_m() * (splits_cols ? 2 : 1) + (takes_rest() ? kRestRows : 0) + (ragged ? 4 : 0);
   }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
-  constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
+  constexpr int b_scale_offset() const {
+    const int a = k_blocks * a_scale_bytes();
+    return takes_rest() ? a : (a + 127) / 128 * 128;
+  }
   constexpr int b_scale_bytes() const {
     return scales_columns ? (block_n() * 4 + 127) / 128 * 128 : 128;
   }
   constexpr int scale_bytes() const {
+    if (takes_rest()) return kPairScaleBytes;
     return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + b_scale_bytes() : 0;
   }
 

@@ -10,11 +10,12 @@
 
 namespace gemmd::kernels::cuda {
 
-// This CTA's of two tiles. What lies behind the weights' last row is a tile without rows.
+// This CTA's of two tiles: with a rest, each is that much longer. What lies behind the weights'
+// last row is a tile without rows.
 template <GemmConfig W>
 __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
-  if (tile.kind == kPairTile) {
-    tile.row0 += rank * W.block_m();
+  if (tile.kind >= kPairTile) {
+    tile.row0 += rank * (W.block_m() + (tile.kind == kRestTile ? kRestRows : 0));
   } else {
     tile.n0 += rank * W.block_n();
     if (tile.n0 >= n) tile.row_end = tile.row0;
@@ -42,6 +43,29 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
   EndRing<W>(launch, smem, at, lane);
 }
 
+// ConsumeTile of a tile with a rest.
+template <GemmConfig W>
+__device__ __forceinline__ void ConsumeRest(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                            const GroupPlace& at, RingPosition<W.stages>& ring,
+                                            int warp, int lane) {
+  constexpr GemmConfig R = RestOf(W);
+  float result[W.result_regs()], rest[R.result_regs()];
+  RestMath<W> math(smem, ClusterPlace<W>::Here(), warp, lane, result, rest);
+  static_cast<RingPosition<W.stages>&>(math.issue) = ring;
+  const uint32_t shift = at.row0 % kScaleRows * 4;
+  math.a_scales += shift;
+  math.rest_scales += shift;
+  math.RunAll(launch.gemm.k_blocks);
+  ring = math.issue;
+  FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+  GroupPlace behind = at;
+  behind.row0 += W.block_m();
+  // The two divide the staging area in their own ways: what the other left has been read.
+  ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+  FinishTile<R>(launch, SmemLayout<R>{smem.base}, behind, TileOf<R>(behind), warp, lane, rest);
+  ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+}
+
 template <GemmConfig W>
 __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
                                              const SmemLayout<W>& smem) {
@@ -59,6 +83,8 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
     was_half = half;
     if (half) {
       ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
+    } else if (at.kind == kRestTile) {
+      ConsumeRest<W>(launch, smem, at, ring, warp, lane);
     } else {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     }
@@ -72,10 +98,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   constexpr GemmConfig W = Decode(kWide);
   static_assert(Check<W>() && Check<HalfOf(W)>() && W.moves_registers() && W.multicast() == 2);
   using Walk = GroupWalk<W, PairedTiles<W>>;
-  extern __shared__ uint8_t raw_smem[];
-  const uint32_t raw = ptx::SmemAddress(raw_smem);
-  const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
-  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
+  extern __shared__ __align__(1024)
+      uint8_t pair_smem[];  // all that there is: none is left to round
+  const SmemLayout<W> smem{ptx::SmemAddress(pair_smem)};
+  const Walk walk{launch, reinterpret_cast<int*>(pair_smem + Walk::kTable)};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = W.math_threads() / 32;
@@ -103,10 +129,9 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
-template <GemmConfig W, class Walk = GroupWalk<W, PairedTiles<W>>>
+template <GemmConfig W>
 using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
-                                   1024 + TurnNotes<W, Walk>::kAt + TurnNotes<W, Walk>::kBytes,
-                                   W.threads(), W.multicast()>;
+                                   RestRing<W>::kEnd, W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 
