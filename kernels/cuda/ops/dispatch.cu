@@ -1,7 +1,9 @@
 #include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
+#include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/ptx/l2_policy.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -231,10 +233,17 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = 0; j < args.route.top_k; ++j) {
     const int64_t place = shared.places[j];
     if (place < 0) continue;
-    if (k < to.k) {
-      *reinterpret_cast<uint4*>(static_cast<uint8_t*>(to.dst) + place * to.dst_row + k) = whole;
+    uint8_t* const row = static_cast<uint8_t*>(to.dst) + place * to.dst_row;
+    float* const row_scale = to.scales + place * to.scales_row + block * to.scales_k;
+    if constexpr (kRoutes) {
+      if (k < to.k) *reinterpret_cast<uint4*>(row + k) = whole;
+      if (j % kLanesPerBlock == part) *row_scale = scale;
+    } else {
+      // Codes that pass through L2 would push out scales before their neighbours have come, rows
+      // of other tokens: memory would be read and written for each by itself.
+      if (k < to.k) ptx::StoreGlobal4(row + k, whole, ptx::kEvictFirst);
+      if (j % kLanesPerBlock == part) ptx::StoreGlobal(row_scale, scale, ptx::kEvictLast);
     }
-    if (j % kLanesPerBlock == part) to.scales[place * to.scales_row + block * to.scales_k] = scale;
   }
 }
 

@@ -107,10 +107,10 @@ struct GemmConfig {
            (stores_tile || result_regs() + accumulator_regs() > 90);
   }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int producer_registers() const { return takes_rest() ? 24 : groups == 3 ? 32 : 40; }
+  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
   // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
   constexpr int math_registers() const {
-    if (moves_registers()) return groups == 3 ? 160 : takes_rest() ? 240 : 232;
+    if (moves_registers()) return groups == 3 ? 160 : 232;
     const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
     const int share = 512 / warps_a_quarter / 8 * 8;
     return share < 255 ? share : 255;
