@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/ptx/tensor_map.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_tile.cuh"
-#include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gate_walk.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -52,7 +51,7 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
     rows[0] = gated.gate;
     rows[1] = gated.up;
   }
-  if (at.kind >= kPairTile) {  // with a rest or without
+  if (at.kind == kPairTile) {
     ptx::TensorLoadMulticast(b.map, full, target + rank * kBox * kBlockK, x,
                              rank == 0 ? rows[0] : rows[1], z, b.item, 3, ptx::kEvictNormal);
   } else {
@@ -97,17 +96,9 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
   const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
-  int bytes = C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes());
-  const bool has_rest = C.takes_rest() && !C.splits_cols && at.kind == kRestTile;
-  if (has_rest) bytes += kRestBytes;
-  ptx::MbarrierArriveExpectTx(full, bytes);
+  ptx::MbarrierArriveExpectTx(
+      full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
-  if constexpr (C.takes_rest() && !C.splits_cols) {
-    if (has_rest) {
-      ptx::TensorLoad(&launch.a_rows_map, full, RestRing<C>::Of(smem, stage), x,
-                      at.row0 + C.block_m(), z, at.item, kAPolicy);
-    }
-  }
   // A whole box of 128 rows at once, where there are so many.
   int first = 0;
   if constexpr (C.k_blocks == 1 && kBoxes >= kWholeBox) {

@@ -6,6 +6,7 @@
 #define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_PAIRS_CUH_
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_turns.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -23,6 +24,52 @@ __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
   return tile;
 }
 
+// ProduceTile of one of a pair's tiles whose rows are all there, with a rest or without. What does
+// not change from block to block is made once: the producer is one thread, and how long it takes
+// stands between a stage's end and its next loads.
+template <GemmConfig W, bool kTable>
+__device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                             const GroupPlace& tile, int rank,
+                                             const CUtensorMap*& known, RingPosition<W.stages>& at,
+                                             int lane) {
+  const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
+  const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
+  const bool has_rest = tile.kind == kRestTile;
+  const uint32_t bytes = W.row_bytes() + W.col_bytes() + W.a_scale_bytes() + has_rest * kRestBytes;
+  int b_row = tile.n0 + rank * kPairBox;
+  if constexpr (W.gates) {
+    const GateRows rows = GateRowsOf(launch.period_tiles, tile.n0 / W.block_n());
+    b_row = rank == 0 ? rows.gate : rows.up;
+  }
+  const int scale_row = tile.row0 / kScaleRows * kScaleRows;
+  const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
+  int x = 0, z = 0;
+#pragma unroll 1
+  for (int block = 0; block < launch.gemm.k_blocks; ++block) {
+    ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+    if (ptx::ElectOne()) {
+      const uint32_t full = smem.Full(at.stage);
+      if (block == 0) TileNote<W>::Put(smem, at.stage, tile);
+      ptx::MbarrierArriveExpectTx(full, bytes);
+      ptx::TensorLoadMulticast(b.map, full, smem.Cols(at.stage) + rank * kPairBox * kBlockK, x,
+                               b_row, z, b.item, 3, ptx::kEvictNormal);
+      ptx::TensorLoad(&launch.gemm.row_map, full, smem.Rows(at.stage), x, tile.row0, z, tile.item,
+                      ptx::kEvictNormal);
+      if (has_rest) {
+        ptx::TensorLoad(&launch.a_rows_map, full, RestRing<W>::Of(smem, at.stage), x,
+                        tile.row0 + W.block_m(), z, tile.item, ptx::kEvictNormal);
+      }
+      ptx::TensorLoad(&launch.gemm.scale_map, full, smem.AScales(at.stage), scale_row, 0, block,
+                      tile.item, ptx::kEvictLast);
+    }
+    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    __syncwarp();
+    at.Advance();
+    x += step_x;
+    z += step_z;
+  }
+}
+
 template <GemmConfig W, class Walk, bool kTable>
 __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const Walk& walk,
                                              const SmemLayout<W>& smem, int rank, int lane) {
@@ -34,7 +81,9 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
     const GroupPlace both = walk.At(index);
     if (both.n0 >= n) return;  // the right one of two, where there is none
     const GroupPlace tile = OfPair<W>(both, rank, n);
-    if (tile.kind == kHalfTile) {
+    if (tile.kind >= kPairTile && tile.row_end - tile.row0 > W.block_m() - kRowsABox) {
+      ProduceWhole<W, kTable>(launch, smem, tile, rank, known, at, lane);
+    } else if (tile.kind == kHalfTile) {
       ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, tile, known, at, lane);
     } else {
       ProduceTile<W, kTable>(launch, smem, tile, known, at, lane);
@@ -86,7 +135,9 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
     } else if (at.kind == kRestTile) {
       ConsumeRest<W>(launch, smem, at, ring, warp, lane);
     } else {
-      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
+      // Else the number is read anew in the loop of products, where others are short of registers.
+      const int kept = __shfl_sync(0xffffffffu, lane, lane);
+      ConsumeTile<W>(launch, smem, at, ring, warp, kept);
     }
   }
 }

@@ -7,8 +7,6 @@
 #ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_CUH_
 
-#include "kernels/cuda/ptx/mma.cuh"
-#include "kernels/cuda/ptx/wgmma_registers.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_group_tile.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_turns.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_gate_finish.cuh"
@@ -58,38 +56,32 @@ struct RestMath : Math<W> {
   static constexpr int kSums = kRestRows / 2;  // of one of two chains of 64 of the weights' rows
   static_assert(kRest.result_regs() == 2 * kSums && Base::kSubs == 2 && Base::kRuns == 1);
 
-  static constexpr int kSteps = kBlockK / 32;
-
-  uint32_t weights;      // where this lane's of the weights begin in stage 0, for ldmatrix
-  uint32_t rest_scales;  // where this thread's of A's scales begin there
+  uint32_t rest_scales;  // where this thread's of A's scales begin in stage 0
   float (&rest)[2 * kSums];
 
   __device__ RestMath(const SmemLayout<W>& smem, const ClusterPlace<W>& place, int warp, int lane,
                       float (&result)[Base::kResults], float (&rest)[2 * kSums])
       : Base(smem, place, warp, lane, result), rest(rest) {
-    // Of the weights a warpgroup has 128 rows in a piece, or 64 gates and their ups; rows are
-    // swizzled.
-    const int row = group * (W.gates ? 64 : 128) + warp % 4 * 16 + lane % 16;
-    weights = smem.Cols(0) + row * kBlockK + ((lane / 16 ^ lane % 8) << 4);
     rest_scales = smem.AScales(0) + (W.block_m() + lane % 4 * 2) * 4;
   }
 
-  // By registers: 64 rows of the weights from shared memory take WGMMA as long as 64 columns do. One
-  // chain behind the other, since no more registers are left.
-  template <int kChain>
-  __device__ __forceinline__ void MultiplyRest(float (&sums)[kSums], int stage) const {
-    constexpr int kChainRows = W.gates ? 128 : 64;  // from one chain's of the weights to the next's
+  // Of the weights a warpgroup has 128 rows in a piece, or 64 gates and their ups.
+  __device__ __forceinline__ void MultiplyRest(float (&upper)[kSums], float (&lower)[kSums],
+                                               int stage) const {
+    constexpr int kGroupRows = W.gates ? 64 : 128, kChainRows = W.gates ? 128 : 64;
     constexpr uint32_t kRestUnits = (RestRing<W>::kAt - W.row_bytes()) / 16;  // behind cols_units
-    const uint32_t from = weights + stage * W.stage_bytes() + kChain * kChainRows * kBlockK;
+    const uint32_t rows =
+        cols_units + stage * (W.stage_bytes() / 16) + group * (kGroupRows * kBlockK / 16);
     const uint32_t cols = cols_units + kRestUnits + stage * (kRestBytes / 16);
-    uint32_t rows[kSteps][4];
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) ptx::LdMatrix4(from ^ i << 5, rows[i]);
-    ptx::Pin(sums);
+    ptx::Pin(upper);
+    ptx::Pin(lower);
     ptx::WgmmaFence();
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      ptx::WgmmaOfRegisters16(sums, rows[i], ptx::KMajorDescriptor(cols + i * 2), i != 0);
+    for (int i = 0; i < kBlockK / 32; ++i) {
+      const uint64_t columns = ptx::KMajorDescriptor(cols + i * 2);
+      ptx::Wgmma<kRestRows>::Multiply(upper, ptx::KMajorDescriptor(rows + i * 2), columns, i != 0);
+      ptx::Wgmma<kRestRows>::Multiply(
+          lower, ptx::KMajorDescriptor(rows + kChainRows * kBlockK / 16 + i * 2), columns, i != 0);
     }
     ptx::WgmmaCommit();
   }
@@ -114,47 +106,39 @@ struct RestMath : Math<W> {
 #pragma unroll
     for (int i = 0; i < 2 * kSums; ++i) rest[i] = 0.0f;
     float accumulators[Base::kAccumulators];
-    this->WaitFull();
-    typename Base::Scales scales = this->template LoadScales<0>(issue);
 #pragma unroll 1
-    while (true) {
+    do {
       const int stage = issue.stage;
       const uint32_t of_stage = stage * W.scale_bytes();
+      this->WaitFull();
       this->template Multiply<0>(accumulators);
-      const float upper_b = scales.b[0];  // of the first 128 of the weights' rows
-      const float lower_b = ptx::LoadShared(b_scales + of_stage + 4);
+      typename Base::Scales scales = this->template LoadScales<0>(issue);
       this->Finish(accumulators);
       this->template Promote<0, kBlockK>(accumulators, scales);
       this->template Multiply<1>(accumulators);
-      scales.b[0] = lower_b;
+      scales.b[0] = ptx::LoadShared(b_scales + of_stage + 4);  // of the second 128 rows
       this->Finish(accumulators);
       this->template Promote<1, kBlockK>(accumulators, scales);
-      float sums[kSums];
-      MultiplyRest<0>(sums, stage);
+      float upper[kSums], lower[kSums];
+      MultiplyRest(upper, lower, stage);
       float a[kSums / 2];
 #pragma unroll
       for (int j = 0; j < kSums / 4; ++j) {
         a[2 * j] = ptx::LoadShared(rest_scales + of_stage + j * 8 * 4);
         a[2 * j + 1] = ptx::LoadShared(rest_scales + of_stage + j * 8 * 4 + 4);
       }
-      const float own_b = group == 0 ? upper_b : lower_b;
-      ptx::WgmmaWait<0>();
-      ptx::Pin(sums);
-      PromoteRest<0>(sums, a, W.gates ? upper_b : own_b);
-      MultiplyRest<1>(sums, stage);
+      const uint32_t b = b_scales + of_stage + (W.gates ? 0 : group * 4);
+      const float upper_b = ptx::LoadShared(b);
+      const float lower_b = W.gates ? ptx::LoadShared(b + 4) : upper_b;
       issue.Advance();
-      const bool more = --steps > 0;
-      if (more) {
-        this->WaitFull();
-        scales = this->template LoadScales<0>(issue);
-      }
       ptx::WgmmaWait<0>();
-      ptx::Pin(sums);
+      ptx::Pin(upper);
+      ptx::Pin(lower);
       GiveBack<W>(this->smem, this->place, this->smem.Empty(stage), lane, this->lane_offset,
                   this->writer_empty);
-      PromoteRest<1>(sums, a, W.gates ? lower_b : own_b);
-      if (!more) break;
-    }
+      PromoteRest<0>(upper, a, upper_b);
+      PromoteRest<1>(lower, a, lower_b);
+    } while (--steps > 0);
   }
 };
 
