@@ -71,7 +71,7 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool thin = false, wide = false, half = false, any_k = false, apart = false;
-  bool rest[2] = {};  // gated
+  bool rest[2] = {};                                     // gated
   std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
   for (const GroupedTrial& trial : Trials()) {
