@@ -35,7 +35,7 @@ TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
 
 TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
   for (int rows = 0; rows < 5000; ++rows) {
-    const PairCut cut = PairCutOf(rows);
+    const PairCut cut = PairCutOf(rows, true);
     const int places = 2 * cut.pairs * kWideRows + cut.rest * kMostRest + cut.wide * kWideRows +
                        cut.half * kHalfRows;
     EXPECT_GE(places, rows);
@@ -46,11 +46,13 @@ TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
       EXPECT_TRUE(cut.pairs > 0 && cut.wide + cut.half == 0) << rows;
     }
   }
-  EXPECT_FALSE(PairCutOf(256).rest);
-  EXPECT_TRUE(PairCutOf(257).rest);
-  EXPECT_TRUE(PairCutOf(544).rest);
-  EXPECT_EQ(PairCutOf(289).half, 1);
-  EXPECT_EQ(PairCutOf(30).half, 1);
+  EXPECT_FALSE(PairCutOf(256, true).rest);
+  EXPECT_FALSE(PairCutOf(257, false).rest);
+  EXPECT_EQ(PairCutOf(257, false).half, 1);
+  EXPECT_TRUE(PairCutOf(257, true).rest);
+  EXPECT_TRUE(PairCutOf(544, true).rest);
+  EXPECT_EQ(PairCutOf(289, true).half, 1);
+  EXPECT_EQ(PairCutOf(30, true).half, 1);
 }
 
 TEST(ManyRowsTest, TilesHaveTwoOrThreeUnitsAndNoneIsLeftAlone) {

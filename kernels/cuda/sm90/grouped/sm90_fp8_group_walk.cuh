@@ -96,11 +96,11 @@ struct PairedTiles {
 
   // For twice W.block_n() of the weights.
   static __device__ __forceinline__ int Count(int rows) {
-    const PairCut cut = PairCutOf(rows);
+    const PairCut cut = PairCutOf(rows, W.takes_rest);
     return 2 * cut.pairs + cut.wide + cut.half;
   }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, GroupPlace& at) {
-    const PairCut cut = PairCutOf(rows);
+    const PairCut cut = PairCutOf(rows, W.takes_rest);
     const int per_band = 2 * kBand * n_steps;
     const int last = max(cut.pairs - 1, 0) / kBand;
     const int band = min(inside / per_band, last);

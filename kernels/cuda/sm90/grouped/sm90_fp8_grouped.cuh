@@ -65,6 +65,8 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
       return;
     }
   }
+  // Else the number is read anew for each release, since a rest's loop is short of registers.
+  if constexpr (C.takes_rest) math.lane = __shfl_sync(0xffffffffu, lane, lane);
   math.a_scales += at.row0 % kScaleRows * 4;
   Tile tile = TileOf<C>(at);
   if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();

@@ -42,14 +42,15 @@ __device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const 
     b_row = rank == 0 ? rows.gate : rows.up;
   }
   const int scale_row = tile.row0 / kScaleRows * kScaleRows;
-  const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
-  int x = 0, z = 0;
+  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+  if (ptx::ElectOne()) TileNote<W>::Put(smem, at.stage, tile);
+  __syncwarp();
 #pragma unroll 1
   for (int block = 0; block < launch.gemm.k_blocks; ++block) {
+    const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
     if (ptx::ElectOne()) {
       const uint32_t full = smem.Full(at.stage);
-      if (block == 0) TileNote<W>::Put(smem, at.stage, tile);
       ptx::MbarrierArriveExpectTx(full, bytes);
       ptx::TensorLoadMulticast(b.map, full, smem.Cols(at.stage) + rank * kPairBox * kBlockK, x,
                                b_row, z, b.item, 3, ptx::kEvictNormal);
@@ -65,8 +66,6 @@ __device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const 
     b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     __syncwarp();
     at.Advance();
-    x += step_x;
-    z += step_z;
   }
 }
 
@@ -81,7 +80,8 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
     const GroupPlace both = walk.At(index);
     if (both.n0 >= n) return;  // the right one of two, where there is none
     const GroupPlace tile = OfPair<W>(both, rank, n);
-    if (tile.kind >= kPairTile && tile.row_end - tile.row0 > W.block_m() - kRowsABox) {
+    if (W.takes_rest && tile.kind >= kPairTile &&
+        tile.row_end - tile.row0 > W.block_m() - kRowsABox) {
       ProduceWhole<W, kTable>(launch, smem, tile, rank, known, at, lane);
     } else if (tile.kind == kHalfTile) {
       ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, tile, known, at, lane);
@@ -106,6 +106,8 @@ __device__ __forceinline__ void ConsumeRest(const GroupedLaunch& launch, const S
   math.rest_scales += shift;
   math.RunAll(launch.gemm.k_blocks);
   ring = math.issue;
+  // What the store makes of the lane's number is made here, else it takes registers from the loop.
+  lane = __shfl_sync(0xffffffffu, lane, lane) & 31;
   FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
   GroupPlace behind = at;
   behind.row0 += W.block_m();
@@ -132,12 +134,10 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
     was_half = half;
     if (half) {
       ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
-    } else if (at.kind == kRestTile) {
-      ConsumeRest<W>(launch, smem, at, ring, warp, lane);
+    } else if (W.takes_rest && at.kind == kRestTile) {
+      if constexpr (W.takes_rest) ConsumeRest<W>(launch, smem, at, ring, warp, lane);
     } else {
-      // Else the number is read anew in the loop of products, where others are short of registers.
-      const int kept = __shfl_sync(0xffffffffu, lane, lane);
-      ConsumeTile<W>(launch, smem, at, ring, warp, kept);
+      ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     }
   }
 }
@@ -180,9 +180,20 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
+// What lies behind the notes, if anything does.
+template <GemmConfig W, bool kRest = W.takes_rest>
+struct SmemOfPairs {
+  using Notes = TurnNotes<W, GroupWalk<W, PairedTiles<W>>>;
+  static constexpr int kBytes = Notes::kAt + Notes::kBytes;
+};
+template <GemmConfig W>
+struct SmemOfPairs<W, true> {
+  static constexpr int kBytes = RestRing<W>::kEnd;
+};
+
 template <GemmConfig W>
 using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
-                                   RestRing<W>::kEnd, W.threads(), W.multicast()>;
+                                   SmemOfPairs<W>::kBytes, W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -38,10 +38,11 @@ struct PairCut {
   int half = 0;
 };
 
-constexpr PairCut PairCutOf(int rows) {
+constexpr PairCut PairCutOf(int rows, bool takes_rest) {
   constexpr int kPairRows = 2 * kWideRows;
   const int whole = rows / kPairRows, left = rows - whole * kPairRows;
-  if (whole > 0 && left > 0 && left <= kMostRest) return {.pairs = whole, .rest = true};
+  if (takes_rest && whole > 0 && left > 0 && left <= kMostRest)
+    return {.pairs = whole, .rest = true};
   const GroupCut cut = CutOf(rows);
   return {.pairs = cut.wide / 2, .wide = cut.wide % 2, .half = cut.half + cut.thin};
 }

@@ -141,6 +141,7 @@ extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 // The same for groups of many rows; each has one config.
 extern const GroupedFamilyEntry kSm90Fp8Ragged;
 extern const GroupedFamilyEntry kSm90Fp8Pairs;
+extern const GroupedFamilyEntry kSm90Fp8PairsRest;
 extern const GroupedFamilyEntry kSm90Fp8PairsGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;

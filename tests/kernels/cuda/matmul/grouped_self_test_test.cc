@@ -84,7 +84,7 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
     kernels.emplace(kernel, gated, !trial.op().table.empty());
     for (const int rows : RowsOf(trial)) {
-      rest[gated] |= kernel == RowsKernel::kPairs && PairCutOf(rows).rest;
+      rest[gated] |= kernel == RowsKernel::kRests && PairCutOf(rows, true).rest;
     }
     if (kernel != RowsKernel::kFew) continue;
     for (const int rows : RowsOf(trial)) {
@@ -102,8 +102,9 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   for (const bool apart_too : {false, true}) {
     for (const bool gated : {false, true}) {
       EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
-      EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, gated, apart_too}));
+      EXPECT_TRUE(kernels.contains({RowsKernel::kRests, gated, apart_too}));
     }
+    EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, false, apart_too}));
     EXPECT_TRUE(kernels.contains({RowsKernel::kUnits, false, apart_too}));
   }
   // Some with a gate that is fused, of few rows and of many.
