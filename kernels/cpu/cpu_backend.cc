@@ -83,7 +83,10 @@ class CpuBackend final : public Backend {
     return CpuProgram::Compile(ops, pool_);
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
-    return Rank(problem, pool_.matmul, pool_.machine);
+    if (problem.gate_period == 0) return Rank(problem, pool_.matmul, pool_.machine);
+    MatmulProblem product = ProductOf(problem);  // in FP32, with the gate behind it
+    product.d.dtype = DType::kF32;
+    return Rank(product, pool_.matmul, pool_.machine);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return {Only(op, GroupedSeconds(op, pool_.machine))};

@@ -217,7 +217,7 @@ class Client(Unpickled, Awaited):
         dtype : DTypeLike, optional
             Of the factors, unless `quantize` (as in `session.matmul`) says it. Default float32.
         **options
-            out_dtype, activation, b_dtype, b_is_kn, has_c, has_bias. With `groups`, the number of a
+            out_dtype, activation, b_dtype, b_is_kn, has_c, has_bias, gate. With `groups`, the number of a
             grouped matmul's matrices: layout, gate, weights_apart, expected_rows, out_dtype,
             activation and has_bias, as `grouped_matmul` has them. With `along_k` besides, of a
             `k_grouped_matmul`: layout ("ends" by default, of groups from multiples of 128 on),
