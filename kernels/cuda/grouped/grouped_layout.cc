@@ -45,10 +45,15 @@ double PaddedRows(double rows, double active) {
 }
 
 // By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
-RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) {
+RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused, bool int8) {
   constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows;
   if (counts) return RowsKernel::kFew;
-  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kPairs;
+  // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
+  constexpr int64_t kMostForRests = 640;
+  if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;
+  if (extents.rows > kThreeUnits * extents.groups) {
+    return int8 ? RowsKernel::kPairs : RowsKernel::kRests;  // INT8 has no rests
+  }
   const bool more = extents.rows > kOneWideTile * extents.groups;
   return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
 }
@@ -173,7 +178,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   GroupedLayout layout;
   layout.fp8 = fp8;
   layout.fused = fused;
-  if (fp8 && !IsDirect(op.a)) layout.rows = RowsKernelOf(extents, counts, fused);
+  if (fp8 && !IsDirect(op.a)) {
+    layout.rows = RowsKernelOf(extents, counts, fused, op.a.values.dtype == DType::kI8);
+  }
   Parts parts;
   if (fp8 && IsDirect(op.a)) {
     layout.direct_config = DirectConfigOf(op);

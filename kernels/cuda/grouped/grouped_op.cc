@@ -49,7 +49,9 @@ const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
   const bool int8 = type == DType::kI8;  // none of which is fused
   switch (layout.rows) {
     case RowsKernel::kPairs:
-      return int8 ? kSm90I8BlockPairs : layout.fused ? kSm90Fp8PairsGate : kSm90Fp8Pairs;
+      return int8 ? kSm90I8BlockPairs : kSm90Fp8Pairs;
+    case RowsKernel::kRests:
+      return layout.fused ? kSm90Fp8PairsGate : kSm90Fp8PairsRest;
     case RowsKernel::kUnits:
       return int8 ? kSm90I8BlockRagged : kSm90Fp8Ragged;
     default:
