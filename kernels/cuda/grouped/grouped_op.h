@@ -43,6 +43,7 @@ enum class RowsKernel : uint8_t {
   kUnits,  // 192 rows at a time, the weights read once for them
   kPairs,  // wide tiles by CTAs in pairs, which share the weights
 };
+inline constexpr int kRowsKernels = 3;
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {

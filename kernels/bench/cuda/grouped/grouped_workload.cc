@@ -131,7 +131,13 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
     return absl::UnimplementedError(why);
   }
   cuda::GroupedLayout layout = cuda::LayoutOf(op, tma);
-  if (config >= 0) {
+  if (config >= 0 && case_.dtype == DType::kE4M3) {
+    if (config >= cuda::kRowsKernels) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there are ", cuda::kRowsKernels, " kernels; none is ", config));
+    }
+    layout.rows = static_cast<cuda::RowsKernel>(config);
+  } else if (config >= 0) {
     if (config >= cuda::kSm90Bf16Grouped.num_configs) {
       return absl::InvalidArgumentError(absl::StrCat(
           "there are ", cuda::kSm90Bf16Grouped.num_configs, " configs; none is ", config));

@@ -22,7 +22,7 @@ class GroupedWorkload {
   absl::Status Prepare(const GroupedBenchCase& c, uint64_t seed, cudaStream_t stream);
 
   // The op's launches, by the TMA kernels or by the one that takes anything, whose d is another.
-  // `config`: of 16 bits, if not negative, that one of the family's.
+  // `config`: if not negative, of 16 bits that one of the family's, of FP8 that one of RowsKernel.
   absl::StatusOr<Call> Bind(bool tma, const cuda::DeviceTraits& device, int config = -1);
 
   // ||d - the other's|| / ||the other's|| over the groups' rows, once both have run; infinite if a
