@@ -74,6 +74,12 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
     return ValuesMap(
         ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows));
   };
+  const auto thin_a = [&](int box_rows) {
+    TensorView view =
+        ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows);
+    if (args.k % kBlockK == 0) view.box_planes = thin.k_blocks;
+    return ValuesMap(view);
+  };
   const auto b = [&](int box_rows) {
     return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
   };
@@ -98,6 +104,11 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
+  }
+  for (int i = 0; thin.thin() && i < kThinRows / kRowsABox; ++i) {
+    const absl::StatusOr<CUtensorMap> made = thin_a((i + 1) * kRowsABox);
+    if (!made.ok()) return made.status();
+    launch.thin_a_maps[i] = *made;
   }
   if (wide.stores_tile && StoresByCopy(args)) {
     const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,

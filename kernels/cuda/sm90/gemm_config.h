@@ -78,6 +78,8 @@ struct GemmConfig {
   // Rows of B in a box of a grouped matmul, where nobody shares it.
   constexpr int b_box() const { return gates ? (skinny() || splits_cols ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
+  // A grouped matmul's thin tile, which has a stage of A's rows by one box of as many as there are.
+  constexpr bool thin() const { return shares_ring && skinny(); }
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }

@@ -41,6 +41,11 @@ __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
   return {at.row0, at.n0, at.item};
 }
 
+// Rows that a box has of a thin tile's A.
+__device__ __forceinline__ int ThinBoxRows(const GroupPlace& at) {
+  return min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox * kRowsABox, kThinRows);
+}
+
 // What the math warps are told of a tile lies in its first stage, behind the scales.
 template <GemmConfig C>
 struct TileNote {

@@ -39,6 +39,7 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
     }
   }
   math.a_scales += at.row0 % kScaleRows * 4;
+  if constexpr (C.thin()) math.col_block = ThinBoxRows(at) * (kBlockK / 16);
   Tile tile = TileOf<C>(at);
   if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
