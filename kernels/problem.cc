@@ -28,11 +28,11 @@ int Alignment(std::initializer_list<int64_t> bytes) {
   return static_cast<int>(bits & -bits);
 }
 
-OperandTraits TraitsOf(const TensorRef& tensor, ScaleGranularity granularity) {
+// Of `batch` matrices, or of the one that all of them are.
+OperandTraits TraitsOf(const TensorRef& tensor, int64_t batch) {
   const Matrix matrix = MatrixOf(tensor);
   OperandTraits traits;
   traits.dtype = tensor.dtype;
-  traits.granularity = granularity;
   // The stride of an extent of 1 says nothing; it must not turn a vector into a strided matrix.
   if (matrix.col_stride == 1 || matrix.cols <= 1) {
     traits.layout = Layout::kKContiguous;
@@ -49,6 +49,33 @@ OperandTraits TraitsOf(const TensorRef& tensor, ScaleGranularity granularity) {
   traits.alignment_bytes =
       Alignment({tensor.offset_bytes, one_line ? 0 : traits.leading_stride * size,
                  matrix.batch > 1 ? matrix.batch_stride * size : 0});
+  const int64_t lines = traits.layout == Layout::kRowsContiguous ? matrix.cols : matrix.rows;
+  if (batch > 1 && matrix.batch_stride != lines * traits.leading_stride) {
+    traits.batch_stride = matrix.batch_stride;
+  }
+  return traits;
+}
+
+// `batched` as their operand is.
+ScaleTraits TraitsOfScales(const TensorRef& scales, ScaleGranularity granularity, bool batched) {
+  ScaleTraits traits;
+  traits.alignment_bytes = Alignment({scales.offset_bytes});
+  const int first = batched ? 1 : 0;
+  const bool shared = granularity == ScaleGranularity::kPerTensor && scales.shape.rank == 1;
+  if (batched && !shared && scales.shape[0] > 1) traits.batch_stride = scales.strides[0];
+  if (granularity == ScaleGranularity::kPerTensor) return traits;
+  traits.row_stride = scales.strides[first];
+  if (granularity != ScaleGranularity::kPerRow) traits.k_stride = scales.strides[first + 1];
+  return traits;
+}
+
+OperandTraits TraitsOf(const Operand& operand, int64_t batch) {
+  OperandTraits traits = TraitsOf(operand.values, batch);
+  traits.granularity = operand.granularity;
+  if (operand.scales) {
+    traits.scales =
+        TraitsOfScales(*operand.scales, operand.granularity, operand.values.shape.rank == 3);
+  }
   return traits;
 }
 
@@ -84,7 +111,8 @@ std::string OperandString(const OperandTraits& traits) {
 double MatmulProblem::bytes() const {
   const double matrix_a = 1.0 * batch * m * k * SizeBytes(a.dtype);
   const double matrix_b = 1.0 * batch * n * k * SizeBytes(b.dtype);
-  const double matrix_d = 1.0 * batch * m * n * SizeBytes(d.dtype);
+  const double matrix_d = 1.0 * batch * m * d_cols() * SizeBytes(d.dtype) +
+                          ScaleBytes(batch, m, d_cols(), d.granularity);
   return matrix_a + matrix_b + (has_c ? 2 : 1) * matrix_d + ScaleBytes(batch, m, k, a.granularity) +
          ScaleBytes(batch, n, k, b.granularity) + (has_bias ? 4.0 * n : 0);
 }
@@ -96,13 +124,32 @@ MatmulProblem ProblemOf(const MatmulOp& op) {
   problem.m = a.rows;
   problem.n = MatrixOf(op.b.values).rows;
   problem.k = a.cols;
-  problem.a = TraitsOf(op.a.values, op.a.granularity);
-  problem.b = TraitsOf(op.b.values, op.b.granularity);
-  problem.d = TraitsOf(op.d, ScaleGranularity::kNone);
+  problem.a = TraitsOf(op.a, a.batch);
+  problem.b = TraitsOf(op.b, a.batch);
+  problem.d = TraitsOf(op.d, a.batch);
   problem.has_c = op.c.has_value() && op.beta != 0;
+  if (problem.has_c) problem.c = TraitsOf(*op.c, a.batch);
   problem.has_bias = op.bias.has_value();
+  if (problem.has_bias && problem.n > 1) problem.bias_stride = op.bias->strides[0];
   problem.activation = op.activation;
+  if (op.gate) problem.gate_period = op.gate->period > 0 ? op.gate->period : problem.n / 2;
+  if (op.d_scales) {
+    problem.d.granularity = ScaleGranularity::kBlock1x128;
+    problem.d.scales = TraitsOfScales(*op.d_scales, problem.d.granularity, op.d.shape.rank == 3);
+  }
+  problem.reads_operands = op.alpha != 0;
   return problem;
+}
+
+MatmulProblem ProductOf(const MatmulProblem& problem) {
+  MatmulProblem product = problem;
+  product.gate_period = 0;
+  product.d = {.dtype = problem.d.dtype == DType::kF32 ? DType::kF32 : DType::kBF16};
+  product.d.leading_stride = std::max<int64_t>(problem.n, 1);
+  const int64_t row = product.d.leading_stride * SizeBytes(product.d.dtype);
+  product.d.alignment_bytes =
+      Alignment({problem.m > 1 ? row : 0, problem.batch > 1 ? problem.m * row : 0});
+  return product;
 }
 
 std::string ToString(const MatmulProblem& problem) {
@@ -116,6 +163,8 @@ std::string ToString(const MatmulProblem& problem) {
   if (problem.activation != Activation::kNone) {
     absl::StrAppend(&text, " ", Text(Name(problem.activation)));
   }
+  if (problem.gate_period > 0) absl::StrAppend(&text, " gate/", problem.gate_period);
+  if (!problem.reads_operands) absl::StrAppend(&text, " alpha=0");
   return text;
 }
 

@@ -169,6 +169,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> tuple[list[dict], 
         with one.served():
             time.sleep(AFTER_RESTART_S)
         kept = measured_share(last, calls(folder))
+        restart_bits = one.digest()
     ratio = statistics.median(turns) / statistics.median(without)
     figures = [
         figure(f"calls on measured kernels after {options.seconds:g} s", shares[-1], "1", ">= 0.9", shares[-1] >= 0.9),
@@ -176,6 +177,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> tuple[list[dict], 
         figure("neighbour's p99 over that without background tuning", ratio, "x", "<= 1.1", ratio <= 1.1),
         figure("other bits of deterministic results after tuning", float(before_bits != after_bits), "1", "<= 0",
                before_bits == after_bits),
+        figure("other bits of them after a restart", float(before_bits != restart_bits), "1", "<= 0", before_bits == restart_bits),
     ]
     return figures, {"without_p99_us": without, "with_p99_us": turns, "measured_share_by_turn": shares}
 

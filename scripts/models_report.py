@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes docs/benchmarks/h200-fp8-models.md and .json from the results of `scripts/models.sh judge`.
 
-    models_report.py --pool JUDGE --tuned TUNED --dense DENSE --bits BITS [--out docs/benchmarks/h200-fp8-models]
+    models_report.py --pool JUDGE --tuned TUNED --table TABLE --dense DENSE --bits BITS [--background BACKGROUND] [--out docs/benchmarks/h200-fp8-models]
 
 JUDGE is a sweep of the whole pool, by which the model alone is judged; TUNED one that chose by a table of the service's tuner,
-with TABLE.json of that name beside it (they may be one run); DENSE the 44 shapes; BITS runs that were compared bit by bit.
+TABLE (they may be one run); DENSE the 44 shapes; BITS runs that were compared bit by bit.
 """
 
 import argparse
@@ -112,6 +112,12 @@ def bits_figures(figures, run):
                     run["asked"] - len(run["shapes"]), "shapes", 0)
 
 
+def background_figures(figures, path):
+    with open(path) as file:
+        for one in json.load(file)["figures"]:
+            figures.list.append({"line": 7 if "bits" in one["name"] else 6, **one, "name": f"background tuning: {one['name']}"})
+
+
 def row(cells):
     return "| " + " | ".join(cells) + " |"
 
@@ -164,6 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("pool", "tuned", "table", "dense", "bits"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--background", help="figures of scripts/background_tuning.py")
     parser.add_argument("--tuned-against", default="every kernel of the pool")
     parser.add_argument("--out", default="docs/benchmarks/h200-fp8-models")
     arguments = parser.parse_args()
@@ -174,6 +181,8 @@ def main():
     ratio_figures(figures, pool["shapes"], chosen)
     dense_figures(figures, dense["shapes"])
     bits_figures(figures, bits)
+    if arguments.background:
+        background_figures(figures, arguments.background)
     run = {key: tuned[key] for key in ("gpu", "driver", "cublaslt", "date", "commit")}
     for shape in {id(s): s for s in pool["shapes"] + chosen}.values():
         shape["best"] = shape["best"][:3]

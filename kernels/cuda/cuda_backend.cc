@@ -14,21 +14,18 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_info.h"
 #include "kernels/cuda/device/host_node.h"
-#include "kernels/cuda/memory/cuda_memory.h"
-#include "kernels/cuda/memory/output_memory.h"
-#include "kernels/cuda/run/cuda_program.h"
-#include "kernels/cuda/run/cuda_stream.h"
-#ifdef GEMMD_FAULT_KERNEL
-#include "kernels/cuda/matmul/fault_member.h"
-#endif
 #include "kernels/cuda/device/peer_access.h"
+#include "kernels/cuda/families.h"
 #include "kernels/cuda/grouped/gradient_self_test.h"
 #include "kernels/cuda/grouped/grouped_choice.h"
 #include "kernels/cuda/grouped/grouped_self_test.h"
 #include "kernels/cuda/grouped/k_grouped_op.h"
-#include "kernels/cuda/ladder/ladder.h"
 #include "kernels/cuda/matmul/pool_tuner.h"
 #include "kernels/cuda/matmul/self_test.h"
+#include "kernels/cuda/memory/cuda_memory.h"
+#include "kernels/cuda/memory/output_memory.h"
+#include "kernels/cuda/run/cuda_program.h"
+#include "kernels/cuda/run/cuda_stream.h"
 #include "kernels/cuda/run/stream_mark.h"
 #include "kernels/cuda/run/stream_signal.h"
 #include "kernels/cuda/tuning/table_folder.h"
@@ -86,12 +83,6 @@ class CudaBackend final : public Backend {
                                      ": the weights on the tensor cores' row "
                                      "side, up to 256 of a group's rows as columns")});
     }
-    others.push_back({kFp8GateName, kFp8GateName,
-                      "the same with a gate, whose result leaves as e4m3 without a product in "
-                      "memory: gates and ups in halves, or in turns of a multiple of 128 columns"});
-    others.push_back({kGradientName, kGradientName,
-                      "gradients of weights, dense and k-grouped: e4m3 and e5m2 in any mix, scales "
-                      "of 1x128 on both sides, into f32 or 16 bits, added to c or not"});
     for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
     const absl::Span<const KernelInfo> matmuls = kernel_set_->matmul.kernels();
@@ -104,8 +95,13 @@ class CudaBackend final : public Backend {
     kernel_set_->fp8_grouped = enabled(ops);
     kernel_set_->bf16_grouped = enabled(ops + 1);
     kernel_set_->f16_grouped = enabled(ops + 2);
-    kernel_set_->fp8_gate = enabled(ops + 3);
-    kernel_set_->gradient = enabled(ops + 4);
+    // Members of the pool, which serve grouped ops too.
+    const auto member = [&](std::string_view name) {
+      const KernelInfo& info = InfoOf(name);
+      return info.why_off.empty() ? info.name : std::string_view();
+    };
+    kernel_set_->fp8_gate = member(kFp8GateName);
+    kernel_set_->gradient = member(kGradientName);
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -139,8 +135,7 @@ class CudaBackend final : public Backend {
     return programs_.Get(ops, [&] { return CudaProgram::Compile(ops, *kernel_set_); });
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
-    return WithGradient(problem, InfoOf(kGradientName), info_.memory_bytes_per_s,
-                        kernel_set_->matmul.Explain(problem));
+    return kernel_set_->matmul.Explain(problem);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return RankGrouped(op, InfoOf(TmaGroupedName(op.a.values.dtype)), InfoOf(kAnyGroupedName),
@@ -179,7 +174,7 @@ class CudaBackend final : public Backend {
 
 // Names or families to why they are off. `matmuls` are the pool's.
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
-    const CudaBackendOptions& options, const std::vector<OtherKernel>& others) {
+    const CudaBackendOptions& options, const GemmPoolOptions& pool) {
   std::set<std::string> families;
   std::set<std::string> names;
   const auto add = [&](const KernelInfo& info) {
@@ -187,10 +182,11 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
     names.insert(info.name);
   };
   for (const GemmVariant& variant : AllVariants()) add({Name(variant), variant.entry().name, ""});
-  for (const OtherKernel& other : others) add(other.info);
+  for (const auto& family : pool.families) {
+    for (const KernelInfo& member : family->members()) add(member);
+  }
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
-  for (const char* name :
-       {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kFp8GateName, kGradientName}) {
+  for (const char* name : {kFp8GroupedName, kBf16GroupedName, kF16GroupedName}) {
     add({name, name, ""});
   }
   absl::flat_hash_map<std::string, std::string> disabled;
@@ -226,14 +222,12 @@ bool IsOff(const GemmPoolOptions& pool, const KernelInfo& info) {
 // Fills pool.quarantined.
 absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
                       GemmPoolOptions& pool) {
-  SelfTestOptions options{.device = pool.device, .spoiled = std::move(spoiled)};
-  for (const GemmVariant& variant : AllVariants()) {
-    if (!IsOff(pool, {Name(variant), variant.entry().name, ""}))
-      options.variants.push_back(variant);
-  }
-  for (const OtherKernel& other : pool.others) {
-    if (!IsOff(pool, other.info)) options.others.push_back(other);
-  }
+  SelfTestOptions options{.device = pool.device,
+                          .families = pool.families,
+                          .is_off = [&](const KernelInfo& info) { return IsOff(pool, info); },
+                          .spoiled = std::move(spoiled)};
+  options.families.push_back(
+      std::make_shared<TmaFamily>(pool.device, pool.memory_bytes_per_s, pool.prepare_tma));
   auto broken = FindBrokenKernels(options);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),
@@ -283,13 +277,11 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for what the GPU has free"));
   }
   GemmPoolOptions pool;
-  pool.others.push_back(AnyGemmKernel(LaunchAnyGemm));
-  for (OtherKernel& rung : LadderKernels()) pool.others.push_back(std::move(rung));
-#ifdef GEMMD_FAULT_KERNEL
-  pool.others.push_back(FaultKernel());
-#endif
-  for (OtherKernel& kernel : hooks.more_kernels) pool.others.push_back(std::move(kernel));
-  auto disabled = Disabled(options, pool.others);
+  pool.prepare_tma = PrepareTma;
+  const auto more = std::make_shared<const PlainFamily>(std::move(hooks.more_kernels));
+  pool.families = MatmulFamilies(DeviceTraits(), 0);
+  pool.families.push_back(more);
+  auto disabled = Disabled(options, pool);
   if (!disabled.ok()) return disabled.status();
   pool.disabled = *std::move(disabled);
   auto device = FindDevice(options.name, options.ordinal);
@@ -303,6 +295,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
   }
   auto info = DescribeGpu(options.name, pool.device, options.memory_bytes);
   if (!info.ok()) return info.status();
+  pool.memory_bytes_per_s = info->memory_bytes_per_s;
+  pool.families = MatmulFamilies(pool.device, pool.memory_bytes_per_s);
+  pool.families.push_back(more);
   if (absl::Status status = PrepareFamilies(options.name); !status.ok()) return status;
   if (options.self_test) {
     const absl::Status status = SelfTest(options.name, std::move(hooks.spoiled_kernels), pool);

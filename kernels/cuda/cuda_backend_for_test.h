@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/matmul/plain_family.h"
 
 namespace gemmd::kernels::cuda {
 
 struct CudaTestHooks {
   std::vector<std::string> spoiled_kernels;  // that fail their self-test
-  std::vector<OtherKernel> more_kernels;     // in the pool too, behind the others
+  std::vector<PlainKernel> more_kernels;     // in the pool too, behind the others
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBackendOptions& options,

@@ -69,6 +69,63 @@ TEST(ProblemTest, CCountsOnlyWithBeta) {
   EXPECT_TRUE(ProblemOf(op).has_c);
 }
 
+// All that a kernel may judge by, and of what there is one way to say it.
+TEST(ProblemTest, TellsHowCBiasAndScalesLie) {
+  MatmulOp op = Matmul(3, 5, 256);
+  op.beta = 1;
+  op.c = TensorRef{3, 0, DType::kF32, MakeDims({3, 5}), MakeDims({1, 3})};
+  op.bias = TensorRef{4, 0, DType::kF32, MakeDims({5}), MakeDims({2})};
+  op.a.granularity = ScaleGranularity::kBlock1x128;
+  op.a.scales = TensorRef{5, 48, DType::kF32, MakeDims({3, 2}), MakeDims({1, 4})};
+  op.alpha = 0;
+  const MatmulProblem problem = ProblemOf(op);
+  EXPECT_EQ(problem.c.layout, Layout::kRowsContiguous);
+  EXPECT_EQ(problem.bias_stride, 2);
+  EXPECT_EQ(problem.a.scales, (ScaleTraits{.row_stride = 1, .k_stride = 4, .alignment_bytes = 16}));
+  EXPECT_EQ(problem.b.scales, std::nullopt);
+  EXPECT_FALSE(problem.reads_operands);
+  op.alpha = 2;
+  EXPECT_TRUE(ProblemOf(op).reads_operands);
+  op.c->strides = MakeDims({5, 1});
+  EXPECT_EQ(ProblemOf(op).c, ProblemOf(op).d);
+}
+
+TEST(ProblemTest, TellsWhichMatricesOfABatchAreOne) {
+  MatmulOp op = Matmul(3, 5, 7);
+  op.a.values.shape = MakeDims({4, 3, 7});
+  op.a.values.strides = MakeDims({0, 7, 1});
+  op.d.shape = MakeDims({4, 3, 5});
+  op.d.strides = MakeDims({15, 5, 1});
+  const MatmulProblem problem = ProblemOf(op);
+  EXPECT_EQ(problem.a.batch_stride, 0);
+  EXPECT_EQ(problem.b.batch_stride, 0);  // without a batch of its own
+  EXPECT_EQ(problem.d.batch_stride, kPacked);
+  op.d.strides[0] = 16;
+  EXPECT_EQ(ProblemOf(op).d.batch_stride, 16);
+  op.a.values.shape[0] = op.d.shape[0] = 1;  // a stride that is never taken
+  EXPECT_EQ(ProblemOf(op).a, ProblemOf(Matmul(3, 5, 7)).a);
+}
+
+TEST(ProblemTest, AGatesProductIsThatOfTheOp) {
+  for (int64_t m : {1, 6}) {
+    for (DType out : {DType::kF32, DType::kBF16, DType::kE4M3}) {
+      MatmulOp op = Matmul(m, 10, 7);
+      op.d = {2, 0, out, MakeDims({m, 5}), MakeDims({8, 1})};
+      if (out == DType::kE4M3) {
+        op.d_scales = TensorRef{3, 0, DType::kF32, MakeDims({m, 1}), MakeDims({1, 1})};
+      }
+      op.gate = Gate{};
+      const MatmulProblem problem = ProblemOf(op);
+      EXPECT_EQ(problem.gate_period, 5);
+      EXPECT_EQ(problem.d_cols(), 5);
+      const DType dtype = out == DType::kF32 ? DType::kF32 : DType::kBF16;
+      EXPECT_EQ(ProductOf(problem), ProblemOf(ProductOf(op, dtype, 4)));
+      op.gate->period = 1;
+      EXPECT_EQ(ProblemOf(op).gate_period, 1);
+    }
+  }
+}
+
 TEST(ProblemTest, PrintsWhatMatters) {
   MatmulOp op = Matmul(64, 4096, 7168);
   op.a.values.dtype = op.b.values.dtype = DType::kE4M3;
@@ -76,14 +133,19 @@ TEST(ProblemTest, PrintsWhatMatters) {
   op.b.granularity = ScaleGranularity::kBlock128x128;
   op.d.dtype = DType::kBF16;
   EXPECT_EQ(ToString(ProblemOf(op)), "m=64 n=4096 k=7168 a=e4m3/1x128 b=e4m3/128x128 d=bf16");
+  op.alpha = 0;
+  EXPECT_EQ(ToString(ProblemOf(op)),
+            "m=64 n=4096 k=7168 a=e4m3/1x128 b=e4m3/128x128 d=bf16 alpha=0");
 }
 
 TEST(ProblemTest, EqualProblemsHashAlike) {
   MatmulProblem other = ProblemOf(Matmul(3, 5, 7));
   other.has_bias = true;
+  MatmulProblem scaled = other;
+  scaled.a.scales = ScaleTraits{.row_stride = 1};
   EXPECT_TRUE(absl::VerifyTypeImplementsAbslHashCorrectly(
       {ProblemOf(Matmul(3, 5, 7)), ProblemOf(Matmul(3, 5, 8)), ProblemOf(Matmul(5, 3, 7)), other,
-       MatmulProblem{}}));
+       scaled, MatmulProblem{}}));
 }
 
 }  // namespace

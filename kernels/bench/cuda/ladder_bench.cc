@@ -29,7 +29,7 @@ struct Contestant {
   Call call;
 };
 
-Call CallOf(const cuda::OtherKernel& kernel, const cuda::AnyGemmArgs& args) {
+Call CallOf(const cuda::PlainKernel& kernel, const cuda::AnyGemmArgs& args) {
   return [launch = kernel.launch, args, name = kernel.info.name](cudaStream_t stream) {
     return ToStatus(launch(args, stream), name);
   };
@@ -85,7 +85,7 @@ class LadderBench {
   }
 
   absl::Status AddRungs() {
-    const std::vector<cuda::OtherKernel> kernels = cuda::LadderKernels();
+    const std::vector<cuda::PlainKernel> kernels = cuda::LadderKernels();
     for (int i = 0; i < cuda::ladder::kNumRungs; ++i) {
       const cuda::ladder::Rung& rung = cuda::ladder::kRungs[i];
       const Shape part = PartFor(rung);

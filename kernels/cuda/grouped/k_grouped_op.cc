@@ -32,83 +32,9 @@ std::vector<std::byte*> Somewhere(const Op& op) {
 }
 GradientProblem Unbound(const KGroupedMatmulOp& op) { return ProblemOf(op, Somewhere(Op(op))); }
 
-AnyOperand OperandOf(const OperandTraits& traits, int64_t rows, int64_t batch) {
-  AnyOperand operand;
-  operand.data = reinterpret_cast<const void*>(static_cast<uintptr_t>(traits.alignment_bytes));
-  const bool along_k = traits.layout == Layout::kKContiguous;
-  operand.row_stride = along_k ? traits.leading_stride : 1;
-  operand.k_stride = along_k ? 1 : traits.leading_stride;
-  operand.batch_stride = batch > 1 ? rows * traits.leading_stride : 0;
-  operand.scales.row_stride = 1;
-  operand.scales.k_stride = MMajorLeadingDimension(rows);
-  return operand;
-}
-
-// Of a matmul without memory, whose batches are dense.
-GradientProblem GradientOf(const MatmulProblem& problem) {
-  GradientProblem asked{.a = problem.a.granularity, .b = problem.b.granularity};
-  AnyGemmArgs& g = asked.args;
-  g.batch = problem.batch;
-  g.m = problem.m;
-  g.n = problem.n;
-  g.k = problem.k;
-  g.type = static_cast<ElementType>(problem.a.dtype);
-  g.b_type = static_cast<ElementType>(problem.b.dtype);
-  g.out = static_cast<ElementType>(problem.d.dtype);
-  g.a = OperandOf(problem.a, problem.m, problem.batch);
-  g.b = OperandOf(problem.b, problem.n, problem.batch);
-  const AnyOperand d = OperandOf(problem.d, problem.m, problem.batch);
-  g.d = {const_cast<void*>(d.data), d.batch_stride, d.row_stride, d.k_stride};
-  g.c = g.d;
-  g.beta = problem.has_c ? 1.0f : 0.0f;
-  g.bias = problem.has_bias ? d.data : nullptr;
-  g.activation = static_cast<ActivationType>(problem.activation);
-  return asked;
-}
-
 }  // namespace
 
 std::string WhyNotGradient(const KGroupedMatmulOp& op) { return WhyNotGradient(Unbound(op)); }
-
-GradientProblem GradientOf(const MatmulOp& op) {
-  return {.args = ArgsOf(op, Somewhere(Op(op))), .a = op.a.granularity, .b = op.b.granularity};
-}
-std::string WhyNotGradient(const MatmulOp& op) {
-  return op.gate ? "it has a gate; these kernels have none" : WhyNotGradient(GradientOf(op));
-}
-absl::StatusOr<PreparedGradient> PrepareGradient(const MatmulOp& op, int config,
-                                                 SlotAddresses slots, std::byte* scratch,
-                                                 const DeviceTraits& device) {
-  const GradientProblem problem{
-      .args = ArgsOf(op, slots), .a = op.a.granularity, .b = op.b.granularity};
-  if (std::string why = WhyNotGradient(problem); !why.empty()) {
-    return absl::InvalidArgumentError(why);
-  }
-  return PrepareGradient(problem, config, scratch, device);
-}
-
-std::vector<Candidate> WithGradient(const MatmulProblem& problem, const KernelInfo& gradient,
-                                    double memory_bytes_per_s, std::vector<Candidate> candidates) {
-  constexpr ScaleGranularity kRows = ScaleGranularity::kBlock1x128;
-  if (problem.a.granularity != kRows || problem.b.granularity != kRows) return candidates;
-  const GradientProblem asked = GradientOf(problem);
-  Candidate candidate{.kernel = gradient.name, .why_not = gradient.why_off};
-  if (candidate.why_not.empty()) candidate.why_not = WhyNotGradient(asked);
-  candidate.feasible = candidate.chosen = candidate.why_not.empty();
-  if (!candidate.feasible) {
-    candidates.push_back(std::move(candidate));
-    return candidates;
-  }
-  candidate.modelled_seconds =
-      GradientSeconds(asked, static_cast<double>(problem.k * problem.batch), memory_bytes_per_s);
-  for (Candidate& other : candidates) {
-    if (!other.chosen) continue;
-    other.chosen = false;
-    other.why_not = absl::StrCat(gradient.name, " serves it");
-  }
-  candidates.insert(candidates.begin(), std::move(candidate));
-  return candidates;
-}
 
 KGroupedLayout LayoutOf(const KGroupedMatmulOp& op, bool fast) {
   KGroupedLayout layout;

@@ -18,25 +18,11 @@
 #include "kernels/cuda/sm90/launch/grouped.h"
 #include "kernels/kernel.h"
 #include "kernels/op.h"
-#include "kernels/problem.h"
 
 namespace gemmd::kernels::cuda {
 
 // Empty when the gradient kernels serve the op: "a is bf16; ...".
 std::string WhyNotGradient(const KGroupedMatmulOp& op);
-
-// The same of a matmul without groups.
-GradientProblem GradientOf(const MatmulOp& op);  // before its slots are bound
-std::string WhyNotGradient(const MatmulOp& op);
-absl::StatusOr<PreparedGradient> PrepareGradient(const MatmulOp& op, int config,
-                                                 SlotAddresses slots, std::byte* scratch,
-                                                 const DeviceTraits& device);
-
-// Of a matmul as Explain is asked about it: the kernel put among the pool's candidates, in front
-// and chosen if it serves it. Others than those with scales of 1x128 on both sides stay as they
-// are.
-std::vector<Candidate> WithGradient(const MatmulProblem& problem, const KernelInfo& gradient,
-                                    double memory_bytes_per_s, std::vector<Candidate> candidates);
 
 // What is settled before the op has memory.
 struct KGroupedLayout {

@@ -138,17 +138,17 @@ double Seconds(const Rung& rung, const MatmulProblem& problem) {
 }
 
 template <int... kIndex>
-std::vector<OtherKernel> Members(std::integer_sequence<int, kIndex...>) {
+std::vector<PlainKernel> Members(std::integer_sequence<int, kIndex...>) {
   const auto member = [](const Rung& rung, auto launch) {
     const char* types =
         rung.is_fp8 ? "e4m3 with 1x128 and 128x128 scales into bf16" : "f16 into f16";
-    OtherKernel kernel;
+    PlainKernel kernel;
     kernel.info = {rung.name, kLadderFamily,
                    StrCat("for study: ", rung.idea, "; ", types, ", by its name alone")};
     kernel.why_not = [&rung](const MatmulProblem& problem) { return WhyNot(rung, problem); };
     kernel.seconds = [&rung](const MatmulProblem& problem) { return Seconds(rung, problem); };
     kernel.launch = launch;
-    kernel.by_name = true;
+    kernel.standing = Standing::kByName;
     return kernel;
   };
   return {member(kRungs[kIndex], Launch<kIndex>)...};
@@ -180,7 +180,7 @@ std::string WhyNot(const Rung& rung, const MatmulProblem& p) {
 
 }  // namespace ladder
 
-std::vector<OtherKernel> LadderKernels() {
+std::vector<PlainKernel> LadderKernels() {
   return ladder::Members(std::make_integer_sequence<int, ladder::kNumRungs>());
 }
 

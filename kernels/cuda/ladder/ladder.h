@@ -1,7 +1,7 @@
 // The ladder's kernels as members of the pool that serve by name alone: nobody is better off with
 // one, but each is there to be run, checked and measured beside its neighbours.
 //
-//   for (OtherKernel& rung : LadderKernels()) options.others.push_back(std::move(rung));
+//   options.families.push_back(std::make_shared<PlainFamily>(LadderKernels()));
 
 #ifndef GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
 #define GEMMD_KERNELS_CUDA_LADDER_LADDER_H_
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/ladder/rung.h"
-#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "kernels/problem.h"
 
 namespace gemmd::kernels::cuda {
@@ -18,7 +18,7 @@ namespace gemmd::kernels::cuda {
 inline constexpr char kLadderFamily[] = "sm90_ladder";
 
 // Step 1 first, kRungs' order.
-std::vector<OtherKernel> LadderKernels();
+std::vector<PlainKernel> LadderKernels();
 
 namespace ladder {
 

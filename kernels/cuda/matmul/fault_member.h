@@ -5,21 +5,21 @@
 
 #include <string>
 
-#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "kernels/cuda/ops/fault_kernel.h"
 
 namespace gemmd::kernels::cuda {
 
-// For one row and no more, so that the self-test leaves it alone; of such an estimate that it is
-// never chosen, only named.
-inline OtherKernel FaultKernel() {
+// For one row and no more, so that the self-test leaves it alone; never chosen, only named.
+inline PlainKernel FaultKernel() {
   return {.info = {kFaultName, kFaultName, "faults on purpose; for m=1, when named"},
           .why_not =
               [](const MatmulProblem& problem) {
                 return std::string(problem.m == 1 ? "" : "it faults for m=1 only");
               },
           .seconds = [](const MatmulProblem&) { return 1.0; },
-          .launch = LaunchFault};
+          .launch = LaunchFault,
+          .standing = Standing::kByName};
 }
 
 }  // namespace gemmd::kernels::cuda

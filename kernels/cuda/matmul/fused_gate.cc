@@ -58,18 +58,30 @@ absl::Status MakeMaps(const GemmConfig& config, const Fp8GemmArgs& args, int64_t
 
 }  // namespace
 
-std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
-  if (d.dtype != DType::kE4M3) {
-    return StrCat("d is ", Text(Name(d.dtype)), "; the fused gate writes e4m3");
+std::string GateWhyNot(DType d, int64_t n, int64_t period) {
+  if (d != DType::kE4M3) {
+    return StrCat("d is ", Text(Name(d)), "; the fused gate writes e4m3");
   }
   if (n / 2 % kGateCols != 0) {
     return StrCat("n/2=", n / 2, " is not a multiple of ", kGateCols,
                   "; pad the weights to fuse the gate");
   }
-  if (gate.period % kGateCols != 0) {
-    return StrCat("gate and up change after ", gate.period, " columns, not a multiple of ",
-                  kGateCols, "; use halves to fuse the gate");
+  if (period % kGateCols != 0) {
+    return StrCat("gate and up change after ", period, " columns, not a multiple of ", kGateCols,
+                  "; use halves to fuse the gate");
   }
+  return "";
+}
+
+std::string GateResultWhyNot(const OperandTraits& d) {
+  if (d.layout != Layout::kKContiguous) return "d is not contiguous along n; use a row-major d";
+  if (d.alignment_bytes % kUnitBytes == 0) return "";
+  return StrCat("rows of d start at multiples of ", d.alignment_bytes,
+                " bytes only; place them at multiples of ", kUnitBytes, " to fuse the gate");
+}
+
+std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d) {
+  if (std::string why = GateWhyNot(d.dtype, n, gate.period); !why.empty()) return why;
   const int rank = d.shape.rank;
   if (d.strides[rank - 1] != 1) return "d is not contiguous along n; use a row-major d";
   if (d.offset_bytes % kUnitBytes != 0) {

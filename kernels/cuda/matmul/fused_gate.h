@@ -9,12 +9,17 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/sm90/launch/gate_launch.h"
 #include "kernels/op.h"
+#include "kernels/problem.h"
 
 namespace gemmd::kernels::cuda {
 
 // Empty when the fused kernels write what a gate makes of a product of `n` columns: "d is bf16;
 // ...". Of operands it says nothing: WhyNotFp8 does.
 std::string WhyNotFused(const Gate& gate, int64_t n, const TensorRef& d);
+
+// The two halves of it, without a TensorRef: `period` 0 is n/2.
+std::string GateWhyNot(DType d, int64_t n, int64_t period);
+std::string GateResultWhyNot(const OperandTraits& d);
 
 // A launch and its grid.
 struct FusedGate {

@@ -1,11 +1,6 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 
-#include <algorithm>
-#include <limits>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
-#include "kernels/cuda/ops/op_args.h"
+#include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -15,16 +10,6 @@ constexpr int64_t kScratchAlignment = 256;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
-
-// The op's extents and strides before its slots are bound. Of the addresses only the alignment
-// means something: slots start at multiples of 256.
-AnyGemmArgs Unbound(const MatmulOp& op) {
-  int slots = 0;
-  ForEachTensor(op,
-                [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
-  const std::vector<std::byte*> somewhere(slots, reinterpret_cast<std::byte*>(uintptr_t{256}));
-  return ArgsOf(op, somewhere);
-}
 
 int64_t KBlocks(const AnyGemmArgs& g) { return CeilDiv(g.k, kScaleBlock); }
 int64_t NBlocks(const AnyGemmArgs& g) { return CeilDiv(g.n, kScaleBlock); }
@@ -59,11 +44,9 @@ int64_t BytesUpToLimit(int64_t count, int64_t floats) {
 
 }  // namespace
 
-ScaleCopies CopiesOf(const MatmulOp& op) {
+ScaleCopies CopiesOf(const AnyGemmArgs& g) {
   ScaleCopies copies;
-  // Other scales are read as they lie.
-  if (op.b.granularity != ScaleGranularity::kBlock128x128) return copies;
-  const AnyGemmArgs g = Unbound(op);
+  if (!g.b.scales.row_blocks) return copies;
   copies.a = !TakesScalesOfA(g);
   copies.b = !TakesScalesOfB(g);
   if (copies.a) copies.scratch_bytes = BytesUpToLimit(g.batch, CopyBatchOfA(g));
@@ -79,33 +62,6 @@ ScaleCopies CopiesOfA(const AnyGemmArgs& args) {
   copies.a = !TakesScalesOfA(args);
   if (copies.a) copies.scratch_bytes = BytesUpToLimit(args.batch, CopyBatchOfA(args));
   return copies;
-}
-
-std::string WhyNot(const MatmulOp& op) {
-  const AnyGemmArgs g = Unbound(op);
-  if (op.alpha == 0) return "alpha is 0: a and b must not be read";
-  if (g.batch > 1 && g.a.batch_stride == 0) {
-    return "all matrices of a's batch are one (stride 0); multiply it as one matrix";
-  }
-  if (op.beta != 0 && op.c && g.n > 1 && g.c.col_stride != 1) {
-    return "c is not contiguous along n; use a row-major c";
-  }
-  if (op.bias && g.n > 1 && g.bias_stride != 1) {
-    return absl::StrCat("bias has a stride of ", g.bias_stride, "; copy it to be dense");
-  }
-  if (g.type == ElementType::kI8 && !g.b.scales.row_blocks) {
-    constexpr int64_t kMostApart = std::numeric_limits<int32_t>::max();
-    for (const ScaleView* scales : {&g.a.scales, &g.b.scales}) {
-      if (scales->row_stride <= kMostApart) continue;
-      return absl::StrCat("scales are ", scales->row_stride, " floats apart, above ", kMostApart,
-                          "; copy them to be dense");
-    }
-  }
-  if (const int64_t bytes = CopiesOf(op).scratch_bytes; bytes > kMaxScratchBytes) {
-    return absl::StrCat("copies of its scales take more than ", kMaxScratchBytes,
-                        " bytes; lay out a's along m and b's along k");
-  }
-  return "";
 }
 
 Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch) {

@@ -1,5 +1,4 @@
-// From a MatmulOp to what the TMA families launch: what they demand beside MatmulProblem, and
-// scales brought into their layout.
+// What the TMA families launch, and how scales come into their layout.
 
 #ifndef GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
 #define GEMMD_KERNELS_CUDA_MATMUL_GEMM_OP_H_
@@ -7,13 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "kernels/cuda/ops/activate.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/ops/scale_layout.h"
 #include "kernels/cuda/sm90/gemm_args.h"
-#include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -29,16 +26,13 @@ struct ScaleCopies {
 // Scratch of one op; what needs more takes another kernel.
 inline constexpr int64_t kMaxScratchBytes = int64_t{1} << 30;
 
-// Of a matmul that a TMA kernel serves: FP8's, with 1x128 scales of a and 128x128 scales of b.
-ScaleCopies CopiesOf(const MatmulOp& op);
+// Of a matmul that a TMA kernel serves. Scales of other than 1x128 and 128x128 are read as they
+// lie. Of addresses the alignment counts.
+ScaleCopies CopiesOf(const AnyGemmArgs& args);
 // Of a's scales alone, for all items of its batch.
 ScaleCopies CopiesOfA(const AnyGemmArgs& args);
 
-// Empty when the TMA families can serve `op`, given that one of their kernels serves its
-// MatmulProblem; else what that does not tell: "c is not contiguous along n; use a row-major c".
-std::string WhyNot(const MatmulOp& op);
-
-// The arguments for a launch: `any` is ArgsOf(op, slots), `scratch` the copies' memory, at a
+// The arguments for a launch: `scratch` is the copies' memory, at a
 // multiple of 256.
 Fp8GemmArgs Fp8ArgsOf(const AnyGemmArgs& any, const ScaleCopies& copies, std::byte* scratch);
 

@@ -1,9 +1,13 @@
 #include "kernels/cuda/matmul/legality.h"
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/operand_kind.h"
+#include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -107,18 +111,16 @@ std::string RowsWhyNot(const char* name, int64_t rows, int64_t k, int64_t elemen
 std::string ScalesWhyNot(Mma mma, const char* name, ScaleGranularity given,
                          ScaleGranularity block) {
   std::string wanted;
-  switch (mma) {
-    case Mma::kFp8Block:
-    case Mma::kI8Block:
+  switch (KindOf(mma).scales) {
+    case KindScales::kBlocks:
       if (given == block) return "";
       wanted = std::string(Name(block));
       break;
-    case Mma::kBf16:
-    case Mma::kF16:
+    case KindScales::kNone:
       if (given == ScaleGranularity::kNone) return "";
       wanted = "none";
       break;
-    case Mma::kI8:
+    case KindScales::kAtTheEnd:
       if (given == ScaleGranularity::kNone || given == ScaleGranularity::kPerTensor ||
           given == ScaleGranularity::kPerRow) {
         return "";
@@ -173,6 +175,34 @@ std::string ResultWhyNot(const MatmulProblem& problem) {
   return "";
 }
 
+// What of scales no kernel takes, nor can be copied for it.
+std::string ScalesWhyNot(Mma mma, const AnyGemmArgs& args) {
+  if (KindOf(mma).scales == KindScales::kAtTheEnd) {
+    constexpr int64_t kMostApart = std::numeric_limits<int32_t>::max();
+    for (const ScaleView* scales : {&args.a.scales, &args.b.scales}) {
+      if (scales->row_stride <= kMostApart) continue;
+      return StrCat("scales are ", scales->row_stride, " floats apart, above ", kMostApart,
+                    "; copy them to be dense");
+    }
+  }
+  if (CopiesOf(args).scratch_bytes > kMaxScratchBytes) {
+    return StrCat("copies of its scales take more than ", kMaxScratchBytes,
+                  " bytes; lay out a's along m and b's along k");
+  }
+  return "";
+}
+
+// What no store adds.
+std::string AddendsWhyNot(const MatmulProblem& p) {
+  if (p.has_c && p.c.layout != Layout::kKContiguous) {
+    return "c is not contiguous along n; use a row-major c";
+  }
+  if (p.has_bias && p.bias_stride != 1) {
+    return StrCat("bias has a stride of ", p.bias_stride, "; copy it to be dense");
+  }
+  return "";
+}
+
 std::string AddressWhyNot(const char* name, const void* pointer, int64_t alignment) {
   if (pointer == nullptr) return StrCat(name, " is null; give its address");
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -196,7 +226,7 @@ std::string BatchStrideWhyNot(const char* name, int64_t batch, int64_t stride, i
 }
 
 std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
-  if (mma == Mma::kI8) {
+  if (KindOf(mma).scales == KindScales::kAtTheEnd) {
     for (auto [name, scales] :
          {std::pair{"a_scales", args.a_scales}, {"b_scales", args.b_scales}}) {
       if (scales == nullptr) continue;
@@ -208,7 +238,7 @@ std::string ScalesWhyNot(Mma mma, const Fp8GemmArgs& args) {
       return StrCat(name, " are ", ld, " floats apart, outside 0 to ", kMaxExtent, "; copy them");
     }
   }
-  if (mma != Mma::kFp8Block && mma != Mma::kI8Block) return "";
+  if (KindOf(mma).scales != KindScales::kBlocks) return "";
   std::string why = AddressWhyNot("a_scales", args.a_scales, kTmaAlignment);
   if (why.empty()) why = AddressWhyNot("b_scales", args.b_scales, 4);
   if (why.empty()) {
@@ -251,28 +281,28 @@ std::string ResultWhyNot(const Fp8GemmArgs& args) {
 
 }  // namespace
 
-DType OperandOf(Mma mma) {
-  switch (mma) {
-    case Mma::kFp8Block:
-      return DType::kE4M3;
-    case Mma::kBf16:
-      return DType::kBF16;
-    case Mma::kF16:
-      return DType::kF16;
-    case Mma::kI8:
-    case Mma::kI8Block:
-      return DType::kI8;
+DType OperandOf(Mma mma) { return KindOf(mma).operand; }
+
+std::string OperandsWhyNot(Mma mma, const MatmulProblem& problem) {
+  const MatmulProblem& p = problem;
+  std::string why = ExtentsWhyNot(mma, p.batch, p.m, p.n, p.k);
+  if (why.empty()) why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
+  if (why.empty()) why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
+  if (!why.empty()) return why;
+  if (!p.reads_operands) return "alpha is 0: a and b must not be read";
+  if (p.batch > 1 && p.a.batch_stride == 0) {
+    return "all matrices of a's batch are one (stride 0); multiply it as one matrix";
   }
-  return DType::kE4M3;
+  return "";
 }
 
 std::string WhyNot(const GemmVariant& variant, const MatmulProblem& problem) {
   const MatmulProblem& p = problem;
   const Mma mma = variant.shape().mma;
-  std::string why = ExtentsWhyNot(mma, p.batch, p.m, p.n, p.k);
-  if (why.empty()) why = OperandWhyNot(mma, "a", p.a, ScaleGranularity::kBlock1x128, p.m, p.k);
-  if (why.empty()) why = OperandWhyNot(mma, "b", p.b, ScaleGranularity::kBlock128x128, p.n, p.k);
+  std::string why = OperandsWhyNot(mma, p);
   if (why.empty()) why = ResultWhyNot(p);
+  if (why.empty()) why = AddendsWhyNot(p);
+  if (why.empty()) why = ScalesWhyNot(mma, UnplacedArgs(p));
   if (why.empty()) why = ConfigWhyNot(variant, p.batch, p.m, p.n, p.k);
   return why;
 }

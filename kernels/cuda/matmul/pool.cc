@@ -1,62 +1,20 @@
 #include "kernels/cuda/matmul/pool.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/ops/any_gemm.h"
-#include "kernels/cuda/tuning/model.h"
+#include "kernels/cuda/matmul/gate_behind.h"
+#include "kernels/cuda/ops/op_cost.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-std::string_view OperandsOf(Mma mma) {
-  switch (mma) {
-    case Mma::kFp8Block:
-      return "E4M3 with 1x128 and 128x128 scales";
-    case Mma::kBf16:
-      return "BF16";
-    case Mma::kF16:
-      return "FP16";
-    case Mma::kI8:
-      return "INT8 with scales by row or tensor, or none";
-    case Mma::kI8Block:
-      return "INT8 with 1x128 and 128x128 scales";
-  }
-  return "";
-}
-
-std::string Describe(const GemmVariant& variant) {
-  const GemmConfig& c = variant.shape();
-  std::string text = absl::StrCat(Text(OperandsOf(c.mma)), ", rows of 16 bytes; tile ", c.block_m(),
-                                  "x", c.block_n(), ", ", c.stages, " stages");
-  if (c.multicast() > 1) absl::StrAppend(&text, ", ", c.multicast(), " CTAs share a side");
-  if (variant.split > 1) absl::StrAppend(&text, ", k divided by ", variant.split);
-  return text;
-}
-
-// One tile of 64 x 64 a CTA, two stages in flight, operands through registers.
-double AnyGemmSeconds(const MatmulProblem& problem) {
-  constexpr double kTile = 64;
-  constexpr double kLaunchSeconds = 4e-6;
-  constexpr double kMmaFlops = 120e12;  // mma.sync fed without TMA
-  constexpr double kFmaFlops = 20e12;
-  constexpr double kBytesPerSecond = 1.5e12;
-  constexpr double kStageSeconds = 0.7e-6;  // a stage of 128 bytes of k waits for memory
-  constexpr double kCtas = 132 * 4.0;       // at work at once
-  const double tiles = std::ceil(problem.m / kTile) * std::ceil(problem.n / kTile) * problem.batch;
-  const double flops = 2 * tiles * kTile * kTile * problem.k;
-  const double rate = problem.a.dtype == DType::kF32 ? kFmaFlops : kMmaFlops;
-  const double stages = std::ceil(problem.k * SizeBytes(problem.a.dtype) / 128.0);
-  const double waves = std::max(1.0, std::ceil(tiles / kCtas));
-  return kLaunchSeconds + std::max({flops / rate, problem.bytes() / kBytesPerSecond,
-                                    waves * stages * kStageSeconds});
-}
+// Of two that differ by less, models and measurements do not tell which is quicker.
+constexpr double kClearly = 0.9;
 
 std::string Microseconds(double seconds) { return absl::StrFormat("%.1f us", seconds * 1e6); }
 
@@ -77,21 +35,17 @@ std::string WhyLost(const Candidate& loser, const Candidate& winner, ChoiceReaso
 
 }  // namespace
 
-OtherKernel AnyGemmKernel(decltype(OtherKernel::launch) launch) {
-  return {.info = {kAnyGemmName, kAnyGemmName, "any type, shape, stride and scales; slow"},
-          .why_not = [](const MatmulProblem&) { return std::string(); },
-          .seconds = AnyGemmSeconds,
-          .launch = launch};
-}
-
-GemmPool::GemmPool(GemmPoolOptions options) : options_(std::move(options)) {
-  for (const GemmVariant& variant : AllVariants()) {
-    AddMember({Name(variant), variant.entry().name, Describe(variant)}, {.variant = variant});
-    if (members_.back().off.empty()) enabled_.push_back(variant);
+GemmPool::GemmPool(GemmPoolOptions options)
+    : options_(std::move(options)),
+      tma_(std::make_unique<TmaFamily>(options_.device, options_.memory_bytes_per_s,
+                                       options_.prepare_tma)) {
+  AddFamily(*tma_);
+  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
+    if (!members_[i].off.empty()) continue;
+    enabled_.push_back(AllVariants()[i]);
+    enabled_members_.push_back(i);
   }
-  for (int i = 0; i < static_cast<int>(options_.others.size()); ++i) {
-    AddMember(options_.others[i].info, {.other = i});
-  }
+  for (const auto& family : options_.families) AddFamily(*family);
   for (int i = 0; i < static_cast<int>(infos_.size()); ++i) by_name_[infos_[i].name] = i;
   const auto shipped =
       std::make_shared<const GemmSelector>(options_.device, enabled_, options_.table);
@@ -112,43 +66,64 @@ std::shared_ptr<const GemmSelector> GemmPool::selector(By by) const {
   return selectors_[static_cast<size_t>(by)];
 }
 
-void GemmPool::AddMember(KernelInfo info, Member member) {
-  for (const std::string& key : {info.name, info.family}) {
-    const auto found = options_.disabled.find(key);
-    if (found == options_.disabled.end()) continue;
-    member.off = absl::StrCat("it is disabled on this device: ", found->second);
-    break;
+void GemmPool::AddFamily(const MatmulFamily& family) {
+  int index = 0;
+  for (KernelInfo info : family.members()) {
+    std::string off;
+    for (const std::string& key : {info.name, info.family}) {
+      const auto found = options_.disabled.find(key);
+      if (found == options_.disabled.end()) continue;
+      off = absl::StrCat("it is disabled on this device: ", found->second);
+      break;
+    }
+    const auto failed = options_.quarantined.find(info.name);
+    if (off.empty() && failed != options_.quarantined.end()) {
+      off = absl::StrCat("it is quarantined on this device, for its self-test failed: ",
+                         failed->second);
+      info.quarantined = true;
+    }
+    info.why_off = off;
+    infos_.push_back(std::move(info));
+    members_.push_back({&family, index++, std::move(off)});
   }
-  const auto failed = options_.quarantined.find(info.name);
-  if (member.off.empty() && failed != options_.quarantined.end()) {
-    member.off = absl::StrCat("it is quarantined on this device, for its self-test failed: ",
-                              failed->second);
-    info.quarantined = true;
-  }
-  info.why_off = member.off;
-  infos_.push_back(std::move(info));
-  members_.push_back(std::move(member));
 }
 
-std::string GemmPool::WhyNotMember(const Member& member, const MatmulProblem& problem) const {
+std::string GemmPool::WhyNot(const Member& member, const MatmulProblem& problem) const {
   if (!member.off.empty()) return member.off;
-  if (!member.variant.has_value()) return options_.others[member.other].why_not(problem);
-  std::string why = WhyNot(options_.device);
-  return why.empty() ? WhyNot(*member.variant, problem) : why;
+  if (!PutsGateBehind(*member.family, problem)) {
+    return member.family->WhyNot(member.index, problem);
+  }
+  std::string why = member.family->WhyNot(member.index, ProductOf(problem));
+  return why.empty() ? ApartWhyNot(problem) : why;
+}
+
+double GemmPool::GateSeconds(const MatmulProblem& problem) const {
+  if (problem.gate_period == 0) return 0;
+  const double d = 1.0 * problem.batch * problem.m * problem.d_cols() * SizeBytes(problem.d.dtype);
+  return StreamSeconds(static_cast<double>(ProductBytes(problem)) + d, options_.memory_bytes_per_s);
 }
 
 double GemmPool::Seconds(const Member& member, const MatmulProblem& problem) const {
-  if (!member.variant.has_value()) return options_.others[member.other].seconds(problem);
-  return ModelSeconds(*member.variant, problem, options_.device);
+  if (!PutsGateBehind(*member.family, problem)) {
+    return member.family->Seconds(member.index, problem);
+  }
+  return member.family->Seconds(member.index, ProductOf(problem)) + GateSeconds(problem);
 }
 
-PoolPick GemmPool::PickOf(int index, ChoiceReason reason, double seconds) const {
-  return {members_[index].variant, members_[index].other, {infos_[index].name, reason, seconds}};
+int64_t GemmPool::ScratchBytes(int member, const MatmulProblem& problem) const {
+  const auto& [family, index, off] = members_[member];
+  if (!PutsGateBehind(*family, problem)) return family->ScratchBytes(index, problem);
+  return ProductOffset(family->ScratchBytes(index, ProductOf(problem))) + ProductBytes(problem);
+}
+
+PoolPick GemmPool::PickOf(int member, ChoiceReason reason, double seconds,
+                          const MatmulProblem& problem) const {
+  if (tunable(member)) seconds += tma_->SecondsBehind(problem);
+  return {member, {infos_[member].name, reason, seconds}};
 }
 
 absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
-                                                std::string_view forced,
-                                                std::string_view families_lack) const {
+                                                std::string_view forced) const {
   const auto found = by_name_.find(forced);
   if (found == by_name_.end()) {
     return absl::NotFoundError(absl::StrCat("no matmul kernel is called \"", Text(forced),
@@ -156,50 +131,59 @@ absl::StatusOr<PoolPick> GemmPool::ChooseForced(const MatmulProblem& problem,
                                             "leave kernel empty to let it choose"));
   }
   const Member& member = members_[found->second];
-  std::string why = WhyNotMember(member, problem);
-  if (why.empty() && member.variant.has_value()) why = std::string(families_lack);
-  if (!why.empty()) {
+  if (std::string why = WhyNot(member, problem); !why.empty()) {
     return absl::UnimplementedError(absl::StrCat("kernel ", Text(forced), " cannot serve ",
                                                  ToString(problem), ": ", why,
                                                  "; leave kernel empty to let the device choose"));
   }
-  return PickOf(found->second, ChoiceReason::kForced, Seconds(member, problem));
+  return PickOf(found->second, ChoiceReason::kForced, Seconds(member, problem), problem);
 }
 
-absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
-                                              const MatmulProblem& problem) const {
-  const absl::StatusOr<GemmPick> gemm = selector.Choose(problem);
-  if (gemm.ok()) {
-    return PickOf(by_name_.at(Name(gemm->variant)), gemm->reason, gemm->estimated_seconds);
-  }
-  return ChooseOther(problem, std::string(gemm.status().message()));
-}
-
-absl::StatusOr<PoolPick> GemmPool::ChooseOther(const MatmulProblem& problem,
-                                               std::string_view families_lack) const {
-  int best = -1;
-  double best_seconds = 0;
-  std::string reasons(families_lack);
+std::optional<PoolPick> GemmPool::Quickest(Standing standing, const MatmulProblem& problem,
+                                           std::string& reasons) const {
+  std::optional<PoolPick> best;
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     const Member& member = members_[i];
-    if (member.variant.has_value() || options_.others[member.other].by_name) continue;
-    if (std::string why = WhyNotMember(member, problem); !why.empty()) {
+    if (tunable(i) || member.family->standing(member.index) != standing) continue;
+    if (std::string why = WhyNot(member, problem); !why.empty()) {
       absl::StrAppend(&reasons, "; ", infos_[i].name, ": ", why);
       continue;
     }
     const double seconds = Seconds(member, problem);
-    if (best >= 0 && seconds >= best_seconds) continue;
-    best = i;
-    best_seconds = seconds;
+    if (best && seconds >= best->choice.estimated_seconds) continue;
+    best =
+        PickOf(i, standing == Standing::kContends ? ChoiceReason::kModel : ChoiceReason::kFallback,
+               seconds, problem);
   }
-  if (best < 0) return absl::UnimplementedError(reasons);
-  return PickOf(best, ChoiceReason::kFallback, best_seconds);
+  return best;
+}
+
+absl::StatusOr<PoolPick> GemmPool::ChooseBest(const GemmSelector& selector,
+                                              const MatmulProblem& problem) const {
+  std::string reasons;
+  std::optional<PoolPick> other = Quickest(Standing::kContends, problem, reasons);
+  absl::StatusOr<GemmPick> gemm =
+      selector.Choose(problem.gate_period > 0 ? ProductOf(problem) : problem);
+  if (gemm.ok()) {
+    if (std::string why = ApartWhyNot(problem); !why.empty()) gemm = absl::UnimplementedError(why);
+  }
+  if (gemm.ok()) {
+    const double seconds = gemm->estimated_seconds + GateSeconds(problem);
+    const bool rival_gates = other && members_[other->member].family->gates();
+    if (!other || seconds <= (rival_gates ? kClearly : 1.0) * other->choice.estimated_seconds) {
+      return PickOf(enabled_members_[gemm->index], gemm->reason, seconds, problem);
+    }
+  }
+  if (other) return *other;
+  reasons = absl::StrCat(std::string(gemm.status().message()), reasons);
+  other = Quickest(Standing::kLastResort, problem, reasons);
+  if (other) return *other;
+  return absl::UnimplementedError(reasons);
 }
 
 absl::StatusOr<PoolPick> GemmPool::Choose(const MatmulProblem& problem, std::string_view forced,
-                                          By by, std::string_view families_lack) const {
-  if (!forced.empty()) return ChooseForced(problem, forced, families_lack);
-  if (!families_lack.empty()) return ChooseOther(problem, families_lack);
+                                          By by) const {
+  if (!forced.empty()) return ChooseForced(problem, forced);
   const auto index = static_cast<size_t>(by);
   std::shared_ptr<const GemmSelector> selector;
   {
@@ -224,17 +208,27 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   candidates.reserve(members_.size());
   std::vector<bool> ranked(members_.size(), false);
   const std::shared_ptr<const GemmSelector> ranks = selector(By::kTuned);
-  for (const RankedVariant& entry : ranks->Rank(problem)) {
-    const int index = by_name_.at(Name(entry.variant));
+  const std::string apart = ApartWhyNot(problem);
+  const double gate = GateSeconds(problem);
+  for (const RankedVariant& entry :
+       ranks->Rank(problem.gate_period > 0 ? ProductOf(problem) : problem)) {
+    const int index = enabled_members_[entry.index];
     ranked[index] = true;
-    candidates.push_back({infos_[index].name, entry.why_not.empty(), entry.why_not,
-                          entry.modelled_seconds, entry.measured_seconds, entry.tuned});
+    Candidate candidate{.kernel = infos_[index].name, .why_not = entry.why_not};
+    if (candidate.why_not.empty()) candidate.why_not = apart;
+    candidate.feasible = candidate.why_not.empty();
+    if (candidate.feasible) {
+      candidate.modelled_seconds = entry.modelled_seconds + gate;
+      if (entry.measured_seconds > 0) candidate.measured_seconds = entry.measured_seconds + gate;
+      candidate.tuned = entry.tuned;
+    }
+    candidates.push_back(std::move(candidate));
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     if (ranked[i]) continue;
     Candidate candidate;
     candidate.kernel = infos_[i].name;
-    candidate.why_not = WhyNotMember(members_[i], problem);
+    candidate.why_not = WhyNot(members_[i], problem);
     candidate.feasible = candidate.why_not.empty();
     if (candidate.feasible) candidate.modelled_seconds = Seconds(members_[i], problem);
     candidates.push_back(std::move(candidate));
@@ -254,11 +248,12 @@ std::vector<Candidate> GemmPool::Explain(const MatmulProblem& problem) const {
   if (!pick.ok()) return candidates;
   for (Candidate& candidate : candidates) {
     if (candidate.chosen || !candidate.feasible) continue;
-    const int other = members_[by_name_.at(candidate.kernel)].other;
-    if (other >= 0 && options_.others[other].by_name) {
+    const Member& member = members_[by_name_.at(candidate.kernel)];
+    const Standing standing = member.family->standing(member.index);
+    if (standing == Standing::kByName) {
       candidate.why_not = "it serves whoever names it, and is never chosen";
-    } else if (other >= 0 && pick->variant.has_value()) {
-      candidate.why_not = "it serves what the TMA families cannot";
+    } else if (standing == Standing::kLastResort) {
+      candidate.why_not = "it serves what no other kernel can";
     } else {
       candidate.why_not = WhyLost(candidate, candidates[0], pick->choice.reason);
     }

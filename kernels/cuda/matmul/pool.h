@@ -1,16 +1,15 @@
-// GemmPool: every kernel that multiplies on one device, and which of them serves a problem. The TMA
-// families first, by the selector; what they cannot take goes to the other kernels, of which
-// sm90_any_gemm takes everything. Remembers its answers.
+// GemmPool: every kernel that multiplies on one device, and which of them serves a problem. Its
+// members are those of its families, known by their index; of the TMA family a tuning table tells
+// which is quickest, of the others the model. Remembers its answers.
 //
-//   GemmPool pool({.device = traits, .table = table, .others = {AnyGemmKernel(LaunchAnyGemm)}});
+//   GemmPool pool({.device = traits, .table = table, .families = MatmulFamilies(traits, rate)});
 //   absl::StatusOr<PoolPick> pick = pool.Choose(problem);
-//   if (pick->variant.has_value()) { ... PrepareLaunch(*pick->variant, args, traits) ... }
+//   if (pick.ok()) { ... pool.Prepare(pick->member, args, scratch) ... }
 
 #ifndef GEMMD_KERNELS_CUDA_MATMUL_POOL_H_
 #define GEMMD_KERNELS_CUDA_MATMUL_POOL_H_
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,37 +21,25 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/matmul/family.h"
 #include "kernels/cuda/matmul/selector.h"
-#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/matmul/tma_family.h"
 #include "kernels/kernel.h"
 
 namespace gemmd::kernels::cuda {
 
-// A kernel beside the TMA families: the fallback, and what a test brings.
-struct OtherKernel {
-  KernelInfo info;
-  // Empty when it serves the problem; else one cause, with value, limit and remedy. Thread-safe.
-  std::function<std::string(const MatmulProblem&)> why_not;
-  std::function<double(const MatmulProblem&)> seconds;  // modelled
-  // Queues it; the current device is the pool's. Not null.
-  cudaError_t (*launch)(const AnyGemmArgs& args, cudaStream_t stream) = nullptr;
-  bool by_name = false;  // serves whoever names it, and is nobody's choice
-};
-
-// sm90_any_gemm (any_gemm.h). `launch` is LaunchAnyGemm, which whoever chooses without launching
-// does not link.
-OtherKernel AnyGemmKernel(decltype(OtherKernel::launch) launch);
-
 struct PoolPick {
-  std::optional<GemmVariant> variant;  // a member of the TMA families, or
-  int other = -1;                      // an index into GemmPoolOptions::others
-  KernelChoice choice;                 // `kernel` lives as long as the pool
+  int member = -1;      // of the pool, and of kernels()
+  KernelChoice choice;  // `kernel` lives as long as the pool
 };
 
 struct GemmPoolOptions {
   DeviceTraits device;
   TuningTable table;
-  std::vector<OtherKernel> others;
+  double memory_bytes_per_s = 0;       // 0: unknown
+  TmaPreparer* prepare_tma = nullptr;  // of the TMA family; may be null where nothing is prepared
+  // Beside the TMA family, which every pool has.
+  std::vector<std::shared_ptr<const MatmulFamily>> families;
   // Names or families that are not to be used, and why: "the config disables it".
   absl::flat_hash_map<std::string, std::string> disabled;
   // Names of those that failed their self-test, and how.
@@ -69,16 +56,21 @@ class GemmPool {
 
   // All members, those that are off too.
   absl::Span<const KernelInfo> kernels() const { return infos_; }
-  const OtherKernel& other(int index) const { return options_.others[index]; }  // of a PoolPick
+  // Whether a Tuner may measure the member: one of the TMA family.
+  bool tunable(int member) const { return members_[member].family == tma_.get(); }
 
   // The kernel for `problem`, or the one called `forced` unless that is empty. NOT_FOUND when none
   // is called so; UNIMPLEMENTED, with the reasons, when it, or every kernel, cannot serve. kShipped
-  // chooses as if nothing had been laid over the table. `families_lack`: why the op that poses the
-  // problem is none for the TMA families, for a reason that the problem does not tell (gemm_op.h).
+  // chooses as if nothing had been laid over the table.
   enum class By { kTuned, kShipped };
   absl::StatusOr<PoolPick> Choose(const MatmulProblem& problem, std::string_view forced = "",
-                                  By by = By::kTuned, std::string_view families_lack = "") const
-      ABSL_LOCKS_EXCLUDED(mutex_);
+                                  By by = By::kTuned) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of the member's launches, for a problem that it serves: device memory that they share.
+  int64_t ScratchBytes(int member, const MatmulProblem& problem) const;
+  // MatmulFamily::Prepare. In pool_prepare.cc.
+  absl::StatusOr<std::unique_ptr<const PreparedMatmul>> Prepare(int member, const MatmulArgs& args,
+                                                                std::byte* scratch) const;
 
   // Lays `tuned` over the table that the pool was made with, in the place of what was laid there
   // before. Choices made from then on follow it.
@@ -89,31 +81,37 @@ class GemmPool {
   std::vector<Candidate> Explain(const MatmulProblem& problem) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // One member; infos_[i] describes members_[i].
+  // infos_[i] describes members_[i].
   struct Member {
-    std::optional<GemmVariant> variant;
-    int other = -1;
+    const MatmulFamily* family;
+    int index;        // in it
     std::string off;  // why; empty when enabled
   };
 
-  void AddMember(KernelInfo info, Member member);
-  std::string WhyNotMember(const Member& member, const MatmulProblem& problem) const;
+  void AddFamily(const MatmulFamily& family);
+  // Of a member that applies no gate, a problem with one is its product's and a gate's.
+  std::string WhyNot(const Member& member, const MatmulProblem& problem) const;
   double Seconds(const Member& member, const MatmulProblem& problem) const;
-  PoolPick PickOf(int index, ChoiceReason reason, double seconds) const;
-  absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem, std::string_view forced,
-                                        std::string_view families_lack) const;
+  // `seconds`: of the kernel alone, or with what the pool puts behind it.
+  PoolPick PickOf(int member, ChoiceReason reason, double seconds,
+                  const MatmulProblem& problem) const;
+  absl::StatusOr<PoolPick> ChooseForced(const MatmulProblem& problem,
+                                        std::string_view forced) const;
   absl::StatusOr<PoolPick> ChooseBest(const GemmSelector& selector,
                                       const MatmulProblem& problem) const;
-  // Of the kernels beside the families, which serve nothing for `families_lack`.
-  absl::StatusOr<PoolPick> ChooseOther(const MatmulProblem& problem,
-                                       std::string_view families_lack) const;
+  // The quickest of such a standing beside the TMA family. Appends to `reasons` what each lacks.
+  std::optional<PoolPick> Quickest(Standing standing, const MatmulProblem& problem,
+                                   std::string& reasons) const;
+  double GateSeconds(const MatmulProblem& problem) const;  // behind a product; 0 without a gate
   std::shared_ptr<const GemmSelector> selector(By by) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const GemmPoolOptions options_;
+  const std::unique_ptr<const TmaFamily> tma_;
   std::vector<KernelInfo> infos_;  // never resized after construction: choices point at the names
-  std::vector<Member> members_;
+  std::vector<Member> members_;    // the TMA family's first
   absl::flat_hash_map<std::string_view, int> by_name_;  // into members_
   std::vector<GemmVariant> enabled_;
+  std::vector<int> enabled_members_;  // by enabled_'s index
   mutable absl::Mutex mutex_;
   // By By. Shared with choices under way.
   std::array<std::shared_ptr<const GemmSelector>, 2> selectors_ ABSL_GUARDED_BY(mutex_);

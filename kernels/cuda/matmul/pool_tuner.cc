@@ -47,7 +47,7 @@ absl::StatusOr<KernelChoice> PoolTuner::Current(const TuneShape& shape) const {
   const MatmulProblem problem = ProblemOf(TrialMatmul(shape));
   const absl::StatusOr<PoolPick> pick = pool_.Choose(problem);
   if (!pick.ok()) return pick.status();
-  if (pick->variant.has_value()) return pick->choice;
+  if (pool_.tunable(pick->member)) return pick->choice;
   return absl::UnimplementedError(
       absl::StrCat(ToString(shape), " is served by ", Text(pick->choice.kernel),
                    " alone; the kernels that can be chosen take n and k that are multiples of 16"));

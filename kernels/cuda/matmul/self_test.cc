@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/matmul/reference.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
+#include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/matmul/self_test_bench.h"
-#include "kernels/cuda/ops/op_args.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -52,7 +52,7 @@ SelfTestProblem::SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants
     op_.a.scales = TensorRef{1, 0, DType::kF32, MakeDims({kM, k_blocks}), MakeDims({1, kM})};
     op_.b.granularity = ScaleGranularity::kBlock128x128;
     op_.b.scales = Dense(3, DType::kF32, MakeDims({(kN + kBlockK - 1) / kBlockK, k_blocks}));
-  } else if (mma == Mma::kI8) {
+  } else if (KindOf(mma).scales == KindScales::kAtTheEnd) {
     op_.a.granularity = op_.b.granularity = ScaleGranularity::kPerRow;
     op_.a.scales = Dense(1, DType::kF32, MakeDims({kM}));
     op_.b.scales = Dense(3, DType::kF32, MakeDims({kN}));
@@ -101,22 +101,15 @@ void SelfTestProblem::Spoil(absl::Span<std::byte> result) const {
 
 namespace {
 
-absl::Status LaunchVariant(const GemmVariant& variant, const Fp8GemmArgs& args,
-                           const DeviceTraits& device, cudaStream_t stream) {
-  const absl::StatusOr<GemmLaunch> launch = PrepareLaunch(variant, args, device);
-  return launch.ok() ? Launch(variant, *launch, stream) : launch.status();
-}
-
 using Broken = absl::flat_hash_map<std::string, std::string>;
 
-// Those that multiply `mma`, and the others with such operands.
+// The members that serve such operands.
 absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broken) {
-  const SelfTestProblem problem(mma, options.variants);
+  const SelfTestProblem problem(mma, AllVariants());
   const absl::StatusOr<std::unique_ptr<SelfTestBench>> bench =
       SelfTestBench::Make(problem.slots(), SelfTestProblem::kResultSlot, options.device.ordinal);
   if (!bench.ok()) return bench.status();
-  const AnyGemmArgs any = ArgsOf(problem.op(), (*bench)->slots());
-  const Fp8GemmArgs args = Fp8ArgsOf(any, ScaleCopies(), nullptr);
+  const MatmulArgs args = PlacedArgs(problem.op(), (*bench)->slots());
   const auto test = [&](const std::string& name, absl::FunctionRef<absl::Status()> launch) {
     const bool spoil = absl::c_linear_search(options.spoiled, name);
     const auto judge = [&](absl::Span<std::byte> result) {
@@ -128,19 +121,18 @@ absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broke
     if (!why->empty()) broken.emplace(name, *why);
     return absl::OkStatus();
   };
-  for (const GemmVariant& variant : options.variants) {
-    if (variant.shape().mma != mma || !WhyNot(variant, args).empty()) continue;
-    const absl::Status status = test(Name(variant), [&] {
-      return LaunchVariant(variant, args, options.device, (*bench)->stream());
-    });
-    if (!status.ok()) return status;
-  }
-  for (const OtherKernel& other : options.others) {
-    if (!other.why_not(ProblemOf(problem.op())).empty()) continue;
-    const absl::Status status = test(other.info.name, [&] {
-      return ToStatus(other.launch(any, (*bench)->stream()), other.info.name);
-    });
-    if (!status.ok()) return status;
+  for (const auto& family : options.families) {
+    for (int i = 0; i < static_cast<int>(family->members().size()); ++i) {
+      const KernelInfo& info = family->members()[i];
+      if (options.is_off(info) || !family->WhyNot(i, args.problem).empty()) continue;
+      // The problem is laid out so that nothing is copied.
+      const absl::Status status = test(info.name, [&]() -> absl::Status {
+        const auto matmul = family->Prepare(i, args, nullptr);
+        if (!matmul.ok()) return matmul.status();
+        return (*matmul)->Launch(/*overlap=*/false, (*bench)->stream());
+      });
+      if (!status.ok()) return status;
+    }
   }
   return absl::OkStatus();
 }
@@ -150,8 +142,8 @@ absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broke
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenKernels(
     const SelfTestOptions& options) {
   Broken broken;
-  for (Mma mma : {Mma::kFp8Block, Mma::kBf16, Mma::kF16, Mma::kI8, Mma::kI8Block}) {
-    if (absl::Status status = FindBrokenOf(mma, options, broken); !status.ok()) return status;
+  for (const OperandKind& kind : kOperandKinds) {
+    if (absl::Status status = FindBrokenOf(kind.mma, options, broken); !status.ok()) return status;
   }
   return broken;
 }

@@ -6,6 +6,8 @@
 #define GEMMD_KERNELS_CUDA_MATMUL_SELF_TEST_H_
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/matmul/pool.h"
+#include "kernels/cuda/matmul/family.h"
+#include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -50,9 +53,9 @@ class SelfTestProblem {
 
 struct SelfTestOptions {
   DeviceTraits device;
-  std::vector<GemmVariant> variants;  // to be tested
-  std::vector<OtherKernel> others;    // likewise, those that serve the problem
-  std::vector<std::string> spoiled;   // for tests: kernels whose results are made wrong
+  std::vector<std::shared_ptr<const MatmulFamily>> families;
+  std::function<bool(const KernelInfo&)> is_off;  // members that are not tested
+  std::vector<std::string> spoiled;               // for tests: kernels whose results are made wrong
 };
 
 // Names of the kernels that failed, and how. UNAVAILABLE when the device is of no more use: one

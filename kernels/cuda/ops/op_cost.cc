@@ -76,6 +76,11 @@ double RequestedBytes(const TensorRef& tensor, int inner) {
   return elements * std::clamp(stride, size, kSectorBytes);
 }
 
+double StreamSeconds(double bytes, double memory_bytes_per_s) {
+  const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : kDefaultBytesPerSecond;
+  return kLaunchSeconds + bytes / (rate * kMemoryShare);
+}
+
 double MoveSeconds(const Op& op, double memory_bytes_per_s) {
   const double rate = memory_bytes_per_s > 0 ? memory_bytes_per_s : kDefaultBytesPerSecond;
   const int inner = InnerDimension(MainTensor(op));

@@ -13,6 +13,9 @@ double TouchedSectorBytes(const TensorRef& tensor);
 // whole sector for each element when those lie apart.
 double RequestedBytes(const TensorRef& tensor, int inner);
 
+// Of a kernel that reads and writes so many dense bytes, at such a rate of the memory (0: unknown).
+double StreamSeconds(double bytes, double memory_bytes_per_s);
+
 // Of any op but matmul, on a device whose memory moves `memory_bytes_per_s` (0: unknown).
 double MoveSeconds(const Op& op, double memory_bytes_per_s);
 

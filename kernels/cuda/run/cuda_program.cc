@@ -88,7 +88,8 @@ void CudaProgram::AddTunable(const MatmulOp& op, ChoiceReason reason) {
       op.b.values.dtype != DType::kE4M3) {
     return;
   }
-  const MatmulProblem problem = ProblemOf(op);
+  MatmulProblem problem = ProblemOf(op);
+  if (op.gate) problem = ProductOf(problem);
   const TuneShape shape{RowBucket(problem.m), problem.n, problem.k, problem.d.dtype};
   if (problem.batch != 1 || shape.m == 0 || tunable_.size() >= kMostTunable) return;
   for (ShapeCalls& known : tunable_) {
@@ -104,14 +105,13 @@ absl::Status CudaProgram::AddTask(const Op& op, const KernelSet& kernels) {
   const auto* grouped = std::get_if<GroupedMatmulOp>(&op);
   const auto* columns = std::get_if<KGroupedMatmulOp>(&op);
   const absl::StatusOr<KernelChoice> choice =
-      matmul != nullptr    ? (matmul->gate ? ChooseGatedMatmul(*matmul, kernels, task)
-                                           : ChoosePlainMatmul(*matmul, kernels, task))
+      matmul != nullptr    ? ChooseMatmul(*matmul, kernels, task)
       : grouped != nullptr ? ChooseGrouped(*grouped, kernels, task)
       : columns != nullptr ? ChooseKGrouped(*columns, kernels, task)
                            : ChooseOther(op, kernels);
   if (!choice.ok()) return Annotate(choice.status(), tasks_.size() - 1, op);
-  if (matmul != nullptr && task.variant) {
-    AddTunable(matmul->gate ? *task.gated->product : *matmul, choice->reason);
+  if (matmul != nullptr && task.member && kernels.matmul.tunable(*task.member)) {
+    AddTunable(*matmul, choice->reason);
   }
   absl::StatusOr<std::vector<Touched>> touches = TouchesOf(op);
   if (!touches.ok()) return Annotate(touches.status(), tasks_.size() - 1, op);
@@ -143,6 +143,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CudaProgram::Compile(absl::Span<c
                                                                     Timing timing) {
   auto program = std::make_shared<CudaProgram>();
   program->device_ = kernels.device;
+  program->pool_ = &kernels.matmul;
   program->tasks_.reserve(ops.size());
   program->steps_.reserve(ops.size());
   for (const Op& op : ops) {

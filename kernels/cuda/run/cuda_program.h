@@ -18,10 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/grouped/gated_matmul.h"
 #include "kernels/cuda/grouped/grouped_op.h"
 #include "kernels/cuda/grouped/k_grouped_op.h"
-#include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/pool.h"
 #include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/op_args.h"
@@ -56,13 +54,11 @@ struct KernelSet {
 
 // What a program's launches need of the memory that they are for.
 struct Launches {
-  std::vector<GemmLaunch> gemms;         // of its TMA kernels, in order: tensor maps and grids
-  std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
+  std::vector<std::shared_ptr<const PreparedMatmul>> matmuls;  // by members of the pool, in order
+  std::vector<GroupedLaunches> grouped;                        // of its grouped matmuls, in order
   std::vector<KGroupedLaunches> k_grouped;
-  std::vector<PreparedGradient> gradients;  // of its matmuls by the gradient kernels
-  std::vector<FusedMatmul> fused;           // of its matmuls that apply their gate
-  std::vector<bool> independent;            // by op (independent.h); empty: none is
-  std::vector<bool> dispatched;  // by op: a route whose rows the op behind it gathers by; likewise
+  std::vector<bool> independent;  // by op (independent.h); empty: none is
+  std::vector<bool> dispatched;   // by op: a route whose rows the op behind it gathers by; likewise
   std::vector<bool> numbers_first;  // by op: a combine that need not wait for its numbers; likewise
 };
 
@@ -166,14 +162,10 @@ class CudaProgram final : public Program {
  private:
   struct Task {
     Op op;
-    std::optional<GemmVariant> variant;  // of a matmul by the TMA families
-    int gemm = 0;                        // its place in Launches, a grouped or fused one's too
-    decltype(OtherKernel::launch) other = nullptr;  // of a matmul by another kernel
-    ScaleCopies copies;
+    std::optional<int> member;                // of the pool, of a matmul
+    int gemm = 0;                             // its place in Launches, a grouped one's too
     std::optional<GroupedLayout> grouped;     // of a grouped matmul
     std::optional<KGroupedLayout> k_grouped;  // of a k-grouped matmul
-    std::optional<int> gradient;              // of a matmul by the gradient kernels: its config
-    std::optional<GatedLayout> gated;         // of a matmul with a gate
     int64_t fault_offset = 0;                 // in io, of an op that reads numbers
     bool overlap = false;                     // may start under the end of the op before it
     int64_t io_offset = 0;                    // of a Write or Read
@@ -192,11 +184,6 @@ class CudaProgram final : public Program {
   static uint64_t NextSerial();
   absl::StatusOr<KernelChoice> ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                             Task& task);
-  absl::StatusOr<KernelChoice> ChooseGatedMatmul(const MatmulOp& op, const KernelSet& kernels,
-                                                 Task& task);
-  // By the gradient kernels where they serve it, which are no members of the pool; else as above.
-  absl::StatusOr<KernelChoice> ChoosePlainMatmul(const MatmulOp& op, const KernelSet& kernels,
-                                                 Task& task);
   absl::StatusOr<KernelChoice> ChooseKGrouped(const KGroupedMatmulOp& op, const KernelSet& kernels,
                                               Task& task);
   absl::StatusOr<KernelChoice> ChooseGrouped(const GroupedMatmulOp& op, const KernelSet& kernels,
@@ -206,12 +193,6 @@ class CudaProgram final : public Program {
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
                                                                std::byte* scratch) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
-  // The run's slots; of a task with a product in scratch memory the op's, and that one behind them.
-  static std::vector<std::byte*> SlotsOf(const Task& task, SlotAddresses slots, std::byte* scratch);
-  absl::Status LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
-                            const RunContext& context) const;
-  absl::Status LaunchGatedMatmul(const Task& task, const MatmulOp& op,
-                                 const RunContext& context) const;
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
   // Of a route and the quantisation behind it (ops/dispatch.h).
   bool MayDispatch(size_t route, SlotAddresses slots) const;
@@ -226,6 +207,7 @@ class CudaProgram final : public Program {
 
   const uint64_t serial_ = NextSerial();
   DeviceTraits device_;
+  const GemmPool* pool_ = nullptr;
   std::vector<Task> tasks_;
   std::vector<OpTouches> touches_;  // by task
   std::vector<size_t> moves_;       // those that are Writes or Reads
@@ -235,11 +217,9 @@ class CudaProgram final : public Program {
   double estimated_seconds_ = 0;
   bool timed_ = false;
   bool ends_with_kernel_ = false;
-  int gemms_ = 0;
+  int matmuls_ = 0;
   int grouped_ = 0;
-  int fused_ = 0;
   int k_grouped_ = 0;
-  int gradients_ = 0;
   int64_t scratch_bytes_ = 0;
   int64_t io_bytes_ = 0;
   size_t slots_needed_ = 0;

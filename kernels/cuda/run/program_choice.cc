@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/text.h"
@@ -32,61 +31,13 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseOther(const Op& op, const Kernel
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const KernelSet& kernels,
                                                        Task& task) {
-  const absl::StatusOr<PoolPick> pick =
-      kernels.matmul.Choose(ProblemOf(op), op.kernel, ByOf(op), WhyNot(op));
+  const MatmulProblem problem = ProblemOf(op);
+  const absl::StatusOr<PoolPick> pick = kernels.matmul.Choose(problem, op.kernel, ByOf(op));
   if (!pick.ok()) return pick.status();
-  KernelChoice choice = pick->choice;
-  if (pick->variant) {
-    task.variant = pick->variant;
-    task.gemm = gemms_++;
-    task.copies = CopiesOf(op);
-    scratch_bytes_ = std::max(scratch_bytes_, task.copies.scratch_bytes);
-    if (op.activation > Activation::kRelu) {
-      choice.estimated_seconds += MoveSeconds(ConvertOp{op.d, op.d}, kernels.memory_bytes_per_s);
-    }
-  } else {
-    task.other = kernels.matmul.other(pick->other).launch;
-  }
-  return choice;
-}
-
-absl::StatusOr<KernelChoice> CudaProgram::ChooseGatedMatmul(const MatmulOp& op,
-                                                            const KernelSet& kernels, Task& task) {
-  // Measured and modelled times differ by as much: only what is clearly faster is taken instead.
-  constexpr double kClearly = 0.9;
-  const std::string why =
-      kernels.fp8_gate.empty() ? "the kernels are disabled on this device" : WhyNotFused(op);
-  const bool forced = !op.kernel.empty() && op.kernel == kFp8GateName;
-  if (forced && !why.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
-  }
-  const MatmulOp product = ProductOf(op);
-  const double gate_seconds =
-      MoveSeconds(GatedOf(*op.gate, product.d, op.d, op.d_scales), kernels.memory_bytes_per_s);
-  if (why.empty() && (forced || op.kernel.empty())) {
-    const double seconds = FusedSeconds(op, kernels.device, kernels.memory_bytes_per_s);
-    const auto apart = kernels.matmul.Choose(ProblemOf(product), "", ByOf(op), WhyNot(product));
-    if (forced || !apart.ok() ||
-        apart->choice.estimated_seconds + gate_seconds >= kClearly * seconds) {
-      task.gated = FusedLayout(op);
-      task.gemm = fused_++;
-      scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
-      return KernelChoice{kernels.fp8_gate, forced ? ChoiceReason::kForced : ChoiceReason::kModel,
-                          seconds};
-    }
-  }
-  absl::StatusOr<KernelChoice> choice = ChooseMatmul(product, kernels, task);
-  if (!choice.ok()) return choice;
-  choice->estimated_seconds += gate_seconds;
-  task.gated = ApartLayout(op, task.copies.scratch_bytes);
-  if (task.gated->scratch_bytes > kMaxScratchBytes) {
-    return absl::UnimplementedError(absl::StrCat("its product takes ", task.gated->scratch_bytes,
-                                                 " bytes of scratch memory, limit ",
-                                                 kMaxScratchBytes, "; split it"));
-  }
-  scratch_bytes_ = std::max(scratch_bytes_, task.gated->scratch_bytes);
-  return choice;
+  task.member = pick->member;
+  task.gemm = matmuls_++;
+  scratch_bytes_ = std::max(scratch_bytes_, kernels.matmul.ScratchBytes(pick->member, problem));
+  return pick->choice;
 }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
@@ -137,28 +88,6 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
                       : fp8 ? tma
                             : any,
                       reason, GroupedSeconds(op, fp8, kernels.memory_bytes_per_s, fused)};
-}
-
-absl::StatusOr<KernelChoice> CudaProgram::ChoosePlainMatmul(const MatmulOp& op,
-                                                            const KernelSet& kernels, Task& task) {
-  const bool named = op.kernel == kGradientName;
-  const bool by_rows = op.a.granularity == ScaleGranularity::kBlock1x128 &&
-                       op.b.granularity == ScaleGranularity::kBlock1x128;
-  if (!named && (!op.kernel.empty() || !by_rows)) return ChooseMatmul(op, kernels, task);
-  const std::string why =
-      kernels.gradient.empty() ? "the kernels are disabled on this device" : WhyNotGradient(op);
-  if (!why.empty()) {
-    if (!named) return ChooseMatmul(op, kernels, task);
-    return absl::UnimplementedError(
-        absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
-  }
-  const GradientProblem problem = GradientOf(op);
-  task.gradient = GradientConfig(problem);
-  task.gemm = gradients_++;
-  scratch_bytes_ = std::max(scratch_bytes_, CopiesOf(problem).scratch_bytes);
-  const double columns = static_cast<double>(problem.args.k * problem.args.batch);
-  return KernelChoice{kernels.gradient, named ? ChoiceReason::kForced : ChoiceReason::kModel,
-                      GradientSeconds(problem, columns, kernels.memory_bytes_per_s)};
 }
 
 absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,

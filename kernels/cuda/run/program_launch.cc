@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/program_op.h"
 
@@ -52,7 +52,7 @@ DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) con
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
                                                       bool often) const {
-  const int prepared = gemms_ + grouped_ + fused_ + k_grouped_ + gradients_;
+  const int prepared = matmuls_ + grouped_ + k_grouped_;
   if (prepared == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
@@ -79,7 +79,7 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
   for (size_t i = 0; i < tasks_.size(); ++i) {
     launches->dispatched.push_back(MayDispatch(i, slots));
   }
-  launches->gemms.reserve(gemms_);
+  launches->matmuls.reserve(matmuls_);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task& task = tasks_[i];
     if (task.grouped) {
@@ -100,97 +100,21 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
       if (!grouped.ok()) return Annotate(grouped.status(), i, task.op);
       launches->k_grouped.push_back(*std::move(grouped));
     }
-    if (task.gradient) {
-      auto gradient =
-          PrepareGradient(std::get<MatmulOp>(task.op), *task.gradient, slots, scratch, device_);
-      if (!gradient.ok()) return Annotate(gradient.status(), i, task.op);
-      launches->gradients.push_back(*std::move(gradient));
-    }
-    if (task.gated && task.gated->fused) {
-      auto fused = PrepareFused(std::get<MatmulOp>(task.op), *task.gated, slots, scratch, device_);
-      if (!fused.ok()) return Annotate(fused.status(), i, task.op);
-      launches->fused.push_back(*std::move(fused));
-    }
     const auto* const combine = std::get_if<CombineOp>(&task.op);
     launches->numbers_first.push_back(
         combine != nullptr &&
         WereThereBefore(i, *launches, {&combine->positions, &combine->weights}, slots));
-    if (!task.variant) continue;
-    const std::vector<std::byte*> all = SlotsOf(task, slots, scratch);
-    const auto& op = task.gated ? *task.gated->product : std::get<MatmulOp>(task.op);
-    const Fp8GemmArgs args = Fp8ArgsOf(ArgsOf(op, all), task.copies, scratch);
-    // Compile judged offsets; that slots start at multiples of 256 is the caller's word.
-    if (std::string why = WhyNot(*task.variant, args); !why.empty()) {
-      return Annotate(absl::InvalidArgumentError(why), i, task.op);
-    }
-    absl::StatusOr<GemmLaunch> launch = PrepareLaunch(*task.variant, args, device_);
-    if (!launch.ok()) return Annotate(launch.status(), i, task.op);
-    launch->programmatic = task.overlap || task.copies.a || task.copies.b;
-    launches->gemms.push_back(*launch);
+    if (!task.member) continue;
+    auto matmul =
+        pool_->Prepare(*task.member, PlacedArgs(std::get<MatmulOp>(task.op), slots), scratch);
+    if (!matmul.ok()) return Annotate(matmul.status(), i, task.op);
+    launches->matmuls.push_back(*std::move(matmul));
   }
   return launches;
 }
 
 bool CudaProgram::Overlaps(const Task& task, const RunContext& context) const {
   return task.overlap || (context.front != RunContext::Front::kOther && &task == &tasks_.front());
-}
-
-std::vector<std::byte*> CudaProgram::SlotsOf(const Task& task, SlotAddresses slots,
-                                             std::byte* scratch) {
-  if (!task.gated || !task.gated->product) return {slots.begin(), slots.end()};
-  std::vector<std::byte*> all(slots.begin(), slots.begin() + task.gated->product->d.slot);
-  all.push_back(scratch + task.gated->product_offset);
-  return all;
-}
-
-absl::Status CudaProgram::LaunchGatedMatmul(const Task& task, const MatmulOp& op,
-                                            const RunContext& context) const {
-  if (task.gated->fused) {
-    return QueueFused(context.launches.fused[task.gemm], Overlaps(task, context), context.stream);
-  }
-  const std::vector<std::byte*> all = SlotsOf(task, context.slots, context.scratch);
-  const MatmulOp& product = *task.gated->product;
-  absl::Status status = LaunchMatmul(task, product, all, context);
-  if (!status.ok()) return status;
-  GatedArgs gated = ArgsOf(GatedOf(*op.gate, product.d, op.d, op.d_scales), all);
-  gated.programmatic = true;
-  return ToStatus(Queue(gated, context.stream), "launch");
-}
-
-absl::Status CudaProgram::LaunchMatmul(const Task& task, const MatmulOp& op, SlotAddresses slots,
-                                       const RunContext& context) const {
-  if (task.gradient) {
-    return ToStatus(LaunchGradient(context.launches.gradients[task.gemm], Overlaps(task, context),
-                                   context.stream),
-                    "launch");
-  }
-  AnyGemmArgs args = ArgsOf(op, slots);
-  if (!task.variant) {
-    args.programmatic = Overlaps(task, context);
-    return ToStatus(task.other(args, context.stream), "launch");
-  }
-  bool overlap = Overlaps(task, context);
-  for (auto copy :
-       {CopyOfA(args, task.copies, context.scratch), CopyOfB(args, task.copies, context.scratch)}) {
-    if (!copy) continue;
-    copy->programmatic = overlap;
-    const cudaError_t code = LaunchScaleLayout(*copy, context.stream);
-    if (code != cudaSuccess) return ToStatus(code, "copying scales");
-    overlap = true;
-  }
-  const GemmLaunch& planned = context.launches.gemms[task.gemm];
-  absl::Status status;
-  if (overlap && !planned.programmatic) {  // the first op, behind another program's kernel
-    GemmLaunch behind = planned;
-    behind.programmatic = true;
-    status = Launch(*task.variant, behind, context.stream);
-  } else {
-    status = Launch(*task.variant, planned, context.stream);
-  }
-  std::optional<ActivateArgs> activate = ActivationOf(args);
-  if (!status.ok() || !activate) return status;
-  activate->programmatic = true;
-  return ToStatus(LaunchActivate(*activate, context.stream), "activation");
 }
 
 absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) const {
@@ -253,8 +177,8 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
   const absl::Status status = std::visit(
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
-          return op.gate ? LaunchGatedMatmul(task, op, context)
-                         : LaunchMatmul(task, op, context.slots, context);
+          return context.launches.matmuls[task.gemm]->Launch(Overlaps(task, context),
+                                                             context.stream);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {
           return LaunchMove(index, context);
         } else if constexpr (std::is_same_v<T, CopyOp>) {

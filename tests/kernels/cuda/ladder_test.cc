@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/matmul/pool.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -89,11 +90,11 @@ TEST(LadderTest, RefusesWhatAnEpilogueWouldBeFor) {
 }
 
 TEST(LadderTest, AnElevenRungLadderIsChosenByNameAlone) {
-  std::vector<OtherKernel> members = LadderKernels();
+  std::vector<PlainKernel> members = LadderKernels();
   ASSERT_EQ(members.size(), static_cast<size_t>(kNumRungs));
   GemmPoolOptions options;
-  options.others = members;
-  options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
+  members.push_back(AnyGemmKernel(LaunchAnyGemm));
+  options.families.push_back(std::make_shared<PlainFamily>(members));
   const GemmPool pool(std::move(options));
   std::set<std::string> names;
   for (int i = 0; i < kNumRungs; ++i) {

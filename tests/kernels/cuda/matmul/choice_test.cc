@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/selector.h"
 
 namespace gemmd::kernels::cuda {
@@ -64,6 +65,7 @@ TEST(ChoiceTest, NamesAreUniqueAndFound) {
 TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {
   for (const GemmVariant& variant : AllVariants()) {
     const Mma mma = variant.shape().mma;
+    EXPECT_EQ(KindOf(mma).mma, mma) << Name(variant);
     MatmulProblem problem = variant.shape().promotes()
                                 ? Fp8Problem(4096, 4096, 4096)
                                 : DirectProblem(OperandOf(mma), 4096, 4096, 4096);

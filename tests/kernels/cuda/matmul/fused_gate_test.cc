@@ -5,8 +5,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/grouped/gated_matmul.h"
 #include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/cuda/matmul/gate_family.h"
+#include "kernels/cuda/matmul/pool.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -31,21 +32,25 @@ MatmulOp GatedMatmul(int64_t m, int64_t n, int64_t k) {
   return op;
 }
 
+std::string Why(const MatmulOp& op) {
+  return GateFamily(DeviceTraits(), 4.8e12).WhyNot(0, ProblemOf(op));
+}
+
 TEST(FusedGateTest, TakesHalvesAndWholeBlocks) {
   MatmulOp op = GatedMatmul(40, 1024, 512);
   for (const int64_t period : {0, 128, 256, 512}) {
     op.gate->period = period;
-    EXPECT_EQ(WhyNotFused(op), "");
+    EXPECT_EQ(Why(op), "");
   }
   op = GatedMatmul(1, 256, 144);
-  EXPECT_EQ(WhyNotFused(op), "");
+  EXPECT_EQ(Why(op), "");
 }
 
 TEST(FusedGateTest, TellsWhatItDoesNotTake) {
   const auto why = [](auto change) {
     MatmulOp op = GatedMatmul(40, 1024, 512);
     change(op);
-    return WhyNotFused(op);
+    return Why(op);
   };
   EXPECT_THAT(why([](MatmulOp& op) { op.d.dtype = DType::kBF16; }), HasSubstr("d is bf16"));
   EXPECT_THAT(why([](MatmulOp& op) { op.gate->period = 1; }), HasSubstr("after 1 columns"));
@@ -56,8 +61,10 @@ TEST(FusedGateTest, TellsWhatItDoesNotTake) {
                 op.b.values.shape[0] = 640;
               }),
               HasSubstr("n/2=320 is not a multiple of 128"));
-  EXPECT_THAT(why([](MatmulOp& op) { op.d.offset_bytes = 8; }), HasSubstr("starts at byte 8"));
-  EXPECT_THAT(why([](MatmulOp& op) { op.d.strides[0] = 520; }), HasSubstr("stride of 520"));
+  EXPECT_THAT(why([](MatmulOp& op) { op.d.offset_bytes = 8; }),
+              HasSubstr("multiples of 8 bytes only"));
+  EXPECT_THAT(why([](MatmulOp& op) { op.d.strides[0] = 520; }),
+              HasSubstr("place them at multiples of 16"));
   EXPECT_THAT(why([](MatmulOp& op) { op.d.strides[1] = 2; }), HasSubstr("not contiguous along n"));
   EXPECT_THAT(why([](MatmulOp& op) { op.bias = Dense(6, DType::kF32, MakeDims({1024})); }),
               HasSubstr("bias"));
@@ -68,15 +75,32 @@ TEST(FusedGateTest, TellsWhatItDoesNotTake) {
   EXPECT_THAT(why([](MatmulOp& op) { op.alpha = 0; }), HasSubstr("alpha is 0"));
 }
 
-TEST(FusedGateTest, AProductInScratchMemoryIsWhatTheFusedKernelSpares) {
-  const MatmulOp op = GatedMatmul(1000, 1024, 512);
-  EXPECT_LT(FusedLayout(op).scratch_bytes, 1 << 20);
-  const GatedLayout apart = ApartLayout(op, 100);
-  EXPECT_EQ(apart.product_offset, 256);
-  EXPECT_EQ(apart.scratch_bytes, 256 + 1000 * 1024 * 2);
-  EXPECT_EQ(apart.product->d.slot, 6);
-  EXPECT_EQ(apart.product->d.dtype, DType::kBF16);
-  EXPECT_FALSE(apart.product->gate || apart.product->d_scales);
+// Compile and Explain ask the same pool the same question.
+TEST(FusedGateTest, APoolChoosesBetweenItAndAGateBehindAProduct) {
+  const DeviceTraits device;
+  const GemmPool pool({.device = device,
+                       .memory_bytes_per_s = 4.8e12,
+                       .families = {std::make_shared<GateFamily>(device, 4.8e12)}});
+  MatmulOp op = GatedMatmul(1000, 1024, 512);
+  const MatmulProblem problem = ProblemOf(op);
+  const PoolPick fused = pool.Choose(problem, kFp8GateName).value();
+  EXPECT_LT(pool.ScratchBytes(fused.member, problem), 1 << 20);
+  const std::string apart_name = Name(AllVariants()[0]);
+  const PoolPick apart = pool.Choose(problem, apart_name).value();
+  EXPECT_EQ(pool.ScratchBytes(apart.member, problem), 1000 * 4 * 4 + 128 + 1000 * 1024 * 2);
+  const PoolPick product = pool.Choose(ProductOf(problem), apart_name).value();
+  EXPECT_GT(apart.choice.estimated_seconds, product.choice.estimated_seconds + 2e-6);
+  EXPECT_THAT(std::string(pool.Choose(ProductOf(problem), kFp8GateName).status().message()),
+              HasSubstr("there is no gate"));
+  for (const int64_t m : {16, 1000, 100000}) {
+    op = GatedMatmul(m, 1024, 512);
+    EXPECT_EQ(pool.Explain(ProblemOf(op))[0].kernel, pool.Choose(ProblemOf(op))->choice.kernel);
+  }
+  EXPECT_EQ(pool.Choose(ProblemOf(GatedMatmul(16, 28672, 4096)))->choice.kernel, kFp8GateName);
+  op = GatedMatmul(1 << 20, 1024, 512);  // 2 GiB of product
+  EXPECT_EQ(pool.Choose(ProblemOf(op))->choice.kernel, kFp8GateName);
+  EXPECT_THAT(std::string(pool.Choose(ProblemOf(op), apart_name).status().message()),
+              HasSubstr("the product in front of the gate takes more than 1073741824 bytes"));
 }
 
 TEST(FusedGateTest, GroupsNeedNoRoomForTheProduct) {
@@ -101,7 +125,7 @@ TEST(FusedGateTest, GroupsNeedNoRoomForTheProduct) {
 TEST(FusedGateTest, ItsTimeGrowsWithRowsAndColumns) {
   const DeviceTraits device{.sms = 132};
   const auto seconds = [&](int64_t m, int64_t n) {
-    return FusedSeconds(GatedMatmul(m, n, 4096), device, 4.8e12);
+    return GateFamily(device, 4.8e12).Seconds(0, ProblemOf(GatedMatmul(m, n, 4096)));
   };
   EXPECT_LT(seconds(16, 4096), seconds(16, 28672));
   EXPECT_LT(seconds(64, 28672), seconds(4096, 28672));

@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/problem_args.h"
 #include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
@@ -31,10 +32,13 @@ std::vector<std::byte*> Slots() {
   return slots;
 }
 
+ScaleCopies Copies(const MatmulOp& op) { return CopiesOf(UnplacedArgs(ProblemOf(op))); }
+std::string Why(const MatmulOp& op) { return WhyNot(AllVariants()[0], ProblemOf(op)); }
+
 std::byte* const kScratch = reinterpret_cast<std::byte*>(uintptr_t{1} << 30);
 
 TEST(GemmOpTest, CopiesRowMajorScalesOfA) {
-  const ScaleCopies copies = CopiesOf(Op());
+  const ScaleCopies copies = Copies(Op());
   EXPECT_TRUE(copies.a);
   EXPECT_FALSE(copies.b);
   EXPECT_EQ(copies.scratch_bytes, 60 * 4 * 4);
@@ -43,14 +47,14 @@ TEST(GemmOpTest, CopiesRowMajorScalesOfA) {
 TEST(GemmOpTest, TakesMMajorScalesOfAAsTheyAre) {
   MatmulOp op = Op();
   op.a.scales->strides = MakeDims({1, 60});
-  EXPECT_FALSE(CopiesOf(op).a);
+  EXPECT_FALSE(Copies(op).a);
   op.a.scales->strides = MakeDims({1, 64});
-  EXPECT_FALSE(CopiesOf(op).a);
+  EXPECT_FALSE(Copies(op).a);
   op.a.scales->strides = MakeDims({1, 62});  // not 16 bytes apart
-  EXPECT_TRUE(CopiesOf(op).a);
+  EXPECT_TRUE(Copies(op).a);
   op.a.scales->strides = MakeDims({1, 60});
   op.a.scales->offset_bytes = 8;
-  EXPECT_TRUE(CopiesOf(op).a);
+  EXPECT_TRUE(Copies(op).a);
 }
 
 // [k blocks, m rounded up to 4], seen as [m, k blocks]: what our clients make, for any m.
@@ -63,7 +67,7 @@ TEST(GemmOpTest, TakesScalesOfAInPaddedColumnsForAnyM) {
       op.a.scales =
           TensorRef{1, 256, DType::kF32, MakeDims({batch, m, 4}), MakeDims({4 * ld, 1, ld})};
       op.d = Dense(4, DType::kBF16, MakeDims({batch, m, 300}));
-      const ScaleCopies copies = CopiesOf(op);
+      const ScaleCopies copies = Copies(op);
       EXPECT_FALSE(copies.a) << m;
       EXPECT_EQ(copies.scratch_bytes, 0) << m;
       const AnyGemmArgs any = ArgsOf(op, Slots());
@@ -79,7 +83,7 @@ TEST(GemmOpTest, TakesScalesOfAInPaddedColumnsForAnyM) {
 TEST(GemmOpTest, CopiesScalesOfBThatAreNotDenseAlongK) {
   MatmulOp op = Op();
   op.b.scales->strides = MakeDims({1, 3});
-  const ScaleCopies copies = CopiesOf(op);
+  const ScaleCopies copies = Copies(op);
   EXPECT_TRUE(copies.b);
   EXPECT_EQ(copies.b_offset, 1024);  // 960 bytes of a's, rounded
   EXPECT_EQ(copies.scratch_bytes, 1024 + 3 * 4 * 4);
@@ -88,7 +92,7 @@ TEST(GemmOpTest, CopiesScalesOfBThatAreNotDenseAlongK) {
 TEST(GemmOpTest, CopiesKeepEveryScale) {
   MatmulOp op = Op();
   op.b.scales->strides = MakeDims({1, 3});
-  const ScaleCopies copies = CopiesOf(op);
+  const ScaleCopies copies = Copies(op);
   const AnyGemmArgs any = ArgsOf(op, Slots());
   const Fp8GemmArgs args = Fp8ArgsOf(any, copies, kScratch);
   const auto a = CopyOfA(any, copies, kScratch);
@@ -119,7 +123,7 @@ TEST(GemmOpTest, SharesOneCopyAmongABatch) {
   op.a.scales = Dense(1, DType::kF32, MakeDims({5, 60, 4}));
   op.b.scales->strides = MakeDims({1, 3});
   op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
-  const ScaleCopies copies = CopiesOf(op);
+  const ScaleCopies copies = Copies(op);
   const AnyGemmArgs any = ArgsOf(op, Slots());
   EXPECT_EQ(CopyOfA(any, copies, kScratch)->batch, 5);
   EXPECT_EQ(CopyOfB(any, copies, kScratch)->batch, 1);
@@ -137,11 +141,11 @@ TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
   for (Activation activation : {Activation::kNone, Activation::kRelu}) {
     op.activation = activation;
     EXPECT_FALSE(ActivationOf(ArgsOf(op, slots)));
-    EXPECT_EQ(Fp8ArgsOf(ArgsOf(op, slots), CopiesOf(op), kScratch).relu,
+    EXPECT_EQ(Fp8ArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu,
               activation == Activation::kRelu);
   }
   op.activation = Activation::kGeluErf;
-  EXPECT_FALSE(Fp8ArgsOf(ArgsOf(op, slots), CopiesOf(op), kScratch).relu);
+  EXPECT_FALSE(Fp8ArgsOf(ArgsOf(op, slots), Copies(op), kScratch).relu);
   const std::optional<ActivateArgs> activate = ActivationOf(ArgsOf(op, slots));
   ASSERT_TRUE(activate);
   EXPECT_EQ(activate->activation, ActivationType::kGeluErf);
@@ -153,24 +157,73 @@ TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
   EXPECT_EQ(activate->row_stride, 304);
 }
 
-TEST(GemmOpTest, TellsWhatTheProblemDoesNot) {
-  EXPECT_EQ(WhyNot(Op()), "");
+TEST(GemmOpTest, TheProblemTellsAllThatTheyLack) {
+  EXPECT_EQ(Why(Op()), "");
   MatmulOp op = Op();
   op.alpha = 0;
-  EXPECT_THAT(WhyNot(op), HasSubstr("alpha is 0"));
+  EXPECT_THAT(Why(op), HasSubstr("alpha is 0"));
   op = Op();
   op.bias = TensorRef{5, 0, DType::kF32, MakeDims({300}), MakeDims({2})};
-  EXPECT_THAT(WhyNot(op), HasSubstr("stride of 2"));
+  EXPECT_THAT(Why(op), HasSubstr("stride of 2"));
   op = Op();
   op.c = TensorRef{5, 0, DType::kBF16, MakeDims({60, 300}), MakeDims({1, 60})};
-  EXPECT_EQ(WhyNot(op), "");  // beta is 0
+  EXPECT_EQ(Why(op), "");  // beta is 0
   op.beta = 1;
-  EXPECT_THAT(WhyNot(op), HasSubstr("row-major c"));
+  EXPECT_THAT(Why(op), HasSubstr("row-major c"));
   op = Op();
   op.a.values = TensorRef{0, 0, DType::kE4M3, MakeDims({5, 60, 512}), MakeDims({0, 512, 1})};
   op.a.scales = Dense(1, DType::kF32, MakeDims({5, 60, 4}));
   op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
-  EXPECT_THAT(WhyNot(op), HasSubstr("stride 0"));
+  EXPECT_THAT(Why(op), HasSubstr("stride 0"));
+  op = Op();
+  op.a.values = Dense(0, DType::kE4M3, MakeDims({1 << 21, 16384}));
+  op.a.scales = Dense(1, DType::kF32, MakeDims({1 << 21, 128}));
+  op.b.values.shape[1] = op.b.values.strides[0] = 16384;
+  op.b.scales = Dense(3, DType::kF32, MakeDims({3, 128}));
+  op.d = Dense(4, DType::kBF16, MakeDims({1 << 21, 300}));
+  EXPECT_EQ(Why(op), "");  // 1 GiB of scales are copied
+  op.a.values.shape[0] = op.a.scales->shape[0] = op.d.shape[0] = (1 << 21) + 4;
+  EXPECT_THAT(Why(op), HasSubstr("copies of its scales take more than"));
+  op.a.scales->strides = MakeDims({1, (1 << 21) + 4});
+  EXPECT_EQ(Why(op), "");
+}
+
+// Explain asks without memory, Compile with it: the arguments that both judge are the same.
+TEST(GemmOpTest, AProblemGivesTheArgumentsOfItsOp) {
+  MatmulOp op = Op();
+  op.a.values = {0, 512, DType::kE4M3, MakeDims({5, 60, 512}), MakeDims({60 * 528 + 16, 528, 1})};
+  op.a.scales = TensorRef{1, 8, DType::kF32, MakeDims({5, 60, 4}), MakeDims({244, 1, 61})};
+  op.b.scales->strides = MakeDims({1, 3});
+  op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
+  op.c = TensorRef{5, 6, DType::kBF16, MakeDims({5, 60, 300}), MakeDims({18000, 1, 60})};
+  op.beta = 0.5f;
+  op.bias = TensorRef{6, 0, DType::kF32, MakeDims({300}), MakeDims({2})};
+  const AnyGemmArgs placed = ArgsOf(op, Slots());
+  const AnyGemmArgs unplaced = UnplacedArgs(ProblemOf(op));
+  const auto strides = [](const auto& x) {
+    return std::vector<int64_t>{x.batch_stride, x.row_stride};
+  };
+  const auto scales = [](const ScaleView& s) {
+    return std::vector<int64_t>{s.batch_stride, s.row_stride, s.k_stride, s.row_blocks};
+  };
+  EXPECT_EQ(unplaced.batch, placed.batch);
+  for (const auto& [x, y] : {std::pair(&unplaced.a, &placed.a), {&unplaced.b, &placed.b}}) {
+    EXPECT_EQ(strides(*x), strides(*y));
+    EXPECT_EQ(x->k_stride, y->k_stride);
+    EXPECT_EQ(scales(x->scales), scales(y->scales));
+  }
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(unplaced.a.data), 16u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(unplaced.a.scales.data), 8u);
+  for (const auto& [x, y] : {std::pair(&unplaced.d, &placed.d), {&unplaced.c, &placed.c}}) {
+    EXPECT_EQ(strides(*x), strides(*y));
+    EXPECT_EQ(x->col_stride, y->col_stride);
+  }
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(unplaced.c.data), 2u);
+  EXPECT_EQ(unplaced.bias_stride, placed.bias_stride);
+  EXPECT_EQ(unplaced.out, placed.out);
+  const ScaleCopies copies = CopiesOf(placed);
+  EXPECT_TRUE(copies.a && copies.b);
+  EXPECT_EQ(CopiesOf(unplaced).scratch_bytes, copies.scratch_bytes);
 }
 
 }  // namespace

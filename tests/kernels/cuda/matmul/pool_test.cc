@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {
@@ -20,7 +20,7 @@ using testing::StartsWith;
 cudaError_t NoLaunch(const AnyGemmArgs&, cudaStream_t) { return cudaErrorNoDevice; }
 
 // Stands in for a library that takes aligned BF16 only, quickly.
-OtherKernel Library() {
+PlainKernel Library() {
   return {.info = {"library_bf16", "library", "aligned bf16"},
           .why_not =
               [](const MatmulProblem& problem) {
@@ -29,9 +29,10 @@ OtherKernel Library() {
           .seconds = [](const MatmulProblem&) { return 1e-9; },
           .launch = NoLaunch};
 }
-GemmPoolOptions Options() {
-  return {.device = FakeH200(), .others = {Library(), AnyGemmKernel(NoLaunch)}};
+GemmPoolOptions With(std::vector<PlainKernel> kernels) {
+  return {.device = FakeH200(), .families = {std::make_shared<PlainFamily>(std::move(kernels))}};
 }
+GemmPoolOptions Options() { return With({Library(), AnyGemmKernel(NoLaunch)}); }
 TuningTable Table(std::vector<TunedKernel> kernels) {
   TuningTable table;
   table.Set({64, 4096, 7168, DType::kBF16}, std::move(kernels));
@@ -76,11 +77,12 @@ TEST(GemmPoolTest, TellsWhatIsOffAndWhy) {
   EXPECT_THAT(std::string(forced.message()), HasSubstr("quarantined"));
 }
 
-TEST(GemmPoolTest, FamiliesComeBeforeTheOthers) {
+TEST(GemmPoolTest, TheLastResortIsNotTakenWhereAnotherServes) {
   const GemmPool pool(Options());
   const PoolPick pick = pool.Choose(Fp8Problem(64, 4096, 7168)).value();
-  ASSERT_TRUE(pick.variant.has_value());
-  EXPECT_EQ(pick.choice.kernel, Name(*pick.variant));
+  ASSERT_TRUE(pool.tunable(pick.member));
+  EXPECT_EQ(pick.choice.kernel, Name(AllVariants()[pick.member]));
+  EXPECT_EQ(pick.choice.kernel, pool.kernels()[pick.member].name);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kModel);
   EXPECT_GT(pick.choice.estimated_seconds, 0);
 }
@@ -95,46 +97,57 @@ TEST(GemmPoolTest, TheTableDecides) {
   EXPECT_EQ(pick.choice.estimated_seconds, 9e-6);
 }
 
-TEST(GemmPoolTest, WhatTheFamiliesCannotTakeGoesToTheFastestOther) {
+TEST(GemmPoolTest, WhatTheTmaFamilyCannotTakeGoesToTheFastestOther) {
   const GemmPool pool(Options());
   PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();
-  EXPECT_FALSE(pick.variant.has_value());
-  EXPECT_EQ(pick.other, 1);
+  EXPECT_FALSE(pool.tunable(pick.member));
   EXPECT_EQ(pick.choice.kernel, kAnyGemmName);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kFallback);
   EXPECT_GT(pick.choice.estimated_seconds, 0);
   pick = pool.Choose(Bf16Problem()).value();
-  EXPECT_EQ(pick.other, 0);
   EXPECT_EQ(pick.choice.kernel, "library_bf16");
+  EXPECT_EQ(pick.choice.reason, ChoiceReason::kModel);
 }
 
-TEST(GemmPoolTest, WhatAnOpLacksForTheFamiliesLeavesItToTheOthers) {
-  const GemmPool pool(Options());
+// A library, too, contends where both serve: seconds decide, and Explain says the same.
+TEST(GemmPoolTest, AnyContenderIsTakenWhereItIsQuicker) {
+  PlainKernel library = Library();
+  library.why_not = [](const MatmulProblem&) { return std::string(); };
+  const GemmPool quick(With({library}));
   const MatmulProblem problem = Fp8Problem(64, 4096, 7168);
-  const auto by = GemmPool::By::kTuned;
-  const PoolPick pick = pool.Choose(problem, "", by, "alpha is 0").value();
+  EXPECT_EQ(quick.Choose(problem)->choice.kernel, "library_bf16");
+  const std::vector<Candidate> candidates = quick.Explain(problem);
+  EXPECT_EQ(candidates[0].kernel, "library_bf16");
+  EXPECT_TRUE(candidates[0].chosen);
+  EXPECT_THAT(candidates[1].why_not, HasSubstr(" us slower by the model"));
+  library.seconds = [](const MatmulProblem&) { return 1.0; };
+  const GemmPool slow(With({library}));
+  EXPECT_TRUE(slow.tunable(slow.Choose(problem)->member));
+}
+
+TEST(GemmPoolTest, WhatTheFamiliesMustNotReadIsLeftToTheOthers) {
+  const GemmPool pool(Options());
+  MatmulProblem problem = Fp8Problem(64, 4096, 7168);
+  EXPECT_TRUE(pool.tunable(pool.Choose(problem)->member));
+  problem.reads_operands = false;
+  const PoolPick pick = pool.Choose(problem).value();
   EXPECT_EQ(pick.choice.kernel, kAnyGemmName);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kFallback);
-  EXPECT_TRUE(pool.Choose(problem)->variant.has_value());  // and is not remembered of the problem
-  EXPECT_THAT(std::string(pool.Choose(problem, kTiled, by, "alpha is 0").status().message()),
-              HasSubstr("alpha is 0; leave kernel empty"));
-  EXPECT_EQ(pool.Choose(problem, kAnyGemmName, by, "alpha is 0")->choice.reason,
-            ChoiceReason::kForced);
+  EXPECT_EQ(pool.Explain(problem)[0].kernel, kAnyGemmName);
+  EXPECT_THAT(std::string(pool.Choose(problem, kTiled).status().message()),
+              HasSubstr("alpha is 0: a and b must not be read; leave kernel empty"));
+  EXPECT_EQ(pool.Choose(problem, kAnyGemmName)->choice.reason, ChoiceReason::kForced);
 }
 
 TEST(GemmPoolTest, AKernelByNameServesWhoeverNamesItAndIsNobodysChoice) {
-  OtherKernel study = Library();
+  PlainKernel study = Library();
   study.info = {"study_bf16", "study", "for study"};
-  study.by_name = true;
-  GemmPoolOptions options = Options();
-  options.others.insert(options.others.begin(), study);
-  options.others.erase(options.others.begin() + 1);  // the library, which would be as fast
-  const GemmPool pool(std::move(options));
+  study.standing = Standing::kByName;
+  const GemmPool pool(With({study, AnyGemmKernel(NoLaunch)}));
   EXPECT_EQ(pool.Choose(Bf16Problem())->choice.kernel, kAnyGemmName);
   const PoolPick pick = pool.Choose(Bf16Problem(), "study_bf16").value();
   EXPECT_EQ(pick.choice.kernel, "study_bf16");
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kForced);
-  EXPECT_EQ(pick.other, 0);
   EXPECT_THAT(std::string(pool.Choose(Fp8Problem(64, 4096, 7168), "study_bf16").status().message()),
               HasSubstr("a is not bf16"));
   for (const Candidate& candidate : pool.Explain(Bf16Problem())) {
@@ -143,14 +156,6 @@ TEST(GemmPoolTest, AKernelByNameServesWhoeverNamesItAndIsNobodysChoice) {
     EXPECT_FALSE(candidate.chosen);
     EXPECT_THAT(candidate.why_not, HasSubstr("whoever names it"));
   }
-}
-
-TEST(GemmPoolTest, EveryKernelBesideTheFamiliesHasALauncher) {
-  const GemmPool pool(Options());
-  const PoolPick pick = pool.Choose(Fp8Problem(8, 8, 70)).value();
-  ASSERT_EQ(pick.choice.kernel, kAnyGemmName);
-  EXPECT_EQ(pool.other(pick.other).launch, NoLaunch);
-  EXPECT_EQ(pool.other(pool.Choose(Bf16Problem())->other).launch, NoLaunch);
 }
 
 TEST(GemmPoolTest, EmptyProblemsAreServed) {
@@ -165,7 +170,7 @@ TEST(GemmPoolTest, ForcedKernelIsTakenOrRefused) {
   const PoolPick pick = pool.Choose(Fp8Problem(64, 4096, 7168), kAnyGemmName).value();
   EXPECT_EQ(pick.choice.kernel, kAnyGemmName);
   EXPECT_EQ(pick.choice.reason, ChoiceReason::kForced);
-  EXPECT_EQ(pool.Choose(Fp8Problem(64, 4096, 7168), kTiled)->variant, Variant(kTiled));
+  EXPECT_EQ(pool.Choose(Fp8Problem(64, 4096, 7168), kTiled)->choice.kernel, kTiled);
 
   const absl::Status unfit = pool.Choose(Fp8Problem(8, 8, 70), kTiled).status();
   EXPECT_EQ(unfit.code(), absl::StatusCode::kUnimplemented);
@@ -194,9 +199,7 @@ TEST(GemmPoolTest, DisabledKernelsAreNeverTaken) {
 }
 
 TEST(GemmPoolTest, RefusesWithEveryReasonWhenNothingServes) {
-  GemmPoolOptions options = Options();
-  options.others.pop_back();
-  const GemmPool pool(std::move(options));
+  const GemmPool pool(With({Library()}));
   const absl::Status status = pool.Choose(Fp8Problem(8, 8, 70)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("rows of a are 70 bytes apart"),
@@ -223,7 +226,7 @@ TEST(GemmPoolTest, ExplainTellsWhyEachKernelLost) {
     EXPECT_FALSE(refused && candidate.feasible);
     refused = !candidate.feasible;
     if (candidate.kernel == kAnyGemmName) {
-      EXPECT_THAT(candidate.why_not, HasSubstr("TMA families cannot"));
+      EXPECT_THAT(candidate.why_not, HasSubstr("what no other kernel can"));
     } else if (candidate.feasible) {
       EXPECT_THAT(candidate.why_not, HasSubstr(" us slower by the model"));
     }
@@ -251,12 +254,12 @@ TEST(GemmPoolTest, ExplainPutsAFallbackFirstWhenItIsAllThereIs) {
 
 TEST(GemmPoolTest, RemembersWithoutGrowingForGood) {
   int asked = 0;
-  GemmPoolOptions options = Options();
-  options.others.back().seconds = [&](const MatmulProblem&) {
+  PlainKernel any = AnyGemmKernel(NoLaunch);
+  any.seconds = [&](const MatmulProblem&) {
     ++asked;
     return 1e-6;
   };
-  const GemmPool pool(std::move(options));
+  const GemmPool pool(With({any}));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(pool.Choose(Fp8Problem(2, 8, 1)).ok());
   EXPECT_EQ(asked, 1);
   for (int i = 1; i < GemmPool::kMaxRemembered; ++i) {
@@ -277,7 +280,7 @@ TEST(GemmPoolTest, ManyThreadsMayAsk) {
     threads.emplace_back([&pool] {
       for (int m = 1; m < 200; ++m) {
         const PoolPick pick = pool.Choose(Fp8Problem(m, 4096, 7168)).value();
-        EXPECT_EQ(pick.choice.kernel, Name(*pick.variant));
+        EXPECT_EQ(pick.choice.kernel, pool.kernels()[pick.member].name);
       }
     });
   }

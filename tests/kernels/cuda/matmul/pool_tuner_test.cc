@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "tests/kernels/cuda/fake_pool.h"
 
 namespace gemmd::kernels::cuda {
@@ -23,8 +24,10 @@ constexpr TuneShape kShape = {.m = 64, .n = 4096, .k = 7168};
 class Tuned {
  public:
   explicit Tuned(TuningTable table = {})
-      : pool_(
-            {.device = FakeH200(), .table = std::move(table), .others = {AnyGemmKernel(nullptr)}}),
+      : pool_({.device = FakeH200(),
+               .table = std::move(table),
+               .families = {std::make_shared<PlainFamily>(
+                   std::vector<PlainKernel>{AnyGemmKernel(nullptr)})}}),
         tuner_(
             pool_, FakeH200(), "580.1",
             {.compile = [](absl::Span<const Op>) { return absl::UnimplementedError("no device"); },

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/cuda_stream.h"
 #include "kernels/cuda/run/graph.h"
@@ -68,10 +69,12 @@ class GraphGpuTest : public testing::Test {
     GEMMD_REQUIRE_DEVICE();
     GEMMD_ASSERT_CUDA(cudaSetDevice(0));
     GemmPoolOptions options;
+    options.prepare_tma = PrepareTma;
     const auto device = TraitsOf(0);
     ASSERT_TRUE(device.ok()) << device.status();
     options.device = *device;
-    options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
+    options.families.push_back(
+        std::make_shared<PlainFamily>(std::vector<PlainKernel>{AnyGemmKernel(LaunchAnyGemm)}));
     kernels_.emplace(std::move(options));
     kernels_->others = {"", "quantize", "gated", "convert", "copy", "fill", "write", "read"};
     kernels_->memory_bytes_per_s = 4e12;

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/matmul/plain_family.h"
 #include "kernels/cuda/run/cuda_program.h"
 
 namespace gemmd::kernels::cuda {
@@ -30,7 +30,9 @@ class ProgramTest : public testing::Test {
  protected:
   static GemmPoolOptions Options(absl::flat_hash_map<std::string, std::string> disabled) {
     GemmPoolOptions options;
-    options.others.push_back(AnyGemmKernel(LaunchAnyGemm));
+    options.prepare_tma = PrepareTma;
+    options.families.push_back(
+        std::make_shared<PlainFamily>(std::vector<PlainKernel>{AnyGemmKernel(LaunchAnyGemm)}));
     options.disabled = std::move(disabled);
     return options;
   }

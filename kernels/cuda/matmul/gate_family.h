@@ -1,0 +1,37 @@
+// The kernels that apply a matmul's gate themselves, as a family: no product comes to memory.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/device/device_traits.h"
+#include "kernels/cuda/matmul/family.h"
+
+namespace gemmd::kernels::cuda {
+
+class GateFamily final : public MatmulFamily {
+ public:
+  GateFamily(DeviceTraits device, double memory_bytes_per_s);
+
+  absl::Span<const KernelInfo> members() const override { return infos_; }
+  Standing standing(int) const override { return Standing::kContends; }
+  bool gates() const override { return true; }
+  std::string WhyNot(int member, const MatmulProblem& problem) const override;
+  // By their physics alone.
+  double Seconds(int member, const MatmulProblem& problem) const override;
+  int64_t ScratchBytes(int member, const MatmulProblem& problem) const override;
+  absl::StatusOr<std::unique_ptr<const PreparedMatmul>> Prepare(int member, const MatmulArgs& args,
+                                                                std::byte* scratch) const override;
+
+ private:
+  const DeviceTraits device_;
+  const double memory_bytes_per_s_;
+  const std::vector<KernelInfo> infos_;
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_GATE_FAMILY_H_

@@ -1,0 +1,16 @@
+// From a MatmulOp and the addresses of its slots to a family's arguments.
+
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_
+
+#include "kernels/cuda/matmul/family.h"
+#include "kernels/cuda/ops/op_args.h"
+
+namespace gemmd::kernels::cuda {
+
+// Of an op with a gate, the product's d and the gate's source are null.
+MatmulArgs PlacedArgs(const MatmulOp& op, SlotAddresses slots);
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_PLACED_ARGS_H_

@@ -1,0 +1,62 @@
+#include "kernels/cuda/matmul/tma_family.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/operand_kind.h"
+#include "kernels/cuda/matmul/problem_args.h"
+#include "kernels/cuda/ops/op_cost.h"
+#include "kernels/cuda/tuning/model.h"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+std::string Describe(const GemmVariant& variant) {
+  const GemmConfig& c = variant.shape();
+  std::string text = absl::StrCat(KindOf(c.mma).description, ", rows of 16 bytes; tile ",
+                                  c.block_m(), "x", c.block_n(), ", ", c.stages, " stages");
+  if (c.multicast() > 1) absl::StrAppend(&text, ", ", c.multicast(), " CTAs share a side");
+  if (variant.split > 1) absl::StrAppend(&text, ", k divided by ", variant.split);
+  return text;
+}
+
+}  // namespace
+
+TmaFamily::TmaFamily(DeviceTraits device, double memory_bytes_per_s, TmaPreparer* prepare)
+    : device_(std::move(device)),
+      memory_bytes_per_s_(memory_bytes_per_s),
+      prepare_(prepare),
+      why_not_device_(cuda::WhyNot(device_)) {
+  for (const GemmVariant& variant : AllVariants()) {
+    infos_.push_back({Name(variant), variant.entry().name, Describe(variant)});
+  }
+}
+
+std::string TmaFamily::WhyNot(int member, const MatmulProblem& problem) const {
+  if (!why_not_device_.empty()) return why_not_device_;
+  return cuda::WhyNot(AllVariants()[member], problem);
+}
+
+double TmaFamily::Seconds(int member, const MatmulProblem& problem) const {
+  return ModelSeconds(AllVariants()[member], problem, device_);
+}
+
+double TmaFamily::SecondsBehind(const MatmulProblem& problem) const {
+  if (problem.activation <= Activation::kRelu) return 0;
+  const double d = 1.0 * problem.batch * problem.m * problem.n * SizeBytes(problem.d.dtype);
+  return StreamSeconds(2 * d, memory_bytes_per_s_);
+}
+
+int64_t TmaFamily::ScratchBytes(int, const MatmulProblem& problem) const {
+  return CopiesOf(UnplacedArgs(problem)).scratch_bytes;
+}
+
+absl::StatusOr<std::unique_ptr<const PreparedMatmul>> TmaFamily::Prepare(int member,
+                                                                         const MatmulArgs& args,
+                                                                         std::byte* scratch) const {
+  return prepare_(AllVariants()[member], args, scratch, device_);
+}
+
+}  // namespace gemmd::kernels::cuda
