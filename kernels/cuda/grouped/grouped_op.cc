@@ -78,10 +78,13 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
     TensorView view =
         ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows);
     if (args.k % kBlockK == 0) view.box_planes = thin.k_blocks;
+    view.l2_bytes = 128;
     return ValuesMap(view);
   };
-  const auto b = [&](int box_rows) {
-    return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
+  const auto b = [&](int box_rows, bool once) {
+    TensorView view = ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows);
+    if (once) view.l2_bytes = 128;
+    return ValuesMap(view);
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,
@@ -98,9 +101,9 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   GroupedLaunch launch;
   for (auto [map, made] :
        {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
-        std::pair(&launch.gemm.col_map, b(family.b_box_rows)),
+        std::pair(&launch.gemm.col_map, b(family.b_box_rows, false)),
         std::pair(&launch.gemm.scale_map, scales(wide)),
-        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
+        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box(), thin.thin())),
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;

@@ -62,6 +62,7 @@ absl::Status MeasureGrouped(const GroupedMethod& method, Machine& machine, Group
   auto seconds = machine.timer->Time(calls, method.repeats);
   if (!seconds.ok()) return seconds.status();
   time.us = Median((*seconds)[0]) * 1e6;
+  time.chosen = static_cast<int>(work.Chosen());
   for (size_t i = 1; i < seconds->size(); ++i) {
     const double us = Median((*seconds)[i]) * 1e6;
     if (i < kernels) {

@@ -26,6 +26,7 @@ struct GroupedTime {
   std::string trouble;
   double us = 0, floor_us = 0, difference = 0;
   std::vector<double> kernels_us;  // by RowsKernel, where all are timed
+  int chosen = 0;                  // likewise
 
   double tflops() const { return us > 0 ? c.flops() / us * 1e-6 : 0; }
   bool ok() const {

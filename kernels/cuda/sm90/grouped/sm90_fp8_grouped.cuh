@@ -113,14 +113,15 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     if (warp > kProducerWarp) return;
     MakeRing<W>(launch, smem);
     __syncwarp();
+    ptx::NamedArrive(kReadyBarrier, W.math_threads() + 32);
     int ahead = 0;
     if (!kTable && launch.weights_first) {
-      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+      ptx::NamedBarrier(kTableBarrier, W.math_threads() + 32);
       ahead = LoadFirstWeights<W, T>(launch, walk, smem, lane);
       ptx::GridDependencyWait();
     } else {
       ptx::GridDependencyWait();
-      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+      ptx::NamedBarrier(kTableBarrier, W.math_threads() + 32);
     }
     // The kernel behind this one makes itself ready meanwhile. Behind the wait, so that it finds
     // all that was in front of this one.
@@ -130,6 +131,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ptx::SetMaxRegistersUp<W.math_registers()>();
     if (kTable || !launch.weights_first) ptx::GridDependencyWait();
     walk.Make(warp, lane);
+    ptx::NamedArrive(kTableBarrier, W.math_threads() + 32);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeGroups<W, T>(launch, smem);
   }
