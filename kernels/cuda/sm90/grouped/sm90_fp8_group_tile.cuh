@@ -20,6 +20,10 @@ constexpr GemmConfig HalfOf(GemmConfig wide) {
   wide.splits_cols = true;
   return wide;
 }
+constexpr GemmConfig OfColumns(GemmConfig thin, int cols) {
+  thin.cols = cols;
+  return thin;
+}
 // Whose boxes of B a tile's are.
 template <GemmConfig C>
 inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;

@@ -66,6 +66,28 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
 }
 
+// A thin tile's rows of A are columns of its products: no more are multiplied than there are,
+// rounded up. Each width leaves the same bits.
+template <GemmConfig W, GemmConfig T>
+__device__ __forceinline__ void ConsumeThinTile(const GroupedLaunch& launch,
+                                                const SmemLayout<W>& smem, const GroupPlace& at,
+                                                RingPosition<W.stages>& ring, int warp, int lane) {
+  if constexpr (!T.gates) {
+    constexpr GemmConfig kQuarter = OfColumns(T, 16), kHalf = OfColumns(T, 32);
+    static_assert(SharesRing<W, kQuarter>() && SharesRing<W, kHalf>());
+    const int rows = at.row_end - at.row0;
+    if (rows <= kQuarter.cols) {
+      ConsumeTile<kQuarter>(launch, SmemLayout<kQuarter>{smem.base}, at, ring, warp, lane);
+      return;
+    }
+    if (rows <= kHalf.cols) {
+      ConsumeTile<kHalf>(launch, SmemLayout<kHalf>{smem.base}, at, ring, warp, lane);
+      return;
+    }
+  }
+  ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
+}
+
 template <GemmConfig W, GemmConfig T>
 __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
                                               const SmemLayout<W>& smem) {
@@ -82,7 +104,7 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
     if (at.kind == kWideTile) {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
-      ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
+      ConsumeThinTile<W, T>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kNoTile) {
       return;
     } else {
