@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/benchmarks/h200-fp8-models.md and .json from the results of `scripts/models.sh judge`.
 
-    models_report.py --pool JUDGE --tuned TUNED --table TABLE --dense DENSE --bits BITS [--background BACKGROUND] [--out docs/benchmarks/h200-fp8-models]
+    models_report.py --pool JUDGE --tuned TUNED --table TABLE --dense DENSE --bits BITS [--background BACKGROUND]
+                     [--command COMMAND]... [--out docs/benchmarks/h200-fp8-models]
 
 JUDGE is a sweep of the whole pool, by which the model alone is judged; TUNED one that chose by a table of the service's tuner,
 TABLE (they may be one run); DENSE the 44 shapes; BITS runs that were compared bit by bit.
@@ -15,11 +16,13 @@ import os
 RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096))  # of rows, as in kernels/bench/models.h
 RATIO_WANTED = {(1, 16): 1.17, (17, 64): 1.10, (65, 512): 0.95, (513, 4096): 0.97}
 MODEL_ALLOWANCE = 0.03
+COMMANDS = ["TABLE=deploy/tuning/h200.json scripts/models.sh judge build/dist out      # on the GPU machine"]
 
 
 def load(path):
     with open(path) as file:
         run = json.load(file)
+    run["all"] = len(run["shapes"])
     run["asked"] = sum(s["outcome"] != "skipped" for s in run["shapes"])
     run["shapes"] = [s for s in run["shapes"] if s["outcome"] == "ok"]
     return run
@@ -148,16 +151,16 @@ def shapes_table(tuned):
     return out
 
 
-def document(run, figures, pool, tuned, notes):
+def document(run, figures, pool, tuned, notes, commands):
     out = ["# FP8 with block scales on public models' layers", "",
            f"{run['gpu']}, driver {run['driver']}, cuBLASLt {run['cublaslt']}, {run['date']}, commit {run['commit']}.",
            "Layers of the judging half of the suite `models` (kernels/bench/models.cc), which fitting never saw. Written by",
            "scripts/models_report.py; every time is in [h200-fp8-models.json](h200-fp8-models.json).", "",
-           "    scripts/dist.sh build/cuda build/dist",
-           "    TABLE=deploy/tuning/h200.json scripts/models.sh judge build/dist out      # on the GPU machine", "",
+           "    scripts/dist.sh build/cuda build/dist", *(f"    {command}" for command in commands), "",
            "Ratios are cuBLASLt's time over ours, geometric means. Regret is how much longer than the pool's best kernel the",
            "chosen one takes. The model's is against every kernel of the pool; the tuner's "
-           f"against {notes}.", ""]
+           f"against {notes}.", "",
+           f"{len(tuned)} of {run['all']} shapes fitted into the run's time.", ""]
     out += rows_table(pool, tuned) + ["", "## Beside the targets", "", row(["", "value", "wanted", ""]), row(["---"] * 4)]
     for f in figures:
         value = "not measured" if f["value"] is None else f"{f['value']:g} {f['unit'] if f['unit'] in '%x' else ''}".strip()
@@ -172,6 +175,7 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--background", help="figures of scripts/background_tuning.py")
     parser.add_argument("--tuned-against", default="every kernel of the pool")
+    parser.add_argument("--command", action="append", help="what was run on the GPU machine; may be repeated")
     parser.add_argument("--out", default="docs/benchmarks/h200-fp8-models")
     arguments = parser.parse_args()
     pool, tuned, dense, bits = (load(getattr(arguments, name)) for name in ("pool", "tuned", "dense", "bits"))
@@ -183,7 +187,7 @@ def main():
     bits_figures(figures, bits)
     if arguments.background:
         background_figures(figures, arguments.background)
-    run = {key: tuned[key] for key in ("gpu", "driver", "cublaslt", "date", "commit")}
+    run = {key: tuned[key] for key in ("gpu", "driver", "cublaslt", "date", "commit", "all")}
     for shape in {id(s): s for s in pool["shapes"] + chosen}.values():
         shape["best"] = shape["best"][:3]
     with open(arguments.out + ".json", "w") as file:
@@ -191,7 +195,7 @@ def main():
                   indent=None, separators=(",", ":"))
         file.write("\n")
     with open(arguments.out + ".md", "w") as file:
-        file.write(document(run, figures.list, pool["shapes"], chosen, arguments.tuned_against))
+        file.write(document(run, figures.list, pool["shapes"], chosen, arguments.tuned_against, arguments.command or COMMANDS))
     for figure in figures.list:
         print(f"{figure['line']}  {figure['name']}: {figure['value']} ({figure['wanted']}) {'ok' if figure['ok'] else 'NO'}")
 

@@ -58,10 +58,10 @@ class CpuBackend final : public Backend {
   const DeviceInfo& info() const override { return info_; }
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return absl::OkStatus(); }
-  absl::Status CanRead(const Backend& home) const override {
+  absl::Status CanReach(const Backend& home) const override {
     if (home.info().gpu_ordinal < 0) return absl::OkStatus();  // the host's memory, as this one's
     return absl::UnimplementedError(
-        absl::StrCat("a Copy op on ", info_.name, " cannot read memory of ", home.info().name,
+        absl::StrCat(info_.name, " cannot reach memory of ", home.info().name,
                      ", a GPU; download the data and upload it to ", info_.name));
   }
 
@@ -83,7 +83,10 @@ class CpuBackend final : public Backend {
     return CpuProgram::Compile(ops, pool_);
   }
   std::vector<Candidate> Explain(const MatmulProblem& problem) const override {
-    return Rank(problem, pool_.matmul, pool_.machine);
+    if (problem.gate_period == 0) return Rank(problem, pool_.matmul, pool_.machine);
+    MatmulProblem product = ProductOf(problem);  // in FP32, with the gate behind it
+    product.d.dtype = DType::kF32;
+    return Rank(product, pool_.matmul, pool_.machine);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
     return {Only(op, GroupedSeconds(op, pool_.machine))};

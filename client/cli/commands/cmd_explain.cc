@@ -81,7 +81,15 @@ v1::GroupLayout LayoutNamed(absl::string_view name) {
   return static_cast<v1::GroupLayout>(layout - std::begin(kLayoutNames));
 }
 
-// A gate of "none" is no gate: D then has n columns.
+// "none" is no gate: D then has n columns.
+template <class ProblemProto>
+ProblemProto Gated(ProblemProto problem, const Args& args) {
+  if (const Activation gate = ActivationNamed(args.Text("gate")); gate != Activation::kNone) {
+    problem.mutable_gate()->set_activation(static_cast<v1::Activation>(gate));
+  }
+  return problem;
+}
+
 v1::GroupedMatmulProblem GroupedProblem(const Args& args) {
   const v1::MatmulProblem dense = Problem(args);
   v1::GroupedMatmulProblem problem;
@@ -98,10 +106,7 @@ v1::GroupedMatmulProblem GroupedProblem(const Args& args) {
   problem.set_has_bias(dense.has_bias());
   problem.set_activation(dense.activation());
   problem.set_expected_rows(args.Count("expected-rows"));
-  if (const Activation gate = ActivationNamed(args.Text("gate")); gate != Activation::kNone) {
-    problem.mutable_gate()->set_activation(static_cast<v1::Activation>(gate));
-  }
-  return problem;
+  return Gated(std::move(problem), args);
 }
 
 // Blocks of 128x128 are a weight's; here B has rows of its own, too.
@@ -161,7 +166,7 @@ absl::Status RunExplain(Invocation& call) {
   absl::StatusOr<v1::ExplainResponse> answer =
       call.args.On("along-k") ? client->Explain(KGroupedProblem(call.args), device)
       : grouped               ? client->Explain(GroupedProblem(call.args), device)
-                              : client->Explain(Problem(call.args), device);
+                              : client->Explain(Gated(Problem(call.args), call.args), device);
   if (!answer.ok()) return Explained(answer.status(), call.args.Text("server"));
   Json document = {
       {"device", answer->device()}, {"problem", answer->problem()}, {"candidates", Json::array()}};

@@ -122,6 +122,12 @@ def test_explain_describes_the_problem(fake, client):
     assert answer.problem == "4x5x6 dtype 4"
     assert (problem.a_granularity, problem.b_granularity) == (3, 4)
     assert problem.has_bias and problem.activation == 1
+    assert not problem.HasField("gate")
+    client.explain(
+        4, 512, 6, quantize="fp8-block", out_dtype="e4m3", gate=gemmd.Gate("silu", limit=7.0)
+    )
+    gated = [request for name, request in fake.calls if name == methods.EXPLAIN][-1].problem
+    assert (gated.output_dtype, gated.gate.activation, gated.gate.limit) == (4, 2, 7)
 
 
 def test_explain_describes_a_grouped_problem(fake, client):

@@ -38,7 +38,8 @@ absl::Status Checker::Prepare(const Workload& workload) {
     if (!status.ok()) return status;
   }
   rows_.reference = reference_.as<double>();
-  const cudaError_t code = ComputeReference(workload.args(), workload.element(), rows_, stream_);
+  const cudaError_t code =
+      ComputeReference(workload.operands(), workload.element(), rows_, stream_);
   if (code != cudaSuccess) return ToStatus(code, "computing the reference");
   return WaitIdle(stream_, kHangSeconds);
 }
@@ -70,7 +71,7 @@ absl::StatusOr<Errors> Checker::Check(Workload& workload, const Call& call) {
   constexpr int64_t kGuardWords = Workload::kGuardBytes / 2;
   const uint16_t* d = workload.d();
   for (cudaError_t code :
-       {AddErrors(workload.args(), rows_, &counters()->sums, stream_),
+       {AddErrors(workload.operands(), rows_, &counters()->sums, stream_),
         CountDiffering(d - kGuardWords, nullptr, kGuardWords, &counters()->words, stream_),
         CountDiffering(d + workload.d_bytes() / 2, nullptr, kGuardWords, &counters()->words,
                        stream_)}) {

@@ -1,40 +1,19 @@
 #include "kernels/bench/cuda/entries.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/legality.h"
-#include "kernels/cuda/ops/any_gemm.h"
+#include "kernels/cuda/matmul/plain_family.h"
+#include "kernels/cuda/matmul/tma_family.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::GemmVariant;
-
-absl::StatusOr<Call> Bind(const GemmVariant& variant, const cuda::Fp8GemmArgs& args,
-                          const cuda::DeviceTraits& traits) {
-  // By address, where alignment is known exactly.
-  if (const std::string why = cuda::WhyNot(variant, args); !why.empty()) {
-    return absl::UnimplementedError(why);
-  }
-  absl::StatusOr<cuda::GemmLaunch> launch = cuda::PrepareLaunch(variant, args, traits);
-  if (!launch.ok()) {
-    return absl::Status(launch.status().code(),
-                        absl::StrCat(Name(variant), ": ", launch.status().message()));
-  }
-  return Call([variant, launch = *launch](cudaStream_t stream) {
-    return cuda::Launch(variant, launch, stream);
-  });
-}
-
-Call BindFallback(const Workload& workload) {
-  return [any = AnyArgsOf(workload.args(), workload.dtype())](cudaStream_t stream) {
-    return cuda::ToStatus(cuda::LaunchAnyGemm(any, stream), cuda::kAnyGemmName);
-  };
-}
 
 absl::StatusOr<Entry> EntryOf(std::string name, Binding bind, const Workload& workload) {
   absl::StatusOr<Call> call = bind(workload);
@@ -46,38 +25,30 @@ absl::StatusOr<Entry> EntryOf(std::string name, Binding bind, const Workload& wo
   return entry;
 }
 
-absl::StatusOr<Entry> EntryOf(const GemmVariant& variant, const cuda::DeviceTraits& traits,
+// `family` is kept by whoever binds.
+absl::StatusOr<Entry> EntryOf(std::shared_ptr<const cuda::MatmulFamily> family, int member,
                               const Workload& workload) {
-  const auto bind = [variant, traits](const Workload& w) {
-    return Bind(variant, w.args(), traits);
+  std::string name = family->members()[member].name;
+  Binding bind = [family = std::move(family), member](const Workload& w) {
+    return BindMember(*family, member, w.args());
   };
-  return EntryOf(Name(variant), bind, workload);
-}
-
-absl::StatusOr<Entry> FallbackEntry(const Workload& workload) {
-  return EntryOf(
-      cuda::kAnyGemmName, [](const Workload& w) { return BindFallback(w); }, workload);
+  return EntryOf(std::move(name), std::move(bind), workload);
 }
 
 }  // namespace
 
-cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args, DType dtype) {
-  const bool blocks = BlockScaled(args, dtype);
-  cuda::AnyGemmArgs any;
-  any.m = args.m;
-  any.n = args.n;
-  any.k = args.k;
-  any.type = static_cast<cuda::ElementType>(dtype);
-  any.a = {.data = args.a, .row_stride = args.lda, .scales = {.data = args.a_scales}};
-  any.b = {.data = args.b, .row_stride = args.ldb, .scales = {.data = args.b_scales}};
-  any.a.scales.row_stride = 1;
-  any.a.scales.k_stride = blocks ? args.a_scales_ld : 0;
-  any.b.scales.row_stride = args.b_scales_ld;
-  any.b.scales.k_stride = blocks ? 1 : 0;
-  any.b.scales.row_blocks = blocks;
-  any.out = args.out == cuda::OutType::kF16 ? cuda::ElementType::kF16 : cuda::ElementType::kBF16;
-  any.d = {.data = args.d, .row_stride = args.ldd};
-  return any;
+absl::StatusOr<Call> BindMember(const cuda::MatmulFamily& family, int member,
+                                const cuda::MatmulArgs& args) {
+  if (const std::string why = family.WhyNot(member, args.problem); !why.empty()) {
+    return absl::UnimplementedError(why);
+  }
+  auto prepared = family.Prepare(member, args, nullptr);
+  if (!prepared.ok()) {
+    return absl::Status(prepared.status().code(), absl::StrCat(family.members()[member].name, ": ",
+                                                               prepared.status().message()));
+  }
+  std::shared_ptr<const cuda::PreparedMatmul> matmul = *std::move(prepared);
+  return Call([matmul](cudaStream_t stream) { return matmul->Launch(/*overlap=*/false, stream); });
 }
 
 absl::Status CheckKernelName(const std::string& name) {
@@ -88,7 +59,8 @@ absl::Status CheckKernelName(const std::string& name) {
 absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Choosers& choosers,
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result) {
-  const MatmulProblem problem = ProblemOf(workload.args(), workload.dtype());
+  const MatmulProblem problem = workload.args().problem;
+  const auto tma = std::make_shared<const cuda::TmaFamily>(traits, 0, cuda::PrepareTma);
   std::vector<GemmVariant> variants;
   std::vector<Entry> entries;
   bool fallback = false;
@@ -109,7 +81,9 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
     return pick.status();
   }
   if (fallback) {
-    absl::StatusOr<Entry> entry = FallbackEntry(workload);
+    const auto any = std::make_shared<const cuda::PlainFamily>(
+        std::vector<cuda::PlainKernel>{cuda::AnyGemmKernel(cuda::LaunchAnyGemm)});
+    absl::StatusOr<Entry> entry = EntryOf(any, 0, workload);
     if (!entry.ok()) return entry.status();
     entries.push_back(*std::move(entry));
   }
@@ -124,10 +98,14 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
     }
   }
   for (const GemmVariant& variant : variants) {
-    absl::StatusOr<Entry> entry = EntryOf(variant, traits, workload);
+    const absl::Span<const GemmVariant> all = cuda::AllVariants();
+    const auto found = absl::c_find(all, variant);
+    absl::StatusOr<Entry> entry = EntryOf(tma, static_cast<int>(found - all.begin()), workload);
     // One that does not fit this device, or these addresses, is one candidate less, unless it is
     // the choice.
-    if (absl::IsUnimplemented(entry.status()) && !entries.empty()) continue;
+    const bool refused =
+        absl::IsUnimplemented(entry.status()) || absl::IsInvalidArgument(entry.status());
+    if (refused && !entries.empty()) continue;
     if (!entry.ok()) return entry.status();
     entries.push_back(*std::move(entry));
   }

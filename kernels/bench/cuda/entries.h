@@ -12,8 +12,8 @@
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/options.h"
 #include "kernels/bench/result.h"
+#include "kernels/cuda/matmul/family.h"
 #include "kernels/cuda/matmul/selector.h"
-#include "kernels/cuda/ops/any_gemm.h"
 
 namespace gemmd::kernels::bench {
 
@@ -39,8 +39,9 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const Options& options, const Cho
                                                const cuda::DeviceTraits& traits,
                                                const Workload& workload, ShapeResult& result);
 
-// E4M3 with block scales as the kernels beside the TMA families take it; D is BF16.
-cuda::AnyGemmArgs AnyArgsOf(const cuda::Fp8GemmArgs& args, DType dtype);
+// A member of a family on such operands. UNIMPLEMENTED when it cannot serve them.
+absl::StatusOr<Call> BindMember(const cuda::MatmulFamily& family, int member,
+                                const cuda::MatmulArgs& args);
 
 // OK when `name` is a kernel that --kernel takes.
 absl::Status CheckKernelName(const std::string& name);

@@ -20,7 +20,6 @@ namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::CublasLtKind;
-using cuda::Fp8GemmArgs;
 using cuda::ToStatus;
 
 // A row on its way: what to call, and how to see whether it is right.
@@ -28,20 +27,6 @@ struct Contestant {
   LadderRow row;
   Call call;
 };
-
-Call CallOf(const cuda::PlainKernel& kernel, const cuda::AnyGemmArgs& args) {
-  return [launch = kernel.launch, args, name = kernel.info.name](cudaStream_t stream) {
-    return ToStatus(launch(args, stream), name);
-  };
-}
-
-absl::StatusOr<Call> PeerCall(const cuda::CublasLt& lt, CublasLtKind kind,
-                              const Fp8GemmArgs& args) {
-  absl::StatusOr<cuda::CublasLt::Plan> plan = lt.Prepare(kind, args);
-  if (!plan.ok()) return plan.status();
-  const auto kept = std::make_shared<cuda::CublasLt::Plan>(*std::move(plan));
-  return Call([&lt, kept](cudaStream_t stream) { return lt.Run(*kept, stream); });
-}
 
 class LadderBench {
  public:
@@ -85,23 +70,23 @@ class LadderBench {
   }
 
   absl::Status AddRungs() {
-    const std::vector<cuda::PlainKernel> kernels = cuda::LadderKernels();
     for (int i = 0; i < cuda::ladder::kNumRungs; ++i) {
       const cuda::ladder::Rung& rung = cuda::ladder::kRungs[i];
       const Shape part = PartFor(rung);
       LadderRow row{.shape = shape_, .took = part, .kernel = rung.name, .idea = rung.idea};
       row.fp8 = rung.is_fp8;
-      const Fp8GemmArgs args = rung.is_fp8 ? fp8_.args() : f16_.args(part);
-      const DType dtype = rung.is_fp8 ? DType::kE4M3 : DType::kF16;
-      const cuda::AnyGemmArgs any = AnyArgsOf(args, dtype);
-      const std::string why = kernels[i].why_not(ProblemOf(args, dtype));
+      const cuda::MatmulArgs args =
+          rung.is_fp8 ? fp8_.args() : MatmulArgsOf(f16_.args(part), DType::kF16);
+      const std::string why = rungs_.WhyNot(i, args.problem);
       if (!why.empty()) {
         row.outcome = Outcome::kRefused;
         row.message = why;
         contestants_.push_back({std::move(row), nullptr});
         continue;
       }
-      if (absl::Status s = Add(std::move(row), CallOf(kernels[i], any)); !s.ok()) return s;
+      absl::StatusOr<Call> call = BindMember(rungs_, i, args);
+      if (!call.ok()) return call.status();
+      if (absl::Status s = Add(std::move(row), *std::move(call)); !s.ok()) return s;
     }
     return absl::OkStatus();
   }
@@ -126,7 +111,8 @@ class LadderBench {
       row.idea = fp8 ? "cuBLASLt FP8 block-scaled" : "cuBLASLt FP16";
       row.fp8 = fp8;
       absl::StatusOr<Call> call =
-          PeerCall(*machine_.cublaslt, kind, fp8 ? fp8_.args() : f16_.args(shape_));
+          BindMember(*machine_.peers, static_cast<int>(kind),
+                     fp8 ? fp8_.args() : MatmulArgsOf(f16_.args(shape_), DType::kF16));
       if (!call.ok()) {
         row.outcome = Outcome::kRefused;
         row.message = std::string(call.status().message());
@@ -174,6 +160,7 @@ class LadderBench {
     return absl::OkStatus();
   }
 
+  const cuda::PlainFamily rungs_{cuda::LadderKernels()};
   Machine& machine_;
   const Options& options_;
   const Choosers& choosers_;

@@ -71,6 +71,7 @@ void OpenPeers(const Options& options, Machine& machine) {
   absl::StatusOr<cuda::CublasLt> lt = cuda::CublasLt::Load(options.library_dir);
   if (lt.ok()) {
     machine.cublaslt = *std::move(lt);
+    machine.peers.emplace(&*machine.cublaslt);
     machine.cublaslt_text = absl::StrCat(machine.cublaslt->version());
   } else {
     machine.cublaslt_text = std::string(lt.status().message());

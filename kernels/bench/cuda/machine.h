@@ -13,6 +13,7 @@
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/options.h"
 #include "kernels/cuda/matmul/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt_family.h"
 #include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::bench {
@@ -30,8 +31,9 @@ struct Machine {
   Flush flush;
   std::unique_ptr<Timer> timer;
   std::optional<cuda::CublasLt> cublaslt;
-  std::string cublaslt_text;  // its version, or why there is none
-  std::string timer_text;     // the method, and why not CUPTI
+  std::optional<cuda::CublasLtFamily> peers;  // of it
+  std::string cublaslt_text;                  // its version, or why there is none
+  std::string timer_text;                     // the method, and why not CUPTI
 };
 
 // UNIMPLEMENTED when there is no GPU that these kernels run on; the message names what is needed.

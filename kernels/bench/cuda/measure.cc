@@ -34,14 +34,6 @@ bool LosesDevice(const absl::Status& status) {
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
-absl::StatusOr<Call> BindPeer(const cuda::CublasLt& lt, CublasLtKind kind,
-                              const cuda::Fp8GemmArgs& args) {
-  absl::StatusOr<cuda::CublasLt::Plan> plan = lt.Prepare(kind, args);
-  if (!plan.ok()) return plan.status();
-  const auto kept = std::make_shared<cuda::CublasLt::Plan>(*std::move(plan));
-  return Call([&lt, kept](cudaStream_t stream) { return lt.Run(*kept, stream); });
-}
-
 // The mean over the places of the medians there.
 double MicrosecondsOf(const std::vector<std::vector<double>>& by_place) {
   std::vector<double> medians;
@@ -169,7 +161,8 @@ absl::Status ShapeRunner::MeasureQuick(ShapeResult& result, std::vector<Entry>& 
   const size_t own = entries.size();
   if (machine_.cublaslt.has_value()) {
     const WantedPeer peer = QuickPeer(result);
-    absl::StatusOr<Call> call = BindPeer(*machine_.cublaslt, peer.kind, (workload_.*peer.args)());
+    absl::StatusOr<Call> call =
+        BindMember(*machine_.peers, static_cast<int>(peer.kind), (workload_.*peer.args)());
     if (call.ok()) {
       entries.emplace_back();
       entries.back().call = *std::move(call);
@@ -241,8 +234,8 @@ absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peer
   if (!machine_.cublaslt.has_value()) return absl::OkStatus();
   for (const WantedPeer& w : WantedPeers(result)) {
     const bool block = w.us == &result.cublaslt_block_us;
-    const Binding bind = [&lt = *machine_.cublaslt, w](const Workload& workload) {
-      return BindPeer(lt, w.kind, (workload.*w.args)());
+    const Binding bind = [&peers = *machine_.peers, w](const Workload& workload) {
+      return BindMember(peers, static_cast<int>(w.kind), (workload.*w.args)());
     };
     absl::StatusOr<Call> call = bind(workload_);
     absl::Status status = call.status();

@@ -43,7 +43,7 @@ class ShapeRunner {
   // A kind of cuBLASLt's, on which of the workload's operands.
   struct WantedPeer {
     cuda::CublasLtKind kind;
-    cuda::Fp8GemmArgs (Workload::*args)() const;
+    cuda::MatmulArgs (Workload::*args)() const;
     double* us;
   };
   std::vector<WantedPeer> WantedPeers(ShapeResult& result) const;

@@ -8,7 +8,9 @@
 namespace gemmd::kernels::bench {
 namespace {
 
+using cuda::AnyGemmArgs;
 using cuda::Fp8GemmArgs;
+using cuda::MatmulArgs;
 using cuda::ToStatus;
 
 constexpr int kNanByte = 0xff;  // four of them are a NaN in FP32, two in BF16
@@ -86,7 +88,7 @@ absl::Status Workload::Fill(uint64_t seed, bool with_bf16, cudaStream_t stream) 
 
 cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
   const Place& to = here();
-  const Fp8GemmArgs args = this->args();
+  const Fp8GemmArgs args = operands();
   const auto either = [](cudaError_t x, cudaError_t y) { return x != cudaSuccess ? x : y; };
   const auto [m, n, k] = shape_;
   if (blocks_) {
@@ -132,25 +134,7 @@ absl::Status Workload::Poison(cudaStream_t stream) {
                   "poisoning the output");
 }
 
-Fp8GemmArgs Workload::args() const {
-  Fp8GemmArgs args = tensor_args();
-  if (dtype_ == DType::kF16) args.out = cuda::OutType::kF16;
-  args.a_scales = args.b_scales = nullptr;
-  if (dtype_ == DType::kBF16 || dtype_ == DType::kF16) return args;
-  args.a_scales = here().a_scales.as<float>();
-  args.b_scales = here().b_scales.as<float>();
-  args.a_scales_ld = blocks_ ? RoundUp4(shape_.m) : 1;
-  args.b_scales_ld = blocks_ ? RoundUp4(BlocksOf(shape_.k)) : 1;
-  return args;
-}
-
-Fp8GemmArgs Workload::integer_args() const {
-  Fp8GemmArgs args = tensor_args();
-  args.d = here().d_s32.data();
-  return args;
-}
-
-Fp8GemmArgs Workload::tensor_args() const {
+Fp8GemmArgs Workload::plain() const {
   Fp8GemmArgs args;
   args.m = shape_.m;
   args.n = shape_.n;
@@ -166,13 +150,47 @@ Fp8GemmArgs Workload::tensor_args() const {
   return args;
 }
 
-Fp8GemmArgs Workload::bf16_args() const {
-  Fp8GemmArgs args = tensor_args();
-  args.a = here().a_bf16.data();
-  args.b = here().b_bf16.data();
-  args.a_scales = nullptr;
-  args.b_scales = nullptr;
+Fp8GemmArgs Workload::operands() const {
+  Fp8GemmArgs args = plain();
+  if (dtype_ == DType::kF16) args.out = cuda::OutType::kF16;
+  args.a_scales = args.b_scales = nullptr;
+  if (dtype_ == DType::kBF16 || dtype_ == DType::kF16) return args;
+  args.a_scales = here().a_scales.as<float>();
+  args.b_scales = here().b_scales.as<float>();
+  args.a_scales_ld = blocks_ ? RoundUp4(shape_.m) : 1;
+  args.b_scales_ld = blocks_ ? RoundUp4(BlocksOf(shape_.k)) : 1;
   return args;
+}
+
+MatmulArgs Workload::integer_args() const {
+  Fp8GemmArgs operands = plain();
+  operands.d = here().d_s32.data();
+  operands.a_scales = operands.b_scales = nullptr;
+  MatmulArgs args = MatmulArgsOf(operands, DType::kI8);
+  for (OperandTraits* side : {&args.problem.a, &args.problem.b}) {
+    side->granularity = ScaleGranularity::kNone;
+    side->scales.reset();
+  }
+  args.problem.d.dtype = DType::kI32;
+  return args;
+}
+
+MatmulArgs Workload::tensor_args() const {
+  MatmulArgs args = MatmulArgsOf(plain(), DType::kE4M3);
+  for (OperandTraits* side : {&args.problem.a, &args.problem.b}) {
+    side->granularity = ScaleGranularity::kPerTensor;
+    side->scales.reset();
+  }
+  for (cuda::AnyOperand* side : {&args.gemm.a, &args.gemm.b}) side->scales = {one_.as<float>()};
+  return args;
+}
+
+MatmulArgs Workload::bf16_args() const {
+  Fp8GemmArgs operands = plain();
+  operands.a = here().a_bf16.data();
+  operands.b = here().b_bf16.data();
+  operands.a_scales = operands.b_scales = nullptr;
+  return MatmulArgsOf(operands, DType::kBF16);
 }
 
 FloorTraffic Workload::traffic() const {
@@ -196,6 +214,29 @@ bool BlockScaled(const Fp8GemmArgs& args, DType dtype) {
   return dtype == DType::kE4M3 || (dtype == DType::kI8 && args.b_scales_ld > 1);
 }
 
+namespace {
+
+AnyGemmArgs AnyArgsOf(const Fp8GemmArgs& args, DType dtype) {
+  const bool blocks = BlockScaled(args, dtype);
+  AnyGemmArgs any;
+  any.m = args.m;
+  any.n = args.n;
+  any.k = args.k;
+  any.type = static_cast<cuda::ElementType>(dtype);
+  any.a = {.data = args.a, .row_stride = args.lda, .scales = {.data = args.a_scales}};
+  any.b = {.data = args.b, .row_stride = args.ldb, .scales = {.data = args.b_scales}};
+  any.a.scales.row_stride = 1;
+  any.a.scales.k_stride = blocks ? args.a_scales_ld : 0;
+  any.b.scales.row_stride = args.b_scales_ld;
+  any.b.scales.k_stride = blocks ? 1 : 0;
+  any.b.scales.row_blocks = blocks;
+  any.out = args.out == cuda::OutType::kF16 ? cuda::ElementType::kF16 : cuda::ElementType::kBF16;
+  any.d = {.data = args.d, .row_stride = args.ldd};
+  return any;
+}
+
+}  // namespace
+
 MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
   const bool blocks = BlockScaled(args, dtype);
   const ScaleGranularity rows =
@@ -212,7 +253,15 @@ MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
                args.ldb, AlignmentOf(args.b, args.n, args.ldb * size)};
   problem.d = {dtype == DType::kF16 ? DType::kF16 : DType::kBF16, ScaleGranularity::kNone,
                Layout::kKContiguous, args.ldd, AlignmentOf(args.d, args.m, args.ldd * 2)};
+  if (blocks) {
+    problem.a.scales = ScaleTraits{.row_stride = 1, .k_stride = args.a_scales_ld};
+    problem.b.scales = ScaleTraits{.row_stride = args.b_scales_ld, .k_stride = 1};
+  }
   return problem;
+}
+
+MatmulArgs MatmulArgsOf(const Fp8GemmArgs& args, DType dtype) {
+  return {ProblemOf(args, dtype), AnyArgsOf(args, dtype), std::nullopt};
 }
 
 }  // namespace gemmd::kernels::bench

@@ -16,11 +16,17 @@
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/shape.h"
+#include "kernels/cuda/matmul/family.h"
 #include "kernels/cuda/ops/element.h"
 #include "kernels/cuda/sm90/gemm_args.h"
 #include "kernels/problem.h"
 
 namespace gemmd::kernels::bench {
+
+// The problem that `args`, with such operands, pose to the selector.
+MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args, DType dtype);
+// What a family prepares of them.
+cuda::MatmulArgs MatmulArgsOf(const cuda::Fp8GemmArgs& args, DType dtype);
 
 class Workload {
  public:
@@ -46,14 +52,15 @@ class Workload {
   cuda::ElementType element() const { return static_cast<cuda::ElementType>(dtype_); }
   // The operands with their scales. Those of E4M3 have b_scales_ld and a_scales_ld rounded up to 4
   // floats. D is BF16, or FP16 of such operands.
-  cuda::Fp8GemmArgs args() const;
+  cuda::Fp8GemmArgs operands() const;
+  cuda::MatmulArgs args() const { return MatmulArgsOf(operands(), dtype_); }
   // Of I8, with D in 32 bits and no scales: what cuBLASLt multiplies.
-  cuda::Fp8GemmArgs integer_args() const;
+  cuda::MatmulArgs integer_args() const;
   // The same E4M3 bytes; each scale is one float, 1.
-  cuda::Fp8GemmArgs tensor_args() const;
+  cuda::MatmulArgs tensor_args() const;
   // a and b point to BF16, strides in elements; no scales.
-  cuda::Fp8GemmArgs bf16_args() const;
-  // What args() reads and writes.
+  cuda::MatmulArgs bf16_args() const;
+  // What operands() read and write.
   FloorTraffic traffic() const;
 
   static constexpr int64_t kGuardBytes = 4096;
@@ -64,6 +71,7 @@ class Workload {
   struct Place {
     DeviceBuffer a, b, a_scales, b_scales, d, a_bf16, b_bf16, d_s32;
   };
+  cuda::Fp8GemmArgs plain() const;  // one float, 1, for all scales
   absl::Status Reserve(Place& place, bool with_bf16);
   absl::Status Fill(uint64_t seed, bool with_bf16, cudaStream_t stream);
   cudaError_t FillOperands(uint64_t seed, cudaStream_t stream);
@@ -85,9 +93,6 @@ class Workload {
 
 // The call of a kernel on the operands at the place in use.
 using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
-
-// The problem that `args`, with such operands, pose to the selector.
-MatmulProblem ProblemOf(const cuda::Fp8GemmArgs& args, DType dtype);
 
 // Whether they have scales of 1x128 and 128x128: INT8's by row lie next to each other, rows of
 // blocks at least four apart.

@@ -81,10 +81,36 @@ absl::StatusOr<kernels::OperandTraits> Traits(kernels::DType dtype,
   return traits;
 }
 
-// The largest power of two, at most 256, that divides a row's bytes: what a dense buffer gives.
-int Alignment(int64_t elements, kernels::DType dtype) {
-  const int64_t bytes = elements * kernels::SizeBytes(dtype);
-  return static_cast<int>(std::min<int64_t>(bytes & -bytes, 256));
+// The largest power of two, at most 256, that every line's start is a multiple of: what a dense
+// buffer gives. A single line starts where the buffer does.
+int Alignment(const kernels::OperandTraits& traits, int64_t lines, int64_t batch) {
+  const int64_t line = traits.leading_stride * kernels::SizeBytes(traits.dtype);
+  // Lines of a batch lie one behind the other: a matrix of one line has its neighbour's beside it.
+  const int64_t bits = 256 | (lines > 1 || batch > 1 ? line : 0);
+  return static_cast<int>(bits & -bits);
+}
+
+absl::Status CheckGate(const v1::MatmulProblem& proto) {
+  if (!proto.has_gate()) return absl::OkStatus();
+  if (!v1::Activation_IsValid(proto.gate().activation())) {
+    return absl::InvalidArgumentError(absl::StrCat("problem.gate.activation ",
+                                                   static_cast<int>(proto.gate().activation()),
+                                                   " is not known here"));
+  }
+  if (proto.n() % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("problem.n=", proto.n(), " is odd, but a gate halves it"));
+  }
+  const int64_t period = proto.gate().period();
+  if (period < 0 || (period > 0 && proto.n() / 2 % period != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "problem.gate.period=", period, " does not divide n/2=", proto.n() / 2, "; use 0 for it"));
+  }
+  if (proto.has_c() || proto.activation() != v1::ACTIVATION_NONE) {
+    return absl::InvalidArgumentError(
+        "problem has a gate and a C or an activation; a matmul has the one or the other");
+  }
+  return absl::OkStatus();
 }
 
 // A field with an enum's number, which protobuf lets be any.
@@ -119,11 +145,13 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   if (!operand.ok()) return operand.status();
   auto output = Convert(proto.output_dtype(), "problem.output_dtype");
   if (!output.ok()) return output.status();
-  if (kernels::IsFp8(*output) || *output == kernels::DType::kI8) {
-    return absl::InvalidArgumentError(absl::StrCat("problem.output_dtype is ",
-                                                   Text(kernels::Name(*output)),
-                                                   "; a matmul gives F32, BF16 or F16"));
+  const bool gated_e4m3 = proto.has_gate() && *output == kernels::DType::kE4M3;
+  if ((kernels::IsFp8(*output) || *output == kernels::DType::kI8) && !gated_e4m3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("problem.output_dtype is ", Text(kernels::Name(*output)),
+                     "; a matmul gives F32, BF16 or F16, and E4M3 with a gate"));
   }
+  if (auto status = CheckGate(proto); !status.ok()) return status;
   kernels::DType b_dtype = *operand;
   if (proto.b_dtype() != v1::DTYPE_UNSPECIFIED) {
     auto other = Convert(proto.b_dtype(), "problem.b_dtype");
@@ -146,15 +174,23 @@ absl::StatusOr<kernels::MatmulProblem> Convert(const v1::MatmulProblem& proto) {
   problem.a = *a;
   problem.b = *b;
   problem.a.leading_stride = problem.k;
-  problem.b.leading_stride = proto.b_is_kn() ? problem.n : problem.k;
-  problem.b.layout =
-      proto.b_is_kn() ? kernels::Layout::kRowsContiguous : kernels::Layout::kKContiguous;
+  // A matrix of one row or column lies both ways.
+  const bool b_is_kn = proto.b_is_kn() && problem.n > 1 && problem.k > 1;
+  problem.b.leading_stride = b_is_kn ? problem.n : problem.k;
+  problem.b.layout = b_is_kn ? kernels::Layout::kRowsContiguous : kernels::Layout::kKContiguous;
+  if (proto.has_gate()) {
+    problem.gate_period = proto.gate().period() > 0 ? proto.gate().period() : problem.n / 2;
+  }
   problem.d.dtype = *output;
-  problem.d.leading_stride = problem.n;
-  problem.a.alignment_bytes = Alignment(problem.a.leading_stride, *operand);
-  problem.b.alignment_bytes = Alignment(problem.b.leading_stride, b_dtype);
-  problem.d.alignment_bytes = Alignment(problem.n, *output);
+  problem.d.leading_stride = problem.d_cols();
+  if (gated_e4m3) problem.d.granularity = kernels::ScaleGranularity::kBlock1x128;
+  const int64_t lines_of_b = b_is_kn ? problem.k : problem.n;
+  for (const auto& [traits, lines] :
+       {std::pair(&problem.a, problem.m), {&problem.b, lines_of_b}, {&problem.d, problem.m}}) {
+    traits->alignment_bytes = Alignment(*traits, lines, problem.batch);
+  }
   problem.has_c = proto.has_c();
+  if (problem.has_c) problem.c = problem.d;
   problem.has_bias = proto.has_bias();
   problem.activation = static_cast<kernels::Activation>(proto.activation());
   return problem;

@@ -51,6 +51,94 @@ class ConvertTest : public StateTest {
   Handle plain_, typed_;
 };
 
+// Explain is asked without memory: what it answers of has to be what Compile sees of dense tensors.
+TEST(ConvertProblemTest, ExplainPosesTheProblemOfDenseTensors) {
+  using kernels::DType;
+  const auto dense = [](DType dtype, int64_t batch, int64_t rows, int64_t cols) {
+    kernels::TensorRef tensor{.dtype = dtype};
+    tensor.shape =
+        batch > 1 ? kernels::MakeDims({batch, rows, cols}) : kernels::MakeDims({rows, cols});
+    tensor.strides = kernels::RowMajorStrides(tensor.shape);
+    return tensor;
+  };
+  for (int64_t m : {1, 3}) {
+    for (int64_t n : {1, 2, 10, 64}) {
+      for (int64_t k : {1, 6, 256}) {
+        for (int64_t batch : {1, 5}) {
+          for (int form = 0; form < 8; ++form) {
+            const bool kn = (form & 1) != 0, gate = (form & 2) != 0, c = (form & 4) != 0;
+            if (gate && (n == 1 || c)) continue;
+            v1::MatmulProblem proto;
+            proto.set_m(m);
+            proto.set_n(n);
+            proto.set_k(k);
+            proto.set_batch(batch);
+            proto.set_operand_dtype(v1::DTYPE_BF16);
+            proto.set_output_dtype(v1::DTYPE_F32);
+            proto.set_b_is_kn(kn);
+            proto.set_has_c(c);
+            proto.set_has_bias(c);
+            if (gate) proto.mutable_gate();
+            kernels::MatmulOp op;
+            op.a.values = dense(DType::kBF16, batch, m, k);
+            op.b.values = dense(DType::kBF16, batch, kn ? k : n, kn ? n : k);
+            const int r = op.b.values.shape.rank;
+            if (kn) {
+              std::swap(op.b.values.shape[r - 1], op.b.values.shape[r - 2]);
+              std::swap(op.b.values.strides[r - 1], op.b.values.strides[r - 2]);
+            }
+            op.d = dense(DType::kF32, batch, m, gate ? n / 2 : n);
+            if (c) {
+              op.c = op.d;
+              op.beta = 1;
+              op.bias = kernels::TensorRef{.dtype = DType::kF32,
+                                           .shape = kernels::MakeDims({n}),
+                                           .strides = kernels::MakeDims({1})};
+            }
+            if (gate) op.gate.emplace();
+            const auto problem = server::Convert(proto);
+            ASSERT_TRUE(problem.ok()) << problem.status();
+            EXPECT_EQ(*problem, kernels::ProblemOf(op))
+                << kernels::ToString(*problem) << ", batch " << batch << ", form " << form;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ConvertProblemTest, AGateHasItsRules) {
+  v1::MatmulProblem proto;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(m: 4 n: 512 k: 256 operand_dtype: DTYPE_E4M3 output_dtype: DTYPE_E4M3
+         a_granularity: SCALE_GRANULARITY_BLOCK_1X128 b_granularity: SCALE_GRANULARITY_BLOCK_128X128
+         gate { activation: ACTIVATION_SILU period: 128 })",
+      &proto));
+  const auto problem = server::Convert(proto);
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  EXPECT_EQ(problem->gate_period, 128);
+  EXPECT_EQ(problem->d_cols(), 256);
+  EXPECT_EQ(problem->d.granularity, kernels::ScaleGranularity::kBlock1x128);
+  const auto error = [&](auto change) {
+    v1::MatmulProblem bad = proto;
+    change(bad);
+    return std::string(server::Convert(bad).status().message());
+  };
+  EXPECT_THAT(error([](v1::MatmulProblem& p) { p.set_n(513); }), HasSubstr("n=513 is odd"));
+  EXPECT_THAT(error([](v1::MatmulProblem& p) { p.mutable_gate()->set_period(96); }),
+              HasSubstr("period=96 does not divide n/2=256"));
+  EXPECT_THAT(error([](v1::MatmulProblem& p) { p.mutable_gate()->set_period(-1); }),
+              HasSubstr("period=-1"));
+  EXPECT_THAT(error([](v1::MatmulProblem& p) { p.set_has_c(true); }),
+              HasSubstr("has a gate and a C"));
+  EXPECT_THAT(
+      error([](v1::MatmulProblem& p) { p.mutable_gate()->set_activation(v1::Activation(77)); }),
+      HasSubstr("gate.activation 77 is not known"));
+  EXPECT_THAT(
+      error([](v1::MatmulProblem& p) { p.clear_gate(); }),
+      HasSubstr("output_dtype is e4m3; a matmul gives F32, BF16 or F16, and E4M3 with a gate"));
+}
+
 TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
   v1::Op op;
   v1::Gated& gated = *op.mutable_gated();

@@ -110,9 +110,9 @@ def explain(
     m: int, n: int, k: int, batch: int, dtype: dtypes.DTypeLike | None, quantize: str | None,
     device: str, options: dict[str, Any],
 ) -> compute_pb.ExplainRequest:  # fmt: skip
-    """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias; or, with `groups`, of
-    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, and layout and gate; with
-    `along_k` too, of KGroupedMatmulProblem: has_c and layout."""
+    """`options` are fields of MatmulProblem: b_is_kn, has_c, has_bias, gate; or, with `groups`, of
+    GroupedMatmulProblem: weights_apart, has_bias, expected_rows, gate and layout; with `along_k`
+    too, of KGroupedMatmulProblem: has_c and layout."""
     words.check_options("client.explain", options, ExplainKeywords.__annotations__)
     _belongs(options)
     stored, of_a, of_b = (
@@ -136,8 +136,9 @@ def explain(
             **options,
         )  # fmt: skip
         return compute_pb.ExplainRequest(k_grouped=columns, device=device)
+    gate = options.pop("gate", None)
     if groups := options.pop("groups", 0):
-        gate, layout = options.pop("gate", None), options.pop("layout", "offsets")
+        layout = options.pop("layout", "offsets")
         grouped = compute_pb.GroupedMatmulProblem(
             groups=groups, m=m, n=n, k=k,
             operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
@@ -157,6 +158,7 @@ def explain(
         a_granularity=int(of_a),  # type: ignore[arg-type]
         b_granularity=int(of_b),  # type: ignore[arg-type]
         activation=activation_number(activation),  # type: ignore[arg-type]
+        gate=None if gate is None else gate.message,
         **options,
     )  # fmt: skip
     return compute_pb.ExplainRequest(problem=problem, device=device)
@@ -176,5 +178,5 @@ def _belongs(options: dict[str, Any]) -> None:
             raise TypeError(f"{name} is an option of {kind}")
 
 
-_OF_GROUPS = ("layout", "gate", "weights_apart", "expected_rows")
+_OF_GROUPS = ("layout", "weights_apart", "expected_rows")
 _NOT_ALONG_K = ("b_is_kn", "gate", "weights_apart", "expected_rows", "has_bias")
