@@ -61,7 +61,10 @@ RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) 
       LeavesSmsIdle(extents)) {
     return RowsKernel::kUnits;
   }
-  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kPairs;
+  // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
+  constexpr int64_t kMostForRests = 640;
+  if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;
+  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kRests;
   const bool more = extents.rows > kOneWideTile * extents.groups;
   return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
 }

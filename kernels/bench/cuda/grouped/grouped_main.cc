@@ -7,9 +7,9 @@
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //
 // --config: of 16 bits, that pair of the family's configs instead of the choice; of FP8, that one
-// of the kernels (few, units, pairs). --kernels all: each of these is timed, too, and the choice's
-// regret told. --again: as many more runs have to give the same bits. --only: cases with that in
-// their name.
+// of the kernels (few, units, pairs, rests). --kernels all: each of these is timed, too, and the
+// choice's regret told. --again: as many more runs have to give the same bits. --only: cases with
+// that in their name.
 
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ struct GroupedRun {
   GroupedMethod method;
 };
 
-constexpr const char* kKernels[cuda::kRowsKernels] = {"few", "units", "pairs"};
+constexpr const char* kKernels[cuda::kRowsKernels] = {"few", "units", "pairs", "rests"};
 
 // By times of the same round: the chosen kernel's first one follows other kernels, and its code is
 // cold.
