@@ -44,10 +44,23 @@ double PaddedRows(double rows, double active) {
   return active * (cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows);
 }
 
+// Whether thin tiles of all groups would leave SMs idle. A group of more rows than they take is
+// then cut finer by units than by wide tiles. Small weights are read in no time by either.
+bool LeavesSmsIdle(const GroupedExtents& extents) {
+  constexpr int64_t kSms = 132, kThinColumns = 128, kSmallWeights = int64_t{1} << 24;
+  return extents.groups * CeilDiv(extents.n, kThinColumns) < kSms &&
+         extents.groups * extents.n * extents.k >= kSmallWeights;
+}
+
 // By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
 RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused, bool int8) {
-  constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows;
+  constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows, kFewRows = 16;
   if (counts) return RowsKernel::kFew;
+  const bool fills_some = extents.rows > std::max<int64_t>(kThinRows, kFewRows * extents.groups);
+  if (!fused && fills_some && extents.rows <= kOneWideTile * extents.groups &&
+      LeavesSmsIdle(extents)) {
+    return RowsKernel::kUnits;
+  }
   // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
   constexpr int64_t kMostForRests = 640;
   if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;

@@ -77,8 +77,17 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
     return ValuesMap(
         ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows));
   };
-  const auto b = [&](int box_rows) {
-    return ValuesMap(ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows));
+  const auto thin_a = [&](int box_rows) {
+    TensorView view =
+        ValuesOf(args.a, args.m, args.k, args.batch, args.lda, args.a_batch, box_rows);
+    if (args.k % kBlockK == 0) view.box_planes = thin.k_blocks;
+    view.l2_bytes = 128;
+    return ValuesMap(view);
+  };
+  const auto b = [&](int box_rows, bool once) {
+    TensorView view = ValuesOf(args.b, args.n, args.k, matrices, args.ldb, args.b_batch, box_rows);
+    if (once) view.l2_bytes = 128;
+    return ValuesMap(view);
   };
   const auto scales = [&](const GemmConfig& config) {
     return ScalesMap({.address = args.a_scales,
@@ -95,12 +104,17 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
   GroupedLaunch launch;
   for (auto [map, made] :
        {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
-        std::pair(&launch.gemm.col_map, b(family.b_box_rows)),
+        std::pair(&launch.gemm.col_map, b(family.b_box_rows, false)),
         std::pair(&launch.gemm.scale_map, scales(wide)),
-        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box())),
+        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box(), thin.thin())),
         std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
+  }
+  for (int i = 0; thin.thin() && i < kThinRows / kRowsABox; ++i) {
+    const absl::StatusOr<CUtensorMap> made = thin_a((i + 1) * kRowsABox);
+    if (!made.ok()) return made.status();
+    launch.thin_a_maps[i] = *made;
   }
   if (wide.stores_tile && StoresByCopy(args)) {
     const absl::StatusOr<CUtensorMap> made = StoreMap({.address = args.d,

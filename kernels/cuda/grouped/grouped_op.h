@@ -45,6 +45,7 @@ enum class RowsKernel : uint8_t {
   kPairs,  // wide tiles by CTAs in pairs, which share the weights
   kRests,  // the same, with up to 32 rows behind a pair's in its tile; all those with a gate
 };
+inline constexpr int kRowsKernels = 4;
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.
 struct GroupedLayout {

@@ -83,6 +83,10 @@ struct GemmConfig {
   // Rows of B in a box of a grouped matmul, where nobody shares it.
   constexpr int b_box() const { return gates ? (skinny() || splits_cols ? 64 : 128) : block_n(); }
   constexpr int multicast() const { return share_cols * share_rows; }
+  // A grouped matmul's thin tile, which has a stage of A's rows by one box of as many as there are.
+  constexpr bool thin() const { return shares_ring && skinny(); }
+  // Thin tiles of fewer columns lie in a stage as those of so many do.
+  static constexpr int kThinCols = 64;
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
@@ -175,7 +179,8 @@ struct GemmConfig {
   constexpr int stage_bytes() const { return shares_ring ? kRingStageBytes : used_bytes(); }
   // Of half of a wide tile's rows as many as of all: they come by its map.
   constexpr int a_scale_rows() const {
-    return block_m() * (splits_cols ? 2 : 1) + (takes_rest ? kRestRows : 0) + (ragged ? 4 : 0);
+    return (thin() ? kThinCols : block_m()) * (splits_cols ? 2 : 1) + (takes_rest ? kRestRows : 0) +
+           (ragged ? 4 : 0);
   }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const {
@@ -199,6 +204,7 @@ struct GemmConfig {
   constexpr int staged_cols() const { return shares_ring && cols > 64 ? 64 : cols; }
   constexpr int store_group_bytes() const {
     if (!skinny()) return 64 * kStorePitch;
+    if (thin()) return kThinCols * kStorePitch;
     return cols > 8 ? staged_cols() * kStorePitch : 8 * kSkinnyPitchF32;
   }
   // Columns of a box of D that the copy engine takes from there: a swizzle's 64, or what makes a

@@ -46,7 +46,9 @@ struct Math {
   int lane;
   uint32_t rows_units;  // this warpgroup's rows and all columns of stage 0, in units of 16 bytes
   uint32_t cols_units;
-  uint32_t a_scales;  // where this thread's scales of stage 0 begin
+  uint32_t col_block =
+      C.col_bytes() / 16;  // from one k block's columns to the next one's, likewise
+  uint32_t a_scales;       // where this thread's scales of stage 0 begin
   uint32_t b_scales;
   BlockPosition<C> issue;    // the next k block to multiply
   BlockPosition<C> release;  // the oldest one still in use
@@ -114,7 +116,7 @@ struct Math {
     const uint32_t rows =
         rows_units + stage + (issue.block * C.row_bytes() + kRowSub * 64 * kBlockK) / 16;
     const uint32_t cols =
-        cols_units + stage + (issue.block * C.col_bytes() + kColSub * C.mma_cols() * kBlockK) / 16;
+        cols_units + stage + issue.block * col_block + kColSub * C.mma_cols() * kBlockK / 16;
     ptx::Pin(accumulators);
     ptx::WgmmaFence();
 #pragma unroll

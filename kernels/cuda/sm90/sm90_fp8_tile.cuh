@@ -103,6 +103,7 @@ enum NamedBarrierId {
   kBoxesStagedBarrier = 7,  // + group: a math warpgroup has its boxes ready for its store warp
   kBoxesFreeBarrier = 10,   // + group: they may be overwritten
   kTurnBarrier = 13,        // + group: of two that alternate, the other has issued its tile
+  kTableBarrier = 15,       // the math warps have made a walk's table: the producer warp waits
 };
 
 // This CTA's part of the stages that k takes.

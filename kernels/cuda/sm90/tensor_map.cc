@@ -53,7 +53,8 @@ absl::StatusOr<CUtensorMap> MakeMap(const TensorView& view, CUtensorMapDataType 
 
 absl::StatusOr<CUtensorMap> ValuesMap(const TensorView& view) {
   return MakeMap(view, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_128B,
-                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+                 view.l2_bytes == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                      : CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 absl::StatusOr<CUtensorMap> ScalesMap(const TensorView& view) {

@@ -25,6 +25,8 @@ struct TensorView {
   int box_cols = 0;
   int box_rows = 0;
   int box_planes = 1;
+  // L2 fetches so many bytes where one is missing: 128 or 256. Of values alone.
+  int l2_bytes = 256;
 };
 
 // Values of any type as bytes: a column is a byte. Boxes of 128 columns, in the 128-byte swizzle

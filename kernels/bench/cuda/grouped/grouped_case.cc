@@ -12,6 +12,8 @@ namespace {
 
 using Rows = std::vector<int64_t>;
 
+constexpr int64_t kWholeTile = 128;  // rows to which others pad groups
+
 Rows Even(int64_t groups, int64_t rows) { return Rows(static_cast<size_t>(groups), rows); }
 
 Rows Between(int64_t groups, int64_t low, int64_t high, std::mt19937_64& random) {
@@ -92,16 +94,25 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Even(64, 192), 4096, 7168, 1240);
   add("ragged", Even(64, 300), 4096, 7168, 1270);
   add("ragged", Between(64, 96, 512, random), 4096, 7168, 0);
+  cases.push_back(cases.back().Padded(kWholeTile));
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
-// Small enough for a tool that looks at every access.
+// Of every kind of tile by every kernel, as small as that goes: for a tool that looks at every
+// access.
 void AddSmall(std::vector<GroupedBenchCase>& cases, DType dtype) {
-  const auto add = [&](Rows rows, int64_t n, int64_t k) {
-    cases.push_back({.suite = "small", .dtype = dtype, .rows = std::move(rows), .n = n, .k = k});
-  };
-  add({3, 0, 70, 300, 20}, 264, 384);
-  add({600, 40, 130}, 520, 512);
+  const Rows few = {0, 1, 17, 64, 65, 100}, more = {0, 130, 1, 193, 200, 140},
+             most = {0, 300, 257, 64, 520, 129};
+  for (const Rows& rows : {few, more, most}) {
+    cases.push_back({.suite = "small", .dtype = dtype, .rows = rows, .n = 640, .k = 640});
+  }
+  cases.push_back({.suite = "small",
+                   .layout = GroupLayout::kCounts,
+                   .dtype = dtype,
+                   .rows = few,
+                   .m_max = 128,
+                   .n = 200,
+                   .k = 576});
 }
 
 // Groups of one size and of others, to see what a tile of each kind costs.
@@ -181,7 +192,17 @@ int64_t GroupedBenchCase::active_groups() const {
 }
 
 double GroupedBenchCase::flops() const {
-  return 2.0 * static_cast<double>(total_rows()) * static_cast<double>(n) * static_cast<double>(k);
+  const int64_t useful = useful_rows > 0 ? useful_rows : total_rows();
+  return 2.0 * static_cast<double>(useful) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+GroupedBenchCase GroupedBenchCase::Padded(int64_t step) const {
+  GroupedBenchCase padded = *this;
+  padded.useful_rows = total_rows();
+  for (int64_t& count : padded.rows) count = (count + step - 1) / step * step;
+  padded.wanted_us = padded.wanted_tflops = padded.wanted_read = 0;
+  padded.line = 0;
+  return padded;
 }
 
 std::string GroupedBenchCase::name() const {
@@ -190,7 +211,8 @@ std::string GroupedBenchCase::name() const {
                       *least == *most ? "" : absl::StrCat("..", *most), ")x", n, "x", k,
                       active_groups() == static_cast<int64_t>(rows.size())
                           ? ""
-                          : absl::StrCat(", ", active_groups(), " with rows"));
+                          : absl::StrCat(", ", active_groups(), " with rows"),
+                      useful_rows > 0 ? ", padded" : "");
 }
 
 std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,

@@ -12,11 +12,12 @@
 namespace gemmd::kernels::bench {
 
 struct GroupedBenchCase {
-  std::string suite;           // "masked", "thin", "prefill", "ragged"
+  std::string suite;           // "masked", "thin", "prefill", "ragged", ..
   DType dtype = DType::kE4M3;  // of the operands; FP8 gives BF16, others their own type
   GroupLayout layout = GroupLayout::kOffsets;
   std::vector<int64_t> rows;  // of each group
   int64_t m_max = 0;          // of kCounts
+  int64_t useful_rows = 0;    // of all groups, where others are padding; 0: all are useful
   int64_t n = 0;
   int64_t k = 0;
   bool blocks = true;        // of E4M3 and INT8: scales of blocks; else of rows
@@ -26,6 +27,8 @@ struct GroupedBenchCase {
   int line = 0;              // of what it is to show; 0: none
 
   int64_t total_rows() const;
+  // The same with each group's rows padded to multiples of `step`, multiplied like the others.
+  GroupedBenchCase Padded(int64_t step) const;
   int64_t active_groups() const;
   double flops() const;  // useful ones: padding is not counted
   std::string name() const;

@@ -2,12 +2,13 @@
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
 //   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype TYPE]
-//                 [--repeats N] [--config N] [--again N] [--only TEXT] [--json FILE]
-//                 [--commit TEXT] [--seed N]
+//                 [--repeats N] [--config N] [--kernels chosen|all] [--again N] [--only TEXT]
+//                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //
 // --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
-// configs instead of the choice, of block scales that kernel of RowsKernel. --again: as many
-// more runs have to give the same bits. --only: cases with that in their name.
+// configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
+// rests). --kernels all: of FP8, each of these is timed, too, and the choice's regret told.
+// --again: as many more runs have to give the same bits. --only: cases with that in their name.
 
 #include <unistd.h>
 
@@ -22,78 +23,45 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/bench/cuda/grouped/grouped_workload.h"
-#include "kernels/bench/cuda/machine.h"
-#include "kernels/bench/statistics.h"
-#include "kernels/cuda/device/cuda_status.h"
+#include "absl/strings/str_join.h"
+#include "kernels/bench/choice_regret.h"
+#include "kernels/bench/cuda/grouped/grouped_measure.h"
 
 namespace gemmd::kernels::bench {
 namespace {
 
-// Largest difference of two orders of summation, rounded to BF16.
-constexpr double kLargestDifference = 5e-3;
-constexpr int kFloorsTried = 4;
 constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kI8, DType::kBF16, DType::kF16};
 
 struct GroupedRun {
   std::string suite = "all";
+  std::string timer = "auto";  // as Options has it
   std::string json, commit, only;
   DType dtype = DType::kE4M3;
   bool blocks = true;
-  int repeats = 12, config = -1, again = 0;
-  uint64_t seed = 1;
+  GroupedMethod method;
 };
 
-struct GroupedTime {
-  GroupedBenchCase c;
-  std::string trouble;
-  double us = 0, floor_us = 0, difference = 0;
+constexpr const char* kKernels[cuda::kRowsKernels] = {"few", "units", "pairs", "rests"};
 
-  double tflops() const { return us > 0 ? c.flops() / us * 1e-6 : 0; }
-  bool ok() const {
-    return trouble.empty() && (c.wanted_us == 0 || us <= c.wanted_us) &&
-           (c.wanted_tflops == 0 || tflops() >= c.wanted_tflops) &&
-           (c.wanted_read == 0 || us <= c.wanted_read * floor_us);
-  }
-};
+// By times of the same round: the chosen kernel's first one follows other kernels, and its code is
+// cold.
+double RegretOf(const GroupedTime& time) {
+  return Regret(time.kernels_us[time.chosen], time.kernels_us);
+}
 
-absl::Status Measure(const GroupedRun& run, Machine& machine, GroupedWorkload& work,
-                     GroupedTime& time) {
-  if (absl::Status s = work.Prepare(time.c, run.seed, machine.stream); !s.ok()) return s;
-  auto mine = work.Bind(true, machine.traits, run.config);
-  if (!mine.ok()) return mine.status();
-  auto other = work.Bind(false, machine.traits);
-  if (!other.ok()) return other.status();
-  for (const Call& call : {*mine, *other}) {
-    if (absl::Status s = call(machine.stream); !s.ok()) return s;
+// Thresholds come from cases at even places; those at odd ones judge them.
+void TellRegrets(const std::vector<GroupedTime>& times) {
+  std::vector<double> halves[2];
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (times[i].kernels_us.empty()) continue;
+    halves[i % 2].push_back(RegretOf(times[i]));
   }
-  auto difference = work.Difference(machine.stream);
-  if (!difference.ok()) return difference.status();
-  time.difference = *difference;
-  if (!(time.difference <= kLargestDifference)) {
-    return absl::InternalError(absl::StrCat("wrong: difference ", time.difference));
+  for (int half : {0, 1}) {
+    if (halves[half].empty()) continue;
+    const RegretSummary all = SummaryOf(halves[half]);
+    std::printf("regret of %zu cases, %s half: mean %.2f %%, most %.2f %%\n", halves[half].size(),
+                half == 0 ? "first" : "held-out", all.mean * 100, all.most * 100);
   }
-  for (int i = 0; i < run.again; ++i) {
-    if (absl::Status s = (*mine)(machine.stream); !s.ok()) return s;
-    const absl::StatusOr<bool> same = work.SameBits(machine.stream);
-    if (!same.ok()) return same.status();
-    if (!*same) return absl::InternalError(absl::StrCat("other bits in run ", i + 2));
-  }
-  std::vector<Call> calls = {*mine};
-  const FloorTraffic traffic = work.traffic();
-  for (int i = 0; i < kFloorsTried; ++i) {
-    calls.push_back([i, traffic, sms = machine.traits.sms](cudaStream_t stream) {
-      return cuda::ToStatus(LaunchFloor(kFloorConfigs[i], traffic, sms, stream), "the floor");
-    });
-  }
-  auto seconds = machine.timer->Time(calls, run.repeats);
-  if (!seconds.ok()) return seconds.status();
-  time.us = Median((*seconds)[0]) * 1e6;
-  for (size_t i = 1; i < seconds->size(); ++i) {
-    const double us = Median((*seconds)[i]) * 1e6;
-    if (time.floor_us == 0 || us < time.floor_us) time.floor_us = us;
-  }
-  return absl::OkStatus();
 }
 
 // A line {line, name, value, unit, wanted, ok} for each case.
@@ -107,13 +75,16 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
         &text,
         "  {\"line\": %d, \"name\": \"%s\", \"value\": %.2f, \"unit\": \"%s\", \"wanted\": %s, "
         "\"ok\": %s, \"us\": %.2f, \"floor_us\": %.2f, \"tflops\": %.1f, \"difference\": "
-        "%.2e%s}%s\n",
+        "%.2e%s%s}%s\n",
         t.c.line, t.c.name(), by_rate ? t.tflops() : t.us, by_rate ? "TFLOP/s" : "us",
         by_rate               ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
         : t.c.wanted_us > 0   ? absl::StrCat("\"<= ", t.c.wanted_us, "\"")
         : t.c.wanted_read > 0 ? absl::StrCat("\"<= ", t.c.wanted_read, " of a read\"")
                               : "null",
         t.ok() ? "true" : "false", t.us, t.floor_us, t.tflops(), t.difference,
+        t.kernels_us.empty()
+            ? ""
+            : absl::StrFormat(", \"kernels_us\": [%s]", absl::StrJoin(t.kernels_us, ", ")),
         t.trouble.empty() ? "" : absl::StrCat(", \"trouble\": \"", t.trouble, "\""),
         i + 1 < times.size() ? "," : "");
   }
@@ -123,13 +94,14 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
 constexpr char kUsage[] =
     R"(grouped_bench: measures grouped matmuls on this machine's GPU, beside a plain read of the weights that have rows.
 
-  --suite all|masked|thin|prefill|ragged|sizes|experts|small   default all
+  --suite SUITE     all (default), masked, thin, prefill, ragged, sizes, experts, or small: for a sanitizer
   --only TEXT       cases whose names contain it, as 64x(192)
   --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
   --repeats N       timed calls of each case; default 12
   --again N         as many more calls must give the same bits
-  --config N        this pair of the family's configs, not the chosen one; of block scales 0 for few
-                    rows, 1 for units of 64, 2 for pairs
+  --config N        this pair of the family's configs, not the chosen one; of block scales: this kernel
+  --kernels WHICH   chosen (default) or all: of FP8, each kernel is timed, and the choice's regret told
+  --timer WHICH     auto (default), cupti or events; under compute-sanitizer: events
   --seed N          of the groups' sizes and of the data
   --json FILE       written anew behind each case; --commit TEXT goes into it
 
@@ -152,11 +124,21 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
     } else if (name == "--only") {
       run.only = value;
     } else if (name == "--repeats") {
-      ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
+      ok = absl::SimpleAtoi(value, &run.method.repeats) && run.method.repeats > 0;
     } else if (name == "--config") {
-      ok = absl::SimpleAtoi(value, &run.config) && run.config >= 0;
+      ok = absl::SimpleAtoi(value, &run.method.config) && run.method.config >= 0;
     } else if (name == "--again") {
-      ok = absl::SimpleAtoi(value, &run.again) && run.again >= 0;
+      ok = absl::SimpleAtoi(value, &run.method.again) && run.method.again >= 0;
+    } else if (name == "--kernels") {
+      if (value != "chosen" && value != "all") {
+        return absl::InvalidArgumentError(name + " " + value + ": use chosen or all");
+      }
+      run.method.all_kernels = value == "all";
+    } else if (name == "--timer") {
+      if (value != "auto" && value != "cupti" && value != "events") {
+        return absl::InvalidArgumentError(name + " " + value + ": use auto, cupti or events");
+      }
+      run.timer = value;
     } else if (name == "--dtype") {
       const DType* const found = std::find_if(std::begin(kDTypesTimed), std::end(kDTypesTimed),
                                               [&](DType d) { return value.starts_with(Name(d)); });
@@ -167,7 +149,7 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       }
       run.dtype = *found;
     } else if (name == "--seed") {
-      ok = absl::SimpleAtoi(value, &run.seed);
+      ok = absl::SimpleAtoi(value, &run.method.seed);
     } else {
       return absl::InvalidArgumentError(name + ": no such option");
     }
@@ -188,28 +170,38 @@ int Main(int argc, char** argv) {
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
   std::vector<GroupedBenchCase> cases =
-      GroupedCases(run->suite, run->dtype, run->blocks, run->seed);
+      GroupedCases(run->suite, run->dtype, run->blocks, run->method.seed);
   std::erase_if(cases, [&](const GroupedBenchCase& c) {
     return c.name().find(run->only) == std::string::npos;
   });
   if (cases.empty()) return complain(absl::InvalidArgumentError("no such suite or case"), 2);
-  auto machine = OpenMachine({});
+  auto machine = OpenMachine({.timer = run->timer});
   if (!machine.ok()) return complain(machine.status(), 3);
   std::vector<GroupedTime> times;
   bool right = true;
   GroupedWorkload work;
   for (const GroupedBenchCase& c : cases) {
     GroupedTime& time = times.emplace_back(GroupedTime{.c = c});
-    const absl::Status status = Measure(*run, **machine, work, time);
+    const absl::Status status = MeasureGrouped(run->method, **machine, work, time);
     time.trouble = std::string(status.message());
     right &= status.ok();
     std::printf("%-8s %-44s %9.2f us %8.1f TFLOP/s, read %9.2f us x%.3f %s%s\n", c.suite.c_str(),
                 c.name().c_str(), time.us, time.tflops(), time.floor_us,
                 time.floor_us > 0 ? time.us / time.floor_us : 0.0, time.ok() ? "" : "MISSED ",
                 time.trouble.c_str());
+    if (c.useful_rows > 0 && times.size() > 1 && time.us > 0) {
+      std::printf("    x%.3f of the same without padding\n", time.us / times.end()[-2].us);
+    }
+    for (size_t i = 0; i < time.kernels_us.size(); ++i) {
+      std::printf("    %s %.2f us", kKernels[i], time.kernels_us[i]);
+    }
+    if (!time.kernels_us.empty()) {
+      std::printf("; chosen %s, regret %.2f %%\n", kKernels[time.chosen], RegretOf(time) * 100);
+    }
     std::fflush(stdout);
     if (!run->json.empty()) std::ofstream(run->json) << Figures(times, *run, **machine);
   }
+  TellRegrets(times);
   return right ? 0 : 1;
 }
 

@@ -151,6 +151,12 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
   }
   cuda::GroupedLayout layout = cuda::LayoutOf(op, tma);
   if (config >= 0 && blocks()) {
+    // INT8 has no rests, which come last.
+    const int kernels = cuda::kRowsKernels - (case_.dtype == DType::kI8 ? 1 : 0);
+    if (config >= kernels) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there are ", kernels, " kernels; none is ", config));
+    }
     layout.rows = static_cast<cuda::RowsKernel>(config);
   } else if (config >= 0) {
     if (config >= cuda::kSm90Bf16Grouped.num_configs) {

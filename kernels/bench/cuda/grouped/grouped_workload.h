@@ -25,6 +25,9 @@ class GroupedWorkload {
   // `config`: if not negative, that one of the family's, or of block scales that RowsKernel.
   absl::StatusOr<Call> Bind(bool tma, const cuda::DeviceTraits& device, int config = -1);
 
+  // The kernel that the op's FP8 launches are by.
+  cuda::RowsKernel Chosen() const { return cuda::LayoutOf(OpOf(true), true).rows; }
+
   // ||d - the other's|| / ||the other's|| over the groups' rows, once both have run; infinite if a
   // byte of d around them was written.
   absl::StatusOr<double> Difference(cudaStream_t stream);

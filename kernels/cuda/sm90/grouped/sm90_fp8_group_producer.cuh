@@ -82,6 +82,22 @@ __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const S
   }
 }
 
+// A's side of a thin tile's stage: no more rows than there are, rounded up to kRowsABox.
+template <GemmConfig C>
+__device__ __forceinline__ void LoadThinRows(const GroupedLaunch& launch, const GroupPlace& at,
+                                             uint32_t full, uint32_t target, int block, int rows) {
+  const CUtensorMap* const map = &launch.thin_a_maps[rows / kRowsABox - 1];
+  if (!launch.any_k) {
+    ptx::TensorLoad(map, full, target, 0, at.row0, block, at.item, ptx::kEvictLast);
+    return;
+  }
+#pragma unroll
+  for (int plane = 0; plane < C.k_blocks; ++plane) {
+    ptx::TensorLoad(map, full, target + plane * rows * kBlockK, (block + plane) * kBlockK, at.row0,
+                    0, at.item, ptx::kEvictLast);
+  }
+}
+
 // As LoadStage, with a batch of its own for each operand. Of A no more rows are fetched than there
 // are, in boxes.
 template <GemmConfig C>
@@ -89,31 +105,30 @@ __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
                                                const GroupB& b, int stage, int block,
                                                bool has_weights) {
-  constexpr uint64_t kAPolicy = C.skinny() ? ptx::kEvictLast : ptx::kEvictNormal;
   constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
-  const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
-  const int step_x = launch.any_k ? kBlockK : 0, step_z = launch.any_k ? 0 : 1;
   ptx::MbarrierArriveExpectTx(
       full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
   if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
-  // A whole box of 128 rows at once, where there are so many.
-  int first = 0;
-  if constexpr (C.k_blocks == 1 && kBoxes >= kWholeBox) {
-    if (boxes >= kWholeBox) {
-      ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, kAPolicy);
-      first = kWholeBox;
+  if constexpr (C.thin()) {
+    LoadThinRows<C>(launch, at, full, a, block, boxes * kRowsABox);
+  } else {
+    static_assert(C.k_blocks == 1);
+    const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
+    // A whole box of 128 rows at once, where there are so many.
+    int first = 0;
+    if constexpr (kBoxes >= kWholeBox) {
+      if (boxes >= kWholeBox) {
+        ptx::TensorLoad(&launch.gemm.row_map, full, a, x, at.row0, z, at.item, ptx::kEvictNormal);
+        first = kWholeBox;
+      }
     }
-  }
-#pragma unroll
-  for (int plane = 0; plane < C.k_blocks; ++plane) {
 #pragma unroll 1
     for (int box = first; box < boxes; ++box) {
-      ptx::TensorLoad(&launch.a_rows_map, full,
-                      a + (plane * C.block_m() + box * kRowsABox) * kBlockK, x + plane * step_x,
-                      at.row0 + box * kRowsABox, z + plane * step_z, at.item, kAPolicy);
+      ptx::TensorLoad(&launch.a_rows_map, full, a + box * kRowsABox * kBlockK, x,
+                      at.row0 + box * kRowsABox, z, at.item, ptx::kEvictNormal);
     }
   }
   ptx::TensorLoad(C.skinny() ? &launch.thin_scale_map : &launch.gemm.scale_map, full,

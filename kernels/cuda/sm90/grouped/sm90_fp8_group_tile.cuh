@@ -20,6 +20,10 @@ constexpr GemmConfig HalfOf(GemmConfig wide) {
   wide.splits_cols = true;
   return wide;
 }
+constexpr GemmConfig OfColumns(GemmConfig thin, int cols) {
+  thin.cols = cols;
+  return thin;
+}
 // Whose boxes of B a tile's are.
 template <GemmConfig C>
 inline constexpr int kBoxesOf = C.skinny() || (C.gates && C.splits_cols) ? kThinTile : kWideTile;
@@ -39,6 +43,11 @@ template <GemmConfig C>
 __device__ __forceinline__ Tile TileOf(const GroupPlace& at) {
   if constexpr (C.skinny()) return {at.n0, at.row0, at.item};
   return {at.row0, at.n0, at.item};
+}
+
+// Rows that a box has of a thin tile's A.
+__device__ __forceinline__ int ThinBoxRows(const GroupPlace& at) {
+  return min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox * kRowsABox, kThinRows);
 }
 
 // What the math warps are told of a tile lies in its first stage, behind the scales.

@@ -68,11 +68,34 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
   // Else the number is read anew for each release, since a rest's loop is short of registers.
   if constexpr (C.takes_rest) math.lane = __shfl_sync(0xffffffffu, lane, lane);
   math.a_scales += at.row0 % kScaleRows * 4;
+  if constexpr (C.thin()) math.col_block = ThinBoxRows(at) * (kBlockK / 16);
   Tile tile = TileOf<C>(at);
   if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
   ring = math.release;
   FinishTile<C>(launch, smem, at, tile, warp, lane, result);
+}
+
+// A thin tile's rows of A are columns of its products: no more are multiplied than there are,
+// rounded up. Each width leaves the same bits.
+template <GemmConfig W, GemmConfig T>
+__device__ __forceinline__ void ConsumeThinTile(const GroupedLaunch& launch,
+                                                const SmemLayout<W>& smem, const GroupPlace& at,
+                                                RingPosition<W.stages>& ring, int warp, int lane) {
+  if constexpr (!T.gates) {
+    constexpr GemmConfig kQuarter = OfColumns(T, 16), kHalf = OfColumns(T, 32);
+    static_assert(SharesRing<W, kQuarter>() && SharesRing<W, kHalf>());
+    const int rows = at.row_end - at.row0;
+    if (rows <= kQuarter.cols) {
+      ConsumeTile<kQuarter>(launch, SmemLayout<kQuarter>{smem.base}, at, ring, warp, lane);
+      return;
+    }
+    if (rows <= kHalf.cols) {
+      ConsumeTile<kHalf>(launch, SmemLayout<kHalf>{smem.base}, at, ring, warp, lane);
+      return;
+    }
+  }
+  ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
 }
 
 template <GemmConfig W, GemmConfig T>
@@ -91,7 +114,7 @@ __device__ __forceinline__ void ConsumeGroups(const GroupedLaunch& launch,
     if (at.kind == kWideTile) {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kThinTile) {
-      ConsumeTile<T>(launch, SmemLayout<T>{smem.base}, at, ring, warp, lane);
+      ConsumeThinTile<W, T>(launch, smem, at, ring, warp, lane);
     } else if (at.kind == kNoTile) {
       return;
     } else {
@@ -122,14 +145,15 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     if (warp > kProducerWarp) return;
     MakeRing<W>(launch, smem);
     __syncwarp();
+    ptx::NamedArrive(kReadyBarrier, W.math_threads() + 32);
     int ahead = 0;
     if (!kTable && launch.weights_first) {
-      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+      ptx::NamedBarrier(kTableBarrier, W.math_threads() + 32);
       ahead = LoadFirstWeights<W, T>(launch, walk, smem, lane);
       ptx::GridDependencyWait();
     } else {
       ptx::GridDependencyWait();
-      ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
+      ptx::NamedBarrier(kTableBarrier, W.math_threads() + 32);
     }
     // The kernel behind this one makes itself ready meanwhile. Behind the wait, so that it finds
     // all that was in front of this one.
@@ -139,6 +163,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ptx::SetMaxRegistersUp<W.math_registers()>();
     if (kTable || !launch.weights_first) ptx::GridDependencyWait();
     walk.Make(warp, lane);
+    ptx::NamedArrive(kTableBarrier, W.math_threads() + 32);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeGroups<W, T>(launch, smem);
   }

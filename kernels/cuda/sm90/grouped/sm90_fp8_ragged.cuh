@@ -206,15 +206,17 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     }
     MakeRing<W>(launch, smem);
     __syncwarp();
+    ptx::NamedArrive(kReadyBarrier, W.math_threads() + 32);
     ptx::GridDependencyWait();
     // The kernel behind this one makes itself ready meanwhile, and finds all that was in front.
     ptx::GridDependencyLaunch();
-    ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);  // the ring and the walk's table
+    ptx::NamedBarrier(kTableBarrier, W.math_threads() + 32);
     ProduceRagged<W, Walk, kTable>(launch, walk, smem, lane);
   } else {
     ptx::SetMaxRegistersUp<W.math_registers()>();
     ptx::GridDependencyWait();
     walk.Make(warp, lane);
+    ptx::NamedArrive(kTableBarrier, W.math_threads() + 32);
     ptx::NamedBarrier(kReadyBarrier, W.math_threads() + 32);
     ConsumeRagged<W, Walk>(launch, smem);
   }

@@ -101,11 +101,16 @@ struct TileTickets {
 // Bytes in front of an op's scratch memory that hold them: zero when a stream begins.
 inline constexpr int64_t kScratchHead = 256;
 
+// Rows of A in a box where they are columns of the product: of few rows no more is fetched.
+inline constexpr int kRowsABox = 16;
+
 // The TMA kernel. `gemm` as for a dense launch: args (d and scales of items) and k blocks; its maps
 // are those of wide tiles, its tiles are not looked at. b's batch stride leads from group to group.
 struct GroupedLaunch {
   GemmLaunch gemm;
   CUtensorMap a_rows_map;  // kRowsABox rows of a k block of A
+  // As many, twice as many, .. rows of all of a thin tile's k blocks; where any_k, of one.
+  CUtensorMap thin_a_maps[kThinRows / kRowsABox];
   CUtensorMap thin_b_map;  // a k block
   CUtensorMap thin_scale_map;
   GroupSource source;
@@ -121,9 +126,6 @@ struct GroupedLaunch {
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};
 };
-
-// Rows of A in a box where they are columns of the product: of few rows no more is fetched.
-inline constexpr int kRowsABox = 16;
 
 // Both kinds of tiles are one kernel's.
 struct GroupedFamilyEntry {

@@ -198,6 +198,17 @@ TEST_F(GroupedChoiceTest, TablesHaveRoom) {
   }
 }
 
+TEST_F(GroupedChoiceTest, UnitsServeGroupsWhoseThinTilesWouldLeaveSmsIdle) {
+  const auto kernel = [](int64_t groups, int64_t rows, int64_t n, int64_t k) {
+    return LayoutOf(*OpOf(Fp8Problem(groups, rows, n, k)), true).rows;
+  };
+  EXPECT_EQ(kernel(8, 32, 1536, 2048), RowsKernel::kUnits);
+  EXPECT_EQ(kernel(8, 8, 1536, 2048), RowsKernel::kFew) << "no group has more than a thin tile";
+  EXPECT_EQ(kernel(32, 32, 1536, 2048), RowsKernel::kFew) << "384 thin tiles";
+  EXPECT_EQ(kernel(8, 32, 1536, 512), RowsKernel::kFew) << "weights of 6 MB";
+  EXPECT_EQ(kernel(8, 256, 1536, 2048), RowsKernel::kPairs);
+}
+
 struct Measured {
   int64_t groups, rows, n, k;
   double us;
