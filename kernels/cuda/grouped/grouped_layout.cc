@@ -48,7 +48,10 @@ double PaddedRows(double rows, double active) {
 RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) {
   constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows;
   if (counts) return RowsKernel::kFew;
-  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kPairs;
+  // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
+  constexpr int64_t kMostForRests = 640;
+  if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;
+  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kRests;
   const bool more = extents.rows > kOneWideTile * extents.groups;
   return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
 }

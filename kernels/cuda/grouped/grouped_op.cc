@@ -48,7 +48,9 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
 const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout) {
   switch (layout.rows) {
     case RowsKernel::kPairs:
-      return layout.fused ? kSm90Fp8PairsGate : kSm90Fp8Pairs;
+      return kSm90Fp8Pairs;
+    case RowsKernel::kRests:
+      return layout.fused ? kSm90Fp8PairsGate : kSm90Fp8PairsRest;
     case RowsKernel::kUnits:
       return kSm90Fp8Ragged;
     default:

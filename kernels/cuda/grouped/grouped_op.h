@@ -42,6 +42,7 @@ enum class RowsKernel : uint8_t {
   kFew,    // thin tiles, wide ones and half of one: groups of any size
   kUnits,  // 192 rows at a time, the weights read once for them
   kPairs,  // wide tiles by CTAs in pairs, which share the weights
+  kRests,  // the same, with up to 32 rows behind a pair's in its tile; all those with a gate
 };
 
 // What is settled before the op has memory: which kernels, and where things lie in its scratch.

@@ -194,15 +194,16 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 std::vector<GroupedTrial> GroupedTrials() {
   const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
                              thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20},
-                             units = {40, 0, 330, 200, 129}, pairs = {600, 40, 150},
-                             gated = {400, 40};
+                             units = {40, 0, 330, 200, 129}, pairs = {1100},
+                             rests = {530, 110, 150}, gated = {285, 160};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {
     trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, kind);
     trials.emplace_back(GroupLayout::kCounts, all, 136, 272, kind);
     trials.emplace_back(GroupLayout::kEnds, units, 264, 256, kind);
-    trials.emplace_back(GroupLayout::kOffsets, pairs, 328, 144, kind);
+    trials.emplace_back(GroupLayout::kOffsets, pairs, 136, 144, kind);
+    trials.emplace_back(GroupLayout::kOffsets, rests, 328, 144, kind);
     trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, kind);
   }
   for (const DType type : {DType::kBF16, DType::kF16}) {

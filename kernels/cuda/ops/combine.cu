@@ -1,9 +1,9 @@
-// Weighted sums of rows. Dense rows in 16-byte aligned memory at memory speed, a thread for 16
-// bytes of a token; any others element by element.
+// Weighted sums of rows. Dense rows in 16-byte aligned memory a thread for 16 bytes of a token, of
+// many tokens by the copy engine (combine_rows.cu); any others element by element.
 
+#include "kernels/cuda/ops/combine.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
-#include "kernels/cuda/ops/route.h"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -11,45 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 8;  // rows whose loads are under way together
-
-// Choice j's row, read once, since it may change meanwhile; -1: none. `tells` one thread of a
-// token.
-__device__ __forceinline__ int64_t PlaceOf(const CombineArgs& args, int64_t token, int j,
-                                           bool tells) {
-  const int32_t* from = args.positions + token * args.positions_row + j;
-  const int32_t place = *const_cast<const volatile int32_t*>(from);
-  if (place >= -1 && place < args.src_rows) return place;
-  if (tells) {
-    *reinterpret_cast<int4*>(args.fault) = make_int4(static_cast<int>(DataFaultKind::kPosition),
-                                                     static_cast<int>(token * args.top_k + j),
-                                                     place, static_cast<int>(args.src_rows) - 1);
-  }
-  return -1;
-}
-
-template <int kCount>
-__device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
-                                          const float (&sums)[kCount]) {
-  const int bytes = ElementBytes(args.dst_type);
-  if (bytes == 4) {
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      reinterpret_cast<float4*>(static_cast<float*>(args.dst) + at)[i / 4] =
-          make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
-    }
-    return;
-  }
-  uint32_t words[kCount / 2];
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    words[i] = FromF32(args.dst_type, sums[2 * i]) | FromF32(args.dst_type, sums[2 * i + 1]) << 16;
-  }
-#pragma unroll
-  for (int i = 0; i < kCount / 2; i += 2) {
-    reinterpret_cast<uint2*>(static_cast<uint16_t*>(args.dst) + at)[i / 2] =
-        make_uint2(words[i], words[i + 1]);
-  }
-}
 
 // Rows of src and their weights, from choice `first` of a token on.
 struct Choices {
@@ -148,6 +109,7 @@ cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {
     return LaunchKernel(CombineElements, GridOf(CeilDiv(args.n, kThreads), args.tokens), kThreads,
                         args.programmatic, stream, args);
   }
+  if (TakesCombineRows(args)) return LaunchCombineRows(args, stream);
   const int64_t elements = 16 / ElementBytes(args.src_type);
   const dim3 grid = GridOf(CeilDiv(args.n, kThreads * elements), args.tokens);
   const auto kernel = args.src_type == ElementType::kF32    ? CombineChunks<ElementType::kF32>

@@ -1,7 +1,9 @@
 #include "kernels/cuda/ops/dispatch.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_chunk.cuh"
+#include "kernels/cuda/ptx/global.cuh"
 #include "kernels/cuda/ptx/griddepcontrol.cuh"
+#include "kernels/cuda/ptx/l2_policy.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -10,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kLanesPerBlock = 8;  // of 128 elements
 constexpr int kElements = kQuantBlock / kLanesPerBlock;
-constexpr int kBlocksPerCta = kThreads / kLanesPerBlock;
+constexpr int kBlocksPerCta = kThreads / kLanesPerBlock;  // at most
 constexpr int kMostExperts = 512;
 constexpr int kExpertsAThread = kMostExperts / kThreads;
 constexpr int kCountedAtOnce = 8;  // choices of the token, as registers go
@@ -181,8 +183,8 @@ __device__ __forceinline__ float LargestOf(
   }
 }
 
-// CTA (token, part): blocks of 128 from part * kBlocksPerCta on. With `kRoutes` the one behind the
-// last token writes the offsets.
+// CTA (token, part): a part of the token's blocks of 128. With `kRoutes` the one behind the last
+// token writes the offsets, and CTAs have kThreads.
 template <ElementType kType, bool kRoutes>
 __global__ void __launch_bounds__(kThreads)
     DispatchTokens(const __grid_constant__ DispatchArgs args) {
@@ -198,8 +200,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int token = static_cast<int>(blockIdx.x);
   const int part = threadIdx.x % kLanesPerBlock;
-  const int64_t block = static_cast<int64_t>(blockIdx.y) * kBlocksPerCta +
-                        static_cast<int64_t>(threadIdx.x / kLanesPerBlock);
+  const int64_t block =
+      static_cast<int64_t>(blockIdx.y * blockDim.x + threadIdx.x) / kLanesPerBlock;
   const int64_t k = block * kQuantBlock + part * kElements;
   C chunks[kLoads];  // on their way while the places are found
 #pragma unroll
@@ -231,10 +233,17 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = 0; j < args.route.top_k; ++j) {
     const int64_t place = shared.places[j];
     if (place < 0) continue;
-    if (k < to.k) {
-      *reinterpret_cast<uint4*>(static_cast<uint8_t*>(to.dst) + place * to.dst_row + k) = whole;
+    uint8_t* const row = static_cast<uint8_t*>(to.dst) + place * to.dst_row;
+    float* const row_scale = to.scales + place * to.scales_row + block * to.scales_k;
+    if constexpr (kRoutes) {
+      if (k < to.k) *reinterpret_cast<uint4*>(row + k) = whole;
+      if (j % kLanesPerBlock == part) *row_scale = scale;
+    } else {
+      // Codes that pass through L2 would push out scales before their neighbours have come, rows
+      // of other tokens: memory would be read and written for each by itself.
+      if (k < to.k) ptx::StoreGlobal4(row + k, whole, ptx::kEvictFirst);
+      if (j % kLanesPerBlock == part) ptx::StoreGlobal(row_scale, scale, ptx::kEvictLast);
     }
-    if (j % kLanesPerBlock == part) to.scales[place * to.scales_row + block * to.scales_k] = scale;
   }
 }
 
@@ -243,7 +252,11 @@ cudaError_t LaunchOf(const DispatchArgs& args, cudaStream_t stream) {
   const auto kernel = args.routes ? DispatchTokens<kType, true> : DispatchTokens<kType, false>;
   const dim3 grid(static_cast<unsigned>(args.route.tokens + (args.routes ? 1 : 0)),
                   static_cast<unsigned>(CeilDiv(args.quantize.k, kBlocksPerCta * kQuantBlock)));
-  return LaunchKernel(kernel, grid, kThreads, args.quantize.programmatic, stream, args);
+  // Without routing the parts are alike.
+  const int64_t blocks = CeilDiv(CeilDiv(args.quantize.k, kQuantBlock), grid.y);
+  const int64_t warps = CeilDiv(blocks * kLanesPerBlock, 32);
+  const int threads = args.routes ? kThreads : static_cast<int>(warps * 32);
+  return LaunchKernel(kernel, grid, threads, args.quantize.programmatic, stream, args);
 }
 
 }  // namespace

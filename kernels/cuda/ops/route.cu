@@ -94,6 +94,19 @@ __global__ void __launch_bounds__(kThreads) RouteAtOnce(const __grid_constant__ 
     Place(args, i, id, id < 0 ? -1 : shared.first[id] + rank, shared.first[args.experts]);
 }
 
+// An expert's counts in some CTAs, whose loads are under way together; 0 behind the last.
+constexpr int kCountsAtOnce = 16;
+struct SomeCounts {
+  int counts[kCountsAtOnce];
+
+  __device__ __forceinline__ SomeCounts(const int32_t* from, int experts, int cta, int ctas) {
+#pragma unroll
+    for (int i = 0; i < kCountsAtOnce; ++i) {
+      counts[i] = cta + i < ctas ? from[static_cast<int64_t>(cta + i) * experts] : 0;
+    }
+  }
+};
+
 // Scratch: the checked ids, then [CTAs, experts] counts, which become what is in front of each.
 __global__ void __launch_bounds__(kThreads) CountChoices(const __grid_constant__ RouteArgs args) {
   __shared__ Shared shared;
@@ -115,18 +128,21 @@ __global__ void __launch_bounds__(kThreads)
   ptx::GridDependencyLaunch();
   const int e = threadIdx.x;
   int32_t* const counts = args.counts + args.tokens * args.top_k + e;
+  const int those = e < args.experts ? ctas : 0;
   int total = 0;
-  if (e < args.experts) {
-    for (int cta = 0; cta < ctas; ++cta) {
-      const int count = counts[static_cast<int64_t>(cta) * args.experts];
-      counts[static_cast<int64_t>(cta) * args.experts] = total;
-      total += count;
-    }
+  for (int cta = 0; cta < those; cta += kCountsAtOnce) {
+    const SomeCounts some(counts, args.experts, cta, ctas);
+#pragma unroll
+    for (int i = 0; i < kCountsAtOnce; ++i) total += some.counts[i];
   }
   AddUp(shared, args.experts, total);
-  if (e < args.experts) {
-    for (int cta = 0; cta < ctas; ++cta) {
-      counts[static_cast<int64_t>(cta) * args.experts] += shared.first[e];
+  total = e < args.experts ? shared.first[e] : 0;
+  for (int cta = 0; cta < those; cta += kCountsAtOnce) {
+    const SomeCounts some(counts, args.experts, cta, ctas);
+#pragma unroll
+    for (int i = 0; i < kCountsAtOnce; ++i) {
+      if (cta + i < ctas) counts[static_cast<int64_t>(cta + i) * args.experts] = total;
+      total += some.counts[i];
     }
   }
   for (int i = e; i <= args.experts; i += kThreads) args.offsets[i] = shared.first[i];

@@ -14,6 +14,16 @@ __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// Bytes into shared memory, all three a multiple of 16; they complete on `barrier`.
+__device__ __forceinline__ void BulkLoad(uint32_t barrier, uint32_t target, const void* source,
+                                         uint32_t bytes, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(target),
+      "l"(source), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // A box of a 4-d tensor into shared memory; its bytes complete on `barrier`.
 __device__ __forceinline__ void TensorLoad(const CUtensorMap* map, uint32_t barrier,
                                            uint32_t target, int x, int y, int z, int w,

@@ -30,6 +30,16 @@ __device__ __forceinline__ void StoreGlobal4If(bool condition, void* target, flo
       "l"(target), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy)
       : "memory");
 }
+// The same of one that is made in any case, and of 4 bytes.
+__device__ __forceinline__ void StoreGlobal4(void* target, uint4 v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(target),
+               "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void StoreGlobal(float* target, float v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(target), "f"(v), "l"(policy)
+               : "memory");
+}
 
 // Of a 32-bit word that other processes and hosts read: whoever sees it sees all that this thread
 // has seen.

@@ -24,6 +24,9 @@ inline constexpr int kMaxClusterSize = 8;     // portable limit
 // A stage of a ring that configs share, and its scales.
 inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
 inline constexpr int kRingScaleBytes = 896;
+// Where CTAs share B: rows behind a wide tile's, which they multiply with it, and scales of both.
+inline constexpr int kRestRows = 16;
+inline constexpr int kPairScaleBytes = 640;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
@@ -70,6 +73,8 @@ struct GemmConfig {
   // The math warpgroups have the same rows, and each its part of the columns: half of a wide tile's
   // rows, and as many columns. Of a gate's, each has gates and their ups.
   bool splits_cols = false;
+  // Tiles of CTAs in pairs may have a rest: sm90_fp8_rest.cuh.
+  bool takes_rest = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
   // The tile in D's terms.
@@ -103,11 +108,16 @@ struct GemmConfig {
     return ctas_per_sm == 1 && groups * k_groups > 1 &&
            (stores_tile || result_regs() + accumulator_regs() > 90);
   }
+  // Results and those of a rest leave no register: with 8 of the producer's the rest's loop has
+  // nothing to spill. A gate has few addresses beside it, and needs none.
+  constexpr bool spares_producer() const { return takes_rest && !gates; }
   constexpr int producer_threads() const { return moves_registers() ? 128 : 32; }
-  constexpr int producer_registers() const { return groups == 3 ? 32 : 40; }
+  constexpr int producer_registers() const {
+    return spares_producer() ? 24 : groups == 3 ? 32 : 40;
+  }
   // What a math thread may use: its share of the 512 that each lane of an SM's quarter has.
   constexpr int math_registers() const {
-    if (moves_registers()) return groups == 3 ? 160 : 232;
+    if (moves_registers()) return groups == 3 ? 160 : spares_producer() ? 240 : 232;
     const int warps_a_quarter = (ctas_per_sm * threads() / 32 + 3) / 4;
     const int share = 512 / warps_a_quarter / 8 * 8;
     return share < 255 ? share : 255;
@@ -165,14 +175,18 @@ struct GemmConfig {
   constexpr int stage_bytes() const { return shares_ring ? kRingStageBytes : used_bytes(); }
   // Of half of a wide tile's rows as many as of all: they come by its map.
   constexpr int a_scale_rows() const {
-    return block_m() * (splits_cols ? 2 : 1) + (ragged ? 4 : 0);
+    return block_m() * (splits_cols ? 2 : 1) + (takes_rest ? kRestRows : 0) + (ragged ? 4 : 0);
   }
   constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
-  constexpr int b_scale_offset() const { return (k_blocks * a_scale_bytes() + 127) / 128 * 128; }
+  constexpr int b_scale_offset() const {
+    const int a = k_blocks * a_scale_bytes();
+    return takes_rest ? a : (a + 127) / 128 * 128;
+  }
   constexpr int b_scale_bytes() const {
     return scales_columns ? (block_n() * 4 + 127) / 128 * 128 : 128;
   }
   constexpr int scale_bytes() const {
+    if (takes_rest) return kPairScaleBytes;
     return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + b_scale_bytes() : 0;
   }
 
@@ -220,7 +234,8 @@ constexpr uint64_t Encode(const GemmConfig& c) {
   uint64_t code = 0;
   const int kind = static_cast<int>(c.family) | c.stores_tile << 1 | c.ragged << 2 |
                    (static_cast<int>(c.mma) & 3) << 3 | c.alternates << 5 | c.gates << 6 |
-                   c.shares_ring << 7 | c.scales_columns << 9 | static_cast<int>(c.mma) >> 2 << 10;
+                   c.shares_ring << 7 | c.takes_rest << 8 | c.scales_columns << 9 |
+                   static_cast<int>(c.mma) >> 2 << 10;
   for (int field : {kind, c.groups, c.stages, c.share_cols, c.share_rows, c.ctas_per_sm, c.k_blocks,
                     c.k_groups}) {
     code = code << 5 | field;
@@ -244,6 +259,7 @@ constexpr GemmConfig Decode(uint64_t code) {
   c.alternates = code >> 5 & 1;
   c.gates = code >> 6 & 1;
   c.shares_ring = code >> 7 & 1;
+  c.takes_rest = code >> 8 & 1;
   c.scales_columns = code >> 9 & 1;
   return c;
 }

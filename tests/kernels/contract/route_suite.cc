@@ -155,6 +155,8 @@ TEST_P(ContractTest, CombinesRowsByTheirWeights) {
                                          {5, 2, 129},
                                          {64, 8, 512},
                                          {3, 6, 1096},
+                                         {1030, 2, 520},
+                                         {1025, 1, 3600},
                                          {2, 1, 7168}}) {
     for (DType from : kFloats) {
       for (DType to : kFloats) {

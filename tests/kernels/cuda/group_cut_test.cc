@@ -33,6 +33,28 @@ TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
   EXPECT_EQ(CutOf(8192).wide, 64);
 }
 
+TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
+  for (int rows = 0; rows < 5000; ++rows) {
+    const PairCut cut = PairCutOf(rows, true);
+    const int places = 2 * cut.pairs * kWideRows + cut.rest * kMostRest + cut.wide * kWideRows +
+                       cut.half * kHalfRows;
+    EXPECT_GE(places, rows);
+    EXPECT_LT(places, rows + 64) << rows;
+    EXPECT_LE(cut.wide, 1) << rows;
+    EXPECT_LE(cut.half, 1) << rows;
+    if (cut.rest) {
+      EXPECT_TRUE(cut.pairs > 0 && cut.wide + cut.half == 0) << rows;
+    }
+  }
+  EXPECT_FALSE(PairCutOf(256, true).rest);
+  EXPECT_FALSE(PairCutOf(257, false).rest);
+  EXPECT_EQ(PairCutOf(257, false).half, 1);
+  EXPECT_TRUE(PairCutOf(257, true).rest);
+  EXPECT_TRUE(PairCutOf(544, true).rest);
+  EXPECT_EQ(PairCutOf(289, true).half, 1);
+  EXPECT_EQ(PairCutOf(30, true).half, 1);
+}
+
 TEST(ManyRowsTest, TilesHaveTwoOrThreeUnitsAndNoneIsLeftAlone) {
   for (int rows = 1; rows < 5000; ++rows) {
     const ManyRowsCut cut(rows);

@@ -100,7 +100,7 @@ void AddSizes(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   const auto add = [&](Rows rows, int64_t n, int64_t k) {
     cases.push_back({.suite = "sizes", .rows = std::move(rows), .n = n, .k = k});
   };
-  for (const int64_t rows : {32, 64, 96, 128, 160, 192, 256, 320, 384, 576}) {
+  for (const int64_t rows : {32, 64, 96, 128, 160, 192, 256, 272, 320, 384, 576}) {
     add(Even(64, rows), 4096, 7168);
   }
   for (const int64_t rows : {128, 192, 256}) add(Even(128, rows), 7168, 2048);

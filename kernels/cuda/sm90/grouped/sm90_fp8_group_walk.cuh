@@ -14,7 +14,7 @@ namespace gemmd::kernels::cuda {
 
 // Rows of one group that a CTA multiplies at a time, by rows of its weights from n0 on.
 struct GroupPlace {
-  int kind;  // kThinTile, kWideTile or kHalfTile
+  int kind;  // kThinTile, kWideTile, ..
   int item;
   int row0;     // within the item
   int row_end;  // of the group: rows from here on are not stored
@@ -96,17 +96,16 @@ struct PairedTiles {
 
   // For twice W.block_n() of the weights.
   static __device__ __forceinline__ int Count(int rows) {
-    const GroupCut cut = CutOf(rows);
-    return cut.wide / 2 * 2 + cut.wide % 2 + cut.half + cut.thin;
+    const PairCut cut = PairCutOf(rows, W.takes_rest);
+    return 2 * cut.pairs + cut.wide + cut.half;
   }
   static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, GroupPlace& at) {
-    const GroupCut cut = CutOf(rows);
-    const int pairs = cut.wide / 2;
+    const PairCut cut = PairCutOf(rows, W.takes_rest);
     const int per_band = 2 * kBand * n_steps;
-    const int last = max(pairs - 1, 0) / kBand;
+    const int last = max(cut.pairs - 1, 0) / kBand;
     const int band = min(inside / per_band, last);
-    const int of_band = band == last ? pairs - band * kBand : kBand;
-    const int left = band == last ? cut.wide % 2 + cut.half + cut.thin : 0;
+    const int of_band = band == last ? cut.pairs - band * kBand : kBand;
+    const int left = band == last ? cut.wide + cut.half : 0;
     const int in_band = inside - band * per_band;
     const int of_step = 2 * of_band + left;
     const int step = in_band / of_step;
@@ -114,15 +113,16 @@ struct PairedTiles {
     at.n0 = step * 2 * W.block_n();
     if (tile < 2 * of_band) {
       const int right = tile / of_band;
-      at.kind = kPairTile;
+      const int pair = band * kBand + tile - right * of_band;
+      at.kind = cut.rest && pair == cut.pairs - 1 ? kRestTile : kPairTile;
       at.n0 += right * W.block_n();
-      at.row0 += (band * kBand + tile - right * of_band) * 2 * W.block_m();
-    } else if (tile - 2 * of_band < cut.wide % 2) {
+      at.row0 += pair * 2 * W.block_m();
+    } else if (tile - 2 * of_band < cut.wide) {
       at.kind = kWideTile;
-      at.row0 += pairs * 2 * W.block_m();
+      at.row0 += cut.pairs * 2 * W.block_m();
     } else {
       at.kind = kHalfTile;
-      at.row0 += cut.wide * W.block_m();
+      at.row0 += (2 * cut.pairs + cut.wide) * W.block_m();
     }
   }
 };

@@ -14,6 +14,33 @@
 
 namespace gemmd::kernels::cuda {
 
+// From a tile's results to D, or through the gate.
+template <GemmConfig C>
+__device__ __forceinline__ void FinishTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                           const GroupPlace& at, const Tile& tile, int warp,
+                                           int lane, float (&result)[C.result_regs()]) {
+  if constexpr (C.gates) {
+    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
+    const int block = at.n0 / C.block_n();
+    if constexpr (C.skinny()) {
+      finish.StoreColumns(tile, at.row_end, block, result);
+    } else {
+      finish.StoreRows(tile, at.row_end, block, result);
+    }
+  } else {
+    // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
+    GemmLaunch bounded;
+    bounded.args = launch.gemm.args;
+    bounded.streams_b = launch.gemm.streams_b;
+    bounded.stores_by_copy = launch.gemm.stores_by_copy;
+    bounded.args.m = at.row_end;
+    Epilogue<C> out(bounded, smem, warp, lane);
+    out.tile = tile;
+    StoreWhole<C>(bounded, smem, out, result);
+  }
+  __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+}
+
 // One tile from its first stage, at `ring`, to D.
 template <GemmConfig C>
 __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
@@ -38,31 +65,14 @@ __device__ __forceinline__ void ConsumeTile(const GroupedLaunch& launch, const S
       return;
     }
   }
+  // Else the number is read anew for each release, since a rest's loop is short of registers.
+  if constexpr (C.takes_rest) math.lane = __shfl_sync(0xffffffffu, lane, lane);
   math.a_scales += at.row0 % kScaleRows * 4;
   Tile tile = TileOf<C>(at);
   if constexpr (C.splits_cols && !C.gates) tile.col0 += warp / 4 * C.own_cols();
   math.Run(steps, tile);
   ring = math.release;
-  if constexpr (C.gates) {
-    const GateFinish<C> finish(launch.gated, launch.gemm.args.alpha, smem, warp, lane);
-    const int block = at.n0 / C.block_n();
-    if constexpr (C.skinny()) {
-      finish.StoreColumns(tile, at.row_end, block, result);
-    } else {
-      finish.StoreRows(tile, at.row_end, block, result);
-    }
-  } else {
-    // The store's bounds are a tile's: of this copy the compiler keeps what the store reads.
-    GemmLaunch bounded;
-    bounded.args = launch.gemm.args;
-    bounded.streams_b = launch.gemm.streams_b;
-    bounded.stores_by_copy = launch.gemm.stores_by_copy;
-    bounded.args.m = at.row_end;
-    Epilogue<C> out(bounded, smem, warp, lane);
-    out.tile = tile;
-    StoreWhole<C>(bounded, smem, out, result);
-  }
-  __syncwarp();  // lanes leave the store at different times, and WGMMA takes whole warps
+  FinishTile<C>(launch, smem, at, tile, warp, lane, result);
 }
 
 template <GemmConfig W, GemmConfig T>

@@ -6,20 +6,67 @@
 #define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_PAIRS_CUH_
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_turns.cuh"
 
 namespace gemmd::kernels::cuda {
 
-// This CTA's of two tiles. What lies behind the weights' last row is a tile without rows.
+// This CTA's of two tiles: with a rest, each is that much longer. What lies behind the weights'
+// last row is a tile without rows.
 template <GemmConfig W>
 __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
-  if (tile.kind == kPairTile) {
-    tile.row0 += rank * W.block_m();
+  if (tile.kind >= kPairTile) {
+    tile.row0 += rank * (W.block_m() + (tile.kind == kRestTile ? kRestRows : 0));
   } else {
     tile.n0 += rank * W.block_n();
     if (tile.n0 >= n) tile.row_end = tile.row0;
   }
   return tile;
+}
+
+// ProduceTile of one of a pair's tiles whose rows are all there, with a rest or without. What does
+// not change from block to block is made once: the producer is one thread, and how long it takes
+// stands between a stage's end and its next loads.
+template <GemmConfig W, bool kTable>
+__device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                             const GroupPlace& tile, int rank,
+                                             const CUtensorMap*& known, RingPosition<W.stages>& at,
+                                             int lane) {
+  const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
+  const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
+  const bool has_rest = tile.kind == kRestTile;
+  const uint32_t bytes = W.row_bytes() + W.col_bytes() + W.a_scale_bytes() + has_rest * kRestBytes;
+  int b_row = tile.n0 + rank * kPairBox;
+  if constexpr (W.gates) {
+    const GateRows rows = GateRowsOf(launch.period_tiles, tile.n0 / W.block_n());
+    b_row = rank == 0 ? rows.gate : rows.up;
+  }
+  const int scale_row = tile.row0 / kScaleRows * kScaleRows;
+  ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+  if (ptx::ElectOne()) TileNote<W>::Put(smem, at.stage, tile);
+  __syncwarp();
+#pragma unroll 1
+  for (int block = 0; block < launch.gemm.k_blocks; ++block) {
+    const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
+    ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
+    if (ptx::ElectOne()) {
+      const uint32_t full = smem.Full(at.stage);
+      ptx::MbarrierArriveExpectTx(full, bytes);
+      ptx::TensorLoadMulticast(b.map, full, smem.Cols(at.stage) + rank * kPairBox * kBlockK, x,
+                               b_row, z, b.item, 3, ptx::kEvictNormal);
+      ptx::TensorLoad(&launch.gemm.row_map, full, smem.Rows(at.stage), x, tile.row0, z, tile.item,
+                      ptx::kEvictNormal);
+      if (has_rest) {
+        ptx::TensorLoad(&launch.a_rows_map, full, RestRing<W>::Of(smem, at.stage), x,
+                        tile.row0 + W.block_m(), z, tile.item, ptx::kEvictNormal);
+      }
+      ptx::TensorLoad(&launch.gemm.scale_map, full, smem.AScales(at.stage), scale_row, 0, block,
+                      tile.item, ptx::kEvictLast);
+    }
+    b_scales.Load(launch.gemm, smem, lane, at.stage, block);
+    __syncwarp();
+    at.Advance();
+  }
 }
 
 template <GemmConfig W, class Walk, bool kTable>
@@ -33,13 +80,41 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
     const GroupPlace both = walk.At(index);
     if (both.n0 >= n) return;  // the right one of two, where there is none
     const GroupPlace tile = OfPair<W>(both, rank, n);
-    if (tile.kind == kHalfTile) {
+    if (W.takes_rest && tile.kind >= kPairTile &&
+        tile.row_end - tile.row0 > W.block_m() - kRowsABox) {
+      ProduceWhole<W, kTable>(launch, smem, tile, rank, known, at, lane);
+    } else if (tile.kind == kHalfTile) {
       ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, tile, known, at, lane);
     } else {
       ProduceTile<W, kTable>(launch, smem, tile, known, at, lane);
     }
   });
   EndRing<W>(launch, smem, at, lane);
+}
+
+// ConsumeTile of a tile with a rest.
+template <GemmConfig W>
+__device__ __forceinline__ void ConsumeRest(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                            const GroupPlace& at, RingPosition<W.stages>& ring,
+                                            int warp, int lane) {
+  constexpr GemmConfig R = RestOf(W);
+  float result[W.result_regs()], rest[R.result_regs()];
+  RestMath<W> math(smem, ClusterPlace<W>::Here(), warp, lane, result, rest);
+  static_cast<RingPosition<W.stages>&>(math.issue) = ring;
+  const uint32_t shift = at.row0 % kScaleRows * 4;
+  math.a_scales += shift;
+  math.rest_scales += shift;
+  math.RunAll(launch.gemm.k_blocks);
+  ring = math.issue;
+  // What the store makes of the lane's number is made here, else it takes registers from the loop.
+  lane = __shfl_sync(0xffffffffu, lane, lane) & 31;
+  FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+  GroupPlace behind = at;
+  behind.row0 += W.block_m();
+  // The two divide the staging area in their own ways: what the other left has been read.
+  ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+  FinishTile<R>(launch, SmemLayout<R>{smem.base}, behind, TileOf<R>(behind), warp, lane, rest);
+  ptx::NamedBarrier(kReadyBarrier, W.math_threads());
 }
 
 template <GemmConfig W>
@@ -59,6 +134,8 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
     was_half = half;
     if (half) {
       ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
+    } else if (W.takes_rest && at.kind == kRestTile) {
+      if constexpr (W.takes_rest) ConsumeRest<W>(launch, smem, at, ring, warp, lane);
     } else {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     }
@@ -72,10 +149,10 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   constexpr GemmConfig W = Decode(kWide);
   static_assert(Check<W>() && Check<HalfOf(W)>() && W.moves_registers() && W.multicast() == 2);
   using Walk = GroupWalk<W, PairedTiles<W>>;
-  extern __shared__ uint8_t raw_smem[];
-  const uint32_t raw = ptx::SmemAddress(raw_smem);
-  const SmemLayout<W> smem{(raw + 1023) / 1024 * 1024};
-  const Walk walk{launch, reinterpret_cast<int*>(raw_smem + (smem.base - raw) + Walk::kTable)};
+  extern __shared__ __align__(1024)
+      uint8_t pair_smem[];  // all that there is: none is left to round
+  const SmemLayout<W> smem{ptx::SmemAddress(pair_smem)};
+  const Walk walk{launch, reinterpret_cast<int*>(pair_smem + Walk::kTable)};
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32;
   constexpr int kProducerWarp = W.math_threads() / 32;
@@ -103,10 +180,20 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
   }
 }
 
-template <GemmConfig W, class Walk = GroupWalk<W, PairedTiles<W>>>
+// What lies behind the notes, if anything does.
+template <GemmConfig W, bool kRest = W.takes_rest>
+struct SmemOfPairs {
+  using Notes = TurnNotes<W, GroupWalk<W, PairedTiles<W>>>;
+  static constexpr int kBytes = Notes::kAt + Notes::kBytes;
+};
+template <GemmConfig W>
+struct SmemOfPairs<W, true> {
+  static constexpr int kBytes = RestRing<W>::kEnd;
+};
+
+template <GemmConfig W>
 using PairsFamily = GroupedKernels<Fp8Pairs<Encode(W), false>, Fp8Pairs<Encode(W), true>,
-                                   1024 + TurnNotes<W, Walk>::kAt + TurnNotes<W, Walk>::kBytes,
-                                   W.threads(), W.multicast()>;
+                                   SmemOfPairs<W>::kBytes, W.threads(), W.multicast()>;
 
 }  // namespace gemmd::kernels::cuda
 

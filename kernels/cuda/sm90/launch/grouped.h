@@ -141,6 +141,7 @@ extern const GroupedFamilyEntry kSm90Fp8GroupedGate;
 // The same for groups of many rows; each has one config.
 extern const GroupedFamilyEntry kSm90Fp8Ragged;
 extern const GroupedFamilyEntry kSm90Fp8Pairs;
+extern const GroupedFamilyEntry kSm90Fp8PairsRest;
 extern const GroupedFamilyEntry kSm90Fp8PairsGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
 inline constexpr int kThinTile = 0;
@@ -149,6 +150,8 @@ inline constexpr int kWideTile = 1;
 inline constexpr int kHalfTile = 2;
 // One of two wide tiles of the same columns, whose CTAs share B.
 inline constexpr int kPairTile = 3;
+// As a pair's, and behind each one's rows kRestRows more.
+inline constexpr int kRestTile = 4;
 // Rows of B in a box where CTAs work in pairs.
 inline constexpr int kPairBox = 128;
 

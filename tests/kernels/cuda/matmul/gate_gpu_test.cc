@@ -77,7 +77,8 @@ GroupedScene MakeGated(Scene& scene, const GroupedCase& c, const Gate& gate) {
 }
 
 const std::vector<int64_t> kRowsOfGroups[] = {
-    {5, 0, 64, 1, 33}, {65, 130, 0, 257, 3}, {0, 0, 16}, {300}, {150, 192, 440, 520}};
+    {5, 0, 64, 1, 33},    {65, 130, 0, 257, 3}, {0, 0, 16},        {300},
+    {150, 192, 440, 520}, {257, 288, 0, 790},   {272, 529, 3, 801}};
 
 TEST_F(GateGpuTest, SameBitsAsApartInEveryLayout) {
   Scene seeds;

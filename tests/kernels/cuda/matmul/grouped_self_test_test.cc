@@ -71,6 +71,7 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool thin = false, wide = false, half = false, any_k = false, apart = false;
+  bool rest[2] = {};                                     // gated
   std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
   for (const GroupedTrial& trial : Trials()) {
@@ -82,6 +83,9 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     const bool gated = trial.op().gate.has_value();
     const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
     kernels.emplace(kernel, gated, !trial.op().table.empty());
+    for (const int rows : RowsOf(trial)) {
+      rest[gated] |= kernel == RowsKernel::kRests && PairCutOf(rows, true).rest;
+    }
     if (kernel != RowsKernel::kFew) continue;
     for (const int rows : RowsOf(trial)) {
       const GroupCut cut = CutOf(rows);
@@ -94,11 +98,13 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
   EXPECT_TRUE(thin && wide && half && any_k && apart);
+  EXPECT_TRUE(rest[false] && rest[true]);
   for (const bool apart_too : {false, true}) {
     for (const bool gated : {false, true}) {
       EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
-      EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, gated, apart_too}));
+      EXPECT_TRUE(kernels.contains({RowsKernel::kRests, gated, apart_too}));
     }
+    EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, false, apart_too}));
     EXPECT_TRUE(kernels.contains({RowsKernel::kUnits, false, apart_too}));
   }
   // Some with a gate that is fused, of few rows and of many.
