@@ -101,12 +101,12 @@ absl::StatusOr<GroupedLaunch> PrepareTiles(const GroupedFamilyEntry& family,
                       .box_planes = config.k_blocks});
   };
   GroupedLaunch launch;
-  for (auto [map, made] :
-       {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
-        std::pair(&launch.gemm.col_map, b(family.b_box_rows, false)),
-        std::pair(&launch.gemm.scale_map, scales(wide)),
-        std::pair(&launch.a_rows_map, a(kRowsABox)), std::pair(&launch.thin_b_map, b(thin.b_box(), thin.thin())),
-        std::pair(&launch.thin_scale_map, scales(thin))}) {
+  for (auto [map, made] : {std::pair(&launch.gemm.row_map, a(family.a_box_rows)),
+                           std::pair(&launch.gemm.col_map, b(family.b_box_rows, false)),
+                           std::pair(&launch.gemm.scale_map, scales(wide)),
+                           std::pair(&launch.a_rows_map, a(kRowsABox)),
+                           std::pair(&launch.thin_b_map, b(thin.b_box(), thin.thin())),
+                           std::pair(&launch.thin_scale_map, scales(thin))}) {
     if (!made.ok()) return made.status();
     *map = *made;
   }
