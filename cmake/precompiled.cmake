@@ -40,6 +40,6 @@ if(GEMMD_PRECOMPILED)
     # An executable, as the tests are: its code is not position-independent in the way of a library's.
     add_executable(gemmd_precompiled_test EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
     gemmd_make_precompiled(test ${abseil} gemmd_proto gRPC::grpc++ protobuf::libprotobuf GTest::gmock GTest::gtest)
-    target_compile_options(gemmd_precompiled_test PRIVATE -O1)  # as gemmd_test
+    target_compile_options(gemmd_precompiled_test PRIVATE ${gemmd_test_optimisation})  # as gemmd_test
   endif()
 endif()

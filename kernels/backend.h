@@ -189,11 +189,11 @@ class Backend {
   // Host memory that it holds pinned for copies and for programs' inline data, used and idle. That
   // of kHostShared allocations is not counted. Thread-safe.
   virtual int64_t pinned_bytes() const { return 0; }
-  // OK when Copy ops that run here may read memory of `home`, another device of this process, by
-  // its address. Memory that `home` has imported is no part of that. UNIMPLEMENTED, with the
-  // remedy, when they cannot; this device's fault once it has one. Thread-safe; the first call for
-  // a `home` may take the driver milliseconds.
-  virtual absl::Status CanRead(const Backend& home) const = 0;
+  // OK when programs that run here may read and write memory of `home`, another device of this
+  // process, by its address: a Copy's src, a Matmul's d. Memory that `home` has imported is no part
+  // of that. UNIMPLEMENTED, with the remedy, when they cannot; this device's fault once it has one.
+  // Thread-safe; the first call for a `home` may take the driver milliseconds.
+  virtual absl::Status CanReach(const Backend& home) const = 0;
   // Whether streams here set Bindings::signal. Thread-safe.
   virtual bool signals() const { return false; }
 

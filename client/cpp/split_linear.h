@@ -137,9 +137,8 @@ class SplitBatch {
   struct Place {
     std::vector<Buffer> memory;  // what the tensors lie in: x's, y's, the others'
     Tensor x, y;
-    Operand a;                 // x as the product takes it
-    std::vector<Tensor> sent;  // kRows: by device, the sums that are its own
-    Tensor sums;               // kRows: [D * m, columns of y]: every device's, one behind the other
+    Operand a;    // x as the product takes it
+    Tensor sums;  // kRows: [D * m, columns of y]: every device's, which it stores here
     Tensor positions, weights;  // of Combine
   };
 

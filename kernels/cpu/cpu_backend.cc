@@ -58,10 +58,10 @@ class CpuBackend final : public Backend {
   const DeviceInfo& info() const override { return info_; }
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return absl::OkStatus(); }
-  absl::Status CanRead(const Backend& home) const override {
+  absl::Status CanReach(const Backend& home) const override {
     if (home.info().gpu_ordinal < 0) return absl::OkStatus();  // the host's memory, as this one's
     return absl::UnimplementedError(
-        absl::StrCat("a Copy op on ", info_.name, " cannot read memory of ", home.info().name,
+        absl::StrCat(info_.name, " cannot reach memory of ", home.info().name,
                      ", a GPU; download the data and upload it to ", info_.name));
   }
 

@@ -116,7 +116,7 @@ class CudaBackend final : public Backend {
   absl::Span<const KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return fence_.status(); }
   int64_t pinned_bytes() const override { return pinned_.bytes(); }
-  absl::Status CanRead(const Backend& home) const override { return peers_.Enable(home.info()); }
+  absl::Status CanReach(const Backend& home) const override { return peers_.Enable(home.info()); }
   bool signals() const override { return CanSignal(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size_bytes, MemoryKind kind) override {

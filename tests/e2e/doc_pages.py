@@ -54,20 +54,32 @@ def script_of(page):
     return "\n".join(parts)
 
 
+def environment(root, gemmd, gemmctl):
+    """A reader's: the programs on the PATH, and sockets at their default place below `root`."""
+    programs = pathlib.Path(root, "bin")
+    programs.mkdir()
+    for name, target in {"gemmd": gemmd, "gemmctl": gemmctl, "python3": sys.executable}.items():
+        # Not a link: a virtual environment's python3 finds its packages by the name it was called by.
+        (programs / name).write_text(f'#!/bin/sh\nexec "{target}" "$@"\n', encoding="utf-8")
+        (programs / name).chmod(0o755)
+    kept = {key: os.environ[key] for key in ("HOME", "LANG", "TMPDIR") if key in os.environ}
+    return kept | {"PATH": f"{programs}:/usr/bin:/bin", "XDG_RUNTIME_DIR": root}
+
+
+def folder_in(root):
+    folder = pathlib.Path(root, "work")
+    folder.mkdir()
+    return folder
+
+
 def run(page, gemmd, gemmctl):
     with tempfile.TemporaryDirectory() as root:
-        programs = pathlib.Path(root, "bin")
-        programs.mkdir()
-        for name, target in {"gemmd": gemmd, "gemmctl": gemmctl, "python3": sys.executable}.items():
-            # Not a link: a virtual environment's python3 finds its packages by the name it was called by.
-            (programs / name).write_text(f'#!/bin/sh\nexec "{target}" "$@"\n', encoding="utf-8")
-            (programs / name).chmod(0o755)
-        folder = pathlib.Path(root, "work")
-        folder.mkdir()
-        environment = {key: os.environ[key] for key in ("HOME", "LANG", "TMPDIR") if key in os.environ}
-        environment |= {"PATH": f"{programs}:/usr/bin:/bin", "XDG_RUNTIME_DIR": root}
+        folder = folder_in(root)
         shell = subprocess.Popen(
-            ["bash", "-c", script_of(page)], cwd=folder, env=environment, start_new_session=True
+            ["bash", "-c", script_of(page)],
+            cwd=folder,
+            env=environment(root, gemmd, gemmctl),
+            start_new_session=True,
         )
         try:
             status = shell.wait(timeout=240)

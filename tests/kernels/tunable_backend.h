@@ -138,7 +138,7 @@ class TunableBackend final : public Backend {
   const DeviceInfo& info() const override { return cpu_->info(); }
   absl::Span<const KernelInfo> kernels() const override { return cpu_->kernels(); }
   absl::Status health() const override { return cpu_->health(); }
-  absl::Status CanRead(const Backend& home) const override { return cpu_->CanRead(home); }
+  absl::Status CanReach(const Backend& home) const override { return cpu_->CanReach(home); }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t size, MemoryKind kind) override {
     if (full) return absl::ResourceExhaustedError("the device is full");
     return cpu_->Allocate(size, kind);

@@ -11,8 +11,6 @@ namespace gemmd::client {
 namespace {
 
 constexpr int64_t kBlock = 128;
-// As many as the server copies between a device's own ops rather than beside them.
-constexpr int64_t kFewBytes = 4 << 20;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -224,11 +222,6 @@ absl::StatusOr<SplitBatch> SplitLinear::Prepare(int64_t m) const {
     }
     if (sums) {
       place.sums = maker.Make(device, y_dtype_, {devices() * m, columns}, place.memory);
-      for (const Part& other : parts_) {
-        const bool own = &other == &part;
-        const std::vector<int64_t> shape = {m, other.n_end - other.n_begin};
-        place.sent.push_back(own ? Tensor() : maker.Make(device, y_dtype_, shape, place.memory));
-      }
       place.positions = maker.MakeOf(device, DType::kI32, {m, devices()},
                                      AsBytes(absl::MakeConstSpan(positions)), place.memory);
       place.weights = maker.MakeOf(device, DType::kF32, {m, devices()},
@@ -247,41 +240,24 @@ void SplitBatch::AddQuantize(OpList& ops) const {
   }
 }
 
-// What others wait for comes first: their sums travel while each device computes its own. Few bytes
-// come last instead: nothing is won beside such a copy, and a device's ops are one part then.
+// A product that another device sums is stored there, and so travels while it is computed. Those
+// come first: by the end of a device's own product the others' have arrived.
 void SplitBatch::AddProduct(OpList& ops) const {
   const int devices = layer_->devices();
-  const bool rows = layer_->split_ == Split::kRows && devices > 1;
-  const auto add = [&](int at, int owner, const Tensor& d) {
+  const bool sums = layer_->split_ == Split::kRows && devices > 1;
+  const auto add = [&](int at, int owner) {
     const SplitLinear::Part& part = layer_->parts_[owner];
+    const Place& there = places_[owner];
     ops.Add(Matmul{.a = places_[at].a,
                    .b = layer_->WeightFor(at, part.n_begin, part.n_end),
-                   .d = d,
+                   .d = sums ? there.sums.Slice(0, at * m_, m_) : there.y,
                    .bias = at == owner && layer_->has_bias_ ? part.bias.tensor() : Tensor(),
                    .activation = layer_->activation_});
   };
-  if (!rows) {
-    for (int at = 0; at < devices; ++at) add(at, at, places_[at].y);
-    return;
+  for (int step = sums ? 1 : devices; step <= devices; ++step) {
+    for (int at = 0; at < devices; ++at) add(at, (at + step) % devices);
   }
-  const bool few = places_[0].sums.dense_bytes() / devices <= kFewBytes;
-  const auto own = [&] {
-    for (int at = 0; at < devices; ++at) add(at, at, places_[at].sums.Slice(0, at * m_, m_));
-  };
-  if (few) own();
-  for (int step = 1; step < devices; ++step) {
-    for (int at = 0; at < devices; ++at) {
-      const int owner = (at + step) % devices;
-      add(at, owner, places_[at].sent[owner]);
-    }
-  }
-  if (!few) own();
-  for (int at = 0; at < devices; ++at) {
-    for (int step = devices - 1; step > 0; --step) {
-      const int from = (at + step) % devices;
-      ops.Add(Copy{places_[from].sent[at], places_[at].sums.Slice(0, from * m_, m_)});
-    }
-  }
+  if (!sums) return;
   for (const Place& place : places_) {
     ops.Add(Combine{place.sums, place.positions, place.weights, place.y});
   }

@@ -110,6 +110,6 @@ def test_asyncio_shows_the_same(fake):
             for name, thing in shown.items():
                 assert re.fullmatch(WANTED[name], repr(thing)), repr(thing)
             layer = await gemmd.aio.Linear.create(session, np.ones((4, 8), "f4"), name="shown")
-            assert repr(layer) == 'Linear "shown"(8 -> 4, float8_e4m3fn, asyncio)'
+            assert repr(layer) == 'Linear "shown"(8 -> 4, float8_e4m3fn, not called yet, asyncio)'
 
     asyncio.run(work())

@@ -79,9 +79,9 @@ def test_rows_add_up_in_the_devices_order(fake, session):
     kinds = [op.WhichOneof("kind") for op in ops]
     assert kinds == [
         "write", "write", "quantize", "quantize",
-        "matmul", "matmul",  # for the other device
-        "matmul", "matmul",  # each device's own, while those travel
-        "copy", "copy", "combine", "combine", "read", "read",
+        "matmul", "matmul",  # for the other device, where they are stored
+        "matmul", "matmul",  # each device's own
+        "combine", "combine", "read", "read",
     ]  # fmt: skip
 
 

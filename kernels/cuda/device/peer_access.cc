@@ -7,15 +7,15 @@
 
 namespace gemmd::kernels::cuda {
 
-absl::Status PeerAccess::CannotRead(const DeviceInfo& home, std::string_view why) const {
-  return absl::UnimplementedError(absl::StrCat("a Copy op on ", device_, " cannot read memory of ",
-                                               home.name, ", ", Text(why),
-                                               "; download the data and upload it to ", device_));
+absl::Status PeerAccess::CannotReach(const DeviceInfo& home, std::string_view why) const {
+  return absl::UnimplementedError(absl::StrCat(device_, " cannot reach memory of ", home.name, ", ",
+                                               Text(why), "; download the data and upload it to ",
+                                               device_));
 }
 
 absl::Status PeerAccess::Enable(const DeviceInfo& home) {
   if (absl::Status fault = fence_.status(); !fault.ok()) return fault;
-  if (home.gpu_ordinal < 0) return CannotRead(home, "which is no GPU");
+  if (home.gpu_ordinal < 0) return CannotReach(home, "which is no GPU");
   if (home.gpu_ordinal == ordinal_) return absl::OkStatus();
   // Held while the driver works: who else wants the same must not run before it is done.
   absl::MutexLock lock(&mutex_);
@@ -25,7 +25,7 @@ absl::Status PeerAccess::Enable(const DeviceInfo& home) {
       fence_.Check(cudaDeviceCanAccessPeer(&can, ordinal_, home.gpu_ordinal),
                    absl::StrCat("asking whether ", device_, " can map memory of ", home.name));
   if (!status.ok()) return status;
-  if (can == 0) return CannotRead(home, "a GPU whose memory the driver cannot map for it");
+  if (can == 0) return CannotReach(home, "a GPU whose memory the driver cannot map for it");
   status = fence_.Check(cudaSetDevice(ordinal_), "choosing the device");
   if (!status.ok()) return status;
   const cudaError_t code = cudaDeviceEnablePeerAccess(home.gpu_ordinal, 0);

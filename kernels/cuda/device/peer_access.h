@@ -1,4 +1,5 @@
-// PeerAccess: lets the programs of one GPU read the memory of others, over NVLink or PCIe.
+// PeerAccess: lets the programs of one GPU read and write the memory of others, over NVLink or
+// PCIe.
 
 #ifndef GEMMD_KERNELS_CUDA_DEVICE_PEER_ACCESS_H_
 #define GEMMD_KERNELS_CUDA_DEVICE_PEER_ACCESS_H_
@@ -28,7 +29,7 @@ class PeerAccess {
   absl::Status Enable(const DeviceInfo& home) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  absl::Status CannotRead(const DeviceInfo& home, std::string_view why) const;
+  absl::Status CannotReach(const DeviceInfo& home, std::string_view why) const;
 
   const std::string device_;
   const int ordinal_;

@@ -84,6 +84,7 @@ class CudaStream final : public Stream {
     std::vector<EventRef> events;        // the start, the ends of ops if timed, the end
     bool follows = false;                // the start is the end of the program before it
     bool begins = false;                 // by a kernel of its own; of a graph that is a node
+    bool waited_for = false;             // by LaunchAndWait's caller: nothing holds its answer
 
     // How it shows: by stamps, or by an event.
     struct End {
@@ -138,7 +139,7 @@ class CudaStream final : public Stream {
   void Harvest() ABSL_LOCKS_EXCLUDED(mutex_);
   LaunchResult Finish(Flight& flight);
   void Release(Flight& flight);
-  void Linger(int64_t taken) const;  // in case more than `taken` programs come
+  void Linger(int64_t taken, absl::Duration most) const;  // in case more than `taken` come
   // A sleeping thread wakes tens of microseconds late, as long as a small program takes. So the end
   // of a brief() program is looked for: all the time for longer than it should take, and every
   // kLateLook from there on.

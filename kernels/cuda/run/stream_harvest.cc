@@ -13,11 +13,15 @@ namespace {
 constexpr double kPolledSeconds = 500e-6;
 constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // With so many programs behind it the device does not wait for what one's end brings: its `done`
-// waits this long for the next one's end, so that both are answered together.
+// waits this long for the next one's end, so that both are answered together. Not that of a call,
+// whose answer goes by itself.
 constexpr size_t kBacklog = 4;
 constexpr absl::Duration kTogether = absl::Microseconds(20);
-// How long the harvest thread stays awake for the next program: about what waking it costs.
+// How long the harvest thread stays awake for the next program: about what waking it costs. Behind a
+// ring longer, since rings come 20 us after one another: until an end is seen the run counts as under
+// way, and those behind it cannot be the graph that it was.
 constexpr absl::Duration kLinger = absl::Microseconds(50);
+constexpr absl::Duration kLingerForRings = absl::Milliseconds(5);
 
 }  // namespace
 
@@ -31,6 +35,7 @@ void CudaStream::LaunchAndWait(std::shared_ptr<const Program> program, Bindings 
                                Done done) {
   const double estimate = program->estimated_seconds();
   Flight flight = Take(std::move(program), std::move(bindings), std::move(done));
+  flight.waited_for = true;
   if (estimate >= waited_below_seconds_ || !flight.status.ok()) {
     return GiveToHarvest(std::move(flight));
   }
@@ -58,11 +63,12 @@ void CudaStream::Harvest() {
   const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !finishing_ && (stop_ || !queue_.empty());
   };
+  bool rung = false;  // the last one
   for (int64_t taken = 0;; ++taken) {
     Flight flight;
     size_t behind = 0;
     std::optional<Flight::End> next;  // of the program behind it
-    Linger(taken);
+    Linger(taken, rung ? kLingerForRings : kLinger);
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&ready));
@@ -70,9 +76,11 @@ void CudaStream::Harvest() {
       flight = std::move(queue_.front());
       queue_.pop_front();
       behind = queue_.size();
-      if (behind >= kBacklog && queue_.front().status.ok()) next = queue_.front().end();
+      const bool together = behind >= kBacklog && !flight.waited_for;
+      if (together && queue_.front().status.ok()) next = queue_.front().end();
       finishing_ = true;
     }
+    rung = flight.often();
     LaunchResult result = Finish(flight);
     result.more = next.has_value() && PollEnd(*next, kTogether) == cudaSuccess;
     std::move(flight.done)(std::move(result));
@@ -81,8 +89,8 @@ void CudaStream::Harvest() {
   }
 }
 
-void CudaStream::Linger(int64_t taken) const {
-  const absl::Time end = absl::Now() + kLinger;
+void CudaStream::Linger(int64_t taken, absl::Duration most) const {
+  const absl::Time end = absl::Now() + most;
   while (given_.load(std::memory_order_relaxed) == taken && absl::Now() < end) {
     std::this_thread::yield();
   }

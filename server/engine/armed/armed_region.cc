@@ -118,7 +118,7 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
   auto program = std::make_shared<Program>();
   program->plan = std::move(request.plan);
   program->buffers = std::move(request.buffers);
-  program->sources = std::move(request.sources);
+  program->peers = std::move(request.peers);
   program->poison = *std::move(poison);
   program->options = options;
   return program;

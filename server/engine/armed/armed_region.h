@@ -109,7 +109,7 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
     std::shared_ptr<const Plan> plan;
     std::shared_ptr<const BoundBuffers> buffers;
     std::shared_ptr<const kernels::Program> poison;  // null when there is nothing to fill
-    Sources sources;
+    Peers peers;
     ArmOptions options;
     std::byte* done_word = nullptr;  // on the device; null when the host sets it
     bool StillWritable() const;

@@ -115,7 +115,7 @@ absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const 
   }
   job->bindings.signal = program.done_word;
   job->buffers = program.buffers;
-  job->sources = program.sources;
+  job->peers = program.peers;
   job->tenant = &tenant_;
   job->session_key = session_key_;
   job->priority = program.options.priority;

@@ -37,7 +37,7 @@ class Chain {
 };
 
 // Other devices whose memory a program's Copy ops read. They outlive every program.
-using Sources = std::vector<const kernels::Backend*>;
+using Peers = std::vector<const kernels::Backend*>;
 
 struct JobResult {
   absl::Status status;
@@ -59,7 +59,7 @@ struct Job {
   std::shared_ptr<const kernels::Program> program;
   kernels::Bindings bindings;
   std::shared_ptr<const BoundBuffers> buffers;  // what `bindings` points into
-  Sources sources;                              // not launched once one of them has faulted
+  Peers peers;                                  // not launched once one of them has faulted
   SessionUse use;                               // keeps the session's end waiting
   Charge charge;                                // of the tenant's queued programs
   Charge time_charge;                           // of the tenant's queued device time

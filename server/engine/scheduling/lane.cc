@@ -14,6 +14,9 @@ namespace {
 constexpr absl::Duration kBorrowedTime = absl::Microseconds(200);
 // Programs launched from which on those behind them can bear the wake of the lane's thread.
 constexpr size_t kBacklog = 4;
+// Programs that a caller leaves to the stream's thread once it kept others from launching theirs:
+// while it waits the device has nothing behind its program.
+constexpr uint8_t kCrowded = 16;
 // How long the lane's thread stays awake for the next program: about what waking it costs.
 constexpr absl::Duration kLinger = absl::Microseconds(50);
 // A thread's sleep is late by about as much.
@@ -111,6 +114,7 @@ absl::Status Lane::Submit(std::shared_ptr<Job> job, absl::Time now) {
   job->accepted = now;
   mutex_.Lock();
   absl::Status refused = Accept(job, now);
+  if (refused.ok() && pumping_) crowded_ = kCrowded;
   if (!refused.ok() || LeaveToLauncher(job.get()) || !MayPump(/*on_lane_thread=*/false)) {
     mutex_.Unlock();
     return refused;
@@ -137,7 +141,7 @@ std::shared_ptr<Job> Lane::TakeNext(
     } else if (job->chain != nullptr) {
       drop = job->chain->Check(job->chain_position);
     }
-    for (const kernels::Backend* source : job->sources) drop.Update(source->health());
+    for (const kernels::Backend* peer : job->peers) drop.Update(peer->health());
     if (drop.ok()) {
       job->state = Job::State::kLaunched;
       launched_.Launched(job->estimate, now);
@@ -169,7 +173,11 @@ void Lane::PumpLocked(bool on_lane_thread, absl::Time now, const Job* own) {
     std::shared_ptr<Job> job = TakeNext(now, dropped);
     if (job == nullptr && dropped.empty()) break;
     // Not while others wait to be launched: the device would idle.
-    const bool wait = job != nullptr && job.get() == own && own->caller_waits && queue_.empty();
+    bool wait = job != nullptr && job.get() == own && own->caller_waits && queue_.empty();
+    if (wait && crowded_ > 0) {
+      --crowded_;
+      wait = false;
+    }
     mutex_.Unlock();
     for (auto& [late, status] : dropped) AnswerUnlaunched(*late, std::move(status));
     dropped.clear();
@@ -366,6 +374,9 @@ void Lane::StopLaunched(std::optional<uint64_t> session_key, const absl::Status&
 bool Lane::LeaveToLauncher(const Job* own) {
   if (!one_launcher_ || queue_.empty()) return false;
   if (launched_.empty() && own != nullptr && own->caller_waits) return false;
+  // Who polls for rings is awake and has nothing else to do. The lane's thread may wake half a
+  // millisecond late, and runs that have ended but are not answered yet look like a backlog.
+  if (own != nullptr && own->armed) return false;
   if (!lingering_ && launched_.size() < kBacklog) return false;
   handed_over_ = true;
   called_.store(true, std::memory_order_relaxed);

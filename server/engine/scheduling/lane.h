@@ -5,12 +5,13 @@
 // There is no hop to a lane thread on the way in: whoever submits also pumps. One thread pumps at a
 // time; another that finds it pumping leaves its job and goes. A submitter pumps for a bounded time
 // and then hands over to the lane's thread; where launches are dear and there is a backlog, at
-// once, and that thread then stays awake for a while.
+// once, and that thread then stays awake for a while. Rings are launched by who polls for them.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -136,6 +137,8 @@ class Lane {
   bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;  // the lane's thread is to pump
   bool lingering_ ABSL_GUARDED_BY(mutex_) = false;    // the lane's thread is awake
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Programs that nobody waits for on the stream, since callers met here.
+  uint8_t crowded_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> called_ = false;  // as handed_over_ or stopping_, for the thread that lingers
   std::unique_ptr<kernels::Stream> stream_;
   const bool one_launcher_;  // as stream_ prefers

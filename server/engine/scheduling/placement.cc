@@ -42,18 +42,40 @@ absl::Status CheckTarget(size_t index, const Op& op, const Device& device, const
                     reason::kOtherDevice);
 }
 
-// That of what is written first; of what is read when nothing is written.
-Device& DeviceOf(absl::Span<const Op> ops, const SlotTable& slots) {
+struct Home {
+  Device* device = nullptr;
+  bool writes = false;
+};
+
+// The device that an op writes on, and for one that only reads where it reads. A matmul whose
+// operands all lie on one device runs there, wherever its result goes: stored across, it travels
+// while it is computed.
+Home HomeOf(const Op& op, const SlotTable& slots) {
   Device* read = nullptr;
   Device* written = nullptr;
+  bool one_side = std::holds_alternative<kernels::MatmulOp>(op);
+  kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
+    Device* const device = &slots.slot(tensor.slot).ref.buffer->device();
+    Device*& first = access == Access::kWrite ? written : read;
+    if (first == nullptr) first = device;
+    one_side &= first == device;
+  });
+  if (written == nullptr) return {read, false};
+  return {one_side && read != nullptr ? read : written, true};
+}
+
+// That of the first op that writes; of the first op when none does.
+Device& DeviceOf(absl::Span<const Op> ops, const SlotTable& slots) {
   for (const Op& op : ops) {
-    kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
-      Device*& first = access == Access::kWrite ? written : read;
-      if (first == nullptr) first = &slots.slot(tensor.slot).ref.buffer->device();
-    });
-    if (written != nullptr) break;
+    if (const Home home = HomeOf(op, slots); home.writes) return *home.device;
   }
-  return written != nullptr ? *written : *read;
+  return *HomeOf(ops.front(), slots).device;
+}
+
+// Whether an op that runs elsewhere may name a tensor there.
+bool Reaches(const Op& op, Access access) {
+  return access == Access::kRead ? std::holds_alternative<kernels::CopyOp>(op)
+                                 : std::holds_alternative<kernels::MatmulOp>(op);
 }
 
 absl::Status OtherDevice(size_t index, const Op& op, Access access, const Device& home,
@@ -79,12 +101,11 @@ absl::StatusOr<Placement> Place(absl::Span<const Op> ops, const SlotTable& slots
   Placement placement{.device = &DeviceOf(ops, slots)};
   absl::Status status;
   for (size_t i = 0; i < ops.size() && status.ok(); ++i) {
-    const bool copies = std::holds_alternative<kernels::CopyOp>(ops[i]);
     kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, Access access) {
       const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
       if (&buffer.device() == placement.device || !status.ok()) return;
-      status = copies && access == Access::kRead
-                   ? AddSource(*placement.device, buffer, placement.sources)
+      status = Reaches(ops[i], access)
+                   ? AddPeer(*placement.device, buffer, placement.peers)
                    : OtherDevice(i, ops[i], access, buffer.device(), *placement.device);
     });
   }
@@ -93,43 +114,41 @@ absl::StatusOr<Placement> Place(absl::Span<const Op> ops, const SlotTable& slots
 }
 
 bool IsSplit(absl::Span<const Op> ops, const SlotTable& slots) {
-  const Device* const first = &DeviceOf(ops.subspan(0, 1), slots);
-  return std::any_of(ops.begin(), ops.end(), [&](const Op& op) {
-    return &DeviceOf({&op, 1}, slots) != first;
-  });
+  const Device* const first = HomeOf(ops.front(), slots).device;
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const Op& op) { return HomeOf(op, slots).device != first; });
 }
 
 absl::StatusOr<Placement> PlaceOne(const Op& op, size_t index, const SlotTable& slots) {
-  Placement placement{.device = &DeviceOf({&op, 1}, slots)};
+  Placement placement{.device = HomeOf(op, slots).device};
   absl::Status status = CheckTarget(index, op, *placement.device, slots);
-  const bool copies = std::holds_alternative<kernels::CopyOp>(op);
   kernels::ForEachTensor(op, [&](const kernels::TensorRef& tensor, Access access) {
     const Buffer& buffer = *slots.slot(tensor.slot).ref.buffer;
     if (&buffer.device() == placement.device || !status.ok()) return;
-    status = copies && access == Access::kRead
-                 ? AddSource(*placement.device, buffer, placement.sources)
+    status = Reaches(op, access)
+                 ? AddPeer(*placement.device, buffer, placement.peers)
                  : OtherDeviceOfOp(index, op, access, buffer.device(), *placement.device);
   });
   if (!status.ok()) return status;
   return placement;
 }
 
-absl::Status AddSource(Device& device, const Buffer& buffer, Sources& sources) {
+absl::Status AddPeer(Device& device, const Buffer& buffer, Peers& peers) {
   const kernels::Backend& home = buffer.device().backend();
   // Only the GPU that it was mapped for reaches another process's memory.
   if (buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
     return WithReason(
         absl::UnimplementedError(absl::StrCat(
-            "a Copy op on ", device.name(), " cannot read memory that was imported on ",
-            home.info().name, "; copy it into a buffer of ", home.info().name, " first")),
+            device.name(), " cannot reach memory that was imported on ", home.info().name,
+            "; copy it into a buffer of ", home.info().name, " first")),
         reason::kOtherDevice);
   }
-  if (std::find(sources.begin(), sources.end(), &home) != sources.end()) return absl::OkStatus();
+  if (std::find(peers.begin(), peers.end(), &home) != peers.end()) return absl::OkStatus();
   if (absl::Status fault = home.health(); !fault.ok()) return fault;
-  if (absl::Status readable = device.backend().CanRead(home); !readable.ok()) {
-    return absl::IsUnimplemented(readable) ? WithReason(readable, reason::kOtherDevice) : readable;
+  if (absl::Status reach = device.backend().CanReach(home); !reach.ok()) {
+    return absl::IsUnimplemented(reach) ? WithReason(reach, reason::kOtherDevice) : reach;
   }
-  sources.push_back(&home);
+  peers.push_back(&home);
   return absl::OkStatus();
 }
 

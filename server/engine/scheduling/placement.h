@@ -1,6 +1,7 @@
 // Where a program runs: on the device of the buffers it writes; one that writes on several is split
-// (split_program.h), op by op. A buffer of another device may be what Copy ops read and nothing
-// else; whatever has to compute on it copies it over first.
+// (split_program.h), op by op. A buffer of another device may be what Copy ops read, and the result
+// of a matmul whose operands lie on one device, where it then runs. Whatever else has to compute on
+// it copies it over first.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_PLACEMENT_H_
@@ -16,11 +17,11 @@ namespace gemmd::server {
 
 struct Placement {
   Device* device = nullptr;
-  Sources sources;
+  Peers peers;
 };
 
 // Of ops that are valid and name at least one tensor. INVALID_ARGUMENT, with the remedy, for what
-// does not run on one device; else as AddSource.
+// does not run on one device; else as AddPeer.
 absl::StatusOr<Placement> Place(absl::Span<const kernels::Op> ops, const SlotTable& slots);
 
 // Whether the ops write on several devices, or on one and read into the reply from another.
@@ -28,9 +29,10 @@ bool IsSplit(absl::Span<const kernels::Op> ops, const SlotTable& slots);
 // As Place, of op `index` of a program that is split.
 absl::StatusOr<Placement> PlaceOne(const kernels::Op& op, size_t index, const SlotTable& slots);
 
-// Adds the device of `buffer`, which is not `device`, to those that a program on `device` reads.
-// UNIMPLEMENTED when it cannot read the buffer, UNAVAILABLE when the buffer's device is fenced.
-absl::Status AddSource(Device& device, const Buffer& buffer, Sources& sources);
+// Adds the device of `buffer`, which is not `device`, to those whose memory a program on `device`
+// reads or writes. UNIMPLEMENTED when it cannot reach the buffer, UNAVAILABLE when the buffer's
+// device is fenced.
+absl::Status AddPeer(Device& device, const Buffer& buffer, Peers& peers);
 
 }  // namespace gemmd::server
 

@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
 
 struct Compiled {
   Device* device = nullptr;
-  Sources sources;
+  Peers peers;
   std::shared_ptr<const SplitProgram> split;  // `program`, uncharged, when there are several
   std::shared_ptr<const kernels::Program> program;
   uint64_t tuning = 0;  // Plan::tuning
@@ -129,7 +129,7 @@ absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, con
     auto placement = Place(ops, slots);
     if (!placement.ok()) return placement.status();
     compiled.device = placement->device;
-    compiled.sources = std::move(placement->sources);
+    compiled.peers = std::move(placement->peers);
     compiled.tuning = compiled.device->tuning();
     where = compiled.device->name();
     program = compiled.device->backend().Compile(ops);
@@ -174,7 +174,7 @@ void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
   for (size_t i = 0; i < ops.size(); ++i) {
     kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
       Plan::Slot& slot = plan.slots[tensor.slot];
-      slot.copied_away |= plan.split != nullptr && &plan.split->device_of(i) != slot.home;
+      slot.reached_across |= plan.split != nullptr && &plan.split->device_of(i) != slot.home;
       slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
       slot.written |= access == kernels::Access::kWrite;
       const bool has_nan =
@@ -245,7 +245,7 @@ absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
   request.use = std::move(use);
   request.device = compiled->device;
   request.split = std::move(compiled->split);
-  request.sources = std::move(compiled->sources);
+  request.peers = std::move(compiled->peers);
   request.program = std::move(compiled->program);
   request.tuning = compiled->tuning;
   request.output_bytes = std::move(compiled->output_bytes);
@@ -359,7 +359,7 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   }
   job->bindings.slots = request.buffers->addresses;
   job->buffers = std::move(request.buffers);
-  job->sources = std::move(request.sources);
+  job->peers = std::move(request.peers);
   job->tenant = &session.tenant();
   job->session_key = session.key();
   job->charge = *std::move(charge);

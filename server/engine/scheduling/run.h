@@ -66,11 +66,11 @@ struct RunRequest {
   SessionUse use;
   Device* device = nullptr;
   std::shared_ptr<const kernels::Program> program;
-  // The same when it is split; `device` is then its first op's, and `sources` are its parts'.
+  // The same when it is split; `device` is then its first op's, and `peers` are its parts'.
   std::shared_ptr<const SplitProgram> split;
   uint64_t tuning = 0;  // Plan::tuning, of what was compiled just now
   std::shared_ptr<const BoundBuffers> buffers;
-  Sources sources;              // other devices that Copy ops read
+  Peers peers;                  // other devices whose memory it reads or writes
   Inputs inputs;                // what they point at is valid until the answer
   bool inputs_charged = false;  // the tenant pays for them elsewhere
   std::vector<int64_t> output_bytes;
@@ -89,7 +89,7 @@ struct RunRequest {
   int64_t message_bytes = 0;            // of host memory, that `message` takes beside them
 
   // Whether one lane keeps it in order with others of that device.
-  bool on_one_device() const { return sources.empty() && split == nullptr; }
+  bool on_one_device() const { return peers.empty() && split == nullptr; }
 };
 
 // Checks the tenant's limits, every op, and where the program runs (placement.h); then compiles.

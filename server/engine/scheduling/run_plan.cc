@@ -24,11 +24,11 @@ absl::Status CheckSlot(const Plan& plan, const Plan::Slot& slot, const BufferRef
                      ", and the plan, which runs on several devices, has the one in its place on ",
                      slot.home->name(), "; bind one of that device"));
   }
-  if (slot.copied_away && buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
+  if (slot.reached_across && buffer.spec().kind == kernels::MemoryKind::kDeviceImported) {
     return WithReason(
         absl::UnimplementedError(absl::StrCat(
             "buffer ", Redacted(handle), "... was imported on ", buffer.device().name(),
-            ", and the plan copies it to another device; copy it into a buffer of its own device "
+            ", and another device of the plan reaches it; copy it into a buffer of its own device "
             "first")),
         reason::kOtherDevice);
   }
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
 absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
                                                    absl::Span<const Handle* const> handles,
                                                    const Session::FoundBuffers& found,
-                                                   Sources& sources) {
+                                                   Peers& peers) {
   auto buffers = std::make_shared<BoundBuffers>();
   buffers->Reserve(plan.slots.size());
   for (size_t i = 0; i < found.refs.size(); ++i) {
@@ -101,8 +101,8 @@ absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
     const BufferRef& ref = found.refs[i];
     if (absl::Status fits = CheckSlot(plan, slot, ref, *handles[i]); !fits.ok()) return fits;
     if (slot.foreign && &ref.buffer->device() != plan.device) {
-      absl::Status readable = AddSource(*plan.device, *ref.buffer, sources);
-      if (!readable.ok()) return readable;
+      absl::Status reach = AddPeer(*plan.device, *ref.buffer, peers);
+      if (!reach.ok()) return reach;
     }
     if (slot.written) buffers->written.push_back(ref.buffer.get());
     buffers->Add(ref.buffer);
@@ -113,16 +113,16 @@ absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
 
 absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
     Session& session, const std::shared_ptr<const Plan>& plan, absl::Span<const Rebinding> rebind,
-    Sources& sources) {
+    Peers& peers) {
   auto handles = HandlesOf(*plan, rebind);
   if (!handles.ok()) return handles.status();
   const Session::FoundBuffers found = session.FindBuffers(*handles);
-  auto bound = Bind(*plan, *handles, found, sources);
+  auto bound = Bind(*plan, *handles, found, peers);
   if (!bound.ok()) return bound.status();
   std::shared_ptr<const BoundBuffers> buffers = *std::move(bound);
   if (absl::Status distinct = CheckAliases(*plan, buffers->leases); !distinct.ok()) return distinct;
-  // Whether another device's memory can be read is asked each time: it may be fenced since.
-  if (plan->slots.size() >= RecentBindings::kFewestSlots && sources.empty()) {
+  // Whether another device's memory can be reached is asked each time: it may be fenced since.
+  if (plan->slots.size() >= RecentBindings::kFewestSlots && peers.empty()) {
     auto charge =
         session.tenant().TrySpareHostBytes(static_cast<int64_t>(plan->slots.size()) * kSlotBytes +
                                            static_cast<int64_t>(rebind.size()) * kRebindingBytes);
@@ -202,7 +202,7 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
     request.buffers = use->FindBinding(plan, rebind);
   }
   if (request.buffers == nullptr || !StillWritable(*request.buffers)) {
-    auto buffers = BindBuffers(*use, plan, rebind, request.sources);
+    auto buffers = BindBuffers(*use, plan, rebind, request.peers);
     if (!buffers.ok()) return buffers.status();
     request.buffers = *std::move(buffers);
   }
@@ -235,7 +235,7 @@ absl::StatusOr<RunRequest> RunAgain(SessionUse& use, const Plan& plan, Inputs& i
   absl::InlinedVector<const Handle*, 8> handles;
   for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
   RunRequest request;
-  auto buffers = Bind(plan, handles, use->FindBuffers(handles), request.sources);
+  auto buffers = Bind(plan, handles, use->FindBuffers(handles), request.peers);
   if (!buffers.ok()) return buffers.status();
   request.buffers = *std::move(buffers);
   request.device = plan.device;

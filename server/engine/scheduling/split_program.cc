@@ -22,15 +22,17 @@ constexpr int64_t kLeastBeside = 4 << 20;
 struct OpPlace {
   Device* device = nullptr;
   Lane* lane = nullptr;
-  Sources sources;
+  Peers peers;
 };
 
 absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const SlotTable& slots) {
   auto placed = PlaceOne(ops[index], index, slots);
   if (!placed.ok()) return placed.status();
-  const bool beside = !placed->sources.empty() && kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
+  const bool beside = !placed->peers.empty() &&
+                      std::holds_alternative<kernels::CopyOp>(ops[index]) &&
+                      kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
   return OpPlace{placed->device, beside ? &placed->device->transfers() : &placed->device->lane(),
-                 std::move(placed->sources)};
+                 std::move(placed->peers)};
 }
 
 }  // namespace
@@ -68,9 +70,9 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
     own.reserve(run.ops.size());
     for (const int op : run.ops) {
       own.push_back(ops[op]);
-      for (const kernels::Backend* source : places[op].sources) {
-        if (std::find(part.sources.begin(), part.sources.end(), source) == part.sources.end()) {
-          part.sources.push_back(source);
+      for (const kernels::Backend* peer : places[op].peers) {
+        if (std::find(part.peers.begin(), part.peers.end(), peer) == part.peers.end()) {
+          part.peers.push_back(peer);
         }
       }
     }

@@ -1,8 +1,7 @@
 // SplitProgram: a program whose ops write on several devices. One submission, one answer, one
 // report; each device's lane runs its parts as jobs like any others (split_run.h).
 //
-// An op belongs to the device that it writes on, one that only reads to where it reads. Between
-// devices bytes go by Copy ops alone, as in programs of one device (placement.h).
+// Which device an op belongs to, and how bytes go between devices: placement.h.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_PROGRAM_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_SPLIT_PROGRAM_H_
@@ -34,12 +33,12 @@ class SplitProgram final : public kernels::Program {
     std::shared_ptr<const kernels::Program> program;
     std::vector<int> ops;    // of the caller's, ascending
     std::vector<int> after;  // parts of other lanes, all before this one, that it waits for
-    Sources sources;         // as Job's
+    Peers peers;             // as Job's
     bool awaited = false;    // by a part of another lane
   };
 
   // Of ops that are valid and write on more than one device. INVALID_ARGUMENT with the remedy for
-  // an op that computes on another device's buffer and for too many parts; else as AddSource,
+  // an op that computes on another device's buffer and for too many parts; else as AddPeer,
   // Backend::Compile and the tenant's host memory have it.
   static absl::StatusOr<std::shared_ptr<const SplitProgram>> Compile(
       Tenant& tenant, absl::Span<const kernels::Op> ops, const SlotTable& slots);

@@ -51,7 +51,7 @@ std::shared_ptr<Job> SplitRun::MakeJob(int index) {
   job->bindings.inputs = whole_->bindings.inputs;
   job->bindings.outputs = whole_->bindings.outputs;
   job->buffers = whole_->buffers;
-  job->sources = part.sources;
+  job->peers = part.peers;
   job->tenant = whole_->tenant;
   job->session_key = whole_->session_key;
   job->priority = whole_->priority;

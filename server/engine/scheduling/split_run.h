@@ -26,7 +26,7 @@ class SplitRun : public std::enable_shared_from_this<SplitRun> {
  public:
   // `whole` has what all parts have in common, and `done`, which is called with the result of all:
   // the first failure, or how long they took from the first start to the last end, over all
-  // devices. Its `program` and `sources` are not used.
+  // devices. Its `program` and `peers` are not used.
   SplitRun(std::shared_ptr<const SplitProgram> program, std::shared_ptr<Job> whole);
 
   // Once. `done` may have run when it returns.

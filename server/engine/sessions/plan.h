@@ -27,11 +27,11 @@ struct Plan {
     int64_t reach =
         0;  // bytes of the buffer that the plan's views touch: a rebound one needs as many
     bool written = false;
-    // On another device, where only Copy ops read it: so may be what takes its place.
+    // On another device (placement.h): so may be what takes its place.
     bool foreign = false;
     // Of a split plan: what takes its place is there, too. Null in others.
     const Device* home = nullptr;
-    bool copied_away = false;  // of a split plan: another device reads it
+    bool reached_across = false;  // of a split plan: an op of another device reads or writes it
   };
   std::string label;
   Device* device = nullptr;                   // its first op's when it is split

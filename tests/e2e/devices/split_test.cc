@@ -135,6 +135,34 @@ TEST_F(SplitTest, APlanIsReboundOnEachDeviceAndNotAcross) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("bind one of that device"));
 }
 
+// Each device's product is stored on the other and used there, round after round over the same
+// bytes: neither is read before it has come, nor overwritten while it is read.
+TEST_F(SplitTest, ResultsOfMatmulsArriveOnTheOtherDeviceBeforeTheyAreUsed) {
+  constexpr int kRounds = 30;
+  client::Buffer from_far = On(kNear, {2, 2}), from_near = On(kFar, {2, 2});
+  client::Buffer one = On(kNear, {2, 2}), one_far = On(kFar, {2, 2});
+  OpList ops;
+  ops.Add(Write{one.tensor(), Floats({1, 1, 0, 1})});
+  ops.Add(Write{one_far.tensor(), Floats({1, 1, 0, 1})});
+  ops.Add(Write{near_.tensor(), Floats({1, 0, 0, 1})});
+  ops.Add(Write{far_.tensor(), Floats({1, 5, 0, 1})});
+  for (int round = 0; round < kRounds; ++round) {
+    ops.Add(Matmul{.a = one.tensor(), .b = near_.tensor().Transposed(), .d = from_near.tensor()});
+    ops.Add(Matmul{.a = one_far.tensor(), .b = far_.tensor().Transposed(), .d = from_far.tensor()});
+    ops.Add(Copy{from_far.tensor(), near_.tensor()});
+    ops.Add(Copy{from_near.tensor(), far_.tensor()});
+  }
+  ops.Add(Read{near_.tensor()}).Add(Read{far_.tensor()});
+  client::Plan plan = Must(session_.CreatePlan(ops));
+  for (int run = 0; run < 3; ++run) {
+    const client::Result result = Must(plan.Run());
+    EXPECT_THAT(FloatsOf(result, 0), ElementsAre(1, kRounds, 0, 1));
+    EXPECT_THAT(FloatsOf(result, 1), ElementsAre(1, kRounds + 5, 0, 1));
+    EXPECT_EQ(result.report().ops(4).device(), kNear);
+    EXPECT_EQ(result.report().ops(5).device(), kFar);
+  }
+}
+
 TEST_F(SplitTest, AnOpThatComputesAcrossIsRefusedWithTheRemedy) {
   OpList ops;
   ops.Add(Fill{near_.tensor(), 1}).Add(Fill{far_.tensor(), 1});

@@ -1,4 +1,4 @@
-// Programs that read a buffer of another device: by a Copy op, and in no other way.
+// Programs of one device that name a buffer of another.
 
 #include "tests/e2e/two_devices.h"
 
@@ -102,6 +102,19 @@ TEST_F(CopyTest, AMatmulOnTwoDevicesIsRefusedAndTheRemedyWorks) {
   remedy.Add(Copy{weights.tensor(), here.tensor()});
   remedy.Add(Matmul{.a = x.tensor(), .b = here.tensor(), .d = y.tensor()}).Add(Read{y.tensor()});
   EXPECT_THAT(FloatsOf(Must(session_.Execute(remedy))), ElementsAre(12, 34, 56));
+}
+
+TEST_F(CopyTest, AMatmulRunsWhereItsOperandsLieAndStoresAcross) {
+  client::Buffer x = On(kFar, {1, 2});
+  client::Buffer weights = On(kFar, {3, 2});
+  client::Buffer y = On(kNear, {1, 3});
+  Set(x, {10, 1});
+  Set(weights, {1, 2, 3, 4, 5, 6});
+  const client::Result result = Must(session_.Execute(
+      OpList().Add(Matmul{.a = x.tensor(), .b = weights.tensor(), .d = y.tensor()})));
+  EXPECT_EQ(result.report().device(), kFar);
+  EXPECT_THAT(FloatsOf(Must(session_.Execute(OpList().Add(Read{y.tensor()})))),
+              ElementsAre(12, 34, 56));
 }
 
 TEST_F(CopyTest, APlanReadsOneBufferAfterTheOtherOfAnotherDevice) {

@@ -8,18 +8,20 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-// By slot: whether Copy ops read it, and nothing else names it.
-std::vector<bool> OnlyCopiedFrom(absl::Span<const Op> ops, size_t slots) {
-  std::vector<bool> copied(slots, false);
-  std::vector<bool> other(slots, false);
+// By slot: whether it may lie on another device than its ops run on. So may what Copy ops read, and
+// what matmuls write, as long as nothing else names it.
+std::vector<bool> MayLieFar(absl::Span<const Op> ops, size_t slots) {
+  std::vector<bool> far(slots, false);
+  std::vector<bool> near(slots, false);
   for (const Op& op : ops) {
     ForEachTensor(op, [&](const TensorRef& tensor, Access access) {
-      const bool source = std::holds_alternative<CopyOp>(op) && access == Access::kRead;
-      (source ? copied : other)[tensor.slot] = true;
+      const bool reaches = access == Access::kRead ? std::holds_alternative<CopyOp>(op)
+                                                   : std::holds_alternative<MatmulOp>(op);
+      (reaches ? far : near)[tensor.slot] = true;
     });
   }
-  for (size_t i = 0; i < slots; ++i) copied[i] = copied[i] && !other[i];
-  return copied;
+  for (size_t i = 0; i < slots; ++i) far[i] = far[i] && !near[i];
+  return far;
 }
 
 // As gRPC receives it.
@@ -45,9 +47,9 @@ class BackendExecutor final : public Executor {
     if (!status.ok()) return status;
     auto program = backend_->Compile(ops);
     if (!program.ok()) return program.status();
-    if (far_ != nullptr) status = backend_->CanRead(*far_);
+    if (far_ != nullptr) status = backend_->CanReach(*far_);
     if (!status.ok()) return status;
-    const std::vector<bool> far = OnlyCopiedFrom(ops, slots.size());
+    const std::vector<bool> far = MayLieFar(ops, slots.size());
 
     Outcome outcome;
     Bindings bindings;

@@ -157,14 +157,14 @@ class FakeDevice {
     absl::MutexLock lock(&mutex_);
     return health_;
   }
-  // From now on its programs cannot read other devices' memory, because of `why`.
-  void CannotRead(absl::Status why) {
+  // From now on its programs cannot reach other devices' memory, because of `why`.
+  void CannotReach(absl::Status why) {
     absl::MutexLock lock(&mutex_);
-    can_read_ = std::move(why);
+    can_reach_ = std::move(why);
   }
-  absl::Status can_read() const {
+  absl::Status can_reach() const {
     absl::MutexLock lock(&mutex_);
-    return can_read_;
+    return can_reach_;
   }
   void CompleteAll() {
     while (CompleteOne()) {
@@ -176,7 +176,7 @@ class FakeDevice {
   std::deque<Launched> launched_ ABSL_GUARDED_BY(mutex_);
   int total_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status health_ ABSL_GUARDED_BY(mutex_);
-  absl::Status can_read_ ABSL_GUARDED_BY(mutex_);
+  absl::Status can_reach_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeBackend : public kernels::Backend {
@@ -193,7 +193,7 @@ class FakeBackend : public kernels::Backend {
   absl::Span<const kernels::KernelInfo> kernels() const override { return kernels_; }
   absl::Status health() const override { return device_.health(); }
   int64_t pinned_bytes() const override { return device_.pinned_bytes; }
-  absl::Status CanRead(const kernels::Backend&) const override { return device_.can_read(); }
+  absl::Status CanReach(const kernels::Backend&) const override { return device_.can_reach(); }
   bool signals() const override { return device_.signals; }
   absl::StatusOr<std::unique_ptr<kernels::Memory>> Allocate(int64_t size,
                                                             kernels::MemoryKind kind) override {

@@ -96,6 +96,29 @@ TEST_F(LaneTest, WaitsForWhatItsCallerWaitsForAndNothingElseIsQueued) {
   std::move(second.done)({});
 }
 
+// While a caller waits on the stream nobody launches: the device would have nothing behind it.
+TEST_F(LaneTest, WaitsForNobodyForAWhileOnceCallersMet) {
+  const auto submit = [&](absl::AnyInvocable<void() &&> launched) {
+    auto job = Make(0.001, "x");
+    job->caller_waits = true;
+    job->launched = std::move(launched);
+    EXPECT_TRUE(lane_.Submit(std::move(job)).ok());
+  };
+  const auto next_is_waited_for = [&] {
+    submit(nullptr);
+    FakeDevice::Launched next = device_.TakeOne();
+    std::move(next.done)({});
+    return next.waited_for;
+  };
+  EXPECT_TRUE(next_is_waited_for());
+  submit([&] { submit(nullptr); });  // the second comes while the first is launched
+  device_.CompleteAll();
+  int unwaited = 0;
+  while (!next_is_waited_for()) ASSERT_LT(++unwaited, 100);
+  EXPECT_GT(unwaited, 0);
+  EXPECT_TRUE(next_is_waited_for());
+}
+
 TEST_F(LaneTest, LooksAheadByEstimatedTimeAndNoFurther) {
   for (int i = 0; i < 10; ++i) Submit(0.001, "x");
   EXPECT_EQ(device_.pending(), 2);  // 2 ms of look-ahead
@@ -326,6 +349,20 @@ TEST_F(OneLauncherTest, SubmittersLaunchUntilThereIsABacklog) {
     EXPECT_EQ(answered().back(), std::to_string(i) + ":OK");
   }
   EXPECT_EQ(here, 4);
+}
+
+TEST_F(OneLauncherTest, WhoPollsForRingsLaunchesThemAll) {
+  for (int i = 0; i < 10; ++i) {
+    auto job = Make(0.0001, "x");
+    job->armed = true;
+    ASSERT_TRUE(lane_.Submit(std::move(job)).ok());
+  }
+  ASSERT_EQ(device_.pending(), 10);
+  for (int i = 0; i < 10; ++i) {
+    FakeDevice::Launched next = device_.TakeOne();
+    EXPECT_EQ(next.launcher, std::this_thread::get_id());
+    std::move(next.done)({});
+  }
 }
 
 TEST_F(OneLauncherTest, AnIdleDeviceIsLaunchedOnAndWaitedForByTheCaller) {

@@ -45,8 +45,8 @@ class PlacementTest : public StateTest {
     tensor.strides = kernels::MakeDims({4, 1});
     return tensor;
   }
-  MatmulOp Matmul(const Handle& a, const Handle& d) {
-    return {.a = {.values = At(a)}, .b = {.values = At(a)}, .d = At(d)};
+  MatmulOp Matmul(const Handle& a, const Handle& b, const Handle& d) {
+    return {.a = {.values = At(a)}, .b = {.values = At(b)}, .d = At(d)};
   }
   SlotTable& slots() {
     if (!slots_) slots_.emplace(*session_);
@@ -73,13 +73,13 @@ TEST_F(PlacementTest, AProgramRunsWhereItWrites) {
   const auto here = Compile({CopyOp{At(near_), At(near_too_)}});
   ASSERT_TRUE(here.ok()) << here.status();
   EXPECT_EQ(here->device, device(0));
-  EXPECT_THAT(here->sources, IsEmpty());
+  EXPECT_THAT(here->peers, IsEmpty());
 
   // Its session is at home on the other device, and so is what it reads.
   const auto there = Compile({CopyOp{At(near_), At(far_)}});
   ASSERT_TRUE(there.ok()) << there.status();
   EXPECT_EQ(there->device, device(1));
-  EXPECT_THAT(there->sources, ElementsAre(&device(0)->backend()));
+  EXPECT_THAT(there->peers, ElementsAre(&device(0)->backend()));
 
   const auto reads = Compile({ReadOp{At(far_), 0}});
   ASSERT_TRUE(reads.ok()) << reads.status();
@@ -87,26 +87,72 @@ TEST_F(PlacementTest, AProgramRunsWhereItWrites) {
 }
 
 TEST_F(PlacementTest, CopiesReadAnotherDevicesBuffersAndEachDeviceIsASourceOnce) {
-  const auto run = Compile(
-      {CopyOp{At(far_), At(near_)}, CopyOp{At(far_too_), At(near_too_)}, Matmul(near_, near_too_)});
+  const auto run = Compile({CopyOp{At(far_), At(near_)}, CopyOp{At(far_too_), At(near_too_)},
+                            Matmul(near_, near_, near_too_)});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->device, device(0));
-  EXPECT_THAT(run->sources, ElementsAre(&device(1)->backend()));
+  EXPECT_THAT(run->peers, ElementsAre(&device(1)->backend()));
 }
 
 TEST_F(PlacementTest, AnOpThatComputesOnAnotherDevicesBufferIsRefusedWithTheRemedy) {
-  const auto refused = Compile({FillOp{At(near_), 1}, Matmul(far_, near_)}).status();
+  const auto refused = Compile({FillOp{At(near_), 1}, Matmul(near_too_, far_, near_)}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refused), "OTHER_DEVICE");
   EXPECT_EQ(std::string(refused.message()),
             "op 1 (matmul) reads a buffer on fake:1, and the program runs on fake:0; a program "
             "runs on one device: put a Copy op before it, whose dst is a buffer on fake:0");
-  EXPECT_TRUE(Compile({CopyOp{At(far_), At(near_too_)}, Matmul(near_too_, near_)}).ok());
+  EXPECT_TRUE(Compile({CopyOp{At(far_), At(near_too_)}, Matmul(near_too_, near_too_, near_)}).ok());
 }
 
 TEST_F(PlacementTest, ABufferThatIsCopiedMayNotBeComputedOnAsWell) {
-  EXPECT_EQ(Compile({CopyOp{At(far_), At(near_too_)}, Matmul(far_, near_)}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Compile({CopyOp{At(far_), At(near_too_)}, Matmul(near_too_, far_, near_)}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PlacementTest, AMatmulRunsWhereItsOperandsLieAndMayWriteAcross) {
+  const auto run = Compile({Matmul(far_, far_too_, near_)});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->split, nullptr);
+  EXPECT_EQ(run->device, device(1));
+  EXPECT_THAT(run->peers, ElementsAre(&device(0)->backend()));
+  EXPECT_FALSE(run->on_one_device());
+
+  other_device_.CannotReach(absl::UnimplementedError("no way to there"));
+  const auto refused = Compile({Matmul(far_, far_too_, near_)}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReasonOf(refused), "OTHER_DEVICE");
+}
+
+TEST_F(PlacementTest, WhatReadsAResultThatCameAcrossWaitsForIt) {
+  const auto run = Compile({Matmul(far_, far_too_, near_), Matmul(near_, near_, near_too_),
+                            Matmul(far_, far_too_, near_)});
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_NE(run->split, nullptr);
+  const auto& parts = run->split->parts();
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[0].device, device(1));
+  EXPECT_EQ(parts[0].lane, &device(1)->lane());
+  EXPECT_THAT(parts[0].peers, ElementsAre(&device(0)->backend()));
+  EXPECT_EQ(parts[1].device, device(0));
+  EXPECT_THAT(parts[1].peers, IsEmpty());
+  EXPECT_THAT(parts[1].after, ElementsAre(0));
+  EXPECT_THAT(parts[2].after, ElementsAre(1));  // not over what is still being read
+}
+
+TEST_F(PlacementTest, APlansResultAcrossMayBeReboundToWhatItsDeviceReaches) {
+  const auto plan = MakePlan({Matmul(far_, far_, near_)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto bind = [&](const Handle& from, const Handle& to) {
+    const std::vector<Rebinding> rebind = {{from, to}};
+    return BindPlan(Use(), *plan, rebind, {});
+  };
+  EXPECT_EQ(bind(near_, near_too_)->device, device(1));
+  EXPECT_THAT(bind(near_, near_too_)->peers, ElementsAre(&device(0)->backend()));
+  EXPECT_THAT(bind(near_, far_too_)->peers, IsEmpty());
+  EXPECT_EQ(bind(far_, near_too_).status().code(), absl::StatusCode::kInvalidArgument);
+  device_.Fault(kernels::DeviceFault("smoke"));
+  EXPECT_EQ(ReasonOf(bind(near_, near_too_).status()), "DEVICE_FENCED");
 }
 
 TEST_F(PlacementTest, WhatWritesOnTwoDevicesIsSplit) {
@@ -117,7 +163,7 @@ TEST_F(PlacementTest, WhatWritesOnTwoDevicesIsSplit) {
   ASSERT_EQ(writes->split->parts().size(), 2u);
   EXPECT_EQ(writes->split->parts()[0].device, device(0));
   EXPECT_EQ(writes->split->parts()[1].device, device(1));
-  EXPECT_THAT(writes->split->parts()[1].sources, ElementsAre(&device(0)->backend()));
+  EXPECT_THAT(writes->split->parts()[1].peers, ElementsAre(&device(0)->backend()));
   EXPECT_FALSE(writes->on_one_device());
 
   // Or reads into the reply where it does not write.
@@ -129,7 +175,7 @@ TEST_F(PlacementTest, WhatWritesOnTwoDevicesIsSplit) {
 
 TEST_F(PlacementTest, AnOpOfASplitProgramThatComputesAcrossIsRefusedWithTheRemedy) {
   const auto refused =
-      Compile({FillOp{At(near_), 1}, FillOp{At(far_), 1}, Matmul(far_, near_)}).status();
+      Compile({FillOp{At(near_), 1}, FillOp{At(far_), 1}, Matmul(near_too_, far_, near_)}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refused), "OTHER_DEVICE");
   EXPECT_EQ(std::string(refused.message()),
@@ -151,7 +197,7 @@ TEST_F(PlacementTest, APlanOnTwoDevicesIsReboundOnEach) {
 }
 
 TEST_F(PlacementTest, ADeviceThatCannotReadAnotherSaysSo) {
-  device_.CannotRead(absl::UnimplementedError("no way from there"));
+  device_.CannotReach(absl::UnimplementedError("no way from there"));
   const auto refused = Compile({CopyOp{At(far_), At(near_)}}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(ReasonOf(refused), "OTHER_DEVICE");
@@ -168,11 +214,11 @@ TEST_F(PlacementTest, ImportedMemoryIsReadWhereItIsMappedOnly) {
                                {.size_bytes = 1024, .kind = kernels::MemoryKind::kDeviceImported},
                                clock_.Now(), {.device = &handle});
   ASSERT_TRUE(buffer.ok()) << buffer.status();
-  Sources sources;
-  const absl::Status refused = AddSource(*device(0), **buffer, sources);
+  Peers peers;
+  const absl::Status refused = AddPeer(*device(0), **buffer, peers);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("copy it into a buffer of fake:2 first"));
-  EXPECT_THAT(sources, IsEmpty());
+  EXPECT_THAT(peers, IsEmpty());
 }
 
 TEST_F(PlacementTest, AFencedSourceIsRefusedWithItsFault) {
@@ -216,7 +262,7 @@ TEST_F(PlacementTest, ASourceThatIsDeletedUnderTheProgramIsFreedAfterIt) {
   EXPECT_EQ(used_bytes(1), 1024);
 }
 
-TEST_F(PlacementTest, APlansSourceMayBeReboundToWhatItsDeviceCanRead) {
+TEST_F(PlacementTest, APlansSourceMayBeReboundToWhatItsDeviceReaches) {
   const auto plan = MakePlan({CopyOp{At(far_), At(near_)}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto bind = [&](const Handle& from, const Handle& to) {
@@ -226,13 +272,13 @@ TEST_F(PlacementTest, APlansSourceMayBeReboundToWhatItsDeviceCanRead) {
   const auto as_made = BindPlan(Use(), *plan, {}, {});
   ASSERT_TRUE(as_made.ok()) << as_made.status();
   EXPECT_EQ(as_made->device, device(0));
-  EXPECT_THAT(as_made->sources, ElementsAre(&device(1)->backend()));
+  EXPECT_THAT(as_made->peers, ElementsAre(&device(1)->backend()));
 
-  EXPECT_THAT(bind(far_, far_too_)->sources, ElementsAre(&device(1)->backend()));
-  EXPECT_THAT(bind(far_, near_too_)->sources, IsEmpty());  // its own device's
+  EXPECT_THAT(bind(far_, far_too_)->peers, ElementsAre(&device(1)->backend()));
+  EXPECT_THAT(bind(far_, near_too_)->peers, IsEmpty());  // its own device's
   EXPECT_EQ(bind(near_, far_too_).status().code(), absl::StatusCode::kInvalidArgument);
 
-  device_.CannotRead(absl::UnimplementedError("not any more"));
+  device_.CannotReach(absl::UnimplementedError("not any more"));
   EXPECT_EQ(bind(far_, far_too_).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(bind(far_, near_too_).ok());
 }

@@ -196,8 +196,8 @@ TEST_F(PlanBindingTest, AnotherDevicesBufferIsAskedForEachTime) {
     ops.push_back(kernels::CopyOp{View(slots, i == 0 ? far : from_[i]), View(slots, to_[i])});
   }
   plan_ = *CompilePlan(*session_, ops, slots, {}, "from afar");
-  EXPECT_EQ(Bind()->sources.size(), 1);
-  EXPECT_EQ(Bind()->sources.size(), 1);
+  EXPECT_EQ(Bind()->peers.size(), 1);
+  EXPECT_EQ(Bind()->peers.size(), 1);
   device_.CannotRead(absl::UnimplementedError("no link"));
   EXPECT_EQ(CodeOf(), absl::StatusCode::kUnimplemented);
 }

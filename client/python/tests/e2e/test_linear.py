@@ -130,10 +130,33 @@ def test_asyncio_calls_run_side_by_side(address, random):
     async def main():
         async with gemmd.aio.Client(address) as client, client.session() as session:
             layer = await gemmd.aio.Linear.create(session, w)
-            return await asyncio.gather(*(layer(x) for x in inputs))
+            results = await asyncio.gather(*(layer(x) for x in inputs))
+            return results, await session.arming.why_not()
 
-    for x, y in zip(inputs, asyncio.run(main()), strict=True):
+    results, why_not_armed = asyncio.run(main())
+    for x, y in zip(inputs, results, strict=True):
         assert FP8[0] < relative_error(y, x @ w.T.astype(np.float64)) < FP8[1]
+        assert y.report.path == ("call" if why_not_armed else "armed")
+
+
+def test_asyncio_layers_give_the_bits_of_the_others(address, session, random):
+    both, down = random.standard_normal((256, 128), "f4"), random.standard_normal((128, 128), "f4")
+    x = random.standard_normal((3, 128), "f4")
+    experts = random.standard_normal((4, 256, 128), "f4")
+    downs = random.standard_normal((4, 128, 128), "f4")
+    logits = random.standard_normal((3, 4), "f4")
+
+    async def main():
+        async with gemmd.aio.Client(address) as client, client.session() as session:
+            mlp = await gemmd.aio.MLP.create(session, both, down, quantize=None)
+            moe = await gemmd.aio.MoE.create(session, experts, downs, top_k=2)
+            return await mlp(x), await moe.from_logits(x, logits)
+
+    got = asyncio.run(main())
+    with gemmd.MLP(session, both, down, quantize=None) as mlp:
+        assert np.array_equal(got[0], mlp(x))
+    with gemmd.MoE(session, experts, downs, top_k=2) as moe:
+        assert np.array_equal(got[1], moe.from_logits(x, logits))
 
 
 def test_the_workers_example_shares_one_weight(address):

@@ -32,9 +32,10 @@ TEST_F(PeerAccessTest, AHostsMemoryIsRefusedWithTheRemedy) {
   cpu.name = "cpu:0";
   const absl::Status refused = peers_.Enable(cpu);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(std::string(refused.message()),
-            "a Copy op on cuda:0 cannot read memory of cpu:0, which is no GPU; download the data "
-            "and upload it to cuda:0");
+  EXPECT_EQ(
+      std::string(refused.message()),
+      "cuda:0 cannot reach memory of cpu:0, which is no GPU; download the data and upload it to "
+      "cuda:0");
 }
 
 TEST_F(PeerAccessTest, AFencedDeviceGivesItsFault) {

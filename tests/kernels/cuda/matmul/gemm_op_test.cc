@@ -3,7 +3,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/matmul/legality.h"
+#include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/matmul/problem_args.h"
+#include "kernels/cuda/matmul/tma_family.h"
 #include "kernels/cuda/ops/op_args.h"
 
 namespace gemmd::kernels::cuda {
@@ -224,6 +226,38 @@ TEST(GemmOpTest, AProblemGivesTheArgumentsOfItsOp) {
   const ScaleCopies copies = CopiesOf(placed);
   EXPECT_TRUE(copies.a && copies.b);
   EXPECT_EQ(CopiesOf(unplaced).scratch_bytes, copies.scratch_bytes);
+}
+
+// A slot that does not start where the caller said is told of before anything is launched there.
+TEST(GemmOpTest, PrepareRefusesAddressesThatAreNotAsTheProblemPromised) {
+  std::vector<std::byte*> slots = Slots();
+  slots[0] += 8;
+  const auto prepared = PrepareTma(AllVariants()[0], PlacedArgs(Op(), slots), kScratch, {});
+  EXPECT_EQ(prepared.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(prepared.status().message()),
+              HasSubstr("a is at an address 8 bytes past a multiple of 16"));
+}
+
+TEST(GemmOpTest, AGatesProductHasNoPlaceYet) {
+  MatmulOp op = Op();
+  op.gate = Gate{.activation = Activation::kSilu, .limit = 7};
+  op.d = Dense(4, DType::kE4M3, MakeDims({60, 150}));
+  op.d_scales = Dense(5, DType::kF32, MakeDims({60, 2}));
+  const std::vector<std::byte*> slots = Slots();
+  const MatmulArgs args = PlacedArgs(op, slots);
+  EXPECT_EQ(args.problem, ProblemOf(op));
+  EXPECT_EQ(args.gemm.n, 300);
+  EXPECT_EQ(args.gemm.out, ElementType::kBF16);
+  EXPECT_EQ(args.gemm.d.data, nullptr);
+  EXPECT_EQ(args.gemm.d.row_stride, 300);
+  ASSERT_TRUE(args.gate.has_value());
+  EXPECT_EQ(args.gate->src, nullptr);
+  EXPECT_EQ(args.gate->src_row, 300);
+  EXPECT_EQ(args.gate->n, 150);
+  EXPECT_EQ(args.gate->dst, slots[4]);
+  EXPECT_EQ(static_cast<void*>(args.gate->scales), slots[5]);
+  EXPECT_EQ(args.gate->limit, 7);
+  EXPECT_FALSE(PlacedArgs(Op(), slots).gate.has_value());
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ class PeerGpuTest : public testing::Test {
   // On GPU `gpu`, and waits for it.
   LaunchResult Copy(int gpu, Stream& stream, const std::shared_ptr<const Program>& program,
                     const Memory& from, const Memory& to) {
-    EXPECT_TRUE(gpus_[gpu]->CanRead(*gpus_[1 - gpu]).ok());
+    EXPECT_TRUE(gpus_[gpu]->CanReach(*gpus_[1 - gpu]).ok());
     LaunchResult result;
     absl::Notification done;
     stream.Launch(program, {{from.address(), to.address()}, {}, {}}, [&](LaunchResult launch) {
@@ -131,21 +131,21 @@ TEST_F(PeerGpuTest, ManyThreadsMayAskAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      EXPECT_TRUE(gpus_[i % 2]->CanRead(*gpus_[1 - i % 2]).ok());
+      EXPECT_TRUE(gpus_[i % 2]->CanReach(*gpus_[1 - i % 2]).ok());
       EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     });
   }
   for (std::thread& thread : threads) thread.join();
   // Another backend of the same GPU finds it allowed already.
   auto again = BackendOf(0);
-  EXPECT_TRUE(again->CanRead(*gpus_[1]).ok());
+  EXPECT_TRUE(again->CanReach(*gpus_[1]).ok());
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 TEST_F(PeerGpuTest, ACpusMemoryIsNotReadNorReadsIt) {
   auto cpu = *CreateCpuBackend({});
-  EXPECT_EQ(gpus_[0]->CanRead(*cpu).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(cpu->CanRead(*gpus_[0]).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(gpus_[0]->CanReach(*cpu).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(cpu->CanReach(*gpus_[0]).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

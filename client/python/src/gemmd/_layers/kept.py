@@ -1,38 +1,39 @@
-"""What a Linear keeps between calls: a plan a batch size, and memory for as many calls as run side
-by side.
+"""What a layer keeps between calls by gRPC: a plan a batch size, and memory for as many calls as run
+side by side.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from gemmd._layers.linear_step import Forward
 from gemmd._wire.programs import Rebind
-from gemmd.handle import Handle
+from gemmd.buffer import Buffer
+from gemmd.plan import Plan
 
-MAX_PLANS = 64  # of one Linear; the batch sizes of a serving loop are fewer
+MAX_PLANS = 64  # of one layer; the batch sizes of a serving loop are fewer
 
 P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class KeptPlan(Generic[P]):
+class KeptPlan:
     """A plan and the buffers it was made on."""
 
-    plan: P
-    io: Handle
-    scratch: Handle
+    plan: Plan
+    io: Buffer
+    scratch: Buffer
 
-    def rebound_to(self, io: Handle, scratch: Handle) -> Rebind | None:
+    def rebound_to(self, io: Buffer, scratch: Buffer) -> Rebind | None:
         return None if io is self.io else {self.io: io, self.scratch: scratch}
 
 
 class Kept(Generic[P]):
     """Plans by step, the latest used last; those beyond MAX_PLANS are given up, but none in use.
 
-    Not thread-safe: its Linear holds a lock, or runs on one event loop.
+    Not thread-safe: its layer holds a lock.
     """
 
     def __init__(self) -> None:
@@ -69,28 +70,18 @@ class Kept(Generic[P]):
         return plans
 
 
-B = TypeVar("B", bound=Handle)
-
-
-class Place(Generic[B]):
+@dataclass(frozen=True)
+class Place:
     """Where one forward pass at a time happens, kept for later ones.
 
     Attributes
     ----------
     io, scratch : Buffer
         [x | result], and the device's own memory.
-    bytes : array or tensor
-        All of `io` in this process, once mapped.
-    taken : torch.cuda.Event or None
-        The copy of the result before, out of `io`.
     """
 
-    def __init__(self, io: B, scratch: B) -> None:
-        self.io = io
-        self.scratch = scratch
-        self.kind = io.memory_kind
-        self.bytes: Any = None
-        self.taken: Any = None
+    io: Buffer
+    scratch: Buffer
 
     def fits(self, step: Forward) -> bool:
         io, scratch = self.io.size_bytes, self.scratch.size_bytes

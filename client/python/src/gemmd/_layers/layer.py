@@ -16,7 +16,7 @@ from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
 from gemmd._layers.kept import Kept, KeptPlan, Place
 from gemmd._layers.linear_step import Forward, Way
-from gemmd._layers.local import LocalCalls
+from gemmd._layers.local import HostRun, LocalCalls
 from gemmd._memory import cuda, interop
 from gemmd._ops.multiply import INLINE_BYTES, scratch_size
 from gemmd.buffer import Buffer
@@ -61,8 +61,8 @@ class Layer(Unpickled):
         self.in_features, self.out_features = features
         self._out_dtype = None if out_dtype is None else dtypes.as_dtype(out_dtype)
         self._lock = threading.Lock()
-        self._plans: Kept[KeptPlan[Plan]] = Kept()
-        self._idle: list[Place[Buffer]] = []
+        self._plans: Kept[KeptPlan] = Kept()
+        self._idle: list[Place] = []
         self._gpu_ways: dict[int, str] = {}
         self._local = LocalCalls(self)
         self._traced: Any = None
@@ -159,10 +159,28 @@ class Layer(Unpickled):
         """Why calls go by gRPC; "" if they are rung in memory shared with the server."""
         return self.session.arming.why_not()
 
-    def _on_host(self, x: npt.NDArray[Any]) -> Array:
+    def _dense(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         m = linear_step.rows_of(x.shape, self.in_features)
         flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
-        flat = flat.reshape(m, self.in_features)
+        return flat.reshape(m, self.in_features)
+
+    def begin(self, x: npt.NDArray[Any]) -> HostRun | None:
+        """`forward` of an array up to the ring, if it goes by one and waits for nothing; else None,
+        and nothing is begun. `ended` is the rest.
+        """
+        flat = self._dense(x)
+        if not self._local.has_host_places():
+            return None
+        return self._local.begin(self.step(len(flat), flat.dtype, "host_shared"), flat)
+
+    def ended(self, run: HostRun, x: npt.NDArray[Any]) -> Array:
+        """What `forward` returns, once `run` of x is done."""
+        out, report = run.result()
+        return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
+
+    def _on_host(self, x: npt.NDArray[Any]) -> Array:
+        flat = self._dense(x)
+        m = len(flat)
         if not self.why_not_armed():
             out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)
         else:
@@ -177,7 +195,7 @@ class Layer(Unpickled):
     # Calls of a server that is elsewhere.
 
     def _through(
-        self, step: Forward, place: Place[Buffer], x: npt.NDArray[Any]
+        self, step: Forward, place: Place, x: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], Result]:
         if step.way == "inline":
             result = self._run_plan(step, place, [x])
@@ -188,7 +206,7 @@ class Layer(Unpickled):
         return got.view(step.out_dtype).reshape(step.m, step.n), result
 
     def _run_plan(
-        self, step: Forward, place: Place[Buffer], inputs: list[npt.NDArray[Any]] | None
+        self, step: Forward, place: Place, inputs: list[npt.NDArray[Any]] | None
     ) -> Result:
         with self._lock:
             kept = self._plans.take(step)
@@ -205,7 +223,7 @@ class Layer(Unpickled):
                 self._plans.give(step)
 
     @contextmanager
-    def _place(self, step: Forward) -> Iterator[Place[Buffer]]:
+    def _place(self, step: Forward) -> Iterator[Place]:
         """Memory for one call, kept for later ones: a call in steady state creates nothing."""
         with self._lock:
             place = next((one for one in self._idle if one.fits(step)), None)
@@ -223,14 +241,14 @@ class Layer(Unpickled):
             with self._lock:
                 self._idle.append(place)
 
-    def _new_place(self, step: Forward) -> Place[Buffer]:
+    def _new_place(self, step: Forward) -> Place:
         io, scratch = (
             self.session.create_buffer(scratch_size(size), device=self.device, label="activations")
             for size in (step.io_bytes, step.scratch_bytes)
         )
         return Place(io, scratch)
 
-    def _drop(self, place: Place[Buffer]) -> None:
+    def _drop(self, place: Place) -> None:
         self.session.delete_buffers([place.io, place.scratch])
 
     # Lifetime.

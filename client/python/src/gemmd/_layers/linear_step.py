@@ -1,4 +1,4 @@
-"""How `Linear` lies in memory and which ops it is: pure, for the sync and the asyncio one alike."""
+"""How `Linear` lies in memory and which ops it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 from gemmd.v1 import device_service_pb2 as pb
 
-MemoryKind = Literal["device", "host_shared", "device_shared"]
 Way = Literal["inline", "moved", "host_shared", "device_shared"]
 
 # A published weight says by its label how it is laid out: another process reads it there.
@@ -213,11 +212,6 @@ class Step(Forward):
         if self.way == "inline":
             program.append(ops.read(d))
         return program
-
-
-def kind_of(way: Way) -> MemoryKind:
-    """What memory x and the result lie in."""
-    return way if way in ("host_shared", "device_shared") else "device"
 
 
 def other_gpu(uuid: str, home: str, devices: Iterable[pb.Device]) -> str:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +106,35 @@ class Place:
             self.event_stream.synchronize()
 
 
+class HostRun:
+    """A call of the host's, rung: x is in. Its place, taken before, is busy until `result` has
+    returned or anything has raised.
+    """
+
+    def __init__(self, place: Place, seat: Seat, step: Forward, x: npt.NDArray[Any]) -> None:
+        self._place = place
+        self._step = step
+        self.armed = seat.armed
+        place.calls = seat.used = place.calls + 1
+        try:
+            np.copyto(place.memory[: step.x_bytes], x.reshape(-1).view(np.uint8))
+            self.armed.ring()
+        except BaseException:
+            place.busy.release()
+            raise
+
+    def result(self) -> tuple[npt.NDArray[Any], Report]:
+        """[m, n], and the report; waits if there is none yet. Raises what the run failed with."""
+        place, step = self._place, self._step
+        try:
+            self.armed.wait()
+            report = self.armed.report.as_report()
+            got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
+        finally:
+            place.busy.release()
+        return got.view(step.out_dtype).reshape(step.m, step.n), report
+
+
 class DirectResult:
     """A tensor of torch's that the server writes results to, and the seat that does."""
 
@@ -173,21 +200,27 @@ class LocalCalls:
 
     def on_host(self, step: Forward, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Report]:
         """x [m, k], dense, of the step's type, to [m, n]."""
-        with self._host_place(step) as place:
-            seat = self._seat(place, step, False)
-            raw = x.reshape(-1).view(np.uint8)
-            np.copyto(place.memory[: step.x_bytes], raw)
-            report = seat.armed.run().as_report()
-            got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
-        return got.view(step.out_dtype).reshape(step.m, step.n), report
-
-    @contextmanager
-    def _host_place(self, step: Forward) -> Iterator[Place]:
         place = self._take_host_place(step)
         try:
-            yield place
-        finally:
+            seat = self._seat(place, step, False)
+        except BaseException:
             place.busy.release()
+            raise
+        return HostRun(place, seat, step, x).result()
+
+    def has_host_places(self) -> bool:
+        return bool(self._host)
+
+    def begin(self, step: Forward, x: npt.NDArray[Any]) -> HostRun | None:
+        """`on_host` up to the ring; None if that would wait, or ask the server for anything."""
+        with self._lock:
+            for place in self._host:
+                seat = place.seats.get((step, 0))
+                if seat is not None and place.busy.acquire(blocking=False):
+                    break
+            else:
+                return None
+        return HostRun(place, seat, step, x)
 
     def _take_host_place(self, step: Forward) -> Place:
         """One that is idle, held by `busy`; several threads have one each."""

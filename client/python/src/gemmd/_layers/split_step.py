@@ -28,7 +28,6 @@ from gemmd.tensor import Tensor
 Split = Literal["columns", "rows"]
 
 _BLOCK = 128
-_FEW_BYTES = 4 << 20  # as many as the server copies between a device's own ops, not beside them
 
 
 def bounds(extent: int, parts: int, what: str) -> list[int]:
@@ -156,9 +155,6 @@ class SplitStep:
             count = len(widths)
             sizes["sums"] = count * sizes["y"]
             sizes["positions"] = sizes["ones"] = 4 * m * count
-            for other, width in enumerate(widths):
-                if other != part:
-                    sizes[f"sent{other}"] = m * width * self.out_dtype.itemsize
         at, starts = 0, {}
         for name, size in sizes.items():
             starts[name] = at
@@ -172,39 +168,26 @@ class SplitStep:
         return np.ascontiguousarray(rows + np.int32(self.m) * parts)
 
     def program(self, weights: Sequence[Handle], memory: Sequence[Handle]) -> list[Op]:
-        """The ops, on one buffer of weights and one of memory a device. What other devices wait for
-        comes first: sums travel while each device computes its own. Few bytes come last: nothing is
-        won beside such a copy, and a device's ops are one part then.
+        """The ops, on one buffer of weights and one of memory a device. A product that another
+        device sums is stored there, and so travels while it is computed. Those come first: by the
+        end of a device's own product the others' have arrived.
         """
-        places = [self.place(part) for part in range(len(memory))]
+        count = len(memory)
+        places = [self.place(part) for part in range(count)]
         program = self._bring(places, memory)
         for place, buffer in zip(places, memory, strict=True):
             if place.quantized:
                 program.append(ops.quantize(place.x(buffer), place.a(buffer)))
-        sent = self._sent(places, weights, memory) if self.exchanges else []
-        own = []
-        for part, place in enumerate(places):
-            d = place.sums(memory[part], part) if self.exchanges else place.y(memory[part])
-            own.append(self._product(places, weights, memory, part, part, d))
-        few = self.m * places[0].widths[0] * self.out_dtype.itemsize <= _FEW_BYTES
-        program += own + sent if few else sent + own
+        for step in range(1 if self.exchanges else count, count + 1):
+            program += [
+                self._product(places, weights, memory, part, (part + step) % count)
+                for part in range(count)
+            ]
         if self.exchanges:
-            program += self._sum(places, memory)
+            program += [place.combine(buf) for place, buf in zip(places, memory, strict=True)]
         if self.inline:
             program += [ops.read(place.y(buf)) for place, buf in zip(places, memory, strict=True)]
         return program
-
-    def _sent(
-        self, places: Sequence[SplitPlace], weights: Sequence[Handle], memory: Sequence[Handle]
-    ) -> list[Op]:
-        products = []
-        count = len(places)
-        for step in range(1, count):
-            for part in range(count):
-                owner = (part + step) % count
-                d = places[part].sent(memory[part], owner)
-                products.append(self._product(places, weights, memory, part, owner, d))
-        return products
 
     def _bring(self, places: Sequence[SplitPlace], memory: Sequence[Handle]) -> list[Op]:
         program: list[Op] = []
@@ -225,8 +208,9 @@ class SplitStep:
         memory: Sequence[Handle],
         part: int,
         owner: int,
-        d: Tensor,
     ) -> Op:
+        there = places[owner]
+        d = there.sums(memory[owner], part) if self.exchanges else there.y(memory[owner])
         edges = self.weights.of_n
         begin, end = edges[owner], edges[owner + 1]
         bias = self.weights.parts[part].bias(weights[part]) if part == owner else None
@@ -235,18 +219,6 @@ class SplitStep:
         b = self.weights.operand(weights[part], part, begin, end)
         a = places[part].a(memory[part])
         return ops.matmul(a, b, d, bias=bias, activation=self.activation)
-
-    def _sum(self, places: Sequence[SplitPlace], memory: Sequence[Handle]) -> list[Op]:
-        program: list[Op] = []
-        count = len(places)
-        for part, place in enumerate(places):
-            for step in range(count - 1, 0, -1):
-                other = (part + step) % count
-                sent = places[other].sent(memory[other], part)
-                program.append(ops.copy(sent, place.sums(memory[part], other)))
-        for place, buffer in zip(places, memory, strict=True):
-            program.append(place.combine(buffer))
-        return program
 
 
 @dataclass(frozen=True)
@@ -285,13 +257,8 @@ class SplitPlace:
         room = self._at(memory, "scales", kind.scales_room(shape), "f32")
         return Operand(values, kind.scales_in(room, shape), kind)
 
-    def sent(self, memory: Handle, owner: int) -> Tensor:
-        """This device's sums of another's columns."""
-        shape = (self.step.m, self.widths[owner])
-        return self._at(memory, f"sent{owner}", shape, self.step.out_dtype)
-
     def sums(self, memory: Handle, part: int) -> Tensor:
-        """A device's sums of this one's columns."""
+        """A device's sums of this one's columns, which that one stores here."""
         m = self.step.m
         return self._all_sums(memory)[part * m : (part + 1) * m]
 

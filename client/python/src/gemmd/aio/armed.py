@@ -26,6 +26,18 @@ def pause_s(waited_s: float) -> float:
     return min(max(waited_s / 20, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
+async def until_done(armed: ArmedHandle, timeout_s: float | None = None) -> None:
+    """Until the run that was rung last is done, or for so long; the loop's other tasks run."""
+    began = time.monotonic()
+    until = None if timeout_s is None else began + timeout_s
+    while not armed.done():
+        now = time.monotonic()
+        if until is not None and now >= until:
+            return
+        pause = pause_s(now - began)
+        await asyncio.sleep(pause if until is None else min(pause, until - now))
+
+
 class Armed(ArmedHandle):
     """As `gemmd.Armed`; made by `await plan.arm()`. Its wait lets the loop run. Rings do not wait,
     so they are not awaited.
@@ -39,14 +51,7 @@ class Armed(ArmedHandle):
 
     async def wait(self, timeout_s: float | None = None) -> None:
         """As `gemmd.Armed.wait`. Cancelled, it leaves the run under way, to be waited for again."""
-        began = time.monotonic()
-        until = None if timeout_s is None else began + timeout_s
-        while not self.done():
-            now = time.monotonic()
-            if until is not None and now >= until:
-                break
-            pause = pause_s(now - began)
-            await asyncio.sleep(pause if until is None else min(pause, until - now))
+        await until_done(self, timeout_s)
         self.slot.wait(0.0)
 
     async def run(self, timeout_s: float | None = None) -> ArmedReport:

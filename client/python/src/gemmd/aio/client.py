@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # aio
 from typing import Any, Unpack
 
+import gemmd.client  # aio
 from gemmd import dtypes, share
 from gemmd._connection.here_only import Awaited, Unpickled  # aio
 from gemmd._connection.security import Security
@@ -72,6 +73,16 @@ class Client(Unpickled, Awaited):
         security = Security(target, tls, token_file, send_token_in_plaintext)
         self.transport = Transport(target, timeout_s, retry or Retry(), security)
         self._info: pb.ServerInfo | None = None
+        # aio {
+        self._threads: gemmd.client.Client | None = None
+        self._thread_options: dict[str, Any] = {
+            "timeout_s": timeout_s,
+            "retry": retry,
+            "tls": tls,
+            "token_file": token_file,
+            "send_token_in_plaintext": send_token_in_plaintext,
+        }
+        # }
 
     _elsewhere = "connect in each process, gemmd.connect()"
 
@@ -253,6 +264,14 @@ class Client(Unpickled, Awaited):
         request = admin_pb.EndSessionRequest(name=name).SerializeToString()
         await self.transport.call(methods.END_SESSION, request)
 
+    # aio {
+    def on_threads(self) -> gemmd.client.Client:
+        """The same for threads, over connections of its own."""
+        if self._threads is None:
+            self._threads = gemmd.client.Client(self.transport.target, **self._thread_options)
+        return self._threads
+
+    # }
     async def wait_ready(self, timeout_s: float = 10.0) -> Client:
         """Waits for a connection. Unavailable if there is none in time."""
         await self.transport.wait_ready(timeout_s)
@@ -260,6 +279,10 @@ class Client(Unpickled, Awaited):
 
     async def close(self) -> None:
         """Closes the connections. Held sessions end after their grace."""
+        # aio {
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.close)
+        # }
         await self.transport.close()
 
     async def __aenter__(self) -> Client:

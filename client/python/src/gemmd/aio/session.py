@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+import gemmd.session  # aio
 from gemmd import errors, loads, words
 from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory.inline import MEMORY_LABEL, Arena, Block, Sharing
@@ -72,6 +73,8 @@ class Session(Buffers, Awaited):
         # sync: self._hold = Hold(self.transport, self.session_id) if hold else None
         self._closed = False
         self._lent = {}
+        self._about = message, shared_memory  # aio
+        self._threads: gemmd.session.Session | None = None  # aio
 
     _elsewhere = "open a session of its own, in the process that needs one"
 
@@ -79,6 +82,15 @@ class Session(Buffers, Awaited):
         ended = ", closed" if self._closed else ""
         return f"Session({self.name} on {self.device} of {self.transport.target}{ended})"
 
+    # aio {
+    def on_threads(self) -> gemmd.session.Session:
+        """The same session for threads, over connections of its own; it ends with this one."""
+        if self._threads is None:
+            client = self.client.on_threads()
+            self._threads = gemmd.session.Session(client, *self._about, hold=False)
+        return self._threads
+
+    # }
     async def load(
         self,
         path: str | os.PathLike[str],
@@ -229,6 +241,7 @@ class Session(Buffers, Awaited):
             await self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
         finally:
             self._lent.clear()
+            self._threads = None  # aio
             if self._hold is not None:
                 await self._hold.cancel()
 

@@ -11,27 +11,27 @@ from gemmd import errors, ops
 from gemmd._layers import linear_step
 from gemmd._layers.linear_step import Weights
 from gemmd._memory import cuda, interop
-from gemmd.aio.buffer import Buffer
+from gemmd.buffer import Buffer
 from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
-    from gemmd.aio.session import Session
+    from gemmd.session import Session
 
 Quantize = Literal["fp8-block"]
 Source = npt.NDArray[Any] | Any  # an array or a torch tensor
 
 
-async def why_not_on_gpu(session: Session, device: int, home: str) -> str:
+def why_not_on_gpu(session: Session, device: int, home: str) -> str:
     """Why memory of this process's GPU `device` is not shared with the server's device `home`; ""
     if it is.
     """
-    why = cuda.why_not() or await session.why_not_shared()
+    why = cuda.why_not() or session.why_not_shared()
     if why:
         return why
-    return linear_step.other_gpu(cuda.driver().uuid(device), home, await session.client.devices())
+    return linear_step.other_gpu(cuda.driver().uuid(device), home, session.client.devices())
 
 
-async def obtain(
+def obtain(
     session: Session,
     weight: Source | Callable[[], Source] | None,
     bias: Any,
@@ -45,7 +45,7 @@ async def obtain(
     """
     if name:
         try:
-            return await session.find(name)
+            return session.find(name)
         except errors.NotFound:
             if weight is None:
                 raise
@@ -53,17 +53,17 @@ async def obtain(
         raise ValueError("a weight, or the name of a published one, is needed")
     given = weight() if callable(weight) else weight
     taken = linear_step.taken(given, bias=bias, scales=scales)
-    buffer = await _make(session, taken, bias, scales, quantize, device)
+    buffer = _make(session, taken, bias, scales, quantize, device)
     if not name:
         return buffer
     try:
-        return await buffer.publish(name)
+        return buffer.publish(name)
     except errors.AlreadyExists:  # another worker was quicker: its copy is the one
-        await buffer.delete()
-        return await session.find(name)
+        buffer.delete()
+        return session.find(name)
 
 
-async def _make(
+def _make(
     session: Session,
     weight: Any,
     bias: Any,
@@ -72,7 +72,7 @@ async def _make(
     device: str,
 ) -> Buffer:
     layout = linear_step.layout_of(weight, bias, scales, quantize)
-    buffer = await session.create_buffer(
+    buffer = session.create_buffer(
         layout.size_bytes,
         shape=(layout.n, layout.k),
         dtype=layout.dtype,
@@ -81,39 +81,39 @@ async def _make(
     )
     try:
         if layout.quantized and scales is None:
-            await _quantize(session, weight, layout, buffer)
+            _quantize(session, weight, layout, buffer)
         else:
-            await buffer.upload(interop.as_numpy(weight))
+            buffer.upload(interop.as_numpy(weight))
         for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
             if array is not None:
-                await session._move_up(buffer, linear_step.float_bytes(array), at)
+                session._move_up(buffer, linear_step.float_bytes(array), at)
     except BaseException:
-        await buffer.delete()
+        buffer.delete()
         raise
     return buffer
 
 
-async def _quantize(session: Session, weight: Any, layout: Weights, buffer: Buffer) -> None:
-    source = await _where_it_lies(session, weight, buffer.device)
+def _quantize(session: Session, weight: Any, layout: Weights, buffer: Buffer) -> None:
+    source = _where_it_lies(session, weight, buffer.device)
     if source is None:
         array = interop.as_numpy(weight)
-        staged = await session.create_buffer(
+        staged = session.create_buffer(
             shape=array.shape, dtype=array.dtype, device=buffer.device, label="weight"
         )
-        await staged.upload(array)
+        staged.upload(array)
         source = staged.tensor()
     try:
-        await session.execute([ops.quantize(source, layout.operand(buffer))])
+        session.execute([ops.quantize(source, layout.operand(buffer))])
     finally:
-        await source.owner.delete()
+        source.owner.delete()
 
 
-async def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | None:
+def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | None:
     if interop.torch_of(weight) is None or not weight.is_cuda:
         return None
-    if await why_not_on_gpu(session, weight.device.index, home):
+    if why_not_on_gpu(session, weight.device.index, home):
         return None
     try:
-        return await session.from_dlpack(weight.detach())
+        return session.from_dlpack(weight.detach())
     except errors.FailedPrecondition:  # expandable segments: the way through the host is left
         return None

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Runs the commands in a page's tables as a reader would: in order, in one folder that has the files they name, on a daemon
+that was started without an argument.
+
+  doc_rows.py GEMMD GEMMCTL PAGE..
+
+A row's commands are its code spans that begin with `gemmctl`. What cannot be run is in ELSEWHERE with the reason, and a reason
+without such a row is an error, too.
+"""
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+import doc_pages
+
+ROW = re.compile(r"^\|(.*)\|$", re.M)
+COMMAND = re.compile(r"(?<!`)`(gemmctl [^`]*|source <\(gemmctl [^`]*)`")
+
+# By its beginning; the first that fits holds.
+ELSEWHERE = {
+    "gemmctl end s-17": "no session has the name; e2e_gemmctl_test ends one",
+    "gemmctl info --server gemm.example:8470": "no such host; e2e_tls_test connects with TLS",
+    "gemmctl tune --server": "two servers with GPUs; tune_test moves times from one to another",
+    "gemmctl tune": "needs a device that can be tuned; tune_test has one",
+    "gemmctl explain --groups": "of the CPU, whose grouped matmuls have one kernel; grouped_test asks for GPUs'",
+}
+# What a reader sees and a pipe does not: the screen is gemmctl_screens' to look at.
+AT_A_TERMINAL = {"gemmctl top": "gemmctl top --once"}
+
+FILES = """
+import json, pathlib
+import numpy as np
+
+def safetensors(path, tensors):
+    header, data = {}, b""
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+draw = np.random.default_rng(1).standard_normal
+some = {"a": (8, 256), "b": (256, 128), "c": (8, 128), "bias": (128,), "x": (8, 256), "w": (256, 128)}
+for name, shape in some.items():
+    np.save(name + ".npy", draw(shape, "f4"))
+safetensors(pathlib.Path("model.safetensors"), {"layer.0.w": draw((128, 256), "f4")})
+for folder in ("model", "model-b"):
+    safetensors(pathlib.Path(folder, "model.safetensors"), {"layer.0.w": draw((128, 256), "f4")})
+socket = pathlib.Path("checked.sock").absolute()
+pathlib.Path("gemmd.textproto").write_text(
+    f'listeners {{ address: "unix:{socket}" }} tenants {{ name: "default" }} devices {{ name: "cpu:0" }}')
+"""
+
+
+def commands_of(page):
+    text = re.sub(r"^```.*?^```$", "", pathlib.Path(page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    found = [c.replace("\\|", "|") for row in ROW.findall(text) for c in COMMAND.findall(row)]
+    if not found:
+        sys.exit(f"{page} has no table with a command: there is nothing to test")
+    return found
+
+
+def run(command, shell):
+    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, timeout=60, check=False, **shell)
+    if done.returncode != 0:
+        print(f"`{command}` exited with {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return done.returncode == 0
+
+
+def run_all(pages, shell, unused):
+    ran = failed = 0
+    for page in pages:
+        for command in commands_of(page):
+            why = next((start for start in ELSEWHERE if command.startswith(start)), None)
+            if why is not None:
+                unused.discard(why)
+                continue
+            ran += 1
+            failed += not run(AT_A_TERMINAL.get(command, "{}").format(command), shell)
+    return ran, failed
+
+
+def main():
+    gemmd, gemmctl, *pages = sys.argv[1:]
+    doc_pages.alone_on_loopback()
+    unused = set(ELSEWHERE)
+    with tempfile.TemporaryDirectory() as root:
+        shell = {"env": doc_pages.environment(root, gemmd, gemmctl), "cwd": doc_pages.folder_in(root)}
+        subprocess.run([sys.executable, "-c", FILES], check=True, cwd=shell["cwd"])
+        daemon = subprocess.Popen(["gemmd"], stderr=subprocess.DEVNULL, **shell)
+        try:
+            run("gemmctl health --timeout 20s", shell)
+            ran, failed = run_all(pages, shell, unused)
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            status = daemon.wait(timeout=60)
+    print(f"{ran} commands ran, {failed} failed, {len(ELSEWHERE)} kinds are tested elsewhere; gemmd exited with {status}")
+    if unused:
+        sys.exit(f"no row has these any more: {sorted(unused)}")
+    if failed or status != 0:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
