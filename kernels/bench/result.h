@@ -67,7 +67,7 @@ struct ShapeResult {
 struct QuantizeResult {
   int64_t rows = 0;
   int64_t k = 0;
-  std::string block;  // "1x128", "128x128", "gated"
+  std::string block;  // "row", "1x128", "128x128", of INT8 "row i8"; "gated"
   bool right = false;
   double rel_error = 0;  // of the dequantised values against the source
   double us = 0;

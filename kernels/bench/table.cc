@@ -64,11 +64,11 @@ std::string TableRow(const ShapeResult& r, double best_tensorwise_tflops, int li
 }
 
 std::string QuantizeTable(const RunResult& run) {
-  std::string out = absl::StrFormat("%-13s %8s %9s %6s %7s %10s %9s %8s\n", "rows x k", "block",
+  std::string out = absl::StrFormat("%-13s %10s %9s %6s %7s %10s %9s %8s\n", "rows x k", "block",
                                     "us", "spread", "GB/s", "of copying", "floor us", "error");
   for (const QuantizeResult& q : run.quantize) {
     absl::StrAppend(&out,
-                    absl::StrFormat("%-13s %8s %9.2f %5.1f%% %7.0f     %s %9.2f %8.1e%s\n",
+                    absl::StrFormat("%-13s %10s %9.2f %5.1f%% %7.0f     %s %9.2f %8.1e%s\n",
                                     absl::StrCat(q.rows, "x", q.k), q.block, q.us,
                                     q.us > 0 ? (q.us_p90 - q.us_p10) / q.us * 100 : 0, q.gb_per_s(),
                                     Percent(run.copy_gb_s > 0 ? q.gb_per_s() / run.copy_gb_s : 0),

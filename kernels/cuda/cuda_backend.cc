@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "kernels/cpu/device_info.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
 #include "kernels/cuda/device/cuda_status.h"
@@ -39,6 +40,15 @@ namespace {
 // Remembered programs. A program of a decode step has some hundreds of ops, a kilobyte each.
 constexpr size_t kMaxPrograms = 256;
 constexpr size_t kMaxProgramOps = 16384;
+
+// TmaGroupedName's and GradientName's.
+constexpr const char* kTmaGroupedNames[] = {kFp8GroupedName, kI8BlockGroupedName, kBf16GroupedName,
+                                            kF16GroupedName, kI8GroupedName};
+constexpr const char* kGradientNames[] = {kGradientName, kBf16GradientName, kF16GradientName};
+
+bool Contains(absl::Span<const char* const> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // "13000": what the driver serves.
 std::string DriverVersion() {
@@ -73,15 +83,29 @@ class CudaBackend final : public Backend {
                 pinned_, fence_) {
     std::vector<KernelInfo> others = OtherKernels("sm90");
     const size_t ops = others.size();
-    others.push_back({kFp8GroupedName, kFp8GroupedName,
-                      "grouped e4m3 with scales of 1x128 and 128x128: weights on the tensor cores' "
-                      "row side for groups of up to 64 rows, a's rows for others"});
     for (const auto& [name, type] :
-         {std::pair(kBf16GroupedName, "bf16"), {kF16GroupedName, "f16"}}) {
+         {std::pair(kFp8GroupedName, "e4m3"), {kI8BlockGroupedName, "i8"}}) {
+      others.push_back({name, name,
+                        absl::StrCat("grouped ", type,
+                                     " with scales of 1x128 and 128x128: weights on the tensor "
+                                     "cores' row side for groups of up to 64 rows, a's rows for "
+                                     "others")});
+    }
+    for (const auto& [name, type] :
+         {std::pair(kBf16GroupedName, "bf16"),
+          {kF16GroupedName, "f16"},
+          {kI8GroupedName, "i8 with scales by row or tensor, or none"}}) {
       others.push_back({name, name,
                         absl::StrCat("grouped ", type,
                                      ": the weights on the tensor cores' row "
                                      "side, up to 256 of a group's rows as columns")});
+    }
+    for (const auto& [name, type] :
+         {std::pair(kBf16GradientName, "bf16"), {kF16GradientName, "f16"}}) {
+      others.push_back({name, name,
+                        absl::StrCat("k-grouped gradients of weights: ", type,
+                                     ", both operands along k or both along their rows, into f32 "
+                                     "or 16 bits, added to c or not")});
     }
     for (KernelInfo& other : others) TurnOff(pool, other);
     kernel_set_.emplace(std::move(pool));
@@ -92,16 +116,18 @@ class CudaBackend final : public Backend {
       return others[i].why_off.empty() ? kernels_[matmuls.size() + i].name : std::string_view();
     };
     for (size_t i = 0; i < ops; ++i) kernel_set_->others[i + 1] = enabled(i);
-    kernel_set_->fp8_grouped = enabled(ops);
-    kernel_set_->bf16_grouped = enabled(ops + 1);
-    kernel_set_->f16_grouped = enabled(ops + 2);
+    for (size_t i = ops; i < others.size(); ++i) {
+      const std::string_view name = others[i].name;
+      if (Contains(kTmaGroupedNames, name)) kernel_set_->tma_grouped.push_back(enabled(i));
+      if (Contains(kGradientNames, name)) kernel_set_->k_grouped.push_back(enabled(i));
+    }
     // Members of the pool, which serve grouped ops too.
     const auto member = [&](std::string_view name) {
       const KernelInfo& info = InfoOf(name);
       return info.why_off.empty() ? info.name : std::string_view();
     };
     kernel_set_->fp8_gate = member(kFp8GateName);
-    kernel_set_->gradient = member(kGradientName);
+    kernel_set_->k_grouped.push_back(member(kGradientName));
     kernel_set_->memory_bytes_per_s = info_.memory_bytes_per_s;
     tuner_.emplace(kernel_set_->matmul, kernel_set_->device, DriverVersion(),
                    PoolTuner::Hooks{.compile =
@@ -138,11 +164,11 @@ class CudaBackend final : public Backend {
     return kernel_set_->matmul.Explain(problem);
   }
   std::vector<Candidate> ExplainGrouped(const GroupedMatmulOp& op) const override {
-    return RankGrouped(op, InfoOf(TmaGroupedName(op.a.values.dtype)), InfoOf(kAnyGroupedName),
+    return RankGrouped(op, InfoOf(TmaGroupedName(op.a)), InfoOf(kAnyGroupedName),
                        InfoOf(kFp8GateName), info_.memory_bytes_per_s);
   }
   std::vector<Candidate> ExplainKGrouped(const KGroupedMatmulOp& op) const override {
-    return RankKGrouped(op, InfoOf(kGradientName), InfoOf(kAnyKGroupedName),
+    return RankKGrouped(op, InfoOf(GradientName(op.a.values.dtype)), InfoOf(kAnyKGroupedName),
                         info_.memory_bytes_per_s);
   }
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
@@ -186,9 +212,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
     for (const KernelInfo& member : family->members()) add(member);
   }
   for (const KernelInfo& other : OtherKernels("sm90")) add(other);
-  for (const char* name : {kFp8GroupedName, kBf16GroupedName, kF16GroupedName}) {
-    add({name, name, ""});
-  }
+  for (const char* name : kTmaGroupedNames) add({name, name, ""});
+  for (const char* name : kGradientNames) add({name, name, ""});
   absl::flat_hash_map<std::string, std::string> disabled;
   for (const std::string& name : options.disabled_kernels) {
     if (names.count(name) == 0 && families.count(name) == 0) {
@@ -235,10 +260,11 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
   }
   pool.quarantined = *std::move(broken);
   GroupedSelfTestOptions grouped{.device = pool.device, .spoiled = options.spoiled};
-  for (const char* kernel :
-       {kFp8GroupedName, kBf16GroupedName, kF16GroupedName, kAnyGroupedName, kFp8GateName}) {
-    if (!pool.disabled.contains(kernel)) grouped.kernels.emplace_back(kernel);
-  }
+  const auto add = [&](const char* kernel, std::vector<std::string>& kernels) {
+    if (!pool.disabled.contains(kernel)) kernels.emplace_back(kernel);
+  };
+  for (const char* kernel : kTmaGroupedNames) add(kernel, grouped.kernels);
+  for (const char* kernel : {kAnyGroupedName, kFp8GateName}) add(kernel, grouped.kernels);
   broken = FindBrokenGroupedKernels(grouped);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),
@@ -246,9 +272,8 @@ absl::Status SelfTest(const std::string& name, std::vector<std::string> spoiled,
   }
   pool.quarantined.insert(broken->begin(), broken->end());
   GradientSelfTestOptions gradients{.device = pool.device, .spoiled = options.spoiled};
-  for (const char* kernel : {kGradientName, kAnyKGroupedName}) {
-    if (!pool.disabled.contains(kernel)) gradients.kernels.emplace_back(kernel);
-  }
+  for (const char* kernel : kGradientNames) add(kernel, gradients.kernels);
+  add(kAnyKGroupedName, gradients.kernels);
   broken = FindBrokenGradientKernels(gradients);
   if (!broken.ok()) {
     return absl::Status(broken.status().code(),

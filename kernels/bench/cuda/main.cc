@@ -246,12 +246,15 @@ int MainQuantize(const Options& options) {
   run.copy_gb_s = *copy;
   bool right = true;
   for (int64_t rows : {128, 4096, 16384}) {
-    for (cuda::QuantizeBlock block : {cuda::QuantizeBlock::k1x128, cuda::QuantizeBlock::k128x128}) {
-      absl::StatusOr<QuantizeResult> result =
-          BenchQuantize(**machine, rows, kQuantizedK, block, options.repeats);
-      if (!result.ok()) return Complain(result.status(), kBad);
-      right &= result->right;
-      run.quantize.push_back(*std::move(result));
+    for (cuda::QuantizeBlock block :
+         {cuda::QuantizeBlock::kRow, cuda::QuantizeBlock::k1x128, cuda::QuantizeBlock::k128x128}) {
+      for (const bool int8 : {false, true}) {
+        absl::StatusOr<QuantizeResult> result =
+            BenchQuantize(**machine, rows, kQuantizedK, block, int8, options.repeats);
+        if (!result.ok()) return Complain(result.status(), kBad);
+        right &= result->right;
+        run.quantize.push_back(*std::move(result));
+      }
     }
   }
   for (int64_t rows : {16, 128, 4096, 16384}) {

@@ -28,6 +28,7 @@ struct Buffers {
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 
 int64_t ScaleFloats(QuantizeBlock block, int64_t rows, int64_t k) {
+  if (block == QuantizeBlock::kRow) return rows;
   return block == QuantizeBlock::k1x128 ? (rows + 3) / 4 * 4 * BlocksOf(k)
                                         : BlocksOf(rows) * BlocksOf(k);
 }
@@ -42,7 +43,7 @@ absl::Status Fill(const Buffers& b, int64_t rows, int64_t k, cudaStream_t stream
   return absl::OkStatus();
 }
 
-QuantizeArgs ArgsOf(const Buffers& b, int64_t rows, int64_t k, QuantizeBlock block) {
+QuantizeArgs ArgsOf(const Buffers& b, int64_t rows, int64_t k, QuantizeBlock block, bool int8) {
   QuantizeArgs args;
   args.rows = rows;
   args.k = k;
@@ -50,11 +51,12 @@ QuantizeArgs ArgsOf(const Buffers& b, int64_t rows, int64_t k, QuantizeBlock blo
   args.src_row = k;
   args.dst = b.values.data();
   args.dst_row = k;
+  args.dst_type = int8 ? cuda::ElementType::kI8 : cuda::ElementType::kE4M3;
   args.scales = b.scales.as<float>();
   args.block = block;
-  if (block == QuantizeBlock::k1x128) {
+  if (block != QuantizeBlock::k128x128) {
     args.scales_row = 1;
-    args.scales_k = (rows + 3) / 4 * 4;
+    args.scales_k = block == QuantizeBlock::kRow ? 0 : (rows + 3) / 4 * 4;
   } else {
     args.scales_row = BlocksOf(k);
     args.scales_k = 1;
@@ -68,9 +70,10 @@ absl::StatusOr<double> RelError(const Buffers& b, const QuantizeArgs& args, cuda
                                b.scales.as<float>(),
                                args.rows,
                                args.k,
-                               args.block == QuantizeBlock::k1x128 ? 1 : 128,
+                               args.block == QuantizeBlock::k128x128 ? 128 : 1,
                                args.scales_row,
-                               args.scales_k};
+                               args.scales_k,
+                               args.dst_type == cuda::ElementType::kI8};
   double sums[2] = {};
   for (cudaError_t code :
        {AddQuantizeErrors(matrix, b.sums.as<double>(), stream),
@@ -84,11 +87,14 @@ absl::StatusOr<double> RelError(const Buffers& b, const QuantizeArgs& args, cuda
 }  // namespace
 
 absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int64_t k,
-                                             QuantizeBlock block, int repeats) {
+                                             QuantizeBlock block, bool int8, int repeats) {
   QuantizeResult result;
   result.rows = rows;
   result.k = k;
-  result.block = block == QuantizeBlock::k1x128 ? "1x128" : "128x128";
+  result.block = block == QuantizeBlock::kRow     ? "row"
+                 : block == QuantizeBlock::k1x128 ? "1x128"
+                                                  : "128x128";
+  if (int8) result.block += " i8";
   Buffers b;
   const int64_t scale_bytes = ScaleFloats(block, rows, k) * 4;
   for (absl::Status status : {b.source.Reserve(rows * k * 2), b.values.Reserve(rows * k),
@@ -96,7 +102,7 @@ absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int
     if (!status.ok()) return status;
   }
   if (absl::Status s = Fill(b, rows, k, machine.stream); !s.ok()) return s;
-  const QuantizeArgs args = ArgsOf(b, rows, k, block);
+  const QuantizeArgs args = ArgsOf(b, rows, k, block, int8);
   std::vector<Call> calls = {[args](cudaStream_t stream) {
     return ToStatus(cuda::LaunchQuantize(args, stream), "quantize");
   }};

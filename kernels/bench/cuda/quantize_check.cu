@@ -25,7 +25,9 @@ __global__ void __launch_bounds__(kThreads) ErrorsKernel(QuantizedMatrix q, doub
     const int64_t column = i % q.k;
     const __half_raw half = __nv_cvt_fp8_to_halfraw(q.values[i], __NV_E4M3);
     const float scale = q.scales[row / q.rows_per_scale * q.row_stride + column / 128 * q.k_stride];
-    const double x = static_cast<double>(__half2float(__half(half))) * scale;
+    const float code =
+        q.int8 ? static_cast<float>(static_cast<int8_t>(q.values[i])) : __half2float(__half(half));
+    const double x = static_cast<double>(code) * scale;
     const double y = __bfloat162float(source[i]);
     dd += (x - y) * (x - y);
     yy += y * y;

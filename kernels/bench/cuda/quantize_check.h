@@ -10,7 +10,7 @@
 
 namespace gemmd::kernels::bench {
 
-// values: [rows, k] E4M3, dense; the scale of (r, c) is at
+// values: [rows, k] E4M3 or INT8, dense; the scale of (r, c) is at
 // scales[r / rows_per_scale * row_stride + c / 128 * k_stride]. source: [rows, k] BF16, dense.
 struct QuantizedMatrix {
   const uint16_t* source;
@@ -21,6 +21,7 @@ struct QuantizedMatrix {
   int64_t rows_per_scale;
   int64_t row_stride;
   int64_t k_stride;
+  bool int8;
 };
 
 // Adds sum((x - y)^2) to sums[0] and sum(y^2) to sums[1], y of the source.

@@ -20,7 +20,9 @@ constexpr int64_t kM = 264, kN = 136, kK = 768;
 
 }  // namespace
 
-GradientTrial::GradientTrial(DType a, DType b, DType out) {
+GradientTrial::GradientTrial(DType a, DType b, DType out, bool along_rows) {
+  const ScaleGranularity scales =
+      IsFp8(a) ? ScaleGranularity::kBlock1x128 : ScaleGranularity::kNone;
   op_ = *OpOf(KGroupedProblem{.groups = std::size(kEnds),
                               .m = kM,
                               .n = kN,
@@ -28,8 +30,13 @@ GradientTrial::GradientTrial(DType a, DType b, DType out) {
                               .a = a,
                               .b = b,
                               .out = out,
-                              .a_granularity = ScaleGranularity::kBlock1x128,
-                              .b_granularity = ScaleGranularity::kBlock1x128});
+                              .a_granularity = scales,
+                              .b_granularity = scales});
+  if (along_rows) {
+    for (TensorRef* values : {&op_.a.values, &op_.b.values}) {
+      values->strides = MakeDims({1, values->shape[0]});
+    }
+  }
   SelfTestRandom random;
   ForEachTensor(Op(op_), [&](const TensorRef& tensor, Access access) {
     slots_.resize(std::max<size_t>(slots_.size(), tensor.slot + 1));
@@ -52,7 +59,7 @@ GradientTrial::GradientTrial(DType a, DType b, DType out) {
   }
   for (const TensorRef* values : {&op_.a.values, &op_.b.values}) {
     std::vector<std::byte>& slot = slots_[values->slot];
-    for (size_t i = 0; i < slot.size(); ++i) {
+    for (size_t i = 0; IsFp8(a) && i < slot.size(); ++i) {
       if (!used[i % kK]) slot[i] = std::byte{0x7f};  // NaN in either type
     }
   }
@@ -97,6 +104,20 @@ void GradientTrial::Spoil(absl::Span<std::byte> result) const {
   result[size * largest + size - 1] ^= std::byte{0x80};
 }
 
+std::vector<GradientTrial> GradientTrials() {
+  std::vector<GradientTrial> trials;
+  for (const DType a : {DType::kE4M3, DType::kE5M2}) {
+    for (const DType b : {DType::kE4M3, DType::kE5M2}) {
+      trials.emplace_back(a, b, trials.size() % 2 == 0 ? DType::kF32 : DType::kBF16);
+    }
+  }
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    trials.emplace_back(type, type, type, false);
+    trials.emplace_back(type, type, DType::kF32, true);
+  }
+  return trials;
+}
+
 namespace {
 
 // One problem by one kernel, config `config` of it, on a bench of its own, whose last slot is the
@@ -128,20 +149,20 @@ absl::StatusOr<std::string> Try(const GradientTrial& trial, bool fast, int confi
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGradientKernels(
     const GradientSelfTestOptions& options) {
   absl::flat_hash_map<std::string, std::string> broken;
-  int trials = 0;
-  for (const DType a : {DType::kE4M3, DType::kE5M2}) {
-    for (const DType b : {DType::kE4M3, DType::kE5M2}) {
-      const GradientTrial trial(a, b, trials++ % 2 == 0 ? DType::kF32 : DType::kBF16);
-      for (const std::string& name : options.kernels) {
-        const bool fast = name == kGradientName;
-        const bool spoil = absl::c_linear_search(options.spoiled, name);
-        for (int config = 0; config < (fast ? kSm90Fp8Gradient.num_configs : 1); ++config) {
-          const auto why = Try(trial, fast, config, spoil, options.device);
-          if (!why.ok()) return TookTheDevice(name, why.status());
-          if (why->empty()) continue;
-          broken.try_emplace(name, absl::StrCat(Text(Name(a)), " by ", Text(Name(b)), ", config ",
-                                                config, ": ", *why));
-        }
+  if (options.kernels.empty()) return broken;
+  for (const GradientTrial& trial : GradientTrials()) {
+    const DType a = trial.op().a.values.dtype, b = trial.op().b.values.dtype;
+    for (const std::string& name : options.kernels) {
+      const bool fast = name != kAnyKGroupedName;
+      if (fast && name != GradientName(a)) continue;
+      const bool spoil = absl::c_linear_search(options.spoiled, name);
+      // All tables have as many.
+      for (int config = 0; config < (fast ? kSm90Fp8Gradient.num_configs : 1); ++config) {
+        const auto why = Try(trial, fast, config, spoil, options.device);
+        if (!why.ok()) return TookTheDevice(name, why.status());
+        if (why->empty()) continue;
+        broken.try_emplace(name, absl::StrCat(Text(Name(a)), " by ", Text(Name(b)), ", config ",
+                                              config, ": ", *why));
       }
     }
   }

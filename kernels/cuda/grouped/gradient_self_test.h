@@ -16,14 +16,15 @@
 
 namespace gemmd::kernels::cuda {
 
-// A k-grouped matmul with scales of 1x128 on both sides, and what comes of it: whole blocks of k
-// and not, groups without columns, NaN in columns of nobody.
+// A k-grouped matmul, of FP8 with scales of 1x128 on both sides, and what comes of it: whole blocks
+// of k and not, groups without columns, NaN in columns of nobody.
 class GradientTrial {
  public:
   // Beyond d, so that a store outside of it is seen.
   static constexpr int64_t kGuardBytes = 4096;
 
-  GradientTrial(DType a, DType b, DType out);
+  // `along_rows`: of 16 bits, operands that lie along their rows and not along k.
+  GradientTrial(DType a, DType b, DType out, bool along_rows = false);
 
   const KGroupedMatmulOp& op() const { return op_; }
   // By slot; d's is poisoned: NaNs, and so are the bytes beyond it.
@@ -42,9 +43,12 @@ class GradientTrial {
   double rms_ = 0;
 };
 
+// Every problem of the self-test: FP8 in any mix, and 16 bits either way.
+std::vector<GradientTrial> GradientTrials();
+
 struct GradientSelfTestOptions {
   DeviceTraits device;
-  std::vector<std::string> kernels;  // to be tested: kGradientName, kAnyKGroupedName
+  std::vector<std::string> kernels;  // to be tested: GradientName of any type, kAnyKGroupedName
   std::vector<std::string> spoiled;  // for tests: those whose results are made wrong
 };
 

@@ -18,20 +18,37 @@ using absl::StrCat;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
+// Of products of up to 2^14, sums of so many stay below 2^31.
+constexpr int64_t kMostInt8K = (int64_t{1} << 17) - 1;
+
+bool IsDirectType(DType type) {
+  return type == DType::kBF16 || type == DType::kF16 || type == DType::kI8;
+}
+
 const DirectGroupedEntry& EntryOf(DType operands) {
-  return operands == DType::kF16 ? kSm90F16Grouped : kSm90Bf16Grouped;
+  return operands == DType::kI8    ? kSm90I8Grouped
+         : operands == DType::kF16 ? kSm90F16Grouped
+                                   : kSm90Bf16Grouped;
+}
+
+std::string ScalesWhyNot(const char* name, const Operand& operand) {
+  const ScaleGranularity given = operand.granularity;
+  const bool int8 = operand.values.dtype == DType::kI8;
+  if (given == ScaleGranularity::kNone) return "";
+  if (int8 && (given == ScaleGranularity::kPerTensor || given == ScaleGranularity::kPerRow)) {
+    return "";
+  }
+  return StrCat("scales of ", name, " are ", Text(Name(given)), "; these kernels need ",
+                int8 ? "none, tensor or row" : "none");
 }
 
 std::string OperandWhyNot(const char* name, const Operand& operand, DType wanted) {
   const DType given = operand.values.dtype;
-  if (given != wanted || !IsDirect(given)) {
+  if (given != wanted || !IsDirectType(given)) {
     return StrCat(name, " is ", Text(Name(given)), "; these kernels multiply ",
-                  IsDirect(wanted) ? Text(Name(wanted)) : "bf16 or f16");
+                  IsDirectType(wanted) ? Text(Name(wanted)) : "bf16, f16 or i8");
   }
-  if (operand.granularity != ScaleGranularity::kNone) {
-    return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
-                  "; these kernels need none");
-  }
+  if (std::string why = ScalesWhyNot(name, operand); !why.empty()) return why;
   return RowsWhyNot(name, operand.values);
 }
 
@@ -77,10 +94,13 @@ absl::Status MakeMaps(const GemmConfig& wide, const GemmConfig& thin, const Fp8G
 
 }  // namespace
 
-bool IsDirect(DType operands) { return operands == DType::kBF16 || operands == DType::kF16; }
+bool IsDirect(const Operand& a) {
+  return IsDirectType(a.values.dtype) && a.granularity != ScaleGranularity::kBlock1x128;
+}
 
-std::string_view TmaGroupedName(DType operands) {
-  return IsDirect(operands) ? EntryOf(operands).name : kFp8GroupedName;
+std::string_view TmaGroupedName(const Operand& a) {
+  if (IsDirect(a)) return EntryOf(a.values.dtype).name;
+  return a.values.dtype == DType::kI8 ? kI8BlockGroupedName : kFp8GroupedName;
 }
 
 std::string WhyNotDirect(const GroupedMatmulOp& op) {
@@ -97,6 +117,10 @@ std::string WhyNotDirect(const GroupedMatmulOp& op) {
   if (why.empty()) why = ResultWhyNot(op, extents);
   if (!why.empty()) return why;
   if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
+  if (type == DType::kI8 && extents.k > kMostInt8K) {
+    return StrCat("k=", extents.k, " exceeds ", kMostInt8K,
+                  ", above which sums in 32 bits could overflow; divide the matrices along k");
+  }
   if (op.bias && extents.n > 1 && op.bias->strides[1] != 1) {
     return StrCat("bias has a stride of ", op.bias->strides[1], "; copy it to be dense");
   }

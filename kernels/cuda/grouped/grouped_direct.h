@@ -1,4 +1,5 @@
-// Grouped matmuls in BF16 and FP16 by the TMA kernels: which they serve, and their launch.
+// Grouped matmuls in BF16, FP16 and INT8 without block scales by the TMA kernels: which they serve,
+// and their launch.
 
 #ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
 #define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
@@ -16,10 +17,11 @@
 
 namespace gemmd::kernels::cuda {
 
-// Whether operands of this type take these kernels, if any of TMA.
-bool IsDirect(DType operands);
-// The TMA kernels for operands of this type; of types that have none, FP8's, which tell so.
-std::string_view TmaGroupedName(DType operands);
+// Whether operands like `a` take these kernels, if any of TMA: BF16, FP16, and INT8 unless its
+// scales are of blocks.
+bool IsDirect(const Operand& a);
+// The TMA kernels for operands like `a`; of types that have none, FP8's, which tell so.
+std::string_view TmaGroupedName(const Operand& a);
 
 // Empty when they serve the op: "a is f32; ...".
 std::string WhyNotDirect(const GroupedMatmulOp& op);
@@ -28,8 +30,8 @@ std::string WhyNotDirect(const GroupedMatmulOp& op);
 inline constexpr int kDirectAlone = 0, kDirectPairs = 1;
 int DirectConfigOf(const GroupedMatmulOp& op);
 
-// Share of a peak of 989 TFLOP/s, as measured.
-inline constexpr double kDirectFlops = 7.2e14;
+// Of a peak of 989 TFLOP/s, and of 1979 TOPS, as measured.
+inline constexpr double kDirectFlops = 7.2e14, kDirectInt8Ops = 1.4e15;
 
 struct DirectGrouped {
   DirectGroupedLaunch launch;

@@ -53,7 +53,7 @@ bool LeavesSmsIdle(const GroupedExtents& extents) {
 }
 
 // By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
-RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) {
+RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused, bool int8) {
   constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows, kFewRows = 16;
   if (counts) return RowsKernel::kFew;
   const bool fills_some = extents.rows > std::max<int64_t>(kThinRows, kFewRows * extents.groups);
@@ -64,15 +64,17 @@ RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused) 
   // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
   constexpr int64_t kMostForRests = 640;
   if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;
-  if (extents.rows > kThreeUnits * extents.groups) return RowsKernel::kRests;
+  if (extents.rows > kThreeUnits * extents.groups) {
+    return int8 ? RowsKernel::kPairs : RowsKernel::kRests;  // INT8 has no rests
+  }
   const bool more = extents.rows > kOneWideTile * extents.groups;
   return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
 }
 
 // b, or each matrix of the table.
-std::string MatricesWhyNot(const GroupedMatmulOp& op) {
-  if (op.table.empty()) return OperandWhyNot("b", op.b, ScaleGranularity::kBlock128x128);
-  std::string why = OperandWhyNot("weights[0]", op.table[0], ScaleGranularity::kBlock128x128);
+std::string MatricesWhyNot(const GroupedMatmulOp& op, DType type) {
+  if (op.table.empty()) return OperandWhyNot("b", op.b, type, ScaleGranularity::kBlock128x128);
+  std::string why = OperandWhyNot("weights[0]", op.table[0], type, ScaleGranularity::kBlock128x128);
   for (size_t g = 1; why.empty() && g < op.table.size(); ++g) {  // of the same strides
     const int64_t offset = op.table[g].values.offset_bytes;
     if (offset % kTmaBytes == 0) continue;
@@ -127,9 +129,11 @@ std::string ResultWhyNot(const GroupedMatmulOp& op, const GroupedExtents& extent
   return "";
 }
 
-std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted) {
-  if (operand.values.dtype != DType::kE4M3) {
-    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply e4m3");
+std::string OperandWhyNot(const char* name, const Operand& operand, DType type,
+                          ScaleGranularity wanted) {
+  if (operand.values.dtype != type) {
+    return StrCat(name, " is ", Text(Name(operand.values.dtype)), "; these kernels multiply ",
+                  Text(Name(type)));
   }
   if (operand.granularity != wanted) {
     return StrCat("scales of ", name, " are ", Text(Name(operand.granularity)),
@@ -142,10 +146,13 @@ std::string WhyNotFused(const GroupedMatmulOp& op) {
   return WhyNotFused(*op.gate, op.b.values.shape[1], op.d);
 }
 
-std::string WhyNotFp8(const GroupedMatmulOp& op) {
+namespace {
+
+// Of the kernels for block scales, of this type.
+std::string WhyNotBlocks(const GroupedMatmulOp& op, DType type) {
   const GroupedExtents extents(op);
-  std::string why = OperandWhyNot("a", op.a, ScaleGranularity::kBlock1x128);
-  if (why.empty()) why = MatricesWhyNot(op);
+  std::string why = OperandWhyNot("a", op.a, type, ScaleGranularity::kBlock1x128);
+  if (why.empty()) why = MatricesWhyNot(op, type);
   if (why.empty()) why = ResultWhyNot(op, extents);
   if (!why.empty()) return why;
   if (extents.rows == 0 || extents.n == 0 || extents.k == 0) return "there is nothing to multiply";
@@ -169,8 +176,13 @@ std::string WhyNotFp8(const GroupedMatmulOp& op) {
   return "";
 }
 
+}  // namespace
+
+std::string WhyNotFp8(const GroupedMatmulOp& op) { return WhyNotBlocks(op, DType::kE4M3); }
+
 std::string WhyNotTma(const GroupedMatmulOp& op) {
-  return IsDirect(op.a.values.dtype) ? WhyNotDirect(op) : WhyNotFp8(op);
+  if (IsDirect(op.a)) return WhyNotDirect(op);
+  return WhyNotBlocks(op, op.a.values.dtype == DType::kI8 ? DType::kI8 : DType::kE4M3);
 }
 
 GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
@@ -179,9 +191,11 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   GroupedLayout layout;
   layout.fp8 = fp8;
   layout.fused = fused;
-  if (fp8 && !IsDirect(op.a.values.dtype)) layout.rows = RowsKernelOf(extents, counts, fused);
+  if (fp8 && !IsDirect(op.a)) {
+    layout.rows = RowsKernelOf(extents, counts, fused, op.a.values.dtype == DType::kI8);
+  }
   Parts parts;
-  if (fp8 && IsDirect(op.a.values.dtype)) {
+  if (fp8 && IsDirect(op.a)) {
     layout.direct_config = DirectConfigOf(op);
   } else if (fp8) {
     int slots = 0;
@@ -225,7 +239,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
 
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
-  constexpr double kFp8Flops = 1.3e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
+  constexpr double kFp8Flops = 1.3e15, kI8BlockFlops = 1.2e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
   // Of kernels that apply a gate, as measured at few rows.
   constexpr double kFusedShare = 0.75;
   // A gate behind the product, and where offsets do not tell it which rows are somebody's.
@@ -239,7 +253,10 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
-  const double tma_flops = IsDirect(op.a.values.dtype) ? kDirectFlops : kFp8Flops;
+  const bool int8 = op.a.values.dtype == DType::kI8;
+  const double tma_flops = IsDirect(op.a) ? (int8 ? kDirectInt8Ops : kDirectFlops)
+                           : int8         ? kI8BlockFlops
+                                          : kFp8Flops;
   double gate = 0;
   if (op.gate && !fused) {
     gate = kGateSeconds + rows * columns * 5 / (rate * kMemoryShare) +

@@ -45,16 +45,17 @@ TensorView ValuesOf(const void* address, int64_t rows, int64_t k, int64_t batch,
   return view;
 }
 
-const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout) {
+const GroupedFamilyEntry& FamilyOf(const GroupedLayout& layout, DType type) {
+  const bool int8 = type == DType::kI8;  // none of which is fused
   switch (layout.rows) {
     case RowsKernel::kPairs:
-      return kSm90Fp8Pairs;
+      return int8 ? kSm90I8BlockPairs : kSm90Fp8Pairs;
     case RowsKernel::kRests:
       return layout.fused ? kSm90Fp8PairsGate : kSm90Fp8PairsRest;
     case RowsKernel::kUnits:
-      return kSm90Fp8Ragged;
+      return int8 ? kSm90I8BlockRagged : kSm90Fp8Ragged;
     default:
-      return layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
+      return int8 ? kSm90I8BlockGrouped : layout.fused ? kSm90Fp8GroupedGate : kSm90Fp8Grouped;
   }
 }
 
@@ -188,8 +189,9 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
   if (launches.gated && layout.fp8 && op.layout == GroupLayout::kOffsets) {
     launches.gated->range_begin = directory.index;
     launches.gated->range_end = directory.index + extents.groups;
-    // The FP8 kernels let the gate start once they have waited for what wrote the offsets.
-    launches.gated->range_first = !IsDirect(op.a.values.dtype);
+    // The kernels for block scales let the gate start once they have waited for what wrote the
+    // offsets.
+    launches.gated->range_first = !IsDirect(op.a);
   } else if (launches.gated) {
     OwnersArgs& owners = launches.owners.emplace();
     owners.starts = directory.starts;
@@ -212,7 +214,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.any = AnyOf(product, args, with_product);
     launches.any->list = directory.lists[0];
     launches.any->most_tiles = layout.most_tiles[0];
-  } else if (IsDirect(op.a.values.dtype)) {
+  } else if (IsDirect(op.a)) {
     const void* const bias =
         op.bias ? with_product[op.bias->slot] + op.bias->offset_bytes : nullptr;
     auto direct = PrepareDirect(op, layout.direct_config, args, bias, source, device.sms);
@@ -220,7 +222,7 @@ absl::StatusOr<GroupedLaunches> PrepareGrouped(const GroupedMatmulOp& op,
     launches.direct = *std::move(direct);
   } else {
     launches.copy = CopyOfA(args, layout.copies, scratch);
-    const GroupedFamilyEntry& family = FamilyOf(layout);
+    const GroupedFamilyEntry& family = FamilyOf(layout, op.a.values.dtype);
     // Matrices that lie apart have a map each, like the one of the first.
     auto launch = PrepareTiles(family, Fp8ArgsOf(args, layout.copies, scratch),
                                op.table.empty() ? extents.groups : 1);

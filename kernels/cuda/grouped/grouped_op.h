@@ -24,8 +24,9 @@
 
 namespace gemmd::kernels::cuda {
 
-// Empty when they take the operand, with scales of this kind: "a is bf16; ...".
-std::string OperandWhyNot(const char* name, const Operand& operand, ScaleGranularity wanted);
+// Empty when they take the operand, of this type and with scales of this kind: "a is bf16; ...".
+std::string OperandWhyNot(const char* name, const Operand& operand, DType type,
+                          ScaleGranularity wanted);
 // Empty when rows of an operand lie as TMA takes them.
 std::string RowsWhyNot(const char* name, const TensorRef& tensor);
 // Empty when the TMA kernels can write d.
@@ -37,7 +38,7 @@ std::string WhyNotTma(const GroupedMatmulOp& op);
 // Empty when they apply its gate, too; of an op that has one, and that they serve.
 std::string WhyNotFused(const GroupedMatmulOp& op);
 
-// The TMA kernels for FP8, by the rows that the host can expect of a group.
+// The TMA kernels for block scales, by the rows that the host can expect of a group.
 enum class RowsKernel : uint8_t {
   kFew,    // thin tiles, wide ones and half of one: groups of any size
   kUnits,  // 192 rows at a time, the weights read once for them
@@ -50,7 +51,7 @@ inline constexpr int kRowsKernels = 4;
 struct GroupedLayout {
   bool fp8 = false;
   RowsKernel rows = RowsKernel::kFew;
-  int direct_config = 0;                // of BF16 and FP16
+  int direct_config = 0;                // of types without block scales
   bool fused = false;                   // kernels that apply the gate
   bool makes_rows = false;              // the directory kernel tells where each group's rows are
   int64_t most_tiles[kTileLists] = {};  // of the kernel that takes anything
@@ -81,7 +82,7 @@ struct GroupedLaunches {
   std::optional<GroupedLaunch> fp8;
   const GroupedFamilyEntry* family = nullptr;  // with a fused gate another one
   int ctas = 0;
-  std::optional<DirectGrouped> direct;  // of BF16 and FP16, in place of `fp8`
+  std::optional<DirectGrouped> direct;  // of types without block scales, in place of `fp8`
   std::optional<OwnersArgs> owners;
   std::optional<GatedArgs> gated;
 };

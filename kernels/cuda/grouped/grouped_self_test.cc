@@ -70,12 +70,14 @@ std::vector<double> Gated(const std::vector<double>& product, int64_t n) {
 }  // namespace
 
 GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k,
-                           Kind kind, DType operands, DType out) {
+                           Kind kind, DType operands, Scales scales, DType out) {
   const std::vector<GroupRows> groups = Place(layout, rows);
   const int64_t end = layout == GroupLayout::kCounts ? *absl::c_max_element(rows)
                                                      : groups.back().first + groups.back().rows;
   const bool gated = kind == Kind::kGated || kind == Kind::kGatedApart;
-  const bool scaled = operands == DType::kE4M3;
+  const bool blocks = scales == Scales::kBlocks;
+  const ScaleGranularity rows_alone =
+      scales == Scales::kRows ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
   const GroupedProblem problem{
       .groups = static_cast<int64_t>(rows.size()),
       .m = end + kAround,
@@ -84,11 +86,12 @@ GroupedTrial::GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, i
       .layout = layout,
       .operands = operands,
       .out = gated ? DType::kE4M3 : out,
-      .a_granularity = scaled ? ScaleGranularity::kBlock1x128 : ScaleGranularity::kNone,
-      .b_granularity = scaled ? ScaleGranularity::kBlock128x128 : ScaleGranularity::kNone,
+      .a_granularity = blocks ? ScaleGranularity::kBlock1x128 : rows_alone,
+      .b_granularity = blocks ? ScaleGranularity::kBlock128x128 : rows_alone,
       .apart = kind == Kind::kApart || kind == Kind::kGatedApart,
       .gate = gated ? std::optional(Gate{}) : std::nullopt};
   op_ = *OpOf(problem);  // of numbers that are good ones
+  if (operands == DType::kI8 && out == DType::kF16) op_.alpha = 0x1p-16f;  // else above its largest
   if (gated) {
     op_.d_scales->slot = op_.d.slot;
     op_.d_scales->offset_bytes = (BytesOf(op_.d) + kBehind - 1) / kBehind * kBehind;
@@ -206,12 +209,23 @@ std::vector<GroupedTrial> GroupedTrials() {
     trials.emplace_back(GroupLayout::kOffsets, rests, 328, 144, kind);
     trials.emplace_back(GroupLayout::kRowIds, thin, 256, 528, kind);
   }
-  for (const DType type : {DType::kBF16, DType::kF16}) {
-    trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 192, Kind::kPlain, type);
-    trials.emplace_back(GroupLayout::kCounts, all, 264, 136, Kind::kApart, type, type);
-    trials.emplace_back(GroupLayout::kEnds, wide, 264, 328, Kind::kPlain, type, DType::kF16);
-    trials.emplace_back(GroupLayout::kRowIds, thin, 136, 512, Kind::kPlain, type, DType::kF32);
+  using Scales = GroupedTrial::Scales;
+  for (const auto& [type, scales] : {std::pair(DType::kBF16, Scales::kNone),
+                                     {DType::kF16, Scales::kNone},
+                                     {DType::kI8, Scales::kRows}}) {
+    const DType own = type == DType::kI8 ? DType::kBF16 : type;
+    trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 192, Kind::kPlain, type, scales);
+    trials.emplace_back(GroupLayout::kCounts, all, 264, 208, Kind::kApart, type, scales, own);
+    trials.emplace_back(GroupLayout::kEnds, wide, 264, 336, Kind::kPlain, type, scales,
+                        DType::kF16);
+    trials.emplace_back(GroupLayout::kRowIds, thin, 136, 512, Kind::kPlain, type, scales,
+                        DType::kF32);
   }
+  const DType int8 = DType::kI8;
+  trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, Kind::kPlain, int8, Scales::kBlocks);
+  trials.emplace_back(GroupLayout::kCounts, all, 136, 272, Kind::kApart, int8, Scales::kBlocks);
+  trials.emplace_back(GroupLayout::kEnds, units, 264, 256, Kind::kPlain, int8, Scales::kBlocks);
+  trials.emplace_back(GroupLayout::kOffsets, pairs, 328, 144, Kind::kApart, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
@@ -266,7 +280,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
       const bool fused = name == kFp8GateName;
       if (fused && (!trial.op().gate || !WhyNotFused(trial.op()).empty())) continue;
       const bool any = name == kAnyGroupedName;
-      if (!fused && !any && name != TmaGroupedName(trial.op().a.values.dtype)) continue;
+      if (!fused && !any && name != TmaGroupedName(trial.op().a)) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
       const auto why = Try(trial, name, spoil, options.device);
       if (!why.ok()) return TookTheDevice(name, why.status());

@@ -17,8 +17,7 @@
 
 namespace gemmd::kernels::cuda {
 
-// A grouped matmul that the TMA kernels serve, in FP8 with block scales or in a type without, and
-// what comes of it.
+// A grouped matmul that the TMA kernels serve, and what comes of it.
 class GroupedTrial {
  public:
   // Beyond d, so that a store outside of it is seen.
@@ -31,8 +30,14 @@ class GroupedTrial {
     kGated,  // a gate, D in E4M3, its scales behind it in its slot
     kGatedApart,
   };
+  enum class Scales {
+    kNone,
+    kRows,    // one for each row of either side
+    kBlocks,  // of 1x128 and 128x128
+  };
   GroupedTrial(GroupLayout layout, absl::Span<const int64_t> rows, int64_t n, int64_t k, Kind kind,
-               DType operands = DType::kE4M3, DType out = DType::kBF16);
+               DType operands = DType::kE4M3, Scales scales = Scales::kBlocks,
+               DType out = DType::kBF16);
 
   const GroupedMatmulOp& op() const { return op_; }
   // By slot; d's is poisoned: NaNs, and so are the bytes beyond it.

@@ -28,6 +28,7 @@ absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, Sl
   }
   if (launches.direct) {
     DirectGroupedLaunch& launch = launches.direct->launch;
+    launch.table = all.entries;
     all.like[kThinTile] = launch.thin_b;
     all.like[kWideTile] = launch.wide_b;
     for (int kind = 0; kind < kTileLists; ++kind) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,9 @@
 
 namespace gemmd::kernels::cuda {
 
+// The gradient kernels for operands of this type, and FP8's for a type that has none.
+std::string_view GradientName(DType a);
+
 // The kernels' problem: `args` of one matmul or of a batch of them. `grouped`: its batch is d's and
 // c's alone, and each item has columns of its own of the one a and the one b.
 struct GradientProblem {
@@ -26,7 +30,8 @@ struct GradientProblem {
   bool grouped = false;
 };
 
-// Empty when they serve it: "a is bf16; ...". Of addresses the alignment counts.
+// Empty when they serve it: "a is f32; ...". Of addresses the alignment counts. BF16 and FP16 are
+// served over groups alone.
 std::string WhyNotGradient(const GradientProblem& problem);
 
 // Scales that do not lie as the copy engine takes them are copied first, to scratch memory.
@@ -42,6 +47,7 @@ GradientCopies CopiesOf(const GradientProblem& problem);
 int GradientConfig(const GradientProblem& problem);
 
 struct PreparedGradient {
+  const GradientFamilyEntry* family = nullptr;
   int config = 0;
   GradientTypes types;
   GradientLaunch launch;

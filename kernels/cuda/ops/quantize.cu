@@ -21,16 +21,13 @@ constexpr int kRowsPerWarp = kBlocksAtOnce * kTurns;
 
 // A CTA's warps lie 2^k_warps_log2 along k and the rest along the rows.
 // The largest magnitudes of the blocks that a warp's groups of lanes hold, one of each turn.
-template <ElementType kType, bool kI8, int kLoads>
+template <ElementType kType, int kLoads>
 __device__ __forceinline__ void LargestOf(const Chunk<kType> (&chunks)[kTurns][kLoads],
                                           float (&amax)[kTurns]) {
-  if constexpr (kI8 || !Chunk<kType>::kNarrow) {
+  if constexpr (!Chunk<kType>::kNarrow) {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      amax[turn] = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) amax[turn] = chunks[turn][i].template AddTo<kI8>(amax[turn]);
-      amax[turn] = MaxOverLanes<kLanesPerBlock>(amax[turn]);
+      amax[turn] = MaxOverLanes<kLanesPerBlock>(LargestOfAll(chunks[turn]));
     }
   } else {  // both turns travel between lanes as one word
     static_assert(kTurns == 2);
@@ -73,9 +70,7 @@ __device__ __forceinline__ void DivisorsOf(const float (&amax)[kTurns], int part
 }
 
 template <ElementType kType, bool kI8, bool kGathers>
-__global__ void __launch_bounds__(kThreads, kI8                           ? 3
-                                            : kType == ElementType::kBF16 ? 5
-                                                                          : 4)
+__global__ void __launch_bounds__(kThreads, kType == ElementType::kBF16 && !kI8 ? 5 : 4)
     Quantize1x128(const __grid_constant__ QuantizeArgs args, int k_warps_log2) {
   using C = Chunk<kType>;
   constexpr int kLoads = kQuantBlock / (kLanesPerBlock * C::kElements);
@@ -114,7 +109,17 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
       }
       float amax[kTurns], scales[kTurns];
       ScaleDivisor divisors[kTurns];
-      LargestOf<kType, kI8>(chunks, amax);
+      LargestOf(chunks, amax);
+      bool finite = true;  // what the warp holds
+      if constexpr (kI8) {
+        finite = __all_sync(0xffffffffu, amax[0] < kInf && amax[1] < kInf);
+        if (!finite) {
+#pragma unroll
+          for (int turn = 0; turn < kTurns; ++turn) {
+            amax[turn] = MaxOverLanes<kLanesPerBlock>(LargestFinite(chunks[turn]));
+          }
+        }
+      }
       DivisorsOf<kI8>(amax, part, scales, divisors);
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
@@ -131,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kI8                           ? 3
           const int offset = i * kLanesPerBlock * C::kElements;
           if (k0 + offset >= args.k) continue;
           uint32_t codes[C::kCodeWords];
-          chunks[turn][i].template Encode<kI8>(divisors[turn], codes);
+          chunks[turn][i].template Encode<kI8>(divisors[turn], codes, finite);
           StoreCodes(target + offset, codes);
         }
       }
@@ -167,14 +172,17 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
         chunks[i] = LoadChunk<kType>(args.src, at + offset * args.src_row,
                                      row0 + offset < args.rows && k0 < args.k);
       }
-      float amax = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) amax = chunks[i].template AddTo<kI8>(amax);
-      amax = MaxOverLanes<32>(amax);
-      if (lane == 0) warp_max[warp] = amax;
-      __syncthreads();  // every warp's maximum is there
-      amax = MaxOverLanes<kWarps>(warp_max[lane % kWarps]);
-      __syncthreads();  // and has been read, before the next block's overwrites it
+      const auto of_block = [&](float amax) {
+        amax = MaxOverLanes<32>(amax);
+        if (lane == 0) warp_max[warp] = amax;
+        __syncthreads();  // every warp's maximum is there
+        amax = MaxOverLanes<kWarps>(warp_max[lane % kWarps]);
+        __syncthreads();  // and has been read, before the next one overwrites it
+        return amax;
+      };
+      float amax = of_block(LargestOfAll(chunks));
+      const bool finite = amax < kInf;  // of the whole block alike
+      if (kI8 && !finite) amax = of_block(LargestFinite(chunks));
       const float scale = ScaleOf<kI8>(amax);
       const ScaleDivisor divisor = MakeScaleDivisor(scale);
       if (threadIdx.x == 0) {
@@ -188,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, kType == ElementType::kF32 ? 2 : 4)
         const int offset = i * kRowsAtOnce;
         if (row0 + offset >= args.rows || k0 >= args.k) continue;
         uint32_t codes[C::kCodeWords];
-        chunks[i].template Encode<kI8>(divisor, codes);
+        chunks[i].template Encode<kI8>(divisor, codes, finite);
         StoreCodes(target + offset * args.dst_row, codes);
       }
     }
@@ -225,8 +233,10 @@ cudaError_t LaunchFast(const QuantizeArgs& args, cudaStream_t stream) {
 bool Chunked(const QuantizeArgs& args) {
   const int64_t elements = 16 / ElementBytes(args.src_type);
   const auto divides = [elements](int64_t value) { return value % elements == 0; };
-  const bool blocks = args.block == QuantizeBlock::k1x128 || args.block == QuantizeBlock::k128x128;
-  return blocks && args.src_k == 1 && args.dst_k == 1 && divides(args.k) &&
+  const bool fits = args.block == QuantizeBlock::kRow
+                        ? args.k * ElementBytes(args.src_type) <= kMostRowBytes
+                        : args.block != QuantizeBlock::kTensor;
+  return fits && args.src_k == 1 && args.dst_k == 1 && divides(args.k) &&
          (args.rows == 1 || (divides(args.src_row) && divides(args.dst_row))) &&
          (args.batch == 1 || (divides(args.src_batch) && divides(args.dst_batch))) &&
          reinterpret_cast<uintptr_t>(args.src) % 16 == 0 &&
@@ -243,6 +253,7 @@ cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream) {
   if (args.dst_type != ElementType::kE4M3 && args.dst_type != ElementType::kI8) {
     return cudaErrorInvalidValue;
   }
+  if (args.block == QuantizeBlock::kRow) return LaunchQuantizeRows(args, stream);
   switch (args.src_type) {
     case ElementType::kF32:
       return LaunchFast<ElementType::kF32>(args, stream);

@@ -2,8 +2,9 @@
 // formula and its edge cases are QuantizeOp's (kernels/op.h); results equal the CPU backend's bit
 // for bit.
 //
-// Dense rows in 16-byte aligned memory go at memory speed for blocks of 1x128 and 128x128; every
-// other shape, stride, alignment and granularity takes a slower kernel that serves them all.
+// Dense rows in 16-byte aligned memory go at memory speed for blocks of 1x128 and 128x128, and of
+// up to 64 KiB with a scale for each row; every other shape, stride, alignment and granularity
+// takes a slower kernel that serves them all.
 
 #ifndef GEMMD_KERNELS_CUDA_OPS_QUANTIZE_H_
 #define GEMMD_KERNELS_CUDA_OPS_QUANTIZE_H_
@@ -59,6 +60,10 @@ struct QuantizeArgs {
 // Queues it on `stream` of the current device; cudaErrorInvalidValue for a type or block that is
 // none of the above. A problem without elements writes the scales it has (1), which may be none.
 cudaError_t LaunchQuantize(const QuantizeArgs& args, cudaStream_t stream);
+
+// Of E4M3 and INT8 with a scale for each row, those rows' kernels; LaunchQuantize calls it.
+inline constexpr int64_t kMostRowBytes = 64 << 10;
+cudaError_t LaunchQuantizeRows(const QuantizeArgs& args, cudaStream_t stream);
 
 // The kernels that take anything; LaunchQuantize calls it where the fast ones do not fit.
 cudaError_t LaunchQuantizeAny(const QuantizeArgs& args, cudaStream_t stream);

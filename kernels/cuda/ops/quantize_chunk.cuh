@@ -63,10 +63,10 @@ struct Chunk {
     return amax;
   }
 
-  // The codes, four to a word.
+  // The codes, four to a word. `finite`: all elements are, which INT8 needs no look at then.
   template <bool kI8>
-  __device__ __forceinline__ void Encode(const ScaleDivisor& d,
-                                         uint32_t (&codes)[kCodeWords]) const {
+  __device__ __forceinline__ void Encode(const ScaleDivisor& d, uint32_t (&codes)[kCodeWords],
+                                         bool finite = false) const {
     float x[kElements];
     Expand(x);
     if (d.lift) {
@@ -77,6 +77,10 @@ struct Chunk {
     for (int i = 0; i < kCodeWords; ++i) {
       const float* part = x + 4 * i;
       if constexpr (kI8) {
+        if (finite) {
+          codes[i] = I8x4(part, d);
+          continue;
+        }
         codes[i] = 0;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -103,7 +107,45 @@ struct Chunk {
       }
     }
   }
+
+ private:
+  // Four finite elements, lifted as the divisor says. Of what was added to 1.5 * 2^23 the low byte
+  // is the nearest integer.
+  static __device__ __forceinline__ uint32_t I8x4(const float* x, const ScaleDivisor& d) {
+    uint32_t bits[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float quotient = kNarrow ? DivideNarrowLifted(x[j], d) : DivideLifted(x[j], d);
+      bits[j] = __float_as_uint(__fadd_rn(quotient, 0x1.8p23f));
+    }
+    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
+                       0x5410);
+  }
 };
+
+// The largest magnitude of a lane's chunks; NaN where one is.
+template <ElementType kType, int kLoads>
+__device__ __forceinline__ float LargestOfAll(const Chunk<kType> (&chunks)[kLoads]) {
+  if constexpr (Chunk<kType>::kNarrow) {
+    uint32_t pairs = 0;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) pairs = chunks[i].AddPairsTo(pairs);
+    return ptx::MaxNaN(ToF32(kType, pairs & 0xffffu), ToF32(kType, pairs >> 16));
+  } else {
+    float amax = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) amax = chunks[i].template AddTo<false>(amax);
+    return amax;
+  }
+}
+// The same over the finite ones alone.
+template <ElementType kType, int kLoads>
+__device__ __forceinline__ float LargestFinite(const Chunk<kType> (&chunks)[kLoads]) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) amax = chunks[i].template AddTo<true>(amax);
+  return amax;
+}
 
 // Streamed: nothing of src is read twice.
 template <ElementType kType>

@@ -89,8 +89,9 @@ __device__ __forceinline__ float DivideLifted(float x, const ScaleDivisor& d) {
   return __fmaf_rn(__fmaf_rn(closer, d.scale, -x), d.negative_reciprocal, closer);
 }
 
-// With one correction, for E4M3 and an x and a largest magnitude of at most 11 significant bits, as
-// BF16's and FP16's: the same codes, by trying all pairs of them (the contract suite does, too).
+// With one correction, for E4M3 and INT8 and an x and a largest magnitude of at most 11 significant
+// bits, as BF16's and FP16's: the same codes, by trying all pairs of them (the contract suite does,
+// too).
 __device__ __forceinline__ float DivideNarrowLifted(float x, const ScaleDivisor& d) {
   const float guess = x * -d.negative_reciprocal;
   return __fmaf_rn(__fmaf_rn(guess, d.scale, -x), d.negative_reciprocal, guess);

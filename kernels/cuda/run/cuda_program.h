@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -39,16 +40,23 @@ struct KernelSet {
   // The kernel of each other op, by Op's index, matmul's empty. Empty too when disabled: programs
   // with that op do not compile.
   std::array<std::string_view, std::variant_size_v<Op>> others;
-  // The TMA kernels of grouped matmuls by their type; empty when disabled.
-  std::string_view fp8_grouped, bf16_grouped, f16_grouped;
-  std::string_view fp8_gate;  // those that apply a gate; likewise
-  std::string_view gradient;  // those of gradients of weights; likewise
+  // The TMA kernels of grouped matmuls (TmaGroupedName) that are not disabled.
+  std::vector<std::string_view> tma_grouped;
+  std::string_view fp8_gate;                // those that apply a gate; likewise
+  std::vector<std::string_view> k_grouped;  // of groups of columns (GradientName), as tma_grouped
   double memory_bytes_per_s = 0;
 
-  std::string_view TmaGrouped(DType operands) const {
-    return operands == DType::kBF16  ? bf16_grouped
-           : operands == DType::kF16 ? f16_grouped
-                                     : fp8_grouped;
+  // Those for operands like `a`; empty when disabled.
+  std::string_view TmaGrouped(const Operand& a) const {
+    return Enabled(tma_grouped, TmaGroupedName(a));
+  }
+  std::string_view KGrouped(DType a) const { return Enabled(k_grouped, GradientName(a)); }
+
+ private:
+  static std::string_view Enabled(const std::vector<std::string_view>& kernels,
+                                  std::string_view name) {
+    const auto found = std::find(kernels.begin(), kernels.end(), name);
+    return found == kernels.end() ? std::string_view() : *found;
   }
 };
 

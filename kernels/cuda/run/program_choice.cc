@@ -43,7 +43,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseMatmul(const MatmulOp& op, const
 absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& op,
                                                         const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
-  const std::string_view tma = kernels.TmaGrouped(op.a.values.dtype);
+  const std::string_view tma = kernels.TmaGrouped(op.a);
   std::string why = tma.empty() ? "the TMA kernels are disabled on this device" : WhyNotTma(op);
   // What applies the gate, too, has to serve the product.
   std::string why_apart = !why.empty() ? why : WhyNotFp8(op);
@@ -93,22 +93,24 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseGrouped(const GroupedMatmulOp& o
 absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp& op,
                                                          const KernelSet& kernels, Task& task) {
   const std::string_view any = kernels.others[Op(op).index()];
+  const std::string_view tma = kernels.KGrouped(op.a.values.dtype);
+  const std::string_view named = GradientName(op.a.values.dtype);
   const std::string why =
-      kernels.gradient.empty() ? "the FP8 kernels are disabled on this device" : WhyNotGradient(op);
+      tma.empty() ? "the TMA kernels are disabled on this device" : WhyNotGradient(op);
   const bool forced = !op.kernel.empty();
-  if (forced && op.kernel != any && op.kernel != kGradientName) {
+  if (forced && op.kernel != any && op.kernel != named) {
     return absl::NotFoundError(absl::StrCat("kernel ", op.kernel,
                                             " is none for a k-grouped matmul here; use ", Text(any),
-                                            " or ", kGradientName));
+                                            " or ", Text(named)));
   }
-  if (forced && op.kernel == kGradientName && !why.empty()) {
+  if (forced && op.kernel == named && !why.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("kernel ", op.kernel, " cannot serve it: ", why, "; leave kernel empty"));
   }
-  const bool fast = why.empty() && (!forced || op.kernel == kGradientName);
+  const bool fast = why.empty() && (!forced || op.kernel == tma);
   if (!fast && any.empty()) {
     return absl::UnimplementedError(absl::StrCat(
-        "the kernel for any k-grouped matmul is disabled on this device; FP8 kernels: ", why));
+        "the kernel for any k-grouped matmul is disabled on this device; TMA kernels: ", why));
   }
   task.k_grouped = LayoutOf(op, fast);
   task.gemm = k_grouped_++;
@@ -121,7 +123,7 @@ absl::StatusOr<KernelChoice> CudaProgram::ChooseKGrouped(const KGroupedMatmulOp&
   const ChoiceReason reason = forced ? ChoiceReason::kForced
                               : fast ? ChoiceReason::kModel
                                      : ChoiceReason::kFallback;
-  return KernelChoice{fast ? kernels.gradient : any, reason,
+  return KernelChoice{fast ? tma : any, reason,
                       KGroupedSeconds(op, fast, kernels.memory_bytes_per_s)};
 }
 

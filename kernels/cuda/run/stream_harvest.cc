@@ -17,9 +17,9 @@ constexpr absl::Duration kPollAtLeast = absl::Microseconds(100);
 // whose answer goes by itself.
 constexpr size_t kBacklog = 4;
 constexpr absl::Duration kTogether = absl::Microseconds(20);
-// How long the harvest thread stays awake for the next program: about what waking it costs. Behind a
-// ring longer, since rings come 20 us after one another: until an end is seen the run counts as under
-// way, and those behind it cannot be the graph that it was.
+// How long the harvest thread stays awake for the next program: about what waking it costs. Behind
+// a ring longer, since rings come 20 us after one another: until an end is seen the run counts as
+// under way, and those behind it cannot be the graph that it was.
 constexpr absl::Duration kLinger = absl::Microseconds(50);
 constexpr absl::Duration kLingerForRings = absl::Milliseconds(5);
 

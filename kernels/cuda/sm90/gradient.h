@@ -1,5 +1,5 @@
-// Products of FP8 with a scale for each row of either side and 128 of k, over groups of columns:
-// gradients of weights. Plain data: shared by host and device.
+// Products over groups of columns: gradients of weights. FP8 has a scale for each row of either
+// side and 128 of k; BF16 and FP16 have none. Plain data: shared by host and device.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_GRADIENT_H_
 #define GEMMD_KERNELS_CUDA_SM90_GRADIENT_H_
@@ -16,13 +16,13 @@
 namespace gemmd::kernels::cuda {
 
 // D[g] = alpha * A . B^T + beta * C[g], over the columns of group g: `sizes[g]` of them from
-// `starts[g]` on, which is a multiple of 128. What stands behind them in their last 128 is masked,
-// values and all.
+// `starts[g]` on, which is a multiple of 128 where there are scales. What stands behind them in
+// their last k block is masked, values and all.
 //
 // Without `starts` every item of a batch has all k columns of its own A and B.
 struct GradientLaunch {
-  CUtensorMap row_map;        // A, [batch, 1, m, k]; boxes of 128 columns
-  CUtensorMap col_map;        // B, [batch, 1, n, k]
+  CUtensorMap row_map;        // A, [batch, 1, m, k], of bytes; boxes of a k block of columns
+  CUtensorMap col_map;        // B, [batch, 1, n, k]; along rows both are [batch, 1, k, rows]
   CUtensorMap row_scale_map;  // of A, [batch, ceil(k/128), 1, m]
   CUtensorMap col_scale_map;  // of B, [batch, ceil(k/128), 1, n]
   CUtensorMap store_map;      // D, [groups, 1, m, n], in boxes of 64 rows of 128 bytes
@@ -44,13 +44,17 @@ struct GradientLaunch {
   int64_t ldc = 0;
   int64_t c_batch = 0;
   bool c_in_boxes = false;  // the copy engine can read it
+  // Groups of few columns are computed among the others (sm90_gradient_walk.cuh); with `sizes`.
+  bool mixes = false;
   bool programmatic = false;
 };
 
-// Which operands are E5M2; those that are not are E4M3.
+// Of FP8: which operands are E5M2; those that are not are E4M3. Of 16 bits: whether both operands
+// lie along their rows, [k, rows], and not along k.
 struct GradientTypes {
   bool a_e5m2 = false;
   bool b_e5m2 = false;
+  bool along_rows = false;
 };
 
 struct GradientFamilyEntry {
@@ -64,7 +68,11 @@ struct GradientFamilyEntry {
   cudaError_t (*max_clusters)(int config, GradientTypes types, int* clusters);
 };
 extern const GradientFamilyEntry kSm90Fp8Gradient;
+extern const GradientFamilyEntry kSm90Bf16Gradient;
+extern const GradientFamilyEntry kSm90F16Gradient;
 inline constexpr char kGradientName[] = "sm90_fp8_gradient";
+inline constexpr char kBf16GradientName[] = "sm90_bf16_gradient";
+inline constexpr char kF16GradientName[] = "sm90_f16_gradient";
 inline constexpr int kGradientConfig = 0;        // 128 x 128
 inline constexpr int kGradientTallConfig = 1;    // 256 x 128
 inline constexpr int kGradientSharedConfig = 2;  // the same, A shared by two CTAs

@@ -13,12 +13,9 @@
 #include "kernels/cuda/ptx/wgmma_fp8.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 #include "kernels/cuda/sm90/sm90_give_back.cuh"
+#include "kernels/cuda/sm90/sm90_gradient.cuh"
 
 namespace gemmd::kernels::cuda {
-
-// Of a math thread: results, accumulators and column scales take all that the others can spare.
-inline constexpr int kGradientMathRegisters = 240;
-inline constexpr int kGradientProducerRegisters = 24;
 
 template <GemmConfig C, bool kAE5M2, bool kBE5M2>
 struct GradientMath {
@@ -27,7 +24,7 @@ struct GradientMath {
   static constexpr int kAccumulators = C.accumulator_regs();
   static constexpr int kResults = C.result_regs();
   static constexpr int kChunks = C.cols / 8;
-  static_assert(kSubs <= 2);
+  static_assert(kSubs <= 2 && C.groups == 2);
 
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
@@ -81,15 +78,15 @@ struct GradientMath {
   }
 
   // Zeroes what stands behind the first `columns` of the k block at `issue`: this warpgroup's rows
-  // and all columns of the tile, which the other warpgroups zero just the same. Of 16 bytes of a
-  // row, number c lies at c ^ row % 8.
+  // and its half of the tile's columns, which both multiply by. Of 16 bytes of a row, number c lies
+  // at c ^ row % 8.
   __device__ __forceinline__ void Mask(int columns) const {
     const uint32_t stage = issue.stage * C.stage_bytes();
 #pragma unroll 1
-    for (int row = thread; row < kSubs * 64 + C.cols; row += 128) {
-      const bool of_rows = row < kSubs * 64;
-      const uint32_t at = of_rows ? rows_units * 16 + stage + row * kRowBytes
-                                  : cols_units * 16 + stage + (row - kSubs * 64) * kRowBytes;
+    for (int row = thread; row < kSubs * 64 + C.cols / 2; row += 128) {
+      const int col = row - kSubs * 64 + group * (C.cols / 2);
+      const uint32_t at = row < kSubs * 64 ? rows_units * 16 + stage + row * kRowBytes
+                                           : cols_units * 16 + stage + col * kRowBytes;
 #pragma unroll 1
       for (int unit = columns / 16; unit < kRowBytes / 16; ++unit) {
         const uint32_t address = at + ((unit ^ row % 8) << 4);
@@ -106,7 +103,7 @@ struct GradientMath {
       }
     }
     ptx::FenceProxyAsync();
-    ptx::NamedBarrier(kStagingBarrier + group, 128);
+    ptx::NamedBarrier(kMaskedBarrier, C.math_threads());
   }
   // The first `bytes` of four, the others 0.
   static __device__ __forceinline__ float Kept(float v, int bytes) {
@@ -166,9 +163,9 @@ struct GradientMath {
     release.Advance();
   }
 
-  // `steps` k blocks, which may be none, added up into `result`; of the last one `tail` columns, or
-  // all for 0.
-  __device__ __forceinline__ void Run(int steps, int tail) {
+  // The run's k blocks, which may be none, added up into `result`.
+  __device__ __forceinline__ void Run(const KRun& run) {
+    const int steps = run.steps, tail = run.tail;
 #pragma unroll
     for (int i = 0; i < kResults; ++i) result[i] = 0.0f;
     if (steps == 0) return;

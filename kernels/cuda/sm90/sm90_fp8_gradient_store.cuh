@@ -17,6 +17,7 @@
 #include "kernels/cuda/sm90/gradient.h"
 #include "kernels/cuda/sm90/sm90_fp8_epilogue.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
+#include "kernels/cuda/sm90/sm90_gradient_walk.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -54,14 +55,15 @@ struct GradientBoxes {
 // A store warp's way through the sub-tiles of its CTA's tiles.
 template <GemmConfig C>
 struct GradientStep {
-  int index;  // of the tile
+  int index;   // of the tile, below 0 behind the last
+  int number;  // of the CTA's tiles
   int sub = 0;
   int slot = 0;
 
-  __device__ __forceinline__ void Advance(int clusters, int slots) {
+  __device__ __forceinline__ void Advance(const GradientWalk& walk, int slots) {
     if (++sub == C.row_subs()) {
       sub = 0;
-      index += clusters;
+      index = walk.At(++number);
     }
     if (++slot == slots) slot = 0;
   }
@@ -91,7 +93,7 @@ struct GradientStore {
     }
   }
   __device__ __forceinline__ void Fetch(const GradientStep<C>& step) const {
-    if (step.index >= launch.tiles.count) return;
+    if (step.index < 0) return;
     if (ptx::ElectOne()) {
       const uint32_t full = Boxes::Full(smem, group, step.slot);
       ptx::MbarrierArriveExpectTx(full, 64 * C.cols * (launch.out == OutType::kF32 ? 4 : 2));
@@ -116,27 +118,27 @@ struct GradientStore {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void Run(int cluster) const {
+  __device__ __forceinline__ void Run(const GradientWalk& walk) const {
     const int slots = Boxes::Slots(launch.out);
-    GradientStep<C> step = {.index = cluster};
-    while (step.index < launch.tiles.count) {
+    GradientStep<C> step = {.index = walk.At(0), .number = 0};
+    while (step.index >= 0) {
       if (step.slot == 0) {
         ptx::TensorStoreWaitRead();
         ptx::NamedArrive(kSlotsFreeBarrier + group, Boxes::kThreads);
       }
       Store(step);
-      step.Advance(launch.clusters, slots);
+      step.Advance(walk, slots);
     }
     ptx::TensorStoreWait();
   }
   // C of the next sub-tile is fetched before this one is stored, if they have boxes of their own.
-  __device__ __forceinline__ void RunWithC(int cluster) const {
+  __device__ __forceinline__ void RunWithC(const GradientWalk& walk) const {
     const int slots = Boxes::Slots(launch.out);
-    GradientStep<C> step = {.index = cluster};
+    GradientStep<C> step = {.index = walk.At(0), .number = 0};
     Fetch(step);
-    while (step.index < launch.tiles.count) {
+    while (step.index >= 0) {
       GradientStep<C> next = step;
-      next.Advance(launch.clusters, slots);
+      next.Advance(walk, slots);
       if (slots == 1) Store(step);
       ptx::TensorStoreWaitRead();
       Fetch(next);
@@ -281,10 +283,11 @@ __device__ __forceinline__ void StoreGradient(const GradientLaunch& launch,
                                               const ClusterPlace<C>& place, int cluster,
                                               int group) {
   const GradientStore<C> store = {launch, smem, place, group};
+  const GradientWalk walk = {launch, cluster, static_cast<int>(threadIdx.x % 32)};
   if (launch.c_in_boxes) {
-    store.RunWithC(cluster);
+    store.RunWithC(walk);
   } else {
-    store.Run(cluster);
+    store.Run(walk);
   }
 }
 

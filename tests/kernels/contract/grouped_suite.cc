@@ -88,6 +88,62 @@ TEST_P(ContractTest, GroupsOf16BitsGiveEveryTypeOfResult) {
   }
 }
 
+// INT8 with the scales that models have: by row and column, or by block; few rows and many.
+TEST_P(ContractTest, GroupsOfInt8GiveEveryTypeOfResult) {
+  Scene seeds;
+  for (GroupLayout layout : kLayouts) {
+    for (bool blocks : {false, true}) {
+      for (DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+        GroupedCase c = Fp8Case(layout);
+        c.dtype = DType::kI8;
+        c.out = out;
+        if (!blocks) c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
+        for (const auto& [n, k] : {std::pair<int64_t, int64_t>{256, 512}, {136, 272}, {200, 144}}) {
+          c.n = n;
+          c.k = k;
+          c.bias = n == 136 && !blocks;
+          for (const std::vector<int64_t>& rows :
+               {std::vector<int64_t>{64, 97, 0, 1, 200}, {300, 7, 129}, {600, 40, 150}}) {
+            c.rows = rows;
+            c.table = rows.size() == 5;
+            Check(executor(), c, seeds.random()());
+          }
+        }
+      }
+    }
+  }
+}
+
+// Below 2^24 FP32 has every integer: sums of products come back to the last bit.
+TEST_P(ContractTest, SumsOfInt8GroupsAreExact) {
+  for (GroupLayout layout : kLayouts) {
+    for (bool blocks : {false, true}) {
+      Scene scene;
+      GroupedCase c = Fp8Case(layout);
+      c.dtype = DType::kI8;
+      c.out = DType::kF32;
+      c.n = 136;
+      c.k = 512;
+      c.rows = {70, 0, 1, 300};
+      if (!blocks) c.a_granularity = c.b_granularity = ScaleGranularity::kNone;
+      const GroupedScene grouped = MakeGrouped(scene, c);
+      if (blocks) {
+        const std::vector<Op> scales = {FillOp{*grouped.op.a.scales, 0.5},
+                                        FillOp{*grouped.op.b.scales, 4}};
+        scene.Replace(scene.Run(executor(), scales));
+      }
+      const Outcome outcome = scene.Run(executor(), Op(grouped.op));
+      for (size_t g = 0; g < c.rows.size(); ++g) {
+        if (c.rows[g] == 0) continue;
+        const MatmulOp matmul =
+            MatmulOfGroup(grouped.op, static_cast<int64_t>(g), grouped.groups[g]);
+        EXPECT_TRUE(Values(outcome, matmul.d) == ReferenceMatmul(matmul, scene.Reference()))
+            << "group " << g << (blocks ? " by blocks" : "");
+      }
+    }
+  }
+}
+
 TEST_P(ContractTest, GroupsTakeEveryGranularityOfScales) {
   Scene seeds;
   for (ScaleGranularity a : {ScaleGranularity::kNone, ScaleGranularity::kPerTensor,
@@ -160,11 +216,12 @@ TEST_P(ContractTest, OneGroupMayHaveAllRowsAndAllMayHaveNone) {
 
 // The same rows and matrices give the same bits however the groups are told.
 TEST_P(ContractTest, LayoutsOfGroupsAgree) {
-  for (DType dtype : {DType::kE4M3, DType::kBF16}) {
+  for (DType dtype : {DType::kE4M3, DType::kBF16, DType::kI8}) {
     Scene scene;
     GroupedCase c = Fp8Case(GroupLayout::kOffsets);
     c.dtype = dtype;
-    if (dtype != DType::kE4M3) c.a_granularity = c.b_granularity = ScaleGranularity::kNone;
+    if (dtype == DType::kBF16) c.a_granularity = c.b_granularity = ScaleGranularity::kNone;
+    if (dtype == DType::kI8) c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
     c.n = c.k = 256;
     c.rows = {70, 0, 64, 1, 130};
     c.around = 0;

@@ -30,7 +30,8 @@ struct KGroupedCase {
   DType out = DType::kF32;
   ScaleGranularity granularity = ScaleGranularity::kBlock1x128;
   Placement placement = Placement::kDense;
-  bool by_columns = true;  // scales of 1x128 with rows next to each other
+  bool along_rows = false;  // a and b are [k, rows] in memory
+  bool by_columns = true;   // scales of 1x128 with rows next to each other
   float beta = 0;
   bool c_is_d = false;
 };
@@ -59,8 +60,9 @@ KGroupedScene MakeKGrouped(Scene& scene, const KGroupedCase& c) {
   const auto groups = static_cast<int64_t>(c.ks.size());
   op.layout = c.layout;
   op.alignment = c.layout == GroupLayout::kEnds ? c.alignment : 1;
-  op.a = scene.RandomOperand(c.a, MakeDims({c.m, k}), c.granularity, c.placement);
-  op.b = scene.RandomOperand(c.b, MakeDims({c.n, k}), c.granularity, c.placement);
+  const Placement operands = c.along_rows ? Placement::kTransposed : c.placement;
+  op.a = scene.RandomOperand(c.a, MakeDims({c.m, k}), c.granularity, operands);
+  op.b = scene.RandomOperand(c.b, MakeDims({c.n, k}), c.granularity, operands);
   if (c.by_columns && c.granularity == ScaleGranularity::kBlock1x128) {
     for (Operand* operand : {&op.a, &op.b}) {
       const int64_t rows = operand->values.shape[0];
@@ -195,7 +197,7 @@ TEST_P(ContractTest, GroupsOfColumnsAreAddedToC) {
 TEST_P(ContractTest, ManyGroupsOfColumnsAreAddedToC) {
   Scene seeds;
   KGroupedCase c{.m = 260, .n = 264};
-  for (int i = 0; i < 10; ++i) c.ks.insert(c.ks.end(), {128, 0, 130});
+  for (int i = 0; i < 10; ++i) c.ks.insert(c.ks.end(), {128, 0, 130, 800});
   for (const auto& [out, beta, c_is_d] : {std::tuple{DType::kBF16, 0.5f, false},
                                           {DType::kBF16, 1.0f, true},
                                           {DType::kF32, 0.5f, true},
@@ -204,6 +206,37 @@ TEST_P(ContractTest, ManyGroupsOfColumnsAreAddedToC) {
     c.beta = beta;
     c.c_is_d = c_is_d;
     Check(executor(), c, seeds.random()());
+  }
+}
+
+// Along k, or along their rows as the activations and gradients of a layer lie. Groups start
+// anywhere.
+TEST_P(ContractTest, GroupsOfColumnsOf16BitsTakeAnyK) {
+  Scene seeds;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (DType out : {DType::kF32, dtype}) {
+      for (bool along_rows : {false, true}) {
+        for (const auto& [beta, c_is_d] : {std::pair{0.0f, false}, {1.0f, true}, {0.5f, false}}) {
+          KGroupedCase c{.a = dtype,
+                         .b = dtype,
+                         .out = out,
+                         .granularity = ScaleGranularity::kNone,
+                         .along_rows = along_rows,
+                         .beta = beta,
+                         .c_is_d = c_is_d};
+          c.ks = {0, 1, 63, 64, 65, 300};
+          c.m = 264;
+          c.n = 136;
+          c.alignment = 1;
+          Check(executor(), c, seeds.random()());
+          c.layout = GroupLayout::kOffsets;
+          c.ks = {127, 129, 0, 512};
+          c.m = 104;
+          c.n = 392;
+          Check(executor(), c, seeds.random()());
+        }
+      }
+    }
   }
 }
 
@@ -249,11 +282,15 @@ TEST_P(ContractTest, GroupsOfColumnsAreOfAnySize) {
 
 // Between a group's end and the next one's start lies what nobody wrote.
 TEST_P(ContractTest, ColumnsOfNobodyDoNotSpread) {
-  for (DType dtype : {DType::kE4M3, DType::kE5M2}) {
+  for (const auto& [dtype, along_rows] : {std::pair{DType::kE4M3, false},
+                                          {DType::kE5M2, false},
+                                          {DType::kBF16, false},
+                                          {DType::kBF16, true}}) {
     Scene scene;
-    KGroupedCase c{.a = dtype, .b = dtype};
+    KGroupedCase c{.a = dtype, .b = dtype, .along_rows = along_rows};
+    if (dtype == DType::kBF16) c.granularity = ScaleGranularity::kNone;
     c.ks = {1, 127, 0, 130};
-    c.m = 70;
+    c.m = 72;
     c.n = 136;
     const KGroupedScene grouped = MakeKGrouped(scene, c);
     const int64_t k = grouped.op.a.values.shape[1];

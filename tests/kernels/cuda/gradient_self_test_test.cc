@@ -24,8 +24,7 @@ TEST(GradientSelfTestTest, PoisonAndOtherSizesAreJudgedWrong) {
 }
 
 TEST(GradientSelfTestTest, KernelsServeWhatItTries) {
-  for (DType a : {DType::kE4M3, DType::kE5M2}) {
-    const GradientTrial trial(a, DType::kE5M2, DType::kF32);
+  for (const GradientTrial& trial : GradientTrials()) {
     EXPECT_THAT(WhyNotGradient(trial.op()), IsEmpty());
   }
 }
@@ -50,14 +49,43 @@ TEST(GradientLegalityTest, NamesWhatIsMissing) {
   op.b.granularity = ScaleGranularity::kPerRow;
   EXPECT_THAT(WhyNotGradient(op), HasSubstr("scales of b are row"));
   op = Op128();
+  op.a.values.dtype = DType::kF32;
+  EXPECT_THAT(WhyNotGradient(op), HasSubstr("a is f32; these kernels multiply e4m3, e5m2"));
   op.a.values.dtype = DType::kBF16;
-  EXPECT_THAT(WhyNotGradient(op), HasSubstr("a is not fp8"));
+  EXPECT_THAT(WhyNotGradient(op), HasSubstr("b is e5m2; these kernels multiply bf16"));
   op = Op128();
   op.d.offset_bytes = 4;
   EXPECT_THAT(WhyNotGradient(op), HasSubstr("d starts at no multiple of 16"));
   op = Op128();
   op.d.strides = MakeDims({256 * 129, 129, 1});
   EXPECT_THAT(WhyNotGradient(op), HasSubstr("rows of d are 516 bytes apart"));
+}
+
+// Activations and gradients of a layer lie along their rows, [tokens, rows].
+TEST(GradientLegalityTest, SixteenBitsLieEitherWay) {
+  for (DType type : {DType::kBF16, DType::kF16}) {
+    KGroupedMatmulOp op =
+        *OpOf(KGroupedProblem{.groups = 2, .m = 256, .n = 136, .k = 500, .a = type, .b = type});
+    EXPECT_THAT(WhyNotGradient(op), HasSubstr("rows of a are 1000 bytes apart"));
+    op.a.values.strides = op.b.values.strides = MakeDims({504, 1});
+    EXPECT_THAT(WhyNotGradient(op), IsEmpty());
+    EXPECT_EQ(LayoutOf(op, true).scratch_bytes, 256);  // starts and sizes alone
+    op.a.values.strides = MakeDims({1, 256});
+    EXPECT_THAT(WhyNotGradient(op), HasSubstr("one of a and b lies along k"));
+    op.b.values.strides = MakeDims({1, 136});
+    EXPECT_THAT(WhyNotGradient(op), IsEmpty());
+    op.b.values.strides = MakeDims({1, 140});
+    EXPECT_THAT(WhyNotGradient(op), HasSubstr("columns of b are 280 bytes apart"));
+    op.b.values.strides = MakeDims({2, 272});
+    EXPECT_THAT(WhyNotGradient(op), HasSubstr("b is not contiguous along k, nor along its rows"));
+  }
+}
+
+// Dense ones are the pool's.
+TEST(GradientLegalityTest, SixteenBitsAreServedOverGroupsAlone) {
+  GradientProblem problem;
+  problem.args.type = problem.args.b_type = ElementType::kBF16;
+  EXPECT_THAT(WhyNotGradient(problem), HasSubstr("a is bf16; these kernels multiply e4m3, e5m2"));
 }
 
 TEST(GradientLegalityTest, CopiesScalesThatDoNotLieByColumns) {
@@ -75,10 +103,10 @@ TEST(GradientLegalityTest, RanksTheFastKernelFirst) {
   EXPECT_EQ(ranked[0].kernel, kGradientName);
   EXPECT_TRUE(ranked[0].chosen);
   EXPECT_THAT(ranked[1].why_not, HasSubstr("slower by the model"));
-  op.a.values.dtype = op.b.values.dtype = DType::kBF16;
+  op.a.values.dtype = op.b.values.dtype = DType::kF32;
   ranked = RankKGrouped(op, gradient, any, 4e12);
   EXPECT_EQ(ranked[0].kernel, kAnyKGroupedName);
-  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is not fp8"));
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is f32"));
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ TEST_F(PlanBindingTest, AnotherDevicesBufferIsAskedForEachTime) {
   plan_ = *CompilePlan(*session_, ops, slots, {}, "from afar");
   EXPECT_EQ(Bind()->peers.size(), 1);
   EXPECT_EQ(Bind()->peers.size(), 1);
-  device_.CannotRead(absl::UnimplementedError("no link"));
+  device_.CannotReach(absl::UnimplementedError("no link"));
   EXPECT_EQ(CodeOf(), absl::StatusCode::kUnimplemented);
 }
 

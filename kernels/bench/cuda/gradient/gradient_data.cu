@@ -25,6 +25,15 @@ __global__ void Codes(uint8_t* codes, int64_t count, bool e5m2, uint32_t seed) {
     codes[i] = static_cast<uint8_t>(sign | code);
   }
 }
+__global__ void Codes16(uint16_t* codes, int64_t count, bool f16, uint32_t seed) {
+  for (int64_t i = First(); i < count; i += kStep) {
+    const uint32_t bits = Mix(i, seed);
+    const uint32_t sign = bits & 0x8000;
+    const uint32_t code = f16 ? (13 + (bits >> 16 & 3)) << 10 | (bits & 0x3ff)
+                              : (125 + (bits >> 16 & 3)) << 7 | (bits & 0x7f);
+    codes[i] = static_cast<uint16_t>(sign | code);
+  }
+}
 __global__ void Floats(float* values, int64_t count, float factor, uint32_t seed) {
   for (int64_t i = First(); i < count; i += kStep) {
     values[i] = (0.5f + static_cast<float>(Mix(i, seed) >> 8) * 0x1p-24f) * factor;
@@ -41,6 +50,10 @@ __global__ void Different(const uint32_t* a, const uint32_t* b, int64_t words,
 
 cudaError_t FillCodes(uint8_t* codes, int64_t count, bool e5m2, uint32_t seed) {
   Codes<<<kBlocks, kThreads>>>(codes, count, e5m2, seed);
+  return cudaGetLastError();
+}
+cudaError_t Fill16Bits(uint16_t* codes, int64_t count, bool f16, uint32_t seed) {
+  Codes16<<<kBlocks, kThreads>>>(codes, count, f16, seed);
   return cudaGetLastError();
 }
 cudaError_t FillFloats(float* values, int64_t count, float factor, uint32_t seed) {

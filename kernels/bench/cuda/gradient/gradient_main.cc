@@ -2,7 +2,9 @@
 // kernels. Checks samples against float64 before it times, and can run one case a thousand times
 // over for its bits.
 //
-//   gradient_bench [--quick] [--runs N] [--only TEXT] [--bits N]
+//   gradient_bench [--quick] [--runs N] [--only TEXT] [--bits N] [--in-order]
+//
+// --in-order: groups of few columns are computed in their place and not among the others.
 
 #include <cuda_runtime_api.h>
 
@@ -56,8 +58,12 @@ struct Case {
   DType a = DType::kE4M3;
   DType b = DType::kE5M2;
   DType out = DType::kF32;
-  bool adds = false;  // to what D holds
+  bool adds = false;        // to what D holds
+  bool along_rows = false;  // A and B are [k, rows] in memory
 };
+
+// FP8's groups begin at multiples of a block.
+int64_t StepOf(DType type) { return SizeBytes(type) == 1 ? 128 : 1; }
 
 std::vector<Case> Cases() {
   const std::vector<int64_t> four(4, 8192), sixteen(16, 2048), mixed = {0, 1, 127, 129, 8192};
@@ -73,6 +79,29 @@ std::vector<Case> Cases() {
   }
   cases.push_back({"4 x 8192, 2048 x 7168", four, 2048, 7168});
   cases.push_back({"1 x 8192", {8192}});
+  for (const auto& [name, ks] :
+       {std::pair("4 x 8192", four), {"16 x 2048", sixteen}, {"mixed k", mixed}}) {
+    for (const bool along_rows : {false, true}) {
+      for (const auto& [out, adds] : {std::pair(DType::kF32, false),
+                                      {DType::kF32, true},
+                                      {DType::kBF16, false},
+                                      {DType::kBF16, true}}) {
+        cases.push_back({std::string("bf16 ") + (along_rows ? "rows " : "") + name + " -> " +
+                             std::string(Name(out)) + (adds ? " + c" : ""),
+                         ks, 7168, 4096, DType::kBF16, DType::kBF16, out, adds, along_rows});
+      }
+    }
+  }
+  // Small enough for a tool that looks at every access.
+  const std::vector<int64_t> few = {300, 0, 1, 129};
+  cases.push_back({"small", few, 520, 264});
+  cases.push_back({"small + c", few, 520, 264, DType::kE4M3, DType::kE5M2, DType::kBF16, true});
+  for (const bool along_rows : {false, true}) {
+    cases.push_back(
+        {"small bf16", few, 520, 264, DType::kBF16, DType::kBF16, DType::kF32, false, along_rows});
+    cases.push_back(
+        {"small f16 + c", few, 520, 264, DType::kF16, DType::kF16, DType::kF16, true, along_rows});
+  }
   cases.push_back({"4 x 8192 of e4m3 alone", four, 7168, 4096, DType::kE4M3, DType::kE4M3});
   return cases;
 }
@@ -85,23 +114,24 @@ class Workload {
         groups_(static_cast<int64_t>(c.ks.size())),
         k_(std::accumulate(c.ks.begin(), c.ks.end(), int64_t{0},
                            [](int64_t sum, int64_t k) { return sum + (k + 127) / 128 * 128; })),
-        a_(c.m * k_),
-        b_(c.n * k_),
+        a_(c.m * k_ * SizeBytes(c.a)),
+        b_(c.n * k_ * SizeBytes(c.b)),
         a_scales_(c.m * (k_ / 128)),
         b_scales_(c.n * (k_ / 128)),
         d_(groups_ * c.m * c.n * SizeBytes(c.out)),
         index_(groups_),
         scratch_(1 << 20),
         fault_(1) {
-    Check(FillCodes(a_.data(), c.m * k_, c.a == DType::kE5M2, 1), "a");
-    Check(FillCodes(b_.data(), c.n * k_, c.b == DType::kE5M2, 2), "b");
+    Check(Fill(a_, c.m * k_, c.a, 1), "a");
+    Check(Fill(b_, c.n * k_, c.b, 2), "b");
     Check(FillFloats(a_scales_.data(), c.m * (k_ / 128), 1.0f, 3), "scales of a");
     Check(FillFloats(b_scales_.data(), c.n * (k_ / 128), 1.0f, 4), "scales of b");
     Check(cudaMemset(d_.data(), 0, d_.bytes()), "d");
     std::vector<int32_t> ends;
     int64_t end = 0;
     for (const int64_t k : c.ks) {
-      if (k > 0) end = (end + 127) / 128 * 128 + k;
+      const int64_t step = StepOf(c.a);
+      if (k > 0) end = (end + step - 1) / step * step + k;
       first_.push_back(end - k);
       ends.push_back(static_cast<int32_t>(end));
     }
@@ -109,13 +139,22 @@ class Workload {
     const auto tensor = [](int slot, DType dtype, Dims shape) {
       return TensorRef{slot, 0, dtype, shape, RowMajorStrides(shape)};
     };
-    op_.a = {tensor(0, c.a, MakeDims({c.m, k_})), ScaleGranularity::kBlock1x128,
-             TensorRef{1, 0, DType::kF32, MakeDims({c.m, k_ / 128}), MakeDims({1, c.m})}};
-    op_.b = {tensor(2, c.b, MakeDims({c.n, k_})), ScaleGranularity::kBlock1x128,
-             TensorRef{3, 0, DType::kF32, MakeDims({c.n, k_ / 128}), MakeDims({1, c.n})}};
+    if (StepOf(c.a) == 1) {
+      op_.a.values = tensor(0, c.a, MakeDims({c.m, k_}));
+      op_.b.values = tensor(2, c.b, MakeDims({c.n, k_}));
+      if (c.along_rows) {
+        op_.a.values.strides = MakeDims({1, c.m});
+        op_.b.values.strides = MakeDims({1, c.n});
+      }
+    } else {
+      op_.a = {tensor(0, c.a, MakeDims({c.m, k_})), ScaleGranularity::kBlock1x128,
+               TensorRef{1, 0, DType::kF32, MakeDims({c.m, k_ / 128}), MakeDims({1, c.m})}};
+      op_.b = {tensor(2, c.b, MakeDims({c.n, k_})), ScaleGranularity::kBlock1x128,
+               TensorRef{3, 0, DType::kF32, MakeDims({c.n, k_ / 128}), MakeDims({1, c.n})}};
+    }
     op_.groups = tensor(4, DType::kI32, MakeDims({groups_}));
     op_.layout = GroupLayout::kEnds;
-    op_.alignment = 128;
+    op_.alignment = StepOf(c.a);
     op_.d = tensor(5, c.out, MakeDims({groups_, c.m, c.n}));
     if (c.adds) {
       op_.c = op_.d;
@@ -127,7 +166,7 @@ class Workload {
         reinterpret_cast<std::byte*>(index_.data()), reinterpret_cast<std::byte*>(d_.data())};
   }
 
-  void Use(int config, const cuda::DeviceTraits& device) {
+  void Use(int config, bool in_order, const cuda::DeviceTraits& device) {
     cuda::KGroupedLayout layout = cuda::LayoutOf(op_, true);
     layout.config = config;
     auto launches = cuda::PrepareKGrouped(op_, layout, slots_,
@@ -137,6 +176,7 @@ class Workload {
       std::exit(1);
     }
     launches_ = *std::move(launches);
+    if (in_order) launches_.gradient->launch.mixes = false;
   }
   void Run() {
     const absl::Status status = cuda::QueueKGrouped(launches_, fault_.data(), false, nullptr);
@@ -158,7 +198,8 @@ class Workload {
     for (int64_t g = 0; g < groups_; ++g) {
       for (int s = 0; s < 24; ++s) {
         const int64_t i = (s * 2654435761u + 17 * g) % case_.m, j = (s * 40503u + 31 * g) % case_.n;
-        const auto a = Row(a_.data(), case_.a, i, g), b = Row(b_.data(), case_.b, j, g);
+        const auto a = Row(a_.data(), case_.a, case_.m, i, g);
+        const auto b = Row(b_.data(), case_.b, case_.n, j, g);
         const auto x = Scales(a_scales_.data(), case_.m, i, g);
         const auto y = Scales(b_scales_.data(), case_.n, j, g);
         double sum = 0, magnitude = 1e-30;
@@ -182,18 +223,32 @@ class Workload {
   }
 
  private:
-  std::vector<float> Row(const uint8_t* data, DType dtype, int64_t row, int64_t g) const {
-    std::vector<std::byte> codes(case_.ks[g]);
-    std::vector<float> values(codes.size());
+  static cudaError_t Fill(const Array<uint8_t>& codes, int64_t count, DType type, uint32_t seed) {
+    if (SizeBytes(type) == 1) return FillCodes(codes.data(), count, type == DType::kE5M2, seed);
+    return Fill16Bits(reinterpret_cast<uint16_t*>(codes.data()), count, type == DType::kF16, seed);
+  }
+  // Of `rows` rows.
+  std::vector<float> Row(const uint8_t* data, DType dtype, int64_t rows, int64_t row,
+                         int64_t g) const {
+    const int64_t k = case_.ks[g], size = SizeBytes(dtype);
+    std::vector<std::byte> codes(k * size);
+    std::vector<float> values(k);
     if (codes.empty()) return values;
-    Check(cudaMemcpy(codes.data(), data + row * k_ + first_[g], codes.size(), cudaMemcpyDefault),
-          "a row");
-    cpu::ToF32(dtype, codes.data(), static_cast<int64_t>(codes.size()), values.data());
+    if (case_.along_rows) {
+      Check(cudaMemcpy2D(codes.data(), size, data + (first_[g] * rows + row) * size, rows * size,
+                         size, k, cudaMemcpyDefault),
+            "a row");
+    } else {
+      Check(cudaMemcpy(codes.data(), data + (row * k_ + first_[g]) * size, codes.size(),
+                       cudaMemcpyDefault),
+            "a row");
+    }
+    cpu::ToF32(dtype, codes.data(), k, values.data());
     return values;
   }
   std::vector<float> Scales(const float* data, int64_t rows, int64_t row, int64_t g) const {
-    std::vector<float> scales((case_.ks[g] + 127) / 128);
-    if (scales.empty()) return scales;
+    std::vector<float> scales((case_.ks[g] + 127) / 128, 1.0f);
+    if (scales.empty() || StepOf(case_.a) == 1) return scales;
     Check(cudaMemcpy2D(scales.data(), 4, data + first_[g] / 128 * rows + row, rows * 4, 4,
                        scales.size(), cudaMemcpyDefault),
           "a row's scales");
@@ -259,11 +314,14 @@ int64_t OtherBits(Workload& work, int runs) {
 
 int Main(int argc, char** argv) {
   int runs = 20, bits = 0, worst_status = 0;
+  bool in_order = false;
   std::string only;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--quick") {
       runs = 5;
+    } else if (flag == "--in-order") {
+      in_order = true;
     } else if (i + 1 < argc && flag == "--runs") {
       runs = std::atoi(argv[++i]);
     } else if (i + 1 < argc && flag == "--bits") {
@@ -271,7 +329,9 @@ int Main(int argc, char** argv) {
     } else if (i + 1 < argc && flag == "--only") {
       only = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: gradient_bench [--quick] [--runs N] [--only TEXT] [--bits N]\n");
+      std::fprintf(
+          stderr,
+          "usage: gradient_bench [--quick] [--runs N] [--only TEXT] [--bits N] [--in-order]\n");
       return 2;
     }
   }
@@ -285,9 +345,9 @@ int Main(int argc, char** argv) {
   for (const Case& c : Cases()) {
     if (c.name.find(only) == std::string::npos) continue;
     Workload work(c);
-    for (int config = 0; config < cuda::kSm90Fp8Gradient.num_configs; ++config) {
+    for (int config = 0; config < cuda::kSm90Fp8Gradient.num_configs; ++config) {  // of each type
       const cuda::GemmConfig& shape = cuda::kSm90Fp8Gradient.configs[config];
-      work.Use(config, *device);
+      work.Use(config, in_order, *device);
       work.Clear();
       work.Run();
       Check(cudaDeviceSynchronize(), "a first run");

@@ -98,15 +98,17 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
-// Of every kind of tile by every kernel, as small as that goes: for a sanitizer.
-void AddSmall(std::vector<GroupedBenchCase>& cases) {
+// Of every kind of tile by every kernel, as small as that goes: for a tool that looks at every
+// access.
+void AddSmall(std::vector<GroupedBenchCase>& cases, DType dtype) {
   const Rows few = {0, 1, 17, 64, 65, 100}, more = {0, 130, 1, 193, 200, 140},
              most = {0, 300, 257, 64, 520, 129};
   for (const Rows& rows : {few, more, most}) {
-    cases.push_back({.suite = "small", .rows = rows, .n = 640, .k = 640});
+    cases.push_back({.suite = "small", .dtype = dtype, .rows = rows, .n = 640, .k = 640});
   }
   cases.push_back({.suite = "small",
                    .layout = GroupLayout::kCounts,
+                   .dtype = dtype,
                    .rows = few,
                    .m_max = 128,
                    .n = 200,
@@ -213,18 +215,24 @@ std::string GroupedBenchCase::name() const {
                       useful_rows > 0 ? ", padded" : "");
 }
 
-std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed) {
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,
+                                           uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<GroupedBenchCase> cases;
-  if (dtype == DType::kE4M3) {
+  if (dtype == DType::kE4M3 || dtype == DType::kI8) {
     AddMasked(cases, random);
     AddThin(cases, random);
     AddWide(cases, random);
     if (suite == "sizes") AddSizes(cases, random);
     if (suite == "experts") AddExperts(cases, random);
-    if (suite == "small") AddSmall(cases);
   } else {
     AddDirect(cases, dtype, random);
+  }
+  if (suite == "small") AddSmall(cases, dtype);
+  for (GroupedBenchCase& one : cases) {
+    one.dtype = dtype;
+    one.blocks = blocks;
+    if (dtype == DType::kI8) one.wanted_us = one.wanted_tflops = one.line = 0;
   }
   if (suite == "all") return cases;
   std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });

@@ -20,6 +20,7 @@ struct GroupedBenchCase {
   int64_t useful_rows = 0;    // of all groups, where others are padding; 0: all are useful
   int64_t n = 0;
   int64_t k = 0;
+  bool blocks = true;        // of E4M3 and INT8: scales of blocks; else of rows
   double wanted_us = 0;      // at most; 0: none
   double wanted_tflops = 0;  // at least; 0: none
   double wanted_read = 0;    // at most, of a plain read of the same; 0: none
@@ -33,8 +34,10 @@ struct GroupedBenchCase {
   std::string name() const;
 };
 
-// Those of a suite, or of all for "all", in E4M3, BF16 or FP16. Random sizes are drawn from `seed`.
-std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, uint64_t seed);
+// Those of a suite, or of all for "all", in E4M3, INT8, BF16 or FP16. `blocks`: scales of 1x128 and
+// 128x128, which E4M3 always has. Random sizes are drawn from `seed`.
+std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,
+                                           uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
 

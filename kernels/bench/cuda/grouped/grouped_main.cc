@@ -1,15 +1,14 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype
-//   e4m3|bf16|f16]
+//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype TYPE]
 //                 [--repeats N] [--config N] [--kernels chosen|all] [--again N] [--only TEXT]
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //
-// --config: of 16 bits, that pair of the family's configs instead of the choice; of FP8, that one
-// of the kernels (few, units, pairs, rests). --kernels all: each of these is timed, too, and the
-// choice's regret told. --again: as many more runs have to give the same bits. --only: cases with
-// that in their name.
+// --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
+// configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
+// rests). --kernels all: of FP8, each of these is timed, too, and the choice's regret told.
+// --again: as many more runs have to give the same bits. --only: cases with that in their name.
 
 #include <unistd.h>
 
@@ -31,13 +30,14 @@
 namespace gemmd::kernels::bench {
 namespace {
 
-constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kBF16, DType::kF16};
+constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kI8, DType::kBF16, DType::kF16};
 
 struct GroupedRun {
   std::string suite = "all";
   std::string timer = "auto";  // as Options has it
   std::string json, commit, only;
   DType dtype = DType::kE4M3;
+  bool blocks = true;
   GroupedMethod method;
 };
 
@@ -96,10 +96,10 @@ constexpr char kUsage[] =
 
   --suite SUITE     all (default), masked, thin, prefill, ragged, sizes, experts, or small: for a sanitizer
   --only TEXT       cases whose names contain it, as 64x(192)
-  --dtype DTYPE     e4m3 (default), bf16 or f16
+  --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
   --repeats N       timed calls of each case; default 12
   --again N         as many more calls must give the same bits
-  --config N        of 16 bits: this pair of the family's configs, not the chosen one; of FP8: this kernel
+  --config N        this pair of the family's configs, not the chosen one; of block scales: this kernel
   --kernels WHICH   chosen (default) or all: of FP8, each kernel is timed, and the choice's regret told
   --timer WHICH     auto (default), cupti or events; under compute-sanitizer: events
   --seed N          of the groups' sizes and of the data
@@ -141,9 +141,11 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       run.timer = value;
     } else if (name == "--dtype") {
       const DType* const found = std::find_if(std::begin(kDTypesTimed), std::end(kDTypesTimed),
-                                              [&](DType d) { return Name(d) == value; });
-      if (found == std::end(kDTypesTimed)) {
-        return absl::InvalidArgumentError(name + " " + value + ": use e4m3, bf16 or f16");
+                                              [&](DType d) { return value.starts_with(Name(d)); });
+      run.blocks = value == "e4m3" || value == "i8-block";
+      if (found == std::end(kDTypesTimed) || (value != Name(*found) && !run.blocks)) {
+        return absl::InvalidArgumentError(name + " " + value +
+                                          ": use e4m3, i8-block, i8, bf16 or f16");
       }
       run.dtype = *found;
     } else if (name == "--seed") {
@@ -167,7 +169,8 @@ int Main(int argc, char** argv) {
   }
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
-  std::vector<GroupedBenchCase> cases = GroupedCases(run->suite, run->dtype, run->method.seed);
+  std::vector<GroupedBenchCase> cases =
+      GroupedCases(run->suite, run->dtype, run->blocks, run->method.seed);
   std::erase_if(cases, [&](const GroupedBenchCase& c) {
     return c.name().find(run->only) == std::string::npos;
   });

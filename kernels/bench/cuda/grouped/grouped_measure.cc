@@ -43,7 +43,8 @@ absl::Status MeasureGrouped(const GroupedMethod& method, Machine& machine, Group
   if (!other.ok()) return other.status();
   if (absl::Status s = (*other)(machine.stream); !s.ok()) return s;
   std::vector<Call> calls = {*mine};
-  for (int i = 0; method.all_kernels && i < cuda::kRowsKernels; ++i) {
+  const bool all_kernels = method.all_kernels && time.c.dtype == DType::kE4M3;
+  for (int i = 0; all_kernels && i < cuda::kRowsKernels; ++i) {
     auto forced = work.Bind(true, machine.traits, i);
     if (!forced.ok()) return forced.status();
     calls.push_back(*std::move(forced));

@@ -59,14 +59,15 @@ absl::Status GroupedWorkload::Prepare(const GroupedBenchCase& c, uint64_t seed,
        {a_.Reserve(all_rows() * c.k * element_bytes() + 256),
         a_scales_.Reserve(items() * ld * k_blocks * 4 + 256),
         b_.Reserve(groups * c.n * c.k * element_bytes() + 256),
-        b_scales_.Reserve(groups * BlocksOf(c.n) * k_blocks * 4 + 256),
+        b_scales_.Reserve(groups * std::max(BlocksOf(c.n) * k_blocks, c.n) * 4 + 256),
         index_.Reserve(static_cast<int64_t>(index.size()) * 4), d_.Reserve(all_rows() * c.n * 2),
         other_d_.Reserve(all_rows() * c.n * 2), sink_.Reserve(256), fault_.Reserve(256),
         differing_.Reserve(256)}) {
     if (!status.ok()) return status;
   }
-  const absl::Status made =
-      c.dtype == DType::kE4M3 ? Quantize(seed, stream) : MakeValues(seed, stream);
+  const absl::Status made = blocks()               ? Quantize(seed, stream)
+                            : element_bytes() == 1 ? QuantizeRows(seed, stream)
+                                                   : MakeValues(seed, stream);
   if (!made.ok()) return made;
   for (cudaError_t code :
        {cudaMemcpyAsync(index_.data(), index.data(), index.size() * 4, cudaMemcpyHostToDevice,
@@ -82,15 +83,27 @@ absl::Status GroupedWorkload::Prepare(const GroupedBenchCase& c, uint64_t seed,
 absl::Status GroupedWorkload::Quantize(uint64_t seed, cudaStream_t stream) {
   const GroupedBenchCase& c = case_;
   const int64_t k_blocks = BlocksOf(c.k), ld = RoundUp4(rows_of_item());
+  const BlockCode codes = c.dtype == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
   for (int64_t item = 0; item < items(); ++item) {
     const cudaError_t code = QuantizeRandom1x128(
         seed + item, rows_of_item(), c.k, a_.data() + item * rows_of_item() * c.k,
-        a_scales_.as<float>() + item * ld * k_blocks, ld, stream);
+        a_scales_.as<float>() + item * ld * k_blocks, ld, stream, codes);
     if (code != cudaSuccess) return ToStatus(code, "making a");
   }
   return ToStatus(QuantizeRandom128x128(seed + 7919, static_cast<int64_t>(c.rows.size()) * c.n, c.k,
-                                        b_.data(), b_scales_.as<float>(), k_blocks, stream),
+                                        b_.data(), b_scales_.as<float>(), k_blocks, stream, codes),
                   "making b");
+}
+
+absl::Status GroupedWorkload::QuantizeRows(uint64_t seed, cudaStream_t stream) {
+  for (cudaError_t code :
+       {QuantizeRandomRows(seed, all_rows(), case_.k, reinterpret_cast<int8_t*>(a_.data()),
+                           a_scales_.as<float>(), stream),
+        QuantizeRandomRows(seed + 7919, static_cast<int64_t>(case_.rows.size()) * case_.n, case_.k,
+                           reinterpret_cast<int8_t*>(b_.data()), b_scales_.as<float>(), stream)}) {
+    if (code != cudaSuccess) return ToStatus(code, "making operands");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GroupedWorkload::MakeValues(uint64_t seed, cudaStream_t stream) {
@@ -116,7 +129,13 @@ GroupedMatmulOp GroupedWorkload::OpOf(bool tma) const {
   op.b.values = Dense(2, case_.dtype, MakeDims({groups, case_.n, case_.k}));
   op.groups = Dense(4, DType::kI32, MakeDims({static_cast<int64_t>(Index().size())}));
   op.d = Dense(tma ? 5 : 6, out(), dims(case_.n));
-  if (case_.dtype != DType::kE4M3) return op;
+  if (element_bytes() != 1) return op;
+  if (!blocks()) {
+    op.a.granularity = op.b.granularity = ScaleGranularity::kPerRow;
+    op.a.scales = Dense(1, DType::kF32, batched ? MakeDims({groups, rows}) : MakeDims({rows}));
+    op.b.scales = Dense(3, DType::kF32, MakeDims({groups, case_.n}));
+    return op;
+  }
   op.a.granularity = ScaleGranularity::kBlock1x128;
   op.a.scales = Dense(1, DType::kF32, dims(k_blocks));
   op.a.scales->strides = batched ? MakeDims({ld * k_blocks, 1, ld}) : MakeDims({1, ld});
@@ -131,10 +150,12 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
     return absl::UnimplementedError(why);
   }
   cuda::GroupedLayout layout = cuda::LayoutOf(op, tma);
-  if (config >= 0 && case_.dtype == DType::kE4M3) {
-    if (config >= cuda::kRowsKernels) {
+  if (config >= 0 && blocks()) {
+    // INT8 has no rests, which come last.
+    const int kernels = cuda::kRowsKernels - (case_.dtype == DType::kI8 ? 1 : 0);
+    if (config >= kernels) {
       return absl::InvalidArgumentError(
-          absl::StrCat("there are ", cuda::kRowsKernels, " kernels; none is ", config));
+          absl::StrCat("there are ", kernels, " kernels; none is ", config));
     }
     layout.rows = static_cast<cuda::RowsKernel>(config);
   } else if (config >= 0) {
@@ -233,7 +254,7 @@ FloorTraffic GroupedWorkload::traffic() const {
   traffic.target = other_d_.data();
   traffic.target_bytes = rows * case_.n * 2;
   traffic.sink = sink_.as<unsigned>();
-  if (case_.dtype != DType::kE4M3) return traffic;
+  if (!blocks()) return traffic;
   traffic.source[2] = a_scales_.data();
   traffic.source_bytes[2] = rows * BlocksOf(case_.k) * 4;
   traffic.source[3] = b_scales_.data();

@@ -22,7 +22,7 @@ class GroupedWorkload {
   absl::Status Prepare(const GroupedBenchCase& c, uint64_t seed, cudaStream_t stream);
 
   // The op's launches, by the TMA kernels or by the one that takes anything, whose d is another.
-  // `config`: if not negative, of 16 bits that one of the family's, of FP8 that one of RowsKernel.
+  // `config`: if not negative, that one of the family's, or of block scales that RowsKernel.
   absl::StatusOr<Call> Bind(bool tma, const cuda::DeviceTraits& device, int config = -1);
 
   // The kernel that the op's FP8 launches are by.
@@ -40,6 +40,7 @@ class GroupedWorkload {
 
  private:
   absl::Status Quantize(uint64_t seed, cudaStream_t stream);
+  absl::Status QuantizeRows(uint64_t seed, cudaStream_t stream);
   absl::Status MakeValues(uint64_t seed, cudaStream_t stream);
   GroupedMatmulOp OpOf(bool tma) const;
   std::vector<int32_t> Index() const;
@@ -47,7 +48,8 @@ class GroupedWorkload {
   int64_t rows_of_item() const { return case_.m_max > 0 ? case_.m_max : case_.total_rows(); }
   int64_t all_rows() const { return items() * rows_of_item(); }
   int64_t element_bytes() const { return SizeBytes(case_.dtype); }
-  DType out() const { return case_.dtype == DType::kE4M3 ? DType::kBF16 : case_.dtype; }
+  DType out() const { return element_bytes() == 1 ? DType::kBF16 : case_.dtype; }
+  bool blocks() const { return element_bytes() == 1 && case_.blocks; }
 
   GroupedBenchCase case_;
   DeviceBuffer a_, a_scales_, b_, b_scales_, index_, d_, other_d_, scratch_, other_scratch_, sink_;

@@ -1,5 +1,5 @@
-// A math warpgroup of a grouped matmul in BF16 or FP16: as sm90_direct_math.cuh, by as many columns
-// as a tile has.
+// A math warpgroup of a grouped matmul in BF16, FP16 or INT8: as sm90_direct_math.cuh, by as many
+// columns as a tile has.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_MATH_CUH_
@@ -9,6 +9,7 @@
 #include "kernels/cuda/sm90/direct/sm90_direct_math.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_give_back.cuh"
+#include "kernels/cuda/sm90/sm90_sum.cuh"
 
 namespace gemmd::kernels::cuda {
 
@@ -23,10 +24,10 @@ struct GroupMath {
   uint32_t writer_empty;           // of GiveBack
   uint32_t lane_offset;
   uint32_t rows_units;  // this warpgroup's rows of stage 0, in units of 16 bytes
-  float (&result)[C.result_regs()];
+  Sum<C> (&result)[C.result_regs()];
 
   __device__ GroupMath(const SmemLayout<C>& smem, const ClusterPlace<C>& place, int warp, int lane,
-                       float (&result)[C.result_regs()])
+                       Sum<C> (&result)[C.result_regs()])
       : smem(smem),
         place(place),
         lane(lane),
@@ -40,7 +41,7 @@ struct GroupMath {
   template <int kCols, int kBlocks>
   __device__ __forceinline__ void Issue() {
     constexpr int kBytesAtOnce = 32;  // of k, by one instruction
-    auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
+    auto& sums = reinterpret_cast<Sum<C>(&)[kCols / 2]>(result[0]);
     ptx::MbarrierWait(smem.Full(issue.stage), issue.parity);
     const uint32_t rows = rows_units + issue.stage * (C.stage_bytes() / 16);
     const uint32_t cols =
@@ -66,7 +67,7 @@ struct GroupMath {
   // A tile of `stages`, at least one, by `kCols` columns.
   template <int kCols, int kBlocks>
   __device__ __forceinline__ void Run(int stages) {
-    auto& sums = reinterpret_cast<float(&)[kCols / 2]>(result[0]);
+    auto& sums = reinterpret_cast<Sum<C>(&)[kCols / 2]>(result[0]);
     // Zeros, and not a first product that overwrites: ptxas would serialise all of them, since the
     // store leaves other values in the registers.
 #pragma unroll

@@ -1,10 +1,11 @@
-// How a tile of a grouped matmul in BF16 or FP16 leaves: weights' rows are columns of D, so that
-// results are turned on their way out.
+// How a tile of a grouped matmul in BF16, FP16 or INT8 leaves: weights' rows are columns of D, so
+// that results are turned on their way out. INT8's have their scales by then, and are FP32.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
@@ -26,14 +27,24 @@ struct TileBounds {
   }
 };
 
+// What stores FP32 results of the same tile.
+template <GemmConfig C>
+constexpr GemmConfig OfFloats() {
+  GemmConfig config = C;
+  if (kSumsIntegers<C>) config.mma = Mma::kF16;
+  return config;
+}
+
 template <GemmConfig C, GemmConfig T>
 struct GroupStore {
+  static constexpr GemmConfig kThin = OfFloats<T>();
+
   const DirectGroupedLaunch& launch;
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
   GroupMath<C, T>& math;
   TileBounds& bounds;
-  Epilogue<T>& out;
+  Epilogue<kThin>& out;
 
   static constexpr OutType kOwnType = C.mma == Mma::kF16 ? OutType::kF16 : OutType::kBF16;
   static constexpr int kPiece = T.result_regs();  // of T.cols columns
@@ -74,9 +85,10 @@ struct GroupStore {
       __syncwarp();  // the last piece has been read
 #pragma unroll
       for (int chunk = 0; chunk < T.cols / 8; ++chunk) {
-        const float* const v = math.result + piece * kPiece + chunk * 4;
+        const Sum<C>* const v = math.result + piece * kPiece + chunk * 4;
         ptx::StMatrix2Transposed(to + chunk * 8 * kRowUnits * kUnitBytes,
-                                 Pack2(v[0], v[1], kOwnType), Pack2(v[2], v[3], kOwnType));
+                                 Pack2(BitsOf(v[0]), BitsOf(v[1]), kOwnType),
+                                 Pack2(BitsOf(v[2]), BitsOf(v[3]), kOwnType));
       }
       __syncwarp();
       float4 units[T.cols / kRowsAtOnce];
@@ -95,11 +107,18 @@ struct GroupStore {
   // By a thin tile's store, once for each of its widths that a tile has: one copy of the code, to
   // which the results move up.
   __device__ __forceinline__ void StoreAny(const GroupStop& stop) {
-    const SmemLayout<T> thin{smem.base};
+    const SmemLayout<kThin> thin{smem.base};
 #pragma unroll 1
     while (true) {
-      StoreWhole<T>(bounds.launch, thin, out,
-                    reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
+      if constexpr (kSumsIntegers<C>) {
+        float piece[kPiece];
+#pragma unroll
+        for (int i = 0; i < kPiece; ++i) piece[i] = BitsOf(math.result[i]);
+        StoreWhole<kThin>(bounds.launch, thin, out, piece);
+      } else {
+        StoreWhole<kThin>(bounds.launch, thin, out,
+                          reinterpret_cast<const float(&)[kPiece]>(math.result[0]));
+      }
       out.tile.col0 += T.cols;
       if (out.tile.col0 >= stop.rows.row_end) break;
 #pragma unroll

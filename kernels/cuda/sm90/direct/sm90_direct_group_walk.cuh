@@ -94,7 +94,6 @@ struct DirectWalk {
         table[kBefore + kind * kMostGroups + first + i] = before[kind];
         before[kind] += TilesOf(kind, table[kRows + first + i]);
       }
-      if (warp == kWarps - 1 && lane == 31) table[kTotals + kind] = before[kind];
     }
     if (warp == kWarps - 1 && lane == 31) {
       const int wide = before[kWideTile], rest = wide % clusters;
@@ -102,6 +101,7 @@ struct DirectWalk {
       const int parts = last ? min(kMostParts, clusters / rest) : 1;
       table[kCut] = wide - rest;
       table[kCut + 1] = parts;
+      table[kTotals + kThinTile] = before[kThinTile];
       table[kTotals + kWideTile] = wide - rest + rest * parts;
     }
     if (blockIdx.x == 0 && first_fault != INT_MAX && fault == first_fault) {

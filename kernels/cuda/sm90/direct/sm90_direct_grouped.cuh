@@ -1,7 +1,7 @@
-// Grouped matmuls in BF16 and FP16: one kernel walks over the tiles of all groups. The
-// weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows of A its columns: as
-// many as the tile has, in steps of 32, so that groups of any size waste little. Weights of a group
-// with up to 256 rows are read once.
+// Grouped matmuls in BF16, FP16 and INT8 without block scales: one kernel walks over the tiles of
+// all groups. The weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows of A its
+// columns: as many as the tile has, in steps of 32, so that groups of any size waste little.
+// Weights of a group with up to 256 rows are read once.
 //
 // A ring serves thin tiles, too, of groups with up to 64 rows: a stage has room for a k block of a
 // wide tile, or for two of a thin one. Two CTAs of a cluster take neighbours along the weights'
@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_producer.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_store.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -26,13 +27,22 @@ __device__ __forceinline__ void ConsumeGroups(const DirectGroupedLaunch& launch,
                                               GroupStore<C, T>& store) {
   const int wide_tiles = walk.Total(kWideTile), tiles = wide_tiles + walk.Total(kThinTile);
   for (int index = cluster; index < tiles; index += clusters) {
-    GroupStop stop;
-    if (index < wide_tiles) {
-      stop = walk.At(kWideTile, index);
+    const bool wide = index < wide_tiles;
+    const GroupStop stop =
+        wide ? walk.At(kWideTile, index) : walk.At(kThinTile, index - wide_tiles);
+    GroupScales<C> scales;
+    if constexpr (kSumsIntegers<C>) {
+      const int n = (stop.n * C.share_cols + store.place.row) * C.rows;
+      scales.Load(launch, stop.rows, n + (store.out.group * 4 + store.out.warp) * 16,
+                  store.out.lane);
+    }
+    if (wide) {
       store.math.RunWide(launch.k_blocks, BoxesOf<kRowsAWideBox>(stop.rows, C.cols));
     } else {
-      stop = walk.At(kThinTile, index - wide_tiles);
       store.math.template Run<T.cols, T.k_blocks>((launch.k_blocks + T.k_blocks - 1) / T.k_blocks);
+    }
+    if constexpr (kSumsIntegers<C>) {
+      scales.Apply(store.math.result, stop.rows.row_end - stop.rows.row0, store.out.lane);
     }
     store.Store(stop);
   }
@@ -111,10 +121,11 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     walk.Make<C.math_threads() / 32>(warp, lane, clusters);
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
-    float result[C.result_regs()];
+    Sum<C> result[C.result_regs()];
     GroupMath<C, T> math(smem, place, warp, lane, result);
     TileBounds bounds(launch.args);
-    Epilogue<T> out(bounds.launch, SmemLayout<T>{smem.base}, warp, lane);
+    constexpr GemmConfig kOut = GroupStore<C, T>::kThin;
+    Epilogue<kOut> out(bounds.launch, SmemLayout<kOut>{smem.base}, warp, lane);
     GroupStore<C, T> store = {launch, smem, place, math, bounds, out};
     ConsumeGroups<C, T>(launch, walk, cluster, clusters, store);
     if constexpr (C.multicast() > 1) {  // peers may still arrive on this CTA's barriers

@@ -1,16 +1,21 @@
-// Grouped FP16: the tables of sm90_direct_grouped_family.cuh.
+// FP16 by groups of rows and, for gradients of weights, of columns: the tables of
+// sm90_direct_grouped_family.cuh and sm90_direct_gradient_family.cuh.
 
+#include "kernels/cuda/sm90/direct/sm90_direct_gradient_family.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_grouped_family.cuh"
 
 namespace gemmd::kernels::cuda {
 namespace {
 
-using Configs = DirectGroupedConfigs<Mma::kF16>;
+using Rows = DirectGroupedConfigs<Mma::kF16>;
+using Columns = DirectGradientConfigs<Mma::kF16, true>;
 
 }  // namespace
 
-extern const DirectGroupedEntry kSm90F16Grouped = {kF16GroupedName,  Configs::kWide,
-                                                   Configs::kThin,   Configs::kCount,
-                                                   Configs::Prepare, Configs::Launch};
+extern const DirectGroupedEntry kSm90F16Grouped = {kF16GroupedName, Rows::kWide,   Rows::kThin,
+                                                   Rows::kCount,    Rows::Prepare, Rows::Launch};
+extern const GradientFamilyEntry kSm90F16Gradient = {
+    kF16GradientName,        Columns::kConfigs,      Columns::kCount,
+    Columns::Table::Prepare, Columns::Table::Launch, Columns::Table::MaxClusters};
 
 }  // namespace gemmd::kernels::cuda

@@ -146,6 +146,11 @@ extern const GroupedFamilyEntry kSm90Fp8Pairs;
 extern const GroupedFamilyEntry kSm90Fp8PairsRest;
 extern const GroupedFamilyEntry kSm90Fp8PairsGate;
 inline constexpr char kFp8GroupedName[] = "sm90_fp8_grouped";
+// The same of INT8 with block scales.
+extern const GroupedFamilyEntry kSm90I8BlockGrouped;
+extern const GroupedFamilyEntry kSm90I8BlockRagged;
+extern const GroupedFamilyEntry kSm90I8BlockPairs;
+inline constexpr char kI8BlockGroupedName[] = "sm90_i8block_grouped";
 inline constexpr int kThinTile = 0;
 inline constexpr int kWideTile = 1;
 // As a wide tile, of half as many rows.

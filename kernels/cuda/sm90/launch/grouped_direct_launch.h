@@ -1,5 +1,5 @@
-// The launch of a grouped matmul in BF16 or FP16: one kernel for tiles of few rows and of many.
-// Plain data: shared by host and device.
+// The launch of a grouped matmul in BF16, FP16 or INT8 without block scales: one kernel for tiles
+// of few rows and of many. Plain data: shared by host and device.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
 #define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
@@ -24,6 +24,7 @@ struct DirectGroupedLaunch {
   int k_blocks = 1;              // of 128 bytes
   bool whole_blocks = false;
   const CUtensorMap* b_maps[kTileLists] = {};  // by group, where matrices lie apart
+  const GroupMatrix* table = nullptr;          // likewise: where INT8's scales are
 };
 
 inline constexpr int kRowsAWideBox = 32, kFullBoxRows = 128;
@@ -41,8 +42,10 @@ struct DirectGroupedEntry {
 };
 inline constexpr char kBf16GroupedName[] = "sm90_bf16_grouped";
 inline constexpr char kF16GroupedName[] = "sm90_f16_grouped";
+inline constexpr char kI8GroupedName[] = "sm90_i8_grouped";
 extern const DirectGroupedEntry kSm90Bf16Grouped;
 extern const DirectGroupedEntry kSm90F16Grouped;
+extern const DirectGroupedEntry kSm90I8Grouped;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -31,15 +31,18 @@ class GroupedChoiceTest : public testing::Test {
  protected:
   std::vector<Candidate> Rank(const GroupedProblem& problem) const {
     const GroupedMatmulOp op = *OpOf(problem);
-    const std::string_view tma = TmaGroupedName(op.a.values.dtype);
-    const KernelInfo& kernel = tma == kBf16GroupedName  ? bf16_
-                               : tma == kF16GroupedName ? f16_
-                                                        : fp8_;
-    return RankGrouped(op, kernel, any_, gate_, kH200BytesPerSecond);
+    const std::string_view tma = TmaGroupedName(op.a);
+    const KernelInfo* kernel = &fp8_;
+    for (const KernelInfo& other : others_) {
+      if (other.name == tma) kernel = &other;
+    }
+    return RankGrouped(op, *kernel, any_, gate_, kH200BytesPerSecond);
   }
   KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
-  KernelInfo bf16_ = {kBf16GroupedName, kBf16GroupedName, ""};
-  KernelInfo f16_ = {kF16GroupedName, kF16GroupedName, ""};
+  const KernelInfo others_[4] = {{kBf16GroupedName, kBf16GroupedName, ""},
+                                 {kF16GroupedName, kF16GroupedName, ""},
+                                 {kI8GroupedName, kI8GroupedName, ""},
+                                 {kI8BlockGroupedName, kI8BlockGroupedName, ""}};
   KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
   KernelInfo gate_ = {kFp8GateName, kFp8GateName, ""};
 };
@@ -94,13 +97,13 @@ TEST_F(GroupedChoiceTest, BehindFewRowsAGateIsAKernelOfItsOwn) {
 
 TEST_F(GroupedChoiceTest, TellsWhatTheFp8KernelsLack) {
   GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
-  problem.operands = DType::kI8;
+  problem.operands = DType::kF32;
   problem.a_granularity = problem.b_granularity = ScaleGranularity::kNone;
   std::vector<Candidate> ranked = Rank(problem);
   EXPECT_EQ(ranked[0].kernel, kAnyGroupedName);
   EXPECT_TRUE(ranked[0].chosen);
   EXPECT_FALSE(ranked[1].feasible);
-  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is i8"));
+  EXPECT_THAT(ranked[1].why_not, HasSubstr("a is f32"));
 
   fp8_.why_off = "it is quarantined on this device";
   ranked = Rank(Fp8Problem(8, 64, 4096, 7168));
@@ -136,6 +139,40 @@ TEST_F(GroupedChoiceTest, TypesOf16BitsComeFirstByTheirKernels) {
     op.b.values.dtype = DType::kF32;
     EXPECT_THAT(WhyNotTma(op), HasSubstr("b is f32; these kernels multiply"));
   }
+}
+
+TEST_F(GroupedChoiceTest, Int8ComesFirstByTheKernelsForItsScales) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  problem.operands = DType::kI8;
+  EXPECT_EQ(Rank(problem)[0].kernel, kI8BlockGroupedName);
+  problem.apart = true;
+  EXPECT_EQ(Rank(problem)[0].kernel, kI8BlockGroupedName);
+  for (const ScaleGranularity a :
+       {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+    problem.a_granularity = a;
+    problem.b_granularity = ScaleGranularity::kPerRow;
+    EXPECT_EQ(Rank(problem)[0].kernel, kI8GroupedName);
+    EXPECT_TRUE(Rank(problem)[0].chosen);
+  }
+}
+
+TEST_F(GroupedChoiceTest, Int8TellsWhatItLacks) {
+  GroupedProblem problem{.groups = 2, .m = 64, .n = 256, .k = 131072, .operands = DType::kI8};
+  EXPECT_EQ(Rank(problem)[0].kernel, kAnyGroupedName);
+  EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("k=131072 exceeds 131071"));
+  problem.k = 256;
+  problem.b_granularity = ScaleGranularity::kBlock128x128;
+  EXPECT_THAT(Rank(problem)[1].why_not, HasSubstr("scales of b are 128x128; these kernels "
+                                                  "need none, tensor or row"));
+  problem.a_granularity = ScaleGranularity::kBlock1x128;
+  problem.b_granularity = ScaleGranularity::kPerRow;
+  EXPECT_THAT(Rank(problem)[1].why_not,
+              HasSubstr("scales of b are row; these kernels need 128x128"));
+  // A gate of its own follows the product; those that apply one multiply e4m3.
+  problem.b_granularity = ScaleGranularity::kBlock128x128;
+  problem.gate = Gate{};
+  EXPECT_EQ(Rank(problem)[0].kernel, kI8BlockGroupedName);
+  EXPECT_THAT(Rank(problem)[2].why_not, HasSubstr("a is i8; these kernels multiply e4m3"));
 }
 
 TEST_F(GroupedChoiceTest, MatricesOutOfPlaceAreNamed) {

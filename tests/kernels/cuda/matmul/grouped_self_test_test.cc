@@ -74,11 +74,15 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool rest[2] = {};                                     // gated
   std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
+  std::set<RowsKernel> int8_kernels;  // of block scales
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
     const Dims& b = trial.op().b.values.shape;
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
     types.insert(trial.op().a.values.dtype);
+    if (TmaGroupedName(trial.op().a) == kI8BlockGroupedName) {
+      int8_kernels.insert(LayoutOf(trial.op(), true).rows);
+    }
     if (trial.op().a.values.dtype != DType::kE4M3) continue;
     const bool gated = trial.op().gate.has_value();
     const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
@@ -96,8 +100,10 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     any_k |= b[2] % 128 != 0;
     apart |= !trial.op().table.empty();
   }
-  EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16));
+  EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8));
   EXPECT_TRUE(thin && wide && half && any_k && apart);
+  EXPECT_THAT(int8_kernels,
+              UnorderedElementsAre(RowsKernel::kFew, RowsKernel::kUnits, RowsKernel::kPairs));
   EXPECT_TRUE(rest[false] && rest[true]);
   for (const bool apart_too : {false, true}) {
     for (const bool gated : {false, true}) {

@@ -1,0 +1,45 @@
+// The tables of gradients in BF16 and FP16: one list for both, of which a .cu makes one type's.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_
+
+#include "kernels/cuda/sm90/direct/sm90_direct_gradient.cuh"
+#include "kernels/cuda/sm90/sm90_gradient_family.cuh"
+
+namespace gemmd::kernels::cuda {
+
+// `kHalf`: the kind is FP16.
+template <Mma kMma, bool kHalf>
+struct DirectGradientConfigs {
+  // FP32 results of a sub-tile leave by the copy engine, as FP8's do: their staging area.
+  static constexpr GemmConfig Tiles(int m, int stages, int share_rows) {
+    return {.mma = kMma,
+            .rows = m,
+            .cols = 128,
+            .groups = 2,
+            .stages = stages,
+            .share_rows = share_rows,
+            .scales_columns = true,
+            .stores_tile = true};
+  }
+  // In the order of gradient.h's numbers.
+  static constexpr GemmConfig kConfigs[] = {Tiles(128, 4, 1), Tiles(256, 3, 1), Tiles(256, 3, 2)};
+  static constexpr int kCount = sizeof(kConfigs) / sizeof(kConfigs[0]);
+
+  template <int kIndex>
+  static constexpr GradientFunctions Of(bool along_rows) {
+    constexpr GemmConfig C = kConfigs[kIndex];
+    return along_rows ? FunctionsOf<C, DirectGradient<Encode(C), kHalf, true>>()
+                      : FunctionsOf<C, DirectGradient<Encode(C), kHalf, false>>();
+  }
+  static GradientFunctions Find(int config, GradientTypes types) {
+    static_assert(kCount == 3, "a row for each");
+    const bool along_rows = types.along_rows;
+    return config == 0 ? Of<0>(along_rows) : config == 1 ? Of<1>(along_rows) : Of<2>(along_rows);
+  }
+  using Table = GradientTable<Find>;
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GRADIENT_FAMILY_CUH_

@@ -1,0 +1,63 @@
+// Grouped INT8 with block scales: the kernels of FP8's, with S32 chains of 128 of k.
+
+#include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_pairs.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_ragged.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+// Up to 64 rows, with the weights on WGMMA's row side; others. In the order of grouped.h's numbers.
+constexpr GemmConfig kMixed[kTileLists] = {
+    {.family = GemmFamily::kSkinny,
+     .mma = Mma::kI8Block,
+     .rows = 128,
+     .cols = 64,
+     .groups = 2,
+     .stages = 4,
+     .k_blocks = 2,
+     .ragged = true,
+     .shares_ring = true},
+    {.family = GemmFamily::kTiled,
+     .mma = Mma::kI8Block,
+     .rows = kWideRows,
+     .cols = 256,
+     .groups = 2,
+     .stages = 4,
+     .ragged = true,
+     .shares_ring = true},
+};
+constexpr GemmConfig kUnits = {.family = GemmFamily::kTiled,
+                               .mma = Mma::kI8Block,
+                               .rows = 192,
+                               .cols = 128,
+                               .groups = 3,
+                               .stages = 4,
+                               .ragged = true,
+                               .stores_tile = true};
+constexpr GemmConfig kPaired = {.family = GemmFamily::kTiled,
+                                .mma = Mma::kI8Block,
+                                .rows = kWideRows,
+                                .cols = 256,
+                                .groups = 2,
+                                .stages = 4,
+                                .share_cols = 2,
+                                .ragged = true,
+                                .shares_ring = true};
+constexpr GemmConfig kOfUnits[kTileLists] = {kUnits, kUnits};
+constexpr GemmConfig kOfPairs[kTileLists] = {HalfOf(kPaired), kPaired};
+using Mixed = GroupedFamily<kMixed[kThinTile], kMixed[kWideTile]>;
+using Units = RaggedFamily<kUnits>;
+using Pairs = PairsFamily<kPaired>;
+
+}  // namespace
+
+extern const GroupedFamilyEntry kSm90I8BlockGrouped = {
+    kI8BlockGroupedName, kMixed, kWideRows, 256, 256, Mixed::Prepare, Mixed::Launch};
+extern const GroupedFamilyEntry kSm90I8BlockRagged = {
+    kI8BlockGroupedName, kOfUnits,       kUnitRows,    kUnits.cols,
+    kUnits.cols,         Units::Prepare, Units::Launch};
+extern const GroupedFamilyEntry kSm90I8BlockPairs = {
+    kI8BlockGroupedName, kOfPairs, kWideRows, kPairBox, 512, Pairs::Prepare, Pairs::Launch};
+
+}  // namespace gemmd::kernels::cuda
