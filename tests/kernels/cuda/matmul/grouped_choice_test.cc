@@ -206,7 +206,8 @@ TEST_F(GroupedChoiceTest, UnitsServeGroupsWhoseThinTilesWouldLeaveSmsIdle) {
   EXPECT_EQ(kernel(8, 8, 1536, 2048), RowsKernel::kFew) << "no group has more than a thin tile";
   EXPECT_EQ(kernel(32, 32, 1536, 2048), RowsKernel::kFew) << "384 thin tiles";
   EXPECT_EQ(kernel(8, 32, 1536, 512), RowsKernel::kFew) << "weights of 6 MB";
-  EXPECT_EQ(kernel(8, 256, 1536, 2048), RowsKernel::kPairs);
+  EXPECT_EQ(kernel(8, 256, 1536, 2048), RowsKernel::kRests);
+  EXPECT_EQ(kernel(8, 1024, 1536, 2048), RowsKernel::kPairs) << "a rest is one row in thirty";
 }
 
 struct Measured {
