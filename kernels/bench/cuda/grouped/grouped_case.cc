@@ -100,15 +100,14 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
 
 // Of every kind of tile by every kernel, as small as that goes: for a tool that looks at every
 // access.
-void AddSmall(std::vector<GroupedBenchCase>& cases, DType dtype) {
+void AddSmall(std::vector<GroupedBenchCase>& cases) {
   const Rows few = {0, 1, 17, 64, 65, 100}, more = {0, 130, 1, 193, 200, 140},
              most = {0, 300, 257, 64, 520, 129};
   for (const Rows& rows : {few, more, most}) {
-    cases.push_back({.suite = "small", .dtype = dtype, .rows = rows, .n = 640, .k = 640});
+    cases.push_back({.suite = "small", .rows = rows, .n = 640, .k = 640});
   }
   cases.push_back({.suite = "small",
                    .layout = GroupLayout::kCounts,
-                   .dtype = dtype,
                    .rows = few,
                    .m_max = 128,
                    .n = 200,
@@ -228,7 +227,7 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
   } else {
     AddDirect(cases, dtype, random);
   }
-  if (suite == "small") AddSmall(cases, dtype);
+  if (suite == "small") AddSmall(cases);
   for (GroupedBenchCase& one : cases) {
     one.dtype = dtype;
     one.blocks = blocks;
