@@ -225,7 +225,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 384, Kind::kPlain, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kCounts, all, 136, 272, Kind::kApart, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kEnds, units, 264, 256, Kind::kPlain, int8, Scales::kBlocks);
-  trials.emplace_back(GroupLayout::kOffsets, pairs, 328, 144, Kind::kApart, int8, Scales::kBlocks);
+  trials.emplace_back(GroupLayout::kOffsets, pairs, 264, 144, Kind::kApart, int8, Scales::kBlocks);
   trials.emplace_back(GroupLayout::kOffsets, all, 512, 384, Kind::kGated);
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
