@@ -29,5 +29,6 @@ add_test(NAME python.e2e_digits
 set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
 
 add_test(NAME gemmctl_screens
-         COMMAND ${pytest} ${CMAKE_CURRENT_SOURCE_DIR}/client/cli/screens --gemmctl $<TARGET_FILE:gemmctl>)
+         COMMAND ${pytest} ${CMAKE_CURRENT_SOURCE_DIR}/client/cli/screens --gemmctl $<TARGET_FILE:gemmctl>
+                 --gemmd $<TARGET_FILE:gemmd>)
 set_tests_properties(gemmctl_screens PROPERTIES LABELS "cpu,no_sanitizer" TIMEOUT 120)

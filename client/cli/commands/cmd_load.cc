@@ -50,7 +50,7 @@ void WarnOfF64(const std::vector<Weight>& weights, const Output& out) {
 
 std::string Text(const LoadReport& report) {
   return absl::StrCat("loaded ", report.loaded, " of ", report.weights,
-                      " weights: ", TransferText(report.transfers), "; ", report.found,
+                      " weights: ", TransferText(report.transfers), "\n", report.found,
                       " were there (", HumanBytes(static_cast<double>(report.found_bytes)), "); ",
                       HumanSeconds(report.seconds), " in all\n");
 }
