@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, ops
+from gemmd import dtypes, ops, resident
 from gemmd._layers import linear_step
 from gemmd._layers.linear_step import Way
 from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
@@ -225,23 +225,12 @@ def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], co
 
 def obtain(session: Session, weight: Any, scales: Any, name: str) -> Buffer:
     """The published buffer of that name, or a new one, laid out as `ExpertWeights` says."""
-    if name:
-        try:
-            return session.find(name)
-        except errors.NotFound:
-            if weight is None:
-                raise
-    elif weight is None:
-        raise ValueError("a weight, or the name of a published one, is needed")
+    found = resident.find(session, weight, name)
+    if found is not None:
+        return found
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
-    buffer = _make(session, linear_step.taken(given, bias=None, scales=scales), scales)
-    if not name:
-        return buffer
-    try:
-        return buffer.publish(name)
-    except errors.AlreadyExists:  # another worker was quicker: its copy is the one
-        buffer.delete()
-        return session.find(name)
+    made = _make(session, linear_step.taken(given, bias=None, scales=scales), scales)
+    return resident.publish(session, made, name)
 
 
 def _make(session: Session, weight: Any, scales: Any) -> Buffer:

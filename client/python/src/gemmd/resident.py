@@ -31,6 +31,38 @@ def why_not_on_gpu(session: Session, device: int, home: str) -> str:
     return linear_step.other_gpu(cuda.driver().uuid(device), home, session.client.devices())
 
 
+def find(session: Session, weight: Any, name: str) -> Buffer | None:
+    """The published buffer of that name. None: there is none, and `weight` is there to make it of.
+
+    Raises
+    ------
+    ValueError
+        Neither a weight nor a name.
+    NotFound
+        Nothing is published under the name, and there is no weight.
+    """
+    if name:
+        try:
+            return session.find(name)
+        except errors.NotFound:
+            if weight is None:
+                raise
+    elif weight is None:
+        raise ValueError("a weight, or the name of a published one, is needed")
+    return None
+
+
+def publish(session: Session, buffer: Buffer, name: str) -> Buffer:
+    """The buffer under that name, if it has one; another worker's that was quicker."""
+    if not name:
+        return buffer
+    try:
+        return buffer.publish(name)
+    except errors.AlreadyExists:
+        buffer.delete()
+        return session.find(name)
+
+
 def obtain(
     session: Session,
     weight: Source | Callable[[], Source] | None,
@@ -43,24 +75,12 @@ def obtain(
     """The published buffer of that name, or a new one on the device, by default the session's.
     `Weights.of` says how it is laid out.
     """
-    if name:
-        try:
-            return session.find(name)
-        except errors.NotFound:
-            if weight is None:
-                raise
-    elif weight is None:
-        raise ValueError("a weight, or the name of a published one, is needed")
+    found = find(session, weight, name)
+    if found is not None:
+        return found
     given = weight() if callable(weight) else weight
     taken = linear_step.taken(given, bias=bias, scales=scales)
-    buffer = _make(session, taken, bias, scales, quantize, device)
-    if not name:
-        return buffer
-    try:
-        return buffer.publish(name)
-    except errors.AlreadyExists:  # another worker was quicker: its copy is the one
-        buffer.delete()
-        return session.find(name)
+    return publish(session, _make(session, taken, bias, scales, quantize, device), name)
 
 
 def _make(

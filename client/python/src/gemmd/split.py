@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors, ops, words
+from gemmd import dtypes, ops, words
 from gemmd._layers import linear_step
 from gemmd._layers.layer import Layer
 from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
@@ -22,7 +22,7 @@ from gemmd.linear import Linear
 from gemmd.ops import Activation
 from gemmd.plan import Plan
 from gemmd.report import Report
-from gemmd.resident import Quantize, Source, obtain
+from gemmd.resident import Quantize, Source, find, obtain
 from gemmd.result import Array
 from gemmd.v1 import device_service_pb2 as pb
 
@@ -131,14 +131,10 @@ class SplitLinear(Linear, in_parts=True):
         parts: int,
     ) -> Buffer:
         name = f"{self.name}.{split}.{part}-{parts}" if self.name else ""
-        if name:
-            try:
-                return session.find(name)
-            except errors.NotFound:
-                if weight is None:
-                    raise
-        if weight is None:
-            raise ValueError("a weight, or the name of a published one, is needed")
+        found = find(session, weight, name)
+        if found is not None:
+            return found
+        assert weight is not None
         whole = linear_step.taken(weight(), bias=bias, scales=scales)
         linear_step.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
         some, some_bias, some_scales = part_of(whole, bias, scales, split, part, parts)
