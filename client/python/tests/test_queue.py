@@ -1,3 +1,4 @@
+import asyncio
 import threading
 from collections import deque
 
@@ -137,6 +138,53 @@ def test_threads_may_share_a_queue(session, adder):
         for thread in threads:
             thread.join()
     assert sorted(results) == list(range(1, 81))
+
+
+def test_a_future_that_is_cancelled_leaves_the_others_alone(session, adder):
+    with session.queue() as queue:
+        for _ in range(10):
+            assert queue.submit(adder).cancel()
+        last = queue.submit(adder)
+        assert last.result(timeout=20)[0].item() == 11  # the others ran all the same
+
+
+def test_a_wait_for_that_times_out_leaves_the_others_alone(session, adder):
+    async def impatient(queue):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(queue.submit(adder)), 0)
+        return await asyncio.wait_for(asyncio.wrap_future(queue.submit(adder)), 20)
+
+    with session.queue() as queue:
+        assert asyncio.run(impatient(queue))[0].item() == 2
+
+
+def test_a_callback_may_submit_more_than_the_window_takes(session, adder):
+    later = []
+    with session.queue() as queue:
+
+        def more(future):
+            later.extend(queue.submit(adder) for _ in range(3 * queue.window_batches))
+
+        first = queue.submit(adder)
+        first.add_done_callback(more)
+        first.result(timeout=20)
+        behind = queue.submit(adder)
+        behind.result(timeout=20)
+    assert sorted(one.result()[0].item() for one in [first, behind, *later]) == list(range(1, 15))
+
+
+def test_leaving_the_block_waits_for_what_callbacks_submitted(session, adder):
+    later = []
+    submitted = threading.Event()
+
+    def more(future):
+        later.extend(queue.submit(adder) for _ in range(3 * queue.window_batches))
+        submitted.set()
+
+    with session.queue() as queue:
+        queue.submit(adder).add_done_callback(more)
+        assert submitted.wait(20)
+    assert [one.result(timeout=0)[0].item() for one in later] == list(range(2, 14))
 
 
 def test_a_block_that_raises_does_not_hang(session, adder):

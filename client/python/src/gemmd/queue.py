@@ -150,6 +150,7 @@ class Queue(Unpickled):
         self._room = threading.Condition()
         self._window = Window()
         self._flying: deque[Pending] = deque()
+        self._held: deque[tuple[Batch, Future[Result]]] = deque()  # of callbacks, until there is room
         self._sequence = 0
         self._end: errors.Error | None = None
         self._closed = False
@@ -175,7 +176,8 @@ class Queue(Unpickled):
         self, ops: Iterable[Op] | Plan, *, rebind: Rebind | None = None,
         inputs: Sequence[Any] | None = None, resume: bool = False,
     ) -> Future[Result]:  # fmt: skip
-        """Sends a batch, or a run of a plan, and returns at once unless the window is full.
+        """Sends a batch, or a run of a plan, and returns at once unless the window is full. Called
+        by a future's callback it never waits: the batch then goes when there is room.
 
         Parameters
         ----------
@@ -189,32 +191,50 @@ class Queue(Unpickled):
         Returns
         -------
         concurrent.futures.Future
-            Of a Result; raises what the batch failed with.
+            Of a Result; raises what the batch failed with. A batch runs even if its future is
+            cancelled.
         """
         if isinstance(ops, PlanHandle):
             batch = Batch.of_plan(ops, rebind, inputs, resume)
         else:
             batch = Batch.of(ops, resume)
         future: Future[Result] = Future()
+        # The reader makes the room, so it must not wait for it.
+        waits = threading.current_thread() is not self._reader
         with self._room:
-            while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
+            while waits and not (self._closed or self._end or self._has_room(batch)):
                 self._room.wait()
             if self._closed:
                 raise errors.Cancelled("the queue is closed")
             if self._end is not None:
                 raise self._end
-            self._window.take(batch.inline_bytes)
-            self._sequence += 1
-            self._flying.append(Pending(self._sequence, batch, future))
-            self._outgoing.put(batch.encoded(self._sequence))
+            if self._has_room(batch):
+                self._send(batch, future)
+            else:
+                self._held.append((batch, future))
         return future
+
+    def _has_room(self, batch: Batch) -> bool:
+        return not self._held and self._window.has_room(batch.inline_bytes)
+
+    def _send(self, batch: Batch, future: Future[Result]) -> None:
+        self._window.take(batch.inline_bytes)
+        self._sequence += 1
+        self._flying.append(Pending(self._sequence, batch, future))
+        self._outgoing.put(batch.encoded(self._sequence))
+
+    def _send_held(self) -> None:
+        while self._held and self._window.has_room(self._held[0][0].inline_bytes):
+            self._send(*self._held.popleft())
+        if self._closed and not self._held:
+            self._outgoing.put(None)
 
     def close(self) -> None:
         """Sends no more, and waits until all that was submitted has completed."""
         with self._room:
             if not self._closed:
                 self._closed = True
-                self._outgoing.put(None)
+                self._send_held()
                 self._room.notify_all()
         self._reader.join()
 
@@ -242,12 +262,14 @@ class Queue(Unpickled):
             end = errors.from_rpc(error)
         with self._room:
             self._end = end
-            left = list(self._flying)
+            left = [pending.future for pending in self._flying]
+            left += [future for _, future in self._held]
             self._flying.clear()
+            self._held.clear()
             self._room.notify_all()
         self._outgoing.put(None)  # lets gRPC's sending thread go
-        for pending in left:
-            pending.future.set_exception(end)
+        for future in left:
+            _settle(future, end)
 
     def _complete(self, items: Iterable[pb.Completion]) -> None:
         done: list[tuple[Pending, pb.Completion]] = []
@@ -256,15 +278,12 @@ class Queue(Unpickled):
                 pending = self._flying.popleft()
                 self._window.give(pending.batch.inline_bytes)
                 done.append((pending, item))
+            self._send_held()
             if self._window.is_worth_waking_for():
                 self._room.notify_all()
         # Outside the lock: a future's callback may submit again.
         for pending, item in done:
-            result = outcome(item, pending.batch)
-            if isinstance(result, Result):
-                pending.future.set_result(result)
-            else:
-                pending.future.set_exception(result)
+            _settle(pending.future, outcome(item, pending.batch))
 
     def __enter__(self) -> Queue:
         return self
@@ -274,3 +293,13 @@ class Queue(Unpickled):
             # The block failed for reasons of its own: do not wait for its work.
             self._stream.cancel()
         self.close()
+
+
+def _settle(future: Future[Result], result: Result | errors.Error) -> None:
+    """Nothing for a future that its waiter has cancelled, as `asyncio.wait_for` does."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, Result):
+        future.set_result(result)
+    else:
+        future.set_exception(result)
