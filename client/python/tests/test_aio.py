@@ -33,6 +33,14 @@ def connect(fake):
 
 
 @in_loop
+async def test_a_time_without_end_is_no_limit(fake):
+    async with connect(fake) as client, client.session() as session:
+        buffer = await session.upload(np.ones(4, "f4"))
+        for timeout_s in (1e12, float("inf")):
+            await session.execute([gemmd.fill(buffer, 0)], timeout_s=timeout_s)
+
+
+@in_loop
 async def test_one_round_trip_writes_multiplies_and_reads(fake, random):
     a, b = random.standard_normal((5, 7), "f4"), random.standard_normal((3, 7), "f4")
     async with connect(fake) as client, client.session() as session:

@@ -133,6 +133,7 @@ def test_closing_leaves_nothing_of_it(session, random):
     layer = gemmd.Linear(session, random.standard_normal((8, 8), "f4"), quantize=None)
     layer(np.ones((2, 8), "f4"))
     layer.close()
+    layer.close()
     assert len(session.buffers()) == before
 
 

@@ -15,6 +15,19 @@ W = np.ones((8, 5), "f4")
 WORDS_OF_QUANTIZE = "fp8-block, fp8-row, fp8-tensor, int8-block, int8-row, int8-tensor"
 WORDS_OF_ACTIVATION = "none, relu, silu, gelu_tanh, gelu_erf"
 
+
+def closed_layer(session):
+    with gemmd.Linear(session, W.T, quantize=None) as layer:
+        layer(X)
+    layer(X)
+
+
+def closed_client(session):
+    with gemmd.Client(session.client.transport.target) as client:
+        other = client.session()
+    other.buffers()
+
+
 # What is done to a session s, and words of the error in their order.
 OF_A_SESSION = {
     "quantize, a word cut short": (
@@ -114,6 +127,34 @@ OF_A_SESSION = {
     ),
     "reshape with gaps": (
         lambda s: s.upload(W).T.reshape(40), ValueError, ["leave gaps", "copy first"],
+    ),
+    "an index that is a mask": (
+        lambda s: s.upload(W)[W > 0], TypeError, ["ndarray", "integers and slices"],
+    ),
+    "an index that is True": (lambda s: s.upload(W)[True], TypeError, ["bool", "integers"]),
+    "an index with a fraction": (lambda s: s.upload(W)[1.5], TypeError, ["float", "integers"]),
+    "an ellipsis": (lambda s: s.upload(W)[..., 0], TypeError, ["ellipsis", "slices"]),
+    "reshape to an extent below 0": (
+        lambda s: s.upload(W).tensor().reshape(-2, -20), ValueError, ["40 elements", "(-2, -20)"],
+    ),
+    "reshape to nothing": (
+        lambda s: s.upload(W).tensor().reshape(0, -1), ValueError, ["40 elements", "(0, -1)"],
+    ),
+    "a download of less than nothing": (
+        lambda s: s.upload(W).download(0, -4), ValueError, ["nbytes=-4", "leave it out"],
+    ),
+    "a download into a list": (
+        lambda s: s.upload(W).download(out=[0.0]), TypeError, ["list", "numpy array"],
+    ),
+    "more experts a token than there are": (
+        lambda s: gemmd.MoE(s, np.ones((2, 8, 8), "f4"), np.ones((2, 8, 4), "f4"), top_k=3),
+        ValueError, ["top_k=3", "2 experts"],
+    ),
+    "a layer after its end": (
+        closed_layer, gemmd.FailedPrecondition, ["Linear(8 -> 5", "closed", "make another"],
+    ),
+    "a client after its end": (
+        closed_client, gemmd.Cancelled, ["the client is closed", "make another"],
     ),
     "a view of another width": (
         lambda s: s.upload(W).tensor().view("bf16"), ValueError, ["bfloat16 has 2 bytes"],

@@ -74,6 +74,16 @@ def test_a_buffer_as_context_manager_is_deleted(session):
     assert session.buffers() == []
 
 
+def test_what_was_deleted_in_its_block_is_not_missed_at_the_end(session):
+    with (
+        session.upload(np.ones(4, "f4")) as buffer,
+        session.plan([gemmd.fill(buffer, 0)]) as plan,
+    ):
+        plan.delete()
+        buffer.delete()
+    assert session.buffers() == []
+
+
 def test_published_weights_are_found_by_another_session_read_only(client, session):
     weights = session.upload(np.eye(3, dtype="f4")).publish("model/w1")
     assert weights.read_only

@@ -29,6 +29,8 @@ CASES = {
     "transposed block": lambda x: x[1:3, 1:5].T,
     "block of transposed": lambda x: x.T[2:5, 1:2],
     "reshaped": lambda x: x.reshape(3, -1),
+    "reshaped to a tuple": lambda x: x.reshape((12, 4)),
+    "numpy's integer": lambda x: x[np.int64(2), np.uint8(1) :],
     "reshaped rows": lambda x: x[2:4].reshape(16),
 }
 

@@ -14,7 +14,7 @@ def way(request):
 
 def test_both_ways_answer_the_same(client, way):
     call = way(client.transport.channel, methods.SERVER_INFO)
-    for timeout_s in (None, 10.0):
+    for timeout_s in (None, 10.0, 1e12, float("inf")):
         assert pb.ServerInfo.FromString(call(b"", timeout_s)).version == "fake"
 
 
@@ -23,6 +23,13 @@ def test_both_ways_raise_the_servers_status(fake, client, way):
     with pytest.raises(gemmd.ResourceExhausted, match="max_sessions=2") as caught:
         way(client.transport.channel, methods.SERVER_INFO)(b"", 10.0)
     assert (caught.value.reason, caught.value.request_id) == ("SESSIONS", "r-7")
+
+
+def test_both_ways_say_that_the_client_is_closed(fake, way):
+    with gemmd.Client(fake.target) as client:
+        call = way(client.transport.channel, methods.SERVER_INFO)
+    with pytest.raises(gemmd.Cancelled, match="the client is closed"):
+        call(b"", 10.0)
 
 
 def test_both_ways_keep_the_deadline(fake, client, way):

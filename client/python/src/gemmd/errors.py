@@ -136,6 +136,22 @@ _BY_CODE: dict[int, type[Error]] = {
 }  # fmt: skip
 
 
+# Answers by which nothing of a program runs any more.
+_REFUSALS = (
+    InvalidArgument, NotFound, FailedPrecondition, Unimplemented, OutOfRange, ResourceExhausted,
+    PermissionDenied, Unauthenticated,
+)  # fmt: skip
+
+
+def may_still_run(error: BaseException) -> bool:
+    """Whether the program of a call that ended so may still be under way: the caller's time was
+    over, it was interrupted, or the answer was lost. Memory that the program uses is not free then.
+    """
+    # With a reason the server drains, or its device is fenced.
+    turned_away = isinstance(error, Unavailable) and bool(error.reason)
+    return not (turned_away or isinstance(error, _REFUSALS))
+
+
 def from_code(code: int, message: str, reason: str = "", request_id: str = "") -> Error:
     """The exception for a google.rpc.Code."""
     return _BY_CODE.get(code, Error)(message, reason=reason, request_id=request_id)

@@ -119,7 +119,11 @@ class Handle(HasTensor):
         """
         if out is None:
             length = self.size_bytes - offset_bytes if nbytes is None else nbytes
+            if length < 0 and nbytes is not None:
+                raise ValueError(f"nbytes={nbytes}; give 0 or more, or leave it out for the rest")
             return np.empty(max(length, 0), dtype=np.uint8)
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"out is a {type(out).__name__}; give a numpy array, or leave it out")
         if nbytes is not None and nbytes != out.nbytes:
             raise ValueError(f"nbytes={nbytes}, but out has {out.nbytes}; leave nbytes out")
         if not (out.flags.c_contiguous and out.flags.writeable):

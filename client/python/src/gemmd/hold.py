@@ -44,8 +44,7 @@ class Hold:
 
     def _beat(self) -> None:
         while not self._stopped.wait(HEARTBEAT_S):
-            # ValueError is what grpcio raises when the client was closed before the session.
-            with contextlib.suppress(errors.Error, ValueError):
+            with contextlib.suppress(errors.Error):
                 answer = self._transport.call(methods.SERVER_INFO, b"", HEARTBEAT_S)
                 self.draining |= device_pb.ServerInfo.FromString(answer).draining
 

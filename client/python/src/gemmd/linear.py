@@ -129,9 +129,7 @@ class Linear(Layer):
         """Takes the name away: the weight goes when the last worker has let go of it."""
         self.session.unpublish(self.name)
 
-    def close(self) -> None:
-        """As `Layer.close`."""
-        super().close()
+    def _let_go(self) -> None:
         self.buffer.delete()
 
     def __repr__(self) -> str:

@@ -84,6 +84,8 @@ class MoE(Pair):
         )
         self.weights = (ExpertWeights.of(self.buffers[0]), ExpertWeights.of(self.buffers[1]))
         check_experts(*self.weights)
+        if top_k > self.weights[0].experts:
+            raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
         self.hidden = self.weights[0].k
         features = (self.hidden, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)

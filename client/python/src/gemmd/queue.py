@@ -150,7 +150,8 @@ class Queue(Unpickled):
         self._room = threading.Condition()
         self._window = Window()
         self._flying: deque[Pending] = deque()
-        self._held: deque[tuple[Batch, Future[Result]]] = deque()  # of callbacks, until there is room
+        # What callbacks submitted, until there is room.
+        self._held: deque[tuple[Batch, Future[Result]]] = deque()
         self._sequence = 0
         self._end: errors.Error | None = None
         self._closed = False

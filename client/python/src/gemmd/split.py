@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, ops, words
+from gemmd import dtypes, errors, ops, words
 from gemmd._layers import linear_step
 from gemmd._layers.layer import Layer
 from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
@@ -207,18 +207,29 @@ class SplitLinear(Linear, in_parts=True):
             seat = None if found is None else self._seats.pop(found)[1]
         if seat is None:
             seat = self._take_seat(step)
-        old = None
         try:
             yield seat
-        finally:
-            with self._lock:
-                self._seats[next(self._numbers)] = (step, seat)
-                if len(self._seats) > MAX_SEATS:
-                    old = self._seats.popitem(last=False)[1][1]
-            if old is not None:
-                self._give_up(old)
+        except BaseException as error:
+            if errors.may_still_run(error):
+                self._lose(seat.memory)
+                with suppress(errors.Error):
+                    seat.plan.delete()
+            else:
+                self._keep(step, seat)
+            raise
+        self._keep(step, seat)
+
+    def _keep(self, step: SplitStep, seat: Seat) -> None:
+        old = None
+        with self._lock:
+            self._seats[next(self._numbers)] = (step, seat)
+            if len(self._seats) > MAX_SEATS:
+                old = self._seats.popitem(last=False)[1][1]
+        if old is not None:
+            self._give_up(old)
 
     def _take_seat(self, step: SplitStep) -> Seat:
+        self.session._delete_lost()
         places = [step.place(part) for part in range(len(self._parts))]
         memory: list[Buffer] = []
         try:
@@ -247,9 +258,7 @@ class SplitLinear(Linear, in_parts=True):
             name = f"{self.name}.{self._split.split}.{part}-{len(self._parts)}"
             self.session.unpublish(name)
 
-    def close(self) -> None:
-        """As `Layer.close`."""
-        Layer.close(self)
+    def _let_go(self) -> None:
         with self._lock:
             seats = [seat for _, seat in self._seats.values()]
             self._seats.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -97,6 +98,8 @@ class Tensor(Resident):
         ------
         IndexError
             Past the end, or when no dimension or no element would be left.
+        TypeError
+            Another kind of index: an ellipsis, None, a list, a mask.
         """
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) > self.ndim:
@@ -115,21 +118,30 @@ class Tensor(Resident):
                 strides.append(stride * span.step)
                 skipped += span.start * stride
             else:
-                if not -extent <= part < extent:
-                    raise IndexError(f"index {part} of {extent}")
-                skipped += (part % extent) * stride
+                at = _integer(part)
+                if not -extent <= at < extent:
+                    raise IndexError(f"index {at} of {extent}")
+                skipped += (at % extent) * stride
         if not shape:
             raise IndexError("a tensor has one dimension at least; use a slice of length 1")
         return self._view(shape, strides, skipped)
 
-    def reshape(self, *shape: int) -> Tensor:
-        """The same elements in another shape; one extent may be -1. Only of a dense tensor."""
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """The same elements in another shape, as extents or one sequence of them; one extent may be
+        -1. Only of a dense tensor.
+        """
         if not self.is_dense:
             raise ValueError(f"strides {self.strides} of shape {self.shape} leave gaps; copy first")
-        known = math.prod(extent for extent in shape if extent != -1)
-        full = [self.size // known if extent == -1 else extent for extent in shape]
-        if math.prod(full) != self.size:
-            raise ValueError(f"{self.size} elements do not make shape {shape}")
+        given = [
+            operator.index(extent)
+            for part in shape
+            for extent in (part if isinstance(part, Sequence) else (part,))
+        ]
+        known = math.prod(extent for extent in given if extent != -1)
+        rest = self.size // known if known else 0
+        full = [rest if extent == -1 else extent for extent in given]
+        if min(full, default=0) < 0 or math.prod(full) != self.size:
+            raise ValueError(f"{self.size} elements do not make shape {tuple(given)}")
         return self._view(full, row_major(full), 0)
 
     def view(self, dtype: dtypes.DTypeLike) -> Tensor:
@@ -162,6 +174,19 @@ class Tensor(Resident):
         at = f", offset_bytes={self.offset_bytes}" if self.offset_bytes else ""
         gaps = "" if self.is_dense else f", strides={self.strides}"
         return f"Tensor({np.dtype(self.dtype).name}{list(self.shape)}{gaps}{at})"
+
+
+def _integer(part: object) -> int:
+    """An index that is no slice. True and False are masks to numpy."""
+    try:
+        if not isinstance(part, bool | np.bool_):
+            return operator.index(part)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise TypeError(
+        f"an index of type {type(part).__name__}: a tensor on the server takes integers and slices,"
+        " as numpy's basic indexing does; to gather rows use gemmd.quantize(rows=..) or download"
+    )
 
 
 class HasTensor(Resident):

@@ -21,6 +21,21 @@ MetadataSource = Callable[[], Metadata | None]
 _DIRECT_FROM, _DIRECT_BELOW = (1, 62), (1, 80)
 
 
+_FOREVER_S = 1e9  # thirty years: gRPC takes larger ones, and infinity, for the past
+
+
+def bounded(timeout_s: float | None) -> float | None:
+    """None for a limit that is as good as none."""
+    return timeout_s if timeout_s is not None and timeout_s < _FOREVER_S else None
+
+
+def closed(error: ValueError) -> Exception:
+    """What to raise for grpcio's ValueError: its word for a channel that was closed, too."""
+    if "closed channel" not in str(error):
+        return error
+    return errors.Cancelled("the client is closed; close its sessions first, or make another")
+
+
 def nothing() -> None:
     """No metadata."""
 
@@ -39,10 +54,12 @@ def documented(channel: grpc.Channel, name: str, metadata: MetadataSource = noth
 
     def call(request: bytes, timeout_s: float | None) -> bytes:
         try:
-            answer: bytes = inner(request, timeout=timeout_s, metadata=metadata())
+            answer: bytes = inner(request, timeout=bounded(timeout_s), metadata=metadata())
             return answer
         except grpc.RpcError as error:
             raise errors.from_rpc(error) from None
+        except ValueError as error:
+            raise closed(error) from None
 
     return call
 
@@ -68,15 +85,20 @@ def direct(channel: Any, name: str, metadata: MetadataSource = nothing) -> Unary
     receive_status = cygrpc.ReceiveStatusOnClientOperation
 
     def call(request: bytes, timeout_s: float | None) -> bytes:
-        deadline = None if timeout_s is None else time.time() + timeout_s
+        limit = bounded(timeout_s)
+        deadline = None if limit is None else time.time() + limit
         message, status = receive_message(0), receive_status(0)
         operations = (
             send_metadata(metadata(), 0), send_message(request, 0), send_close(0),
             receive_metadata(0), message, status,
         )  # fmt: skip
-        started = start(
-            defaults, method, None, deadline, None, None, ((operations, None),), context, *handle
-        )
+        try:
+            started = start(
+                defaults, method, None, deadline, None, None, ((operations, None),), context,
+                *handle,
+            )  # fmt: skip
+        except ValueError as error:
+            raise closed(error) from None
         started.next_event()  # all six are one batch: this is its end
         if status.code():
             raise errors.from_status(status.code(), status.details(), status.trailing_metadata())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes
+from gemmd import dtypes, errors
 from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
 from gemmd._layers.kept import Kept, KeptPlan, Place
@@ -60,6 +60,7 @@ class Layer(Unpickled):
         self.device = device
         self.in_features, self.out_features = features
         self._out_dtype = None if out_dtype is None else dtypes.as_dtype(out_dtype)
+        self._closed = False
         self._lock = threading.Lock()
         self._plans: Kept[KeptPlan] = Kept()
         self._idle: list[Place] = []
@@ -130,12 +131,19 @@ class Layer(Unpickled):
 
     def run(self, x: Any) -> Any:
         """`forward`, past torch's compiler."""
+        self._check_open()
         if interop.torch_of(x) is None:
             return self._on_host(interop.as_numpy(x))
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
             m = linear_step.rows_of(x.shape, self.in_features)
             return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.FailedPrecondition(
+                f"{self!r} is closed; make another, by its name if it has one", reason="CLOSED"
+            )
 
     def why_not_on_gpu(self, device: int) -> str:
         """Why tensors of this process's GPU `device` go through the host; "" if they need not."""
@@ -168,6 +176,7 @@ class Layer(Unpickled):
         """`forward` of an array up to the ring, if it goes by one and waits for nothing; else None,
         and nothing is begun. `ended` is the rest.
         """
+        self._check_open()
         flat = self._dense(x)
         if not self._local.has_host_places():
             return None
@@ -237,11 +246,25 @@ class Layer(Unpickled):
             place = self._new_place(step)
         try:
             yield place
-        finally:
-            with self._lock:
-                self._idle.append(place)
+        except BaseException as error:
+            if errors.may_still_run(error):
+                self._lose((place.io, place.scratch))
+            else:
+                self._give_back(place)
+            raise
+        self._give_back(place)
+
+    def _give_back(self, place: Place) -> None:
+        with self._lock:
+            self._idle.append(place)
+
+    def _lose(self, memory: Iterable[Buffer]) -> None:
+        """What runs there may still write. The server frees the memory behind it."""
+        for buffer in memory:
+            self.session._lose(buffer)
 
     def _new_place(self, step: Forward) -> Place:
+        self.session._delete_lost()
         io, scratch = (
             self.session.create_buffer(scratch_size(size), device=self.device, label="activations")
             for size in (step.io_bytes, step.scratch_bytes)
@@ -255,8 +278,12 @@ class Layer(Unpickled):
 
     def close(self) -> None:
         """Lets go of the weights, the plans and the memory. No call may be under way, and no graph
-        that has captured one may be replayed again. The session's end does the same.
+        that has captured one may be replayed again. The session's end does the same. Again: does
+        nothing.
         """
+        if self._closed:
+            return
+        self._closed = True
         self._local.close()
         with self._lock:
             plans, places = self._plans.clear(), list(self._idle)
@@ -265,6 +292,11 @@ class Layer(Unpickled):
             kept.plan.delete()
         for place in places:
             self._drop(place)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of the weights, and of what else layers differ in."""
+        raise NotImplementedError
 
     def _way(self) -> str:
         why = self.session.arming.known_why_not()

@@ -12,6 +12,7 @@ its results are the graph's memory.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import weakref
@@ -87,6 +88,7 @@ class Place:
         self.scratch = scratch
         self.memory = memory
         self.busy = threading.Lock()
+        self.rung: Armed | None = None  # by the host, until it has been waited for
         self.seats: dict[tuple[Forward, int], Seat] = {}  # by step, and which of its results
         self.calls = 0
         self.stream = -1
@@ -99,6 +101,13 @@ class Place:
     @property
     def captured(self) -> bool:
         return any(seat.captured for seat in self.seats.values())
+
+    def finish(self) -> None:
+        """Waits for the run of a call that was interrupted: it still reads and writes here."""
+        if self.rung is not None:
+            with contextlib.suppress(errors.Error):  # its caller's
+                self.rung.wait()
+            self.rung = None
 
     def settle(self) -> None:
         """Waits until no stream uses the place."""
@@ -117,8 +126,10 @@ class HostRun:
         self.armed = seat.armed
         place.calls = seat.used = place.calls + 1
         try:
+            place.finish()
             np.copyto(place.memory[: step.x_bytes], x.reshape(-1).view(np.uint8))
             self.armed.ring()
+            place.rung = self.armed
         except BaseException:
             place.busy.release()
             raise
@@ -127,7 +138,12 @@ class HostRun:
         """[m, n], and the report; waits if there is none yet. Raises what the run failed with."""
         place, step = self._place, self._step
         try:
-            self.armed.wait()
+            try:
+                self.armed.wait()
+            except errors.Error:
+                place.rung = None
+                raise
+            place.rung = None
             report = self.armed.report.as_report()
             got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
         finally:

@@ -44,7 +44,5 @@ class Pair(Layer):
         for name in names_of(self.name):
             self.session.unpublish(name)
 
-    def close(self) -> None:
-        """As `Layer.close`."""
-        super().close()
+    def _let_go(self) -> None:
         self.session.delete_buffers(self.buffers)

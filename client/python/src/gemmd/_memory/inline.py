@@ -41,12 +41,6 @@ _MAY_FARE_BETTER = (
     errors.Unimplemented,
     errors.OutOfRange,
 )
-_REFUSALS = (
-    *_MAY_FARE_BETTER,
-    errors.ResourceExhausted,
-    errors.PermissionDenied,
-    errors.Unauthenticated,
-)
 
 
 def _aligned(nbytes: int) -> int:
@@ -189,11 +183,8 @@ class Run:
 
     def failed(self, error: BaseException) -> bool:
         """After it was not answered well. True if the same program should go with its data."""
-        # The server drains, or its device is fenced.
-        turned_away = isinstance(error, errors.Unavailable) and bool(error.reason)
-        done = turned_away or isinstance(error, _REFUSALS)
         # What was not found may be the memory itself.
-        if not done or isinstance(error, errors.NotFound):
+        if errors.may_still_run(error) or isinstance(error, errors.NotFound):
             self._sharing.give_up(self._arena)
         elif isinstance(error, _MAY_FARE_BETTER):
             self._why_worse = str(error)

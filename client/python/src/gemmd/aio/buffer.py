@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from gemmd import errors
 from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory import interop  # aio
 
@@ -174,4 +176,5 @@ class Buffer(Handle, Awaited):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.delete()
+        with suppress(errors.NotFound):  # deleted in the block, or gone with its session
+            await self.delete()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from gemmd import errors
 from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory.inline import Run
 from gemmd._wire import methods, programs
@@ -124,4 +126,5 @@ class Plan(PlanHandle, Awaited):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.delete()
+        with suppress(errors.NotFound):  # deleted in the block, or gone with its session
+            await self.delete()

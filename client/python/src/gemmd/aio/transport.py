@@ -12,6 +12,7 @@ import grpc.aio
 from gemmd import errors
 from gemmd._connection.security import Security
 from gemmd._connection.token_file import Metadata
+from gemmd._connection.unary import bounded
 from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
 from gemmd.transport import channel_options
@@ -80,7 +81,7 @@ class Transport:
         while True:
             try:
                 answer: bytes = await self.method(name)(
-                    request, timeout=limit, metadata=self.metadata()
+                    request, timeout=bounded(limit), metadata=self.metadata()
                 )
                 return answer
             except grpc.aio.AioRpcError as rpc_error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
+from gemmd import errors
 from gemmd._connection.here_only import Unpickled
 from gemmd._memory import inline
 from gemmd._memory.inline import Block, Run, Sharing
@@ -22,8 +23,6 @@ from gemmd._ops.multiply import (
 from gemmd._wire import methods, programs
 from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd._wire.wire import BytesLike
-
-# sync: from gemmd import errors
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.opening import Opening  # aio
 from gemmd.aio.plan import Plan
@@ -51,6 +50,12 @@ class Work(Unpickled):
 
     async def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
         raise NotImplementedError  # of Buffers; matmul takes its scratch memory from it
+
+    def _lose(self, buffer: Buffer) -> None:
+        raise NotImplementedError  # of Buffers
+
+    async def _delete_lost(self) -> None:
+        raise NotImplementedError  # of Buffers
 
     async def execute(
         self,
@@ -278,11 +283,18 @@ class Work(Unpickled):
                 self._scratch.remove(found)
         except ValueError:  # another thread took it in between
             found = None
+        if found is None:
+            await self._delete_lost()
         buffer = found or await self.create_buffer(scratch_size(nbytes), label="scratch")
         try:
             yield buffer
-        finally:
-            self._scratch.append(buffer)
+        except BaseException as error:
+            if errors.may_still_run(error):
+                self._lose(buffer)  # what runs there may still write
+            else:
+                self._scratch.append(buffer)
+            raise
+        self._scratch.append(buffer)
 
 
 class Prepared(Unpickled):

@@ -1,0 +1,132 @@
+"""Calls that end before their programs do: what runs on must not reach what comes next."""
+
+import asyncio
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import gemmd
+import gemmd.aio
+from gemmd import native
+from gemmd._wire import methods
+
+from .conftest import QUICK
+
+
+class Interrupt(Exception):
+    """What a handler of a signal raises, as Ctrl-C does."""
+
+
+@pytest.fixture
+def interrupting():
+    """`with interrupting():` raises `Interrupt` in this thread soon."""
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+class Gate:
+    """Programs of the fake wait until it is opened."""
+
+    def __init__(self, fake, monkeypatch):
+        self._open = threading.Event()
+        run = fake.run_ops
+
+        def held(ops, inputs=()):
+            assert self._open.wait(20)
+            return run(ops, inputs)
+
+        self._close = lambda: monkeypatch.setattr(fake, "run_ops", held)
+
+    def __enter__(self):
+        self._open.clear()
+        self._close()
+        return self
+
+    def __exit__(self, *_):
+        self._open.set()
+
+
+@pytest.fixture
+def ones():
+    return np.ones((4, 16), "f4"), np.ones((8, 16), "f4")
+
+
+@pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+@pytest.mark.parametrize("rows_then", [4, 3], ids=["as many rows", "other rows"])
+def test_a_layer_that_was_interrupted_in_an_armed_call_goes_on(
+    arming_fake, monkeypatch, interrupting, ones, rows_then
+):
+    x, w = ones
+    with (
+        gemmd.Client(arming_fake.target, timeout_s=20, retry=QUICK) as client,
+        client.session() as session,
+        gemmd.Linear(session, w, quantize=None) as layer,
+    ):
+        assert layer(x).report.path == "armed"
+        layer(x[:rows_then])
+        with Gate(arming_fake, monkeypatch):
+            interrupting()
+            with pytest.raises(Interrupt):
+                layer(x)
+        for factor in (2, 3):
+            got = layer(factor * x[:rows_then])
+            np.testing.assert_array_equal(got, np.full((rows_then, 8), factor * 16))
+
+
+@pytest.fixture(params=["arrays", "layer", "large arrays"])
+def multiply(request, session, ones):
+    """x -> x @ w.T by ways that keep memory on the server between calls."""
+    w = ones[1]
+    if request.param == "layer":
+        return gemmd.Linear(session, w, quantize=None)
+    repeated = (1 << 18) if request.param == "large arrays" else 4
+    return lambda x: session.matmul(np.resize(x, (repeated, 16)), w.T)[: len(x)]
+
+
+def memory(session):
+    return {one.buffer_id for one in session.buffers() if one.label in ("scratch", "activations")}
+
+
+@pytest.mark.parametrize(
+    "code, kept",
+    [("DEADLINE_EXCEEDED", False), ("UNAVAILABLE", False), ("INVALID_ARGUMENT", True)],
+)
+def test_memory_of_a_call_that_may_still_run_is_not_used_again(
+    fake, session, multiply, ones, code, kept
+):
+    x, _ = ones
+    multiply(x)
+    before = memory(session)
+    for method in (methods.EXECUTE, methods.RUN_PLAN):
+        fake.fail(method, code, times=QUICK.attempts)
+    with pytest.raises(gemmd.Error):
+        multiply(x)
+    fake.faults.statuses.clear()
+    np.testing.assert_array_equal(multiply(2 * x), np.full((4, 8), 32))
+    after = memory(session)
+    assert len(after) == len(before)  # what was lost is deleted
+    assert after == before if kept else not after & before
+
+
+def test_a_cancelled_matmul_leaves_its_memory_to_what_it_started(fake, monkeypatch, ones):
+    x, w = ones
+
+    async def cancelled():
+        async with gemmd.aio.Client(fake.target) as client, client.session() as session:
+            await session.matmul(x, w.T)
+            before = {one.buffer_id for one in await session.buffers()}
+            with Gate(fake, monkeypatch), pytest.raises(TimeoutError):
+                await asyncio.wait_for(session.matmul(x, w.T), 0.1)
+            np.testing.assert_array_equal(await session.matmul(2 * x, w.T), np.full((4, 8), 32))
+            after = {one.buffer_id for one in await session.buffers()}
+            assert len(after) == len(before) and not after & before
+
+    asyncio.run(cancelled())
