@@ -1,7 +1,11 @@
 #include <dlfcn.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -25,11 +29,19 @@ bool IsGrpc(const void* address) {
   return file.starts_with("libgpr.") || file.starts_with("cygrpc.");
 }
 
-// Whether it is its executor's.
+// Whether it is its executor's. dladdr goes through all symbols of a library under the loader's
+// lock, and gRPC asks five times an RPC from elsewhere: who is not the executor is remembered.
 bool IsExecutor(const void* address) {
+  static std::array<std::atomic<const void*>, 64> others = {};
+  std::atomic<const void*>& other =
+      others[(reinterpret_cast<uintptr_t>(address) >> 2) % others.size()];
+  if (address == other.load(std::memory_order_relaxed)) return false;
   Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_sname == nullptr) return false;
-  return std::string_view(info.dli_sname).find("grpc_core8Executor") != std::string_view::npos;
+  const bool found =
+      dladdr(address, &info) != 0 && info.dli_sname != nullptr &&
+      std::string_view(info.dli_sname).find("grpc_core8Executor") != std::string_view::npos;
+  if (!found) other.store(address, std::memory_order_relaxed);
+  return found;
 }
 
 }  // namespace
@@ -63,7 +75,6 @@ extern "C" __attribute__((visibility("default"))) long sysconf(int name) noexcep
 extern "C" __attribute__((visibility("default"))) unsigned gpr_cpu_num_cores() {
   using namespace gemmd::grpc_threads;
   static const auto next = reinterpret_cast<unsigned (*)()>(dlsym(RTLD_NEXT, "gpr_cpu_num_cores"));
-  const unsigned answer =
-      next != nullptr ? next() : static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_CONF));
+  const unsigned answer = next != nullptr ? next() : static_cast<unsigned>(get_nprocs_conf());
   return IsExecutor(__builtin_return_address(0)) ? ProcessorsForExecutor(answer) : answer;
 }

@@ -1,5 +1,6 @@
 #include "server/grpc_threads/grpc_threads.h"
 
+#include <dlfcn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +13,20 @@
 #include "gtest/gtest.h"
 
 int gemmd_default_grpc_threads = 5;
+
+extern "C" unsigned gpr_cpu_num_cores();
+
+namespace {
+int loader_asked = 0;
+}
+
+// In front of the C library's.
+extern "C" int dladdr(const void* address, Dl_info* info) noexcept {
+  static const auto next =
+      reinterpret_cast<int (*)(const void*, Dl_info*)>(dlsym(RTLD_NEXT, "dladdr"));
+  ++loader_asked;
+  return next(address, info);
+}
 
 namespace gemmd::grpc_threads {
 namespace {
@@ -126,6 +141,16 @@ TEST(ProcessorsForExecutorTest, AProgramThatSaysHowManyThreadsKeepsItSmall) {
   setenv(kThreadsVariable, "0", 1);
   EXPECT_EQ(ProcessorsForExecutor(64), 64u) << "as gRPC likes";
   unsetenv(kThreadsVariable);
+}
+
+TEST(ProcessorsForExecutorTest, WhoIsNotTheExecutorIsLookedUpOnce) {
+  const unsigned processors = gpr_cpu_num_cores();
+  const int before = loader_asked;
+  for (int i = 0; i < 100; ++i) {  // two places, in turns, as in an RPC
+    EXPECT_EQ(gpr_cpu_num_cores(), processors);
+    EXPECT_EQ(gpr_cpu_num_cores(), processors);
+  }
+  EXPECT_LE(loader_asked - before, 2);
 }
 
 TEST(SysconfTest, OthersHearTheTruth) {
