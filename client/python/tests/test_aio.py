@@ -161,12 +161,12 @@ async def test_a_copy_that_fails_costs_the_staging_memory(sharing_fake, random, 
     large = random.standard_normal((5 << 20) + 3, "f4")
     async with connect(sharing_fake) as client, client.session() as session:
         buffer = await session.upload(large)
-        exported = sharing_fake.count(methods.EXPORT)
+        exported = sharing_fake.count(methods.EXPORT_BUFFER)
         sharing_fake.faults.statuses[methods.EXECUTE] = [Refused("INTERNAL", "no more", "BROKEN")]
         with pytest.raises(gemmd.Internal, match="no more"):
             await (buffer.upload(large) if up else buffer.download())
         assert (await buffer.upload(large)).path == "shm"
-        assert sharing_fake.count(methods.EXPORT) == exported + 1
+        assert sharing_fake.count(methods.EXPORT_BUFFER) == exported + 1
         np.testing.assert_array_equal(await buffer.download(), large)
 
 

@@ -132,7 +132,7 @@ def test_disarming_frees_the_slot_once(arming_fake, matmul):
     armed = plan.arm()
     armed.disarm()
     armed.disarm()
-    assert arming_fake.count(methods.DISARM) == 1 and not arming_fake.arming.armed
+    assert arming_fake.count(methods.DISARM_PLAN) == 1 and not arming_fake.arming.armed
     with pytest.raises(gemmd.FailedPrecondition, match="disarmed"):
         armed.ring()
 

@@ -212,7 +212,7 @@ def test_no_room_for_the_memory_is_no_failure(sharing_fake, session, x, array):
 
 def test_memory_that_cannot_be_mapped_is_no_failure(sharing_fake, session, x, array):
     refusal = Refused("FAILED_PRECONDITION", "no sharing today", "NOT_SHARED")
-    sharing_fake.faults.statuses[methods.EXPORT] = [refusal]
+    sharing_fake.faults.statuses[methods.EXPORT_BUFFER] = [refusal]
     np.testing.assert_array_equal(session.execute(there_and_back(x, array))[0], array)
     assert ran(sharing_fake) == SENT
 

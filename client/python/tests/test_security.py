@@ -251,7 +251,7 @@ def test_the_token_goes_with_every_call(fake, token):
     sent = fake.metadata
     for name in (
         methods.OPEN_SESSION, methods.HOLD, methods.UPLOAD, methods.DOWNLOAD, methods.QUEUE,
-        methods.SERVER_INFO, methods.CLOSE_SESSION,
+        methods.GET_SERVER_INFO, methods.CLOSE_SESSION,
     ):  # fmt: skip
         assert sent[name]["authorization"] == f"Bearer {TOKEN}", name
 
@@ -275,7 +275,7 @@ def test_the_token_goes_with_every_call_of_asyncio(fake, token):
 def test_a_renewed_token_is_taken_and_a_bad_one_leaves_the_old(fake, files, token):
     def shown(client):
         client.info(refresh=True)
-        return fake.metadata[methods.SERVER_INFO]["authorization"]
+        return fake.metadata[methods.GET_SERVER_INFO]["authorization"]
 
     with gemmd.Client(fake.target, token_file=token) as client:
         assert shown(client) == f"Bearer {TOKEN}"
@@ -352,7 +352,7 @@ def test_only_names_of_the_network_are_names():
 
 
 def test_who_is_not_let_in_gets_an_error_of_its_own(fake, client):
-    fake.fail(methods.SERVER_INFO, "UNAUTHENTICATED", "no credential", "NO_CREDENTIALS")
+    fake.fail(methods.GET_SERVER_INFO, "UNAUTHENTICATED", "no credential", "NO_CREDENTIALS")
     with pytest.raises(gemmd.Unauthenticated) as caught:
         client.info()
     assert caught.value.reason == "NO_CREDENTIALS"

@@ -42,8 +42,8 @@ def test_a_held_session_hears_that_the_server_drains(fake, client, monkeypatch):
 def test_a_heartbeat_outlives_failures_and_ends_with_its_session(fake, client, monkeypatch):
     monkeypatch.setattr("gemmd.hold.HEARTBEAT_S", 0.01)
     with client.session():
-        fake.fail(methods.SERVER_INFO, "INTERNAL", times=2)
-        assert eventually(lambda: fake.count(methods.SERVER_INFO) >= 4)
+        fake.fail(methods.GET_SERVER_INFO, "INTERNAL", times=2)
+        assert eventually(lambda: fake.count(methods.GET_SERVER_INFO) >= 4)
 
     def beating():
         return [thread for thread in threading.enumerate() if thread.name == "gemmd-hold"]
@@ -121,9 +121,9 @@ def test_a_plan_runs_with_its_own_data_other_data_and_other_buffers(session):
 def test_the_client_asks_for_info_once_and_for_devices_each_time(fake, client):
     assert client.info().version == client.info().version == "fake"
     assert [d.name for d in client.devices()] == [d.name for d in client.devices()] == ["cpu:0"]
-    assert (fake.count(methods.SERVER_INFO), fake.count(methods.LIST_DEVICES)) == (1, 2)
+    assert (fake.count(methods.GET_SERVER_INFO), fake.count(methods.LIST_DEVICES)) == (1, 2)
     client.info(refresh=True)
-    assert fake.count(methods.SERVER_INFO) == 2
+    assert fake.count(methods.GET_SERVER_INFO) == 2
 
 
 def test_explain_describes_the_problem(fake, client):

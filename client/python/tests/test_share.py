@@ -34,7 +34,7 @@ def test_a_shared_buffer_is_the_servers_memory(sharing_fake, session):
     session.execute([gemmd.fill(buffer, 5)])
     assert array[0, 0] == 5
     assert sharing_fake.share.exchanges[-1] == "G"
-    assert buffer.array() is not None and sharing_fake.count(methods.EXPORT) == 1
+    assert buffer.array() is not None and sharing_fake.count(methods.EXPORT_BUFFER) == 1
 
 
 def test_a_device_buffer_has_no_array(session):
@@ -66,12 +66,12 @@ def test_a_copy_that_fails_is_the_transfers_error_and_costs_the_staging_memory(
     sharing_fake, session, large, up
 ):
     buffer = session.upload(large)
-    exported = sharing_fake.count(methods.EXPORT)
+    exported = sharing_fake.count(methods.EXPORT_BUFFER)
     sharing_fake.faults.statuses[methods.EXECUTE] = [Refused("INTERNAL", "no more", "BROKEN")]
     with pytest.raises(gemmd.Internal, match="no more"):
         buffer.upload(large) if up else buffer.download()
     assert buffer.upload(large).path == "shm"
-    assert sharing_fake.count(methods.EXPORT) == exported + 1
+    assert sharing_fake.count(methods.EXPORT_BUFFER) == exported + 1
     np.testing.assert_array_equal(buffer.download(), large)
 
 
@@ -137,7 +137,7 @@ def test_sharing_can_be_turned_off_and_insisted_on(sharing_fake, client, fake, l
 
 def test_a_server_that_will_not_share_is_served_by_grpc(sharing_fake, session, large):
     refusal = Refused("FAILED_PRECONDITION", "no sharing today", "NOT_SHARED")
-    sharing_fake.faults.statuses[methods.EXPORT] = [refusal]
+    sharing_fake.faults.statuses[methods.EXPORT_BUFFER] = [refusal]
     buffer = session.upload(large)
     assert buffer.transfer.path == "grpc" and "no sharing today" in buffer.transfer.why
     np.testing.assert_array_equal(buffer.download(), large)

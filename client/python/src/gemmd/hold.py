@@ -45,8 +45,9 @@ class Hold:
     def _beat(self) -> None:
         while not self._stopped.wait(HEARTBEAT_S):
             with contextlib.suppress(errors.Error):
-                answer = self._transport.call(methods.SERVER_INFO, b"", HEARTBEAT_S)
-                self.draining |= device_pb.ServerInfo.FromString(answer).draining
+                request = device_pb.GetServerInfoRequest()
+                answer = self._transport.ask(request, device_pb.ServerInfo, HEARTBEAT_S)
+                self.draining |= answer.draining
 
     def cancel(self) -> None:
         self._stopped.set()

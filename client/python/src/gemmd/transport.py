@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.experimental
+from google.protobuf.message import Message
 
 from gemmd import errors
 from gemmd._connection.security import Security
@@ -16,6 +17,8 @@ from gemmd._connection.token_file import Metadata
 from gemmd._connection.unary import UnaryCall, unary_call
 from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
+
+Answer = TypeVar("Answer", bound=Message)
 
 _MAX_MESSAGE_BYTES = (
     64 << 20
@@ -99,6 +102,22 @@ class Transport:
             return self.method(name)(request, limit)
         except errors.Error as error:
             return self.again(name, request, limit, error)
+
+    def ask(
+        self, request: Message, answer: type[Answer], timeout_s: float | None = None
+    ) -> Answer:
+        """The unary RPC that takes `request`, as `call`."""
+        name = methods.of(type(request))
+        return answer.FromString(self.call(name, request.SerializeToString(), timeout_s))
+
+    def pages(self, request: Any, answer: type[Answer]) -> Iterator[Answer]:
+        """All answers of an RPC that answers in pages."""
+        while True:
+            page: Any = self.ask(request, answer)
+            yield page
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
 
     def again(self, name: str, request: bytes, limit: float | None, error: errors.Error) -> bytes:
         """After a first attempt failed with `error`: raises it, or tries the rest of the

@@ -197,4 +197,4 @@ def test_device_memory_handed_to_a_cpu_device_is_refused(client, session):
     token = imports.Import(record, memory, 0).offer(client.share_socket())
     request = requests.import_device(session.session_id, token, "")
     with pytest.raises(gemmd.Unimplemented, match="cannot map a GPU's memory"):
-        session.transport.call(methods.IMPORT, request.SerializeToString())
+        session.transport.call(methods.IMPORT_BUFFER, request.SerializeToString())

@@ -78,7 +78,7 @@ class Arming:
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
-    def get_region(self, _: pb.GetArmedRegionRequest) -> pb.ArmedRegion:
+    def get_armed_region(self, _: pb.GetArmedRegionRequest) -> pb.ArmedRegion:
         share, region = self._fake.share, self.region
         return pb.ArmedRegion(
             region_token=share.grant(region.memory.descriptor),
@@ -89,7 +89,7 @@ class Arming:
             layout_version=1,
         )
 
-    def arm(self, request: pb.ArmPlanRequest) -> pb.ArmedPlan:
+    def arm_plan(self, request: pb.ArmPlanRequest) -> pb.ArmedPlan:
         free = next((slot for slot in range(SLOTS) if slot not in self.armed), None)
         if free is None:
             raise Refused("RESOURCE_EXHAUSTED", f"all {SLOTS} slots are taken", "SLOTS")
@@ -97,7 +97,7 @@ class Arming:
         self.armed[free] = request
         return pb.ArmedPlan(slot=free, device="cpu:0", estimated_seconds=1e-6)
 
-    def disarm(self, request: pb.DisarmPlanRequest) -> pb.DisarmPlanResponse:
+    def disarm_plan(self, request: pb.DisarmPlanRequest) -> pb.DisarmPlanResponse:
         for slot in request.slots:
             if self.armed.pop(slot, None) is None:
                 raise Refused("NOT_FOUND", f"slot {slot} is not armed", "SLOT")

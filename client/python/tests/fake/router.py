@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from gemmd._wire import methods
-from gemmd.v1 import admin_service_pb2 as adm
-from gemmd.v1 import armed_service_pb2 as armed
-from gemmd.v1 import buffer_service_pb2 as buf
-from gemmd.v1 import compute_service_pb2 as comp
-from gemmd.v1 import device_service_pb2 as dev
-from gemmd.v1 import session_service_pb2 as ses
 
 from .machine import Refused
 
@@ -20,63 +17,29 @@ def encode(message) -> bytes:
 
 
 class Router(grpc.GenericRpcHandler):
-    """One handler for every method of the four services."""
+    """One handler for every method of the services."""
 
     def __init__(self, fake) -> None:
         self._fake = fake
-        unary = {
-            methods.OPEN_SESSION: (fake.open_session, ses.OpenSessionRequest),
-            methods.KEEP_ALIVE: (fake.keep_alive, ses.KeepAliveRequest),
-            methods.CLOSE_SESSION: (fake.close_session, ses.CloseSessionRequest),
-            methods.GET_LOG: (lambda _: fake.log, adm.GetLogRequest),
-            methods.SET_LOG: (fake.set_log, adm.SetLogRequest),
-            methods.END_SESSION: (fake.end_session, adm.EndSessionRequest),
-            methods.SERVER_INFO: (fake.server_info, dev.GetServerInfoRequest),
-            methods.LIST_DEVICES: (fake.devices, dev.ListDevicesRequest),
-            methods.CREATE_BUFFER: (fake.create_buffer, buf.CreateBufferRequest),
-            methods.GET_BUFFER: (fake.get_buffer, buf.GetBufferRequest),
-            methods.LIST_BUFFERS: (fake.list_buffers, buf.ListBuffersRequest),
-            methods.DELETE_BUFFERS: (fake.delete_buffers, buf.DeleteBuffersRequest),
-            methods.PUBLISH: (fake.publish, buf.PublishBufferRequest),
-            methods.FIND: (fake.find, buf.FindBufferRequest),
-            methods.UNPUBLISH: (fake.unpublish, buf.UnpublishBufferRequest),
-            methods.EXPORT: (fake.export, buf.ExportBufferRequest),
-            methods.IMPORT: (fake.import_, buf.ImportBufferRequest),
-            methods.EXECUTE: (fake.execute, comp.ExecuteRequest),
-            methods.CREATE_PLAN: (fake.create_plan, comp.CreatePlanRequest),
-            methods.RUN_PLAN: (fake.run_plan, comp.RunPlanRequest),
-            methods.DELETE_PLAN: (fake.delete_plan, comp.DeletePlanRequest),
-            methods.EXPLAIN: (fake.explain, comp.ExplainRequest),
-        }
-        if fake.arming is not None:
-            unary |= {
-                methods.GET_REGION: (fake.arming.get_region, armed.GetArmedRegionRequest),
-                methods.ARM: (fake.arming.arm, armed.ArmPlanRequest),
-                methods.DISARM: (fake.arming.disarm, armed.DisarmPlanRequest),
-            }
-        self._unary = unary
-        self._streams = {
-            methods.HOLD: (grpc.unary_stream_rpc_method_handler, fake.hold, ses.HoldRequest),
-            methods.UPLOAD: (grpc.stream_unary_rpc_method_handler, fake.upload, buf.UploadRequest),
-            methods.DOWNLOAD: (
-                grpc.unary_stream_rpc_method_handler, fake.download, buf.DownloadRequest,
-            ),
-            methods.QUEUE: (grpc.stream_stream_rpc_method_handler, fake.queue, comp.QueueRequest),
-        }  # fmt: skip
+
+    def _find(self, name: str):
+        """What the fake does for "ListKernels" is its list_kernels."""
+        named = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        return getattr(self._fake, named, None) or getattr(self._fake.arming, named)
 
     def service(self, details):
         name = details.method
         self._fake.metadata[name] = {key: value for key, value in details.invocation_metadata}
         if name == methods.HEALTH:
             return grpc.unary_unary_rpc_method_handler(lambda request, context: self._fake.health)
-        if name in self._unary:
-            function, kind = self._unary[name]
+        rpc = methods.RPCS[name]
+        function, kind = self._find(rpc.name), GetMessageClass(rpc.input_type)
+        if not rpc.client_streaming and not rpc.server_streaming:
 
             def answer(request, context):
                 return self._guard(name, context, lambda: function(request), request)
 
             return grpc.unary_unary_rpc_method_handler(answer, kind.FromString, encode)
-        make, function, kind = self._streams[name]
 
         def stream(request, context):
             self._fake.calls.append((name, None))
@@ -89,8 +52,14 @@ class Router(grpc.GenericRpcHandler):
             except Refused as refused:
                 self._abort(context, refused)
 
-        handler = stream if name == methods.UPLOAD else generate
-        return make(handler, kind.FromString, encode)
+        if not rpc.server_streaming:
+            return grpc.stream_unary_rpc_method_handler(stream, kind.FromString, encode)
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if rpc.client_streaming
+            else grpc.unary_stream_rpc_method_handler
+        )
+        return make(generate, kind.FromString, encode)
 
     def _guard(self, name, context, work, request):
         faults = self._fake.faults

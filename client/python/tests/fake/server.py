@@ -107,6 +107,9 @@ class FakeServer:
         self.sessions.discard(request.session_id)
         return ses.CloseSessionResponse()
 
+    def get_log(self, _: adm.GetLogRequest) -> adm.LogSettings:
+        return self.log
+
     def set_log(self, request: adm.SetLogRequest) -> adm.LogSettings:
         self.log.level = request.level or self.log.level
         if request.HasField("sample_calls"):
@@ -119,7 +122,7 @@ class FakeServer:
         self.sessions.clear()
         return adm.EndSessionResponse()
 
-    def server_info(self, _: dev.GetServerInfoRequest) -> dev.ServerInfo:
+    def get_server_info(self, _: dev.GetServerInfoRequest) -> dev.ServerInfo:
         self.stop_holding.wait(self.delay_s)
         address = self.share.address if self.share is not None else ""
         return dev.ServerInfo(
@@ -168,23 +171,23 @@ class FakeServer:
             self.shared.pop(one, None)
         return buf.DeleteBuffersResponse(freed_bytes=freed)
 
-    def publish(self, request: buf.PublishBufferRequest) -> buf.PublishBufferResponse:
+    def publish_buffer(self, request: buf.PublishBufferRequest) -> buf.PublishBufferResponse:
         if request.name in self.published:
             raise Refused("ALREADY_EXISTS", f'name="{request.name}" is taken', "NAME")
         self.published[request.name] = request.buffer_id
         self.known(request.buffer_id).read_only = True
         return buf.PublishBufferResponse()
 
-    def find(self, request: buf.FindBufferRequest) -> buf.Buffer:
+    def find_buffer(self, request: buf.FindBufferRequest) -> buf.Buffer:
         if request.name not in self.published:
             raise Refused("NOT_FOUND", f'name="{request.name}" is not published', "NAME")
         return self.known(self.published[request.name])
 
-    def unpublish(self, request: buf.UnpublishBufferRequest) -> buf.UnpublishBufferResponse:
+    def unpublish_buffer(self, request: buf.UnpublishBufferRequest) -> buf.UnpublishBufferResponse:
         self.published.pop(request.name)
         return buf.UnpublishBufferResponse()
 
-    def export(self, request: buf.ExportBufferRequest) -> buf.ExportBufferResponse:
+    def export_buffer(self, request: buf.ExportBufferRequest) -> buf.ExportBufferResponse:
         if self.share is None or request.buffer_id not in self.shared:
             raise Refused("FAILED_PRECONDITION", "the buffer is not HOST_SHARED", "NOT_SHARED")
         memory = self.shared[request.buffer_id]
@@ -194,7 +197,7 @@ class FakeServer:
             size_bytes=memory.size_bytes,
         )
 
-    def import_(self, request: buf.ImportBufferRequest) -> buf.Buffer:
+    def import_buffer(self, request: buf.ImportBufferRequest) -> buf.Buffer:
         descriptor = self.share.received.pop(request.token)
         made = buf.Buffer(
             buffer_id=os.urandom(16), size_bytes=request.size_bytes, device="cpu:0",
@@ -268,7 +271,7 @@ class FakeServer:
             raise Refused("NOT_FOUND", "the plan does not exist", "PLAN")
         return comp.DeletePlanResponse()
 
-    def devices(self, _: dev.ListDevicesRequest) -> dev.ListDevicesResponse:
+    def list_devices(self, _: dev.ListDevicesRequest) -> dev.ListDevicesResponse:
         return dev.ListDevicesResponse(devices=[dev.Device(name="cpu:0", buffers=1)])
 
     def explain(self, request: comp.ExplainRequest) -> comp.ExplainResponse:

@@ -1,50 +1,54 @@
-"""Full names of the RPCs, and which of them do no harm when sent twice."""
+"""Full names of the RPCs, and which of them do no harm when sent twice, as the proto files have it.
 
-EXECUTE = "/gemmd.v1.ComputeService/Execute"
-QUEUE = "/gemmd.v1.ComputeService/Queue"
-CREATE_PLAN = "/gemmd.v1.ComputeService/CreatePlan"
-RUN_PLAN = "/gemmd.v1.ComputeService/RunPlan"
-DELETE_PLAN = "/gemmd.v1.ComputeService/DeletePlan"
-EXPLAIN = "/gemmd.v1.ComputeService/Explain"
+`methods.LIST_KERNELS` is "/gemmd.v1.DeviceService/ListKernels".
+"""
 
-GET_REGION = "/gemmd.v1.ArmedService/GetArmedRegion"
-ARM = "/gemmd.v1.ArmedService/ArmPlan"
-DISARM = "/gemmd.v1.ArmedService/DisarmPlan"
+import re
+from typing import Any
 
-CREATE_BUFFER = "/gemmd.v1.BufferService/CreateBuffer"
-GET_BUFFER = "/gemmd.v1.BufferService/GetBuffer"
-LIST_BUFFERS = "/gemmd.v1.BufferService/ListBuffers"
-DELETE_BUFFERS = "/gemmd.v1.BufferService/DeleteBuffers"
-PUBLISH = "/gemmd.v1.BufferService/PublishBuffer"
-FIND = "/gemmd.v1.BufferService/FindBuffer"
-UNPUBLISH = "/gemmd.v1.BufferService/UnpublishBuffer"
-LIST_PUBLISHED = "/gemmd.v1.BufferService/ListPublished"
-SWITCH_VERSION = "/gemmd.v1.BufferService/SwitchVersion"
-UPLOAD = "/gemmd.v1.BufferService/Upload"
-DOWNLOAD = "/gemmd.v1.BufferService/Download"
-EXPORT = "/gemmd.v1.BufferService/ExportBuffer"
-IMPORT = "/gemmd.v1.BufferService/ImportBuffer"
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import Message
 
-OPEN_SESSION = "/gemmd.v1.SessionService/OpenSession"
-KEEP_ALIVE = "/gemmd.v1.SessionService/KeepAlive"
-CLOSE_SESSION = "/gemmd.v1.SessionService/CloseSession"
-HOLD = "/gemmd.v1.SessionService/Hold"
-LIST_SESSIONS = "/gemmd.v1.SessionService/ListSessions"
+from gemmd.v1 import admin_service_pb2 as admin_pb
+from gemmd.v1 import armed_service_pb2 as armed_pb
+from gemmd.v1 import buffer_service_pb2 as buffer_pb
+from gemmd.v1 import compute_service_pb2 as compute_pb
+from gemmd.v1 import device_service_pb2 as device_pb
+from gemmd.v1 import session_service_pb2 as session_pb
 
-SERVER_INFO = "/gemmd.v1.DeviceService/GetServerInfo"
-LIST_DEVICES = "/gemmd.v1.DeviceService/ListDevices"
-LIST_KERNELS = "/gemmd.v1.DeviceService/ListKernels"
+# Descriptors by full name.
+RPCS: dict[str, Any] = {
+    f"/{service.full_name}/{rpc.name}": rpc
+    for file in (admin_pb, armed_pb, buffer_pb, compute_pb, device_pb, session_pb)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for rpc in service.methods
+}
+_BY_REQUEST = {rpc.input_type.full_name: path for path, rpc in RPCS.items()}
+_BY_NAME = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc.name).upper(): path for path, rpc in RPCS.items()
+}
 
-GET_LOG = "/gemmd.v1.AdminService/GetLog"
-SET_LOG = "/gemmd.v1.AdminService/SetLog"
-END_SESSION = "/gemmd.v1.AdminService/EndSession"
 
+def of(request: type[Message]) -> str:
+    """Of the RPC that takes such a request."""
+    return _BY_REQUEST[request.DESCRIPTOR.full_name]
+
+
+def __getattr__(name: str) -> str:
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise AttributeError(f"there is no RPC {name}") from None
+
+
+EXECUTE = of(compute_pb.ExecuteRequest)
+RUN_PLAN = of(compute_pb.RunPlanRequest)
 HEALTH = "/grpc.health.v1.Health/Check"
 
 # Execute and RunPlan are safe because every one carries an op_id: the server runs it once and
 # answers twice.
-SAFE_TO_REPEAT = frozenset(
-    {EXECUTE, RUN_PLAN, EXPLAIN, GET_BUFFER, LIST_BUFFERS, KEEP_ALIVE, LIST_SESSIONS,
-     LIST_PUBLISHED, SWITCH_VERSION, SERVER_INFO, LIST_DEVICES, LIST_KERNELS, GET_LOG, GET_REGION,
-     SET_LOG, HEALTH}
-)  # fmt: skip
+SAFE_TO_REPEAT = frozenset({EXECUTE, RUN_PLAN, HEALTH}) | frozenset(
+    path
+    for path, rpc in RPCS.items()
+    if rpc.GetOptions().idempotency_level == descriptor_pb2.MethodOptions.IDEMPOTENT
+)

@@ -54,7 +54,7 @@ class Arming:
                 session = self._session
                 await session.client.share_socket()  # its error says what to do on another host
                 request = region_request(session.session_id)
-                answer = await session.transport.call(methods.GET_REGION, request)
+                answer = await session.transport.call(methods.GET_ARMED_REGION, request)
                 self._region = await asyncio.to_thread(open_region, answer)
             return self._region
 
@@ -69,11 +69,11 @@ class Arming:
             if gpu:
                 region.prepare(gpu)
         request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
-        message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM, request))
+        message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM_PLAN, request))
         slot = native.module().Slot(region, message.slot, by_stream, gpu)
         return Armed(session, plan, message, slot, by_stream)
 
     async def disarm(self, slot: int) -> None:
         request = disarm_request(self._session.session_id, slot)
         with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
-            await self._session.transport.call(methods.DISARM, request)
+            await self._session.transport.call(methods.DISARM_PLAN, request)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gemmd import dtypes, errors
 from gemmd._memory import imports, interop
 from gemmd._ops import narrowing
-from gemmd._wire import methods, requests
+from gemmd._wire import requests
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.work import Work
 from gemmd.ops import Granularity, Operand
@@ -57,15 +57,15 @@ class Buffers(Work):
             self.session_id, size_bytes, shape, dtype, memory_kind, device, label
         )
         try:
-            answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
+            answer = await self.transport.ask(message, buffer_pb.Buffer)
         except errors.ResourceExhausted:
             # What the session shares for its own ends may be what is in the way.
             if self.sharing.arena is None:
                 raise
             self.sharing.give_up(self.sharing.arena)
             await self._delete_lost()
-            answer = await self.transport.call(methods.CREATE_BUFFER, message.SerializeToString())
-        return self._buffer(buffer_pb.Buffer.FromString(answer))
+            answer = await self.transport.ask(message, buffer_pb.Buffer)
+        return self._buffer(answer)
 
     async def upload(
         self,
@@ -117,8 +117,7 @@ class Buffers(Work):
             data.array[...] = array
         token = await asyncio.to_thread(data.offer, await self.client.share_socket())
         message = requests.import_buffer(self.session_id, token, data, label)
-        answer = await self.transport.call(methods.IMPORT, message.SerializeToString())
-        buffer = self._buffer(buffer_pb.Buffer.FromString(answer))
+        buffer = self._buffer(await self.transport.ask(message, buffer_pb.Buffer))
         buffer.mapped = data.array.reshape(-1).view(np.uint8)
         return buffer
 
@@ -152,8 +151,7 @@ class Buffers(Work):
         import_ = imports.of_gpu(memory)
         token = await asyncio.to_thread(import_.offer, await self.client.share_socket())
         message = requests.import_device(self.session_id, token, label)
-        answer = await self.transport.call(methods.IMPORT, message.SerializeToString())
-        buffer = self._buffer(buffer_pb.Buffer.FromString(answer))
+        buffer = self._buffer(await self.transport.ask(message, buffer_pb.Buffer))
         self._lent[buffer.buffer_id] = memory.owner
         return import_.tensor(buffer.buffer_id, buffer)
 
@@ -177,16 +175,9 @@ class Buffers(Work):
 
     async def buffers(self) -> list[Buffer]:
         """The session's buffers, oldest first."""
-        found: list[Buffer] = []
         request = buffer_pb.ListBuffersRequest(session_id=self.session_id)
-        while True:
-            answer = buffer_pb.ListBuffersResponse.FromString(
-                await self.transport.call(methods.LIST_BUFFERS, request.SerializeToString())
-            )
-            found += [self._buffer(one) for one in answer.buffers]
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return found
+        pages = self.transport.pages(request, buffer_pb.ListBuffersResponse)
+        return [self._buffer(one) async for page in pages for one in page.buffers]
 
     async def delete_buffers(self, buffers: Iterable[Buffer]) -> int:
         """Deletes all or, if one is unknown, none (NotFound). Returns freed bytes."""
@@ -195,17 +186,17 @@ class Buffers(Work):
             buffer._unmap()
         ids = [buffer.buffer_id for buffer in named]
         request = buffer_pb.DeleteBuffersRequest(session_id=self.session_id, buffer_ids=ids)
-        answer = await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+        answer = await self.transport.ask(request, buffer_pb.DeleteBuffersResponse)
         for one in ids:
             self._lent.pop(one, None)
-        return buffer_pb.DeleteBuffersResponse.FromString(answer).freed_bytes
+        return answer.freed_bytes
 
     async def publish(
         self, buffer: Buffer, name: str, *, content_hash: bytes = b"", ttl_s: float | None = None
     ) -> None:
         """See `buffer.publish`."""
         request = requests.publish(self.session_id, buffer.buffer_id, name, content_hash, ttl_s)
-        await self.transport.call(methods.PUBLISH, request.SerializeToString())
+        await self.transport.ask(request, buffer_pb.PublishBufferResponse)
         buffer.published_name, buffer.read_only = name, True
         buffer.content_hash = content_hash
 
@@ -217,8 +208,7 @@ class Buffers(Work):
         found so, all names of it mean that version, whatever `client.switch_version` does.
         """
         request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
-        answer = await self.transport.call(methods.FIND, request.SerializeToString())
-        return self._buffer(buffer_pb.Buffer.FromString(answer))
+        return self._buffer(await self.transport.ask(request, buffer_pb.Buffer))
 
     async def unpublish(self, name: str, *, unless_held: bool = False) -> None:
         """Takes the name, with its version, away; who has found the buffer keeps it.
@@ -231,13 +221,12 @@ class Buffers(Work):
         request = buffer_pb.UnpublishBufferRequest(
             session_id=self.session_id, name=name, unless_held=unless_held
         )
-        await self.transport.call(methods.UNPUBLISH, request.SerializeToString())
+        await self.transport.ask(request, buffer_pb.UnpublishBufferResponse)
 
     async def _get_buffer_message(self, buffer_id: bytes) -> buffer_pb.Buffer:
         """How the server describes a buffer now."""
         request = buffer_pb.GetBufferRequest(session_id=self.session_id, buffer_id=buffer_id)
-        answer = await self.transport.call(methods.GET_BUFFER, request.SerializeToString())
-        return buffer_pb.Buffer.FromString(answer)
+        return await self.transport.ask(request, buffer_pb.Buffer)
 
     def _lose(self, buffer: Buffer) -> None:
         """To be deleted some time: programs that nobody waits for may still use it."""
@@ -249,4 +238,4 @@ class Buffers(Work):
                 session_id=self.session_id, buffer_ids=[buffer_id]
             )
             with contextlib.suppress(errors.Error):
-                await self.transport.call(methods.DELETE_BUFFERS, request.SerializeToString())
+                await self.transport.ask(request, buffer_pb.DeleteBuffersResponse)

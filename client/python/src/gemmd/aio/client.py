@@ -136,8 +136,7 @@ class Client(Unpickled, Awaited):
 
     async def _open_session(self, *about: Any, shared_memory: SharedMemory, hold: bool) -> Session:
         request = requests.open_session(*about)
-        answer = await self.transport.call(methods.OPEN_SESSION, request.SerializeToString())
-        message = session_pb.OpenSessionResponse.FromString(answer)
+        message = await self.transport.ask(request, session_pb.OpenSessionResponse)
         held = await Hold.open(self.transport, message.session_id) if hold else None  # aio
         return Session(self, message, shared_memory, held)  # aio
         # sync: return Session(self, message, shared_memory, hold)
@@ -145,8 +144,7 @@ class Client(Unpickled, Awaited):
     async def info(self, refresh: bool = False) -> pb.ServerInfo:
         """Version, tenant, limits, share_socket. Asked once; `refresh` asks again."""
         if self._info is None or refresh:
-            answer = await self.transport.call(methods.SERVER_INFO, b"")
-            self._info = pb.ServerInfo.FromString(answer)
+            self._info = await self.transport.ask(pb.GetServerInfoRequest(), pb.ServerInfo)
         return self._info
 
     async def share_socket(self) -> str:
@@ -160,14 +158,13 @@ class Client(Unpickled, Awaited):
 
     async def devices(self) -> list[pb.Device]:
         """What the server owns, and how busy it is."""
-        answer = await self.transport.call(methods.LIST_DEVICES, b"")
-        return list(pb.ListDevicesResponse.FromString(answer).devices)
+        answer = await self.transport.ask(pb.ListDevicesRequest(), pb.ListDevicesResponse)
+        return list(answer.devices)
 
     async def kernels(self, device: str = "") -> list[pb.Kernel]:
         """Kernels of a device, or of all."""
-        request = pb.ListKernelsRequest(device=device).SerializeToString()
-        answer = await self.transport.call(methods.LIST_KERNELS, request)
-        return list(pb.ListKernelsResponse.FromString(answer).kernels)
+        request = pb.ListKernelsRequest(device=device)
+        return list((await self.transport.ask(request, pb.ListKernelsResponse)).kernels)
 
     async def switch_version(self, name: str, version: int) -> int:
         """Makes a version of published weights current: "m/w" is "m@2/w" from now on, for all names
@@ -180,34 +177,22 @@ class Client(Unpickled, Awaited):
             Nothing is published as that version.
         """
         request = buffer_pb.SwitchVersionRequest(name=name, version=version)
-        answer = await self.transport.call(methods.SWITCH_VERSION, request.SerializeToString())
-        return buffer_pb.SwitchVersionResponse.FromString(answer).previous_version
+        answer = await self.transport.ask(request, buffer_pb.SwitchVersionResponse)
+        return answer.previous_version
 
     async def published(self) -> list[buffer_pb.Buffer]:
         """What the tenant has published, by name. Ids are empty: ``session.find`` has handles."""
-        found: list[buffer_pb.Buffer] = []
-        request = buffer_pb.ListPublishedRequest()
-        while True:
-            answer = buffer_pb.ListPublishedResponse.FromString(
-                await self.transport.call(methods.LIST_PUBLISHED, request.SerializeToString())
-            )
-            found += answer.buffers
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return found
+        pages = self.transport.pages(
+            buffer_pb.ListPublishedRequest(), buffer_pb.ListPublishedResponse
+        )
+        return [one async for page in pages for one in page.buffers]
 
     async def sessions(self) -> list[session_pb.SessionInfo]:
         """The tenant's sessions, oldest first."""
-        found: list[session_pb.SessionInfo] = []
-        request = session_pb.ListSessionsRequest()
-        while True:
-            answer = session_pb.ListSessionsResponse.FromString(
-                await self.transport.call(methods.LIST_SESSIONS, request.SerializeToString())
-            )
-            found += answer.sessions
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return found
+        pages = self.transport.pages(
+            session_pb.ListSessionsRequest(), session_pb.ListSessionsResponse
+        )
+        return [one async for page in pages for one in page.sessions]
 
     async def explain(
         self,
@@ -235,8 +220,7 @@ class Client(Unpickled, Awaited):
             has_c, b_dtype, out_dtype.
         """
         request = requests.explain(m, n, k, batch, dtype, quantize, device, dict(options))
-        answer = await self.transport.call(methods.EXPLAIN, request.SerializeToString())
-        return compute_pb.ExplainResponse.FromString(answer)
+        return await self.transport.ask(request, compute_pb.ExplainResponse)
 
     async def health(self, service: str = "") -> str:
         """Of the server, or of a device ("cpu:0"): "serving", "not serving", "unknown". NotFound
@@ -253,16 +237,14 @@ class Client(Unpickled, Awaited):
         change for admins: PermissionDenied.
         """
         if level is None and sample_calls is None:
-            answer = await self.transport.call(methods.GET_LOG, b"")
-        else:
-            change = admin_pb.SetLogRequest(level=level or "", sample_calls=sample_calls)
-            answer = await self.transport.call(methods.SET_LOG, change.SerializeToString())
-        return admin_pb.LogSettings.FromString(answer)
+            return await self.transport.ask(admin_pb.GetLogRequest(), admin_pb.LogSettings)
+        change = admin_pb.SetLogRequest(level=level or "", sample_calls=sample_calls)
+        return await self.transport.ask(change, admin_pb.LogSettings)
 
     async def end_session(self, name: str) -> None:
         """Ends a session of any tenant, by the name that `sessions` shows. For admins."""
-        request = admin_pb.EndSessionRequest(name=name).SerializeToString()
-        await self.transport.call(methods.END_SESSION, request)
+        request = admin_pb.EndSessionRequest(name=name)
+        await self.transport.ask(request, admin_pb.EndSessionResponse)
 
     # aio {
     def on_threads(self) -> gemmd.client.Client:

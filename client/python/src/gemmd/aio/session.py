@@ -14,7 +14,7 @@ from gemmd import errors, loads, words
 from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd._ops.multiply import SHARED_INLINE_BYTES
-from gemmd._wire import methods, requests
+from gemmd._wire import requests
 from gemmd._wire.programs import Priority, Rebind
 from gemmd.aio import loading
 from gemmd.aio.armed import Armed
@@ -203,10 +203,8 @@ class Session(Buffers, Awaited):
                 message = requests.create_buffer(
                     self.session_id, size, (), None, "host_shared", "", MEMORY_LABEL
                 )
-                answer = await self.transport.call(
-                    methods.CREATE_BUFFER, message.SerializeToString(), timeout_s
-                )
-                buffer = Buffer(self, buffer_pb.Buffer.FromString(answer))
+                answer = await self.transport.ask(message, buffer_pb.Buffer, timeout_s)
+                buffer = Buffer(self, answer)
                 self._lose(buffer)  # unless it can be mapped
                 sharing.keep(Arena(buffer.buffer_id, await self._mover.map(buffer, True)))
                 await self._delete_lost()
@@ -227,7 +225,7 @@ class Session(Buffers, Awaited):
         none.
         """
         request = pb.KeepAliveRequest(session_id=self.session_id)
-        await self.transport.call(methods.KEEP_ALIVE, request.SerializeToString())
+        await self.transport.ask(request, pb.KeepAliveResponse)
 
     async def close(self) -> None:
         """Ends the session and waits until its work has finished and its memory is freed. Again:
@@ -238,7 +236,7 @@ class Session(Buffers, Awaited):
         self._closed = True
         try:
             request = pb.CloseSessionRequest(session_id=self.session_id)
-            await self.transport.call(methods.CLOSE_SESSION, request.SerializeToString())
+            await self.transport.ask(request, pb.CloseSessionResponse)
         finally:
             self._lent.clear()
             self._threads = None  # aio

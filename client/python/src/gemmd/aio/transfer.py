@@ -74,9 +74,7 @@ class AsyncMover:
         request = pb.ExportBufferRequest(
             session_id=self._session.session_id, buffer_id=buffer.buffer_id, writable=writable
         )
-        answer = pb.ExportBufferResponse.FromString(
-            await self._session.transport.call(methods.EXPORT, request.SerializeToString())
-        )
+        answer = await self._session.transport.ask(request, pb.ExportBufferResponse)
         try:
             found = await asyncio.to_thread(fetch, answer.share_socket, answer.token)
         except OSError as error:

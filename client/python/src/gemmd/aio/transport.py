@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from gemmd import errors
 from gemmd._connection.security import Security
@@ -15,7 +16,7 @@ from gemmd._connection.token_file import Metadata
 from gemmd._connection.unary import bounded
 from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
-from gemmd.transport import channel_options
+from gemmd.transport import Answer, channel_options
 
 
 class Transport:
@@ -91,6 +92,22 @@ class Transport:
             if delay is None:
                 raise self.security.explained(error)
             await asyncio.sleep(delay)
+
+    async def ask(
+        self, request: Message, answer: type[Answer], timeout_s: float | None = None
+    ) -> Answer:
+        """The unary RPC that takes `request`, as `call`."""
+        name = methods.of(type(request))
+        return answer.FromString(await self.call(name, request.SerializeToString(), timeout_s))
+
+    async def pages(self, request: Any, answer: type[Answer]) -> AsyncIterator[Answer]:
+        """All answers of an RPC that answers in pages."""
+        while True:
+            page: Any = await self.ask(request, answer)
+            yield page
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
 
     async def send_stream(self, name: str, requests: Iterable[bytes]) -> bytes:
         """A client stream over the connection for streams. Not retried here: see transfer."""

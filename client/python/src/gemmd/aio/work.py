@@ -195,7 +195,7 @@ class Work(Unpickled):
     async def delete_plan(self, plan: Plan) -> None:
         """See `plan.delete`."""
         request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
-        await self.transport.call(methods.DELETE_PLAN, request.SerializeToString())
+        await self.transport.ask(request, pb.DeletePlanResponse)
 
     async def _arm(
         self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
