@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "kernels/op_fields.h"
+
 namespace gemmd::kernels {
 namespace {
-
-template <class... Fs>
-struct Overload : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overload(Fs...) -> Overload<Fs...>;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
@@ -36,6 +31,23 @@ double SizeOf(const TensorRef& tensor) {
   for (int i = 0; i < tensor.shape.rank; ++i) bytes *= static_cast<double>(tensor.shape[i]);
   return bytes;
 }
+
+// Of a field that names tensors, each of them.
+struct TensorsOf {
+  absl::FunctionRef<void(const TensorRef&)> fn;
+
+  void operator()(const TensorRef& tensor) const { fn(tensor); }
+  void operator()(const Operand& operand) const {
+    fn(operand.values);
+    (*this)(operand.scales);
+  }
+  void operator()(const std::optional<TensorRef>& tensor) const {
+    if (tensor) fn(*tensor);
+  }
+  void operator()(absl::Span<const Operand> operands) const {
+    for (const Operand& operand : operands) (*this)(operand);
+  }
+};
 
 }  // namespace
 
@@ -130,84 +142,41 @@ Operand MatrixOf(const GroupedMatmulOp& op, int64_t group) {
 }
 
 std::string_view Name(const Op& op) {
-  // By the variant's index: one row per alternative, in its order.
-  constexpr std::string_view kNames[] = {
-      "matmul", "quantize", "gated",          "convert", "copy",    "fill",
-      "write",  "read",     "grouped_matmul", "route",   "combine", "k_grouped_matmul"};
-  static_assert(std::size(kNames) == std::variant_size_v<Op>, "one name per op");
-  return kNames[op.index()];
+  return std::visit([]<class T>(const T&) { return OpKind<T>::kName; }, op);
 }
 
 void ForEachTensor(const Op& op, absl::FunctionRef<void(const TensorRef&, Access)> fn) {
-  std::visit(Overload{[&](const MatmulOp& matmul) {
-                        fn(matmul.a.values, Access::kRead);
-                        if (matmul.a.scales) fn(*matmul.a.scales, Access::kRead);
-                        fn(matmul.b.values, Access::kRead);
-                        if (matmul.b.scales) fn(*matmul.b.scales, Access::kRead);
-                        if (matmul.c) fn(*matmul.c, Access::kRead);
-                        if (matmul.bias) fn(*matmul.bias, Access::kRead);
-                        fn(matmul.d, Access::kWrite);
-                        if (matmul.d_scales) fn(*matmul.d_scales, Access::kWrite);
-                      },
-                      [&](const QuantizeOp& quantize) {
-                        fn(quantize.src, Access::kRead);
-                        if (quantize.rows) fn(*quantize.rows, Access::kRead);
-                        fn(quantize.dst, Access::kWrite);
-                        fn(quantize.scales, Access::kWrite);
-                      },
-                      [&](const GatedOp& gated) {
-                        fn(gated.src, Access::kRead);
-                        fn(gated.dst, Access::kWrite);
-                        if (gated.scales) fn(*gated.scales, Access::kWrite);
-                      },
-                      [&](const ConvertOp& convert) {
-                        fn(convert.src, Access::kRead);
-                        fn(convert.dst, Access::kWrite);
-                      },
-                      [&](const CopyOp& copy) {
-                        fn(copy.src, Access::kRead);
-                        fn(copy.dst, Access::kWrite);
-                      },
-                      [&](const FillOp& fill) { fn(fill.dst, Access::kWrite); },
-                      [&](const WriteOp& write) { fn(write.dst, Access::kWrite); },
-                      [&](const ReadOp& read) { fn(read.src, Access::kRead); },
-                      [&](const GroupedMatmulOp& grouped) {
-                        fn(grouped.a.values, Access::kRead);
-                        if (grouped.a.scales) fn(*grouped.a.scales, Access::kRead);
-                        const absl::Span<const Operand> matrices =
-                            grouped.table.empty() ? absl::MakeConstSpan(&grouped.b, 1)
-                                                  : absl::MakeConstSpan(grouped.table);
-                        for (const Operand& b : matrices) {
-                          fn(b.values, Access::kRead);
-                          if (b.scales) fn(*b.scales, Access::kRead);
-                        }
-                        fn(grouped.groups, Access::kRead);
-                        if (grouped.bias) fn(*grouped.bias, Access::kRead);
-                        fn(grouped.d, Access::kWrite);
-                        if (grouped.d_scales) fn(*grouped.d_scales, Access::kWrite);
-                      },
-                      [&](const RouteOp& route) {
-                        fn(route.ids, Access::kRead);
-                        fn(route.offsets, Access::kWrite);
-                        fn(route.rows, Access::kWrite);
-                        fn(route.positions, Access::kWrite);
-                      },
-                      [&](const CombineOp& combine) {
-                        fn(combine.src, Access::kRead);
-                        fn(combine.positions, Access::kRead);
-                        fn(combine.weights, Access::kRead);
-                        fn(combine.dst, Access::kWrite);
-                      },
-                      [&](const KGroupedMatmulOp& grouped) {
-                        for (const Operand* operand : {&grouped.a, &grouped.b}) {
-                          fn(operand->values, Access::kRead);
-                          if (operand->scales) fn(*operand->scales, Access::kRead);
-                        }
-                        fn(grouped.groups, Access::kRead);
-                        if (grouped.c) fn(*grouped.c, Access::kRead);
-                        fn(grouped.d, Access::kWrite);
-                      }},
-             op);
+  const auto visit = [&]<Role role, class T>(const Field<role, T>& field) {
+    if constexpr (role != Role::kSays) {
+      constexpr Access kAccess = role == Role::kWrites ? Access::kWrite : Access::kRead;
+      TensorsOf{[&](const TensorRef& tensor) { fn(tensor, kAccess); }}(field.value);
+    }
+  };
+  std::visit([&](const auto& kind) { ForEachField(kind, visit); }, op);
+}
+
+bool ReadsNumbers(const Op& op) {
+  bool reads = false;
+  const auto visit = [&]<Role role, class T>(const Field<role, T>& field) {
+    if constexpr (role == Role::kIndexes) {
+      TensorsOf{[&](const TensorRef&) { reads = true; }}(field.value);
+    }
+  };
+  std::visit([&](const auto& kind) { ForEachField(kind, visit); }, op);
+  return reads;
+}
+
+const TensorRef& MainTensor(const Op& op) {
+  const TensorRef* main = nullptr;
+  ForEachTensor(op, [&](const TensorRef& tensor, Access) {
+    if (main == nullptr) main = &tensor;
+  });
+  return std::visit(
+      [&](const auto& kind) -> const TensorRef& {
+        if constexpr (requires { kind.dst; }) return kind.dst;
+        return *main;
+      },
+      op);
 }
 
 MatmulOp ProductOf(const MatmulOp& op, DType dtype, int slot) {
@@ -261,11 +230,14 @@ int64_t ExpectedRows(const GroupedMatmulOp& op) {
 double Bytes(const Op& op) {
   double bytes = 0;
   ForEachTensor(op, [&](const TensorRef& tensor, Access) { bytes += SizeOf(tensor); });
-  const auto* matmul = std::get_if<MatmulOp>(&op);
-  // beta = 0 does not read c.
-  if (matmul != nullptr && matmul->c && matmul->beta == 0) bytes -= SizeOf(*matmul->c);
-  const auto* along_k = std::get_if<KGroupedMatmulOp>(&op);
-  if (along_k != nullptr && along_k->c && along_k->beta == 0) bytes -= SizeOf(*along_k->c);
+  std::visit(
+      [&](const auto& kind) {
+        // beta = 0 does not read c.
+        if constexpr (requires { kind.beta; }) {
+          if (kind.c && kind.beta == 0) bytes -= SizeOf(*kind.c);
+        }
+      },
+      op);
   // Inline data move once more, on the host's side of the copy.
   if (std::holds_alternative<WriteOp>(op) || std::holds_alternative<ReadOp>(op)) bytes *= 2;
   return bytes;

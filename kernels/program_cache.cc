@@ -6,11 +6,13 @@
 #include <utility>
 #include <variant>
 
+#include "kernels/op_fields.h"
+
 namespace gemmd::kernels {
 namespace {
 
-// Appends what makes up an op. The structured bindings name every field: a new one does not compile
-// until it stands here.
+// Appends what makes up an op: the fields of op_fields.h. Structured bindings name every field of
+// what ops have in common: a new one does not compile until it stands here.
 class Writer {
  public:
   explicit Writer(std::string& key) : key_(key) {}
@@ -40,61 +42,13 @@ class Writer {
     const auto& [values, granularity, scales] = operand;
     AddAll(values, granularity, scales);
   }
-  void Add(const MatmulOp& op) {
-    const auto& [a, b, d, c, bias, alpha, beta, activation, kernel, deterministic, gate, d_scales] =
-        op;
-    AddAll(a, b, d, c, bias, alpha, beta, activation, kernel, deterministic, gate, d_scales);
-  }
-  void Add(const QuantizeOp& op) {
-    const auto& [src, dst, scales, granularity, rows] = op;
-    AddAll(src, dst, scales, granularity, rows);
-  }
-  void Add(const GatedOp& op) {
-    const auto& [src, dst, scales, activation, period, alpha, limit, up_offset] = op;
-    AddAll(src, dst, scales, activation, period, alpha, limit, up_offset);
-  }
-  void Add(const ConvertOp& op) {
-    const auto& [src, dst] = op;
-    AddAll(src, dst);
-  }
-  void Add(const CopyOp& op) {
-    const auto& [src, dst] = op;
-    AddAll(src, dst);
-  }
-  void Add(const FillOp& op) {
-    const auto& [dst, value] = op;
-    AddAll(dst, value);
-  }
-  void Add(const WriteOp& op) {
-    const auto& [dst, input] = op;
-    AddAll(dst, input);
-  }
-  void Add(const ReadOp& op) {
-    const auto& [src, output] = op;
-    AddAll(src, output);
+  void Add(absl::Span<const Operand> operands) {
+    Add(operands.size());
+    for (const Operand& operand : operands) Add(operand);
   }
   void Add(const Gate& gate) {
     const auto& [activation, period, alpha, limit, up_offset] = gate;
     AddAll(activation, period, alpha, limit, up_offset);
-  }
-  void Add(const GroupedMatmulOp& op) {
-    const auto& [a, b, table, groups, layout, alignment, d, d_scales, gate, bias, alpha, activation,
-                 expected_rows, kernel] = op;
-    AddAll(a, b, table.size(), groups, layout, alignment, d, d_scales, gate, bias, alpha,
-           activation, expected_rows, kernel);
-    for (const Operand& matrix : table) Add(matrix);
-  }
-  void Add(const KGroupedMatmulOp& op) {
-    const auto& [a, b, groups, layout, alignment, d, c, alpha, beta, kernel] = op;
-    AddAll(a, b, groups, layout, alignment, d, c, alpha, beta, kernel);
-  }
-  void Add(const RouteOp& op) {
-    const auto& [ids, offsets, rows, positions] = op;
-    AddAll(ids, offsets, rows, positions);
-  }
-  void Add(const CombineOp& op) {
-    const auto& [src, positions, weights, dst] = op;
-    AddAll(src, positions, weights, dst);
   }
 
  private:
@@ -124,7 +78,11 @@ std::string KeyOf(absl::Span<const Op> ops) {
   Writer writer(key);
   for (const Op& op : ops) {
     writer.Add(op.index());
-    std::visit([&](const auto& kind) { writer.Add(kind); }, op);
+    std::visit(
+        [&](const auto& kind) {
+          ForEachField(kind, [&](const auto& field) { writer.Add(field.value); });
+        },
+        op);
   }
   return key;
 }

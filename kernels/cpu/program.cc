@@ -6,58 +6,40 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/matmul/gated_matmul.h"
-#include "kernels/cpu/matmul/grouped.h"
-#include "kernels/cpu/matmul/k_grouped.h"
 #include "kernels/cpu/matmul/move_model.h"
-#include "kernels/cpu/ops/elementwise.h"
-#include "kernels/cpu/ops/gated.h"
-#include "kernels/cpu/ops/quantize.h"
-#include "kernels/cpu/ops/route.h"
+#include "kernels/cpu/ops/run_op.h"
+#include "kernels/op_fields.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
 
-// The tensor whose elements the op counts by, and whose dtype its step reports.
-const TensorRef& Main(const Op& op) {
-  const TensorRef* main = nullptr;
-  ForEachTensor(op, [&](const TensorRef& tensor, Access) {
-    if (main == nullptr) main = &tensor;
-  });
-  if (const auto* quantize = std::get_if<QuantizeOp>(&op)) return quantize->dst;
-  if (const auto* gated = std::get_if<GatedOp>(&op)) return gated->dst;
-  if (const auto* convert = std::get_if<ConvertOp>(&op)) return convert->dst;
-  if (const auto* combine = std::get_if<CombineOp>(&op)) return combine->dst;
-  return *main;
-}
-
 size_t InlineBytes(const TensorRef& tensor) {
   return static_cast<size_t>(NumElements(tensor.shape).value_or(0) * SizeBytes(tensor.dtype));
 }
 
-struct Runner {
+struct RunOther {
   const RunContext& context;
   void operator()(const MatmulOp&) const {}  // RunStep's own
-  void operator()(const QuantizeOp& op) const { RunQuantize(op, context); }
-  void operator()(const GatedOp& op) const { RunGated(op, context); }
-  void operator()(const ConvertOp& op) const { RunConvert(op, context); }
-  void operator()(const CopyOp& op) const { RunCopy(op, context); }
-  void operator()(const FillOp& op) const { RunFill(op, context); }
-  void operator()(const WriteOp& op) const { RunWrite(op, context); }
-  void operator()(const ReadOp& op) const { RunRead(op, context); }
-  void operator()(const GroupedMatmulOp& op) const { RunGrouped(op, context); }
-  void operator()(const KGroupedMatmulOp& op) const { RunKGrouped(op, context); }
-  void operator()(const RouteOp& op) const { RunRoute(op, context); }
-  void operator()(const CombineOp& op) const { RunCombine(op, context); }
+  template <class T>
+  void operator()(const T& op) const {
+    RunOp(op, context);
+  }
 };
+
+// The kernel that an op insists on, or none.
+std::string WantedKernel(const Op& op) {
+  return std::visit(
+      [](const auto& kind) -> std::string {
+        if constexpr (requires { kind.kernel; }) return kind.kernel;
+        return "";
+      },
+      op);
+}
 
 absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const Pool& pool) {
   const std::string_view kernel = pool.others[op.index()];
-  const auto* rows = std::get_if<GroupedMatmulOp>(&op);
-  const auto* columns = std::get_if<KGroupedMatmulOp>(&op);
-  const std::string wanted = rows != nullptr      ? rows->kernel
-                             : columns != nullptr ? columns->kernel
-                                                  : "";
+  const std::string wanted = WantedKernel(op);
   if (!wanted.empty() && wanted != kernel) {
     return absl::NotFoundError(absl::StrCat("kernel ", wanted,
                                             " is none for a grouped matmul here; use ",
@@ -95,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CpuProgram::Compile(absl::Span<co
       return absl::Status(choice.status().code(), absl::StrCat("op ", i, " (", Text(Name(op)),
                                                                "): ", choice.status().message()));
     }
-    program->steps_.push_back({Name(op), Main(op).dtype, *choice, Flops(op), Bytes(op)});
+    program->steps_.push_back({Name(op), MainTensor(op).dtype, *choice, Flops(op), Bytes(op)});
     program->estimated_seconds_ += choice->estimated_seconds;
     ForEachTensor(op, [&](const TensorRef& tensor, Access) {
       program->slots_needed_ = std::max<size_t>(program->slots_needed_, tensor.slot + 1);
@@ -132,12 +114,12 @@ absl::Status CpuProgram::CheckBindings(const Bindings& bindings) const {
 
 void CpuProgram::RunStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
-  if (task.kernel == nullptr) return std::visit(Runner{context}, task.op);
+  const auto* matmul = std::get_if<MatmulOp>(&task.op);
+  if (matmul == nullptr) return std::visit(RunOther{context}, task.op);
   const MatmulProblem& p = task.problem;
   if (p.batch == 0 || p.m == 0 || p.n == 0) return;
-  const auto& op = std::get<MatmulOp>(task.op);
-  if (op.gate) return RunGatedMatmul(op, *task.kernel, context);
-  task.kernel->run({op, p, context});
+  if (matmul->gate) return RunGatedMatmul(*matmul, *task.kernel, context);
+  task.kernel->run({*matmul, p, context});
 }
 
 }  // namespace gemmd::kernels::cpu

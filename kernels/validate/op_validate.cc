@@ -33,20 +33,15 @@ class Validator {
 
   absl::Status operator()(const MatmulOp& op);
   absl::Status operator()(const QuantizeOp& op);
-  absl::Status operator()(const GatedOp& op) { return validate::CheckGated(op, slots_); }
   absl::Status operator()(const ConvertOp& op) { return CheckMove(op.src, op.dst, false); }
   absl::Status operator()(const CopyOp& op) { return CheckMove(op.src, op.dst, true); }
   absl::Status operator()(const FillOp& op);
   absl::Status operator()(const WriteOp& op);
   absl::Status operator()(const ReadOp& op);
-  absl::Status operator()(const GroupedMatmulOp& op) {
-    return validate::CheckGroupedMatmul(op, slots_);
+  template <class T>
+  absl::Status operator()(const T& op) {
+    return validate::CheckOp(op, slots_);
   }
-  absl::Status operator()(const KGroupedMatmulOp& op) {
-    return validate::CheckKGroupedMatmul(op, slots_);
-  }
-  absl::Status operator()(const RouteOp& op) { return validate::CheckRoute(op, slots_); }
-  absl::Status operator()(const CombineOp& op) { return validate::CheckCombine(op, slots_); }
 
  private:
   absl::Status CheckMove(const TensorRef& src, const TensorRef& dst, bool same_dtype);

@@ -95,12 +95,12 @@ struct TableViews {
 absl::Status CheckTable(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots,
                         TableViews& views);
 
-// Every rule of the op.
-absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
-absl::Status CheckKGroupedMatmul(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
-absl::Status CheckRoute(const RouteOp& op, absl::Span<const SlotInfo> slots);
-absl::Status CheckCombine(const CombineOp& op, absl::Span<const SlotInfo> slots);
-absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots);
+// Every rule of the op. Kinds that need no more of a program than its slots have one here.
+absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const RouteOp& op, absl::Span<const SlotInfo> slots);
+absl::Status CheckOp(const CombineOp& op, absl::Span<const SlotInfo> slots);
 
 }  // namespace gemmd::kernels::validate
 

@@ -111,7 +111,7 @@ absl::Status CheckActivation(Activation activation) {
              " does not exist; use one of none, relu, silu, gelu_tanh, gelu_erf"));
 }
 
-absl::Status CheckGated(const GatedOp& op, absl::Span<const SlotInfo> slots) {
+absl::Status CheckOp(const GatedOp& op, absl::Span<const SlotInfo> slots) {
   View src{"src", &op.src};
   View dst{"dst", &op.dst, Access::kWrite};
   View scales{"scales", nullptr, Access::kWrite};

@@ -169,11 +169,11 @@ absl::Status CheckAlignment(GroupLayout layout, int64_t alignment, absl::string_
                                      what, " that groups start at multiples of"));
 }
 
-absl::Status CheckGroupedMatmul(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots) {
+absl::Status CheckOp(const GroupedMatmulOp& op, absl::Span<const SlotInfo> slots) {
   return GroupedCheck(op, slots).Run();
 }
 
-absl::Status CheckRoute(const RouteOp& op, absl::Span<const SlotInfo> slots) {
+absl::Status CheckOp(const RouteOp& op, absl::Span<const SlotInfo> slots) {
   View ids{"ids", &op.ids, Access::kRead, {}};
   View offsets{"offsets", &op.offsets, Access::kWrite, {}};
   View rows{"rows", &op.rows, Access::kWrite, {}};
@@ -205,7 +205,7 @@ absl::Status CheckRoute(const RouteOp& op, absl::Span<const SlotInfo> slots) {
   return CheckApart(rows, positions);
 }
 
-absl::Status CheckCombine(const CombineOp& op, absl::Span<const SlotInfo> slots) {
+absl::Status CheckOp(const CombineOp& op, absl::Span<const SlotInfo> slots) {
   View src{"src", &op.src, Access::kRead, {}};
   View positions{"positions", &op.positions, Access::kRead, {}};
   View weights{"weights", &op.weights, Access::kRead, {}};

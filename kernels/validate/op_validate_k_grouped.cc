@@ -107,7 +107,7 @@ class KGroupedCheck {
 
 }  // namespace
 
-absl::Status CheckKGroupedMatmul(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots) {
+absl::Status CheckOp(const KGroupedMatmulOp& op, absl::Span<const SlotInfo> slots) {
   return KGroupedCheck(op, slots).Run();
 }
 

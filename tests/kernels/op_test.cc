@@ -1,8 +1,16 @@
 #include "kernels/op.h"
 
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/kernel.h"
+#include "kernels/op_fields.h"
+#include "kernels/other_kernels.h"
 
 namespace gemmd::kernels {
 namespace {
@@ -39,18 +47,55 @@ TEST(OpTest, ScaleShapesKeepTheBatch) {
   EXPECT_EQ(ScaleShape(shape, ScaleGranularity::kBlock128x128), MakeDims({5, 2, 3}));
 }
 
+template <size_t... i>
+std::vector<Op> OneOfEach(std::index_sequence<i...>) {
+  return {std::variant_alternative_t<i, Op>()...};
+}
+
 TEST(OpTest, EveryOpHasItsOwnName) {
   EXPECT_EQ(Name(Op(MatmulOp{})), "matmul");
-  EXPECT_EQ(Name(Op(QuantizeOp{})), "quantize");
-  EXPECT_EQ(Name(Op(GatedOp{})), "gated");
-  EXPECT_EQ(Name(Op(GroupedMatmulOp{})), "grouped_matmul");
-  EXPECT_EQ(Name(Op(RouteOp{})), "route");
-  EXPECT_EQ(Name(Op(CombineOp{})), "combine");
-  EXPECT_EQ(Name(Op(ConvertOp{})), "convert");
-  EXPECT_EQ(Name(Op(CopyOp{})), "copy");
-  EXPECT_EQ(Name(Op(FillOp{})), "fill");
-  EXPECT_EQ(Name(Op(WriteOp{})), "write");
-  EXPECT_EQ(Name(Op(ReadOp{})), "read");
+  EXPECT_EQ(Name(Op(KGroupedMatmulOp{})), "k_grouped_matmul");
+  std::set<std::string_view> names;
+  for (const Op& op : OneOfEach(std::make_index_sequence<std::variant_size_v<Op>>())) {
+    EXPECT_TRUE(names.insert(Name(op)).second) << Name(op);
+  }
+}
+
+// Pools look kernels up by Op::index().
+TEST(OpTest, OtherKernelsAreInOpsOrderBehindMatmul) {
+  const std::vector<KernelInfo> kernels = OtherKernels("sm90");
+  ASSERT_EQ(kernels.size() + 1, std::variant_size_v<Op>);
+  for (const Op& op : OneOfEach(std::make_index_sequence<std::variant_size_v<Op>>())) {
+    if (op.index() == 0) continue;
+    EXPECT_EQ(kernels[op.index() - 1].name, "sm90_" + std::string(Name(op)));
+    EXPECT_FALSE(kernels[op.index() - 1].description.empty());
+  }
+}
+
+TEST(OpTest, TheMainTensorIsDstOrWhatIsReadFirst) {
+  QuantizeOp quantize;
+  quantize.src.slot = 1;
+  quantize.dst.slot = 2;
+  EXPECT_EQ(MainTensor(Op(quantize)).slot, 2);
+  ReadOp read;
+  read.src.slot = 3;
+  EXPECT_EQ(MainTensor(Op(read)).slot, 3);
+  RouteOp route;
+  route.ids.slot = 4;
+  EXPECT_EQ(MainTensor(Op(route)).slot, 4);
+  EXPECT_EQ(MainTensor(Op(FullMatmul())).slot, 0);
+}
+
+TEST(OpTest, NumbersAreReadByOpsThatIndex) {
+  EXPECT_TRUE(ReadsNumbers(Op(RouteOp{})));
+  EXPECT_TRUE(ReadsNumbers(Op(CombineOp{})));
+  EXPECT_TRUE(ReadsNumbers(Op(GroupedMatmulOp{})));
+  EXPECT_TRUE(ReadsNumbers(Op(KGroupedMatmulOp{})));
+  EXPECT_FALSE(ReadsNumbers(Op(FullMatmul())));
+  QuantizeOp quantize;
+  EXPECT_FALSE(ReadsNumbers(Op(quantize)));
+  quantize.rows.emplace();
+  EXPECT_TRUE(ReadsNumbers(Op(quantize)));
 }
 
 TEST(OpTest, VisitsInputsBeforeOutputs) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/bound.h"
-#include "kernels/cpu/ops/gated.h"
+#include "kernels/cpu/ops/run_op.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
@@ -90,7 +90,7 @@ void RunGatedMatmul(const MatmulOp& op, const MatmulKernel& kernel, const RunCon
       kernel.run({part, ProblemOf(part), with_product});
       std::optional<TensorRef> scales;
       if (op.d_scales) scales = Rows(*op.d_scales, item, first, rows);
-      RunGated(GatedOf(*op.gate, part.d, Rows(op.d, item, first, rows), scales), with_product);
+      RunOp(GatedOf(*op.gate, part.d, Rows(op.d, item, first, rows), scales), with_product);
     }
   }
 }

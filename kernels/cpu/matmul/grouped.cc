@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/bound.h"
-#include "kernels/cpu/ops/gated.h"
+#include "kernels/cpu/ops/run_op.h"
 #include "kernels/grouping.h"
 
 namespace gemmd::kernels::cpu {
@@ -49,7 +49,7 @@ void MultiplyGated(const GroupedMatmulOp& op, int64_t group, GroupRows rows,
     std::optional<TensorRef> scales;
     if (op.d_scales) scales = RowsOf(*op.d_scales, op, rows);
     const GatedOp gated = GatedOf(*op.gate, d, result, scales);
-    RunGated(gated, with_product);
+    RunOp(gated, with_product);
   }
 }
 
@@ -61,7 +61,7 @@ void MultiplyAny(const MatmulOp& op, const RunContext& context) {
   KernelFor(problem).run({op, problem, context});
 }
 
-void RunGrouped(const GroupedMatmulOp& op, const RunContext& context) {
+void RunOp(const GroupedMatmulOp& op, const RunContext& context) {
   // A copy: what another program writes there meanwhile must not pass the checks and then change.
   const auto* numbers = reinterpret_cast<const int32_t*>(Address(op.groups, context.bindings));
   const std::vector<int32_t> index(numbers, numbers + op.groups.shape[0]);

@@ -11,8 +11,6 @@ namespace gemmd::kernels::cpu {
 // One matmul of whatever strides and k, by the kernel that is best for them.
 void MultiplyAny(const MatmulOp& op, const RunContext& context);
 
-void RunGrouped(const GroupedMatmulOp& op, const RunContext& context);
-
 // Modelled, of the rows that the op expects, alike in all groups.
 double GroupedSeconds(const GroupedMatmulOp& op, const Machine& machine);
 

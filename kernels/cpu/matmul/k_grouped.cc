@@ -8,7 +8,7 @@
 
 namespace gemmd::kernels::cpu {
 
-void RunKGrouped(const KGroupedMatmulOp& op, const RunContext& context) {
+void RunOp(const KGroupedMatmulOp& op, const RunContext& context) {
   // A copy: what another program writes there meanwhile must not pass the checks and then change.
   const auto* numbers = reinterpret_cast<const int32_t*>(Address(op.groups, context.bindings));
   const std::vector<int32_t> index(numbers, numbers + op.groups.shape[0]);

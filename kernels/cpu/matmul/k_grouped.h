@@ -3,12 +3,10 @@
 #ifndef GEMMD_KERNELS_CPU_MATMUL_K_GROUPED_H_
 #define GEMMD_KERNELS_CPU_MATMUL_K_GROUPED_H_
 
-#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/model.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cpu {
-
-void RunKGrouped(const KGroupedMatmulOp& op, const RunContext& context);
 
 // Modelled, as if all columns were some group's, and alike in all groups.
 double KGroupedSeconds(const KGroupedMatmulOp& op, const Machine& machine);

@@ -8,7 +8,7 @@
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/matmul/epilogue.h"
 #include "kernels/cpu/matmul/matmul.h"
-#include "kernels/cpu/ops/elementwise.h"
+#include "kernels/cpu/ops/run_op.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cpu {
@@ -146,7 +146,7 @@ void RunBlas(const MatmulRun& run) {
   const MatmulOp& op = run.op;
   const bool needs_finish = op.bias.has_value() || op.activation != Activation::kNone;
   // sgemm adds to what D holds, so a C of its own goes there first.
-  if (run.problem.has_c && !IsInPlace(op)) RunCopy({*op.c, op.d}, run.context);
+  if (run.problem.has_c && !IsInPlace(op)) RunOp(CopyOp{*op.c, op.d}, run.context);
   const float beta = run.problem.has_c ? op.beta : 0.0f;
   for (int64_t batch = 0; batch < run.problem.batch; ++batch) {
     if (run.context.StoppedBefore(batch, run.problem.flops() / run.problem.batch)) return;

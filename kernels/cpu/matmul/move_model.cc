@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <type_traits>
 #include <variant>
 
 #include "kernels/cpu/matmul/grouped.h"
@@ -92,7 +91,7 @@ double ConversionNs(const Machine& machine, DType to) {
   return each * (IsFp8(to) ? kToE4M3 : kToOthers);
 }
 
-double Seconds(const Machine& machine, double ns, double elements, double grain) {
+double Spread(const Machine& machine, double ns, double elements, double grain) {
   const double threads = elements > grain ? machine.threads : 1;
   return kOverheadSeconds + ns * 1e-9 / threads;
 }
@@ -122,11 +121,11 @@ double RunsSeconds(const Machine& machine, const TensorRef* src, const TensorRef
   const Walk to = walk(SizeBytes(dst.dtype), runs.dst_strides);
   ns += elements * AccessNs(to) * (to.inner_stride > to.size ? kStridedStore : 1);
   if (converts) ns += elements * ConversionNs(machine, dst.dtype);
-  return Seconds(machine, ns, elements, kGrain);
+  return Spread(machine, ns, elements, kGrain);
 }
 
 // Each block is read twice: for its maximum, and for its values.
-double QuantizeSeconds(const Machine& machine, const QuantizeOp& op) {
+double SecondsOf(const Machine& machine, const QuantizeOp& op) {
   constexpr double kGrain = 1 << 16;
   const int rank = op.src.shape.rank;
   const double batch = rank == 3 ? static_cast<double>(op.dst.shape[0]) : 1;
@@ -154,12 +153,12 @@ double QuantizeSeconds(const Machine& machine, const QuantizeOp& op) {
                       AccessNs(to) * (to.inner_stride > to.size ? kStridedStore : 1) +
                       ConversionNs(machine, op.dst.dtype) + 2 * ConversionNs(machine, DType::kF32);
   const double ns = elements * each + elements / block * kQuantizeBlockNs;
-  return Seconds(machine, ns, elements / batch, kGrain);
+  return Spread(machine, ns, elements / batch, kGrain);
 }
 
 // Both of a pair are read, and an exponential takes about as long as two conversions; with scales
 // each block is gone over twice.
-double GatedSeconds(const Machine& machine, const GatedOp& op) {
+double SecondsOf(const Machine& machine, const GatedOp& op) {
   const int rank = op.dst.shape.rank;
   const auto walk = [&](const TensorRef& tensor) {
     const int size = SizeBytes(tensor.dtype);
@@ -173,17 +172,17 @@ double GatedSeconds(const Machine& machine, const GatedOp& op) {
   const double each = 2 * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
                       conversions * 1e9 * machine.threads / machine.convert_per_s;
   constexpr double kGrain = 1 << 15;
-  return Seconds(machine, elements * each, elements, kGrain);
+  return Spread(machine, elements * each, elements, kGrain);
 }
 
 // One thread's, three passes over the ids.
-double RouteSeconds(const RouteOp& op) {
+double SecondsOf(const Machine&, const RouteOp& op) {
   constexpr double kChoiceNs = 4;
   return kOverheadSeconds +
          kChoiceNs * 1e-9 * static_cast<double>(NumElements(op.ids.shape).value_or(0));
 }
 
-double CombineSeconds(const Machine& machine, const CombineOp& op) {
+double SecondsOf(const Machine& machine, const CombineOp& op) {
   const double rows = static_cast<double>(NumElements(op.positions.shape).value_or(0));
   const double results = static_cast<double>(NumElements(op.dst.shape).value_or(0));
   const int size = SizeBytes(op.src.dtype);
@@ -194,8 +193,8 @@ double CombineSeconds(const Machine& machine, const CombineOp& op) {
                   .next_stride = static_cast<double>(op.src.strides[0]) * size};
   const double each = AccessNs(from) + 2 * ConversionNs(machine, DType::kF32);
   constexpr double kGrain = 1 << 15;
-  return Seconds(machine, elements * each + results * ConversionNs(machine, op.dst.dtype), elements,
-                 kGrain);
+  return Spread(machine, elements * each + results * ConversionNs(machine, op.dst.dtype), elements,
+                kGrain);
 }
 
 TensorRef Dense(const TensorRef& tensor) {
@@ -204,37 +203,41 @@ TensorRef Dense(const TensorRef& tensor) {
   return dense;
 }
 
+double SecondsOf(const Machine&, const MatmulOp&) { return 0; }  // its kernels have models
+
+double SecondsOf(const Machine& machine, const GroupedMatmulOp& op) {
+  return GroupedSeconds(op, machine);
+}
+
+double SecondsOf(const Machine& machine, const KGroupedMatmulOp& op) {
+  return KGroupedSeconds(op, machine);
+}
+
+double SecondsOf(const Machine& machine, const FillOp& op) {
+  return RunsSeconds(machine, nullptr, op.dst);
+}
+
+double SecondsOf(const Machine& machine, const WriteOp& op) {
+  const TensorRef data = Dense(op.dst);
+  return RunsSeconds(machine, &data, op.dst);
+}
+
+double SecondsOf(const Machine& machine, const ReadOp& op) {
+  return RunsSeconds(machine, &op.src, Dense(op.src));
+}
+
+double SecondsOf(const Machine& machine, const ConvertOp& op) {
+  return RunsSeconds(machine, &op.src, op.dst);
+}
+
+double SecondsOf(const Machine& machine, const CopyOp& op) {
+  return RunsSeconds(machine, &op.src, op.dst);
+}
+
 }  // namespace
 
 double OpMoveSeconds(const Machine& machine, const Op& op) {
-  return std::visit(
-      [&]<class T>(const T& x) {
-        if constexpr (std::is_same_v<T, MatmulOp>) {
-          return 0.0;  // its kernels have models of their own
-        } else if constexpr (std::is_same_v<T, QuantizeOp>) {
-          return QuantizeSeconds(machine, x);
-        } else if constexpr (std::is_same_v<T, GatedOp>) {
-          return GatedSeconds(machine, x);
-        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
-          return GroupedSeconds(x, machine);
-        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
-          return KGroupedSeconds(x, machine);
-        } else if constexpr (std::is_same_v<T, RouteOp>) {
-          return RouteSeconds(x);
-        } else if constexpr (std::is_same_v<T, CombineOp>) {
-          return CombineSeconds(machine, x);
-        } else if constexpr (std::is_same_v<T, FillOp>) {
-          return RunsSeconds(machine, nullptr, x.dst);
-        } else if constexpr (std::is_same_v<T, WriteOp>) {
-          const TensorRef data = Dense(x.dst);
-          return RunsSeconds(machine, &data, x.dst);
-        } else if constexpr (std::is_same_v<T, ReadOp>) {
-          return RunsSeconds(machine, &x.src, Dense(x.src));
-        } else {
-          return RunsSeconds(machine, &x.src, x.dst);
-        }
-      },
-      op);
+  return std::visit([&](const auto& kind) { return SecondsOf(machine, kind); }, op);
 }
 
 }  // namespace gemmd::kernels::cpu

@@ -1,10 +1,9 @@
-#include "kernels/cpu/ops/elementwise.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/ops/convert.h"
+#include "kernels/cpu/ops/run_op.h"
 #include "kernels/cpu/runs.h"
 
 namespace gemmd::kernels::cpu {
@@ -56,8 +55,8 @@ void ConvertRun(const ConvertOp& op, const std::byte* src, int64_t src_stride, s
 
 }  // namespace
 
-void RunConvert(const ConvertOp& op, const RunContext& context) {
-  if (op.src.dtype == op.dst.dtype) return RunCopy({op.src, op.dst}, context);
+void RunOp(const ConvertOp& op, const RunContext& context) {
+  if (op.src.dtype == op.dst.dtype) return RunOp(CopyOp{op.src, op.dst}, context);
   const std::byte* src = Address(op.src, context.bindings);
   std::byte* dst = Address(op.dst, context.bindings);
   const Runs runs = PlanRuns(op.src.shape, op.src.strides, op.dst.strides);
@@ -67,12 +66,12 @@ void RunConvert(const ConvertOp& op, const RunContext& context) {
   });
 }
 
-void RunCopy(const CopyOp& op, const RunContext& context) {
+void RunOp(const CopyOp& op, const RunContext& context) {
   CopyAll(op.src.shape, SizeBytes(op.src.dtype), Address(op.src, context.bindings), op.src.strides,
           Address(op.dst, context.bindings), op.dst.strides, context);
 }
 
-void RunFill(const FillOp& op, const RunContext& context) {
+void RunOp(const FillOp& op, const RunContext& context) {
   const int size = SizeBytes(op.dst.dtype);
   alignas(64) std::byte pattern[kChunk * 4];
   FromDouble(op.dst.dtype, op.value, pattern);
@@ -87,7 +86,7 @@ void RunFill(const FillOp& op, const RunContext& context) {
   });
 }
 
-void RunWrite(const WriteOp& op, const RunContext& context) {
+void RunOp(const WriteOp& op, const RunContext& context) {
   const HostBytes& input = context.bindings.inputs[op.input];
   if (input.runs().empty()) return;
   const Dims dense = RowMajorStrides(op.dst.shape);
@@ -100,7 +99,7 @@ void RunWrite(const WriteOp& op, const RunContext& context) {
           op.dst.strides, context);
 }
 
-void RunRead(const ReadOp& op, const RunContext& context) {
+void RunOp(const ReadOp& op, const RunContext& context) {
   CopyAll(op.src.shape, SizeBytes(op.src.dtype), Address(op.src, context.bindings), op.src.strides,
           context.bindings.outputs[op.output].data(), RowMajorStrides(op.src.shape), context);
 }

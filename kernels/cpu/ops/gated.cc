@@ -1,11 +1,10 @@
-#include "kernels/cpu/ops/gated.h"
-
 #include <algorithm>
 
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/ops/activate.h"
 #include "kernels/cpu/ops/convert.h"
 #include "kernels/cpu/ops/quantize.h"
+#include "kernels/cpu/ops/run_op.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
@@ -94,7 +93,7 @@ Job BindJob(const GatedOp& op, const RunContext& context, int64_t batch) {
 
 }  // namespace
 
-void RunGated(const GatedOp& op, const RunContext& context) {
+void RunOp(const GatedOp& op, const RunContext& context) {
   const Dims& shape = op.dst.shape;
   const int64_t batches = shape.rank == 3 ? shape[0] : 1;
   const int64_t rows = shape[shape.rank - 2];

@@ -8,6 +8,7 @@
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/ops/codec.h"
 #include "kernels/cpu/ops/convert.h"
+#include "kernels/cpu/ops/run_op.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
@@ -184,7 +185,7 @@ float QuantizeRun(DType dtype, const float* values, int64_t n, std::byte* codes)
   return scale;
 }
 
-void RunQuantize(const QuantizeOp& op, const RunContext& context) {
+void RunOp(const QuantizeOp& op, const RunContext& context) {
   const bool batched = op.src.shape.rank == 3;
   const int64_t batches = batched ? op.src.shape[0] : 1;
   const int rank = op.src.shape.rank;

@@ -1,10 +1,9 @@
-#include "kernels/cpu/ops/route.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "kernels/cpu/bound.h"
 #include "kernels/cpu/ops/convert.h"
+#include "kernels/cpu/ops/run_op.h"
 
 namespace gemmd::kernels::cpu {
 namespace {
@@ -40,7 +39,7 @@ void CombineColumns(const BoundMatrix& src, const BoundMatrix& dst, int64_t toke
 
 }  // namespace
 
-void RunRoute(const RouteOp& op, const RunContext& context) {
+void RunOp(const RouteOp& op, const RunContext& context) {
   const int64_t tokens = op.ids.shape[0];
   const int64_t top_k = op.ids.shape[1];
   const auto experts = static_cast<int32_t>(op.offsets.shape[0] - 1);
@@ -79,7 +78,7 @@ void RunRoute(const RouteOp& op, const RunContext& context) {
   std::fill(rows + next[experts], rows + tokens * top_k, -1);
 }
 
-void RunCombine(const CombineOp& op, const RunContext& context) {
+void RunOp(const CombineOp& op, const RunContext& context) {
   const BoundMatrix src = BindMatrix(op.src, context.bindings, 0);
   const BoundMatrix dst = BindMatrix(op.dst, context.bindings, 0);
   const BoundMatrix weights = BindMatrix(op.weights, context.bindings, 0);

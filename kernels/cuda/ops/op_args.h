@@ -1,5 +1,5 @@
-// From ops to kernel arguments: what the launchers of this folder take, for validated ops and the
-// addresses their slots have on the device.
+// From ops to kernel arguments, for validated ops and the addresses their slots have on the device;
+// and from arguments to the launchers of this folder.
 
 #ifndef GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
 #define GEMMD_KERNELS_CUDA_OPS_OP_ARGS_H_
@@ -28,6 +28,28 @@ RouteArgs ArgsOf(const RouteOp& op, SlotAddresses slots);
 CombineArgs ArgsOf(const CombineOp& op, SlotAddresses slots);
 // a's batch are its items, b's the groups. Without the bias, which a group has for itself.
 AnyGemmArgs ArgsOf(const GroupedMatmulOp& op, SlotAddresses slots);
+
+inline cudaError_t Launch(const AnyGemmArgs& args, cudaStream_t stream) {
+  return LaunchAnyGemm(args, stream);
+}
+inline cudaError_t Launch(const QuantizeArgs& args, cudaStream_t stream) {
+  return LaunchQuantize(args, stream);
+}
+inline cudaError_t Launch(const GatedArgs& args, cudaStream_t stream) {
+  return LaunchGated(args, stream);
+}
+inline cudaError_t Launch(const ConvertArgs& args, cudaStream_t stream) {
+  return LaunchConvert(args, stream);
+}
+inline cudaError_t Launch(const FillArgs& args, cudaStream_t stream) {
+  return LaunchFill(args, stream);
+}
+inline cudaError_t Launch(const RouteArgs& args, cudaStream_t stream) {
+  return LaunchRoute(args, stream);
+}
+inline cudaError_t Launch(const CombineArgs& args, cudaStream_t stream) {
+  return LaunchCombine(args, stream);
+}
 
 // A strided tensor to or from dense row-major bytes on the device: WriteOp and ReadOp once their
 // bytes are there.

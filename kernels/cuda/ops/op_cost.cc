@@ -1,8 +1,9 @@
 #include "kernels/cuda/ops/op_cost.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <variant>
+
+#include "kernels/op_fields.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -27,26 +28,6 @@ int InnerDimension(const TensorRef& tensor) {
 }
 
 }  // namespace
-
-const TensorRef& MainTensor(const Op& op) {
-  return std::visit(
-      []<class T>(const T& x) -> const TensorRef& {
-        if constexpr (std::is_same_v<T, MatmulOp>) {
-          return x.a.values;
-        } else if constexpr (std::is_same_v<T, GroupedMatmulOp>) {
-          return x.a.values;
-        } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
-          return x.a.values;
-        } else if constexpr (std::is_same_v<T, RouteOp>) {
-          return x.ids;
-        } else if constexpr (std::is_same_v<T, ReadOp>) {
-          return x.src;
-        } else {
-          return x.dst;
-        }
-      },
-      op);
-}
 
 double TouchedSectorBytes(const TensorRef& tensor) {
   const double size = SizeBytes(tensor.dtype);

@@ -19,10 +19,6 @@ double StreamSeconds(double bytes, double memory_bytes_per_s);
 // Of any op but matmul, on a device whose memory moves `memory_bytes_per_s` (0: unknown).
 double MoveSeconds(const Op& op, double memory_bytes_per_s);
 
-// The tensor whose elements the op counts by, and whose dtype its step reports: operand a of a
-// matmul, the destination of the rest, the source of a Read.
-const TensorRef& MainTensor(const Op& op);
-
 }  // namespace gemmd::kernels::cuda
 
 #endif  // GEMMD_KERNELS_CUDA_OPS_OP_COST_H_

@@ -13,6 +13,7 @@
 #include "kernels/cuda/ops/op_cost.h"
 #include "kernels/cuda/run/program_op.h"
 #include "kernels/grouping.h"
+#include "kernels/op_fields.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -39,19 +40,15 @@ bool IsDense(const TensorRef& tensor) {
   return true;
 }
 
-// Whether the op reads row numbers, counts or the like.
-bool ReadsNumbers(const Op& op) {
-  const auto* quantize = std::get_if<QuantizeOp>(&op);
-  return std::holds_alternative<GroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
-         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<CombineOp>(op) ||
-         (quantize != nullptr && quantize->rows);
-}
-
-// Whether the op's first kernel waits for what is in front of it, whatever that touches.
+// Whether the op's first kernel waits for what is in front of it, whatever that touches: it has no
+// argument to say that it need not.
 bool WaitsFirst(const Op& op) {
-  return std::holds_alternative<MatmulOp>(op) || std::holds_alternative<GroupedMatmulOp>(op) ||
-         std::holds_alternative<KGroupedMatmulOp>(op) || std::holds_alternative<RouteOp>(op) ||
-         std::holds_alternative<CombineOp>(op);
+  if (Moved(op) != nullptr) return false;
+  return std::visit(
+      [](const auto& kind) {
+        return !requires { ArgsOf(kind, SlotAddresses()).independent; };
+      },
+      op);
 }
 
 }  // namespace

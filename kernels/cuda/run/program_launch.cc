@@ -13,22 +13,10 @@
 #include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/program_op.h"
+#include "kernels/op_fields.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
-
-cudaError_t Queue(const ConvertArgs& args, cudaStream_t stream) {
-  return LaunchConvert(args, stream);
-}
-cudaError_t Queue(const FillArgs& args, cudaStream_t stream) { return LaunchFill(args, stream); }
-cudaError_t Queue(const GatedArgs& args, cudaStream_t stream) { return LaunchGated(args, stream); }
-cudaError_t Queue(const RouteArgs& args, cudaStream_t stream) { return LaunchRoute(args, stream); }
-cudaError_t Queue(const CombineArgs& args, cudaStream_t stream) {
-  return LaunchCombine(args, stream);
-}
-cudaError_t Queue(const QuantizeArgs& args, cudaStream_t stream) {
-  return LaunchQuantize(args, stream);
-}
 
 constexpr int kHost = -1;
 
@@ -139,7 +127,7 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
       in ? FromDense(host, tensor, context.slots) : ToDense(tensor, host, context.slots);
   args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
-  return ToStatus(Queue(args, context.stream), "moving inline bytes");
+  return ToStatus(Launch(args, context.stream), "moving inline bytes");
 }
 
 bool CudaProgram::CopiesAcross(SlotAddresses slots) const {
@@ -166,7 +154,7 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
   }
   args.programmatic = Overlaps(task, context);
   args.independent = context.IsIndependent(index);
-  return ToStatus(Queue(args, context.stream), "launch");
+  return ToStatus(Launch(args, context.stream), "launch");
 }
 
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
@@ -189,25 +177,25 @@ absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) co
         } else if constexpr (std::is_same_v<T, KGroupedMatmulOp>) {
           return QueueKGrouped(context.launches.k_grouped[task.gemm], FaultAt(task, context),
                                task.overlap, context.stream);
-        } else if constexpr (std::is_same_v<T, RouteOp> || std::is_same_v<T, CombineOp>) {
+        } else {
           auto args = ArgsOf(op, context.slots);
-          args.programmatic = task.overlap;
-          args.fault = FaultAt(task, context);
-          if constexpr (std::is_same_v<T, RouteOp>) {
-            args.counts = reinterpret_cast<int32_t*>(context.scratch);
+          if constexpr (requires { args.independent; }) {
+            args.programmatic = Overlaps(task, context);
+            args.independent = context.IsIndependent(index);
           } else {
+            args.programmatic = task.overlap;
+          }
+          if constexpr (requires { args.fault; }) {
+            if (ReadsNumbers(task.op)) args.fault = FaultAt(task, context);
+          }
+          if constexpr (requires { args.counts; }) {
+            args.counts = reinterpret_cast<int32_t*>(context.scratch);
+          }
+          if constexpr (requires { args.numbers_first; }) {
             args.numbers_first = index < context.launches.numbers_first.size() &&
                                  context.launches.numbers_first[index];
           }
-          return ToStatus(Queue(args, context.stream), "launch");
-        } else {
-          auto args = ArgsOf(op, context.slots);
-          args.programmatic = Overlaps(task, context);
-          args.independent = context.IsIndependent(index);
-          if constexpr (std::is_same_v<T, QuantizeOp>) {
-            if (op.rows) args.fault = FaultAt(task, context);
-          }
-          return ToStatus(Queue(args, context.stream), "launch");
+          return ToStatus(Launch(args, context.stream), "launch");
         }
       },
       task.op);

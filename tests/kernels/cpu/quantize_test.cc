@@ -1,8 +1,7 @@
 // Quantize across threads and blocks; its formula is held by the contract suite.
 
-#include "kernels/cpu/ops/quantize.h"
-
 #include "gtest/gtest.h"
+#include "kernels/cpu/ops/run_op.h"
 #include "tests/kernels/contract/scene.h"
 
 namespace gemmd::kernels::cpu {
@@ -24,9 +23,9 @@ TEST(QuantizeTest, GivesTheSameBitsOnAnyNumberOfThreads) {
       const QuantizeOp op{scene.Random(DType::kF32, shape), scene.Poisoned(to, shape),
                           scene.Poisoned(DType::kF32, ScaleShape(shape, granularity)), granularity};
       const Bindings bindings = scene.Reference();
-      RunQuantize(op, {bindings, one, scratch});
+      RunOp(op, {bindings, one, scratch});
       const std::vector<Bytes> first = scene.slots();
-      RunQuantize(op, {bindings, many, scratch});
+      RunOp(op, {bindings, many, scratch});
       EXPECT_TRUE(scene.slots() == first);
     }
   }
@@ -41,7 +40,7 @@ TEST(QuantizeTest, LeavesNoScalesForAMatrixWithoutColumns) {
        {ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow, ScaleGranularity::kBlock1x128}) {
     const QuantizeOp op{scene.Poisoned(DType::kF32, shape), scene.Poisoned(DType::kE4M3, shape),
                         scene.Poisoned(DType::kF32, ScaleShape(shape, granularity)), granularity};
-    RunQuantize(op, {scene.Reference(), workers, scratch});
+    RunOp(op, {scene.Reference(), workers, scratch});
     const contract::Outcome outcome{scene.slots(), {}, {}};
     for (double scale : Values(outcome, op.scales)) EXPECT_EQ(scale, 1);
   }

@@ -8,8 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/ops/elementwise.h"
-#include "kernels/cpu/ops/quantize.h"
+#include "kernels/cpu/ops/run_op.h"
 #include "kernels/cuda/ops/op_args.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
@@ -75,23 +74,18 @@ class KernelExecutor final : public contract::Executor {
       return Go(FromDense(inputs[op.input].data(), op.dst, slots));
     } else if constexpr (std::is_same_v<T, ReadOp>) {
       return Go(ToDense(op.src, outputs[op.output].data(), slots));
-    } else if constexpr (std::is_same_v<T, GroupedMatmulOp> ||
-                         std::is_same_v<T, KGroupedMatmulOp> || std::is_same_v<T, RouteOp> ||
-                         std::is_same_v<T, CombineOp>) {
-      return cudaErrorNotSupported;  // several kernels each, with scratch memory: the backend's
-    } else {
+    } else if constexpr (std::is_same_v<T, MatmulOp> ||
+                         requires { ArgsOf(op, slots).independent; }) {
       return Go(ArgsOf(op, slots));
+    } else {
+      return cudaErrorNotSupported;  // several kernels each, with scratch memory: the backend's
     }
   }
 
   template <class Args>
   cudaError_t Go(Args args) const {
     args.programmatic = programmatic_;
-    if constexpr (std::is_same_v<Args, AnyGemmArgs>) return LaunchAnyGemm(args, nullptr);
-    if constexpr (std::is_same_v<Args, QuantizeArgs>) return LaunchQuantize(args, nullptr);
-    if constexpr (std::is_same_v<Args, GatedArgs>) return LaunchGated(args, nullptr);
-    if constexpr (std::is_same_v<Args, ConvertArgs>) return LaunchConvert(args, nullptr);
-    if constexpr (std::is_same_v<Args, FillArgs>) return LaunchFill(args, nullptr);
+    return cuda::Launch(args, nullptr);
   }
 
   bool programmatic_;
@@ -110,11 +104,11 @@ class CpuExecutor final : public contract::Executor {
     for (Bytes& slot : outcome.slots) bindings.slots.push_back(slot.data());
     for (const Op& op : ops) {
       if (const auto* quantize = std::get_if<QuantizeOp>(&op)) {
-        cpu::RunQuantize(*quantize, {bindings, workers_, scratch_});
+        cpu::RunOp(*quantize, {bindings, workers_, scratch_});
       } else if (const auto* convert = std::get_if<ConvertOp>(&op)) {
-        cpu::RunConvert(*convert, {bindings, workers_, scratch_});
+        cpu::RunOp(*convert, {bindings, workers_, scratch_});
       } else if (const auto* fill = std::get_if<FillOp>(&op)) {
-        cpu::RunFill(*fill, {bindings, workers_, scratch_});
+        cpu::RunOp(*fill, {bindings, workers_, scratch_});
       } else {
         return absl::UnimplementedError("this executor quantizes, converts and fills only");
       }
