@@ -2,6 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/op_fields.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
 #include "server/service/wire/convert.h"
@@ -12,372 +14,337 @@ namespace {
 using kernels::Dims;
 using kernels::TensorRef;
 
-// Converts one op's tensors; the field path is only built when something is wrong.
+// Where something stands in an op, put into words only when something is wrong there.
+struct Field {
+  Field(const char* of, int at = -1, const char* in = "") : name(of), index(at), part(in) {}
+  const char* name;  // "" is the op itself
+  int index;         // of a repeated one
+  const char* part;  // ".scales"
+  Field scales() const { return {name, index, ".scales"}; }
+};
+
+// Converts one op. The first thing that is wrong stays; nothing is read after it.
 class OpConverter {
  public:
   OpConverter(SlotTable& slots, int index, const Inputs* data, ConvertedOps& out)
       : slots_(slots), index_(index), data_(data), out_(out) {}
 
-  absl::Status Add(const v1::Op& op) {
+  absl::Status Run(const v1::Op& op) {
     switch (op.kind_case()) {
       case v1::Op::kMatmul:
-        return Add(op.matmul());
-      case v1::Op::kQuantize:
-        return Add(op.quantize());
-      case v1::Op::kGated:
-        return Add(op.gated());
-      case v1::Op::kConvert:
-        return AddPair<kernels::ConvertOp>("convert", op.convert());
-      case v1::Op::kCopy:
-        return AddPair<kernels::CopyOp>("copy", op.copy());
-      case v1::Op::kFill:
-        return Add(op.fill());
-      case v1::Op::kWrite:
-        return Add(op.write());
-      case v1::Op::kRead:
-        return Add(op.read());
-      case v1::Op::kGroupedMatmul:
-        return Add(op.grouped_matmul());
-      case v1::Op::kRoute:
-        return Add(op.route());
-      case v1::Op::kCombine:
-        return Add(op.combine());
-      case v1::Op::kKGroupedMatmul:
-        return Add(op.k_grouped_matmul());
-      case v1::Op::KIND_NOT_SET:
+        Add(op.matmul());
         break;
+      case v1::Op::kQuantize:
+        Add(op.quantize());
+        break;
+      case v1::Op::kGated:
+        Add(op.gated());
+        break;
+      case v1::Op::kConvert:
+        AddPair<kernels::ConvertOp>(op.convert());
+        break;
+      case v1::Op::kCopy:
+        AddPair<kernels::CopyOp>(op.copy());
+        break;
+      case v1::Op::kFill:
+        Add(op.fill());
+        break;
+      case v1::Op::kWrite:
+        Add(op.write());
+        break;
+      case v1::Op::kRead:
+        Add(op.read());
+        break;
+      case v1::Op::kGroupedMatmul:
+        Add(op.grouped_matmul());
+        break;
+      case v1::Op::kRoute:
+        Add(op.route());
+        break;
+      case v1::Op::kCombine:
+        Add(op.combine());
+        break;
+      case v1::Op::kKGroupedMatmul:
+        Add(op.k_grouped_matmul());
+        break;
+      case v1::Op::KIND_NOT_SET:
+        return NoKind();
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("ops[", index_,
-                     "] has no kind this server knows; set one of matmul, quantize, gated, "
-                     "convert, copy, fill, write, read, grouped_matmul, "
-                     "route, combine, k_grouped_matmul"));
+    return std::move(status_);
   }
 
  private:
-  absl::Status Error(std::string_view field, std::string_view text) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ops[", index_, "].", Text(field), ": ", Text(text)));
+  absl::Status NoKind() const {
+    const auto& kinds = *v1::Op::descriptor()->FindOneofByName("kind");
+    std::vector<std::string> names;
+    for (int i = 0; i < kinds.field_count(); ++i) names.push_back(kinds.field(i)->name());
+    return absl::InvalidArgumentError(absl::StrCat("ops[", index_,
+                                                   "] has no kind this server knows; set one of ",
+                                                   absl::StrJoin(names, ", ")));
   }
 
-  absl::Status FillDims(const google::protobuf::RepeatedField<int64_t>& values,
-                        std::string_view field, std::string_view what, Dims& dims) const {
+  bool ok() const { return status_.ok(); }
+
+  std::string Path(const Field& field) const {
+    std::string path = absl::StrCat("ops[", index_, "].", Text(kind_));
+    if (*field.name != 0) absl::StrAppend(&path, ".", field.name);
+    if (field.index >= 0) absl::StrAppend(&path, "[", field.index, "]");
+    return absl::StrCat(path, field.part, ": ");
+  }
+
+  void Fail(const Field& field, std::string_view text) {
+    if (ok()) status_ = absl::InvalidArgumentError(absl::StrCat(Path(field), Text(text)));
+  }
+
+  void Fail(const Field& field, const absl::Status& status) {
+    if (!ok()) return;
+    const std::string message = absl::StrCat(Path(field), status.message());
+    status_ = WithReason(absl::Status(status.code(), message), ReasonOf(status));
+  }
+
+  void Fill(const google::protobuf::RepeatedField<int64_t>& values, const Field& field,
+            std::string_view what, Dims& dims) {
     if (values.size() > kernels::kMaxRank) {
-      return Error(field, absl::StrCat(Text(what), " has rank ", values.size(), ", limit ",
-                                       kernels::kMaxRank, "; fold dimensions together"));
+      return Fail(field, absl::StrCat(Text(what), " has rank ", values.size(), ", limit ",
+                                      kernels::kMaxRank, "; fold dimensions together"));
     }
     dims.rank = values.size();
     for (int i = 0; i < values.size(); ++i) dims[i] = values[i];
-    return absl::OkStatus();
   }
 
-  absl::Status Annotate(std::string_view field, const absl::Status& status) const {
-    return WithReason(absl::Status(status.code(), absl::StrCat("ops[", index_, "].", Text(field),
-                                                               ": ", status.message())),
-                      ReasonOf(status));
-  }
-
-  absl::StatusOr<int> SlotOf(std::string_view buffer_id, std::string_view field) {
+  std::optional<int> SlotOf(std::string_view buffer_id, const Field& field) {
+    if (!ok()) return {};
     const auto handle = HandleFromBytes(buffer_id);
     if (!handle) {
-      return Error(field, absl::StrCat("buffer_id has ", buffer_id.size(),
-                                       " bytes, not 16; use the one CreateBuffer gave"));
+      Fail(field, absl::StrCat("buffer_id has ", buffer_id.size(),
+                               " bytes, not 16; use the one CreateBuffer gave"));
+      return {};
     }
-    auto slot = slots_.Resolve(*handle);
-    return slot.ok() ? std::move(slot) : Annotate(field, slot.status());
+    const auto slot = slots_.Resolve(*handle);
+    if (slot.ok()) return *slot;
+    Fail(field, slot.status());
+    return {};
   }
 
-  absl::Status FillTensor(const v1::Tensor& tensor, bool given, std::string_view field,
-                          TensorRef& out) {
-    if (!given) return Error(field, "missing; this tensor is required");
+  void Fill(const v1::Tensor& tensor, bool given, const Field& field, TensorRef& out) {
+    if (!given) return Fail(field, "missing; this tensor is required");
     const auto slot = SlotOf(tensor.buffer_id(), field);
-    if (!slot.ok()) return slot.status();
+    if (!slot) return;
     const BufferSpec& spec = slots_.slot(*slot).ref.buffer->spec();
     out.slot = *slot;
     out.offset_bytes = tensor.offset_bytes();
     if (tensor.dtype() != v1::DTYPE_UNSPECIFIED) {
-      auto dtype = Convert(tensor.dtype(), field);
-      if (!dtype.ok()) return Error(field, std::string(dtype.status().message()));
+      const auto dtype = Convert(tensor.dtype(), field.name);
+      if (!dtype.ok()) return Fail(field, std::string(dtype.status().message()));
       out.dtype = *dtype;
     } else if (spec.dtype) {
       out.dtype = *spec.dtype;
     } else {
-      return Error(field, "dtype is unspecified and the buffer was created without one; give it");
+      return Fail(field, "dtype is unspecified and the buffer was created without one; give it");
     }
     if (tensor.shape_size() > 0) {
-      if (auto filled = FillDims(tensor.shape(), field, "shape", out.shape); !filled.ok()) {
-        return filled;
-      }
+      Fill(tensor.shape(), field, "shape", out.shape);
     } else if (spec.shape.rank > 0) {
       out.shape = spec.shape;
     } else {
-      return Error(field, "shape is empty and the buffer was created without one; give it");
+      return Fail(field, "shape is empty and the buffer was created without one; give it");
     }
     if (tensor.strides_size() == 0) {
       out.strides = kernels::RowMajorStrides(out.shape);
-      return absl::OkStatus();
+    } else {
+      Fill(tensor.strides(), field, "strides", out.strides);
     }
-    return FillDims(tensor.strides(), field, "strides", out.strides);
   }
 
-  absl::Status FillOperand(const v1::Operand& operand, bool given, std::string_view field,
-                           kernels::Operand& out) {
-    const auto values = operand.has_values();
-    if (auto s = FillTensor(operand.values(), given && values, field, out.values); !s.ok())
-      return s;
-    if (!v1::ScaleGranularity_IsValid(operand.granularity())) {
-      return Error(field, absl::StrCat("granularity ", static_cast<int>(operand.granularity()),
-                                       " is not known here"));
-    }
-    out.granularity = static_cast<kernels::ScaleGranularity>(operand.granularity());
-    if (!operand.has_scales()) return absl::OkStatus();
-    return FillTensor(operand.scales(), true, absl::StrCat(Text(field), ".scales"),
-                      out.scales.emplace());
+  void Fill(const v1::Tensor& tensor, bool given, const Field& field,
+            std::optional<TensorRef>& out) {
+    if (given) Fill(tensor, true, field, out.emplace());
   }
 
-  absl::Status FillActivation(v1::Activation activation, std::string_view field,
-                              kernels::Activation& out) const {
-    if (!v1::Activation_IsValid(activation)) {
-      return Error(field,
-                   absl::StrCat("activation ", static_cast<int>(activation), " is not known here"));
-    }
-    out = static_cast<kernels::Activation>(activation);
-    return absl::OkStatus();
+  void Fill(const v1::Operand& operand, bool given, const Field& field, kernels::Operand& out) {
+    Fill(operand.values(), given && operand.has_values(), field, out.values);
+    Fill(operand.granularity(), field, out.granularity);
+    Fill(operand.scales(), operand.has_scales(), field.scales(), out.scales);
   }
 
-  template <typename T>
-  T& Emplace() {
+  void Fill(const v1::Gate& gate, bool given, const Field& field,
+            std::optional<kernels::Gate>& out) {
+    if (!given) return;
+    Fill(gate.activation(), field, out.emplace().activation);
+    out->period = gate.period();
+    if (gate.has_alpha()) out->alpha = gate.alpha();
+    out->limit = gate.limit();
+    out->up_offset = gate.up_offset();
+  }
+
+  void Fill(v1::ScaleGranularity granularity, const Field& field, kernels::ScaleGranularity& out) {
+    FillEnum(v1::ScaleGranularity_IsValid(granularity), granularity, field, "granularity", out);
+  }
+  void Fill(v1::Activation activation, const Field& field, kernels::Activation& out) {
+    FillEnum(v1::Activation_IsValid(activation), activation, field, "activation", out);
+  }
+  void Fill(v1::GroupLayout layout, kernels::GroupLayout& out) {
+    FillEnum(v1::GroupLayout_IsValid(layout), layout, "", "layout", out);
+  }
+
+  // The two enums have the same numbers.
+  template <class T>
+  void FillEnum(bool valid, int value, const Field& field, const char* what, T& out) {
+    if (!valid) return Fail(field, absl::StrCat(what, " ", value, " is not known here"));
+    out = static_cast<T>(value);
+  }
+
+  void FillKernel(const std::string& name, std::string& out) {
+    if (name.size() > 128) return Fail("", "kernel is longer than any name");
+    out = name;
+  }
+
+  template <class T>
+  T& Emplace(std::string_view kind = kernels::OpKind<T>::kName) {
+    kind_ = kind;
     return std::get<T>(out_.ops.emplace_back(std::in_place_type<T>));
   }
 
-  absl::Status Add(const v1::Matmul& matmul) {
+  void Add(const v1::Matmul& matmul) {
     auto& op = Emplace<kernels::MatmulOp>();
-    if (auto s = FillOperand(matmul.a(), matmul.has_a(), "matmul.a", op.a); !s.ok()) return s;
-    if (auto s = FillOperand(matmul.b(), matmul.has_b(), "matmul.b", op.b); !s.ok()) return s;
-    if (auto s = FillTensor(matmul.d(), matmul.has_d(), "matmul.d", op.d); !s.ok()) return s;
-    if (matmul.has_c()) {
-      if (auto s = FillTensor(matmul.c(), true, "matmul.c", op.c.emplace()); !s.ok()) return s;
-    }
-    if (matmul.has_bias()) {
-      if (auto s = FillTensor(matmul.bias(), true, "matmul.bias", op.bias.emplace()); !s.ok()) {
-        return s;
-      }
-    }
+    Fill(matmul.a(), matmul.has_a(), "a", op.a);
+    Fill(matmul.b(), matmul.has_b(), "b", op.b);
+    Fill(matmul.d(), matmul.has_d(), "d", op.d);
+    Fill(matmul.c(), matmul.has_c(), "c", op.c);
+    Fill(matmul.bias(), matmul.has_bias(), "bias", op.bias);
     if (matmul.has_alpha()) op.alpha = matmul.alpha();
     op.beta = matmul.beta();
-    if (auto s = FillActivation(matmul.activation(), "matmul", op.activation); !s.ok()) return s;
-    if (matmul.kernel().size() > 128) return Error("matmul", "kernel is longer than any name");
-    op.kernel = matmul.kernel();
-    if (matmul.has_gate()) {
-      if (auto s = FillGate(matmul.gate(), "matmul.gate", op.gate.emplace()); !s.ok()) return s;
-    }
-    return FillOptional(matmul.d_scales(), matmul.has_d_scales(), "matmul.d_scales", op.d_scales);
+    Fill(matmul.activation(), "", op.activation);
+    FillKernel(matmul.kernel(), op.kernel);
+    Fill(matmul.gate(), matmul.has_gate(), "gate", op.gate);
+    Fill(matmul.d_scales(), matmul.has_d_scales(), "d_scales", op.d_scales);
   }
 
-  absl::Status Add(const v1::Quantize& quantize) {
+  void Add(const v1::Quantize& quantize) {
     auto& op = Emplace<kernels::QuantizeOp>();
-    if (auto s = FillTensor(quantize.src(), quantize.has_src(), "quantize.src", op.src); !s.ok()) {
-      return s;
-    }
-    if (auto s = FillTensor(quantize.dst(), quantize.has_dst(), "quantize.dst", op.dst); !s.ok()) {
-      return s;
-    }
-    if (!v1::ScaleGranularity_IsValid(quantize.granularity())) {
-      return Error("quantize",
-                   absl::StrCat("granularity ", static_cast<int>(quantize.granularity()),
-                                " is not known here"));
-    }
-    op.granularity = static_cast<kernels::ScaleGranularity>(quantize.granularity());
-    if (absl::Status s =
-            FillOptional(quantize.rows(), quantize.has_rows(), "quantize.rows", op.rows);
-        !s.ok()) {
-      return s;
-    }
-    return FillTensor(quantize.scales(), quantize.has_scales(), "quantize.scales", op.scales);
+    Fill(quantize.src(), quantize.has_src(), "src", op.src);
+    Fill(quantize.dst(), quantize.has_dst(), "dst", op.dst);
+    Fill(quantize.granularity(), "", op.granularity);
+    Fill(quantize.rows(), quantize.has_rows(), "rows", op.rows);
+    Fill(quantize.scales(), quantize.has_scales(), "scales", op.scales);
   }
 
-  absl::Status Add(const v1::Gated& gated) {
+  void Add(const v1::Gated& gated) {
     auto& op = Emplace<kernels::GatedOp>();
-    if (auto s = FillTensor(gated.src(), gated.has_src(), "gated.src", op.src); !s.ok()) return s;
-    if (auto s = FillTensor(gated.dst(), gated.has_dst(), "gated.dst", op.dst); !s.ok()) return s;
-    if (gated.has_scales()) {
-      if (auto s = FillTensor(gated.scales(), true, "gated.scales", op.scales.emplace()); !s.ok()) {
-        return s;
-      }
-    }
+    Fill(gated.src(), gated.has_src(), "src", op.src);
+    Fill(gated.dst(), gated.has_dst(), "dst", op.dst);
+    Fill(gated.scales(), gated.has_scales(), "scales", op.scales);
     if (gated.has_alpha()) op.alpha = gated.alpha();
     op.period = gated.period();
     op.limit = gated.limit();
     op.up_offset = gated.up_offset();
-    return FillActivation(gated.activation(), "gated", op.activation);
-  }
-
-  absl::Status FillOptional(const v1::Tensor& tensor, bool given, std::string_view field,
-                            std::optional<TensorRef>& out) {
-    return given ? FillTensor(tensor, true, field, out.emplace()) : absl::OkStatus();
-  }
-
-  absl::Status FillGate(const v1::Gate& gate, std::string_view field, kernels::Gate& out) const {
-    out.period = gate.period();
-    if (gate.has_alpha()) out.alpha = gate.alpha();
-    out.limit = gate.limit();
-    out.up_offset = gate.up_offset();
-    return FillActivation(gate.activation(), field, out.activation);
+    Fill(gated.activation(), "", op.activation);
   }
 
   // The groups' matrices: b, or a table of them.
-  absl::Status FillMatrices(const v1::GroupedMatmul& grouped, kernels::GroupedMatmulOp& op) {
-    if (grouped.weights_size() == 0) {
-      return FillOperand(grouped.b(), grouped.has_b(), "grouped_matmul.b", op.b);
+  void FillMatrices(const v1::GroupedMatmul& grouped, kernels::GroupedMatmulOp& op) {
+    const int count = grouped.weights_size();
+    if (count == 0) return Fill(grouped.b(), grouped.has_b(), "b", op.b);
+    if (grouped.has_b()) return Fail("", "b and weights are both given; leave one out");
+    if (count > kernels::kMaxGroups) {
+      return Fail("weights", absl::StrCat(count, " matrices, limit ", kernels::kMaxGroups,
+                                          "; multiply them in several ops"));
     }
-    if (grouped.has_b()) {
-      return Error("grouped_matmul", "b and weights are both given; leave one out");
-    }
-    if (grouped.weights_size() > kernels::kMaxGroups) {
-      return Error("grouped_matmul.weights",
-                   absl::StrCat(grouped.weights_size(), " matrices, limit ", kernels::kMaxGroups,
-                                "; multiply them in several ops"));
-    }
-    op.table.resize(grouped.weights_size());
-    for (int g = 0; g < grouped.weights_size(); ++g) {
-      absl::Status s = FillOperand(grouped.weights(g), true,
-                                   absl::StrCat("grouped_matmul.weights[", g, "]"), op.table[g]);
-      if (!s.ok()) return s;
-    }
-    op.b = kernels::StackOf(op.table[0], grouped.weights_size());
-    return absl::OkStatus();
+    op.table.resize(count);
+    for (int g = 0; g < count; ++g) Fill(grouped.weights(g), true, {"weights", g}, op.table[g]);
+    op.b = kernels::StackOf(op.table[0], count);
   }
 
-  absl::Status Add(const v1::GroupedMatmul& grouped) {
+  void Add(const v1::GroupedMatmul& grouped) {
     auto& op = Emplace<kernels::GroupedMatmulOp>();
-    absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "grouped_matmul.a", op.a);
-    if (s.ok()) s = FillMatrices(grouped, op);
-    if (s.ok()) {
-      s = FillTensor(grouped.groups(), grouped.has_groups(), "grouped_matmul.groups", op.groups);
-    }
-    if (s.ok()) s = FillTensor(grouped.d(), grouped.has_d(), "grouped_matmul.d", op.d);
-    if (s.ok()) {
-      s = FillOptional(grouped.d_scales(), grouped.has_d_scales(), "grouped_matmul.d_scales",
-                       op.d_scales);
-    }
-    if (s.ok()) {
-      s = FillOptional(grouped.bias(), grouped.has_bias(), "grouped_matmul.bias", op.bias);
-    }
-    if (s.ok() && grouped.has_gate()) {
-      s = FillGate(grouped.gate(), "grouped_matmul.gate", op.gate.emplace());
-    }
-    if (s.ok()) s = FillActivation(grouped.activation(), "grouped_matmul", op.activation);
-    if (!s.ok()) return s;
-    if (!v1::GroupLayout_IsValid(grouped.layout())) {
-      return Error("grouped_matmul", absl::StrCat("layout ", static_cast<int>(grouped.layout()),
-                                                  " is not known here"));
-    }
-    if (grouped.kernel().size() > 128) {
-      return Error("grouped_matmul", "kernel is longer than any name");
-    }
-    op.layout = static_cast<kernels::GroupLayout>(grouped.layout());
+    Fill(grouped.a(), grouped.has_a(), "a", op.a);
+    FillMatrices(grouped, op);
+    Fill(grouped.groups(), grouped.has_groups(), "groups", op.groups);
+    Fill(grouped.d(), grouped.has_d(), "d", op.d);
+    Fill(grouped.d_scales(), grouped.has_d_scales(), "d_scales", op.d_scales);
+    Fill(grouped.bias(), grouped.has_bias(), "bias", op.bias);
+    Fill(grouped.gate(), grouped.has_gate(), "gate", op.gate);
+    Fill(grouped.activation(), "", op.activation);
+    Fill(grouped.layout(), op.layout);
+    FillKernel(grouped.kernel(), op.kernel);
     if (grouped.alignment() != 0) op.alignment = grouped.alignment();
     if (grouped.has_alpha()) op.alpha = grouped.alpha();
     op.expected_rows = grouped.expected_rows();
-    op.kernel = grouped.kernel();
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const v1::KGroupedMatmul& grouped) {
+  void Add(const v1::KGroupedMatmul& grouped) {
     auto& op = Emplace<kernels::KGroupedMatmulOp>();
-    absl::Status s = FillOperand(grouped.a(), grouped.has_a(), "k_grouped_matmul.a", op.a);
-    if (s.ok()) s = FillOperand(grouped.b(), grouped.has_b(), "k_grouped_matmul.b", op.b);
-    if (s.ok()) {
-      s = FillTensor(grouped.groups(), grouped.has_groups(), "k_grouped_matmul.groups", op.groups);
-    }
-    if (s.ok()) s = FillTensor(grouped.d(), grouped.has_d(), "k_grouped_matmul.d", op.d);
-    if (s.ok()) s = FillOptional(grouped.c(), grouped.has_c(), "k_grouped_matmul.c", op.c);
-    if (!s.ok()) return s;
-    if (!v1::GroupLayout_IsValid(grouped.layout())) {
-      return Error("k_grouped_matmul", absl::StrCat("layout ", static_cast<int>(grouped.layout()),
-                                                    " is not known here"));
-    }
-    if (grouped.kernel().size() > 128) {
-      return Error("k_grouped_matmul", "kernel is longer than any name");
-    }
-    op.layout = static_cast<kernels::GroupLayout>(grouped.layout());
+    Fill(grouped.a(), grouped.has_a(), "a", op.a);
+    Fill(grouped.b(), grouped.has_b(), "b", op.b);
+    Fill(grouped.groups(), grouped.has_groups(), "groups", op.groups);
+    Fill(grouped.d(), grouped.has_d(), "d", op.d);
+    Fill(grouped.c(), grouped.has_c(), "c", op.c);
+    Fill(grouped.layout(), op.layout);
+    FillKernel(grouped.kernel(), op.kernel);
     if (grouped.alignment() != 0) op.alignment = grouped.alignment();
     if (grouped.has_alpha()) op.alpha = grouped.alpha();
     op.beta = grouped.beta();
-    op.kernel = grouped.kernel();
-    return absl::OkStatus();
   }
 
-  absl::Status Add(const v1::Route& route) {
+  void Add(const v1::Route& route) {
     auto& op = Emplace<kernels::RouteOp>();
-    absl::Status s = FillTensor(route.ids(), route.has_ids(), "route.ids", op.ids);
-    if (s.ok()) s = FillTensor(route.offsets(), route.has_offsets(), "route.offsets", op.offsets);
-    if (s.ok()) s = FillTensor(route.rows(), route.has_rows(), "route.rows", op.rows);
-    if (!s.ok()) return s;
-    return FillTensor(route.positions(), route.has_positions(), "route.positions", op.positions);
+    Fill(route.ids(), route.has_ids(), "ids", op.ids);
+    Fill(route.offsets(), route.has_offsets(), "offsets", op.offsets);
+    Fill(route.rows(), route.has_rows(), "rows", op.rows);
+    Fill(route.positions(), route.has_positions(), "positions", op.positions);
   }
 
-  absl::Status Add(const v1::Combine& combine) {
+  void Add(const v1::Combine& combine) {
     auto& op = Emplace<kernels::CombineOp>();
-    absl::Status s = FillTensor(combine.src(), combine.has_src(), "combine.src", op.src);
-    if (s.ok()) {
-      s = FillTensor(combine.positions(), combine.has_positions(), "combine.positions",
-                     op.positions);
-    }
-    if (s.ok()) {
-      s = FillTensor(combine.weights(), combine.has_weights(), "combine.weights", op.weights);
-    }
-    if (!s.ok()) return s;
-    return FillTensor(combine.dst(), combine.has_dst(), "combine.dst", op.dst);
+    Fill(combine.src(), combine.has_src(), "src", op.src);
+    Fill(combine.positions(), combine.has_positions(), "positions", op.positions);
+    Fill(combine.weights(), combine.has_weights(), "weights", op.weights);
+    Fill(combine.dst(), combine.has_dst(), "dst", op.dst);
   }
 
-  template <typename T, typename Proto>
-  absl::Status AddPair(std::string_view kind, const Proto& proto) {
+  template <class T, class Proto>
+  void AddPair(const Proto& pair) {
     auto& op = Emplace<T>();
-    if (auto s = FillTensor(proto.src(), proto.has_src(), absl::StrCat(Text(kind), ".src"), op.src);
-        !s.ok()) {
-      return s;
-    }
-    return FillTensor(proto.dst(), proto.has_dst(), absl::StrCat(Text(kind), ".dst"), op.dst);
+    Fill(pair.src(), pair.has_src(), "src", op.src);
+    Fill(pair.dst(), pair.has_dst(), "dst", op.dst);
   }
 
-  absl::Status Add(const v1::Fill& fill) {
+  void Add(const v1::Fill& fill) {
     auto& op = Emplace<kernels::FillOp>();
     op.value = fill.value();
-    return FillTensor(fill.dst(), fill.has_dst(), "fill.dst", op.dst);
+    Fill(fill.dst(), fill.has_dst(), "dst", op.dst);
   }
 
   // What a Write or Read moves to or from memory that it names, instead of with the message.
-  absl::Status FillShared(const v1::SharedBytes& shared, std::string_view field, bool written,
-                          const TensorRef& moved, TensorRef& out) {
+  void FillShared(const v1::SharedBytes& shared, const Field& field, bool written,
+                  const TensorRef& moved, TensorRef& out) {
     const auto slot = SlotOf(shared.buffer_id(), field);
-    if (!slot.ok()) return slot.status();
+    if (!slot) return;
     absl::Status fits = CheckShared(slots_.slot(*slot).ref, shared.offset_bytes(),
                                     kernels::SizeBytes(moved.dtype), written);
-    if (!fits.ok()) return Annotate(field, fits);
+    if (!fits.ok()) return Fail(field, fits);
     out = {.slot = *slot,
            .offset_bytes = shared.offset_bytes(),
            .dtype = moved.dtype,
            .shape = moved.shape,
            .strides = kernels::RowMajorStrides(moved.shape)};
     out_.shared.emplace_back(out_.ops.size() - 1, written ? "read" : "write");
-    return absl::OkStatus();
   }
 
-  absl::Status AddShared(const v1::Write& write) {
-    if (!write.data().empty()) return Error("write", "data and from are both given; leave one out");
-    auto& op = Emplace<kernels::CopyOp>();
-    if (auto s = FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst); !s.ok()) return s;
-    return FillShared(write.from(), "write.from", /*written=*/false, op.dst, op.src);
+  void AddShared(const v1::Write& write) {
+    auto& op = Emplace<kernels::CopyOp>("write");
+    if (!write.data().empty()) return Fail("", "data and from are both given; leave one out");
+    Fill(write.dst(), write.has_dst(), "dst", op.dst);
+    FillShared(write.from(), "from", /*written=*/false, op.dst, op.src);
   }
 
-  absl::Status AddShared(const v1::Read& read) {
-    auto& op = Emplace<kernels::CopyOp>();
-    if (auto s = FillTensor(read.src(), read.has_src(), "read.src", op.src); !s.ok()) return s;
-    return FillShared(read.to(), "read.to", /*written=*/true, op.src, op.dst);
+  void AddShared(const v1::Read& read) {
+    auto& op = Emplace<kernels::CopyOp>("read");
+    Fill(read.src(), read.has_src(), "src", op.src);
+    FillShared(read.to(), "to", /*written=*/true, op.src, op.dst);
   }
 
-  absl::Status Add(const v1::Write& write) {
+  void Add(const v1::Write& write) {
     if (write.has_from()) return AddShared(write);
     auto& op = Emplace<kernels::WriteOp>();
     const size_t input = out_.inputs.size();
@@ -388,22 +355,24 @@ class OpConverter {
     } else if (input < data_->size()) {
       out_.inputs.push_back((*data_)[input]);
     } else {
-      return Error("write", "data is missing; give the tensor's bytes");
+      return Fail("", "data is missing; give the tensor's bytes");
     }
-    return FillTensor(write.dst(), write.has_dst(), "write.dst", op.dst);
+    Fill(write.dst(), write.has_dst(), "dst", op.dst);
   }
 
-  absl::Status Add(const v1::Read& read) {
+  void Add(const v1::Read& read) {
     if (read.has_to()) return AddShared(read);
     auto& op = Emplace<kernels::ReadOp>();
     op.output = out_.outputs++;
-    return FillTensor(read.src(), read.has_src(), "read.src", op.src);
+    Fill(read.src(), read.has_src(), "src", op.src);
   }
 
   SlotTable& slots_;
   const int index_;
   const Inputs* const data_;
   ConvertedOps& out_;
+  std::string_view kind_;  // as the request calls it
+  absl::Status status_;
 };
 
 }  // namespace
@@ -419,7 +388,7 @@ absl::StatusOr<ConvertedOps> ConvertOps(const OpList& ops, int max_ops, SlotTabl
   ConvertedOps converted;
   converted.ops.reserve(ops.size());
   for (int i = 0; i < ops.size(); ++i) {
-    if (absl::Status added = OpConverter(slots, i, data, converted).Add(ops[i]); !added.ok()) {
+    if (absl::Status added = OpConverter(slots, i, data, converted).Run(ops[i]); !added.ok()) {
       return added;
     }
   }

@@ -1,6 +1,9 @@
 #include "server/service/wire/convert.h"
 
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -137,6 +140,21 @@ TEST(ConvertProblemTest, AGateHasItsRules) {
   EXPECT_THAT(
       error([](v1::MatmulProblem& p) { p.clear_gate(); }),
       HasSubstr("output_dtype is e4m3; a matmul gives F32, BF16 or F16, and E4M3 with a gate"));
+}
+
+template <size_t... i>
+std::vector<std::string> NamesOfOps(std::index_sequence<i...>) {
+  return {std::string(kernels::Name(std::variant_alternative_t<i, kernels::Op>()))...};
+}
+
+TEST_F(ConvertTest, OpsAreCalledAsTheWireCallsThem) {
+  const auto& kinds = *v1::Op::descriptor()->FindOneofByName("kind");
+  std::vector<std::string> names;
+  for (int i = 0; i < kinds.field_count(); ++i) names.push_back(kinds.field(i)->name());
+  constexpr size_t kKinds = std::variant_size_v<kernels::Op>;
+  EXPECT_THAT(NamesOfOps(std::make_index_sequence<kKinds>()),
+              testing::UnorderedElementsAreArray(names));
+  EXPECT_THAT(Convert(v1::Op()).status().message(), HasSubstr("combine, k_grouped_matmul"));
 }
 
 TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
