@@ -25,94 +25,71 @@ bool OpList::Check(absl::string_view op,
 }
 
 OpList& OpList::Add(const Matmul& op) {
-  if (!Check("matmul", {{"a", &op.a.values},
-                        {"a.scales", &op.a.scales},
-                        {"b", &op.b.values},
-                        {"b.scales", &op.b.scales},
-                        {"d", &op.d},
-                        {"c", &op.c},
-                        {"bias", &op.bias},
-                        {"d_scales", &op.d_scales}})) {
-    return *this;
-  }
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kMatmulFieldNumber);
-  internal::AppendOperand(out, v1::Matmul::kAFieldNumber, op.a);
-  internal::AppendOperand(out, v1::Matmul::kBFieldNumber, op.b);
-  internal::AppendTensor(out, v1::Matmul::kDFieldNumber, op.d);
-  internal::AppendTensor(out, v1::Matmul::kCFieldNumber, op.c);
-  internal::AppendTensor(out, v1::Matmul::kBiasFieldNumber, op.bias);
-  if (op.alpha != 1) wire::AppendFloat(out, v1::Matmul::kAlphaFieldNumber, op.alpha);
-  if (op.beta != 0) wire::AppendFloat(out, v1::Matmul::kBetaFieldNumber, op.beta);
-  wire::AppendInt(out, v1::Matmul::kActivationFieldNumber, static_cast<int>(op.activation));
-  if (!op.kernel.empty()) wire::AppendBytes(out, v1::Matmul::kKernelFieldNumber, op.kernel);
-  if (op.gate) internal::AppendGate(out, v1::Matmul::kGateFieldNumber, *op.gate);
-  internal::AppendTensor(out, v1::Matmul::kDScalesFieldNumber, op.d_scales);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kMatmulFieldNumber);
+  using P = v1::Matmul;
+  out.Add(P::kAFieldNumber, "a", op.a);
+  out.Add(P::kBFieldNumber, "b", op.b);
+  out.Add(P::kDFieldNumber, "d", op.d);
+  out.Add(P::kCFieldNumber, "c", op.c);
+  out.Add(P::kBiasFieldNumber, "bias", op.bias);
+  out.Add(P::kAlphaFieldNumber, op.alpha, 1);
+  out.Add(P::kBetaFieldNumber, op.beta);
+  out.Add(P::kActivationFieldNumber, static_cast<int64_t>(op.activation));
+  out.Add(P::kKernelFieldNumber, op.kernel);
+  out.Add(P::kGateFieldNumber, op.gate);
+  out.Add(P::kDScalesFieldNumber, "d_scales", op.d_scales);
+  out.End(Check("matmul", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Quantize& op) {
-  if (!Check("quantize",
-             {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}, {"rows", &op.rows}})) {
-    return *this;
-  }
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kQuantizeFieldNumber);
-  internal::AppendTensor(out, v1::Quantize::kSrcFieldNumber, op.src);
-  internal::AppendTensor(out, v1::Quantize::kDstFieldNumber, op.dst);
-  internal::AppendTensor(out, v1::Quantize::kScalesFieldNumber, op.scales);
-  wire::AppendInt(out, v1::Quantize::kGranularityFieldNumber, static_cast<int>(op.granularity));
-  internal::AppendTensor(out, v1::Quantize::kRowsFieldNumber, op.rows);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kQuantizeFieldNumber);
+  using P = v1::Quantize;
+  out.Add(P::kSrcFieldNumber, "src", op.src);
+  out.Add(P::kDstFieldNumber, "dst", op.dst);
+  out.Add(P::kScalesFieldNumber, "scales", op.scales);
+  out.Add(P::kGranularityFieldNumber, static_cast<int64_t>(op.granularity));
+  out.Add(P::kRowsFieldNumber, "rows", op.rows);
+  out.End(Check("quantize", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Gated& op) {
-  if (!Check("gated", {{"src", &op.src}, {"dst", &op.dst}, {"scales", &op.scales}})) {
-    return *this;
-  }
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kGatedFieldNumber);
-  internal::AppendTensor(out, v1::Gated::kSrcFieldNumber, op.src);
-  internal::AppendTensor(out, v1::Gated::kDstFieldNumber, op.dst);
-  internal::AppendTensor(out, v1::Gated::kScalesFieldNumber, op.scales);
-  wire::AppendInt(out, v1::Gated::kActivationFieldNumber, static_cast<int>(op.activation));
-  wire::AppendInt(out, v1::Gated::kPeriodFieldNumber, op.period);
-  if (op.alpha != 1) wire::AppendFloat(out, v1::Gated::kAlphaFieldNumber, op.alpha);
-  if (op.limit != 0) wire::AppendFloat(out, v1::Gated::kLimitFieldNumber, op.limit);
-  if (op.up_offset != 0) wire::AppendFloat(out, v1::Gated::kUpOffsetFieldNumber, op.up_offset);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kGatedFieldNumber);
+  using P = v1::Gated;
+  out.Add(P::kSrcFieldNumber, "src", op.src);
+  out.Add(P::kDstFieldNumber, "dst", op.dst);
+  out.Add(P::kScalesFieldNumber, "scales", op.scales);
+  out.Add(P::kActivationFieldNumber, static_cast<int64_t>(op.activation));
+  out.Add(P::kPeriodFieldNumber, op.period);
+  out.Add(P::kAlphaFieldNumber, op.alpha, 1);
+  out.Add(P::kLimitFieldNumber, op.limit);
+  out.Add(P::kUpOffsetFieldNumber, op.up_offset);
+  out.End(Check("gated", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Convert& op) {
-  if (!Check("convert", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kConvertFieldNumber);
-  internal::AppendTensor(out, v1::Convert::kSrcFieldNumber, op.src);
-  internal::AppendTensor(out, v1::Convert::kDstFieldNumber, op.dst);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kConvertFieldNumber);
+  out.Add(v1::Convert::kSrcFieldNumber, "src", op.src);
+  out.Add(v1::Convert::kDstFieldNumber, "dst", op.dst);
+  out.End(Check("convert", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Copy& op) {
-  if (!Check("copy", {{"src", &op.src}, {"dst", &op.dst}})) return *this;
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kCopyFieldNumber);
-  internal::AppendTensor(out, v1::Copy::kSrcFieldNumber, op.src);
-  internal::AppendTensor(out, v1::Copy::kDstFieldNumber, op.dst);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kCopyFieldNumber);
+  out.Add(v1::Copy::kSrcFieldNumber, "src", op.src);
+  out.Add(v1::Copy::kDstFieldNumber, "dst", op.dst);
+  out.End(Check("copy", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Fill& op) {
-  if (!Check("fill", {{"dst", &op.dst}})) return *this;
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kFillFieldNumber);
-  internal::AppendTensor(out, v1::Fill::kDstFieldNumber, op.dst);
-  if (op.value != 0) wire::AppendDouble(out, v1::Fill::kValueFieldNumber, op.value);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kFillFieldNumber);
+  out.Add(v1::Fill::kDstFieldNumber, "dst", op.dst);
+  out.Add(v1::Fill::kValueFieldNumber, op.value);
+  out.End(Check("fill", {out.checked()}));
   return *this;
 }
 

@@ -1,111 +1,68 @@
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "client/cpp/internal/calls/op_wire.h"
 #include "client/cpp/ops.h"
 
 namespace gemmd::client {
+
 OpList& OpList::Add(const GroupedMatmul& op) {
-  for (size_t g = 0; g < op.weights.size() && status_.ok(); ++g) {
-    absl::Status wrong = op.weights[g].values.status();
-    wrong.Update(op.weights[g].scales.status());
-    if (wrong.ok()) continue;
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat("op ", size_, " (grouped_matmul): weights[", g, "]: ", wrong.message()));
-  }
-  if (!Check("grouped_matmul", {{"a", &op.a.values},
-                                {"a.scales", &op.a.scales},
-                                {"b", &op.b.values},
-                                {"b.scales", &op.b.scales},
-                                {"groups", &op.groups},
-                                {"d", &op.d},
-                                {"d_scales", &op.d_scales},
-                                {"bias", &op.bias}})) {
-    return *this;
-  }
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kGroupedMatmulFieldNumber);
   using P = v1::GroupedMatmul;
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kGroupedMatmulFieldNumber);
-  internal::AppendOperand(out, P::kAFieldNumber, op.a);
-  if (op.weights.empty() || !op.b.values.empty()) {
-    internal::AppendOperand(out, P::kBFieldNumber, op.b);
+  out.Add(P::kAFieldNumber, "a", op.a);
+  if (op.weights.empty() || !op.b.values.empty()) out.Add(P::kBFieldNumber, "b", op.b);
+  out.Add(P::kGroupsFieldNumber, "groups", op.groups);
+  out.Add(P::kLayoutFieldNumber, static_cast<int64_t>(op.layout));
+  out.Add(P::kAlignmentFieldNumber, op.alignment, 1);
+  out.Add(P::kDFieldNumber, "d", op.d);
+  out.Add(P::kDScalesFieldNumber, "d_scales", op.d_scales);
+  out.Add(P::kGateFieldNumber, op.gate);
+  out.Add(P::kBiasFieldNumber, "bias", op.bias);
+  out.Add(P::kAlphaFieldNumber, op.alpha, 1);
+  out.Add(P::kActivationFieldNumber, static_cast<int64_t>(op.activation));
+  out.Add(P::kKernelFieldNumber, op.kernel);
+  out.Add(P::kExpectedRowsFieldNumber, op.expected_rows);
+  for (size_t g = 0; g < op.weights.size(); ++g) {
+    out.Add(P::kWeightsFieldNumber, absl::StrCat("weights[", g, "]").c_str(), op.weights[g]);
   }
-  internal::AppendTensor(out, P::kGroupsFieldNumber, op.groups);
-  wire::AppendInt(out, P::kLayoutFieldNumber, static_cast<int>(op.layout));
-  wire::AppendInt(out, P::kAlignmentFieldNumber, op.alignment == 1 ? 0 : op.alignment);
-  internal::AppendTensor(out, P::kDFieldNumber, op.d);
-  internal::AppendTensor(out, P::kDScalesFieldNumber, op.d_scales);
-  if (op.gate) internal::AppendGate(out, P::kGateFieldNumber, *op.gate);
-  internal::AppendTensor(out, P::kBiasFieldNumber, op.bias);
-  if (op.alpha != 1) wire::AppendFloat(out, P::kAlphaFieldNumber, op.alpha);
-  wire::AppendInt(out, P::kActivationFieldNumber, static_cast<int>(op.activation));
-  if (!op.kernel.empty()) wire::AppendBytes(out, P::kKernelFieldNumber, op.kernel);
-  wire::AppendInt(out, P::kExpectedRowsFieldNumber, op.expected_rows);
-  for (const Operand& matrix : op.weights) {
-    internal::AppendOperand(out, P::kWeightsFieldNumber, matrix);
-  }
+  out.End(Check("grouped_matmul", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const KGroupedMatmul& op) {
-  if (!Check("k_grouped_matmul", {{"a", &op.a.values},
-                                  {"a.scales", &op.a.scales},
-                                  {"b", &op.b.values},
-                                  {"b.scales", &op.b.scales},
-                                  {"groups", &op.groups},
-                                  {"d", &op.d},
-                                  {"c", &op.c}})) {
-    return *this;
-  }
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kKGroupedMatmulFieldNumber);
   using P = v1::KGroupedMatmul;
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kKGroupedMatmulFieldNumber);
-  internal::AppendOperand(out, P::kAFieldNumber, op.a);
-  internal::AppendOperand(out, P::kBFieldNumber, op.b);
-  internal::AppendTensor(out, P::kGroupsFieldNumber, op.groups);
-  wire::AppendInt(out, P::kLayoutFieldNumber, static_cast<int>(op.layout));
-  wire::AppendInt(out, P::kAlignmentFieldNumber, op.alignment == 1 ? 0 : op.alignment);
-  internal::AppendTensor(out, P::kDFieldNumber, op.d);
-  internal::AppendTensor(out, P::kCFieldNumber, op.c);
-  if (op.alpha != 1) wire::AppendFloat(out, P::kAlphaFieldNumber, op.alpha);
-  if (op.beta != 0) wire::AppendFloat(out, P::kBetaFieldNumber, op.beta);
-  if (!op.kernel.empty()) wire::AppendBytes(out, P::kKernelFieldNumber, op.kernel);
+  out.Add(P::kAFieldNumber, "a", op.a);
+  out.Add(P::kBFieldNumber, "b", op.b);
+  out.Add(P::kGroupsFieldNumber, "groups", op.groups);
+  out.Add(P::kLayoutFieldNumber, static_cast<int64_t>(op.layout));
+  out.Add(P::kAlignmentFieldNumber, op.alignment, 1);
+  out.Add(P::kDFieldNumber, "d", op.d);
+  out.Add(P::kCFieldNumber, "c", op.c);
+  out.Add(P::kAlphaFieldNumber, op.alpha, 1);
+  out.Add(P::kBetaFieldNumber, op.beta);
+  out.Add(P::kKernelFieldNumber, op.kernel);
+  out.End(Check("k_grouped_matmul", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const RouteRows& op) {
-  if (!Check("route", {{"ids", &op.ids},
-                       {"offsets", &op.offsets},
-                       {"rows", &op.rows},
-                       {"positions", &op.positions}})) {
-    return *this;
-  }
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kRouteFieldNumber);
-  internal::AppendTensor(out, v1::Route::kIdsFieldNumber, op.ids);
-  internal::AppendTensor(out, v1::Route::kOffsetsFieldNumber, op.offsets);
-  internal::AppendTensor(out, v1::Route::kRowsFieldNumber, op.rows);
-  internal::AppendTensor(out, v1::Route::kPositionsFieldNumber, op.positions);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kRouteFieldNumber);
+  using P = v1::Route;
+  out.Add(P::kIdsFieldNumber, "ids", op.ids);
+  out.Add(P::kOffsetsFieldNumber, "offsets", op.offsets);
+  out.Add(P::kRowsFieldNumber, "rows", op.rows);
+  out.Add(P::kPositionsFieldNumber, "positions", op.positions);
+  out.End(Check("route", {out.checked()}));
   return *this;
 }
 
 OpList& OpList::Add(const Combine& op) {
-  if (!Check("combine", {{"src", &op.src},
-                         {"positions", &op.positions},
-                         {"weights", &op.weights},
-                         {"dst", &op.dst}})) {
-    return *this;
-  }
-  std::string& out = wire_.ForWriting();
-  wire::Nested list(out, internal::kOps);
-  wire::Nested nested(out, v1::Op::kCombineFieldNumber);
-  internal::AppendTensor(out, v1::Combine::kSrcFieldNumber, op.src);
-  internal::AppendTensor(out, v1::Combine::kPositionsFieldNumber, op.positions);
-  internal::AppendTensor(out, v1::Combine::kWeightsFieldNumber, op.weights);
-  internal::AppendTensor(out, v1::Combine::kDstFieldNumber, op.dst);
+  internal::OpWriter out(wire_.ForWriting(), v1::Op::kCombineFieldNumber);
+  using P = v1::Combine;
+  out.Add(P::kSrcFieldNumber, "src", op.src);
+  out.Add(P::kPositionsFieldNumber, "positions", op.positions);
+  out.Add(P::kWeightsFieldNumber, "weights", op.weights);
+  out.Add(P::kDstFieldNumber, "dst", op.dst);
+  out.End(Check("combine", {out.checked()}));
   return *this;
 }
 

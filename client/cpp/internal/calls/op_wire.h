@@ -1,10 +1,13 @@
-// How an op's tensors go on the wire. For ops.cc and grouped_ops.cc.
+// How an op goes on the wire. For ops.cc and grouped_ops.cc.
 
 #ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_
 #define GEMMD_CLIENT_CPP_INTERNAL_CALLS_OP_WIRE_H_
 
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/ops.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"
@@ -31,21 +34,74 @@ inline void AppendTensor(std::string& out, int field, const Tensor& tensor) {
   if (!tensor.dense()) AppendDims(out, v1::Tensor::kStridesFieldNumber, tensor.strides());
 }
 
-inline void AppendOperand(std::string& out, int field, const Operand& operand) {
-  wire::Nested nested(out, field);
-  AppendTensor(out, v1::Operand::kValuesFieldNumber, operand.values);
-  wire::AppendInt(out, v1::Operand::kGranularityFieldNumber, static_cast<int>(operand.granularity));
-  AppendTensor(out, v1::Operand::kScalesFieldNumber, operand.scales);
-}
+// Appends one op, field by field, and keeps the first tensor among them that is invalid.
+class OpWriter {
+ public:
+  // kind: the number of a field of v1::Op.
+  OpWriter(std::string& out, int kind) : out_(out), begin_(out.size()) {
+    list_.emplace(out, kOps);
+    op_.emplace(out, kind);
+  }
 
-inline void AppendGate(std::string& out, int field, const Gate& gate) {
-  wire::Nested nested(out, field);
-  wire::AppendInt(out, v1::Gate::kActivationFieldNumber, static_cast<int>(gate.activation));
-  wire::AppendInt(out, v1::Gate::kPeriodFieldNumber, gate.period);
-  if (gate.alpha != 1) wire::AppendFloat(out, v1::Gate::kAlphaFieldNumber, gate.alpha);
-  if (gate.limit != 0) wire::AppendFloat(out, v1::Gate::kLimitFieldNumber, gate.limit);
-  if (gate.up_offset != 0) wire::AppendFloat(out, v1::Gate::kUpOffsetFieldNumber, gate.up_offset);
-}
+  // Its tensor, under its name, that tells whether the op is valid.
+  std::pair<const char*, const Tensor*> checked() const { return {name_.c_str(), checked_}; }
+  // After the last field. What is not kept is taken off again.
+  void End(bool keep) {
+    op_.reset();
+    list_.reset();
+    if (!keep) out_.resize(begin_);
+  }
+
+  void Add(int field, const char* name, const Tensor& tensor) {
+    Check(name, "", tensor);
+    AppendTensor(out_, field, tensor);
+  }
+  void Add(int field, const char* name, const Operand& operand) {
+    Check(name, "", operand.values);
+    Check(name, ".scales", operand.scales);
+    wire::Nested nested(out_, field);
+    AppendTensor(out_, v1::Operand::kValuesFieldNumber, operand.values);
+    wire::AppendInt(out_, v1::Operand::kGranularityFieldNumber,
+                    static_cast<int>(operand.granularity));
+    AppendTensor(out_, v1::Operand::kScalesFieldNumber, operand.scales);
+  }
+  void Add(int field, const std::optional<Gate>& gate) {
+    if (!gate) return;
+    using P = v1::Gate;
+    wire::Nested nested(out_, field);
+    Add(P::kActivationFieldNumber, static_cast<int64_t>(gate->activation));
+    Add(P::kPeriodFieldNumber, gate->period);
+    Add(P::kAlphaFieldNumber, gate->alpha, 1);
+    Add(P::kLimitFieldNumber, gate->limit);
+    Add(P::kUpOffsetFieldNumber, gate->up_offset);
+  }
+  void Add(int field, const std::string& text) {
+    if (!text.empty()) wire::AppendBytes(out_, field, text);
+  }
+  // Numbers that are what the field has anyway are left out.
+  void Add(int field, int64_t value, int64_t unsaid = 0) {
+    wire::AppendInt(out_, field, value == unsaid ? 0 : value);
+  }
+  void Add(int field, float value, float unsaid = 0) {
+    if (value != unsaid) wire::AppendFloat(out_, field, value);
+  }
+  void Add(int field, double value) {
+    if (value != 0) wire::AppendDouble(out_, field, value);
+  }
+
+ private:
+  void Check(const char* name, const char* part, const Tensor& tensor) {
+    if (checked_ != nullptr && (tensor.status().ok() || !checked_->status().ok())) return;
+    name_ = absl::StrCat(name, part);
+    checked_ = &tensor;
+  }
+
+  std::string& out_;
+  const size_t begin_;
+  std::optional<wire::Nested> list_, op_;
+  std::string name_;
+  const Tensor* checked_ = nullptr;
+};
 
 }  // namespace gemmd::client::internal
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gemmd import words
+from gemmd._ops.op import op_of
 from gemmd.ops import (
     Activation,
     Gate,
@@ -184,10 +185,7 @@ def route(ids: TensorLike, offsets: TensorLike, rows: TensorLike, positions: Ten
     positions : tensor [tokens, top_k], int32
         Written: each choice's row, for `combine`; -1 without an expert.
     """
-    tensors = [as_tensor(one) for one in (ids, offsets, rows, positions)]
-    names = ("ids", "offsets", "rows", "positions")
-    message = pb.Route(**{n: t.message for n, t in zip(names, tensors, strict=True)})
-    return Op("route", pb.Op(route=message), tuple(tensors))
+    return op_of("route", ids=ids, offsets=offsets, rows=rows, positions=positions)
 
 
 def combine(src: TensorLike, positions: TensorLike, weights: TensorLike, dst: TensorLike) -> Op:
@@ -201,7 +199,4 @@ def combine(src: TensorLike, positions: TensorLike, weights: TensorLike, dst: Te
     weights : tensor [tokens, top_k], float32
     dst : tensor [tokens, n], float32, bfloat16 or float16
     """
-    tensors = [as_tensor(one) for one in (src, positions, weights, dst)]
-    names = ("src", "positions", "weights", "dst")
-    message = pb.Combine(**{n: t.message for n, t in zip(names, tensors, strict=True)})
-    return Op("combine", pb.Op(combine=message), tuple(tensors))
+    return op_of("combine", src=src, positions=positions, weights=weights, dst=dst)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gemmd import dtypes, words
 from gemmd._ops.op import Op as Op
+from gemmd._ops.op import op_of
 from gemmd._ops.operand import Granularity as Granularity
 from gemmd._ops.operand import Operand as Operand
 from gemmd._ops.operand import OperandLike as OperandLike
@@ -205,8 +206,7 @@ def convert(src: TensorLike, dst: TensorLike) -> Op:
     """dst = src in dst's dtype, rounded to nearest even; float8_e4m3fn and int8 saturate. Same
     shape.
     """
-    s, d = as_tensor(src), as_tensor(dst)
-    return Op("convert", pb.Op(convert=pb.Convert(src=s.message, dst=d.message)), (s, d))
+    return op_of("convert", src=src, dst=dst)
 
 
 def copy(src: TensorLike, dst: TensorLike) -> Op:
@@ -215,8 +215,7 @@ def copy(src: TensorLike, dst: TensorLike) -> Op:
     The way between devices: a program runs on the device that it writes, and reads other devices'
     buffers by `copy` alone.
     """
-    s, d = as_tensor(src), as_tensor(dst)
-    return Op("copy", pb.Op(copy=pb.Copy(src=s.message, dst=d.message)), (s, d))
+    return op_of("copy", src=src, dst=dst)
 
 
 def fill(dst: TensorLike, value: float) -> Op:

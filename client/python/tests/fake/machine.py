@@ -110,7 +110,7 @@ class Machine:
                 self._quantize(op.quantize)
             elif kind == "gated":
                 self._gated(op.gated)
-            elif kind in ("route", "grouped_matmul", "k_grouped_matmul", "combine"):
+            elif hasattr(grouped, kind):
                 getattr(grouped, kind)(self, getattr(op, kind))
             else:
                 self._matmul(op.matmul)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from gemmd._wire import wire
 from gemmd._wire.wire import BytesLike
-from gemmd.tensor import Tensor
+from gemmd.tensor import Tensor, TensorLike, as_tensor
 from gemmd.v1 import types_pb2 as pb
 
 _OPS_FIELD = (
@@ -97,6 +97,15 @@ class Op:
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+def op_of(kind: str, **tensors: TensorLike) -> Op:
+    """An op that is these tensors and nothing else, under the names that the wire has for them."""
+    given = {name: as_tensor(one) for name, one in tensors.items()}
+    message = pb.Op()
+    for name, tensor in given.items():
+        getattr(getattr(message, kind), name).CopyFrom(tensor.message)
+    return Op(kind, message, tuple(given.values()))
 
 
 def _field(message: pb.Op) -> bytes:
