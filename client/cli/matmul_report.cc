@@ -22,6 +22,8 @@ std::string ReasonText(v1::ChoiceReason reason) {
   switch (reason) {
     case v1::CHOICE_REASON_TABLE:
       return "measured fastest (tuning table)";
+    case v1::CHOICE_REASON_TUNED:
+      return "measured fastest on this device";
     case v1::CHOICE_REASON_MODEL:
       return "the cost model's best";
     case v1::CHOICE_REASON_FORCED:
