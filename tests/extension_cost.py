@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What adding a config or an operand kind of the CUDA matmul kernels, or a kind of op, touches: how many files know one.
+And whether one finds one's way in every folder.
 
     extension_cost.py REPOSITORY
 """
@@ -7,6 +8,7 @@
 import collections
 import pathlib
 import re
+import subprocess
 import sys
 
 MOST_FILES_OF_A_KIND = 8
@@ -19,6 +21,7 @@ MOST_FILES_OF_AN_OP = 20
 # Lists that a new kind of op has to be added to, by hand.
 MOST_LISTS_OF_OPS = 12
 FEWEST_IN_A_LIST = 9
+MOST_FILES_OF_A_FOLDER = 40
 SOURCES = {".cc", ".h", ".cu", ".cuh", ".txt"}
 
 
@@ -118,6 +121,16 @@ def complaints(files):
     return found
 
 
+def crowded_folders(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    folders = collections.Counter(str(pathlib.PurePath(path).parent) for path in listed if (root / path).exists())
+    return [
+        f"{folder} has {files} files, limit {MOST_FILES_OF_A_FOLDER}"
+        for folder, files in folders.items()
+        if files > MOST_FILES_OF_A_FOLDER
+    ]
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     files = sources(root)
@@ -127,7 +140,7 @@ def main():
     for kind, paths in by_kind.items():
         print(f"op {kind}: {cost_of(paths)} files")
     print(f"lists of ops: {', '.join(lists)}")
-    found = complaints(files) + complaints_of_ops(by_kind, lists)
+    found = complaints(files) + complaints_of_ops(by_kind, lists) + crowded_folders(root)
     print("\n".join(found))
     return 1 if found else 0
 

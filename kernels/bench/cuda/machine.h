@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/bench/cuda/timer.h"
 #include "kernels/bench/options.h"
-#include "kernels/cuda/matmul/cublaslt.h"
-#include "kernels/cuda/matmul/cublaslt_family.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt_family.h"
 #include "kernels/cuda/sm90/gemm.h"
 
 namespace gemmd::kernels::bench {

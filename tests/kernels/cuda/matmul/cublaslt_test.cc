@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "kernels/cuda/device/shared_library.h"
-#include "kernels/cuda/matmul/cublaslt_family.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt_family.h"
 
 namespace gemmd::kernels::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // The functions of cuBLASLt that gemmd calls, bound at run time; cublasLt.h gives types alone.
 // Included by cublaslt.cc only.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_API_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_API_H_
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_
 
 #include <cublasLt.h>
 
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/shared_library.h"
-#include "kernels/cuda/matmul/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -76,4 +76,4 @@ struct CublasLtApi {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_API_H_
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_API_H_

@@ -1,11 +1,11 @@
-#include "kernels/cuda/matmul/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/matmul/cublaslt_api.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt_api.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {

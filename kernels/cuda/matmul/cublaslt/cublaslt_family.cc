@@ -1,4 +1,4 @@
-#include "kernels/cuda/matmul/cublaslt_family.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt_family.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,13 +1,13 @@
 // cuBLASLt's kernels as a family: whoever has the library measures or names them like ours.
 
-#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_FAMILY_H_
-#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_FAMILY_H_
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/matmul/cublaslt.h"
+#include "kernels/cuda/matmul/cublaslt/cublaslt.h"
 #include "kernels/cuda/matmul/family.h"
 
 namespace gemmd::kernels::cuda {
@@ -35,4 +35,4 @@ class CublasLtFamily final : public MatmulFamily {
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_FAMILY_H_
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_CUBLASLT_CUBLASLT_FAMILY_H_
