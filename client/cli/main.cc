@@ -8,6 +8,4 @@ extern "C" {
 int gemmd_default_grpc_threads = 2;
 }
 
-int main(int argc, char** argv) {
-  return gemmd::cli::RunMain(gemmd::cli::Commands(), argc, argv);
-}
+int main(int argc, char** argv) { return gemmd::cli::RunMain(gemmd::cli::Commands(), argc, argv); }

@@ -154,7 +154,7 @@ TEST_F(ConvertTest, OpsAreCalledAsTheWireCallsThem) {
   constexpr size_t kKinds = std::variant_size_v<kernels::Op>;
   EXPECT_THAT(NamesOfOps(std::make_index_sequence<kKinds>()),
               testing::UnorderedElementsAreArray(names));
-  EXPECT_THAT(Convert(v1::Op()).status().message(), HasSubstr("combine, k_grouped_matmul"));
+  EXPECT_THAT(Convert(v1::Op()).status().message(), HasSubstr("combine, gated, k_grouped_matmul"));
 }
 
 TEST_F(ConvertTest, EveryFieldOfGatedArrives) {
