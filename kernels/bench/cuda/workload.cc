@@ -222,7 +222,7 @@ AnyGemmArgs AnyArgsOf(const Fp8GemmArgs& args, DType dtype) {
   any.m = args.m;
   any.n = args.n;
   any.k = args.k;
-  any.type = static_cast<cuda::ElementType>(dtype);
+  any.type = any.b_type = static_cast<cuda::ElementType>(dtype);
   any.a = {.data = args.a, .row_stride = args.lda, .scales = {.data = args.a_scales}};
   any.b = {.data = args.b, .row_stride = args.ldb, .scales = {.data = args.b_scales}};
   any.a.scales.row_stride = 1;
