@@ -50,6 +50,11 @@ def test_a_heartbeat_outlives_failures_and_ends_with_its_session(fake, client, m
 
     assert eventually(lambda: not beating())
 
+    with gemmd.Client(fake.target) as closed:
+        closed.session()  # is not closed
+        assert beating()
+    assert eventually(lambda: not beating())
+
 
 def test_options_of_a_session_reach_the_server(fake, client):
     client.session(ttl_s=1.25, label="me", device="cpu:0", grace_s=0.5, hold=False).close()

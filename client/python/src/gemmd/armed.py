@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmd import errors, native, share, words
+from gemmd._connection.forked import Home
 from gemmd._connection.here_only import Unpickled
 from gemmd._wire.programs import Priority, Rebind
 from gemmd.report import PRIORITIES, Report
@@ -102,6 +103,7 @@ class ArmedHandle(Unpickled):
 
     def __init__(self, plan: PlanHandle, message: pb.ArmedPlan, slot: Any, by_stream: bool) -> None:
         self.plan = plan
+        self._home = Home()
         self.slot_index = message.slot
         self.device = message.device
         self.by_stream = by_stream
@@ -118,6 +120,7 @@ class ArmedHandle(Unpickled):
         Unavailable
             The server or the session has ended.
         """
+        self._home.check()
         self._ring()
 
     def done(self) -> bool:
@@ -207,7 +210,7 @@ class Armed(ArmedHandle):
 
     def run(self, timeout_s: float | None = None) -> ArmedReport:
         """`ring` and `wait`."""
-        self._ring()
+        self.ring()
         self.wait(timeout_s)
         return self.report
 

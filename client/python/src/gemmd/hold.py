@@ -43,7 +43,7 @@ class Hold:
         threading.Thread(target=self._beat, name="gemmd-hold", daemon=True).start()
 
     def _beat(self) -> None:
-        while not self._stopped.wait(HEARTBEAT_S):
+        while not self._stopped.wait(HEARTBEAT_S) and not self._transport.closed:
             with contextlib.suppress(errors.Error):
                 request = device_pb.GetServerInfoRequest()
                 answer = self._transport.ask(request, device_pb.ServerInfo, HEARTBEAT_S)

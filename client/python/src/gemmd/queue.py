@@ -141,6 +141,7 @@ class Queue(Unpickled):
     def __init__(
         self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
     ) -> None:
+        self._home = transport.home
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
         self._gathers = 1  # batches in a message at most
         self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(
@@ -195,6 +196,7 @@ class Queue(Unpickled):
             Of a Result; raises what the batch failed with. A batch runs even if its future is
             cancelled.
         """
+        self._home.check()
         if isinstance(ops, PlanHandle):
             batch = Batch.of_plan(ops, rebind, inputs, resume)
         else:

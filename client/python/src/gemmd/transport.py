@@ -12,6 +12,7 @@ import grpc.experimental
 from google.protobuf.message import Message
 
 from gemmd import errors
+from gemmd._connection.forked import Home
 from gemmd._connection.security import Security
 from gemmd._connection.token_file import Metadata
 from gemmd._connection.unary import UnaryCall, unary_call
@@ -45,6 +46,8 @@ class Transport:
         self, target: str, timeout_s: float | None, retry: Retry, security: Security | None = None
     ) -> None:
         self.target = target
+        self.home = Home()
+        self.closed = False
         self.timeout_s = timeout_s
         self.retry = retry
         self.security = security or Security(target)
@@ -56,6 +59,7 @@ class Transport:
 
     @property
     def streams(self) -> grpc.Channel:
+        self.home.check()
         self._follow()
         with self._opening:
             if self._streams is None:
@@ -83,6 +87,7 @@ class Transport:
 
     def method(self, name: str) -> UnaryCall:
         """A unary call, bytes in and bytes out, tried once."""
+        self.home.check()
         self._follow()
         call = self._calls.get(name)
         if call is None:
@@ -171,6 +176,9 @@ class Transport:
         return errors.Unavailable(message)
 
     def close(self) -> None:
+        if self.home.left:
+            return  # a channel that is closed here would end the other process's connection
+        self.closed = True
         for channel in (self.channel, self._streams, *self._before):
             if channel is not None:
                 channel.close()

@@ -234,3 +234,68 @@ def test_asyncio_has_many_calls_in_flight(address, random):
         assert relative_error(got, (a * i).astype(np.float64) @ a) < 1e-5
     assert all((got == a).all() for got in reads)
     assert large.size == 3 << 20 and not large.any()
+
+
+class Room:
+    """Tensors of a buffer of zeros, one behind the other."""
+
+    def __init__(self, session):
+        self._buffer, self._at = session.create_buffer(1 << 20), 0
+
+    def __call__(self, *shape, dtype="f32"):
+        self._at += 4096
+        return self._buffer.tensor(shape, dtype, offset_bytes=self._at)
+
+    def e4m3(self, rows, columns):
+        blocks = gemmd.Granularity.BLOCK_1X128
+        scales = self(*blocks.scales_shape((rows, columns)))
+        return gemmd.Operand(self(rows, columns, dtype="e4m3"), scales, blocks)
+
+
+# Of m x n x k, of which one or more are 0.
+EMPTY = {
+    "matmul": lambda t, m, n, k, kind: [
+        gemmd.matmul(t(m, k, dtype=kind), t(n, k, dtype=kind), t(m, n), bias=t(n)),
+        gemmd.matmul(t(2, m, k, dtype=kind), t(n, k, dtype=kind), t(2, m, n)),
+        gemmd.matmul(t(0, m, k, dtype=kind), t(0, n, k, dtype=kind), t(0, m, n), bias=t(n)),
+    ],
+    "gate": lambda t, m, n, k, kind: [
+        gemmd.matmul(
+            t(m, k, dtype=kind), t(2 * n, k, dtype=kind), t.e4m3(m, n), gate=gemmd.Gate()
+        )
+    ],
+    "groups": lambda t, m, n, k, kind: [
+        gemmd.grouped_matmul(
+            t(m, k, dtype=kind), t(3, n, k, dtype=kind), t(4, dtype="i32"), t(m, n)
+        ),
+        gemmd.grouped_matmul(
+            t(3, m, k, dtype=kind), t(3, n, k, dtype=kind), t(3, dtype="i32"), t(3, m, n),
+            layout="counts",
+        ),
+        gemmd.k_grouped_matmul(
+            t(m, k, dtype=kind), t(n, k, dtype=kind), t(4, dtype="i32"), t(3, m, n)
+        ),
+    ],
+    "moves": lambda t, m, n, k, kind: [
+        gemmd.fill(t(m, n, dtype=kind), 1),
+        gemmd.copy(t(m, n, dtype=kind), t(m, n, dtype=kind)),
+        gemmd.convert(t(m, n), t(m, n, dtype=kind)),
+        gemmd.quantize(t(m, n), t.e4m3(m, n)),
+        gemmd.gated(t(m, 2 * n), t.e4m3(m, n)),
+        gemmd.combine(t(2, n), t(m, 2, dtype="i32"), t(m, 2), t(m, n)),
+        gemmd.combine(t(m + 1, n), t(2, 0, dtype="i32"), t(2, 0), t(2, n)),
+        gemmd.route(
+            t(m, k, dtype="i32"), t(4, dtype="i32"), t(m * k, dtype="i32"), t(m, k, dtype="i32")
+        ),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16", "e4m3", "e5m2", "i8"])
+@pytest.mark.parametrize("extents", [(0, 4, 3), (5, 0, 3), (5, 4, 0), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("what", EMPTY)
+def test_what_is_empty_runs_within_any_deadline(session, what, extents, kind):
+    for op in EMPTY[what](Room(session), *extents, kind):
+        with session.plan([op]) as plan:
+            assert 0 <= plan.estimated_seconds < 1e-3, op  # with NaN no deadline could be met
+        session.execute([op], timeout_s=20)

@@ -140,6 +140,7 @@ class Layer(Unpickled):
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
     def _check_open(self) -> None:
+        self.session.transport.home.check()
         if self._closed:
             raise errors.FailedPrecondition(
                 f"{self!r} is closed; make another, by its name if it has one", reason="CLOSED"

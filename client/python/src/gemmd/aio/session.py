@@ -172,6 +172,7 @@ class Session(Buffers, Awaited):
     # Inline data.
 
     async def _take_block(self, nbytes: int, timeout_s: float | None) -> Block | None:
+        self.transport.home.check()
         arena = self.sharing.arena
         block = None if arena is None else arena.take(nbytes)
         if block is None:
@@ -234,6 +235,8 @@ class Session(Buffers, Awaited):
         if self._closed:
             return
         self._closed = True
+        if self.transport.home.left:
+            return  # it is the other process's
         try:
             request = pb.CloseSessionRequest(session_id=self.session_id)
             await self.transport.ask(request, pb.CloseSessionResponse)

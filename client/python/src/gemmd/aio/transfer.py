@@ -97,6 +97,7 @@ class AsyncMover:
     async def upload(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
         """Puts `data` at byte `at` of the buffer."""
         buffer._span(len(data), at)
+        self._session.transport.home.check()
         async with self._one_at_a_time:
             began = time.perf_counter()
             why, resumed = await self._shared(buffer, data, at, up=True), 0
@@ -107,6 +108,7 @@ class AsyncMover:
     async def download(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
         """Fills `out` from byte `at` of the buffer."""
         buffer._span(len(out), at)
+        self._session.transport.home.check()
         async with self._one_at_a_time:
             began = time.perf_counter()
             why, resumed = await self._shared(buffer, out, at, up=False), 0

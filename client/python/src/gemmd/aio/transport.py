@@ -11,6 +11,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from gemmd import errors
+from gemmd._connection.forked import Home
 from gemmd._connection.security import Security
 from gemmd._connection.token_file import Metadata
 from gemmd._connection.unary import bounded
@@ -29,6 +30,7 @@ class Transport:
         self, target: str, timeout_s: float | None, retry: Retry, security: Security | None = None
     ) -> None:
         self.target = target
+        self.home = Home()
         self.timeout_s = timeout_s
         self.retry = retry
         self.security = security or Security(target)
@@ -37,6 +39,7 @@ class Transport:
         self._calls: dict[str, Any] = {}
 
     def _open(self, purpose: str) -> Any:
+        self.home.check()
         # Not in __init__: grpc.aio binds a channel to the running loop, and a client may be made
         # before there is one.
         if self.security.rotated():  # new connections once the files of TLS are new
@@ -158,6 +161,8 @@ class Transport:
         return errors.Unavailable(message)
 
     async def close(self) -> None:
+        if self.home.left:
+            return  # a channel that is closed here would end the other process's connection
         for channel in (*self._channels.values(), *self._before):
             await channel.close()
         self._channels.clear()
