@@ -49,6 +49,7 @@ std::string PanelWhyNot(const MatmulProblem& p) {
 }
 
 double PanelSeconds(const MatmulProblem& p, const Machine& machine) {
+  if (p.batch == 0 || p.m == 0 || p.n == 0) return SgemmSeconds(machine, 0, 0, 0);
   const double m = p.m;
   const double n = p.n;
   const double k = p.k;
@@ -62,7 +63,7 @@ double PanelSeconds(const MatmulProblem& p, const Machine& machine) {
   const double each =
       SgemmSeconds(machine, std::min<double>(m, kBlockM), std::min<double>(n, kBlockN), k) *
           std::max(m * n / (std::min<double>(m, kBlockM) * std::min<double>(n, kBlockN)), 1.0) +
-      (m * n == 0 ? 0 : MoveSeconds(machine, strided * converted, p.bytes() / p.batch)) +
+      MoveSeconds(machine, strided * converted, p.bytes() / p.batch) +
       (calls + stores) / machine.threads + tiles * 0.2e-6;
   return p.batch * each;
 }

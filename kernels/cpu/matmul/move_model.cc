@@ -168,6 +168,7 @@ double SecondsOf(const Machine& machine, const GatedOp& op) {
                 .next_stride = static_cast<double>(tensor.strides[rank - 2]) * size};
   };
   const double elements = static_cast<double>(NumElements(op.dst.shape).value_or(0));
+  if (elements == 0) return kOverheadSeconds;
   const double conversions = op.scales ? 6 : 5;
   const double each = 2 * AccessNs(walk(op.src)) + AccessNs(walk(op.dst)) +
                       conversions * 1e9 * machine.threads / machine.convert_per_s;
@@ -187,6 +188,7 @@ double SecondsOf(const Machine& machine, const CombineOp& op) {
   const double results = static_cast<double>(NumElements(op.dst.shape).value_or(0));
   const int size = SizeBytes(op.src.dtype);
   const double elements = rows * static_cast<double>(op.src.shape[1]);
+  if (elements == 0) return kOverheadSeconds;
   const Walk from{.size = size,
                   .count = static_cast<double>(op.src.shape[1]),
                   .inner_stride = static_cast<double>(op.src.strides[1]) * size,

@@ -17,7 +17,11 @@ Candidate Consider(const MatmulProblem& problem, const PoolEntry& entry, const M
   candidate.why_not =
       entry.enabled ? entry.kernel->why_not(problem) : "it is disabled on this device";
   candidate.feasible = candidate.why_not.empty();
-  if (candidate.feasible) candidate.modelled_seconds = entry.kernel->seconds(problem, machine);
+  // The models divide by extents.
+  const bool empty = problem.batch == 0 || problem.m == 0 || problem.n == 0;
+  if (candidate.feasible && !empty) {
+    candidate.modelled_seconds = entry.kernel->seconds(problem, machine);
+  }
   return candidate;
 }
 
