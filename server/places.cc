@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -20,8 +21,13 @@ namespace {
 
 constexpr absl::string_view kUnix = "unix:";
 
-absl::Status Bad(const std::string& address, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat("listener ", address, ": ", why));
+struct Place {
+  absl::string_view what;  // "listener", or the field of the config
+  std::string address;     // as the config has it
+};
+
+absl::Status Bad(const Place& place, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat(place.what, " ", place.address, ": ", why));
 }
 
 std::string FolderOf(const std::string& path) {
@@ -42,47 +48,48 @@ std::string Remedy(const std::string& folder) {
 bool InTmp(const std::string& folder) { return FolderOf(folder) == "/tmp"; }
 
 // One below /tmp that somebody else may write to could hold somebody else's socket.
-absl::Status CheckOwner(const std::string& address, const std::string& folder) {
+absl::Status CheckOwner(const Place& place, const std::string& folder) {
   struct stat info;
   if (!absl::StartsWith(folder, "/tmp/gemmd-")) return absl::OkStatus();
   if (lstat(folder.c_str(), &info) != 0) return absl::OkStatus();
   if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 077) == 0) {
     return absl::OkStatus();
   }
-  return Bad(address, absl::StrCat(folder, " is not a folder of user ", geteuid(),
-                                   " alone (mode 0700); remove it, or set XDG_RUNTIME_DIR"));
+  return Bad(place, absl::StrCat(folder, " is not a folder of user ", geteuid(),
+                                 " alone (mode 0700); remove it, or set XDG_RUNTIME_DIR"));
 }
 
-absl::Status CheckFolder(const std::string& address) {
-  const std::string path = SocketPath(address);
+absl::Status CheckFolder(const Place& place) {
+  const std::string path = SocketPath(place.address);
   const std::string folder = FolderOf(path);
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
-    return Bad(address, absl::StrCat(path, " is there and is no socket; choose another address"));
+    return Bad(place, absl::StrCat(path, " is there and is no socket; choose another address"));
   }
   if (stat(folder.c_str(), &info) == 0) {
     if (!S_ISDIR(info.st_mode)) {
-      return Bad(address, absl::StrCat(folder, " is no folder; choose another address"));
+      return Bad(place, absl::StrCat(folder, " is no folder; choose another address"));
     }
-    if (access(folder.c_str(), W_OK | X_OK) == 0) return CheckOwner(address, folder);
-    return Bad(address, absl::StrCat("cannot write to its folder ", folder, ": ",
-                                     std::strerror(errno), Remedy(folder)));
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return CheckOwner(place, folder);
+    return Bad(place, absl::StrCat("cannot write to its folder ", folder, ": ",
+                                   std::strerror(errno), Remedy(folder)));
   }
   if (access(FolderOf(folder).c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-  return Bad(address, absl::StrCat("its folder ", folder, " is not there and cannot be made: ",
-                                   std::strerror(errno), Remedy(folder)));
+  return Bad(place, absl::StrCat("its folder ", folder, " is not there and cannot be made: ",
+                                 std::strerror(errno), Remedy(folder)));
 }
 
-absl::Status MakeFolder(const std::string& address) {
-  const std::string folder = FolderOf(SocketPath(address));
+absl::Status MakeFolder(const Place& place) {
+  const std::string folder = FolderOf(SocketPath(place.address));
   if (mkdir(folder.c_str(), InTmp(folder) ? 0700 : 0755) != 0 && errno != EEXIST) {
-    return Bad(address, absl::StrCat("cannot make its folder ", folder, ": ", std::strerror(errno),
-                                     Remedy(folder)));
+    return Bad(place, absl::StrCat("cannot make its folder ", folder, ": ", std::strerror(errno),
+                                   Remedy(folder)));
   }
-  return CheckFolder(address);
+  return CheckFolder(place);
 }
 
-absl::Status CheckBind(const std::string& address) {
+absl::Status CheckBind(const Place& place) {
+  const std::string& address = place.address;
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
   if (absl::StartsWith(host, "[")) host = host.substr(1, host.size() - 2);
@@ -92,42 +99,53 @@ absl::Status CheckBind(const std::string& address) {
   addrinfo* found = nullptr;
   if (const int code = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
       code != 0) {
-    return Bad(address, absl::StrCat("cannot look its host up: ", gai_strerror(code)));
+    return Bad(place, absl::StrCat("cannot look its host up: ", gai_strerror(code)));
   }
   const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return Bad(address, absl::StrCat("no socket: ", std::strerror(errno)));
+  if (fd < 0) return Bad(place, absl::StrCat("no socket: ", std::strerror(errno)));
   const auto closer = absl::MakeCleanup([fd] { close(fd); });
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (bind(fd, found->ai_addr, found->ai_addrlen) == 0 || errno == EADDRINUSE) {
     return absl::OkStatus();
   }
-  return Bad(address, absl::StrCat("cannot bind it: ", std::strerror(errno),
-                                   errno == EACCES ? "; choose a port above 1023"
-                                                   : "; choose an address that this host has"));
+  return Bad(place, absl::StrCat("cannot bind it: ", std::strerror(errno),
+                                 errno == EACCES ? "; choose a port above 1023"
+                                                 : "; choose an address that this host has"));
 }
 
-absl::Status CheckPlace(const std::string& address) {
-  if (IsUnixPath(address)) return CheckFolder(address);
-  return IsUnix(address) ? absl::OkStatus() : CheckBind(address);
+// The files of Unix sockets.
+std::vector<Place> SocketsOf(const Config& config) {
+  std::vector<Place> places;
+  for (const ListenerConfig& listener : config.listeners) {
+    if (IsUnixPath(listener.address)) places.push_back({"listener", listener.address});
+  }
+  if (!config.share.disabled && !config.share.socket_path.empty()) {
+    places.push_back({"share.socket_path", config.share.socket_path});
+  }
+  return places;
 }
 
 }  // namespace
 
 absl::Status MakeSocketFolders(const Config& config) {
-  for (const ListenerConfig& listener : config.listeners) {
-    if (!IsUnixPath(listener.address)) continue;
-    if (absl::Status made = MakeFolder(listener.address); !made.ok()) return made;
+  for (const Place& place : SocketsOf(config)) {
+    if (absl::Status made = MakeFolder(place); !made.ok()) return made;
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckPlaces(const Config& config) {
-  for (const ListenerConfig& listener : config.listeners) {
-    if (absl::Status fits = CheckPlace(listener.address); !fits.ok()) return fits;
+  for (const Place& place : SocketsOf(config)) {
+    if (absl::Status fits = CheckFolder(place); !fits.ok()) return fits;
   }
-  return config.metrics_address.empty() ? absl::OkStatus() : CheckPlace(config.metrics_address);
+  for (const ListenerConfig& listener : config.listeners) {
+    if (IsUnix(listener.address)) continue;
+    if (absl::Status fits = CheckBind({"listener", listener.address}); !fits.ok()) return fits;
+  }
+  return config.metrics_address.empty() ? absl::OkStatus()
+                                        : CheckBind({"metrics.address", config.metrics_address});
 }
 
 }  // namespace gemmd::server

@@ -1,5 +1,4 @@
-// The places on this machine that a config's listeners want: folders of Unix sockets, and addresses
-// to bind.
+// The places on this machine that a config wants: folders of Unix sockets, and addresses to bind.
 
 #ifndef GEMMD_SERVER_PLACES_H_
 #define GEMMD_SERVER_PLACES_H_
@@ -11,8 +10,8 @@ namespace gemmd::server {
 
 // Makes the folders of Unix sockets that are not there: the last one of each path, as the others
 // are somebody else's to decide about. One below /tmp is made for this user alone, and one that is
-// there must be this user's alone: anybody could have made it. The error names the listener, the
-// folder, and the remedy.
+// there must be this user's alone: anybody could have made it. The error names the listener or the
+// field, the folder, and the remedy.
 absl::Status MakeSocketFolders(const Config& config);
 
 // For --check: whether the listeners' and the metrics' addresses can be bound here, and the Unix

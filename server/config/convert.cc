@@ -92,6 +92,16 @@ TuningConfig ConvertTuning(const v1::TuningConfig& message, Fields& fields) {
                                      TuningConfig().max_share)};
 }
 
+// No listener has the address too.
+void CheckAlone(const std::string& path, const std::string& address,
+                absl::Span<const ListenerConfig> listeners, Fields& fields) {
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    if (HasFreePort(address) || listeners[i].address != address) continue;
+    fields.Fail(path, absl::StrCat(Quoted(address), " is taken by listeners[", i,
+                                   "]; give it an address of its own"));
+  }
+}
+
 ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
   if (!message.socket_path().empty()) {
     fields.Fail(CheckSocketPath("share.socket_path", message.socket_path()));
@@ -178,6 +188,11 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {
     fields.Fail(CheckMetricsAddress("metrics.address", config.metrics_address));
+    CheckAlone("metrics.address", config.metrics_address, config.listeners, fields);
+  }
+  if (!config.share.socket_path.empty()) {
+    CheckAlone("share.socket_path", absl::StrCat("unix:", config.share.socket_path),
+               config.listeners, fields);
   }
   config.log = ConvertLog(message.log(), fields);
   config.tracing = ConvertTracing(message.tracing(), fields);

@@ -139,6 +139,19 @@ TEST_F(StartTest, CheckTriesToBind) {
   const Finished refused = Run(GEMMD_PATH, {"--config", dir_.File("config"), "--check"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("192.0.2.1:8471"), HasSubstr("cannot bind")));
+  // The socket for shared memory has a folder, too.
+  WriteFile(
+      dir_.File("config"),
+      absl::StrCat("listeners { address: \"unix-abstract:gemmd-check\" } share { socket_path: \"",
+                   dir_.File("no/such/share.sock"), "\" }"));
+  for (const bool check : {true, false}) {
+    std::vector<std::string> flags = {"--config", dir_.File("config")};
+    if (check) flags.push_back("--check");
+    const Finished homeless = Run(GEMMD_PATH, flags);
+    EXPECT_EQ(homeless.status, check ? 2 : 1);
+    EXPECT_THAT(homeless.err, AllOf(HasSubstr("share.socket_path"), HasSubstr("no/such"),
+                                    HasSubstr("install -d")));
+  }
   // What a daemon serves already is no fault of the config.
   Daemon daemon;
   EXPECT_EQ(

@@ -123,6 +123,21 @@ TEST(ConvertTest, MetricsMayListenOnAnyInterface) {
   });
 }
 
+TEST(ConvertTest, MetricsAndShareHaveAddressesOfTheirOwn) {
+  const std::string listeners =
+      "listeners { address: \"127.0.0.1:8470\" } listeners { address: \"unix:/run/g.sock\" } ";
+  ExpectErrors({
+      {listeners + "metrics { address: \"127.0.0.1:8470\" }",
+       "metrics.address",
+       {"127.0.0.1:8470", "listeners", "of its own"}},
+      {listeners + "share { socket_path: \"/run/g.sock\" }",
+       "share.socket_path",
+       {"/run/g.sock", "listeners", "of its own"}},
+  });
+  const std::string free = "listeners { address: \"127.0.0.1:0\" } ";
+  EXPECT_EQ(ConfigOf(free + "metrics { address: \"127.0.0.1:0\" }").metrics_address, "127.0.0.1:0");
+}
+
 TEST(ConvertTest, FirstErrorIsTheOneReported) {
   EXPECT_THAT(ErrorOf("drain { notice_ms: -1 } log { sample_calls: -1 }"),
               AllOf(StartsWith("drain.notice_ms"), testing::Not(HasSubstr("sample_calls"))));
