@@ -3,7 +3,10 @@
 // figure each, and a table to stderr; exit status 1 when something fails or differs, not when it is
 // slow.
 //
-//   split_bench unix:/run/gemmd.sock cuda:0 cuda:1 [quick]
+//   split_bench unix:/run/gemmd.sock cuda:0 cuda:1 [quick | NxK .. m=M ..]
+//
+// Without a weight or rows those of docs/benchmarks/h100x2-split.md. Each device keeps its columns
+// of the result; nothing gathers them, nor is that timed.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +37,7 @@ using client::SplitLinear;
 constexpr int kCopies = 3;
 constexpr double kProgramSeconds = 20e-3;  // about: a call's own cost, some 0.3 ms, hardly counts
 constexpr int kMostProducts = 480;
-constexpr int kMostByRows = 96;  // a product is up to ten parts there, of which a program has 1024
+constexpr int kMostByRows = 240;  // a product is up to four parts, of which a program has 1024
 constexpr int kRounds = 7;
 constexpr int kWarmUps = 3;
 // Of the largest element of y, that FP8 products summed in another order and BF16 may differ by.
@@ -52,9 +55,30 @@ struct Kind {
 
 struct Options {
   std::vector<std::string> devices;
-  std::vector<Shape> shapes = {{24576, 1536}, {7168, 16384}};
-  std::vector<int64_t> rows = {512, 1024, 4096};
+  std::vector<Shape> shapes;
+  std::vector<int64_t> rows;
 };
+
+// Without shapes when a word is none of the usage's.
+Options OptionsOf(const std::vector<std::string>& words) {
+  Options options;
+  for (const std::string& word : words) {
+    long n = 0, k = 0, m = 0;
+    if (word == "quick") {
+      options.shapes = {{256, 384}};
+      options.rows = {16};
+    } else if (std::sscanf(word.c_str(), "%ldx%ld", &n, &k) == 2 && n > 0 && k > 0) {
+      options.shapes.push_back({n, k});
+    } else if (std::sscanf(word.c_str(), "m=%ld", &m) == 1 && m > 0) {
+      options.rows.push_back(m);
+    } else {
+      return {};
+    }
+  }
+  if (options.shapes.empty()) options.shapes = {{24576, 1536}, {7168, 16384}};
+  if (options.rows.empty()) options.rows = {512, 1024, 4096};
+  return options;
+}
 
 std::string RandomBf16(int64_t elements, int seed) {
   std::mt19937 random(seed);
@@ -254,15 +278,13 @@ absl::Status Main(const std::string& server, const Options& options) {
 }  // namespace gemmd::bench
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    std::fprintf(stderr, "usage: split_bench SERVER DEVICE OTHER_DEVICE [quick]\n");
+  gemmd::bench::Options options;
+  if (argc >= 4) options = gemmd::bench::OptionsOf({argv + 4, argv + argc});
+  if (options.shapes.empty()) {
+    std::fprintf(stderr, "usage: split_bench SERVER DEVICE OTHER_DEVICE [quick] [NxK..] [m=M..]\n");
     return 2;
   }
-  gemmd::bench::Options options = {.devices = {argv[2], argv[3]}};
-  if (argc > 4 && std::string(argv[4]) == "quick") {
-    options.shapes = {{256, 384}};
-    options.rows = {16};
-  }
+  options.devices = {argv[2], argv[3]};
   const absl::Status status = gemmd::bench::Main(argv[1], options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "split_bench: %s\n", status.ToString().c_str());

@@ -31,15 +31,6 @@ constexpr double kTimedOpSeconds = 100e-6;
 // Shapes that a program tells of; a model's layers have some five, with few numbers of rows.
 constexpr size_t kMostTunable = 64;
 
-// Whether the tensor's bytes are one run.
-bool IsDense(const TensorRef& tensor) {
-  const Dims dense = RowMajorStrides(tensor.shape);
-  for (int i = 0; i < tensor.shape.rank; ++i) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != dense[i]) return false;
-  }
-  return true;
-}
-
 // Whether the op's first kernel waits for what is in front of it, whatever that touches: it has no
 // argument to say that it need not.
 bool WaitsFirst(const Op& op) {

@@ -27,6 +27,7 @@
 #include "kernels/cuda/run/end_forecast.h"
 #include "kernels/cuda/run/graph_cache.h"
 #include "kernels/cuda/run/independent.h"
+#include "kernels/cuda/run/peer_sends.h"
 
 namespace gemmd::kernels::cuda {
 
@@ -60,14 +61,27 @@ struct KernelSet {
   }
 };
 
+// Rows of a matmul's result that PeerSends takes to another GPU.
+struct SentPiece {
+  std::array<std::shared_ptr<const PreparedMatmul>, PeerSends::kPlaces> into;  // by place
+  std::byte* to = nullptr;
+  int64_t bytes = 0;
+};
+
 // What a program's launches need of the memory that they are for.
 struct Launches {
-  std::vector<std::shared_ptr<const PreparedMatmul>> matmuls;  // by members of the pool, in order
-  std::vector<GroupedLaunches> grouped;                        // of its grouped matmuls, in order
+  // By members of the pool, in order; null where the result is sent.
+  std::vector<std::shared_ptr<const PreparedMatmul>> matmuls;
+  std::vector<GroupedLaunches> grouped;  // of its grouped matmuls, in order
   std::vector<KGroupedLaunches> k_grouped;
   std::vector<bool> independent;  // by op (independent.h); empty: none is
   std::vector<bool> dispatched;   // by op: a route whose rows the op behind it gathers by; likewise
   std::vector<bool> numbers_first;  // by op: a combine that need not wait for its numbers; likewise
+  std::vector<std::vector<SentPiece>> sent;  // by op; empty: no result is
+  std::vector<bool> stores_far;              // by op: a matmul that stores on another GPU by itself
+
+  bool Sends(size_t op) const { return op < sent.size() && !sent[op].empty(); }
+  int sends = 0;  // pieces of all ops
 };
 
 struct PreparedLaunches {
@@ -89,6 +103,7 @@ struct RunContext {
     kRun,       // another run's: it writes what this one may read
     kOwnBegin,  // LaunchBegin, in front of which all is through: nothing to wait for
   } front = Front::kOther;
+  PeerSends* sends = nullptr;  // of the stream; null while a graph is recorded
 
   bool IsDispatched(size_t op) const {
     return op < launches.dispatched.size() && launches.dispatched[op];
@@ -151,10 +166,18 @@ class CudaProgram final : public Program {
   // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
   absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
 
+  // Results of so many bytes are sent to another GPU; a kernel has stored less by the time that a
+  // copy starts.
+  static constexpr int64_t kFewestSentBytes = 1 << 20;
+  // Of a piece, so that room for them stays small beside what is computed.
+  static constexpr int64_t kMostSentBytes = 64 << 20;
+
   // The launches for this memory, remembered from the last time or made. The program's device is
-  // current. Queues nothing.
+  // current. Queues nothing, but may have `sends` grow for `stream`; null: nothing is sent.
   absl::StatusOr<PreparedLaunches> Prepare(SlotAddresses slots, std::byte* scratch,
-                                           bool often = false) const ABSL_LOCKS_EXCLUDED(mutex_);
+                                           bool often = false, PeerSends* sends = nullptr,
+                                           cudaStream_t stream = nullptr) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether its copy engine's work reaches from one device's memory into another's. As a node of a
   // graph such a copy knows the other's allocation, not its address alone: once that is freed the
@@ -199,7 +222,18 @@ class CudaProgram final : public Program {
   static absl::StatusOr<KernelChoice> ChooseOther(const Op& op, const KernelSet& kernels);
   // Launching (program_launch.cc).
   absl::StatusOr<std::shared_ptr<const Launches>> MakeLaunches(SlotAddresses slots,
-                                                               std::byte* scratch) const;
+                                                               std::byte* scratch,
+                                                               const std::vector<bool>& far,
+                                                               const PeerSends* sends) const;
+  // What another GPU's memory is part of (program_far.cc).
+  std::vector<bool> StoreFar(SlotAddresses slots) const;     // by op; empty: none does
+  std::vector<MatmulOp> PiecesOf(size_t index) const;        // empty: its result is not sent
+  int64_t LargestPiece(const std::vector<bool>& far) const;  // in bytes; 0: nothing is sent
+  absl::Status AddPieces(size_t index, SlotAddresses slots, std::byte* scratch,
+                         const PeerSends& sends, Launches& launches) const;
+  absl::Status LaunchSent(size_t index, const RunContext& context) const;
+  // Before an op that touches another GPU's memory by itself.
+  absl::Status JoinSends(size_t index, const RunContext& context) const;
   bool Overlaps(const Task& task, const RunContext& context) const;
   DataFault* FaultAt(const Task& task, const RunContext& context) const;
   // Of a route and the quantisation behind it (ops/dispatch.h).

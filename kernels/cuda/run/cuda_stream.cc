@@ -102,7 +102,9 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
   flight.launch_ended = absl::Now();
   // Of a launch that failed halfway no end is recorded.
   last_stamped_ = flight.status.ok() && flight.stamps != nullptr;
-  last_end_ = flight.status.ok() && !last_stamped_ ? flight.events.back() : EventRef();
+  // Of one that sent results it is not the stream's.
+  const bool has_end = flight.status.ok() && !last_stamped_ && flight.sends == 0;
+  last_end_ = has_end ? flight.events.back() : EventRef();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
@@ -142,10 +144,19 @@ absl::Status CudaStream::Start(Flight& flight) {
   return flight.graph != nullptr ? LaunchGraph(flight) : LaunchOps(flight, *launches);
 }
 
+absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool all) {
+  if (flight.sends == 0) return stream_;
+  absl::StatusOr<cudaStream_t> behind = sends_.Behind(stream_, all);
+  if (!behind.ok()) return fence_.Check(behind.status());
+  return behind;
+}
+
 // The signal first: a caller waits for it, and for the event only what the host does afterwards.
-absl::Status CudaStream::End(Flight& flight) {
+absl::Status CudaStream::End(Flight& flight, bool sends_last) {
+  const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, /*all=*/!sends_last);
+  if (!stream.ok()) return stream.status();
   if (flight.bindings.mark != nullptr) {
-    const cudaError_t code = SetMark(*flight.bindings.mark, stream_);
+    const cudaError_t code = SetMark(*flight.bindings.mark, *stream);
     if (code != cudaSuccess) return fence_.Check(code, "setting a mark for other streams");
   }
   if (flight.stamps != nullptr) {
@@ -158,7 +169,7 @@ absl::Status CudaStream::End(Flight& flight) {
     return absl::OkStatus();
   }
   const absl::Status status = Signal(flight);
-  return status.ok() ? Record(flight, flight.events.size() - 1) : status;
+  return status.ok() ? Record(flight, flight.events.size() - 1, *stream) : status;
 }
 
 absl::Status CudaStream::Signal(Flight& flight) {
@@ -188,10 +199,14 @@ absl::Status CudaStream::ChooseWay(Flight& flight, std::shared_ptr<const Launche
     flight.graph.reset();
   }
   if (absl::Status status = TakeIo(flight); !status.ok()) return status;
+  // What rings is signalled by the stream itself, which would have to wait for what is sent.
+  PeerSends* const sends = flight.often() ? nullptr : &sends_;
   absl::StatusOr<PreparedLaunches> prepared =
-      code.Prepare(flight.bindings.slots, scratch_, flight.often());
+      code.Prepare(flight.bindings.slots, scratch_, flight.often(), sends, stream_);
   if (!prepared.ok()) return fence_.Check(prepared.status());
   launches = std::move(prepared->launches);
+  flight.sends = launches->sends;
+  capture &= flight.sends == 0;
   // The first run on some memory may be the only one, and capturing takes as long as a few runs.
   if (capture && prepared->again && !code.CopiesAcross(flight.bindings.slots)) {
     MakeGraph(flight, *launches, std::move(key));
@@ -246,7 +261,8 @@ void CudaStream::MakeGraph(Flight& flight, const Launches& launches, GraphKey ke
 // takes the host. An armed plan's graph that has stamps has neither.
 absl::Status CudaStream::LaunchGraph(Flight& flight) {
   flight.way = LaunchWay::kGraph;
-  absl::Status status = Record(flight, 0);
+  absl::Status status = fence_.Check(sends_.Join(stream_));  // its kernels may store where they go
+  if (status.ok()) status = Record(flight, 0, stream_);
   if (status.ok()) {
     status = fence_.Check(flight.graph->graph->Launch(stream_), "launching a graph");
   }
@@ -305,9 +321,9 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::Record(Flight& flight, size_t event) {
+absl::Status CudaStream::Record(Flight& flight, size_t event, cudaStream_t stream) {
   if (flight.stamps != nullptr || (event == 0 && flight.follows)) return absl::OkStatus();
-  return fence_.Check(cudaEventRecord(flight.events[event].get(), stream_), "recording an event");
+  return fence_.Check(cudaEventRecord(flight.events[event].get(), stream), "recording an event");
 }
 
 RunContext::Front CudaStream::FrontOf(const Flight& flight) {
@@ -319,20 +335,20 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   const CudaProgram& code = flight.code();
   const RunContext context{flight.bindings.slots, launches, scratch_,
                            flight.io_data(),      stream_,  flight.bindings.outputs,
-                           FrontOf(flight)};
+                           FrontOf(flight),       &sends_};
+  const size_t count = code.steps().size();
   size_t event = 0;
-  absl::Status status = Record(flight, event++);
+  absl::Status status = fence_.Check(sends_.Await(flight.sends, stream_));
+  if (status.ok()) status = Record(flight, event++, stream_);
   if (status.ok() && flight.begins) {
     status = fence_.Check(LaunchBegin(began_, stream_), "launching a run's first kernel");
   }
-  for (size_t i = 0; i < code.steps().size() && status.ok(); ++i) {
+  for (size_t i = 0; i < count && status.ok(); ++i) {
     if (i % kOpsALook == kOpsALook - 1) status = CheckStop(flight);
     if (status.ok()) status = fence_.Check(code.LaunchStep(i, context));
-    if (status.ok() && code.timed() && i + 1 < code.steps().size()) {
-      status = Record(flight, event++);
-    }
+    if (status.ok() && code.timed() && i + 1 < count) status = Record(flight, event++, stream_);
   }
-  return status.ok() ? End(flight) : status;
+  return status.ok() ? End(flight, count > 0 && launches.Sends(count - 1)) : status;
 }
 
 }  // namespace gemmd::kernels::cuda

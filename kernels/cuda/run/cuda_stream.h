@@ -6,6 +6,9 @@
 // A program that runs on memory it ran on before is recorded as a graph, and from then on its
 // kernels and copies are one call (graph.h). What runs once is launched op by op.
 //
+// Results that go to another GPU's memory may leave while the stream goes on (peer_sends.h). The
+// mark and the end of such a run come behind them.
+//
 // Launch never waits for the device, and no work ever runs on the caller's thread.
 
 #ifndef GEMMD_KERNELS_CUDA_RUN_CUDA_STREAM_H_
@@ -30,6 +33,7 @@
 #include "kernels/cuda/run/event_pool.h"
 #include "kernels/cuda/run/graph.h"
 #include "kernels/cuda/run/graph_cache.h"
+#include "kernels/cuda/run/peer_sends.h"
 #include "kernels/cuda/run/run_stamps.h"
 #include "kernels/cuda/run/stamp_pool.h"
 
@@ -83,6 +87,7 @@ class CudaStream final : public Stream {
     PinnedBlock io;                      // unless it is the graph's
     std::vector<EventRef> events;        // the start, the ends of ops if timed, the end
     bool follows = false;                // the start is the end of the program before it
+    int sends = 0;                       // results, by sends_
     bool begins = false;                 // by a kernel of its own; of a graph that is a node
     bool waited_for = false;             // by LaunchAndWait's caller: nothing holds its answer
 
@@ -131,8 +136,11 @@ class CudaStream final : public Stream {
   absl::Status LaunchGraph(Flight& flight);
   static RunContext::Front FrontOf(const Flight& flight);
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
-  absl::Status Record(Flight& flight, size_t event);
-  absl::Status End(Flight& flight);
+  absl::Status Record(Flight& flight, size_t event, cudaStream_t stream);
+  // Where what tells of a run's ops so far belongs. Behind its sends alone, unless `all`: what they
+  // sent is then the last that it did.
+  absl::StatusOr<cudaStream_t> BehindOps(const Flight& flight, bool all);
+  absl::Status End(Flight& flight, bool sends_last = false);
   absl::Status Signal(Flight& flight);
 
   // On the harvest thread, or on a caller's that found nothing in flight.
@@ -178,6 +186,7 @@ class CudaStream final : public Stream {
   // Written by one program after the other, in stream order; replaced in stream order too, so that
   // what is in flight keeps its own. Touched by Launch only.
   std::byte* scratch_ = nullptr;
+  PeerSends sends_;            // touched by Launch only, but for Synchronize
   uint64_t* began_ = nullptr;  // the device's: of the run that told its start last
   double event_share_ = 0;     // seconds; of MeasureEventShare
   int64_t scratch_bytes_ = 0;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/placed_args.h"
+#include "kernels/cuda/memory/home.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/program_op.h"
 #include "kernels/op_fields.h"
@@ -18,19 +19,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int kHost = -1;
-
-// The ordinal of the GPU whose memory it is, or kHost.
-int HomeOf(const void* address) {
-  cudaPointerAttributes attributes;
-  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
-    return attributes.type == cudaMemoryTypeDevice ? attributes.device : kHost;
-  }
-  cudaGetLastError();
-  return kHost;
-}
-
-bool IsOnDevice(const void* address) { return HomeOf(address) != kHost; }
+bool IsOnDevice(const void* address) { return HomeOf(address) != kOnHost; }
 
 }  // namespace
 
@@ -39,20 +28,27 @@ DataFault* CudaProgram::FaultAt(const Task& task, const RunContext& context) con
 }
 
 absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::byte* scratch,
-                                                      bool often) const {
+                                                      bool often, PeerSends* sends,
+                                                      cudaStream_t stream) const {
   const int prepared = matmuls_ + grouped_ + k_grouped_;
   if (prepared == 0 && !capturable(often)) {
     static const auto& none = *new std::shared_ptr<const Launches>(new Launches);
     return PreparedLaunches{none};
   }
   Key key = AddressesOf(slots, scratch);
+  key.push_back(sends == nullptr ? nullptr : sends->room());
   {
     absl::MutexLock lock(&mutex_);
     if (const auto found = remembered_.find(key); found != remembered_.end()) {
       return PreparedLaunches{found->second, /*again=*/true};
     }
   }
-  auto launches = MakeLaunches(slots, scratch);
+  const std::vector<bool> far = StoreFar(slots);
+  const int64_t piece = sends == nullptr ? 0 : LargestPiece(far);
+  // Without room for it kernels store there.
+  if (piece > 0 && !sends->Grow(piece, stream).ok()) sends = nullptr;
+  key.back() = sends == nullptr ? nullptr : sends->room();
+  auto launches = MakeLaunches(slots, scratch, far, piece > 0 ? sends : nullptr);
   if (!launches.ok()) return launches.status();
   absl::MutexLock lock(&mutex_);
   if (remembered_.size() >= kMaxRemembered) remembered_.clear();
@@ -61,12 +57,14 @@ absl::StatusOr<PreparedLaunches> CudaProgram::Prepare(SlotAddresses slots, std::
 }
 
 absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
-    SlotAddresses slots, std::byte* scratch) const {
+    SlotAddresses slots, std::byte* scratch, const std::vector<bool>& far,
+    const PeerSends* sends) const {
   auto launches = std::make_shared<Launches>();
   launches->independent = IndependentOps(touches_, slots);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     launches->dispatched.push_back(MayDispatch(i, slots));
   }
+  launches->stores_far = far;
   launches->matmuls.reserve(matmuls_);
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task& task = tasks_[i];
@@ -93,6 +91,16 @@ absl::StatusOr<std::shared_ptr<const Launches>> CudaProgram::MakeLaunches(
         combine != nullptr &&
         WereThereBefore(i, *launches, {&combine->positions, &combine->weights}, slots));
     if (!task.member) continue;
+    if (sends != nullptr && !far.empty() && far[i]) {
+      if (absl::Status added = AddPieces(i, slots, scratch, *sends, *launches); !added.ok()) {
+        return Annotate(added, i, task.op);
+      }
+    }
+    if (launches->Sends(i)) {
+      launches->matmuls.push_back(nullptr);
+      launches->stores_far[i] = false;
+      continue;
+    }
     auto matmul =
         pool_->Prepare(*task.member, PlacedArgs(std::get<MatmulOp>(task.op), slots), scratch);
     if (!matmul.ok()) return Annotate(matmul.status(), i, task.op);
@@ -130,17 +138,6 @@ absl::Status CudaProgram::LaunchMove(size_t index, const RunContext& context) co
   return ToStatus(Launch(args, context.stream), "moving inline bytes");
 }
 
-bool CudaProgram::CopiesAcross(SlotAddresses slots) const {
-  for (const Task& task : tasks_) {
-    const auto* copy = std::get_if<CopyOp>(&task.op);
-    if (copy == nullptr || !task.by_engine) continue;
-    const ConvertArgs args = ArgsOf(*copy, slots);
-    const int from = HomeOf(args.src), to = HomeOf(args.dst);
-    if (from != to && from != kHost && to != kHost) return true;
-  }
-  return false;
-}
-
 absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
                                      const RunContext& context) const {
   const Task& task = tasks_[index];
@@ -159,12 +156,16 @@ absl::Status CudaProgram::LaunchCopy(size_t index, const CopyOp& op,
 
 absl::Status CudaProgram::LaunchStep(size_t index, const RunContext& context) const {
   const Task& task = tasks_[index];
+  if (absl::Status joined = JoinSends(index, context); !joined.ok()) {
+    return Annotate(joined, index, task.op);
+  }
   for (const size_t route : {index, index - 1}) {
     if (context.IsDispatched(route)) return LaunchDispatched(route, index, context);
   }
   const absl::Status status = std::visit(
       [&]<class T>(const T& op) {
         if constexpr (std::is_same_v<T, MatmulOp>) {
+          if (context.launches.Sends(index)) return LaunchSent(index, context);
           return context.launches.matmuls[task.gemm]->Launch(Overlaps(task, context),
                                                              context.stream);
         } else if constexpr (std::is_same_v<T, WriteOp> || std::is_same_v<T, ReadOp>) {

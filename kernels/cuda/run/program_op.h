@@ -1,4 +1,5 @@
-// What compiling and launching both ask of an op of a program (cuda_program.cc, program_launch.cc).
+// What compiling and launching both ask of an op of a program (cuda_program.cc, program_launch.cc,
+// program_far.cc).
 
 #ifndef GEMMD_KERNELS_CUDA_RUN_PROGRAM_OP_H_
 #define GEMMD_KERNELS_CUDA_RUN_PROGRAM_OP_H_
@@ -23,6 +24,15 @@ inline absl::Status Annotate(const absl::Status& status, size_t index, const Op&
 
 inline int64_t DenseBytes(const TensorRef& tensor) {
   return NumElements(tensor.shape).value_or(0) * SizeBytes(tensor.dtype);
+}
+
+// Whether the tensor's bytes are one run.
+inline bool IsDense(const TensorRef& tensor) {
+  const Dims dense = RowMajorStrides(tensor.shape);
+  for (int i = 0; i < tensor.shape.rank; ++i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != dense[i]) return false;
+  }
+  return true;
 }
 
 // The tensor of a Write or Read, or null.

@@ -143,6 +143,7 @@ absl::Status CudaStream::AwaitEnd(const Flight& flight) {
   cudaError_t code = cudaSuccess;
   if (!flight.status.ok()) {
     code = cudaStreamSynchronize(stream_);
+    if (code == cudaSuccess && flight.sends > 0) code = sends_.Synchronize();
   } else {
     code = flight.stamps != nullptr ? AwaitStamps(flight) : AwaitEvent(flight);
   }
