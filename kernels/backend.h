@@ -124,7 +124,8 @@ struct Bindings {
   // Marks of runs that were launched before this one, on any stream of backends that make marks: it
   // begins on the device when they are set. The host does not wait.
   std::vector<std::shared_ptr<Mark>> after;
-  std::shared_ptr<Mark> mark;  // set behind the last op; null: nobody waits
+  std::shared_ptr<Mark> mark;  // null: nobody waits
+  int mark_op = -1;            // that it is set behind, with all ops before it; -1: the last one
 };
 
 // How a program reached the device.
@@ -229,8 +230,9 @@ class Backend {
   // Null where the choice of kernels is not measured while serving. The backend's own.
   virtual Tuner* tuner() { return nullptr; }
 
-  // For a run here to set. Null where streams cannot wait for one another by themselves: the host
-  // then waits for the run's end. Thread-safe.
+  // Whether streams wait for one another by themselves. Otherwise the host waits for a run's end.
+  virtual bool makes_marks() const { return false; }
+  // For a run here to set; null from a backend that makes none. Thread-safe.
   virtual absl::StatusOr<std::shared_ptr<Mark>> MakeMark() { return std::shared_ptr<Mark>(); }
 };
 

@@ -174,6 +174,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stream> CreateStream(const StreamOptions& options) override {
     return std::make_unique<CudaStream>(ordinal_, pinned_, fence_, options);
   }
+  bool makes_marks() const override { return true; }
   absl::StatusOr<std::shared_ptr<Mark>> MakeMark() override { return marks_.Make(); }
   Tuner* tuner() override { return &*tuner_; }
 

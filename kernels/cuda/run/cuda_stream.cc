@@ -151,13 +151,19 @@ absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool al
   return behind;
 }
 
+absl::Status CudaStream::SetMarkOf(Flight& flight, bool all) {
+  const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, all);
+  if (!stream.ok()) return stream.status();
+  flight.marked = true;
+  return fence_.Check(SetMark(*flight.bindings.mark, *stream), "setting a mark for other streams");
+}
+
 // The signal first: a caller waits for it, and for the event only what the host does afterwards.
 absl::Status CudaStream::End(Flight& flight, bool sends_last) {
   const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, /*all=*/!sends_last);
   if (!stream.ok()) return stream.status();
-  if (flight.bindings.mark != nullptr) {
-    const cudaError_t code = SetMark(*flight.bindings.mark, *stream);
-    if (code != cudaSuccess) return fence_.Check(code, "setting a mark for other streams");
+  if (flight.bindings.mark != nullptr && !flight.marked) {
+    if (absl::Status set = SetMarkOf(flight, /*all=*/false); !set.ok()) return set;
   }
   if (flight.stamps != nullptr) {
     if (flight.graph == nullptr) {
@@ -346,6 +352,11 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   for (size_t i = 0; i < count && status.ok(); ++i) {
     if (i % kOpsALook == kOpsALook - 1) status = CheckStop(flight);
     if (status.ok()) status = fence_.Check(code.LaunchStep(i, context));
+    const bool marks =
+        flight.bindings.mark != nullptr && flight.bindings.mark_op == static_cast<int>(i);
+    if (status.ok() && marks && i + 1 < count) {
+      status = SetMarkOf(flight, /*all=*/!launches.Sends(i));
+    }
     if (status.ok() && code.timed() && i + 1 < count) status = Record(flight, event++, stream_);
   }
   return status.ok() ? End(flight, count > 0 && launches.Sends(count - 1)) : status;

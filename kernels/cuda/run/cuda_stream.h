@@ -80,6 +80,7 @@ class CudaStream final : public Stream {
     absl::Status status;                   // of the launch
     bool queued = false;                   // something of it may be on the device
     bool signalled = false;                // the device sets bindings.signal
+    bool marked = false;                   // bindings.mark is set
     StopCause stopped = StopCause::kNone;  // before all of it was launched
     LaunchWay way = LaunchWay::kOps;
     std::shared_ptr<CachedGraph> graph;  // that it runs as; null when op by op
@@ -140,6 +141,7 @@ class CudaStream final : public Stream {
   // Where what tells of a run's ops so far belongs. Behind its sends alone, unless `all`: what they
   // sent is then the last that it did.
   absl::StatusOr<cudaStream_t> BehindOps(const Flight& flight, bool all);
+  absl::Status SetMarkOf(Flight& flight, bool all);
   absl::Status End(Flight& flight, bool sends_last = false);
   absl::Status Signal(Flight& flight);
 

@@ -16,6 +16,9 @@ constexpr int kNone = -1;
 // Ranges of a slot that are told apart. With more of them all are one, which makes parts wait for
 // more than they have to.
 constexpr size_t kMostRanges = 64;
+// Ops that may follow in a part behind the one that others wait for: the others are launched when
+// all of the part is, some 4 us an op.
+constexpr int kMostBehindMark = 3;
 
 // Which ops touched some bytes last: by lane.
 struct Range {
@@ -104,9 +107,26 @@ std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const 
   return behind;
 }
 
+// Of ops that others wait for: which may be followed by more of their part. Those behind which a
+// few of the lane's ops come, and then one that waits or the end.
+std::vector<bool> GoOn(absl::Span<const int> lanes, const std::vector<bool>& awaited,
+                       const std::vector<std::vector<int>>& behind,
+                       const std::vector<bool>& marks) {
+  std::vector<bool> go_on(lanes.size());
+  std::vector<int> run(marks.size());  // by lane: its ops up to the next one that waits
+  for (int i = static_cast<int>(lanes.size()) - 1; i >= 0; --i) {
+    const size_t lane = lanes[i];
+    if (lane >= marks.size() || !marks[lane]) continue;
+    go_on[i] = run[lane] <= kMostBehindMark;
+    run[lane] = !behind[i].empty() ? 0 : awaited[i] ? kMostBehindMark + 1 : run[lane] + 1;
+  }
+  return go_on;
+}
+
 }  // namespace
 
-std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> lanes) {
+std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> lanes,
+                                const std::vector<bool>& marks) {
   const int num_lanes = lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end()) + 1;
   std::vector<std::vector<int>> behind = Behind(ops, lanes, num_lanes);
   std::vector<bool> awaited(ops.size());
@@ -120,6 +140,7 @@ std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> 
       seen[lanes[op]] = op;
     }
   }
+  const std::vector<bool> go_on = GoOn(lanes, awaited, behind, marks);
   std::vector<OpRun> parts;
   std::vector<int> open(num_lanes, kNone);  // the part that the lane's next op may join
   std::vector<int> part_of(ops.size(), kNone);
@@ -132,8 +153,9 @@ std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> 
       std::sort(parts[part].after.begin(), parts[part].after.end());
     }
     part_of[i] = part;
+    if (awaited[i]) parts[part].awaited = static_cast<int>(parts[part].ops.size());
     parts[part].ops.push_back(i);
-    if (awaited[i]) part = kNone;
+    if (awaited[i] && !go_on[i]) part = kNone;
   }
   return parts;
 }

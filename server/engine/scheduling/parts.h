@@ -2,9 +2,11 @@
 // one lane, in the caller's order; ops of different lanes that touch the same bytes, one of them
 // writing, keep that order because the later one's part waits for the earlier one's.
 //
-// Parts are cut behind an op that another lane waits for and in front of one that waits for another
-// lane, and nowhere else: so a lane goes on with what concerns nobody while a copy is under way.
-// A part waits for parts in front of it alone, so no order of lanes makes them wait in a circle.
+// Parts are cut in front of an op that waits for another lane and behind one that another lane
+// waits for, and nowhere else: so a lane goes on with what concerns nobody while a copy is under
+// way. Where a lane makes marks, the few ops between the two stay in the part: the mark is set in
+// front of them, and a part of their own would cost the host more than they do. A part waits for
+// parts in front of it alone, so no order of lanes makes them wait in a circle.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
@@ -19,11 +21,14 @@ namespace gemmd::server {
 struct OpRun {
   int lane = 0;
   std::vector<int> ops;    // ascending
-  std::vector<int> after;  // parts of other lanes that end before it begins; ascending
+  std::vector<int> after;  // parts of other lanes that it waits for; ascending
+  int awaited = -1;        // the place in `ops` of the one that parts of other lanes wait for
 };
 
-// `lanes` has a number for each op. Ops have passed ValidateOps. Parts of one lane run in order.
-std::vector<OpRun> CutIntoParts(absl::Span<const kernels::Op> ops, absl::Span<const int> lanes);
+// `lanes` has a number for each op; `marks` tells of each lane whether it makes marks, and none
+// does that it does not name. Ops have passed ValidateOps. Parts of one lane run in order.
+std::vector<OpRun> CutIntoParts(absl::Span<const kernels::Op> ops, absl::Span<const int> lanes,
+                                const std::vector<bool>& marks = {});
 
 }  // namespace gemmd::server
 

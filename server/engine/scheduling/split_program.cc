@@ -42,6 +42,7 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
                                                                           const SlotTable& slots) {
   std::vector<OpPlace> places;
   std::vector<Lane*> lanes;
+  std::vector<bool> marks;  // by lane
   std::vector<int> lane_of;
   places.reserve(ops.size());
   lane_of.reserve(ops.size());
@@ -50,10 +51,13 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
     if (!place.ok()) return place.status();
     const auto found = std::find(lanes.begin(), lanes.end(), place->lane);
     lane_of.push_back(static_cast<int>(found - lanes.begin()));
-    if (found == lanes.end()) lanes.push_back(place->lane);
+    if (found == lanes.end()) {
+      lanes.push_back(place->lane);
+      marks.push_back(place->device->backend().makes_marks());
+    }
     places.push_back(*std::move(place));
   }
-  std::vector<OpRun> runs = CutIntoParts(ops, lane_of);
+  std::vector<OpRun> runs = CutIntoParts(ops, lane_of, marks);
   if (runs.size() > kMostParts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the program's devices would have to wait for each other so often that it "
@@ -85,8 +89,8 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
       split->steps_[run.ops[i]] = part.program->steps()[i];
     }
     split->estimated_seconds_ += part.program->estimated_seconds();
-    for (const int before : run.after) split->parts_[before].awaited = true;
     part.ops = std::move(run.ops);
+    part.awaited = run.awaited;
     part.after = std::move(run.after);
     split->parts_.push_back(std::move(part));
   }

@@ -33,8 +33,8 @@ class SplitProgram final : public kernels::Program {
     std::shared_ptr<const kernels::Program> program;
     std::vector<int> ops;    // of the caller's, ascending
     std::vector<int> after;  // parts of other lanes, all before this one, that it waits for
+    int awaited = -1;        // the place in `ops` of what they wait for here; -1: nobody does
     Peers peers;             // as Job's
-    bool awaited = false;    // by a part of another lane
   };
 
   // Of ops that are valid and write on more than one device. INVALID_ARGUMENT with the remedy for

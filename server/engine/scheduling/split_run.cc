@@ -100,10 +100,13 @@ void SplitRun::Submit(int index) {
   const Part& part = program_->parts()[index];
   std::shared_ptr<Job> job = MakeJob(index);
   absl::Status refused;
-  if (part.awaited) {
+  if (part.awaited >= 0) {
     absl::StatusOr<std::shared_ptr<kernels::Mark>> mark = part.device->backend().MakeMark();
     refused = mark.status();
-    if (mark.ok()) job->bindings.mark = *std::move(mark);
+    if (mark.ok()) {
+      job->bindings.mark = *std::move(mark);
+      job->bindings.mark_op = part.awaited;
+    }
   }
   {
     absl::MutexLock lock(&mutex_);

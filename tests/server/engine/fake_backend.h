@@ -229,6 +229,7 @@ class FakeBackend : public kernels::Backend {
   std::vector<kernels::Candidate> Explain(const kernels::MatmulProblem&) const override {
     return {};
   }
+  bool makes_marks() const override { return device_.marks; }
   absl::StatusOr<std::shared_ptr<kernels::Mark>> MakeMark() override {
     return device_.marks ? std::make_shared<kernels::Mark>() : nullptr;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -88,6 +89,64 @@ TEST(PartsTest, WhatWasWaitedForOnceIsNotWaitedForAgain) {
   EXPECT_THAT(parts[1].ops, ElementsAre(1, 2));
 }
 
+// A sum over two devices: each computes what the other one adds up, then its own, then adds up.
+const std::vector<int> kSumLanes = {0, 1, 0, 1, 0, 1};
+std::vector<Op> Sum() {
+  return {FillOp{At(1, 0)}, FillOp{At(0, 0)},        FillOp{At(0, 1)},
+          FillOp{At(1, 1)}, CopyOp{At(0, 0), At(2)}, CopyOp{At(1, 0), At(3)}};
+}
+
+TEST(PartsTest, WithoutMarksWhatIsAwaitedEndsItsPart) {
+  const std::vector<OpRun> parts = CutIntoParts(Sum(), kSumLanes);
+  ASSERT_THAT(parts, SizeIs(6));
+  EXPECT_EQ(parts[0].awaited, 0);
+  EXPECT_EQ(parts[2].awaited, -1);
+}
+
+TEST(PartsTest, WithMarksFewOpsStayBehindWhatIsAwaited) {
+  const std::vector<OpRun> parts = CutIntoParts(Sum(), kSumLanes, {true, true});
+  ASSERT_THAT(parts, SizeIs(4));
+  EXPECT_THAT(parts[0].ops, ElementsAre(0, 2));
+  EXPECT_EQ(parts[0].awaited, 0);
+  EXPECT_THAT(parts[1].ops, ElementsAre(1, 3));
+  EXPECT_THAT(parts[2].ops, ElementsAre(4));
+  EXPECT_THAT(parts[2].after, ElementsAre(1));
+  EXPECT_EQ(parts[2].awaited, -1);
+  EXPECT_THAT(parts[3].after, ElementsAre(0));
+}
+
+TEST(PartsTest, ALaneWithoutMarksIsCutBesideOneWithThem) {
+  EXPECT_THAT(CutIntoParts(Sum(), kSumLanes, {true, false}), SizeIs(5));
+  EXPECT_THAT(CutIntoParts(Sum(), kSumLanes, {true}), SizeIs(5));
+}
+
+// Else the other lane would wait until the host has launched them.
+TEST(PartsTest, ManyOpsBehindWhatIsAwaitedAreAPartOfTheirOwn) {
+  std::vector<Op> ops = {FillOp{At(0)}};
+  std::vector<int> lanes = {0};
+  for (int i = 0; i < 4; ++i) {
+    ops.push_back(FillOp{At(2)});
+    lanes.push_back(0);
+  }
+  ops.push_back(CopyOp{At(0), At(1)});
+  lanes.push_back(1);
+  const std::vector<OpRun> parts = CutIntoParts(ops, lanes, {true, true});
+  ASSERT_THAT(parts, SizeIs(3));
+  EXPECT_THAT(parts[0].ops, ElementsAre(0));
+  EXPECT_EQ(parts[0].awaited, 0);
+}
+
+// A part has one mark.
+TEST(PartsTest, OfTwoThatAreAwaitedTheFirstEndsItsPart) {
+  const std::vector<Op> ops = {FillOp{At(0)}, FillOp{At(4)}, FillOp{At(1)}, CopyOp{At(0), At(2)},
+                               CopyOp{At(1), At(3)}};
+  const std::vector<OpRun> parts = CutIntoParts(ops, {0, 0, 0, 1, 2}, {true, true, true});
+  ASSERT_THAT(parts, SizeIs(4));
+  EXPECT_THAT(parts[0].ops, ElementsAre(0));
+  EXPECT_THAT(parts[1].ops, ElementsAre(1, 2));
+  EXPECT_EQ(parts[1].awaited, 1);
+}
+
 bool Conflict(const Op& x, const Op& y) {
   bool conflict = false;
   kernels::ForEachTensor(x, [&](const TensorRef& a, kernels::Access of_a) {
@@ -99,23 +158,25 @@ bool Conflict(const Op& x, const Op& y) {
   return conflict;
 }
 
-// The parts that are surely over when `part` begins.
+// The ops that are surely over when `part` begins: those of its lane, and of a part that it waits
+// for those up to the mark.
 std::set<int> Before(const std::vector<OpRun>& parts, int part) {
   std::set<int> before;
-  std::vector<int> look = {part};
+  std::vector<std::pair<int, int>> look = {{part, 0}};  // part, and how many of its ops are over
+  std::set<std::pair<int, int>> seen;
   while (!look.empty()) {
-    const int at = look.back();
+    const auto [at, over] = look.back();
     look.pop_back();
-    std::vector<int> next = parts[at].after;
-    for (int i = at - 1; i >= 0; --i) {
-      if (parts[i].lane == parts[at].lane) {
-        next.push_back(i);
-        break;
-      }
-    }
-    for (const int one : next) {
+    if (!seen.insert({at, over}).second) continue;
+    for (int i = 0; i < over; ++i) before.insert(parts[at].ops[i]);
+    for (const int one : parts[at].after) {
       EXPECT_LT(one, at);  // so nothing waits in a circle
-      if (before.insert(one).second) look.push_back(one);
+      look.emplace_back(one, parts[one].awaited + 1);
+    }
+    for (int i = at - 1; i >= 0; --i) {
+      if (parts[i].lane != parts[at].lane) continue;
+      look.emplace_back(i, static_cast<int>(parts[i].ops.size()));
+      break;
     }
   }
   return before;
@@ -126,6 +187,7 @@ TEST(PartsTest, AnyProgramKeepsTheOrderOfWhatTouchesTheSameBytes) {
   std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());
   for (int round = 0; round < 60; ++round) {
     const int places = round % 2 == 0 ? 4 : 200;
+    const std::vector<bool> marks = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
     std::vector<Op> ops;
     std::vector<int> lanes;
     for (int i = 0; i < 150; ++i) {
@@ -137,7 +199,7 @@ TEST(PartsTest, AnyProgramKeepsTheOrderOfWhatTouchesTheSameBytes) {
       }
       lanes.push_back(static_cast<int>(random() % 4));
     }
-    const std::vector<OpRun> parts = CutIntoParts(ops, lanes);
+    const std::vector<OpRun> parts = CutIntoParts(ops, lanes, marks);
     std::vector<int> part_of(ops.size(), -1);
     for (size_t i = 0; i < parts.size(); ++i) {
       EXPECT_TRUE(std::is_sorted(parts[i].ops.begin(), parts[i].ops.end()));
@@ -150,9 +212,9 @@ TEST(PartsTest, AnyProgramKeepsTheOrderOfWhatTouchesTheSameBytes) {
     for (size_t later = 0; later < ops.size(); ++later) {
       ASSERT_NE(part_of[later], -1);
       const std::set<int> before = Before(parts, part_of[later]);
-      for (size_t op = 0; op < later; ++op) {
+      for (int op = 0; op < static_cast<int>(later); ++op) {
         if (!Conflict(ops[op], ops[later]) || part_of[op] == part_of[later]) continue;
-        ASSERT_TRUE(before.contains(part_of[op])) << op << " before " << later;
+        ASSERT_TRUE(before.contains(op)) << op << " before " << later;
       }
     }
   }

@@ -124,6 +124,26 @@ TEST_P(SplitRunTest, APartIsLaunchedWhenWhatItWaitsForIsLaunchedOrHasEnded) {
   EXPECT_EQ(other_device_.total(), 1);
 }
 
+// What the far device waits for is the near one's first op alone, and it says so.
+TEST_P(SplitRunTest, AFewOpsBehindWhatIsAwaitedAreLaunchedWithItWhereThereAreMarks) {
+  Submit({FillOp{At(near_), 1}, FillOp{At(near_too_), 2}, CopyOp{At(near_), At(far_)}});
+  ASSERT_GE(device_.pending(), 1);
+  if (marks()) {
+    EXPECT_EQ(device_.pending(), 1);
+    EXPECT_EQ(other_device_.pending(), 1);
+    const FakeDevice::Launched first = device_.TakeOne();
+    EXPECT_EQ(first.program->steps().size(), 2u);
+    EXPECT_NE(first.bindings.mark, nullptr);
+    EXPECT_EQ(first.bindings.mark_op, 0);
+    std::move(const_cast<FakeDevice::Launched&>(first).done)({.started = absl::Now()});
+  }
+  CompleteAll();
+  ASSERT_THAT(outcomes_, SizeIs(1));
+  EXPECT_TRUE(outcomes_[0]->result.status.ok()) << outcomes_[0]->result.status;
+  EXPECT_EQ(device_.total(), marks() ? 1 : 2);
+  EXPECT_THAT(outcomes_[0]->op_devices, ElementsAre("fake:0", "fake:0", "fake:1"));
+}
+
 TEST_P(SplitRunTest, TheFirstFailureIsTheAnswerAndNothingMoreIsLaunched) {
   Submit(ThereAndBack());
   device_.CompleteOne(-1, absl::InternalError("smoke"));

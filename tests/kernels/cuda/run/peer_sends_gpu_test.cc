@@ -176,14 +176,15 @@ TEST_F(PeerSendsGpuTest, ACopyBehindItReadsWhatWasSent) {
   EXPECT_TRUE(Contents(*back) == Contents(*near));
 }
 
-// The other GPU goes on at the mark, without the host.
-TEST_F(PeerSendsGpuTest, AMarkIsSetWhenWhatIsInFrontHasArrived) {
+// The other GPU goes on at the mark: what is in front of it is there, whatever comes behind it.
+TEST_F(PeerSendsGpuTest, AMarkInTheMiddleIsSetWhenWhatIsInFrontHasArrived) {
   auto a = Random(0, kWhole.m * kWhole.k), b = Random(0, kWhole.n * kWhole.k);
   auto near = On(0, kWhole.d_bytes()), far = On(1, kWhole.d_bytes());
   auto taken = On(1, kWhole.d_bytes());
-  const auto program = Compile(0, {Product(kWhole, 0, 1, 3), Product(kWhole, 0, 1, 2)});
+  const auto program = Compile(0, {Product(kWhole, 0, 1, 2), Product(kWhole, 0, 1, 3)});
   const auto take = Compile(1, {Copy(kWhole.d_bytes(), 0, 1)});
   const auto clear = Compile(1, {FillOp{Dense(0, DType::kF32, MakeDims({kWhole.d_bytes() / 4}))}});
+  ASSERT_TRUE(gpus_[0]->makes_marks());
   for (int run = 0; run < 10; ++run) {
     for (const Memory* memory : {far.get(), taken.get()}) {
       Launch(1, clear, {.slots = {memory->address()}});
@@ -191,7 +192,9 @@ TEST_F(PeerSendsGpuTest, AMarkIsSetWhenWhatIsInFrontHasArrived) {
     AwaitAll();
     const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
     Launch(0, program,
-           {.slots = {a->address(), b->address(), far->address(), near->address()}, .mark = mark});
+           {.slots = {a->address(), b->address(), far->address(), near->address()},
+            .mark = mark,
+            .mark_op = 0});
     Launch(1, take, {.slots = {far->address(), taken->address()}, .after = {mark}});
     AwaitAll();
     ASSERT_TRUE(Contents(*taken) == Contents(*near)) << run;
