@@ -166,9 +166,9 @@ class CudaProgram final : public Program {
   // false. Of a graph, which was recorded with all of them in `io`, it redirects the copies.
   absl::Status AimReads(Bindings& bindings, std::byte* io, Graph* graph) const;
 
-  // Results of so many bytes are sent to another GPU; a kernel has stored less by the time that a
-  // copy starts.
-  static constexpr int64_t kFewestSentBytes = 1 << 20;
+  // Results of so many bytes are sent to another GPU; kernels store fewer there in less time than
+  // launching a copy takes the host.
+  static constexpr int64_t kFewestSentBytes = 3 << 20;
   // Of a piece, so that room for them stays small beside what is computed.
   static constexpr int64_t kMostSentBytes = 64 << 20;
 

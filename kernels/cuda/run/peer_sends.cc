@@ -33,13 +33,8 @@ PeerSends::~PeerSends() {
 
 absl::Status PeerSends::Begin() {
   if (through_ != nullptr) return absl::OkStatus();
-  // Of a priority of its own: streams of one priority share a few queues of the device, and in the
-  // same one the stream's next kernel would stand behind the copy.
-  int least = 0, greatest = 0;
-  cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  if (code == cudaSuccess && copies_ == nullptr) {
-    code = cudaStreamCreateWithPriority(&copies_, cudaStreamNonBlocking, greatest);
-  }
+  cudaError_t code = cudaSuccess;
+  if (copies_ == nullptr) code = cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking);
   for (Place& place : places_) {
     for (cudaEvent_t* event : {&place.filled, &place.left}) {
       if (code == cudaSuccess && *event == nullptr) code = MakeEvent(event);

@@ -15,10 +15,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr double kCopyBytesPerSecond = 395e9;  // of the copy engine, by NVLink
-constexpr int64_t kMostPieces = 4;
-constexpr int64_t kTileRows = 128, kTileCols = 128;  // about, of kernels for many rows
-constexpr int64_t kPieceRows = 128;                  // a multiple of: blocks of scales stay whole
+constexpr int64_t kPieceRows = 128;  // a multiple of: blocks of scales stay whole
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -55,16 +52,6 @@ MatmulOp RowsOf(MatmulOp op, int64_t first, int64_t rows) {
   return op;
 }
 
-// Of a result whose copy takes longer than its product, so many that each still fills the GPU: the
-// copy then starts with the first. A copy that takes less than the product is over when another
-// product of that size is, and pieces would cost a launch each.
-int64_t PiecesFor(const MatmulProblem& problem, double seconds, int64_t bytes, int sms) {
-  const int64_t at_least = CeilDiv(bytes, CudaProgram::kMostSentBytes);
-  if (static_cast<double>(bytes) / kCopyBytesPerSecond <= seconds) return at_least;
-  const int64_t tiles = CeilDiv(problem.m, kTileRows) * CeilDiv(problem.n, kTileCols);
-  return std::max(at_least, std::min(kMostPieces, tiles / sms));
-}
-
 }  // namespace
 
 std::vector<bool> CudaProgram::StoreFar(SlotAddresses slots) const {
@@ -91,8 +78,7 @@ std::vector<MatmulOp> CudaProgram::PiecesOf(size_t index) const {
   const int64_t bytes = DenseBytes(op.d);
   if (bytes < kFewestSentBytes || op.gate || !IsDense(op.d)) return {};
   const MatmulProblem problem = ProblemOf(op);
-  const int64_t pieces =
-      PiecesFor(problem, steps_[index].choice.estimated_seconds, bytes, device_.sms);
+  const int64_t pieces = CeilDiv(bytes, kMostSentBytes);
   if (pieces <= 1) return {op};
   if (op.d.shape.rank != 2) return {};
   std::vector<MatmulOp> cut;

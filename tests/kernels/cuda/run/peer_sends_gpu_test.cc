@@ -20,9 +20,9 @@ struct Size {
   constexpr int64_t d_bytes() const { return 2 * m * n; }
 };
 
-constexpr Size kSmall = {96, 512, 256};      // its kernel stores across
-constexpr Size kWhole = {512, 3584, 8192};   // its copy is over before another such product is
-constexpr Size kShallow = {2048, 4096, 64};  // its copy takes longer than it: in pieces
+constexpr Size kSmall = {96, 512, 256};  // its kernel stores across
+constexpr Size kWhole = {512, 3584, 8192};
+constexpr Size kShallow = {2048, 4096, 64};  // its copy takes longer than it
 constexpr Size kLarge = {8320, 4224, 4096};  // more than a piece may have
 static_assert(kSmall.d_bytes() < CudaProgram::kFewestSentBytes);
 static_assert(kWhole.d_bytes() >= CudaProgram::kFewestSentBytes);
