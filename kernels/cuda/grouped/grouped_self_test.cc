@@ -198,7 +198,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
                              thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20},
                              units = {40, 0, 330, 200, 129}, pairs = {1100},
-                             rests = {530, 110, 150}, gated = {285, 150};
+                             rests = {530, 265}, gated = {285, 150}, gated_few = {266, 150};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {
@@ -230,7 +230,7 @@ std::vector<GroupedTrial> GroupedTrials() {
   trials.emplace_back(GroupLayout::kCounts, mixed, 256, 272, Kind::kGated);
   trials.emplace_back(GroupLayout::kEnds, mixed, 256, 384, Kind::kGatedApart);
   trials.emplace_back(GroupLayout::kOffsets, gated, 768, 144, Kind::kGated);
-  trials.emplace_back(GroupLayout::kRowIds, gated, 256, 256, Kind::kGatedApart);
+  trials.emplace_back(GroupLayout::kRowIds, gated_few, 256, 256, Kind::kGatedApart);
   return trials;
 }
 

@@ -38,6 +38,11 @@ __device__ __forceinline__ void StoreShared(uint32_t address, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 
+// The low byte.
+__device__ __forceinline__ void StoreShared8(uint32_t address, uint32_t v) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
 __device__ __forceinline__ void StoreShared2(uint32_t address, float2 v) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v.x), "f"(v.y) : "memory");
 }

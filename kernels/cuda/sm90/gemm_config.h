@@ -24,9 +24,9 @@ inline constexpr int kMaxClusterSize = 8;     // portable limit
 // A stage of a ring that configs share, and its scales.
 inline constexpr int kRingStageBytes = (128 + 256) * kRowBytes;
 inline constexpr int kRingScaleBytes = 896;
-// Where CTAs share B: rows behind a wide tile's, which they multiply with it, and scales of both.
-inline constexpr int kRestRows = 16;
-inline constexpr int kPairScaleBytes = 640;
+// Where CTAs share B: rows of a rest, which they multiply with two wide tiles, and scales of both.
+inline constexpr int kRestRows = 32;
+inline constexpr int kPairScaleBytes = 768;
 
 enum class GemmFamily : uint8_t { kTiled, kSkinny };
 
@@ -73,7 +73,7 @@ struct GemmConfig {
   // The math warpgroups have the same rows, and each its part of the columns: half of a wide tile's
   // rows, and as many columns. Of a gate's, each has gates and their ups.
   bool splits_cols = false;
-  // Tiles of CTAs in pairs may have a rest: sm90_fp8_rest.cuh.
+  // Tiles of CTAs in pairs may have a rest, sm90_fp8_rest.cuh; of the skinny family: is one.
   bool takes_rest = false;
 
   constexpr bool skinny() const { return family == GemmFamily::kSkinny; }
@@ -202,7 +202,12 @@ struct GemmConfig {
   static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
   // Columns of a skinny tile that it takes at a time.
   constexpr int staged_cols() const { return shares_ring && cols > 64 ? 64 : cols; }
+  // A rest's rows take shared memory from staging: 32 columns at a time, swizzled.
+  static constexpr int kNarrowPitch = 32 * 2;
+  constexpr bool stages_narrow() const { return takes_rest && !skinny(); }
+  constexpr int store_pitch() const { return stages_narrow() ? kNarrowPitch : kStorePitch; }
   constexpr int store_group_bytes() const {
+    if (takes_rest) return kRestRows * kStorePitch;
     if (!skinny()) return 64 * kStorePitch;
     if (thin()) return kThinCols * kStorePitch;
     return cols > 8 ? staged_cols() * kStorePitch : 8 * kSkinnyPitchF32;

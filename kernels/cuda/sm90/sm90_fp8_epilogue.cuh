@@ -88,11 +88,11 @@ struct Epilogue {
   Scales a_scales;  // of INT8
   Scales b_scales;
 
-  static constexpr int kPitch = C.kStorePitch;
-  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : C.kStorePitch;
+  static constexpr int kPitch = C.store_pitch();
+  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : kPitch;
   static constexpr int kChunks = C.own_cols() / 8;
   // Chunks that staging holds, rounded and in FP32.
-  static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : 8;
+  static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : C.stages_narrow() ? 4 : 8;
   static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
@@ -179,8 +179,11 @@ struct Epilogue {
 
   // Tiled: this chunk and its right neighbour at once.
   __device__ __forceinline__ void StagePair(int chunk, int first, float4 left, float4 right) const {
-    const uint32_t at = staging + lane % 16 * kPitch + (chunk - first) * 16 +
-                        (lane & 16);  // the upper lanes' is 16
+    const int row = lane % 16;
+    const uint32_t at = C.stages_narrow()
+                            ? staging + row * kPitch + NarrowUnit(row, chunk - first + lane / 16)
+                            : staging + row * kPitch + (chunk - first) * 16 +
+                                  (lane & 16);  // the upper lanes' is 16
     ptx::StMatrix4(at, Pack2(left.x, left.y, args.out), Pack2(left.z, left.w, args.out),
                    Pack2(right.x, right.y, args.out), Pack2(right.z, right.w, args.out));
   }
@@ -219,7 +222,8 @@ struct Epilogue {
       for (int i = lane; i < units * 16; i += 32) {
         const int row = i / units;
         const int unit = i - row * units;
-        CopyUnit(d, staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row,
+        const int in_row = C.stages_narrow() ? NarrowUnit(row, unit) : unit * 16;
+        CopyUnit(d, staging + row * kPitch + in_row, SubRow(sub) + warp * 16 + row,
                  tile.col0 + (first + unit) * 8);
       }
     }
@@ -228,8 +232,13 @@ struct Epilogue {
   // The same where a unit is in D or outside: eight lanes a row, everything loaded before anything
   // is stored, and nothing to jump over, which a cold instruction cache would pay for.
   __device__ __forceinline__ void CopyWhole(int sub, int first, int last) const {
-    const int unit = lane % 8;
-    if constexpr (C.skinny()) {
+    const int unit = lane % (C.stages_narrow() ? 4 : 8);
+    if constexpr (C.stages_narrow()) {
+      const int n = tile.col0 + (first + unit) * 8;
+      const int row = lane / 4;
+      CopyRows<2, 8>(staging + row * kPitch + NarrowUnit(row, unit), SubRow(sub) + warp * 16 + row,
+                     kBeyond, n);
+    } else if constexpr (C.skinny()) {
       const int n = SubRow(sub) + unit * 8;
       const int row = warp * 4 + lane / 8;
       CopyRows<(C.staged_cols() + 15) / 16, 16>(

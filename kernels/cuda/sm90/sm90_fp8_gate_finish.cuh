@@ -34,8 +34,8 @@ template <GemmConfig C>
 struct GateFinish {
   static constexpr int kHalf = C.result_regs() / 2;  // gates, and behind them as many ups
   static constexpr int kChunks = kHalf / 4;
-  static constexpr int kPitch = C.kStorePitch;
-  static_assert(C.gates && kPitch == kGateCols + 16);
+  static constexpr int kPitch = C.store_pitch();
+  static_assert(C.gates && (C.stages_narrow() || kPitch == kGateCols + 16));
   // Behind the rows, where they are WGMMA's columns: each warp's largest magnitudes, then for every
   // row its scale and what makes division by it cheap.
   static constexpr int kWarps = C.math_threads() / 32;
@@ -43,7 +43,7 @@ struct GateFinish {
   static constexpr uint32_t kDivisors = kMaxima + kWarps * C.cols * 4;
   static_assert(!C.skinny() || kDivisors + C.cols * 8 <= C.store_bytes());
   // Where warpgroups have the same rows: largest magnitudes, of each warpgroup's columns.
-  static constexpr uint32_t kHalfMaxima = C.rows * kPitch;
+  static constexpr uint32_t kHalfMaxima = (C.stages_narrow() ? kWarps * 16 : C.rows) * kPitch;
   static_assert(!C.splits_cols || kHalfMaxima + C.groups * C.rows * 4 <= C.store_bytes());
   static constexpr int kUnits = kGateCols / 16 / (C.splits_cols ? C.groups : 1);  // of a row
 
@@ -56,7 +56,7 @@ struct GateFinish {
   __device__ GateFinish(const GatedArgs& args, float alpha, const SmemLayout<C>& smem, int warp,
                         int lane)
       : args(args), alpha(alpha), warp(warp), lane(lane) {
-    staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : RowOfWarp() * kPitch);
+    staging = smem.base + SmemLayout<C>::kStore + (C.skinny() ? 0 : StagedRow() * kPitch);
   }
 
   // y = act(gate) * up of a thread's results. The ups' registers are free then.
@@ -95,11 +95,20 @@ struct GateFinish {
     return (C.splits_cols ? warp / 4 * kUnits : 0) + lane % kUnits;
   }
 
+  // Where that is in staging.
+  __device__ __forceinline__ int StagedRow() const {
+    return C.stages_narrow() ? warp * 16 : RowOfWarp();
+  }
+
   // 16 bytes of `row` to the result, if it is in front of `end`.
   __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block,
                                             uint4 codes) const {
+    StoreUnit(tile, row, end, block, Unit(), codes);
+  }
+  __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block, int unit,
+                                            uint4 codes) const {
     uint8_t* const target = static_cast<uint8_t*>(args.dst) + tile.batch * args.dst_batch +
-                            row * args.dst_row + block * kGateCols + Unit() * 16;
+                            row * args.dst_row + block * kGateCols + unit * 16;
     ptx::StoreGlobal4If(row < end, target,
                         make_float4(__uint_as_float(codes.x), __uint_as_float(codes.y),
                                     __uint_as_float(codes.z), __uint_as_float(codes.w)));
@@ -112,7 +121,7 @@ struct GateFinish {
 
   // The larger one of a row's two maxima: of this warpgroup's columns, and of the other's.
   __device__ __forceinline__ void MaximaOfBoth(float (&amax)[2]) const {
-    const uint32_t at = staging + kHalfMaxima - RowOfWarp() * kPitch + (RowOfWarp() + lane / 4) * 4;
+    const uint32_t at = staging + kHalfMaxima - StagedRow() * kPitch + (RowOfWarp() + lane / 4) * 4;
     const uint32_t mine = at + warp / 4 * C.rows * 4, other = at + (1 - warp / 4) * C.rows * 4;
     Sync();  // the last tile's have been read
     if (lane % 4 == 0) {
@@ -171,6 +180,36 @@ struct GateFinish {
     const auto unit = [&](int lower, int i) {
       return pairs[lower][2 * i] | pairs[lower][2 * i + 1] << 16;
     };
+    const auto in_order = [](const uint4& v) {
+      return make_uint4(Permute(v.x, v.y, 0x5410), Permute(v.z, v.w, 0x5410),
+                        Permute(v.x, v.y, 0x7632), Permute(v.z, v.w, 0x7632));
+    };
+    if constexpr (C.stages_narrow()) {
+      // Four units of a row at a time.
+      const auto at = [&](int row, int in_row) {
+        return staging + row * kPitch + NarrowUnit(row, in_row);
+      };
+#pragma unroll
+      for (int first = 0; first < kUnits; first += 4) {
+        __syncwarp();
+#pragma unroll
+        for (int i = first; i < first + 4; i += 2) {
+          ptx::StMatrix4(at(lane % 16, i - first + lane / 16), unit(0, i), unit(1, i),
+                         unit(0, i + 1), unit(1, i + 1));
+        }
+        __syncwarp();
+#pragma unroll
+        for (int lower = 0; lower < 2; ++lower) {
+          const int row = lower * 8 + lane / 4;
+          const float4 v = ptx::LoadShared4(at(row, lane % 4));
+          StoreUnit(tile, row0 + row, end, block,
+                    (C.splits_cols ? warp / 4 * kUnits : 0) + first + lane % 4,
+                    in_order(make_uint4(__float_as_uint(v.x), __float_as_uint(v.y),
+                                        __float_as_uint(v.z), __float_as_uint(v.w))));
+        }
+      }
+      return;
+    }
     const uint32_t own = staging + (C.splits_cols ? warp / 4 * kUnits * 16 : 0);
     __syncwarp();  // the last tile's units have been read
 #pragma unroll
@@ -183,10 +222,7 @@ struct GateFinish {
 #pragma unroll
     for (int i = 0; i < 16 / kRowsAtOnce; ++i) {
       const int row = lane / kUnits + i * kRowsAtOnce;
-      const uint4 v = LoadUnit(row);
-      StoreUnit(tile, row0 + row, end, block,
-                make_uint4(Permute(v.x, v.y, 0x5410), Permute(v.z, v.w, 0x5410),
-                           Permute(v.x, v.y, 0x7632), Permute(v.z, v.w, 0x7632)));
+      StoreUnit(tile, row0 + row, end, block, in_order(LoadUnit(row)));
     }
   }
 

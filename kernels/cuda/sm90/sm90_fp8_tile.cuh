@@ -94,6 +94,11 @@ inline constexpr int kReleasingLanes = 1;
 inline constexpr bool kWaitsForPeersAtOnce = false;
 #endif
 
+// Where a unit of 16 bytes lies in its row of a staging area of four units a row.
+__device__ __forceinline__ int NarrowUnit(int row, int unit) {
+  return ((unit ^ row / 2) & 3) * 16;
+}
+
 // Named barriers; 0 is __syncthreads'. Of those with a group's number to add there are three.
 enum NamedBarrierId {
   kReadyBarrier = 1,    // the producer warp has made the ring: it arrives, the math warps wait

@@ -36,21 +36,21 @@ TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
 TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
   for (int rows = 0; rows < 5000; ++rows) {
     const PairCut cut = PairCutOf(rows, true);
-    const int places = 2 * cut.pairs * kWideRows + cut.rest * kMostRest + cut.wide * kWideRows +
+    const int places = 2 * cut.pairs * kWideRows + cut.rest + cut.wide * kWideRows +
                        cut.half * kHalfRows;
     EXPECT_GE(places, rows);
     EXPECT_LT(places, rows + 64) << rows;
     EXPECT_LE(cut.wide, 1) << rows;
     EXPECT_LE(cut.half, 1) << rows;
-    if (cut.rest) {
+    if (cut.rest > 0) {
       EXPECT_TRUE(cut.pairs > 0 && cut.wide + cut.half == 0) << rows;
     }
   }
-  EXPECT_FALSE(PairCutOf(256, true).rest);
-  EXPECT_FALSE(PairCutOf(257, false).rest);
+  EXPECT_EQ(PairCutOf(256, true).rest, 0);
+  EXPECT_EQ(PairCutOf(257, false).rest, 0);
   EXPECT_EQ(PairCutOf(257, false).half, 1);
-  EXPECT_TRUE(PairCutOf(257, true).rest);
-  EXPECT_TRUE(PairCutOf(544, true).rest);
+  EXPECT_EQ(PairCutOf(257, true).rest, 1);
+  EXPECT_EQ(PairCutOf(544, true).rest, 32);
   EXPECT_EQ(PairCutOf(289, true).half, 1);
   EXPECT_EQ(PairCutOf(30, true).half, 1);
 }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <string_view>
+#include <string>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace gemmd::kernels::bench {
 namespace {
@@ -235,6 +238,36 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
   }
   if (suite == "all") return cases;
   std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });
+  return cases;
+}
+
+absl::StatusOr<std::vector<GroupedBenchCase>> ParseCases(const std::string& text, DType dtype,
+                                                         bool blocks, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<GroupedBenchCase> cases;
+  for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    constexpr int64_t kMost = int64_t{1} << 24;
+    const std::vector<std::string> parts = absl::StrSplit(one, 'x');
+    int64_t groups = 0, low = 0, high = 0, n = 0, k = 0;
+    const auto read = [](const std::string& part, int64_t least, int64_t& number) {
+      return absl::SimpleAtoi(part, &number) && number >= least && number <= kMost;
+    };
+    const auto read_rows = [&](const std::string& part) {
+      const std::vector<std::string> ends = absl::StrSplit(part, absl::MaxSplits("..", 1));
+      return read(ends.front(), 0, low) && read(ends.back(), low, high);
+    };
+    if (parts.size() != 4 || !read(parts[0], 1, groups) || !read_rows(parts[1]) ||
+        !read(parts[2], 1, n) || !read(parts[3], 1, k)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(one, ": not a case; use as 64x300x4096x7168 or 64x96..512x4096x7168"));
+    }
+    cases.push_back({.suite = "case",
+                     .dtype = dtype,
+                     .rows = Between(groups, low, high, random),
+                     .n = n,
+                     .k = k,
+                     .blocks = blocks});
+  }
   return cases;
 }
 

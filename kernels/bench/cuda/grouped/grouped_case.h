@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::bench {
@@ -38,6 +39,11 @@ struct GroupedBenchCase {
 // 128x128, which E4M3 always has. Random sizes are drawn from `seed`.
 std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,
                                            uint64_t seed);
+
+// "64x300x4096x7168", groups x rows x n x k, or "64x96..512x4096x7168", whose rows are drawn from
+// `seed`. Any number of them, with commas between.
+absl::StatusOr<std::vector<GroupedBenchCase>> ParseCases(const std::string& text, DType dtype,
+                                                         bool blocks, uint64_t seed);
 
 }  // namespace gemmd::kernels::bench
 

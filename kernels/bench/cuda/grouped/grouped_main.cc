@@ -4,6 +4,7 @@
 //   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype TYPE]
 //                 [--repeats N] [--config N] [--kernels chosen|all] [--again N] [--only TEXT]
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
+//                 [--case GROUPSxROWSxNxK,..]
 //
 // --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
 // configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
@@ -35,7 +36,7 @@ constexpr DType kDTypesTimed[] = {DType::kE4M3, DType::kI8, DType::kBF16, DType:
 struct GroupedRun {
   std::string suite = "all";
   std::string timer = "auto";  // as Options has it
-  std::string json, commit, only;
+  std::string cases, json, commit, only;
   DType dtype = DType::kE4M3;
   bool blocks = true;
   GroupedMethod method;
@@ -95,6 +96,7 @@ constexpr char kUsage[] =
     R"(grouped_bench: measures grouped matmuls on this machine's GPU, beside a plain read of the weights that have rows.
 
   --suite SUITE     all (default), masked, thin, prefill, ragged, sizes, experts, or small: for a sanitizer
+  --case CASES      instead of a suite: groups x rows x n x k, as 64x300x4096x7168 or 64x96..512x4096x7168,..
   --only TEXT       cases whose names contain it, as 64x(192)
   --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
   --repeats N       timed calls of each case; default 12
@@ -117,6 +119,8 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
     bool ok = true;
     if (name == "--suite") {
       run.suite = value;
+    } else if (name == "--case") {
+      run.cases = value;
     } else if (name == "--json") {
       run.json = value;
     } else if (name == "--commit") {
@@ -171,6 +175,11 @@ int Main(int argc, char** argv) {
   if (!run.ok()) return complain(run.status(), 2);
   std::vector<GroupedBenchCase> cases =
       GroupedCases(run->suite, run->dtype, run->blocks, run->method.seed);
+  if (!run->cases.empty()) {
+    auto asked = ParseCases(run->cases, run->dtype, run->blocks, run->method.seed);
+    if (!asked.ok()) return complain(asked.status(), 2);
+    cases = *std::move(asked);
+  }
   std::erase_if(cases, [&](const GroupedBenchCase& c) {
     return c.name().find(run->only) == std::string::npos;
   });

@@ -62,12 +62,16 @@ struct TileNote {
     ptx::StoreShared4(note, make_float4(__int_as_float(at.kind), __int_as_float(at.item),
                                         __int_as_float(at.row0), __int_as_float(at.row_end)));
     ptx::StoreShared(note + 16, __int_as_float(at.n0));
+    if constexpr (C.takes_rest) ptx::StoreShared(note + 20, __int_as_float(at.rest));
   }
   static __device__ __forceinline__ GroupPlace Get(const SmemLayout<C>& smem, int stage) {
     const uint32_t note = smem.AScales(stage) + kAt;
     const float4 v = ptx::LoadShared4(note);
     const auto same = [](float x) { return __shfl_sync(0xffffffffu, __float_as_int(x), 0); };
-    return {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)), 0};
+    GroupPlace at = {same(v.x), same(v.y), same(v.z), same(v.w), same(ptx::LoadShared(note + 16)),
+                     0};
+    if constexpr (C.takes_rest) at.rest = same(ptx::LoadShared(note + 20));
+    return at;
   }
 };
 

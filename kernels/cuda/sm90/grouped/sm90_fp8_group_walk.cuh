@@ -20,6 +20,7 @@ struct GroupPlace {
   int row_end;  // of the group: rows from here on are not stored
   int n0;
   int group;
+  int rest = 0;  // of kRestTile: rows between the pair's
 };
 
 // Where a group's rows are. A fault has the number's index, or INT_MAX if there is none.
@@ -114,7 +115,8 @@ struct PairedTiles {
     if (tile < 2 * of_band) {
       const int right = tile / of_band;
       const int pair = band * kBand + tile - right * of_band;
-      at.kind = cut.rest && pair == cut.pairs - 1 ? kRestTile : kPairTile;
+      if (pair == cut.pairs - 1) at.rest = cut.rest;
+      at.kind = at.rest > 0 ? kRestTile : kPairTile;
       at.n0 += right * W.block_n();
       at.row0 += pair * 2 * W.block_m();
     } else if (tile - 2 * of_band < cut.wide) {

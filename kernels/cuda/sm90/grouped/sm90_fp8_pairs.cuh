@@ -7,16 +7,17 @@
 
 #include "kernels/cuda/sm90/grouped/sm90_fp8_grouped.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_rest.cuh"
+#include "kernels/cuda/sm90/grouped/sm90_fp8_rest_gate.cuh"
 #include "kernels/cuda/sm90/grouped/sm90_fp8_turns.cuh"
 
 namespace gemmd::kernels::cuda {
 
-// This CTA's of two tiles: with a rest, each is that much longer. What lies behind the weights'
-// last row is a tile without rows.
+// This CTA's of two tiles; a rest's rows lie between them. What lies behind the weights' last row is
+// a tile without rows.
 template <GemmConfig W>
 __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
   if (tile.kind >= kPairTile) {
-    tile.row0 += rank * (W.block_m() + (tile.kind == kRestTile ? kRestRows : 0));
+    tile.row0 += rank * (W.block_m() + (W.takes_rest ? tile.rest : 0));
   } else {
     tile.n0 += rank * W.block_n();
     if (tile.n0 >= n) tile.row_end = tile.row0;
@@ -34,14 +35,17 @@ __device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const 
                                              int lane) {
   const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
   const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
-  const bool has_rest = tile.kind == kRestTile;
-  const uint32_t bytes = W.row_bytes() + W.col_bytes() + W.a_scale_bytes() + has_rest * kRestBytes;
+  const int rest_boxes = (tile.rest + kRowsABox - 1) / kRowsABox;  // one by each CTA, for both
+  const uint32_t bytes = W.row_bytes() + W.col_bytes() + W.a_scale_bytes() +
+                         rest_boxes * kRowsABox * kRowBytes;
+  const int row0 = tile.row0 - rank * tile.rest;  // with the rest's, if it is in front
+  const int rest_row = tile.row0 + (rank == 0 ? W.block_m() : kRowsABox - tile.rest);
   int b_row = tile.n0 + rank * kPairBox;
   if constexpr (W.gates) {
     const GateRows rows = GateRowsOf(launch.period_tiles, tile.n0 / W.block_n());
     b_row = rank == 0 ? rows.gate : rows.up;
   }
-  const int scale_row = tile.row0 / kScaleRows * kScaleRows;
+  const int scale_row = row0 / kScaleRows * kScaleRows;
   ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
   if (ptx::ElectOne()) TileNote<W>::Put(smem, at.stage, tile);
   __syncwarp();
@@ -56,9 +60,10 @@ __device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const 
                                b_row, z, b.item, 3, ptx::kEvictNormal);
       ptx::TensorLoad(&launch.gemm.row_map, full, smem.Rows(at.stage), x, tile.row0, z, tile.item,
                       ptx::kEvictNormal);
-      if (has_rest) {
-        ptx::TensorLoad(&launch.a_rows_map, full, RestRing<W>::Of(smem, at.stage), x,
-                        tile.row0 + W.block_m(), z, tile.item, ptx::kEvictNormal);
+      if (rank < rest_boxes) {
+        ptx::TensorLoadMulticast(&launch.a_rows_map, full,
+                                 RestRing<W>::Of(smem, at.stage) + rank * kRowsABox * kRowBytes, x,
+                                 rest_row, z, tile.item, 3, ptx::kEvictNormal);
       }
       ptx::TensorLoad(&launch.gemm.scale_map, full, smem.AScales(at.stage), scale_row, 0, block,
                       tile.item, ptx::kEvictLast);
@@ -92,28 +97,43 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
   EndRing<W>(launch, smem, at, lane);
 }
 
-// ConsumeTile of a tile with a rest.
+// ConsumeTile of a tile with a rest, of which it is number `turn` of those of this CTA.
 template <GemmConfig W>
 __device__ __forceinline__ void ConsumeRest(const GroupedLaunch& launch, const SmemLayout<W>& smem,
                                             const GroupPlace& at, RingPosition<W.stages>& ring,
-                                            int warp, int lane) {
+                                            int turn, int warp, int lane) {
   constexpr GemmConfig R = RestOf(W);
   float result[W.result_regs()], rest[R.result_regs()];
-  RestMath<W> math(smem, ClusterPlace<W>::Here(), warp, lane, result, rest);
+  const ClusterPlace<W> place = ClusterPlace<W>::Here();
+  RestMath<W> math(smem, place, warp, lane, result, rest);
   static_cast<RingPosition<W.stages>&>(math.issue) = ring;
-  const uint32_t shift = at.row0 % kScaleRows * 4;
-  math.a_scales += shift;
-  math.rest_scales += shift;
-  math.RunAll(launch.gemm.k_blocks);
+  const int row0 = at.row0 - place.rank * at.rest;
+  const uint32_t shift = row0 % kScaleRows * 4;
+  math.a_scales += shift + place.rank * at.rest * 4;
+  math.rest_scales += shift + (1 - place.rank) * W.block_m() * 4;
+  if (at.rest <= kRestRows / 2) {
+    math.template RunAll<kRestRows / 2>(launch.gemm.k_blocks);
+  } else {
+    math.template RunAll<kRestRows>(launch.gemm.k_blocks);
+  }
   ring = math.issue;
   // What the store makes of the lane's number is made here, else it takes registers from the loop.
   lane = __shfl_sync(0xffffffffu, lane, lane) & 31;
-  FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
-  GroupPlace behind = at;
-  behind.row0 += W.block_m();
-  // The two divide the staging area in their own ways: what the other left has been read.
-  ptx::NamedBarrier(kReadyBarrier, W.math_threads());
-  FinishTile<R>(launch, SmemLayout<R>{smem.base}, behind, TileOf<R>(behind), warp, lane, rest);
+  GroupPlace between = at;
+  between.row0 = row0 + (1 - place.rank) * W.block_m();
+  between.row_end = between.row0 + at.rest;
+  if constexpr (W.gates) {
+    RestGate<W> gate(launch, smem, at, place.rank, turn, warp, lane);
+    gate.Tell(rest);
+    FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+    gate.Store(between);
+  } else {
+    between.n0 += place.rank * R.block_n();
+    FinishTile<W>(launch, smem, at, TileOf<W>(at), warp, lane, result);
+    // The two divide the staging area in their own ways: what the other left has been read.
+    ptx::NamedBarrier(kReadyBarrier, W.math_threads());
+    FinishTile<R>(launch, SmemLayout<R>{smem.base}, between, TileOf<R>(between), warp, lane, rest);
+  }
   ptx::NamedBarrier(kReadyBarrier, W.math_threads());
 }
 
@@ -125,6 +145,7 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
   const int lane = threadIdx.x % 32;
   RingPosition<W.stages> ring;
   bool was_half = false;
+  int rests = 0;
   while (true) {
     ptx::MbarrierWait(smem.Full(ring.stage), ring.parity);
     const GroupPlace at = TileNote<W>::Get(smem, ring.stage);
@@ -135,7 +156,7 @@ __device__ __forceinline__ void ConsumePairs(const GroupedLaunch& launch,
     if (half) {
       ConsumeTile<H>(launch, SmemLayout<H>{smem.base}, at, ring, warp, lane);
     } else if (W.takes_rest && at.kind == kRestTile) {
-      if constexpr (W.takes_rest) ConsumeRest<W>(launch, smem, at, ring, warp, lane);
+      if constexpr (W.takes_rest) ConsumeRest<W>(launch, smem, at, ring, ++rests, warp, lane);
     } else {
       ConsumeTile<W>(launch, smem, at, ring, warp, lane);
     }
@@ -161,6 +182,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     if (warp > kProducerWarp) return;
     MakeRing<W>(launch, smem);
     TurnNotes<W, Walk>::Clear(smem, lane);
+    if constexpr (W.takes_rest && W.gates) RestGate<W>::Clear(smem, lane);
     __syncwarp();
     Meet();
     ptx::GridDependencyWait();

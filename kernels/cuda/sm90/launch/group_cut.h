@@ -28,13 +28,13 @@ constexpr GroupCut CutOf(int rows) {
 }
 
 // The same for CTAs in pairs: two wide tiles of the same columns, of which the last two may have up
-// to kMostRest rows more, or what CutOf leaves beside pairs.
+// to kMostRest rows between them, or what CutOf leaves beside pairs.
 inline constexpr int kMostRest = 32;
 
 struct PairCut {
   int pairs = 0;
-  bool rest = false;  // of the last pair
-  int wide = 0;       // 0 or 1, as is half; rows of a thin tile are half of a wide one here
+  int rest = 0;  // rows, of the last pair
+  int wide = 0;  // 0 or 1, as is half; rows of a thin tile are half of a wide one here
   int half = 0;
 };
 
@@ -42,7 +42,7 @@ constexpr PairCut PairCutOf(int rows, bool takes_rest) {
   constexpr int kPairRows = 2 * kWideRows;
   const int whole = rows / kPairRows, left = rows - whole * kPairRows;
   if (takes_rest && whole > 0 && left > 0 && left <= kMostRest)
-    return {.pairs = whole, .rest = true};
+    return {.pairs = whole, .rest = left};
   const GroupCut cut = CutOf(rows);
   return {.pairs = cut.wide / 2, .wide = cut.wide % 2, .half = cut.half + cut.thin};
 }

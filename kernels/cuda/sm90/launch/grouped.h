@@ -157,7 +157,7 @@ inline constexpr int kWideTile = 1;
 inline constexpr int kHalfTile = 2;
 // One of two wide tiles of the same columns, whose CTAs share B.
 inline constexpr int kPairTile = 3;
-// As a pair's, and behind each one's rows kRestRows more.
+// As a pair's, and between the two tiles' rows a few more, which are both CTAs'.
 inline constexpr int kRestTile = 4;
 // Rows of B in a box where CTAs work in pairs.
 inline constexpr int kPairBox = 128;

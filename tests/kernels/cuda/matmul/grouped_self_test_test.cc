@@ -61,7 +61,13 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
   std::memcpy(numbers.data(), slot.data(), slot.size());
   if (op.layout == GroupLayout::kCounts) return {numbers.begin(), numbers.end()};
   std::vector<int> rows;
-  if (op.layout == GroupLayout::kRowIds) return rows;
+  if (op.layout == GroupLayout::kRowIds) {
+    rows.resize(op.b.values.shape[0]);
+    for (const int32_t group : numbers) {
+      if (group >= 0) ++rows[group];
+    }
+    return rows;
+  }
   int before = op.layout == GroupLayout::kEnds ? 0 : numbers[0];
   for (size_t i = op.layout == GroupLayout::kEnds ? 0 : 1; i < numbers.size(); ++i) {
     rows.push_back(numbers[i] - std::exchange(before, numbers[i]));
@@ -71,7 +77,7 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
 
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool thin = false, wide = false, half = false, any_k = false, apart = false;
-  bool rest[2] = {};                                     // gated
+  bool rest[2][2] = {};                                  // gated, of more than 16 rows
   std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
   std::set<DType> types;
   std::set<RowsKernel> int8_kernels;  // of block scales
@@ -88,7 +94,8 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
     const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
     kernels.emplace(kernel, gated, !trial.op().table.empty());
     for (const int rows : RowsOf(trial)) {
-      rest[gated] |= kernel == RowsKernel::kRests && PairCutOf(rows, true).rest;
+      const int behind = kernel == RowsKernel::kRests ? PairCutOf(rows, true).rest : 0;
+      if (behind > 0) rest[gated][behind > kMostRest / 2] = true;
     }
     if (kernel != RowsKernel::kFew) continue;
     for (const int rows : RowsOf(trial)) {
@@ -104,7 +111,7 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   EXPECT_TRUE(thin && wide && half && any_k && apart);
   EXPECT_THAT(int8_kernels,
               UnorderedElementsAre(RowsKernel::kFew, RowsKernel::kUnits, RowsKernel::kPairs));
-  EXPECT_TRUE(rest[false] && rest[true]);
+  for (const auto& widths : rest) EXPECT_TRUE(widths[false] && widths[true]);
   for (const bool apart_too : {false, true}) {
     for (const bool gated : {false, true}) {
       EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
