@@ -197,8 +197,8 @@ void GroupedTrial::Spoil(absl::Span<std::byte> result) const {
 std::vector<GroupedTrial> GroupedTrials() {
   const std::vector<int64_t> mixed = {3, 0, 70, 20}, wide = {130, 65, 150, 170},
                              thin = {1, 64, 0, 17, 8}, all = {3, 0, 70, 140, 20},
-                             units = {40, 0, 330, 200, 129}, pairs = {1100},
-                             rests = {530, 265}, gated = {285, 150}, gated_few = {266, 150};
+                             units = {40, 0, 330, 200, 129}, pairs = {1100}, rests = {530, 265},
+                             gated = {285, 150}, gated_few = {266, 150};
   std::vector<GroupedTrial> trials;
   using Kind = GroupedTrial::Kind;
   for (const Kind kind : {Kind::kPlain, Kind::kApart}) {

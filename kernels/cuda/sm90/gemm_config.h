@@ -202,10 +202,11 @@ struct GemmConfig {
   static constexpr int kSkinnyPitchF32 = 64 * 4 + 16;
   // Columns of a skinny tile that it takes at a time.
   constexpr int staged_cols() const { return shares_ring && cols > 64 ? 64 : cols; }
-  // A rest's rows take shared memory from staging: 32 columns at a time, swizzled.
-  static constexpr int kNarrowPitch = 32 * 2;
-  constexpr bool stages_narrow() const { return takes_rest && !skinny(); }
-  constexpr int store_pitch() const { return stages_narrow() ? kNarrowPitch : kStorePitch; }
+  // A rest's rows take shared memory from staging: 8 of a warp's rows at a time, swizzled. Fewer
+  // columns of all would leave as half lines, which cost a tile 3500 clocks.
+  constexpr bool stages_halves() const { return takes_rest && !skinny(); }
+  constexpr int staged_rows() const { return stages_halves() ? 8 : 16; }
+  constexpr int store_pitch() const { return stages_halves() ? 64 * 2 : kStorePitch; }
   constexpr int store_group_bytes() const {
     if (takes_rest) return kRestRows * kStorePitch;
     if (!skinny()) return 64 * kStorePitch;

@@ -89,16 +89,18 @@ struct Epilogue {
   Scales b_scales;
 
   static constexpr int kPitch = C.store_pitch();
-  static constexpr int kPitchF32 = C.skinny() ? C.kSkinnyPitchF32 : kPitch;
+  static constexpr int kPitchF32 = C.skinny()          ? C.kSkinnyPitchF32
+                                   : C.stages_halves() ? kPitch / 2
+                                                       : kPitch;
   static constexpr int kChunks = C.own_cols() / 8;
   // Chunks that staging holds, rounded and in FP32.
-  static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : C.stages_narrow() ? 4 : 8;
-  static constexpr int kStepF32 = kStep > 1 ? kStep / 2 : 1;
+  static constexpr int kStep = C.skinny() ? C.staged_cols() / 8 : 8;
+  static constexpr int kStepF32 = C.stages_halves() ? 2 : kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
       : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4 % C.groups) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
-              (C.skinny() ? 0 : warp * 16 * kPitch);
+              (C.skinny() ? 0 : warp * C.staged_rows() * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
               args.bias != nullptr || args.relu;
     aligned =
@@ -179,11 +181,8 @@ struct Epilogue {
 
   // Tiled: this chunk and its right neighbour at once.
   __device__ __forceinline__ void StagePair(int chunk, int first, float4 left, float4 right) const {
-    const int row = lane % 16;
-    const uint32_t at = C.stages_narrow()
-                            ? staging + row * kPitch + NarrowUnit(row, chunk - first + lane / 16)
-                            : staging + row * kPitch + (chunk - first) * 16 +
-                                  (lane & 16);  // the upper lanes' is 16
+    const uint32_t at = staging + lane % 16 * kPitch + (chunk - first) * 16 +
+                        (lane & 16);  // the upper lanes' is 16
     ptx::StMatrix4(at, Pack2(left.x, left.y, args.out), Pack2(left.z, left.w, args.out),
                    Pack2(right.x, right.y, args.out), Pack2(right.z, right.w, args.out));
   }
@@ -222,8 +221,7 @@ struct Epilogue {
       for (int i = lane; i < units * 16; i += 32) {
         const int row = i / units;
         const int unit = i - row * units;
-        const int in_row = C.stages_narrow() ? NarrowUnit(row, unit) : unit * 16;
-        CopyUnit(d, staging + row * kPitch + in_row, SubRow(sub) + warp * 16 + row,
+        CopyUnit(d, staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row,
                  tile.col0 + (first + unit) * 8);
       }
     }
@@ -232,13 +230,8 @@ struct Epilogue {
   // The same where a unit is in D or outside: eight lanes a row, everything loaded before anything
   // is stored, and nothing to jump over, which a cold instruction cache would pay for.
   __device__ __forceinline__ void CopyWhole(int sub, int first, int last) const {
-    const int unit = lane % (C.stages_narrow() ? 4 : 8);
-    if constexpr (C.stages_narrow()) {
-      const int n = tile.col0 + (first + unit) * 8;
-      const int row = lane / 4;
-      CopyRows<2, 8>(staging + row * kPitch + NarrowUnit(row, unit), SubRow(sub) + warp * 16 + row,
-                     kBeyond, n);
-    } else if constexpr (C.skinny()) {
+    const int unit = lane % 8;
+    if constexpr (C.skinny()) {
       const int n = SubRow(sub) + unit * 8;
       const int row = warp * 4 + lane / 8;
       CopyRows<(C.staged_cols() + 15) / 16, 16>(
@@ -247,6 +240,38 @@ struct Epilogue {
       const int n = unit < last - first ? tile.col0 + (first + unit) * 8 : kBeyond;
       const int row = lane / 8;
       CopyRows<4, 4>(staging + row * kPitch + unit * 16, SubRow(sub) + warp * 16 + row, kBeyond, n);
+    }
+  }
+
+  // Chunks [first, first + 8) of the upper 8 of a warp's 16 rows, or of the lower ones, by way of a
+  // staging area of 8 rows. `words`: each chunk's, rounded.
+  template <bool kWhole>
+  __device__ __forceinline__ void StoreHalf(int sub, int first, int lower,
+                                            const uint32_t (&words)[8]) const {
+    Sync();
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      ptx::StMatrix4(staging + SwizzledUnit(lane % 8, i + lane / 8), words[i], words[i + 1],
+                     words[i + 2], words[i + 3]);
+    }
+    Sync();
+    const int row = lane / 8, unit = lane % 8;
+    const int m = SubRow(sub) + warp * 16 + lower * 8 + row, n = tile.col0 + (first + unit) * 8;
+    uint16_t* const d = static_cast<uint16_t*>(args.d) + tile.batch * args.d_batch;
+    const uint32_t upper = staging + SwizzledUnit(row, unit);
+    const uint32_t sources[] = {upper, (upper ^ 64) + 4 * kPitch};  // four rows further down
+    if constexpr (kWhole) {
+      const int rows = static_cast<int>(args.m) - m;
+      const bool inside = n < static_cast<int>(args.n);
+      const float4 units[] = {ptx::LoadShared4(sources[0]), ptx::LoadShared4(sources[1])};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        ptx::StoreGlobal4If(inside && i * 4 < rows, d + (m + i * 4) * args.ldd + n, units[i],
+                            policy);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < 2; ++i) CopyUnit(d, i == 0 ? sources[0] : sources[1], m + i * 4, n);
     }
   }
 

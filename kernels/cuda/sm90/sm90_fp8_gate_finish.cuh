@@ -35,7 +35,7 @@ struct GateFinish {
   static constexpr int kHalf = C.result_regs() / 2;  // gates, and behind them as many ups
   static constexpr int kChunks = kHalf / 4;
   static constexpr int kPitch = C.store_pitch();
-  static_assert(C.gates && (C.stages_narrow() || kPitch == kGateCols + 16));
+  static_assert(C.gates && (C.stages_halves() || kPitch == kGateCols + 16));
   // Behind the rows, where they are WGMMA's columns: each warp's largest magnitudes, then for every
   // row its scale and what makes division by it cheap.
   static constexpr int kWarps = C.math_threads() / 32;
@@ -43,7 +43,7 @@ struct GateFinish {
   static constexpr uint32_t kDivisors = kMaxima + kWarps * C.cols * 4;
   static_assert(!C.skinny() || kDivisors + C.cols * 8 <= C.store_bytes());
   // Where warpgroups have the same rows: largest magnitudes, of each warpgroup's columns.
-  static constexpr uint32_t kHalfMaxima = (C.stages_narrow() ? kWarps * 16 : C.rows) * kPitch;
+  static constexpr uint32_t kHalfMaxima = (C.stages_halves() ? kWarps * 8 : C.rows) * kPitch;
   static_assert(!C.splits_cols || kHalfMaxima + C.groups * C.rows * 4 <= C.store_bytes());
   static constexpr int kUnits = kGateCols / 16 / (C.splits_cols ? C.groups : 1);  // of a row
 
@@ -95,20 +95,16 @@ struct GateFinish {
     return (C.splits_cols ? warp / 4 * kUnits : 0) + lane % kUnits;
   }
 
-  // Where that is in staging.
+  // In staging.
   __device__ __forceinline__ int StagedRow() const {
-    return C.stages_narrow() ? warp * 16 : RowOfWarp();
+    return C.stages_halves() ? warp * 8 : RowOfWarp();
   }
 
   // 16 bytes of `row` to the result, if it is in front of `end`.
   __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block,
                                             uint4 codes) const {
-    StoreUnit(tile, row, end, block, Unit(), codes);
-  }
-  __device__ __forceinline__ void StoreUnit(const Tile& tile, int row, int end, int block, int unit,
-                                            uint4 codes) const {
     uint8_t* const target = static_cast<uint8_t*>(args.dst) + tile.batch * args.dst_batch +
-                            row * args.dst_row + block * kGateCols + unit * 16;
+                            row * args.dst_row + block * kGateCols + Unit() * 16;
     ptx::StoreGlobal4If(row < end, target,
                         make_float4(__uint_as_float(codes.x), __uint_as_float(codes.y),
                                     __uint_as_float(codes.z), __uint_as_float(codes.w)));
@@ -184,26 +180,22 @@ struct GateFinish {
       return make_uint4(Permute(v.x, v.y, 0x5410), Permute(v.z, v.w, 0x5410),
                         Permute(v.x, v.y, 0x7632), Permute(v.z, v.w, 0x7632));
     };
-    if constexpr (C.stages_narrow()) {
-      // Four units of a row at a time.
-      const auto at = [&](int row, int in_row) {
-        return staging + row * kPitch + NarrowUnit(row, in_row);
-      };
+    if constexpr (C.stages_halves()) {
+      constexpr int kRowsAtOnce = 32 / kUnits;
 #pragma unroll
-      for (int first = 0; first < kUnits; first += 4) {
+      for (int lower = 0; lower < 2; ++lower) {
         __syncwarp();
 #pragma unroll
-        for (int i = first; i < first + 4; i += 2) {
-          ptx::StMatrix4(at(lane % 16, i - first + lane / 16), unit(0, i), unit(1, i),
-                         unit(0, i + 1), unit(1, i + 1));
+        for (int i = 0; i < kUnits; i += 4) {
+          ptx::StMatrix4(staging + SwizzledUnit(lane % 8, i + lane / 8), unit(lower, i),
+                         unit(lower, i + 1), unit(lower, i + 2), unit(lower, i + 3));
         }
         __syncwarp();
 #pragma unroll
-        for (int lower = 0; lower < 2; ++lower) {
-          const int row = lower * 8 + lane / 4;
-          const float4 v = ptx::LoadShared4(at(row, lane % 4));
-          StoreUnit(tile, row0 + row, end, block,
-                    (C.splits_cols ? warp / 4 * kUnits : 0) + first + lane % 4,
+        for (int first = 0; first < 8; first += kRowsAtOnce) {
+          const int row = first + lane / kUnits;
+          const float4 v = ptx::LoadShared4(staging + SwizzledUnit(row, lane % kUnits));
+          StoreUnit(tile, row0 + lower * 8 + row, end, block,
                     in_order(make_uint4(__float_as_uint(v.x), __float_as_uint(v.y),
                                         __float_as_uint(v.z), __float_as_uint(v.w))));
         }

@@ -103,10 +103,32 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
   ptx::NamedArrive(kBoxesStagedBarrier + out.group, Boxes::kThreads);
 }
 
+// Half of each warp's rows at a time.
+template <GemmConfig C, bool kWhole>
+__device__ __forceinline__ void StoreHalves(const Epilogue<C>& out,
+                                            const Sum<C> (&result)[C.result_regs()]) {
+  using Out = Epilogue<C>;
+  static_assert(C.row_subs() == 1 && Out::kChunks % 8 == 0);
+#pragma unroll
+  for (int first = 0; first < Out::kChunks; first += 8) {
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float* const of_rows = result + 4 * (first + i) + 2 * lower;
+        words[i] = Pack2(of_rows[0], of_rows[1], out.args.out);
+      }
+      out.template StoreHalf<kWhole>(0, first, lower, words);
+    }
+  }
+}
+
 template <GemmConfig C, bool kWhole>
 __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
                                              const Sum<C> (&result)[C.result_regs()]) {
   using Out = Epilogue<C>;
+  if constexpr (C.stages_halves()) return StoreHalves<C, kWhole>(out, result);
   constexpr int kAtOnce = C.skinny() ? 1 : 2;
 #pragma unroll
   for (int sub = 0; sub < C.row_subs(); ++sub) {

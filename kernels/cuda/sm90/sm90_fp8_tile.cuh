@@ -94,9 +94,9 @@ inline constexpr int kReleasingLanes = 1;
 inline constexpr bool kWaitsForPeersAtOnce = false;
 #endif
 
-// Where a unit of 16 bytes lies in its row of a staging area of four units a row.
-__device__ __forceinline__ int NarrowUnit(int row, int unit) {
-  return ((unit ^ row / 2) & 3) * 16;
+// Where a unit of 16 bytes lies in a staging area of 8 rows of 8 units.
+__device__ __forceinline__ int SwizzledUnit(int row, int unit) {
+  return row * 128 + (unit ^ row) * 16;
 }
 
 // Named barriers; 0 is __syncthreads'. Of those with a group's number to add there are three.

@@ -36,8 +36,8 @@ TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
 TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
   for (int rows = 0; rows < 5000; ++rows) {
     const PairCut cut = PairCutOf(rows, true);
-    const int places = 2 * cut.pairs * kWideRows + cut.rest + cut.wide * kWideRows +
-                       cut.half * kHalfRows;
+    const int places =
+        2 * cut.pairs * kWideRows + cut.rest + cut.wide * kWideRows + cut.half * kHalfRows;
     EXPECT_GE(places, rows);
     EXPECT_LT(places, rows + 64) << rows;
     EXPECT_LE(cut.wide, 1) << rows;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
     rows[0] = gated.gate;
     rows[1] = gated.up;
   }
-  if (at.kind == kPairTile) {
+  if (!C.takes_rest && at.kind == kPairTile) {  // else ProducePair's
     ptx::TensorLoadMulticast(b.map, full, target + rank * kBox * kBlockK, x,
                              rank == 0 ? rows[0] : rows[1], z, b.item, 3, ptx::kEvictNormal);
   } else {

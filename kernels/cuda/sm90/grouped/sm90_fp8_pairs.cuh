@@ -12,8 +12,8 @@
 
 namespace gemmd::kernels::cuda {
 
-// This CTA's of two tiles; a rest's rows lie between them. What lies behind the weights' last row is
-// a tile without rows.
+// This CTA's of two tiles; a rest's rows lie between them. What lies behind the weights' last row
+// is a tile without rows.
 template <GemmConfig W>
 __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
   if (tile.kind >= kPairTile) {
@@ -25,19 +25,20 @@ __device__ __forceinline__ GroupPlace OfPair(GroupPlace tile, int rank, int n) {
   return tile;
 }
 
-// ProduceTile of one of a pair's tiles whose rows are all there, with a rest or without. What does
-// not change from block to block is made once: the producer is one thread, and how long it takes
-// stands between a stage's end and its next loads.
+// ProduceTile of one of a pair's tiles, with a rest or without. Of A's rows it fetches a whole box:
+// more than half of them are the group's. What does not change from block to block is made once:
+// the producer is one thread, and how long it takes stands between a stage's end and its next
+// loads.
 template <GemmConfig W, bool kTable>
-__device__ __forceinline__ void ProduceWhole(const GroupedLaunch& launch, const SmemLayout<W>& smem,
-                                             const GroupPlace& tile, int rank,
-                                             const CUtensorMap*& known, RingPosition<W.stages>& at,
-                                             int lane) {
+__device__ __forceinline__ void ProducePair(const GroupedLaunch& launch, const SmemLayout<W>& smem,
+                                            const GroupPlace& tile, int rank,
+                                            const CUtensorMap*& known, RingPosition<W.stages>& at,
+                                            int lane) {
   const auto b_scales = ScalesOf<W, kTable>(launch, tile, lane);
   const GroupB b = MatrixOf<W, kTable>(launch, tile.group, known);
   const int rest_boxes = (tile.rest + kRowsABox - 1) / kRowsABox;  // one by each CTA, for both
-  const uint32_t bytes = W.row_bytes() + W.col_bytes() + W.a_scale_bytes() +
-                         rest_boxes * kRowsABox * kRowBytes;
+  const uint32_t bytes =
+      W.row_bytes() + W.col_bytes() + W.a_scale_bytes() + rest_boxes * kRowsABox * kRowBytes;
   const int row0 = tile.row0 - rank * tile.rest;  // with the rest's, if it is in front
   const int rest_row = tile.row0 + (rank == 0 ? W.block_m() : kRowsABox - tile.rest);
   int b_row = tile.n0 + rank * kPairBox;
@@ -85,9 +86,8 @@ __device__ __forceinline__ void ProducePairs(const GroupedLaunch& launch, const 
     const GroupPlace both = walk.At(index);
     if (both.n0 >= n) return;  // the right one of two, where there is none
     const GroupPlace tile = OfPair<W>(both, rank, n);
-    if (W.takes_rest && tile.kind >= kPairTile &&
-        tile.row_end - tile.row0 > W.block_m() - kRowsABox) {
-      ProduceWhole<W, kTable>(launch, smem, tile, rank, known, at, lane);
+    if (W.takes_rest && tile.kind >= kPairTile) {
+      ProducePair<W, kTable>(launch, smem, tile, rank, known, at, lane);
     } else if (tile.kind == kHalfTile) {
       ProduceTile<H, kTable>(launch, SmemLayout<H>{smem.base}, tile, known, at, lane);
     } else {

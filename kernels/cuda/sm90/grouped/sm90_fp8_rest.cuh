@@ -1,6 +1,6 @@
-// A few rows between a pair's, multiplied with it: they are WGMMA's columns, and the stage's weights,
-// which a wide tile has as its columns, are the rows. So weights that are there anyway are read
-// once, where a tile of those rows alone would ask L2 for all of them again.
+// A few rows between a pair's, multiplied with it: they are WGMMA's columns, and the stage's
+// weights, which a wide tile has as its columns, are the rows. So weights that are there anyway are
+// read once, where a tile of those rows alone would ask L2 for all of them again.
 //
 // Each CTA has all of a rest's rows and half of the weights: an instruction reads its 64 rows of
 // the weights from shared memory for as many columns as there are.
@@ -71,8 +71,8 @@ struct RestMath : Math<W> {
                       float (&result)[Base::kResults], float (&rest)[kResults])
       : Base(smem, place, warp, lane, result), rest(rest) {
     const int rank = place.rank;
-    rest_rows = cols_units + (W.gates ? group * 128 + rank * 64 : rank * 128 + group * 64) *
-                                 (kBlockK / 16);
+    rest_rows =
+        cols_units + (W.gates ? group * 128 + rank * 64 : rank * 128 + group * 64) * (kBlockK / 16);
     rest_scales = smem.AScales(0) + lane % 4 * 2 * 4;
     second = (W.gates ? group : rank) != 0;
   }

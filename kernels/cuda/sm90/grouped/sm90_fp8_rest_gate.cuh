@@ -1,6 +1,7 @@
 // A rest's results through the gate. One warpgroup has 64 gates and the other their ups, for all of
 // the rest's rows; a row's 128 columns are two CTAs'. So products go from one warpgroup to the
-// other, and largest magnitudes from one CTA to the other, which come while the wide tile is stored.
+// other, and largest magnitudes from one CTA to the other, which come while the wide tile is
+// stored.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_GATE_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_GROUPED_SM90_FP8_REST_GATE_CUH_
@@ -27,7 +28,7 @@ struct RestGate {
   uint32_t staging;
   uint32_t maxima;  // of this turn, by row: the other CTA's, each beside its turn in one word
   int rank, turn, warp, lane, group, block;
-  float mine = 0;        // a thread for each of the warpgroup's rows: its largest magnitude here
+  float mine = 0;  // a thread for each of the warpgroup's rows: its largest magnitude here
   float y[4 * kMine];
 
   // Largest magnitudes are two turns' by turns. A CTA tells those of a turn when it has been told
@@ -134,8 +135,7 @@ struct RestGate {
     SyncGroup();
     if (Thread() < kRows) {
       const float4 of_warps = ptx::LoadShared4(MaximumAt(Thread(), 0));
-      mine = ptx::MaxNaN(ptx::MaxNaN(of_warps.x, of_warps.y),
-                         ptx::MaxNaN(of_warps.z, of_warps.w));
+      mine = ptx::MaxNaN(ptx::MaxNaN(of_warps.x, of_warps.y), ptx::MaxNaN(of_warps.z, of_warps.w));
       ptx::StoreRemote8(ptx::MapToRank(maxima + (group * kRows + Thread()) * 8, 1 - rank),
                         static_cast<uint64_t>(turn) << 32 | __float_as_uint(mine));
     }
@@ -173,8 +173,8 @@ struct RestGate {
       for (int right = 0; right < 2; ++right) {
         const int row = j * 8 + lane % 4 * 2 + right;
         const float2 divisor = ptx::LoadShared2(divisors + row * 8);
-        const uint32_t two = GateFinish<R>::CodesOfRow(y[4 * j + right], y[4 * j + 2 + right],
-                                                       divisor.x, divisor.y);
+        const uint32_t two =
+            GateFinish<R>::CodesOfRow(y[4 * j + right], y[4 * j + 2 + right], divisor.x, divisor.y);
         const uint32_t to = codes + row * kPitch + warp % 4 * 16 + lane / 4;
         ptx::StoreShared8(to, two);
         ptx::StoreShared8(to + 8, two >> 8);
