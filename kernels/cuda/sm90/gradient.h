@@ -46,6 +46,8 @@ struct GradientLaunch {
   bool c_in_boxes = false;  // the copy engine can read it
   // Groups of few columns are computed among the others (sm90_gradient_walk.cuh); with `sizes`.
   bool mixes = false;
+  // D is C and beta 1: a group without columns stays as it is; with `sizes`.
+  bool keeps = false;
   bool programmatic = false;
 };
 
