@@ -1,5 +1,3 @@
-#include "server/service/admin/admin_service.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,10 +5,13 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "gemmd/v1/admin_service.grpc.pb.h"
 #include "server/engine/reason.h"
 #include "server/engine/tuning/device_tuner.h"
 #include "server/service/admin/tune.h"
 #include "server/service/compute/trace.h"
+#include "server/service/services.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
 namespace {
@@ -38,37 +39,12 @@ void Fill(const Log& log, v1::LogSettings* response) {
   response->set_sample_calls(log.sample_calls());
 }
 
-}  // namespace
-
-AdminService::AdminService(ServiceContext& context, StreamRegistry& streams)
-    : streams_(streams),
-      get_log_(context, "GetLog"),
-      set_log_(context, "SetLog"),
-      end_session_(context, "EndSession"),
-      trace_(context, "Trace"),
-      tune_(context, "Tune"),
-      export_tuning_(context, "ExportTuning"),
-      import_tuning_(context, "ImportTuning") {
-  rpcs_.Serve(get_log_, this, &AdminService::GetLog);
-  rpcs_.Serve(set_log_, this, &AdminService::SetLog);
-  rpcs_.Serve(end_session_, this, &AdminService::EndSession);
-  rpcs_.ServeWriter<v1::TraceChunk>(trace_, [this](auto* context, const auto* request) {
-    return ServeTrace(trace_, streams_, context, *request);
-  });
-  rpcs_.ServeWriter<v1::TuneProgress>(tune_, [this](auto* context, const auto* request) {
-    return ServeTune(tune_, streams_, context, *request);
-  });
-  rpcs_.Serve(export_tuning_, this, &AdminService::ExportTuning);
-  rpcs_.Serve(import_tuning_, this, &AdminService::ImportTuning);
-}
-
-absl::Status AdminService::GetLog(Call& call, const v1::GetLogRequest&, v1::LogSettings* response) {
+absl::Status GetLog(Call& call, const v1::GetLogRequest&, v1::LogSettings* response) {
   Fill(call.state().log(), response);
   return absl::OkStatus();
 }
 
-absl::Status AdminService::SetLog(Call& call, const v1::SetLogRequest& request,
-                                  v1::LogSettings* response) {
+absl::Status SetLog(Call& call, const v1::SetLogRequest& request, v1::LogSettings* response) {
   Log& log = call.state().log();
   LogLevel level = log.level();
   int sample_calls = log.sample_calls();
@@ -93,8 +69,7 @@ absl::Status AdminService::SetLog(Call& call, const v1::SetLogRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status AdminService::EndSession(Call& call, const v1::EndSessionRequest& request,
-                                      v1::EndSessionResponse*) {
+absl::Status EndSession(Call& call, const v1::EndSessionRequest& request, v1::EndSessionResponse*) {
   SessionStore& sessions = call.state().sessions();
   const auto session = sessions.FindByName(request.name());
   if (session == nullptr || !sessions.End(*session, EndCause::kEvicted)) {
@@ -106,8 +81,8 @@ absl::Status AdminService::EndSession(Call& call, const v1::EndSessionRequest& r
   return absl::OkStatus();
 }
 
-absl::Status AdminService::ExportTuning(Call& call, const v1::ExportTuningRequest& request,
-                                        v1::ExportTuningResponse* response) {
+absl::Status ExportTuning(Call& call, const v1::ExportTuningRequest& request,
+                          v1::ExportTuningResponse* response) {
   auto tuner = call.state().FindTuner(request.device());
   if (!tuner.ok()) return tuner.status();
   response->set_device((*tuner)->device().name());
@@ -116,8 +91,8 @@ absl::Status AdminService::ExportTuning(Call& call, const v1::ExportTuningReques
   return absl::OkStatus();
 }
 
-absl::Status AdminService::ImportTuning(Call& call, const v1::ImportTuningRequest& request,
-                                        v1::ImportTuningResponse* response) {
+absl::Status ImportTuning(Call& call, const v1::ImportTuningRequest& request,
+                          v1::ImportTuningResponse* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto tuner = call.state().FindTuner(request.device());
   if (!tuner.ok()) return tuner.status();
@@ -127,6 +102,20 @@ absl::Status AdminService::ImportTuning(Call& call, const v1::ImportTuningReques
   response->set_shapes(imported->shapes);
   response->set_skipped(imported->skipped);
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeAdminService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::AdminService>>(context);
+  rpcs->Serve(GetLog);
+  rpcs->Serve(SetLog);
+  rpcs->Serve(EndSession);
+  rpcs->Serve(ExportTuning);
+  rpcs->Serve(ImportTuning);
+  rpcs->ServeWriter<v1::TraceRequest, v1::TraceChunk>(ServeTrace);
+  rpcs->ServeWriter<v1::TuneRequest, v1::TuneProgress>(ServeTune);
+  return rpcs;
 }
 
 }  // namespace gemmd::server

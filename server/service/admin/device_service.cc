@@ -1,22 +1,14 @@
-#include "server/service/admin/device_service.h"
-
+#include "gemmd/v1/device_service.grpc.pb.h"
 #include "server/engine/armed/armed_plans.h"
 #include "server/engine/version.h"
+#include "server/service/services.h"
 #include "server/service/wire/convert.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
+namespace {
 
-DeviceService::DeviceService(ServiceContext& context)
-    : info_(context, "GetServerInfo"),
-      devices_(context, "ListDevices"),
-      kernels_(context, "ListKernels") {
-  rpcs_.Serve(info_, this, &DeviceService::GetServerInfo);
-  rpcs_.Serve(devices_, this, &DeviceService::ListDevices);
-  rpcs_.Serve(kernels_, this, &DeviceService::ListKernels);
-}
-
-absl::Status DeviceService::GetServerInfo(Call& call, const v1::GetServerInfoRequest&,
-                                          v1::ServerInfo* response) {
+absl::Status GetServerInfo(Call& call, const v1::GetServerInfoRequest&, v1::ServerInfo* response) {
   ServerState& state = call.state();
   response->set_version(kVersion);
   response->set_instance_id(state.instance_id());
@@ -44,8 +36,6 @@ absl::Status DeviceService::GetServerInfo(Call& call, const v1::GetServerInfoReq
   return absl::OkStatus();
 }
 
-namespace {
-
 void SetSensors(const kernels::SensorReading& reading, v1::DeviceSensors& proto) {
   proto.set_memory_total_bytes(reading.memory_total_bytes);
   proto.set_memory_used_bytes(reading.memory_used_bytes);
@@ -56,10 +46,8 @@ void SetSensors(const kernels::SensorReading& reading, v1::DeviceSensors& proto)
   proto.set_temperature_celsius(reading.temperature_celsius);
 }
 
-}  // namespace
-
-absl::Status DeviceService::ListDevices(Call& call, const v1::ListDevicesRequest&,
-                                        v1::ListDevicesResponse* response) {
+absl::Status ListDevices(Call& call, const v1::ListDevicesRequest&,
+                         v1::ListDevicesResponse* response) {
   for (const auto& device : call.state().devices()) {
     const kernels::DeviceInfo& info = device->backend().info();
     const DeviceStats stats = device->stats();
@@ -84,8 +72,8 @@ absl::Status DeviceService::ListDevices(Call& call, const v1::ListDevicesRequest
   return absl::OkStatus();
 }
 
-absl::Status DeviceService::ListKernels(Call& call, const v1::ListKernelsRequest& request,
-                                        v1::ListKernelsResponse* response) {
+absl::Status ListKernels(Call& call, const v1::ListKernelsRequest& request,
+                         v1::ListKernelsResponse* response) {
   if (!request.device().empty()) {
     if (auto found = call.state().FindDevice(request.device()); !found.ok()) {
       return found.status();
@@ -104,6 +92,16 @@ absl::Status DeviceService::ListKernels(Call& call, const v1::ListKernelsRequest
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeDeviceService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::DeviceService>>(context);
+  rpcs->Serve(GetServerInfo);
+  rpcs->Serve(ListDevices);
+  rpcs->Serve(ListKernels);
+  return rpcs;
 }
 
 }  // namespace gemmd::server

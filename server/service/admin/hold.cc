@@ -8,13 +8,12 @@
 
 namespace gemmd::server {
 
-HoldStream* HoldStream::Start(Method& method, StreamRegistry& streams,
-                              grpc::CallbackServerContext* context,
+HoldStream* HoldStream::Start(Method& method, grpc::CallbackServerContext* context,
                               const grpc::ByteBuffer& request) {
-  std::shared_ptr<HoldStream> stream(new HoldStream(method, streams, context));
+  std::shared_ptr<HoldStream> stream(new HoldStream(method, context));
   stream->self_ = stream;
   method.state().metrics().Streams(method.name()).Increment();
-  streams.Add(stream);
+  method.context().streams.Add(stream);
   if (absl::Status held = stream->Hold(request); !held.ok()) {
     stream->End(std::move(held));
   } else {
@@ -133,7 +132,7 @@ void HoldStream::DrainNow() {
 void HoldStream::OnDone() {
   if (session_ != nullptr && ticket_ > 0) session_->Unhold(ticket_, call_.state().clock().Now());
   call_.state().metrics().Streams(call_.method().name()).Decrement();
-  streams_.Remove(self_);
+  call_.method().context().streams.Remove(self_);
   self_.reset();
 }
 

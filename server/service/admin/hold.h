@@ -18,8 +18,8 @@ namespace gemmd::server {
 // calling it.
 class HoldStream final : public grpc::ServerWriteReactor<v1::HoldEvent>, public DrainableStream {
  public:
-  static HoldStream* Start(Method& method, StreamRegistry& streams,
-                           grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
+  static HoldStream* Start(Method& method, grpc::CallbackServerContext* context,
+                           const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -28,8 +28,8 @@ class HoldStream final : public grpc::ServerWriteReactor<v1::HoldEvent>, public 
   void DrainNow() override;
 
  private:
-  HoldStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
-      : call_(method, context, Call::Kind::kStream), streams_(streams) {}
+  HoldStream(Method& method, grpc::CallbackServerContext* context)
+      : call_(method, context, Call::Kind::kStream) {}
 
   absl::Status Hold(const grpc::ByteBuffer& bytes);
   void Send(v1::HoldEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -39,7 +39,6 @@ class HoldStream final : public grpc::ServerWriteReactor<v1::HoldEvent>, public 
   void Continue() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Call call_;
-  StreamRegistry& streams_;
   Charge charge_;
   std::shared_ptr<HoldStream> self_;
   std::shared_ptr<Session> session_;

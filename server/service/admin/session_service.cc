@@ -1,32 +1,18 @@
-#include "server/service/admin/session_service.h"
-
 #include <memory>
 #include <utility>
 
+#include "gemmd/v1/session_service.grpc.pb.h"
 #include "server/service/admin/hold.h"
+#include "server/service/services.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/page.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
+namespace {
 
-SessionService::SessionService(ServiceContext& context, StreamRegistry& streams)
-    : streams_(streams),
-      open_(context, "OpenSession"),
-      keep_alive_(context, "KeepAlive"),
-      close_(context, "CloseSession"),
-      hold_(context, "Hold"),
-      list_(context, "ListSessions") {
-  rpcs_.Serve(open_, this, &SessionService::OpenSession);
-  rpcs_.Serve(keep_alive_, this, &SessionService::KeepAlive);
-  rpcs_.Serve(close_, this, &SessionService::CloseSession);
-  rpcs_.ServeWriter<v1::HoldEvent>(hold_, [this](auto* context, const auto* request) {
-    return HoldStream::Start(hold_, streams_, context, *request);
-  });
-  rpcs_.Serve(list_, this, &SessionService::ListSessions);
-}
-
-absl::Status SessionService::OpenSession(Call& call, const v1::OpenSessionRequest& request,
-                                         v1::OpenSessionResponse* response) {
+absl::Status OpenSession(Call& call, const v1::OpenSessionRequest& request,
+                         v1::OpenSessionResponse* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto device = call.state().FindDevice(request.device());
   if (!device.ok()) return device.status();
@@ -44,8 +30,8 @@ absl::Status SessionService::OpenSession(Call& call, const v1::OpenSessionReques
   return absl::OkStatus();
 }
 
-absl::Status SessionService::KeepAlive(Call& call, const v1::KeepAliveRequest& request,
-                                       v1::KeepAliveResponse* response) {
+absl::Status KeepAlive(Call& call, const v1::KeepAliveRequest& request,
+                       v1::KeepAliveResponse* response) {
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
   if (const absl::Time expiry = (*use)->expiry(); expiry != absl::InfiniteFuture()) {
@@ -54,7 +40,8 @@ absl::Status SessionService::KeepAlive(Call& call, const v1::KeepAliveRequest& r
   return absl::OkStatus();
 }
 
-void SessionService::CloseSession(CloseSessionCall call, const v1::CloseSessionRequest& request) {
+void CloseSession(std::shared_ptr<PendingCall<v1::CloseSessionResponse>> call,
+                  const v1::CloseSessionRequest& request) {
   ServerState& state = call->call().state();
   auto use = state.sessions().Use(call->call().tenant(), request.session_id());
   if (!use.ok()) return call->Finish(use.status());
@@ -71,8 +58,8 @@ void SessionService::CloseSession(CloseSessionCall call, const v1::CloseSessionR
   *use = SessionUse();
 }
 
-absl::Status SessionService::ListSessions(Call& call, const v1::ListSessionsRequest& request,
-                                          v1::ListSessionsResponse* response) {
+absl::Status ListSessions(Call& call, const v1::ListSessionsRequest& request,
+                          v1::ListSessionsResponse* response) {
   auto page = ConvertPage(request.page_size(), request.page_token());
   if (!page.ok()) return page.status();
   const Tenant* tenant = call.role() == Role::kUser ? &call.tenant() : nullptr;
@@ -98,6 +85,18 @@ absl::Status SessionService::ListSessions(Call& call, const v1::ListSessionsRequ
   }
   response->set_next_page_token(NextToken(*page, total));
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeSessionService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::SessionService>>(context);
+  rpcs->Serve(OpenSession);
+  rpcs->Serve(KeepAlive);
+  rpcs->Serve(CloseSession);
+  rpcs->Serve(ListSessions);
+  rpcs->ServeWriter<v1::HoldRequest, v1::HoldEvent>(HoldStream::Start);
+  return rpcs;
 }
 
 }  // namespace gemmd::server

@@ -42,8 +42,8 @@ void Fill(const DeviceTuner::Result& result, v1::TunedShape& proto) {
 // a shape's message waits for the one before it, and there are at most as many as shapes.
 class TuneStream final : public grpc::ServerWriteReactor<v1::TuneProgress>, public DrainableStream {
  public:
-  static TuneStream* Start(Method& method, StreamRegistry& streams,
-                           grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
+  static TuneStream* Start(Method& method, grpc::CallbackServerContext* context,
+                           const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override { Cancel(absl::CancelledError("the caller cancelled the Tune")); }
@@ -55,8 +55,8 @@ class TuneStream final : public grpc::ServerWriteReactor<v1::TuneProgress>, publ
   }
 
  private:
-  TuneStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
-      : call_(method, context, Call::Kind::kStream), streams_(streams) {}
+  TuneStream(Method& method, grpc::CallbackServerContext* context)
+      : call_(method, context, Call::Kind::kStream) {}
 
   absl::Status Begin(const grpc::ByteBuffer& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Give(DeviceTuner& tuner, std::vector<kernels::TuneShape> shapes, int kernels)
@@ -68,7 +68,6 @@ class TuneStream final : public grpc::ServerWriteReactor<v1::TuneProgress>, publ
   void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Call call_;
-  StreamRegistry& streams_;
   std::shared_ptr<TuneStream> self_;
   Charge charge_;
 
@@ -86,13 +85,12 @@ class TuneStream final : public grpc::ServerWriteReactor<v1::TuneProgress>, publ
   v1::TuneProgress message_;  // gRPC reads it while writing_
 };
 
-TuneStream* TuneStream::Start(Method& method, StreamRegistry& streams,
-                              grpc::CallbackServerContext* context,
+TuneStream* TuneStream::Start(Method& method, grpc::CallbackServerContext* context,
                               const grpc::ByteBuffer& request) {
-  std::shared_ptr<TuneStream> stream(new TuneStream(method, streams, context));
+  std::shared_ptr<TuneStream> stream(new TuneStream(method, context));
   stream->self_ = stream;
   method.state().metrics().Streams(method.name()).Increment();
-  streams.Add(stream);
+  method.context().streams.Add(stream);
   if (absl::Status begun = stream->Begin(request); !begun.ok()) stream->End(std::move(begun));
   return stream.get();
 }
@@ -206,15 +204,15 @@ void TuneStream::OnDone() {
   charge_.Release();
   call_.state().metrics().Streams(call_.method().name()).Decrement();
   const std::shared_ptr<TuneStream> self = std::move(self_);
-  streams_.Remove(self);
+  call_.method().context().streams.Remove(self);
 }
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::TuneProgress>* ServeTune(Method& method, StreamRegistry& streams,
+grpc::ServerWriteReactor<v1::TuneProgress>* ServeTune(Method& method,
                                                       grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer& request) {
-  return TuneStream::Start(method, streams, context, request);
+  return TuneStream::Start(method, context, request);
 }
 
 }  // namespace gemmd::server

@@ -12,7 +12,7 @@
 namespace gemmd::server {
 
 // A drain ends it, UNAVAILABLE, as a cancellation does: what was measured by then is kept.
-grpc::ServerWriteReactor<v1::TuneProgress>* ServeTune(Method& method, StreamRegistry& streams,
+grpc::ServerWriteReactor<v1::TuneProgress>* ServeTune(Method& method,
                                                       grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer& request);
 

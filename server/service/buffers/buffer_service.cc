@@ -1,55 +1,25 @@
-#include "server/service/buffers/buffer_service.h"
-
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gemmd/v1/buffer_service.grpc.pb.h"
 #include "server/engine/observe/label.h"
 #include "server/service/buffers/buffer_call.h"
+#include "server/service/buffers/buffer_sharing.h"
 #include "server/service/buffers/download.h"
 #include "server/service/buffers/upload.h"
+#include "server/service/services.h"
 #include "server/service/wire/convert.h"
 #include "server/service/wire/page.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
+namespace {
 
-BufferService::BufferService(ServiceContext& context)
-    : create_(context, "CreateBuffer"),
-      get_(context, "GetBuffer"),
-      list_(context, "ListBuffers"),
-      delete_(context, "DeleteBuffers"),
-      publish_(context, "PublishBuffer"),
-      find_(context, "FindBuffer"),
-      unpublish_(context, "UnpublishBuffer"),
-      list_published_(context, "ListPublished"),
-      switch_(context, "SwitchVersion"),
-      upload_(context, "Upload"),
-      download_(context, "Download"),
-      export_(context, "ExportBuffer"),
-      import_(context, "ImportBuffer") {
-  rpcs_.Serve(create_, this, &BufferService::CreateBuffer);
-  rpcs_.Serve(get_, this, &BufferService::GetBuffer);
-  rpcs_.Serve(list_, this, &BufferService::ListBuffers);
-  rpcs_.Serve(delete_, this, &BufferService::DeleteBuffers);
-  rpcs_.Serve(publish_, this, &BufferService::PublishBuffer);
-  rpcs_.Serve(find_, this, &BufferService::FindBuffer);
-  rpcs_.Serve(unpublish_, this, &BufferService::UnpublishBuffer);
-  rpcs_.Serve(list_published_, this, &BufferService::ListPublished);
-  rpcs_.Serve(switch_, this, &BufferService::SwitchVersion);
-  rpcs_.ServeReader(upload_, [this](auto* context, auto* response) {
-    return new UploadStream(upload_, context, response);
-  });
-  rpcs_.ServeWriter<grpc::ByteBuffer>(download_, [this](auto* context, const auto* request) {
-    return new DownloadStream(download_, context, *request);
-  });
-  rpcs_.Serve(export_, this, &BufferService::ExportBuffer);
-  rpcs_.Serve(import_, this, &BufferService::ImportBuffer);
-}
-
-absl::Status BufferService::CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
-                                         v1::Buffer* response) {
+absl::Status CreateBuffer(Call& call, const v1::CreateBufferRequest& request,
+                          v1::Buffer* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
@@ -76,8 +46,7 @@ absl::Status BufferService::CreateBuffer(Call& call, const v1::CreateBufferReque
   return MakeBuffer(call, **use, *device, *std::move(spec), {}, response);
 }
 
-absl::Status BufferService::GetBuffer(Call& call, const v1::GetBufferRequest& request,
-                                      v1::Buffer* response) {
+absl::Status GetBuffer(Call& call, const v1::GetBufferRequest& request, v1::Buffer* response) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   Handle handle;
@@ -87,8 +56,8 @@ absl::Status BufferService::GetBuffer(Call& call, const v1::GetBufferRequest& re
   return absl::OkStatus();
 }
 
-absl::Status BufferService::ListBuffers(Call& call, const v1::ListBuffersRequest& request,
-                                        v1::ListBuffersResponse* response) {
+absl::Status ListBuffers(Call& call, const v1::ListBuffersRequest& request,
+                         v1::ListBuffersResponse* response) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   auto page = ConvertPage(request.page_size(), request.page_token());
@@ -102,7 +71,8 @@ absl::Status BufferService::ListBuffers(Call& call, const v1::ListBuffersRequest
   return absl::OkStatus();
 }
 
-void BufferService::DeleteBuffers(DeleteBuffersCall call, const v1::DeleteBuffersRequest& request) {
+void DeleteBuffers(std::shared_ptr<PendingCall<v1::DeleteBuffersResponse>> call,
+                   const v1::DeleteBuffersRequest& request) {
   constexpr int kMost = 1000;
   // The answer, held by this function and by imported buffers until they are unmapped.
   const auto status = std::make_shared<absl::Status>();
@@ -128,8 +98,8 @@ void BufferService::DeleteBuffers(DeleteBuffersCall call, const v1::DeleteBuffer
   }();
 }
 
-absl::Status BufferService::PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
-                                          v1::PublishBufferResponse*) {
+absl::Status PublishBuffer(Call& call, const v1::PublishBufferRequest& request,
+                           v1::PublishBufferResponse*) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   Handle handle;
@@ -146,8 +116,7 @@ absl::Status BufferService::PublishBuffer(Call& call, const v1::PublishBufferReq
   return absl::OkStatus();
 }
 
-absl::Status BufferService::FindBuffer(Call& call, const v1::FindBufferRequest& request,
-                                       v1::Buffer* response) {
+absl::Status FindBuffer(Call& call, const v1::FindBufferRequest& request, v1::Buffer* response) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   auto found = call.state().published().Find(call.tenant(), request.name(), (*use)->key());
@@ -159,15 +128,15 @@ absl::Status BufferService::FindBuffer(Call& call, const v1::FindBufferRequest& 
   return absl::OkStatus();
 }
 
-absl::Status BufferService::UnpublishBuffer(Call& call, const v1::UnpublishBufferRequest& request,
-                                            v1::UnpublishBufferResponse*) {
+absl::Status UnpublishBuffer(Call& call, const v1::UnpublishBufferRequest& request,
+                             v1::UnpublishBufferResponse*) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   return call.state().published().Unpublish(call.tenant(), request.name(), request.unless_held());
 }
 
-absl::Status BufferService::SwitchVersion(Call& call, const v1::SwitchVersionRequest& request,
-                                          v1::SwitchVersionResponse* response) {
+absl::Status SwitchVersion(Call& call, const v1::SwitchVersionRequest& request,
+                           v1::SwitchVersionResponse* response) {
   auto switched = call.state().published().Switch(call.tenant(), request.name(), request.version());
   if (!switched.ok()) return switched.status();
   response->set_previous_version(switched->previous);
@@ -180,8 +149,8 @@ absl::Status BufferService::SwitchVersion(Call& call, const v1::SwitchVersionReq
   return absl::OkStatus();
 }
 
-absl::Status BufferService::ListPublished(Call& call, const v1::ListPublishedRequest& request,
-                                          v1::ListPublishedResponse* response) {
+absl::Status ListPublished(Call& call, const v1::ListPublishedRequest& request,
+                           v1::ListPublishedResponse* response) {
   auto page = ConvertPage(request.page_size(), request.page_token());
   if (!page.ok()) return page.status();
   const auto buffers = call.state().published().List(call.tenant());
@@ -192,6 +161,27 @@ absl::Status BufferService::ListPublished(Call& call, const v1::ListPublishedReq
   }
   response->set_next_page_token(NextToken(*page, total));
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeBufferService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::BufferService>>(context);
+  rpcs->Serve(CreateBuffer);
+  rpcs->Serve(GetBuffer);
+  rpcs->Serve(ListBuffers);
+  rpcs->Serve(DeleteBuffers);
+  rpcs->Serve(PublishBuffer);
+  rpcs->Serve(FindBuffer);
+  rpcs->Serve(UnpublishBuffer);
+  rpcs->Serve(ListPublished);
+  rpcs->Serve(SwitchVersion);
+  rpcs->Serve(ExportBuffer);
+  rpcs->Serve(ImportBuffer);
+  rpcs->ServeReader<v1::UploadRequest>([](auto&... call) { return new UploadStream(call...); });
+  rpcs->ServeWriter<v1::DownloadRequest, grpc::ByteBuffer>(
+      [](auto&... call) { return new DownloadStream(call...); });
+  return rpcs;
 }
 
 }  // namespace gemmd::server

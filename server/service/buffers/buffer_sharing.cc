@@ -1,4 +1,4 @@
-// BufferService's Export and Import: what crosses the share socket, and on which terms.
+#include "server/service/buffers/buffer_sharing.h"
 
 #include <utility>
 
@@ -7,7 +7,6 @@
 #include "server/engine/reason.h"
 #include "server/engine/share/share_record.h"
 #include "server/service/buffers/buffer_call.h"
-#include "server/service/buffers/buffer_service.h"
 #include "server/service/wire/convert.h"
 
 namespace gemmd::server {
@@ -137,8 +136,8 @@ absl::Status ImportHost(Call& call, Session& session, const v1::ImportBufferRequ
 
 }  // namespace
 
-absl::Status BufferService::ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
-                                         v1::ExportBufferResponse* response) {
+absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
+                          v1::ExportBufferResponse* response) {
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();
   Handle handle;
@@ -166,8 +165,8 @@ absl::Status BufferService::ExportBuffer(Call& call, const v1::ExportBufferReque
   return absl::OkStatus();
 }
 
-absl::Status BufferService::ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
-                                         v1::Buffer* response) {
+absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request,
+                          v1::Buffer* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto use = UseSession(call, request.session_id());
   if (!use.ok()) return use.status();

@@ -1,13 +1,14 @@
-#include "server/service/compute/armed_service.h"
-
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gemmd/v1/armed_service.grpc.pb.h"
 #include "server/engine/armed/armed_plans.h"
 #include "server/engine/reason.h"
+#include "server/service/services.h"
 #include "server/service/wire/convert.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
 namespace {
@@ -47,7 +48,7 @@ absl::StatusOr<ArmOptions> ConvertOptions(const v1::ArmPlanRequest& request) {
   return options;
 }
 
-v1::Priority ToProto(Priority priority) {
+v1::Priority WirePriority(Priority priority) {
   switch (priority) {
     case Priority::kHigh:
       return v1::PRIORITY_HIGH;
@@ -64,7 +65,7 @@ void Fill(const ArmedRegion::SlotInfo& info, v1::ArmedSlot* slot) {
   slot->set_plan_id(ToBytes(info.plan_id));
   slot->set_plan_label(info.label);
   slot->set_device(info.device);
-  slot->set_priority(ToProto(info.options.priority));
+  slot->set_priority(WirePriority(info.options.priority));
   slot->set_rung_by_stream(info.options.rung_by_stream);
   slot->set_running(info.running);
   slot->set_runs(info.runs);
@@ -74,21 +75,8 @@ void Fill(const ArmedRegion::SlotInfo& info, v1::ArmedSlot* slot) {
   slot->set_reason(ReasonOf(info.last));
 }
 
-}  // namespace
-
-ArmedService::ArmedService(ServiceContext& context)
-    : region_(context, "GetArmedRegion"),
-      arm_(context, "ArmPlan"),
-      disarm_(context, "DisarmPlan"),
-      list_(context, "ListArmed") {
-  rpcs_.Serve(region_, this, &ArmedService::GetArmedRegion);
-  rpcs_.Serve(arm_, this, &ArmedService::ArmPlan);
-  rpcs_.Serve(disarm_, this, &ArmedService::DisarmPlan);
-  rpcs_.Serve(list_, this, &ArmedService::ListArmed);
-}
-
-absl::Status ArmedService::GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request,
-                                          v1::ArmedRegion* response) {
+absl::Status GetArmedRegion(Call& call, const v1::GetArmedRegionRequest& request,
+                            v1::ArmedRegion* response) {
   ServerState& state = call.state();
   if (absl::Status open = state.CheckOpen(); !open.ok()) return open;
   auto use = state.sessions().Use(call.tenant(), request.session_id());
@@ -117,8 +105,7 @@ absl::Status ArmedService::GetArmedRegion(Call& call, const v1::GetArmedRegionRe
   return absl::OkStatus();
 }
 
-absl::Status ArmedService::ArmPlan(Call& call, const v1::ArmPlanRequest& request,
-                                   v1::ArmedPlan* response) {
+absl::Status ArmPlan(Call& call, const v1::ArmPlanRequest& request, v1::ArmedPlan* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
@@ -142,8 +129,7 @@ absl::Status ArmedService::ArmPlan(Call& call, const v1::ArmPlanRequest& request
   return absl::OkStatus();
 }
 
-absl::Status ArmedService::DisarmPlan(Call& call, const v1::DisarmPlanRequest& request,
-                                      v1::DisarmPlanResponse*) {
+absl::Status DisarmPlan(Call& call, const v1::DisarmPlanRequest& request, v1::DisarmPlanResponse*) {
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
   if (request.slots().empty() || request.slots_size() > static_cast<int>(GEMMD_ARMED_MAX_SLOTS)) {
@@ -155,14 +141,25 @@ absl::Status ArmedService::DisarmPlan(Call& call, const v1::DisarmPlanRequest& r
   return (*region)->Disarm({request.slots().begin(), request.slots().end()});
 }
 
-absl::Status ArmedService::ListArmed(Call& call, const v1::ListArmedRequest& request,
-                                     v1::ListArmedResponse* response) {
+absl::Status ListArmed(Call& call, const v1::ListArmedRequest& request,
+                       v1::ListArmedResponse* response) {
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
   const auto region = (*use)->armed();
   if (region == nullptr) return absl::OkStatus();
   for (const ArmedRegion::SlotInfo& info : region->List()) Fill(info, response->add_slots());
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeArmedService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::ArmedService>>(context);
+  rpcs->Serve(GetArmedRegion);
+  rpcs->Serve(ArmPlan);
+  rpcs->Serve(DisarmPlan);
+  rpcs->Serve(ListArmed);
+  return rpcs;
 }
 
 }  // namespace gemmd::server

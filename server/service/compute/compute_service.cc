@@ -1,15 +1,18 @@
-#include "server/service/compute/compute_service.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gemmd/v1/compute_service.grpc.pb.h"
 #include "server/engine/scheduling/split_program.h"
 #include "server/engine/sessions/host_bytes.h"
+#include "server/service/compute/execute.h"
 #include "server/service/compute/prepare.h"
 #include "server/service/compute/queue.h"
+#include "server/service/services.h"
 #include "server/service/wire/convert.h"
+#include "server/service/wire/request_pool.h"
+#include "server/service/wire/rpcs.h"
 
 namespace gemmd::server {
 namespace {
@@ -36,43 +39,19 @@ absl::StatusOr<RunRequest> Keeping(const std::shared_ptr<const Request>& message
   return run;
 }
 
-}  // namespace
+// Execute and RunPlan. These two carry matrices, if small ones, and make their replies by hand
+// (reply.h).
+class Programs {
+ public:
+  absl::Status SubmitOps(const grpc::ByteBuffer& request, ExecuteCall::Submit submit);
+  absl::Status SubmitPlan(const grpc::ByteBuffer& request, ExecuteCall::Submit submit);
 
-ComputeService::ComputeService(ServiceContext& context, StreamRegistry& streams)
-    : streams_(streams),
-      execute_(context, "Execute"),
-      queue_(context, "Queue"),
-      create_plan_(context, "CreatePlan"),
-      run_plan_(context, "RunPlan"),
-      delete_plan_(context, "DeletePlan"),
-      explain_(context, "Explain") {
-  rpcs_.ServeBytes(execute_, [this](auto* context, const auto* request, auto* response) {
-    return Execute(context, *request, response);
-  });
-  rpcs_.ServeBidi<v1::QueueRequest, v1::QueueResponse>(
-      queue_, [this](auto* context) { return QueueStream::Start(queue_, streams_, context); });
-  rpcs_.Serve(create_plan_, this, &ComputeService::CreatePlan);
-  rpcs_.ServeBytes(run_plan_, [this](auto* context, const auto* request, auto* response) {
-    return RunPlan(context, *request, response);
-  });
-  rpcs_.Serve(delete_plan_, this, &ComputeService::DeletePlan);
-  rpcs_.Serve(explain_, this, &ComputeService::Explain);
-}
+ private:
+  RequestPool<v1::ExecuteRequest> execute_requests_;
+  RequestPool<v1::RunPlanRequest> run_plan_requests_;
+};
 
-grpc::ServerUnaryReactor* ComputeService::Execute(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer& request,
-                                                  grpc::ByteBuffer* response) {
-  return ExecuteCall::Start(
-      execute_, context,
-      [&](const Call& call, ExecuteCall::Submit submit) {
-        const absl::Status present = call.CheckPresent(request);
-        return present.ok() ? SubmitOps(request, submit) : present;
-      },
-      response);
-}
-
-absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
-                                       ExecuteCall::Submit submit) {
+absl::Status Programs::SubmitOps(const grpc::ByteBuffer& request, ExecuteCall::Submit submit) {
   const grpc::Slice bytes = SmallRequest(request);
   auto view = ExecuteView::Of({reinterpret_cast<const char*>(bytes.begin()), bytes.size()});
   std::shared_ptr<InlineData> taken;
@@ -99,8 +78,24 @@ absl::Status ComputeService::SubmitOps(const grpc::ByteBuffer& request,
       });
 }
 
-absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest& request,
-                                        v1::Plan* response) {
+absl::Status Programs::SubmitPlan(const grpc::ByteBuffer& request, ExecuteCall::Submit submit) {
+  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
+  std::shared_ptr<InlineData> taken;
+  const size_t message_bytes = request.Length();  // parsing empties it
+  if (message_bytes >= kMayHaveData) {
+    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
+  }
+  const auto parsed = Parse(run_plan_requests_, request, taken.get());
+  if (!parsed.ok()) return parsed.status();
+  const v1::RunPlanRequest& message = **parsed;
+  return submit(
+      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
+      [&](SessionUse use) {
+        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
+      });
+}
+
+absl::Status CreatePlan(Call& call, const v1::CreatePlanRequest& request, v1::Plan* response) {
   if (absl::Status open = call.state().CheckOpen(); !open.ok()) return open;
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
@@ -123,38 +118,7 @@ absl::Status ComputeService::CreatePlan(Call& call, const v1::CreatePlanRequest&
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* ComputeService::RunPlan(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer& request,
-                                                  grpc::ByteBuffer* response) {
-  return ExecuteCall::Start(
-      run_plan_, context,
-      [&](const Call& call, ExecuteCall::Submit submit) {
-        const absl::Status present = call.CheckPresent(request);
-        return present.ok() ? SubmitPlan(request, submit) : present;
-      },
-      response);
-}
-
-absl::Status ComputeService::SubmitPlan(const grpc::ByteBuffer& request,
-                                        ExecuteCall::Submit submit) {
-  constexpr size_t kMayHaveData = 64 << 10;  // less is as quickly copied as looked through
-  std::shared_ptr<InlineData> taken;
-  const size_t message_bytes = request.Length();  // parsing empties it
-  if (message_bytes >= kMayHaveData) {
-    taken = TakeRunPlanData(const_cast<grpc::ByteBuffer&>(request));
-  }
-  const auto parsed = Parse(run_plan_requests_, request, taken.get());
-  if (!parsed.ok()) return parsed.status();
-  const v1::RunPlanRequest& message = **parsed;
-  return submit(
-      {message.session_id(), message.priority(), message.report(), OpIdOf(message, taken.get())},
-      [&](SessionUse use) {
-        return Keeping(*parsed, message_bytes, PreparePlan(std::move(use), message.run(), taken));
-      });
-}
-
-absl::Status ComputeService::DeletePlan(Call& call, const v1::DeletePlanRequest& request,
-                                        v1::DeletePlanResponse*) {
+absl::Status DeletePlan(Call& call, const v1::DeletePlanRequest& request, v1::DeletePlanResponse*) {
   auto use = call.state().sessions().Use(call.tenant(), request.session_id());
   if (!use.ok()) return use.status();
   auto handle = ConvertHandle(request.plan_id(), "plan_id");
@@ -162,8 +126,7 @@ absl::Status ComputeService::DeletePlan(Call& call, const v1::DeletePlanRequest&
   return (*use)->DeletePlan(*handle);
 }
 
-absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& request,
-                                     v1::ExplainResponse* response) {
+absl::Status Explain(Call& call, const v1::ExplainRequest& request, v1::ExplainResponse* response) {
   Device* device = call.state().devices().front().get();
   if (!request.device().empty()) {
     auto named = call.state().FindDevice(request.device());
@@ -211,6 +174,33 @@ absl::Status ComputeService::Explain(Call& call, const v1::ExplainRequest& reque
     proto->set_tuned(candidate.tuned);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeComputeService(ServiceContext& context) {
+  auto rpcs = std::make_unique<Rpcs<v1::ComputeService>>(context);
+  const auto programs = std::make_shared<Programs>();  // of two handlers
+  const auto serve = [programs](auto submit) {
+    return [programs, submit](Method& method, grpc::CallbackServerContext* context,
+                              const grpc::ByteBuffer& request, grpc::ByteBuffer* response) {
+      return ExecuteCall::Start(
+          method, context,
+          [&](const Call& call, ExecuteCall::Submit submitted) {
+            const absl::Status present = call.CheckPresent(request);
+            return present.ok() ? ((*programs).*submit)(request, submitted) : present;
+          },
+          response);
+    };
+  };
+  rpcs->ServeBytes<v1::ExecuteRequest>(serve(&Programs::SubmitOps));
+  rpcs->ServeBytes<v1::RunPlanRequest>(serve(&Programs::SubmitPlan));
+  rpcs->ServeBidi<v1::QueueRequest, v1::QueueResponse>(
+      [](auto&... call) { return QueueStream::Start(call...); });
+  rpcs->Serve(CreatePlan);
+  rpcs->Serve(DeletePlan);
+  rpcs->Serve(Explain);
+  return rpcs;
 }
 
 }  // namespace gemmd::server

@@ -28,12 +28,11 @@ int64_t ReportBytes(const Outcome& outcome, v1::ReportLevel level) {
 
 }  // namespace
 
-QueueStream* QueueStream::Start(Method& method, StreamRegistry& streams,
-                                grpc::CallbackServerContext* context) {
-  std::shared_ptr<QueueStream> stream(new QueueStream(method, streams, context));
+QueueStream* QueueStream::Start(Method& method, grpc::CallbackServerContext* context) {
+  std::shared_ptr<QueueStream> stream(new QueueStream(method, context));
   stream->self_ = stream;
   method.state().metrics().Streams(method.name()).Increment();
-  streams.Add(stream);
+  method.context().streams.Add(stream);
   if (!stream->call_.admission().ok()) {
     stream->EndAfterAnswers(stream->call_.admission());
     return stream.get();
@@ -233,7 +232,7 @@ void QueueStream::OnDone() {
     session_->Unhold(hold_ticket_, call_.state().clock().Now());
   }
   call_.state().metrics().Streams(call_.method().name()).Decrement();
-  streams_.Remove(self_);
+  call_.method().context().streams.Remove(self_);
   self_.reset();
 }
 

@@ -55,8 +55,7 @@ class QueueStream final
       public DrainableStream,
       public std::enable_shared_from_this<QueueStream> {
  public:
-  static QueueStream* Start(Method& method, StreamRegistry& streams,
-                            grpc::CallbackServerContext* context);
+  static QueueStream* Start(Method& method, grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -87,10 +86,8 @@ class QueueStream final
     RunRequest run;
   };
 
-  QueueStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
-      : call_(method, context, Call::Kind::kStream),
-        streams_(streams),
-        deadline_(call_.deadline()) {}
+  QueueStream(Method& method, grpc::CallbackServerContext* context)
+      : call_(method, context, Call::Kind::kStream), deadline_(call_.deadline()) {}
 
   // What a message that was read takes of the tenant's host memory; null for a small one.
   absl::StatusOr<std::shared_ptr<const Charge>> ChargeMessage(const v1::QueueRequest& message,
@@ -145,7 +142,6 @@ class QueueStream final
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Call call_;
-  StreamRegistry& streams_;
   Charge charge_;
   std::shared_ptr<QueueStream> self_;
 

@@ -59,8 +59,8 @@ void Fill(const TimelineEvent& event, absl::Time begin, v1::TraceEvent& proto) {
 // Kept alive by gRPC (until OnDone), the registry, and the alarm that is set. One write at a time.
 class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, public DrainableStream {
  public:
-  static TraceStream* Start(Method& method, StreamRegistry& streams,
-                            grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
+  static TraceStream* Start(Method& method, grpc::CallbackServerContext* context,
+                            const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -69,8 +69,8 @@ class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, publi
   void DrainNow() override;
 
  private:
-  TraceStream(Method& method, StreamRegistry& streams, grpc::CallbackServerContext* context)
-      : call_(method, context, Call::Kind::kStream), streams_(streams), context_(context) {}
+  TraceStream(Method& method, grpc::CallbackServerContext* context)
+      : call_(method, context, Call::Kind::kStream), context_(context) {}
 
   absl::Status Begin(const grpc::ByteBuffer& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   // Records no more; the stream finishes with `status` once what was recorded is written, and is
@@ -85,7 +85,6 @@ class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, publi
   absl::Time Now() { return call_.state().clock().Now(); }
 
   Call call_;
-  StreamRegistry& streams_;
   grpc::CallbackServerContext* const context_;
   std::shared_ptr<TraceStream> self_;
   Charge charge_;
@@ -107,12 +106,11 @@ class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, publi
   v1::TraceChunk chunk_;  // gRPC reads it while writing_
 };
 
-TraceStream* TraceStream::Start(Method& method, StreamRegistry& streams,
-                                grpc::CallbackServerContext* context,
+TraceStream* TraceStream::Start(Method& method, grpc::CallbackServerContext* context,
                                 const grpc::ByteBuffer& request) {
-  std::shared_ptr<TraceStream> stream(new TraceStream(method, streams, context));
+  std::shared_ptr<TraceStream> stream(new TraceStream(method, context));
   stream->self_ = stream;
-  streams.Add(stream);
+  method.context().streams.Add(stream);
   if (absl::Status begun = stream->Begin(request); !begun.ok()) {
     absl::MutexLock lock(&stream->mutex_);
     stream->End(std::move(begun), kPatience);
@@ -260,15 +258,15 @@ void TraceStream::OnDone() {
   charge_.Release();
   call_.state().metrics().Streams(call_.method().name()).Decrement();
   const std::shared_ptr<TraceStream> self = std::move(self_);
-  streams_.Remove(self);
+  call_.method().context().streams.Remove(self);
 }
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method, StreamRegistry& streams,
+grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method,
                                                      grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer& request) {
-  return TraceStream::Start(method, streams, context, request);
+  return TraceStream::Start(method, context, request);
 }
 
 }  // namespace gemmd::server

@@ -12,16 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "prometheus/gauge.h"
-#include "server/service/admin/admin_service.h"
-#include "server/service/admin/device_service.h"
 #include "server/service/admin/health_service.h"
-#include "server/service/admin/session_service.h"
-#include "server/service/buffers/buffer_service.h"
-#include "server/service/compute/armed_service.h"
-#include "server/service/compute/compute_service.h"
 #include "server/service/listen/acceptor.h"
 #include "server/service/listen/authenticate.h"
 #include "server/service/listen/tls.h"
+#include "server/service/services.h"
 
 namespace gemmd::server {
 namespace {
@@ -71,32 +66,21 @@ struct Listener::Services {
            StreamRegistry& streams, std::unique_ptr<Acceptor> bound)
       : acceptor(std::move(bound)),
         authenticator(config, tenant, state.access(), *acceptor),
-        context{state, live, authenticator},
-        sessions(context, streams),
-        buffers(context),
-        compute(context, streams),
-        armed(context),
-        devices(context),
-        admin(context, streams) {}
+        context{state, live, streams, authenticator} {
+    for (const auto make : {MakeSessionService, MakeBufferService, MakeComputeService,
+                            MakeArmedService, MakeDeviceService, MakeAdminService}) {
+      services.push_back(make(context));
+    }
+  }
 
   void Register(grpc::ServerBuilder& builder) {
-    builder.RegisterService(&sessions.wire())
-        .RegisterService(&buffers.wire())
-        .RegisterService(&compute.wire())
-        .RegisterService(&armed.wire())
-        .RegisterService(&devices.wire())
-        .RegisterService(&admin.wire());
+    for (const auto& service : services) builder.RegisterService(service.get());
   }
 
   const std::unique_ptr<Acceptor> acceptor;
   const Authenticator authenticator;
   ServiceContext context;
-  SessionService sessions;
-  BufferService buffers;
-  ComputeService compute;
-  ArmedService armed;
-  DeviceService devices;
-  AdminService admin;
+  std::vector<std::unique_ptr<grpc::Service>> services;
   HealthService health;
   // Answers UNIMPLEMENTED: beside health a server needs something that makes it poll.
   grpc::CallbackGenericService nothing;

@@ -65,10 +65,10 @@ int64_t LiveCalls::entered() const {
   return entered_;
 }
 
-Method::Method(ServiceContext& context, std::string name)
+Method::Method(ServiceContext& context, std::string_view service, std::string name)
     : context_(context),
       name_(std::move(name)),
-      kind_(KindOf(name_)),
+      kind_(KindOf(service, name_)),
       seconds_(context.state.metrics().RequestSeconds(name_)) {
   // There from the start, so that a rate sees the first failure too.
   for (auto code :

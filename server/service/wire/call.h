@@ -28,6 +28,7 @@
 #include "server/service/listen/authenticate.h"
 #include "server/service/wire/failed_lines.h"
 #include "server/service/wire/rpc_roles.h"
+#include "server/service/wire/streams.h"
 
 namespace gemmd::server {
 
@@ -51,6 +52,7 @@ class LiveCalls {
 struct ServiceContext {
   ServerState& state;
   LiveCalls& live;
+  StreamRegistry& streams;
   const Authenticator& authenticator;
   FailedLines failed_lines = {};
 };
@@ -58,7 +60,7 @@ struct ServiceContext {
 // One RPC's name, who may call it, and its counters. Thread-safe.
 class Method {
  public:
-  Method(ServiceContext& context, std::string name);
+  Method(ServiceContext& context, std::string_view service, std::string name);
   ServiceContext& context() { return context_; }
   ServerState& state() { return context_.state; }
   const std::string& name() const { return name_; }

@@ -7,48 +7,35 @@ namespace gemmd::server {
 namespace {
 
 struct Entry {
-  std::string_view method;
+  std::string_view name;
   RpcKind kind;
 };
 
-constexpr Entry kRpcs[] = {
-    {"GetServerInfo", RpcKind::kLook},   {"ListDevices", RpcKind::kLook},
-    {"ListKernels", RpcKind::kLook},     {"ListSessions", RpcKind::kLook},
+constexpr Entry kServices[] = {
+    {"AdminService", RpcKind::kChange}, {"ArmedService", RpcKind::kWork},
+    {"BufferService", RpcKind::kWork},  {"ComputeService", RpcKind::kWork},
+    {"DeviceService", RpcKind::kLook},  {"SessionService", RpcKind::kWork},
+};
+
+// RPCs that are for others than the rest of their service.
+constexpr Entry kOthers[] = {
     {"Explain", RpcKind::kLook},
-
-    {"OpenSession", RpcKind::kWork},     {"KeepAlive", RpcKind::kWork},
-    {"CloseSession", RpcKind::kWork},    {"Hold", RpcKind::kWork},
-
-    {"CreateBuffer", RpcKind::kWork},    {"GetBuffer", RpcKind::kWork},
-    {"ListBuffers", RpcKind::kWork},     {"DeleteBuffers", RpcKind::kWork},
-    {"PublishBuffer", RpcKind::kWork},   {"FindBuffer", RpcKind::kWork},
-    {"UnpublishBuffer", RpcKind::kWork}, {"ListPublished", RpcKind::kWork},
-    {"SwitchVersion", RpcKind::kWork},   {"Upload", RpcKind::kWork},
-    {"Download", RpcKind::kWork},        {"ExportBuffer", RpcKind::kWork},
-    {"ImportBuffer", RpcKind::kWork},
-
-    {"Execute", RpcKind::kWork},         {"Queue", RpcKind::kWork},
-    {"CreatePlan", RpcKind::kWork},      {"RunPlan", RpcKind::kWork},
-    {"DeletePlan", RpcKind::kWork},
-
-    {"GetArmedRegion", RpcKind::kWork},  {"ArmPlan", RpcKind::kWork},
-    {"DisarmPlan", RpcKind::kWork},      {"ListArmed", RpcKind::kWork},
-
-    {"GetLog", RpcKind::kObserve},       {"Trace", RpcKind::kObserve},
-
-    {"SetLog", RpcKind::kChange},        {"EndSession", RpcKind::kChange},
-    {"Tune", RpcKind::kChange},          {"ExportTuning", RpcKind::kChange},
-    {"ImportTuning", RpcKind::kChange},
+    {"ListSessions", RpcKind::kLook},
+    {"GetLog", RpcKind::kObserve},
+    {"Trace", RpcKind::kObserve},
 };
 
 }  // namespace
 
-RpcKind KindOf(std::string_view method) {
-  for (const Entry& entry : kRpcs) {
-    if (entry.method == method) return entry.kind;
+RpcKind KindOf(std::string_view service, std::string_view rpc) {
+  for (const Entry& entry : kOthers) {
+    if (entry.name == rpc) return entry.kind;
+  }
+  for (const Entry& entry : kServices) {
+    if (entry.name == service) return entry.kind;
   }
   std::fprintf(stderr, "gemmd: service/wire/rpc_roles.cc has no entry for %.*s\n",
-               static_cast<int>(method.size()), method.data());
+               static_cast<int>(service.size()), service.data());
   std::abort();
 }
 

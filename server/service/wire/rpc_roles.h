@@ -1,5 +1,4 @@
-// Who may call which RPC. Every RPC of gemmd.v1 stands here, and a Method cannot be made for one
-// that does not; docs/operations.md shows the same table.
+// Who may call which RPC: by its service, but for a few. docs/operations.md shows the same table.
 
 #ifndef GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
 #define GEMMD_SERVER_SERVICE_WIRE_RPC_ROLES_H_
@@ -17,8 +16,8 @@ enum class RpcKind {
   kChange,   // admins: what changes the daemon or ends another's work
 };
 
-// Ends the process for an RPC that has no entry: a mistake of ours, seen at the first start.
-RpcKind KindOf(std::string_view method);
+// Ends the process for a service that has no entry: a mistake of ours, seen at the first start.
+RpcKind KindOf(std::string_view service, std::string_view rpc);
 
 bool MayCall(Role role, RpcKind kind);
 std::string_view RolesOf(RpcKind kind);  // for messages: "user or admin"

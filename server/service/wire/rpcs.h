@@ -1,11 +1,10 @@
-// Rpcs: ties the RPCs of a service to the functions that do their work. All take bytes (message.h):
-// who calls is judged first, and what is no message is refused, counted and logged as any bad
-// input.
+// Rpcs: a service of the wire, made of functions that do the work of its RPCs. An RPC is known by
+// its request's type. All take bytes (message.h): who calls is judged first, and what is no message
+// is refused, counted and logged as any bad input.
 //
-//   Rpcs<v1::DeviceService> rpcs_;
-//   rpcs_.Serve(info_, this, &DeviceService::GetServerInfo);
-//   absl::Status DeviceService::GetServerInfo(Call&, const v1::GetServerInfoRequest&,
-//                                             v1::ServerInfo*);
+//   absl::Status ListDevices(Call&, const v1::ListDevicesRequest&, v1::ListDevicesResponse*);
+//   auto rpcs = std::make_unique<Rpcs<v1::DeviceService>>(context);
+//   rpcs->Serve(ListDevices);
 
 #ifndef GEMMD_SERVER_SERVICE_WIRE_RPCS_H_
 #define GEMMD_SERVER_SERVICE_WIRE_RPCS_H_
@@ -14,7 +13,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <functional>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -54,29 +53,31 @@ class Rpcs final : public Generated::Service {
  public:
   using Context = grpc::CallbackServerContext;
 
+  explicit Rpcs(ServiceContext& context) : context_(context) {}
+
   // Answered when `work` returns.
-  template <typename Service, typename Request, typename Response>
-  void Serve(Method& method, Service* service,
-             absl::Status (Service::*work)(Call&, const Request&, Response*)) {
-    ServeBytes(method, [=, &method](Context* context, const auto* bytes, auto* reply) {
+  template <typename Request, typename Response>
+  void Serve(absl::Status (*work)(Call&, const Request&, Response*)) {
+    ServeBytes<Request>([work](Method& method, Context* context, const grpc::ByteBuffer& bytes,
+                               grpc::ByteBuffer* reply) {
       PendingCall<Response> call(method, context, reply);
       Request request;
-      absl::Status status = call.call().Read(*bytes, request);
-      if (status.ok()) status = (service->*work)(call.call(), request, call.response());
+      absl::Status status = call.call().Read(bytes, request);
+      if (status.ok()) status = work(call.call(), request, call.response());
       call.Finish(status);
       return call.reactor();
     });
   }
 
   // Answered by `work`'s Finish, which may come later than its end.
-  template <typename Service, typename Request, typename Response>
-  void Serve(Method& method, Service* service,
-             void (Service::*work)(std::shared_ptr<PendingCall<Response>>, const Request&)) {
-    ServeBytes(method, [=, &method](Context* context, const auto* bytes, auto* reply) {
+  template <typename Request, typename Response>
+  void Serve(void (*work)(std::shared_ptr<PendingCall<Response>>, const Request&)) {
+    ServeBytes<Request>([work](Method& method, Context* context, const grpc::ByteBuffer& bytes,
+                               grpc::ByteBuffer* reply) {
       const auto call = std::make_shared<PendingCall<Response>>(method, context, reply);
       Request request;
-      if (absl::Status read = call->call().Read(*bytes, request); read.ok()) {
-        (service->*work)(call, request);
+      if (absl::Status read = call->call().Read(bytes, request); read.ok()) {
+        work(call, request);
       } else {
         call->Finish(read);
       }
@@ -84,42 +85,67 @@ class Rpcs final : public Generated::Service {
     });
   }
 
-  // For those that read and write their bytes themselves.
-  using Unary = std::function<grpc::ServerUnaryReactor*(Context*, const grpc::ByteBuffer*,
-                                                        grpc::ByteBuffer*)>;
-  void ServeBytes(const Method& method, Unary work) {
-    Mark(method, new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                     std::move(work)));
+  // For those that read and write their bytes themselves. `work` gives gRPC its reactor:
+  // (Method&, Context*, const grpc::ByteBuffer& request, grpc::ByteBuffer* response).
+  template <typename Request, typename Work>
+  void ServeBytes(Work work) {
+    const Rpc rpc = Add<Request>();
+    Mark(rpc,
+         new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
+             [&method = rpc.method, work = std::move(work)](
+                 Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+               return work(method, context, *request, response);
+             }));
   }
-  using Reader =
-      std::function<grpc::ServerReadReactor<grpc::ByteBuffer>*(Context*, grpc::ByteBuffer*)>;
-  void ServeReader(const Method& method, Reader work) {
-    Mark(method,
+  // Streams of requests: (Method&, Context*, grpc::ByteBuffer* response).
+  template <typename Request, typename Work>
+  void ServeReader(Work work) {
+    const Rpc rpc = Add<Request>();
+    Mark(rpc,
          new grpc::internal::CallbackClientStreamingHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-             std::move(work)));
+             [&method = rpc.method, work](Context* context, grpc::ByteBuffer* response) {
+               return work(method, context, response);
+             }));
   }
-  template <typename Response>
-  void ServeWriter(
-      const Method& method,
-      std::function<grpc::ServerWriteReactor<Response>*(Context*, const grpc::ByteBuffer*)> work) {
-    Mark(method, new grpc::internal::CallbackServerStreamingHandler<grpc::ByteBuffer, Response>(
-                     std::move(work)));
+  // Streams of responses: (Method&, Context*, const grpc::ByteBuffer& request).
+  template <typename Request, typename Response, typename Work>
+  void ServeWriter(Work work) {
+    const Rpc rpc = Add<Request>();
+    Mark(rpc, new grpc::internal::CallbackServerStreamingHandler<grpc::ByteBuffer, Response>(
+                  [&method = rpc.method, work](Context* context, const grpc::ByteBuffer* request) {
+                    return work(method, context, *request);
+                  }));
   }
-  template <typename Request, typename Response>
-  void ServeBidi(
-      const Method& method,
-      std::function<grpc::ServerBidiReactor<MaybeMessage<Request>, Response>*(Context*)> work) {
-    Mark(method,
-         new grpc::internal::CallbackBidiHandler<MaybeMessage<Request>, Response>(std::move(work)));
+  // Both: (Method&, Context*).
+  template <typename Request, typename Response, typename Work>
+  void ServeBidi(Work work) {
+    const Rpc rpc = Add<Request>();
+    Mark(rpc,
+         new grpc::internal::CallbackBidiHandler<MaybeMessage<Request>, Response>(
+             [&method = rpc.method, work](Context* context) { return work(method, context); }));
   }
 
  private:
-  void Mark(const Method& method, grpc::internal::MethodHandler* handler) {
-    const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
-        Generated::service_full_name());
-    // As the generated code does, by the RPC's place in its service.
-    this->MarkMethodRawCallback(service->FindMethodByName(method.name())->index(), handler);
+  struct Rpc {
+    Method& method;
+    int index;  // in its service
+  };
+
+  template <typename Request>
+  Rpc Add() {
+    const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
+    const auto& service = *pool.FindServiceByName(Generated::service_full_name());
+    int index = 0;
+    while (service.method(index)->input_type() != Request::descriptor()) ++index;
+    return {methods_.emplace_back(context_, service.name(), service.method(index)->name()), index};
   }
+  // As the generated code does.
+  void Mark(const Rpc& rpc, grpc::internal::MethodHandler* handler) {
+    this->MarkMethodRawCallback(rpc.index, handler);
+  }
+
+  ServiceContext& context_;
+  std::deque<Method> methods_;  // where they are handlers refer to them
 };
 
 }  // namespace gemmd::server

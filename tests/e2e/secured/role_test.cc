@@ -1,11 +1,12 @@
 // Every RPC that the proto files declare, tried by nobody and by each role: let through or refused
-// as the table here says. An RPC without a line in it fails the test.
+// as the table here says. An RPC of a service without a line in it fails the test.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "gemmd/v1/admin_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
@@ -23,28 +24,27 @@ constexpr char kWork[] = "ua";
 constexpr char kObserve[] = "oa";
 constexpr char kChange[] = "a";
 
+// By service, but for a few.
+constexpr std::pair<const char*, const char*> kAllowed[] = {
+    {"ComputeService/Explain", kAll},  {"SessionService/ListSessions", kAll},
+    {"AdminService/GetLog", kObserve}, {"AdminService/Trace", kObserve},
+    {"AdminService/", kChange},        {"ArmedService/", kWork},
+    {"BufferService/", kWork},         {"ComputeService/", kWork},
+    {"DeviceService/", kAll},          {"SessionService/", kWork},
+};
+
+// Of every RPC that is declared; nobody, where no line above holds.
 const std::map<std::string, std::string>& Table() {
-  static const auto* const table = new std::map<std::string, std::string>{
-      {"AdminService/EndSession", kChange},   {"AdminService/ExportTuning", kChange},
-      {"AdminService/GetLog", kObserve},      {"AdminService/ImportTuning", kChange},
-      {"AdminService/SetLog", kChange},       {"AdminService/Trace", kObserve},
-      {"AdminService/Tune", kChange},         {"ArmedService/ArmPlan", kWork},
-      {"ArmedService/DisarmPlan", kWork},     {"ArmedService/GetArmedRegion", kWork},
-      {"ArmedService/ListArmed", kWork},      {"BufferService/CreateBuffer", kWork},
-      {"BufferService/DeleteBuffers", kWork}, {"BufferService/Download", kWork},
-      {"BufferService/ExportBuffer", kWork},  {"BufferService/FindBuffer", kWork},
-      {"BufferService/GetBuffer", kWork},     {"BufferService/ImportBuffer", kWork},
-      {"BufferService/ListBuffers", kWork},   {"BufferService/ListPublished", kWork},
-      {"BufferService/PublishBuffer", kWork}, {"BufferService/UnpublishBuffer", kWork},
-      {"BufferService/SwitchVersion", kWork}, {"BufferService/Upload", kWork},
-      {"ComputeService/CreatePlan", kWork},   {"ComputeService/DeletePlan", kWork},
-      {"ComputeService/Execute", kWork},      {"ComputeService/Explain", kAll},
-      {"ComputeService/Queue", kWork},        {"ComputeService/RunPlan", kWork},
-      {"DeviceService/GetServerInfo", kAll},  {"DeviceService/ListDevices", kAll},
-      {"DeviceService/ListKernels", kAll},    {"SessionService/CloseSession", kWork},
-      {"SessionService/Hold", kWork},         {"SessionService/KeepAlive", kWork},
-      {"SessionService/ListSessions", kAll},  {"SessionService/OpenSession", kWork},
-  };
+  static const auto* const table = [] {
+    auto* made = new std::map<std::string, std::string>;
+    for (const DeclaredRpc& rpc : DeclaredRpcs()) {
+      const auto* const line =
+          std::find_if(std::begin(kAllowed), std::end(kAllowed),
+                       [&](const auto& line) { return rpc.name.starts_with(line.first); });
+      made->emplace(rpc.name, line == std::end(kAllowed) ? "" : line->second);
+    }
+    return made;
+  }();
   return *table;
 }
 
@@ -92,12 +92,9 @@ class RoleTest : public testing::Test {
   Secured secured_;
 };
 
-TEST_F(RoleTest, EveryRpcHasALineInTheTable) {
-  std::set<std::string> known;
-  for (const auto& [rpc, allowed] : Table()) known.insert(rpc);
-  std::set<std::string> declared;
-  for (const DeclaredRpc& rpc : DeclaredRpcs()) declared.insert(rpc.name);
-  EXPECT_EQ(declared, known);
+TEST_F(RoleTest, EveryServiceHasALineInTheTable) {
+  EXPECT_GE(Table().size(), 38);
+  for (const auto& [rpc, allowed] : Table()) EXPECT_NE(allowed, "") << rpc;
 }
 
 TEST_F(RoleTest, EachRoleByTokenIsLetThroughOrRefused) {

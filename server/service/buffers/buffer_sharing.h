@@ -1,0 +1,18 @@
+// BufferService's Export and Import: what crosses the share socket, and on which terms.
+
+#ifndef GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_
+#define GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_
+
+#include "absl/status/status.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "server/service/wire/call.h"
+
+namespace gemmd::server {
+
+absl::Status ExportBuffer(Call& call, const v1::ExportBufferRequest& request,
+                          v1::ExportBufferResponse* response);
+absl::Status ImportBuffer(Call& call, const v1::ImportBufferRequest& request, v1::Buffer* response);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_SERVICE_BUFFERS_BUFFER_SHARING_H_
