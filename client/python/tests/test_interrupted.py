@@ -130,3 +130,29 @@ def test_a_cancelled_matmul_leaves_its_memory_to_what_it_started(fake, monkeypat
             assert len(after) == len(before) and not after & before
 
     asyncio.run(cancelled())
+
+
+def test_memory_that_is_made_while_its_matmul_is_cancelled_is_used_by_the_next(
+    fake, monkeypatch, ones
+):
+    x, w = ones
+    may = threading.Event()
+
+    class Slow(dict):
+        def __setitem__(self, key, value):
+            assert may.wait(20)
+            super().__setitem__(key, value)
+
+    async def cancelled():
+        async with gemmd.aio.Client(fake.target) as client, client.session() as session:
+            monkeypatch.setattr(fake.machine, "memory", Slow(fake.machine.memory))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(session.matmul(x, w.T), 0.1)
+            may.set()
+            while not await session.buffers():
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            await session.matmul(x, w.T)
+            assert len(await session.buffers()) == 1
+
+    asyncio.run(cancelled())

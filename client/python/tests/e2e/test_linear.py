@@ -198,3 +198,15 @@ def test_device_memory_handed_to_a_cpu_device_is_refused(client, session):
     request = requests.import_device(session.session_id, token, "")
     with pytest.raises(gemmd.Unimplemented, match="cannot map a GPU's memory"):
         session.transport.call(methods.IMPORT_BUFFER, request.SerializeToString())
+
+
+@pytest.mark.parametrize("quantize", [None, "fp8-block"])
+def test_by_grpc_a_plan_runs_in_other_memory_than_it_was_made_on(client, random, quantize):
+    w = random.standard_normal((130, 257), "f4")
+    with (
+        client.session(shared_memory="off") as session,
+        gemmd.Linear(session, w, quantize=quantize) as layer,
+    ):
+        for rows in (1, 3000, 1):  # the second takes larger memory, and the first's is deleted
+            x = random.standard_normal((rows, 257), "f4")
+            assert relative_error(layer(x), x @ w.T.astype("f8")) < (0.06 if quantize else 1e-5)

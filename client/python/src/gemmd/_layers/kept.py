@@ -25,9 +25,13 @@ class KeptPlan:
     plan: Plan
     io: Buffer
     scratch: Buffer
+    uses_scratch: bool
 
     def rebound_to(self, io: Buffer, scratch: Buffer) -> Rebind | None:
-        return None if io is self.io else {self.io: io, self.scratch: scratch}
+        if io is self.io:
+            return None
+        # The server refuses a buffer that the plan does not name.
+        return {self.io: io, self.scratch: scratch} if self.uses_scratch else {self.io: io}
 
 
 class Kept(Generic[P]):

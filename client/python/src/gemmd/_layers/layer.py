@@ -221,8 +221,10 @@ class Layer(Unpickled):
         with self._lock:
             kept = self._plans.take(step)
             if kept is None:  # rare, and two threads must not make it twice: under the lock
-                plan = self.session.plan(self.program(step, place.io, place.scratch))
-                kept = KeptPlan(plan, place.io, place.scratch)
+                program = self.program(step, place.io, place.scratch)
+                uses_scratch = any(place.scratch.buffer_id in op.wire for op in program)
+                plan = self.session.plan(program)
+                kept = KeptPlan(plan, place.io, place.scratch, uses_scratch)
                 old = self._plans.add(step, kept)
                 if old is not None:
                     old.plan.delete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio  # aio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -272,6 +273,22 @@ class Work(Unpickled):
             out = np.asarray(raw).view(job.d.dtype).reshape(job.d.shape)
             return Array.of(out, result.report, raw.transfer)
 
+    async def _new_scratch(self, nbytes: int) -> Buffer:
+        # sync: return self.create_buffer(nbytes, label="scratch")
+        # aio {
+        made = asyncio.ensure_future(self.create_buffer(nbytes, label="scratch"))
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(self._keep_scratch)  # what the server makes now is not lost
+            raise
+
+    def _keep_scratch(self, made: asyncio.Future[Buffer]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            self._scratch.append(made.result())
+
+    # }
+
     @asynccontextmanager
     async def _scratch_for(self, nbytes: int) -> AsyncIterator[Buffer]:
         """Device memory for one call, kept for later ones: a call in steady state creates
@@ -285,7 +302,7 @@ class Work(Unpickled):
             found = None
         if found is None:
             await self._delete_lost()
-        buffer = found or await self.create_buffer(scratch_size(nbytes), label="scratch")
+        buffer = found or await self._new_scratch(scratch_size(nbytes))
         try:
             yield buffer
         except BaseException as error:
