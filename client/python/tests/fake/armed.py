@@ -75,6 +75,8 @@ class Arming:
         self.region = Region(SLOTS)
         self.armed: dict[int, pb.ArmPlanRequest] = {}
         self.stopped = threading.Event()  # a poller that has stopped takes no ring
+        self.goes = threading.Event()  # a run waits for it
+        self.goes.set()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
@@ -105,6 +107,7 @@ class Arming:
 
     def close(self) -> None:
         self.stopped.set()
+        self.goes.set()
         self._thread.join()
         os.close(self.region.wake)
 
@@ -127,6 +130,7 @@ class Arming:
         if request is None:
             self.region.answer(slot, 0, 5, "the slot is not armed", "SLOT")
             return
+        self.goes.wait()
         try:
             report, _ = self._fake.run_ops(self._ops(request))
         except Refused as refused:
