@@ -197,6 +197,8 @@ TEST(ArmedDeathTest, KilledCallersLeaveNothing) {
   ArmedWire armed(wire);
   const ArmedMatmul matmul(wire, armed.session(), 2);
   const int slot = armed.Arm(armed.Plan(matmul.ops()));
+  // What filled the buffers is counted until just behind its answer.
+  ASSERT_TRUE(WaitUntil([&] { return HoldingsOf(daemon).programs == 0; }));
   const Holdings before = HoldingsOf(daemon);
   std::atomic<bool> stop{false};
   std::atomic<int> runs{0}, failed{0};
