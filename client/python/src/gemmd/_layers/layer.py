@@ -16,7 +16,8 @@ from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
 from gemmd._layers.kept import Kept, KeptPlan, Place
 from gemmd._layers.linear_step import Forward, Way
-from gemmd._layers.local import HostRun, LocalCalls
+from gemmd._layers.local import LocalCalls
+from gemmd._layers.places import HostRun
 from gemmd._memory import cuda, interop
 from gemmd._ops.multiply import INLINE_BYTES, scratch_size
 from gemmd.buffer import Buffer

@@ -1,0 +1,175 @@
+"""What calls on this host run in: places of shared memory, the plans armed on them, and a run each.
+
+`Place` and `Seat` outlive a call; `HostRun` is one of the host's, `GpuCall` what a stream's call
+goes by. Who hands them out is `local.LocalCalls`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmd import errors
+from gemmd._memory import interop
+from gemmd.armed import Armed
+from gemmd.buffer import Buffer
+from gemmd.plan import Plan
+from gemmd.report import Report
+
+if TYPE_CHECKING:
+    from gemmd._layers.linear_step import Forward
+
+MAX_RESULTS = 3  # of one step that are alive at once without a copy
+MAX_RESULT_BYTES = 4 << 20  # larger ones are copied: it costs them little
+
+
+class Seat:
+    """A step's armed plan.
+
+    Attributes
+    ----------
+    lent : Buffer or None
+        The server's handle on a tensor that results are written to.
+    captured : bool
+        By a graph, which rings it as long as it lives.
+    used : int
+        The place's count of calls at the last one.
+    """
+
+    def __init__(self, plan: Plan, armed: Armed, lent: Buffer | None = None) -> None:
+        self.plan = plan
+        self.armed = armed
+        self.lent = lent
+        self.alive = True
+        self.captured = False
+        self.used = 0
+
+    def give_up(self) -> None:
+        self.alive = False
+        self.armed.disarm()
+        self.plan.delete()
+        if self.lent is not None:
+            self.lent.delete()
+
+
+class Place:
+    """Shared memory [x | result] and the device's scratch memory, with what is armed on them.
+
+    Attributes
+    ----------
+    memory : array or int
+        `io` in this process: its bytes, or its address on the GPU.
+    stream : int
+        The CUDA stream that used the place last, and `event_stream`, the same as torch's object.
+    """
+
+    def __init__(self, io: Buffer, scratch: Buffer, memory: Any) -> None:
+        self.io = io
+        self.scratch = scratch
+        self.memory = memory
+        self.busy = threading.Lock()
+        self.rung: Armed | None = None  # by the host, until it has been waited for
+        self.seats: dict[tuple[Forward, int], Seat] = {}  # by step, and which of its results
+        self.calls = 0
+        self.stream = -1
+        self.event_stream: Any = None
+
+    def fits(self, step: Forward) -> bool:
+        io, scratch = self.io.size_bytes, self.scratch.size_bytes
+        return bool(io >= step.io_bytes and scratch >= step.scratch_bytes)
+
+    @property
+    def captured(self) -> bool:
+        return any(seat.captured for seat in self.seats.values())
+
+    def finish(self) -> None:
+        """Waits for the run of a call that was interrupted: it still reads and writes here."""
+        if self.rung is not None:
+            with contextlib.suppress(errors.Error):  # its caller's
+                self.rung.wait()
+            self.rung = None
+
+    def settle(self) -> None:
+        """Waits until no stream uses the place."""
+        if self.event_stream is not None:
+            self.event_stream.synchronize()
+
+
+class HostRun:
+    """A call of the host's, rung: x is in. Its place, taken before, is busy until `result` has
+    returned or anything has raised.
+    """
+
+    def __init__(self, place: Place, seat: Seat, step: Forward, x: npt.NDArray[Any]) -> None:
+        self._place = place
+        self._step = step
+        self.armed = seat.armed
+        place.calls = seat.used = place.calls + 1
+        try:
+            place.finish()
+            np.copyto(place.memory[: step.x_bytes], x.reshape(-1).view(np.uint8))
+            self.armed.ring()
+            place.rung = self.armed
+        except BaseException:
+            place.busy.release()
+            raise
+
+    def result(self) -> tuple[npt.NDArray[Any], Report]:
+        """[m, n], and the report; waits if there is none yet. Raises what the run failed with."""
+        place, step = self._place, self._step
+        try:
+            try:
+                self.armed.wait()
+            except errors.Error:
+                place.rung = None
+                raise
+            place.rung = None
+            report = self.armed.report.as_report()
+            got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
+        finally:
+            place.busy.release()
+        return got.view(step.out_dtype).reshape(step.m, step.n), report
+
+
+class DirectResult:
+    """A tensor of torch's that the server writes results to, and the seat that does."""
+
+    def __init__(self, torch: Any, tensor: Any, seat: Seat) -> None:
+        self.tensor = tensor
+        self.seat = seat
+        self.call_on = seat.armed.slot.call_on
+        self._count = torch._C._storage_Use_Count
+        self._storage = tensor.untyped_storage()  # kept: its number is that of a live object
+        self._number = self._storage._cdata
+        self._own_uses = self._count(self._number)
+
+    def is_free(self) -> bool:
+        """Whether nobody else has a tensor over the memory."""
+        return bool(self._count(self._number) == self._own_uses)
+
+
+class GpuCall:
+    """All that a call with m rows of one type on one GPU needs, found by one look-up."""
+
+    def __init__(self, place: Place, seat: Seat, step: Forward) -> None:
+        self.place = place
+        self.seat = seat
+        self.step = step
+        self.in_dtype = interop.torch_dtype(step.in_dtype)
+        self.out_dtype = interop.torch_dtype(step.out_dtype)
+        self.call_on = seat.armed.slot.call_on
+        self.x_at, self.x_bytes = place.memory, step.x_bytes
+        self.d_at, self.d_bytes = place.memory + step.d_at, step.d_bytes
+        self.results: list[DirectResult] = []
+        self.made = 0  # results, ever: each has a number of its own
+        self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
+
+    def free_result(self) -> DirectResult | None:
+        for one in self.results:
+            if one.is_free() and one.seat.alive:
+                return one
+        return None
