@@ -13,7 +13,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr cli::Positional kPositionals[] = {
+constexpr cli::Positional kEchoPeerPositionals[] = {
     {.name = "ADDRESS", .help = "where to listen"},
 };
 
@@ -46,7 +46,7 @@ absl::Status RunEchoPeer(cli::Invocation& call) {
 const cli::Command kEchoPeerCommand = {
     .name = "echo-peer",
     .summary = "the other side of 'load' and the suites: started by it, of no use alone",
-    .positionals = kPositionals,
+    .positionals = kEchoPeerPositionals,
     .hidden = true,
     .run = RunEchoPeer};
 

@@ -17,7 +17,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr cli::Flag kFlags[] = {
+constexpr cli::Flag kFloorFlags[] = {
     cli::TextFlag("device", "NAME", "where; default: the server chooses"),
     cli::FileFlag("python", "PATH", "the interpreter that has the package gemmd", "python3"),
 };
@@ -73,7 +73,7 @@ const cli::Command kFloorCommand = {
         "stream and memcpy, matmuls against OpenBLAS, Python against C++. Exit code 1 when a ratio "
         "misses its target; one\n"
         "that cannot be measured is null and says why.",
-    .flags = kFlags,
+    .flags = kFloorFlags,
     .run = RunFloor};
 
 }  // namespace gemmd::bench

@@ -21,7 +21,7 @@ namespace gemmd::bench {
 namespace {
 
 constexpr double kEchoes = 100;  // in an open loop, on each side of the run
-constexpr cli::Flag kFlags[] = {
+constexpr cli::Flag kLoadFlags[] = {
     cli::ChoiceFlag("mode", kModeNames, "what one request is", "execute"),
     cli::CountFlag("m", "N", "rows of D", "16", 1),
     cli::CountFlag("n", "N", "columns of D", "16", 1),
@@ -186,7 +186,7 @@ const cli::Command kLoadCommand = {
         "comes with each request and D with its answer, as the echo's bytes do; percentiles are "
         "exact. Each run ends when --duration and --grace are over, and tells what was due and not "
         "sent, or sent and not answered (exit code 4).",
-    .flags = kFlags,
+    .flags = kLoadFlags,
     .run = RunLoadCommand};
 
 }  // namespace gemmd::bench

@@ -4,7 +4,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr cli::Flag kFlags[] = {
+constexpr cli::Flag kServingFlags[] = {
     cli::TextFlag("device", "NAME", "where; default: the server chooses"),
     cli::FileFlag("python", "PATH", "the interpreter that has the package gemmd", "python3"),
     cli::TextFlag("only", "TEXT",
@@ -26,7 +26,7 @@ const cli::Command kServingCommand = {
         "Execute, Queue, a plan of a decode step, uploads, two devices, two tenants (--small and "
         "--large), workers that share a\n"
         "weight. Wants a daemon of this host that nobody else uses.",
-    .flags = kFlags,
+    .flags = kServingFlags,
     .run = RunServingSuite};
 
 }  // namespace gemmd::bench

@@ -15,6 +15,10 @@ if((CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LE
    (CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15))
   target_compile_options(gemmd_flags INTERFACE -Werror)
 endif()
+# Of several files compiled at once GCC takes all but the generated one for headers.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(gemmd_flags INTERFACE -Wno-subobject-linkage)
+endif()
 if(GEMMD_SANITIZE)
   # vptr looks at memory through a pipe, and takes a process out of descriptors for one with a broken object.
   target_compile_options(gemmd_flags INTERFACE -fsanitize=${GEMMD_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer

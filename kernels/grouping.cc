@@ -55,7 +55,7 @@ class Reader {
   std::vector<GroupRows> found_;
 };
 
-std::string Text(const DataFault& f) {
+std::string TextOf(const DataFault& f) {
   const std::string at = StrCat("[", f.index, "]=", f.value);
   switch (f.kind) {
     case DataFaultKind::kNone:
@@ -143,7 +143,7 @@ MatmulOp MatmulOf(const GroupedMatmulOp& op, int64_t group, const GroupRows& row
 absl::Status ToStatus(const DataFault& fault, size_t op_index, const Op& op) {
   if (fault.kind == DataFaultKind::kNone) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("op ", op_index, " (", kernels::Text(Name(op)), "): ", Text(fault)));
+      StrCat("op ", op_index, " (", kernels::Text(Name(op)), "): ", TextOf(fault)));
 }
 
 }  // namespace gemmd::kernels

@@ -32,6 +32,10 @@ Dims RowMajorStrides(const Dims& shape) {
   return strides;
 }
 
+TensorRef Dense(int slot, DType dtype, const Dims& shape, int64_t offset_bytes) {
+  return {slot, offset_bytes, dtype, shape, RowMajorStrides(shape)};
+}
+
 TensorRef ItemOf(TensorRef tensor, int64_t item) {
   tensor.offset_bytes += item * tensor.strides[0] * SizeBytes(tensor.dtype);
   for (int i = 1; i < tensor.shape.rank; ++i) {

@@ -43,6 +43,9 @@ struct TensorRef {
   Dims strides;  // same rank, in elements, >= 0; 0 repeats an element and is legal for inputs only
 };
 
+// Row-major, without gaps, from `offset_bytes` of its slot on.
+TensorRef Dense(int slot, DType dtype, const Dims& shape, int64_t offset_bytes = 0);
+
 // Item `item` of a tensor whose first dimension counts items: of one rank less.
 TensorRef ItemOf(TensorRef tensor, int64_t item);
 

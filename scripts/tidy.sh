@@ -6,8 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${1:-main}
-build=build/cpu
-[ -f "$build/compile_commands.json" ] || scripts/build.sh cpu gemmd_proto
+build=build/tidy  # each file by itself, with the generated headers and no more
+[ -f "$build/build.ninja" ] || cmake --preset cpu -B "$build" >/dev/null
+cmake --build "$build" --target gemmd_proto
 
 if [ "$base" = --all ]; then
   mapfile -t changed < <(git ls-files -- '*.cc')

@@ -8,7 +8,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int kRounds = 7;
+constexpr int kLatencyRounds = 7;
 constexpr int kCalls = 1000;            // of a round; 0.1 s at 100 us
 constexpr int64_t kMessageBytes = 250;  // about what an Execute of one matmul takes each way
 constexpr absl::Duration kStreamTime = absl::Milliseconds(400);  // of a round
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureLatencies(const Floor& floor) {
                                  .unit = "us",
                                  .target = 1.4,
                                  .at_most = true},
-                                kRounds, execute, echo));
+                                kLatencyRounds, execute, echo));
   absl::StatusOr<client::Queue> queue = floor.session.OpenQueue({.gather = false});
   if (!queue.ok()) return queue.status();
   const int depth = queue->window_batches();
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureLatencies(const Floor& floor) {
        .theirs = "bare bidi echo stream of the same depth",
        .unit = "messages/s",
        .target = 0.7},
-      kRounds, [&] { return QueueRate(*queue, tiny->ops); },
+      kLatencyRounds, [&] { return QueueRate(*queue, tiny->ops); },
       [&] { return floor.echo.StreamRate(kMessageBytes, depth, kStreamTime); }));
   absl::Status closed = queue->Close();
   if (!closed.ok()) return closed;

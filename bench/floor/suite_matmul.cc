@@ -6,7 +6,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kMatmulRounds = 5;
 constexpr int kRepeats = 3;  // of a round
 constexpr int64_t kExtent = 2048;
 constexpr double kFlops = 2.0 * kExtent * kExtent * kExtent;
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureMatmuls(const Floor& floor) {
     absl::StatusOr<ResidentMatmul> resident = MakeResident(floor.session, one.matmul);
     if (!resident.ok()) return resident.status();
     ratios.push_back(MeasureRatio(
-        one.ratio, kRounds, [&] { return ExecuteRate(floor.session, resident->ops); },
+        one.ratio, kMatmulRounds, [&] { return ExecuteRate(floor.session, resident->ops); },
         [&] { return OpenBlasRate(floor.peer); }));
   }
   return ratios;

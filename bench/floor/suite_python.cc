@@ -6,7 +6,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int kRounds = 2;
+constexpr int kPythonRounds = 2;
 
 absl::StatusOr<double> PythonMicroseconds(const Floor& floor) {
   absl::StatusOr<cli::Json> document =
@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<Ratio>> MeasurePython(const Floor& floor) {
        .unit = "us",
        .target = 1.6,
        .at_most = true},
-      kRounds, [&] { return PythonMicroseconds(floor); }, cpp));
+      kPythonRounds, [&] { return PythonMicroseconds(floor); }, cpp));
   return ratios;
 }
 

@@ -9,7 +9,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kUploadRounds = 5;
 constexpr int64_t kBytes = 256 << 20;
 
 }  // namespace
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureUploads(const Floor& floor) {
                                    .theirs = "bare client stream of 1 MiB ByteBuffers",
                                    .unit = "GB/s",
                                    .target = 0.8},
-                                  kRounds, ours, theirs));
+                                  kUploadRounds, ours, theirs));
   }
   absl::StatusOr<client::Buffer> shared = floor.session.CreateBuffer(
       {.size_bytes = kBytes, .memory_kind = client::MemoryKind::kHostShared});
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<Ratio>> MeasureUploads(const Floor& floor) {
                                  .theirs = "memcpy of the same bytes",
                                  .unit = "GB/s",
                                  .target = 0.6},
-                                kRounds, ours, theirs));
+                                kUploadRounds, ours, theirs));
   return ratios;
 }
 

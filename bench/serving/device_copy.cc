@@ -11,7 +11,7 @@ namespace gemmd::bench {
 namespace {
 
 // Of the 450 GB/s that NVLink 4 carries one way on an H100 or H200.
-constexpr double kWantedGbPerSecond = 350;
+constexpr double kWantedCopyGbPerSecond = 350;
 
 absl::Status Measure(const Serving& serving, Figure& figure) {
   const int64_t bytes = serving.sizes.device_copy_bytes;
@@ -51,7 +51,7 @@ std::vector<Figure> MeasureDeviceCopy(const Serving& serving) {
   Figure figure = {.key = "device_copy",
                    .what = "a Copy op that reads a second device's memory, in device time",
                    .unit = "GB/s",
-                   .wanted = kWantedGbPerSecond};
+                   .wanted = kWantedCopyGbPerSecond};
   if (serving.other_device.empty()) return {Missing(figure, NoSecondDevice(serving))};
   if (absl::Status status = Measure(serving, figure); !status.ok()) {
     return {Missing(figure, status)};

@@ -11,7 +11,7 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int64_t kMessageBytes = 250;  // about what a batch of one matmul takes each way
+constexpr int64_t kQueueMessageBytes = 250;  // about what a batch of one matmul takes each way
 
 // The median device time of `ops` with nothing beside it.
 absl::StatusOr<double> DeviceSecondsAlone(const Serving& serving, const client::OpList& ops) {
@@ -57,7 +57,7 @@ Figure RateOverEcho(const Serving& serving, const client::OpList& ops, int depth
   const Ratio ratio = MeasureRatio(
       {.key = figure.key, .target = figure.wanted}, serving.sizes.rounds,
       [&] { return PumpedRate(serving.session, ops, gather, turn / 4, turn); },
-      [&] { return serving.echo.StreamRate(kMessageBytes, depth, turn); });
+      [&] { return serving.echo.StreamRate(kQueueMessageBytes, depth, turn); });
   if (!ratio.measured()) return Missing(figure, absl::InternalError(ratio.missing));
   figure.seen = ratio.value();
   figure.detail = {{"batches_per_second", Median(ratio.ours)},

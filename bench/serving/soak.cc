@@ -19,18 +19,18 @@ constexpr int kLooks = 5;
 // freed in it. Of a daemon with a GPU it is less than the 3 % that are allowed anyway.
 constexpr double kArenaBytes = 8 << 20;
 
-struct Seat {
+struct SoakSeat {
   client::Client client;
   std::unique_ptr<SoakWorker> worker;  // on that client
 };
 
 // Until the seats together have run `ops` more.
-absl::Status RunOps(std::vector<Seat>& seats, int64_t ops) {
+absl::Status RunOps(std::vector<SoakSeat>& seats, int64_t ops) {
   std::atomic<int64_t> left = ops;
   std::mutex mutex;
   absl::Status failed;
   std::vector<std::thread> threads;
-  for (Seat& seat : seats) {
+  for (SoakSeat& seat : seats) {
     threads.emplace_back([&] {
       absl::Status status;
       while (status.ok() && left > 0) {
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Figure>> MeasureSoak(
     const std::function<void(const std::string&)>& announce) {
   absl::StatusOr<pid_t> pid = ListenerOf(spec.share_socket);
   if (!pid.ok()) return pid.status();
-  std::vector<Seat> seats(spec.workers);
+  std::vector<SoakSeat> seats(spec.workers);
   for (int i = 0; i < spec.workers; ++i) {
     absl::StatusOr<client::Client> connected = client::Client::Connect(spec.target, spec.options);
     if (!connected.ok()) return connected.status();

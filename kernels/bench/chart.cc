@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "kernels/bench/summary.h"
+#include "kernels/bench/svg.h"
 
 namespace gemmd::kernels::bench {
 namespace {
@@ -34,17 +34,7 @@ constexpr Series kSeries[] = {
     {"cuBLASLt BF16", "#b8bfc6", &ShapeResult::cublaslt_bf16_us},
 };
 
-std::string Escape(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-}
-
 double X(double share) { return kLabelWidth + std::min(share, kMaxShare) / kMaxShare * kPlotWidth; }
-
-void AddText(std::string& svg, double x, double y, const char* anchor, const std::string& text) {
-  absl::StrAppend(
-      &svg, absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y,
-                            anchor, Escape(text)));
-}
 
 void AddBar(std::string& svg, double y, double share, const char* colour, bool labelled) {
   absl::StrAppend(&svg,
@@ -52,7 +42,7 @@ void AddBar(std::string& svg, double y, double share, const char* colour, bool l
                                   "fill=\"%s\"/>\n",
                                   kLabelWidth, y, X(share) - kLabelWidth, kBar - 1, colour));
   if (labelled) {
-    AddText(svg, X(share) + 4, y + kBar - 0.5, "start", absl::StrFormat("%.0f", share * 100));
+    AddSvgText(svg, X(share) + 4, y + kBar - 0.5, "start", absl::StrFormat("%.0f", share * 100));
   }
 }
 
@@ -62,7 +52,7 @@ void AddLegend(std::string& svg) {
     absl::StrAppend(&svg, absl::StrFormat("<rect x=\"%.1f\" y=\"48\" width=\"10\" height=\"10\" "
                                           "fill=\"%s\"/>\n",
                                           x, series.colour));
-    AddText(svg, x + 14, 57, "start", series.name);
+    AddSvgText(svg, x + 14, 57, "start", series.name);
     x += 30 + 6.2 * std::string_view(series.name).size();
   }
 }
@@ -74,7 +64,7 @@ void AddAxis(std::string& svg, double bottom) {
         &svg, absl::StrFormat("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
                               "stroke=\"%s\"/>\n",
                               x, kTop - 4, x, bottom, percent == 100 ? "#404040" : "#e0e0e0"));
-    AddText(svg, x, bottom + 14, "middle", absl::StrCat(percent, " %"));
+    AddSvgText(svg, x, bottom + 14, "middle", absl::StrCat(percent, " %"));
   }
 }
 
@@ -91,7 +81,8 @@ std::string Chart(const RunResult& run) {
   for (size_t i = 0; i < timed.size(); ++i) {
     const ShapeResult& r = *timed[i];
     if (i > 0) y += timed[i - 1]->shape.m == r.shape.m ? kGap : kPartGap;
-    AddText(bars, kLabelWidth - 8, y + std::size(kSeries) * kBar / 2 + 3, "end", ToString(r.shape));
+    AddSvgText(bars, kLabelWidth - 8, y + std::size(kSeries) * kBar / 2 + 3, "end",
+               ToString(r.shape));
     const double floor_us = ShareOfFloor(r, best_rate) * r.us;
     for (const Series& series : kSeries) {
       const double us = r.*series.us;
@@ -107,11 +98,11 @@ std::string Chart(const RunResult& run) {
       "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
       width, height);
   absl::StrAppend(&svg, "<g font-size=\"14\" font-weight=\"bold\">\n");
-  AddText(svg, kLabelWidth, 20, "start", "Percent of the floor, cold L2: longer is better");
+  AddSvgText(svg, kLabelWidth, 20, "start", "Percent of the floor, cold L2: longer is better");
   absl::StrAppend(&svg, "</g>\n");
-  AddText(svg, kLabelWidth, 36, "start",
-          absl::StrCat(run.gpu, ", driver ", run.driver, ", ", run.date,
-                       run.commit.empty() ? "" : absl::StrCat(", commit ", run.commit)));
+  AddSvgText(svg, kLabelWidth, 36, "start",
+             absl::StrCat(run.gpu, ", driver ", run.driver, ", ", run.date,
+                          run.commit.empty() ? "" : absl::StrCat(", commit ", run.commit)));
   AddLegend(svg);
   AddAxis(svg, y + 2);
   absl::StrAppend(&svg, bars, "</svg>\n");

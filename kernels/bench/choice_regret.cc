@@ -6,7 +6,7 @@
 
 namespace gemmd::kernels::bench {
 
-double Regret(double chosen, const std::vector<double>& all) {
+double ChoiceRegret(double chosen, const std::vector<double>& all) {
   double best = chosen;
   for (const double time : all) {
     if (time > 0) best = std::min(best, time);

@@ -9,7 +9,7 @@ namespace gemmd::kernels::bench {
 
 // 0.03 where `chosen` takes 3 % longer than the least of `all`; 0 where none takes less. Times that
 // are not above 0 do not count.
-double Regret(double chosen, const std::vector<double>& all);
+double ChoiceRegret(double chosen, const std::vector<double>& all);
 
 // Of regrets, of which there is at least one.
 struct RegretSummary {

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "kernels/bench/svg.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {
@@ -68,23 +68,13 @@ std::string TableRow(const Step& step) {
 }
 
 // Pixels of the drawing's own units.
-constexpr double kLabelWidth = 190;
-constexpr double kPlotWidth = 560;
-constexpr double kRight = 130;
-constexpr double kTop = 58;
-constexpr double kBar = 14;
-constexpr double kPart = 30;  // in front of each shape: its heading
-constexpr double kBottom = 16;
-
-std::string Escape(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-}
-
-void AddText(std::string& svg, double x, double y, const char* anchor, const std::string& text) {
-  absl::StrAppend(
-      &svg, absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y,
-                            anchor, Escape(text)));
-}
+constexpr double kLadderLabelWidth = 190;
+constexpr double kLadderPlotWidth = 560;
+constexpr double kLadderRight = 130;
+constexpr double kLadderTop = 58;
+constexpr double kLadderBar = 14;
+constexpr double kLadderPart = 30;  // in front of each shape: its heading
+constexpr double kLadderBottom = 16;
 
 const char* Colour(const LadderRow& row) {
   if (IsPeer(row)) return "#b8bfc6";
@@ -93,15 +83,15 @@ const char* Colour(const LadderRow& row) {
 
 void AddBar(std::string& svg, double y, const Step& step, double most) {
   const LadderRow& row = *step.row;
-  const double width = row.tflops() / most * kPlotWidth;
-  AddText(svg, kLabelWidth - 8, y + kBar - 4, "end", row.idea);
+  const double width = row.tflops() / most * kLadderPlotWidth;
+  AddSvgText(svg, kLadderLabelWidth - 8, y + kLadderBar - 4, "end", row.idea);
   absl::StrAppend(&svg, absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                                         "height=\"%.1f\" fill=\"%s\"/>\n",
-                                        kLabelWidth, y, width, kBar - 3, Colour(row)));
+                                        kLadderLabelWidth, y, width, kLadderBar - 3, Colour(row)));
   std::string label = Rate(row.tflops());
   if (step.times_before > 0) absl::StrAppendFormat(&label, "   x %.2f", step.times_before);
   if (row.took != row.shape) absl::StrAppend(&label, "   of ", ToString(row.took));
-  AddText(svg, kLabelWidth + width + 5, y + kBar - 4, "start", label);
+  AddSvgText(svg, kLadderLabelWidth + width + 5, y + kLadderBar - 4, "start", label);
 }
 
 }  // namespace
@@ -122,34 +112,35 @@ std::string LadderTable(const RunResult& run) {
 
 std::string LadderChart(const RunResult& run) {
   std::string bars;
-  double y = kTop;
+  double y = kLadderTop;
   double most = 1;
   for (const LadderRow& row : run.ladder) most = std::max(most, row.tflops());
   const LadderRow* before = nullptr;
   for (const Step& step : StepsOf(run)) {
     if (step.row->us <= 0) continue;
     if (before == nullptr || before->shape != step.row->shape) {
-      y += kPart;
+      y += kLadderPart;
       absl::StrAppend(&bars, "<g font-weight=\"bold\">\n");
-      AddText(bars, kLabelWidth, y - 6, "start", ToString(step.row->shape));
+      AddSvgText(bars, kLadderLabelWidth, y - 6, "start", ToString(step.row->shape));
       absl::StrAppend(&bars, "</g>\n");
     }
     before = step.row;
     AddBar(bars, y, step, most);
-    y += kBar;
+    y += kLadderBar;
   }
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
       "font-family=\"sans-serif\" font-size=\"10\" fill=\"#202020\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-      kLabelWidth + kPlotWidth + kRight, y + kBottom);
+      kLadderLabelWidth + kLadderPlotWidth + kLadderRight, y + kLadderBottom);
   absl::StrAppend(&svg, "<g font-size=\"14\" font-weight=\"bold\">\n");
-  AddText(svg, kLabelWidth, 20, "start", "The ladder: TFLOP/s, and times the rung before");
+  AddSvgText(svg, kLadderLabelWidth, 20, "start", "The ladder: TFLOP/s, and times the rung before");
   absl::StrAppend(&svg, "</g>\n");
-  AddText(svg, kLabelWidth, 36, "start",
-          absl::StrCat(run.gpu, ", driver ", run.driver, ", ", run.date,
-                       run.commit.empty() ? "" : absl::StrCat(", commit ", run.commit)));
-  AddText(svg, kLabelWidth, 52, "start", "green FP16, blue FP8 with block scales, grey cuBLASLt");
+  AddSvgText(svg, kLadderLabelWidth, 36, "start",
+             absl::StrCat(run.gpu, ", driver ", run.driver, ", ", run.date,
+                          run.commit.empty() ? "" : absl::StrCat(", commit ", run.commit)));
+  AddSvgText(svg, kLadderLabelWidth, 52, "start",
+             "green FP16, blue FP8 with block scales, grey cuBLASLt");
   absl::StrAppend(&svg, bars, "</svg>\n");
   return svg;
 }

@@ -6,7 +6,7 @@
 namespace gemmd::kernels::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 17;  // 40 us or more of work for a thread
+constexpr int64_t kRunGrainElements = 1 << 17;  // 40 us or more of work for a thread
 
 struct Dimension {
   int64_t extent, src, dst;
@@ -56,7 +56,7 @@ void ForEachRun(const Runs& runs, const RunContext& context,
                 absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn) {
   const int64_t length = runs.extents[2];
   if (length == 0) return;
-  context.For(runs.count(), kGrainElements, [&](int64_t begin, int64_t end) {
+  context.For(runs.count(), kRunGrainElements, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t row = begin / length;
       const int64_t first = begin % length;

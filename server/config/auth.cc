@@ -7,7 +7,7 @@
 namespace gemmd::server {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxRuleNameBytes = 256;
 constexpr int64_t kMaxUid = 4294967294;  // the last one, 2^32 - 1, means none
 
 // Tenant and role of a rule, with their defaults.
@@ -29,11 +29,11 @@ std::vector<PrincipalConfig> ConvertCertificates(const v1::AuthConfig& message,
   for (int i = 0; i < message.certificates_size(); ++i) {
     const v1::CertificatePrincipal& rule = message.certificates(i);
     const std::string path = absl::StrCat("auth.certificates[", i, "]");
-    if (rule.name().empty() || rule.name().size() > kMaxNameBytes) {
-      fields.Fail(
-          absl::StrCat(path, ".name"),
-          absl::StrCat(Quoted(rule.name()), " has ", rule.name().size(), " bytes; give 1 to ",
-                       kMaxNameBytes, ": a URI, a DNS name or the common name of a certificate"));
+    if (rule.name().empty() || rule.name().size() > kMaxRuleNameBytes) {
+      fields.Fail(absl::StrCat(path, ".name"),
+                  absl::StrCat(Quoted(rule.name()), " has ", rule.name().size(),
+                               " bytes; give 1 to ", kMaxRuleNameBytes,
+                               ": a URI, a DNS name or the common name of a certificate"));
     }
     if (!names.insert(rule.name()).second) {
       fields.Fail(absl::StrCat(path, ".name"),

@@ -31,10 +31,6 @@ AttackCounts Repeat(const PeerOptions& options, absl::Time until, Work on_connec
   return counts;
 }
 
-std::string Begin(uint32_t stream, const char* method) {
-  return Frame(FrameType::kHeaders, kEndHeaders, stream, RequestHeaders(method));
-}
-
 // Frames of a header block that never ends: `fields` in the first, then `more` over and over.
 void EndlessBlock(RawConnection& peer, std::string_view fields, std::string_view more,
                   absl::Time until, AttackCounts& counts) {
@@ -71,7 +67,7 @@ class Unfinished {
       const auto length = static_cast<uint32_t>(kMessageBytes);
       for (int shift = 24; shift >= 0; shift -= 8) prefix.push_back(char(length >> shift));
       const uint32_t stream = 2 * i + 1;
-      peer_.Send(Begin(stream, kExecute) + Frame(FrameType::kData, kNoFlags, stream, prefix));
+      peer_.Send(BeginCall(stream, kExecute) + Frame(FrameType::kData, kNoFlags, stream, prefix));
       peer_.Sent(stream, 5);
       left_.push_back(kMessageBytes - 1);
     }
@@ -163,7 +159,7 @@ AttackCounts WatchFlood(const PeerOptions& options, absl::Time until) {
     for (int i = 0; i < kWatches && peer->open(); ++i) {
       const uint32_t stream = 2 * i + 1;
       if (peer->Send(
-              Begin(stream, kWatch) + Frame(FrameType::kData, kEndStream, stream, Message("")),
+              BeginCall(stream, kWatch) + Frame(FrameType::kData, kEndStream, stream, Message("")),
               kPatience)) {
         ++counts.sent;
       }
@@ -179,7 +175,7 @@ AttackCounts RapidReset(const PeerOptions& options, absl::Time until) {
     for (uint32_t stream = 1; absl::Now() < until;) {
       std::string frames;
       for (int i = 0; i < kBatch; ++i, stream += 2) {
-        frames += Begin(stream, kExecute) +
+        frames += BeginCall(stream, kExecute) +
                   Frame(FrameType::kData, kEndStream, stream, Message("")) + ResetStream(stream);
       }
       if (!peer.Send(frames, kPatience)) return;

@@ -8,8 +8,8 @@ namespace gemmd::hostile {
 namespace {
 
 constexpr int kBatches = 64;
-constexpr int64_t kFrameBytes = 16384;
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr int64_t kHoardFrameBytes = 16384;
+constexpr absl::Duration kHoardPatience = absl::Seconds(5);
 
 // The flag and the length of a message.
 std::string Prefix(int64_t message_bytes) {
@@ -18,10 +18,6 @@ std::string Prefix(int64_t message_bytes) {
     prefix.push_back(static_cast<char>(message_bytes >> shift));
   }
   return prefix;
-}
-
-std::string Begin(uint32_t stream, const char* method) {
-  return Frame(FrameType::kHeaders, kEndHeaders, stream, RequestHeaders(method));
 }
 
 }  // namespace
@@ -90,21 +86,21 @@ UnreadCalls::~UnreadCalls() {
 UnfinishedCalls::UnfinishedCalls(const std::string& target, int count, int64_t message_bytes)
     : peer_({.target = target}) {
   if (!peer_.Handshake()) return;
-  peer_.Send(Begin(1, "/gemmd.v1.DeviceService/GetServerInfo") +
+  peer_.Send(BeginCall(1, "/gemmd.v1.DeviceService/GetServerInfo") +
              Frame(FrameType::kData, kEndStream, 1, Message("")));
-  const absl::Time admitted_by = absl::Now() + kPatience;
+  const absl::Time admitted_by = absl::Now() + kHoardPatience;
   while (peer_.data(1).empty() && absl::Now() < admitted_by) peer_.Read(absl::Milliseconds(20));
   std::vector<int64_t> left(static_cast<size_t>(count), message_bytes - 1);
   for (int i = 0; i < count; ++i) {
     const auto stream = static_cast<uint32_t>(2 * i + 3);
     const std::string prefix = Prefix(message_bytes);
-    peer_.Send(Begin(stream, "/gemmd.v1.ComputeService/Execute") +
+    peer_.Send(BeginCall(stream, "/gemmd.v1.ComputeService/Execute") +
                Frame(FrameType::kData, kNoFlags, stream, prefix));
     peer_.Sent(stream, static_cast<int64_t>(prefix.size()));
   }
   absl::Time moved = absl::Now();
   bool all = false;
-  while (!all && peer_.open() && absl::Now() - moved < kPatience) {
+  while (!all && peer_.open() && absl::Now() - moved < kHoardPatience) {
     all = true;
     for (int i = 0; i < count; ++i) {
       if (SendSome(static_cast<uint32_t>(2 * i + 3), left[i])) moved = absl::Now();
@@ -116,7 +112,7 @@ UnfinishedCalls::UnfinishedCalls(const std::string& target, int count, int64_t m
 
 bool UnfinishedCalls::SendSome(uint32_t stream, int64_t& left) {
   const int64_t bytes =
-      std::min({left, peer_.connection_window(), peer_.stream_window(stream), kFrameBytes});
+      std::min({left, peer_.connection_window(), peer_.stream_window(stream), kHoardFrameBytes});
   if (bytes <= 0) return false;
   const std::string data(static_cast<size_t>(bytes), 'x');
   if (!peer_.Send(Frame(FrameType::kData, kNoFlags, stream, data))) return false;

@@ -156,6 +156,10 @@ std::string RequestHeaders(std::string_view method, const Metadata& more) {
   return block;
 }
 
+std::string BeginCall(uint32_t stream, std::string_view method) {
+  return Frame(FrameType::kHeaders, kEndHeaders, stream, RequestHeaders(method));
+}
+
 std::string Message(std::string_view bytes) {
   std::string message(1, '\0');
   AppendBigEndian(message, bytes.size(), 4);

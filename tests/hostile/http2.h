@@ -50,6 +50,8 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 std::string HeaderField(std::string_view name, std::string_view value);
 // Of a gRPC call.
 std::string RequestHeaders(std::string_view method, const Metadata& more = {});
+// The frame that begins a call.
+std::string BeginCall(uint32_t stream, std::string_view method);
 // A gRPC message: the flag, the length, the bytes.
 std::string Message(std::string_view bytes);
 

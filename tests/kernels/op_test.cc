@@ -17,10 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 MatmulOp FullMatmul() {
   MatmulOp op;
   op.a = {Dense(0, DType::kE4M3, MakeDims({4, 256})), ScaleGranularity::kBlock1x128,

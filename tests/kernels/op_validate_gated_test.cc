@@ -10,10 +10,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 // A valid op with everything, one slot per tensor; tests break one thing of it.
 class OpValidateGatedTest : public testing::Test {
  protected:

@@ -16,10 +16,6 @@ using testing::StartsWith;
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 // A valid matmul with everything, one slot per tensor; tests break one thing of it.
 class OpValidateTest : public testing::Test {
  protected:

@@ -8,7 +8,7 @@
 namespace gemmd::kernels {
 namespace {
 
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxExtent = std::numeric_limits<int64_t>::max();
 
 TEST(TensorTest, PrintsDims) {
   EXPECT_EQ(ToString(MakeDims({64, 7168})), "[64, 7168]");
@@ -20,16 +20,16 @@ TEST(TensorTest, RowMajorStridesEndWithOne) {
 }
 
 TEST(TensorTest, RowMajorStridesOfHugeShapesAreDefined) {
-  EXPECT_EQ(RowMajorStrides(MakeDims({kMax, kMax, kMax}))[2], 1);
+  EXPECT_EQ(RowMajorStrides(MakeDims({kMaxExtent, kMaxExtent, kMaxExtent}))[2], 1);
 }
 
 TEST(TensorTest, CountsElements) {
   EXPECT_EQ(NumElements(MakeDims({2, 3, 5})).value(), 30);
-  EXPECT_EQ(NumElements(MakeDims({kMax, kMax, 0})).value(), 0);
+  EXPECT_EQ(NumElements(MakeDims({kMaxExtent, kMaxExtent, 0})).value(), 0);
 }
 
 TEST(TensorTest, RefusesToCountBeyondInt64) {
-  EXPECT_EQ(NumElements(MakeDims({kMax, 2})).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(NumElements(MakeDims({kMaxExtent, 2})).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(TensorTest, TouchesFromFirstToLastElement) {
@@ -46,10 +46,10 @@ TEST(TensorTest, TouchesNothingWithoutElements) {
 
 TEST(TensorTest, RefusesRangesThatOverflow) {
   for (const auto& [shape, strides, offset] :
-       {std::tuple{MakeDims({kMax}), MakeDims({1}), int64_t{8}},
-        {MakeDims({3, 3}), MakeDims({kMax / 2, 1}), int64_t{0}},
-        {MakeDims({2}), MakeDims({kMax}), int64_t{0}},
-        {MakeDims({2, 2}), MakeDims({kMax / 2, kMax / 2 + 2}), int64_t{0}}}) {
+       {std::tuple{MakeDims({kMaxExtent}), MakeDims({1}), int64_t{8}},
+        {MakeDims({3, 3}), MakeDims({kMaxExtent / 2, 1}), int64_t{0}},
+        {MakeDims({2}), MakeDims({kMaxExtent}), int64_t{0}},
+        {MakeDims({2, 2}), MakeDims({kMaxExtent / 2, kMaxExtent / 2 + 2}), int64_t{0}}}) {
     const TensorRef tensor{0, offset, DType::kF32, shape, strides};
     EXPECT_EQ(TouchedBytes(tensor).status().code(), absl::StatusCode::kInvalidArgument)
         << ToString(shape);

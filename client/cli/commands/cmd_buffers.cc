@@ -11,10 +11,10 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kBuffersPositionals[] = {
     {.name = "NAME", .help = "one published buffer", .required = false, .names = Names::kPublished},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kBuffersFlags[] = {
     TextFlag("session", "ID", "the buffers of this session, by its id in hex"),
 };
 
@@ -114,8 +114,8 @@ const Command kBuffersCommand = {
     .details =
         "A buffer's handle is known to its session only, so that without --session there are sums "
         "alone.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kBuffersPositionals,
+    .flags = kBuffersFlags,
     .run = RunBuffers};
 
 }  // namespace gemmd::cli

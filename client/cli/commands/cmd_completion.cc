@@ -7,7 +7,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr absl::string_view kShells[] = {"bash", "zsh", "fish"};
-constexpr Positional kPositionals[] = {
+constexpr Positional kCompletionPositionals[] = {
     {.name = "SHELL", .help = "which shell", .kind = ValueKind::kChoice, .choices = kShells},
 };
 
@@ -32,7 +32,7 @@ const Command kCompletionCommand = {
         "  source <(%PROGRAM% completion bash)                     for this shell\n"
         "  %PROGRAM% completion zsh > \"${fpath[1]}/_%PROGRAM%\"       for every zsh to come\n"
         "  %PROGRAM% completion fish > ~/.config/fish/completions/%PROGRAM%.fish",
-    .positionals = kPositionals,
+    .positionals = kCompletionPositionals,
     .run = RunCompletion};
 
 }  // namespace gemmd::cli

@@ -17,14 +17,14 @@ namespace gemmd::cli {
 namespace {
 
 constexpr absl::string_view kActions[] = {"check"};
-constexpr Positional kPositionals[] = {
+constexpr Positional kConfigPositionals[] = {
     {.name = "ACTION",
      .help = "what to do with it",
      .kind = ValueKind::kChoice,
      .choices = kActions},
     {.name = "FILE", .help = "the config file", .kind = ValueKind::kFile},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kConfigFlags[] = {
     FileFlag(
         "gemmd", "PATH",
         "the daemon's binary; default: the one installed beside gemmctl, or the first on PATH"),
@@ -78,8 +78,8 @@ const Command kConfigCommand = {
     .name = "config",
     .summary = "check a config file as the daemon would read it",
     .details = "Runs 'gemmd --config FILE --check'; no daemon needs to be up.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kConfigPositionals,
+    .flags = kConfigFlags,
     .run = RunConfig};
 
 }  // namespace gemmd::cli

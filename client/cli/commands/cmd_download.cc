@@ -13,7 +13,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kDownloadPositionals[] = {
     {.name = "NAME",
      .help = "a published name, or with --session a buffer's id in hex",
      .names = Names::kPublished},
@@ -21,7 +21,7 @@ constexpr Positional kPositionals[] = {
      .help = "FILE.npy or FILE.safetensors[:NAME] to write",
      .kind = ValueKind::kFile},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kDownloadFlags[] = {
     kForceFlag,
     TextFlag("session", "ID", "the session that the buffer's id is of, in hex"),
     ChoiceFlag("route", kRouteNames, "how bytes travel", "auto"),
@@ -91,8 +91,8 @@ const Command kDownloadCommand = {.name = "download",
                                       "Without --force a file that exists is refused. With it the "
                                       "old file stays until everything "
                                       "has arrived.",
-                                  .positionals = kPositionals,
-                                  .flags = kFlags,
+                                  .positionals = kDownloadPositionals,
+                                  .flags = kDownloadFlags,
                                   .run = RunDownload};
 
 }  // namespace gemmd::cli

@@ -7,7 +7,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kEndPositionals[] = {
     {.name = "SESSION", .help = "as 'gemmctl sessions' names it: s-17", .names = Names::kSessions},
 };
 
@@ -29,7 +29,7 @@ const Command kEndCommand = {
     .details =
         "For admins. Work of it that is under way finishes first; its owner's next call answers "
         "NOT_FOUND.",
-    .positionals = kPositionals,
+    .positionals = kEndPositionals,
     .run = RunEnd};
 
 }  // namespace gemmd::cli

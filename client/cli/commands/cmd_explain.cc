@@ -21,7 +21,7 @@ constexpr absl::string_view kLayoutNames[] = {"offsets", "counts", "row_ids", "e
 
 constexpr absl::string_view kBDTypeNames[] = {"same", "e4m3", "e5m2"};
 
-constexpr Flag kFlags[] = {
+constexpr Flag kExplainFlags[] = {
     CountFlag("m", "N", "rows of D", "1024", 1),
     CountFlag("n", "N", "columns of D", "1024", 1),
     CountFlag("k", "N", "length of the sums", "1024", 1),
@@ -199,7 +199,7 @@ const Command kExplainCommand = {
         "Nothing is run. '*' marks the kernel that would be chosen; times are the cost model's and "
         "the tuning\n"
         "table's, where it has an entry.",
-    .flags = kFlags,
+    .flags = kExplainFlags,
     .run = RunExplain};
 
 }  // namespace gemmd::cli

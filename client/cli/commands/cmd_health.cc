@@ -8,7 +8,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kHealthPositionals[] = {
     {.name = "SERVICE",
      .help = "a device such as cpu:0; default: the daemon as a whole",
      .required = false,
@@ -40,7 +40,7 @@ const Command kHealthCommand = {.name = "health",
                                 .details =
                                     "Exit code 0 when it is serving, 1 when it answers anything "
                                     "else, 4 when it does not answer.",
-                                .positionals = kPositionals,
+                                .positionals = kHealthPositionals,
                                 .run = RunHealth};
 
 }  // namespace gemmd::cli

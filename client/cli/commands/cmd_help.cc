@@ -8,7 +8,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kHelpPositionals[] = {
     {.name = "TOPIC",
      .help = "a command, or exit-codes",
      .required = false,
@@ -35,7 +35,7 @@ absl::Status RunHelp(Invocation& call) {
 
 const Command kHelpCommand = {.name = "help",
                               .summary = "explain a command, or the exit codes",
-                              .positionals = kPositionals,
+                              .positionals = kHelpPositionals,
                               .run = RunHelp};
 
 }  // namespace gemmd::cli

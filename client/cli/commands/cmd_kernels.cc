@@ -7,7 +7,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Flag kFlags[] = {
+constexpr Flag kKernelsFlags[] = {
     NameFlag(Names::kDevices, "device", "of this device only, such as cpu:0"),
 };
 
@@ -40,7 +40,7 @@ const Command kKernelsCommand = {.name = "kernels",
                                  .details =
                                      "Insist on one with 'gemmctl matmul --kernel NAME'. One "
                                      "that is off is never chosen: the line says why.",
-                                 .flags = kFlags,
+                                 .flags = kKernelsFlags,
                                  .run = RunKernels};
 
 }  // namespace gemmd::cli

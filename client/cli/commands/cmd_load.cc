@@ -19,12 +19,12 @@ namespace gemmd::cli {
 namespace {
 
 constexpr absl::string_view kQuantizeChoices[] = {"none", "fp8-block"};
-constexpr Positional kPositionals[] = {
+constexpr Positional kLoadPositionals[] = {
     {.name = "PATH",
      .help = "FILE.safetensors, a folder with a checkpoint, or its index (.json)",
      .kind = ValueKind::kFile},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kLoadFlags[] = {
     TextFlag("prefix", "NAME", "publish below this: m/layer.0.w; m@2 loads version 2 of m"),
     ChoiceFlag("quantize", kQuantizeChoices,
                "matrices of floats, on the device; fp8-block: E4M3 with scales of 128x128", "none"),
@@ -140,8 +140,8 @@ const Command kLoadCommand = {
         "E4M3 matrices take the scales of 128x128 along that the checkpoint holds for them "
         "(NAME_scale_inv). Matrices can be used as @m/NAME of 'gemmctl matmul', and by name in "
         "gemmd.Linear of Python.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kLoadPositionals,
+    .flags = kLoadFlags,
     .run = RunLoad};
 
 }  // namespace gemmd::cli

@@ -12,7 +12,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error"};
-constexpr Flag kFlags[] = {
+constexpr Flag kLogFlags[] = {
     ChoiceFlag("level", kLevels, "log from this level on"),
     CountFlag("sample", "N", "log one in N successful calls at level info; 0 logs none"),
 };
@@ -49,7 +49,7 @@ const Command kLogCommand = {
     .details =
         "Without flags it shows, for observers and admins; with them it changes, for admins. A "
         "change holds until the next one, or until the daemon reads its config again.",
-    .flags = kFlags,
+    .flags = kLogFlags,
     .run = RunLog};
 
 }  // namespace gemmd::cli

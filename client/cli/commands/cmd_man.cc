@@ -12,13 +12,13 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kManPositionals[] = {
     {.name = "COMMAND",
      .help = "whose page; without it the program's",
      .required = false,
      .names = Names::kCommands},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kManFlags[] = {
     FileFlag("into", "FOLDER", "write every page there, as NAME.1, and print none"),
 };
 
@@ -58,8 +58,8 @@ absl::Status RunMan(Invocation& call) {
 const Command kManCommand = {.name = "man",
                              .summary = "print a man page, or write them all",
                              .details = "  %PROGRAM% man matmul | man -l -",
-                             .positionals = kPositionals,
-                             .flags = kFlags,
+                             .positionals = kManPositionals,
+                             .flags = kManFlags,
                              .run = RunMan};
 
 }  // namespace gemmd::cli

@@ -13,7 +13,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kMatmulPositionals[] = {
     {.name = "A",
      .help = "[m, k] or [batch, m, k]: FILE.npy, FILE.safetensors[:NAME], or @NAME of a published "
              "weight",
@@ -22,7 +22,7 @@ constexpr Positional kPositionals[] = {
      .help = "[k, n], or [n, k] with --nt; may lead with A's batch",
      .kind = ValueKind::kFile},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kMatmulFlags[] = {
     {.name = "output",
      .letter = 'o',
      .kind = ValueKind::kFile,
@@ -263,8 +263,8 @@ const Command kMatmulCommand = {
         "rounding all count; nothing bounds it but your own need. Beyond 8.6e9 multiply-adds a "
         "random "
         "sample of rows is checked, and the report says so.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kMatmulPositionals,
+    .flags = kMatmulFlags,
     .run = RunMatmul};
 
 }  // namespace gemmd::cli

@@ -22,7 +22,7 @@ namespace {
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 
 constexpr absl::string_view kKinds[] = {"devices", "kernels", "published", "sessions", "tensors"};
-constexpr Positional kPositionals[] = {
+constexpr Positional kNamesPositionals[] = {
     {.name = "KIND", .help = "of what", .kind = ValueKind::kChoice, .choices = kKinds},
     {.name = "FILE", .help = "whose tensors", .kind = ValueKind::kFile, .required = false},
 };
@@ -83,7 +83,7 @@ absl::Status RunNames(Invocation& call) {
 // For completion: whoever does not answer, or refuses, has no names.
 const Command kNamesCommand = {.name = "names",
                                .summary = "print what a server or a file can be asked for",
-                               .positionals = kPositionals,
+                               .positionals = kNamesPositionals,
                                .hidden = true,
                                .run = RunNames};
 

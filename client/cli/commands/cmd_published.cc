@@ -10,7 +10,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kPublishedPositionals[] = {
     {.name = "PATTERN",
      .help = "such as 'm/*'; * takes slashes, too",
      .required = false,
@@ -58,7 +58,7 @@ const Command kPublishedCommand = {
         "that held the buffer let go; 'in use' while one holds it. * marks the names of the "
         "version "
         "that names without one mean.",
-    .positionals = kPositionals,
+    .positionals = kPublishedPositionals,
     .run = RunPublished};
 
 }  // namespace gemmd::cli

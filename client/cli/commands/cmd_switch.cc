@@ -9,7 +9,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kSwitchPositionals[] = {
     {.name = "NAME@VERSION", .help = "such as m@2: from now on m/w is m@2/w"},
 };
 
@@ -35,7 +35,7 @@ const Command kSwitchCommand = {
         "now on. A session that holds buffers of another version keeps to that one until it lets "
         "go of them. Take the old version away when nobody holds it:\n\n"
         "  gemmctl unpublish 'm@1/*' --unless-held",
-    .positionals = kPositionals,
+    .positionals = kSwitchPositionals,
     .run = RunSwitch};
 
 }  // namespace gemmd::cli

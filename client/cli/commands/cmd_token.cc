@@ -17,7 +17,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr absl::string_view kRoles[] = {"user", "observer", "admin"};
-constexpr Flag kFlags[] = {
+constexpr Flag kTokenFlags[] = {
     TextFlag("name", "NAME", "what the server's log calls whoever shows the token"),
     TextFlag("tenant", "TENANT", "of the server's config, whose work it is", "default"),
     ChoiceFlag("role", kRoles, "what it may do", "user"),
@@ -77,7 +77,7 @@ const Command kTokenCommand = {
         "To rotate a token, add the new line, hand the new token out, and take the old line away "
         "once nobody shows the old one.\n"
         "  gemmctl token --name ci --tenant batch --expires 90d -o ci.token >>tokens",
-    .flags = kFlags,
+    .flags = kTokenFlags,
     .run = RunToken};
 
 }  // namespace gemmd::cli

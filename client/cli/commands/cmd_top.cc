@@ -16,7 +16,7 @@ namespace gemmd::cli {
 namespace {
 
 constexpr size_t kMaxSessions = 20;  // what fits a screen
-constexpr Flag kFlags[] = {
+constexpr Flag kTopFlags[] = {
     DurationFlag("interval", "TIME", "between two looks; loads are over that time", "1s"),
     {.name = "once", .help = "one page over one interval, then end; --json implies it"},
     TextFlag("metrics", "HOST:PORT",
@@ -77,7 +77,7 @@ const Command kTopCommand = {
         "prints. Columns that have no room are named below their table. "
         "Sessions are the caller's tenant's; what other tenants "
         "use is in the metrics alone.",
-    .flags = kFlags,
+    .flags = kTopFlags,
     .run = RunTop};
 
 }  // namespace gemmd::cli

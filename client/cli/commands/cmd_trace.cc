@@ -19,7 +19,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Flag kFlags[] = {
+constexpr Flag kTraceFlags[] = {
     {.name = "output",
      .letter = 'o',
      .kind = ValueKind::kFile,
@@ -137,7 +137,7 @@ const Command kTraceCommand = {
         "tenant, of all tenants: the daemon lets observers and admins alone. Open the file at "
         "ui.perfetto.dev, which reads it in the browser, or at chrome://tracing. A trace that the "
         "daemon cuts short is written as far as it came.",
-    .flags = kFlags,
+    .flags = kTraceFlags,
     .run = RunTrace};
 
 }  // namespace gemmd::cli

@@ -21,7 +21,7 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Flag kFlags[] = {
+constexpr Flag kTuneFlags[] = {
     NameFlag(Names::kDevices, "device",
              "as 'gemmctl info' names it; default: the first that can be tuned"),
     TextFlag("shapes", "MxNxK,..", "these; NxK stands for a weight with the usual numbers of rows"),
@@ -137,7 +137,7 @@ const Command kTuneCommand = {
         "Times of two machines with the same GPU merge:\n\n"
         "  gemmctl tune --server A --export a.json\n"
         "  gemmctl tune --server B --import a.json",
-    .flags = kFlags,
+    .flags = kTuneFlags,
     .run = RunTune};
 
 }  // namespace gemmd::cli

@@ -8,12 +8,12 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kUnpublishPositionals[] = {
     {.name = "NAME",
      .help = "as 'gemmctl upload' published it, or a pattern such as 'm/*'",
      .names = Names::kPublished},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kUnpublishFlags[] = {
     {.name = "unless-held",
      .help = "not what a session holds, nor others of a version of which it holds one"},
     {.name = "dry-run", .help = "say what would lose its name, and leave all as it is"},
@@ -75,8 +75,8 @@ const Command kUnpublishCommand = {
     .details =
         "Its memory is freed once nobody who found it uses it any more. Quote a pattern, so that "
         "the shell leaves it alone; * takes slashes, too.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kUnpublishPositionals,
+    .flags = kUnpublishFlags,
     .run = RunUnpublish};
 
 }  // namespace gemmd::cli

@@ -15,10 +15,10 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr Positional kPositionals[] = {
+constexpr Positional kUploadPositionals[] = {
     {.name = "FILE", .help = "FILE.npy or FILE.safetensors[:NAME]", .kind = ValueKind::kFile},
 };
-constexpr Flag kFlags[] = {
+constexpr Flag kUploadFlags[] = {
     TextFlag("name", "NAME",
              "publish under this name; default: the tensor's name, or the file's without its "
              "folder and ending"),
@@ -92,8 +92,8 @@ const Command kUploadCommand = {
         "The buffer is published: read-only, found by that name from any session of the tenant, "
         "and it outlives the\n"
         "session that this command opens. It stays until 'gemmctl unpublish NAME'.",
-    .positionals = kPositionals,
-    .flags = kFlags,
+    .positionals = kUploadPositionals,
+    .flags = kUploadFlags,
     .run = RunUpload};
 
 }  // namespace gemmd::cli

@@ -10,8 +10,8 @@
 namespace gemmd::files {
 namespace {
 
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kAlignment = 64;
+constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the format's own limit
+constexpr size_t kDataAlignment = 64;
 
 struct TypeName {
   absl::string_view name;
@@ -31,7 +31,7 @@ constexpr TypeName kTypes[] = {
     {"U64", 64, {}},
 };
 
-absl::Status Bad(std::string message) { return absl::InvalidArgumentError(message); }
+absl::Status BadFile(std::string message) { return absl::InvalidArgumentError(message); }
 
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 80)); }
 
@@ -40,7 +40,7 @@ absl::StatusOr<SafetensorsEntry> CheckTensor(internal::RawTensor raw,
   const int64_t begin = raw.data_offsets[0];
   const int64_t end = raw.data_offsets[1];
   if (begin > end || end > static_cast<int64_t>(data.size())) {
-    return Bad(absl::StrCat(
+    return BadFile(absl::StrCat(
         "tensor '", Shown(raw.name), "' lies at bytes ", begin, " to ", end, ", the file has ",
         data.size(), " after its header: ", begin > end ? "the header lies" : "it is cut short"));
   }
@@ -49,12 +49,12 @@ absl::StatusOr<SafetensorsEntry> CheckTensor(internal::RawTensor raw,
     if (type.name != raw.dtype) continue;
     absl::StatusOr<int64_t> wanted = DenseBytes(raw.shape, type.bits / 8);
     if (!wanted.ok()) {
-      return Bad(absl::StrCat("tensor '", Shown(raw.name), "': ", wanted.status().message()));
+      return BadFile(absl::StrCat("tensor '", Shown(raw.name), "': ", wanted.status().message()));
     }
     if (*wanted != end - begin) {
-      return Bad(absl::StrCat("tensor '", Shown(raw.name), "' of shape ", ShapeText(raw.shape),
-                              " and type ", Shown(raw.dtype), " takes ", *wanted,
-                              " bytes, its data_offsets span ", end - begin));
+      return BadFile(absl::StrCat("tensor '", Shown(raw.name), "' of shape ", ShapeText(raw.shape),
+                                  " and type ", Shown(raw.dtype), " takes ", *wanted,
+                                  " bytes, its data_offsets span ", end - begin));
     }
     entry.dtype = type.dtype;
   }
@@ -69,18 +69,19 @@ absl::StatusOr<SafetensorsEntry> CheckTensor(internal::RawTensor raw,
 
 absl::StatusOr<SafetensorsView> ParseSafetensors(absl::Span<const std::byte> file) {
   if (file.size() < 8) {
-    return Bad(absl::StrCat("the file has ", file.size(),
-                            " bytes, a .safetensors file at least 8: it is cut short"));
+    return BadFile(absl::StrCat("the file has ", file.size(),
+                                " bytes, a .safetensors file at least 8: it is cut short"));
   }
   uint64_t header_bytes = 0;
   for (int i = 0; i < 8; ++i) header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
-  if (header_bytes > kMaxHeaderBytes) {
-    return Bad(absl::StrCat("the header claims ", header_bytes, " bytes, the format allows ",
-                            kMaxHeaderBytes, ": not a .safetensors file, or damaged"));
+  if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    return BadFile(absl::StrCat("the header claims ", header_bytes, " bytes, the format allows ",
+                                kMaxSafetensorsHeaderBytes,
+                                ": not a .safetensors file, or damaged"));
   }
   if (header_bytes > file.size() - 8) {
-    return Bad(absl::StrCat("the header claims ", header_bytes, " bytes, the file has ",
-                            file.size() - 8, " left: it is cut short"));
+    return BadFile(absl::StrCat("the header claims ", header_bytes, " bytes, the file has ",
+                                file.size() - 8, " left: it is cut short"));
   }
   absl::StatusOr<std::vector<internal::RawTensor>> raw = internal::ParseSafetensorsJson(
       absl::string_view(reinterpret_cast<const char*>(file.data()) + 8, header_bytes));
@@ -102,16 +103,17 @@ absl::StatusOr<SafetensorsView> ParseSafetensors(absl::Span<const std::byte> fil
   const std::byte* covered = data.data();
   for (const SafetensorsEntry& entry : view.tensors) {
     if (entry.data.data() != covered) {
-      return Bad(absl::StrCat("tensor '", Shown(entry.name), "' begins at byte ",
-                              entry.data.data() - data.data(), ", the one before ends at ",
-                              covered - data.data(), ": ",
-                              entry.data.data() < covered ? "they overlap" : "there is a gap"));
+      return BadFile(absl::StrCat("tensor '", Shown(entry.name), "' begins at byte ",
+                                  entry.data.data() - data.data(), ", the one before ends at ",
+                                  covered - data.data(), ": ",
+                                  entry.data.data() < covered ? "they overlap" : "there is a gap"));
     }
     covered += entry.data.size();
   }
   if (covered != data.data() + data.size()) {
-    return Bad(absl::StrCat("the tensors end at byte ", covered - data.data(), ", the file at ",
-                            data.size(), " after its header: it holds more than its header says"));
+    return BadFile(absl::StrCat("the tensors end at byte ", covered - data.data(), ", the file at ",
+                                data.size(),
+                                " after its header: it holds more than its header says"));
   }
   return view;
 }
@@ -126,8 +128,8 @@ absl::StatusOr<const SafetensorsEntry*> SafetensorsView::Find(absl::string_view 
   }
   if (tensors.size() > 8) absl::StrAppend(&names, ", ...");
   if (name.empty()) {
-    return Bad(absl::StrCat("the file holds ", tensors.size(), " tensors (", names,
-                            "); name one as FILE:NAME"));
+    return BadFile(absl::StrCat("the file holds ", tensors.size(), " tensors (", names,
+                                "); name one as FILE:NAME"));
   }
   return absl::NotFoundError(
       absl::StrCat("there is no tensor '", Shown(name), "'; there are ", names));
@@ -151,7 +153,7 @@ std::string SafetensorsHeader(absl::string_view name, DType dtype, std::span<con
 }
 
 std::string internal::SafetensorsFrame(std::string json) {
-  json.append((kAlignment - (8 + json.size()) % kAlignment) % kAlignment, ' ');
+  json.append((kDataAlignment - (8 + json.size()) % kDataAlignment) % kDataAlignment, ' ');
   std::string out;
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(json.size() >> (8 * i)));
   return out + json;

@@ -10,7 +10,7 @@
 namespace gemmd::client {
 namespace {
 
-constexpr int64_t kBlock = 128;
+constexpr int64_t kSplitBlock = 128;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -103,15 +103,15 @@ class Maker {
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> SplitBounds(int64_t extent, int64_t parts) {
-  const int64_t blocks = (extent + kBlock - 1) / kBlock;
+  const int64_t blocks = (extent + kSplitBlock - 1) / kSplitBlock;
   if (parts < 1 || blocks < parts) {
     return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent, " has ", blocks,
-                                                   " blocks of ", kBlock, " for ", parts,
+                                                   " blocks of ", kSplitBlock, " for ", parts,
                                                    " devices; name fewer"));
   }
   std::vector<int64_t> bounds;
   for (int64_t i = 0; i < parts; ++i) {
-    bounds.push_back(kBlock * (i * (blocks / parts) + std::min(i, blocks % parts)));
+    bounds.push_back(kSplitBlock * (i * (blocks / parts) + std::min(i, blocks % parts)));
   }
   bounds.push_back(extent);
   return bounds;
@@ -189,8 +189,8 @@ Operand SplitLinear::WeightFor(int at, int64_t begin, int64_t end) const {
   if (split_ == Split::kColumns) begin -= part.n_begin, end -= part.n_begin;
   const Tensor values = part.weight.tensor().Slice(0, begin, end - begin);
   if (!quantize_) return Operand(values);
-  const int64_t first = begin / kBlock;
-  const int64_t blocks = (end + kBlock - 1) / kBlock - first;
+  const int64_t first = begin / kSplitBlock;
+  const int64_t blocks = (end + kSplitBlock - 1) / kSplitBlock - first;
   const Tensor scales = ScalesIn(part.scales.tensor(), part.weight.shape(), kOfWeight);
   return Operand(values, kOfWeight, scales.Slice(0, first, blocks));
 }

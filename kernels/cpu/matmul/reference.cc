@@ -1,6 +1,6 @@
 #include "kernels/cpu/matmul/reference.h"
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -28,7 +28,7 @@ double Decode(uint32_t code, int exponent_bits, int fraction_bits, bool has_infi
   return sign * std::ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
 }
 
-// Every code of a type of one or two bytes, decoded once.
+// Every code of a floating-point type of one or two bytes, decoded once.
 std::vector<double> DecodeAll(DType dtype) {
   std::vector<double> values(size_t{1} << (8 * SizeBytes(dtype)));
   for (size_t code = 0; code < values.size(); ++code) {
@@ -36,9 +36,7 @@ std::vector<double> DecodeAll(DType dtype) {
     values[code] = dtype == DType::kBF16   ? Decode(bits, 8, 7, true)
                    : dtype == DType::kF16  ? Decode(bits, 5, 10, true)
                    : dtype == DType::kE4M3 ? Decode(bits, 4, 3, false)
-                   : dtype == DType::kE5M2 ? Decode(bits, 5, 2, true)
-                   : bits < 128            ? bits
-                                           : static_cast<double>(bits) - 256;
+                                           : Decode(bits, 5, 2, true);
   }
   return values;
 }
@@ -47,19 +45,11 @@ const std::vector<double>& Decoded(DType dtype) {
   static const auto& bf16 = *new std::vector<double>(DecodeAll(DType::kBF16));
   static const auto& f16 = *new std::vector<double>(DecodeAll(DType::kF16));
   static const auto& e4m3 = *new std::vector<double>(DecodeAll(DType::kE4M3));
-  static const auto& i8 = *new std::vector<double>(DecodeAll(DType::kI8));
   static const auto& e5m2 = *new std::vector<double>(DecodeAll(DType::kE5M2));
   return dtype == DType::kBF16   ? bf16
          : dtype == DType::kF16  ? f16
          : dtype == DType::kE4M3 ? e4m3
-         : dtype == DType::kE5M2 ? e5m2
-                                 : i8;
-}
-
-double DecodeElement(DType dtype, const std::byte* source) {
-  uint32_t code = 0;
-  std::memcpy(&code, source, SizeBytes(dtype));  // little-endian, as everywhere in gemmd
-  return dtype == DType::kF32 ? std::bit_cast<float>(code) : Decoded(dtype)[code];
+                                 : e5m2;
 }
 
 // Shapes padded to rank 3 with leading ones.
@@ -77,25 +67,52 @@ Shape3 Pad(const TensorRef& tensor) {
   return padded;
 }
 
-constexpr int64_t kColumns = 8;
+// The elements in row-major order. `Code` is what an element is stored as, little-endian as
+// everywhere in gemmd.
+template <class Code, class DecodeFn>
+std::vector<double> Read(const Shape3& shape, const std::byte* base, DecodeFn decode) {
+  constexpr int64_t kSize = sizeof(Code);
+  std::vector<double> values(shape.extent[0] * shape.extent[1] * shape.extent[2]);
+  double* out = values.data();
+  for (int64_t h = 0; h < shape.extent[0]; ++h) {
+    for (int64_t i = 0; i < shape.extent[1]; ++i) {
+      const std::byte* row = base + (h * shape.stride[0] + i * shape.stride[1]) * kSize;
+      for (int64_t j = 0; j < shape.extent[2]; ++j) {
+        Code code;
+        std::memcpy(&code, row + j * shape.stride[2] * kSize, kSize);
+        *out++ = decode(code);
+      }
+    }
+  }
+  return values;
+}
 
-// out[m, n] = a[m, k] . b[n, k]^T, rows [begin, end). Columns go in groups, interleaved so that the
-// compiler can add up several at once; each is still summed by itself and in order.
+struct ByTable {
+  const std::vector<double>& values;
+  double operator()(uint32_t code) const { return values[code]; }
+};
+
+// Two columns, as the registers of every x86-64 hold them: each is summed by itself and in order.
+using Pair = double __attribute__((vector_size(2 * sizeof(double))));
+constexpr int64_t kPairs = 4;
+constexpr int64_t kColumns = 2 * kPairs;
+
+// out[m, n] = a[m, k] . b[n, k]^T, rows [begin, end); columns in groups, interleaved.
 void MultiplyRows(const double* a, const double* b, double* out, int64_t n, int64_t k,
                   int64_t begin, int64_t end) {
-  std::vector<double> group(kColumns * k);
+  std::vector<Pair> group(kPairs * k);
   for (int64_t j = 0; j < n; j += kColumns) {
-    for (int64_t x = 0; x < k; ++x) {
-      for (int64_t c = 0; c < kColumns; ++c) {
-        group[x * kColumns + c] = j + c < n ? b[(j + c) * k + x] : 0.0;
+    for (int64_t c = 0; c < kColumns; ++c) {
+      for (int64_t x = 0; x < k; ++x) {
+        group[x * kPairs + c / 2][c % 2] = j + c < n ? b[(j + c) * k + x] : 0.0;
       }
     }
     for (int64_t i = begin; i < end; ++i) {
-      double sums[kColumns] = {};
+      Pair sums[kPairs] = {};
       for (int64_t x = 0; x < k; ++x) {
-        for (int64_t c = 0; c < kColumns; ++c) sums[c] += a[i * k + x] * group[x * kColumns + c];
+        for (int64_t p = 0; p < kPairs; ++p) sums[p] += a[i * k + x] * group[x * kPairs + p];
       }
-      for (int64_t c = 0; c < kColumns && j + c < n; ++c) out[i * n + j + c] = sums[c];
+      for (int64_t c = 0; c < kColumns && j + c < n; ++c) out[i * n + j + c] = sums[c / 2][c % 2];
     }
   }
 }
@@ -109,20 +126,28 @@ void Multiply(const double* a, const double* b, double* out, int64_t m, int64_t 
 
 }  // namespace
 
-std::vector<double> ReadTensor(const TensorRef& tensor, const Bindings& bindings) {
+std::vector<double> ReadTensor(const TensorRef& tensor, const std::byte* slot) {
   const Shape3 shape = Pad(tensor);
-  const std::byte* base = bindings.slots[tensor.slot] + tensor.offset_bytes;
-  std::vector<double> values;
-  values.reserve(shape.extent[0] * shape.extent[1] * shape.extent[2]);
-  for (int64_t h = 0; h < shape.extent[0]; ++h) {
-    for (int64_t i = 0; i < shape.extent[1]; ++i) {
-      for (int64_t j = 0; j < shape.extent[2]; ++j) {
-        const int64_t at = h * shape.stride[0] + i * shape.stride[1] + j * shape.stride[2];
-        values.push_back(DecodeElement(tensor.dtype, base + at * SizeBytes(tensor.dtype)));
-      }
-    }
+  const std::byte* base = slot + tensor.offset_bytes;
+  switch (tensor.dtype) {
+    case DType::kF32:
+      return Read<float>(shape, base, [](float value) { return double{value}; });
+    case DType::kI32:
+      return Read<int32_t>(shape, base, [](int32_t value) { return double{1} * value; });
+    case DType::kI8:
+      return Read<int8_t>(shape, base, [](int8_t value) { return double{1} * value; });
+    case DType::kE4M3:
+    case DType::kE5M2:
+      return Read<uint8_t>(shape, base, ByTable{Decoded(tensor.dtype)});
+    case DType::kBF16:
+    case DType::kF16:
+      return Read<uint16_t>(shape, base, ByTable{Decoded(tensor.dtype)});
   }
-  return values;
+  return {};
+}
+
+std::vector<double> ReadTensor(const TensorRef& tensor, const Bindings& bindings) {
+  return ReadTensor(tensor, bindings.slots[tensor.slot]);
 }
 
 std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings) {
@@ -134,26 +159,32 @@ std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings)
   const int64_t k = shape.extent[2];
   const int64_t k_blocks = (k + kScaleBlock - 1) / kScaleBlock;
   const int64_t row_blocks = (rows + kScaleBlock - 1) / kScaleBlock;
+  double* row = values.data();
   for (int64_t h = 0; h < shape.extent[0]; ++h) {
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < k; ++j) {
-        int64_t scale = 0;
-        switch (operand.granularity) {
-          case ScaleGranularity::kNone:
-          case ScaleGranularity::kPerTensor:
-            scale = scales.size() == 1 ? 0 : h;  // shared by the batch
-            break;
-          case ScaleGranularity::kPerRow:
-            scale = h * rows + i;
-            break;
-          case ScaleGranularity::kBlock1x128:
-            scale = (h * rows + i) * k_blocks + j / kScaleBlock;
-            break;
-          case ScaleGranularity::kBlock128x128:
-            scale = (h * row_blocks + i / kScaleBlock) * k_blocks + j / kScaleBlock;
-            break;
-        }
-        values[(h * rows + i) * k + j] *= scales[scale];
+    for (int64_t i = 0; i < rows; ++i, row += k) {
+      int64_t first = 0;    // the scale of the row's first element,
+      int64_t columns = k;  // and how many elements share one
+      switch (operand.granularity) {
+        case ScaleGranularity::kNone:
+        case ScaleGranularity::kPerTensor:
+          first = scales.size() == 1 ? 0 : h;  // shared by the batch
+          break;
+        case ScaleGranularity::kPerRow:
+          first = h * rows + i;
+          break;
+        case ScaleGranularity::kBlock1x128:
+          first = (h * rows + i) * k_blocks;
+          columns = kScaleBlock;
+          break;
+        case ScaleGranularity::kBlock128x128:
+          first = (h * row_blocks + i / kScaleBlock) * k_blocks;
+          columns = kScaleBlock;
+          break;
+      }
+      for (int64_t from = 0; from < k; from += columns) {
+        const double scale = scales[first + from / columns];
+        const int64_t end = std::min(k, from + columns);
+        for (int64_t j = from; j < end; ++j) row[j] *= scale;
       }
     }
   }

@@ -13,6 +13,7 @@ namespace gemmd::kernels {
 
 // The tensor's elements as double, row-major, before any scale.
 std::vector<double> ReadTensor(const TensorRef& tensor, const Bindings& bindings);
+std::vector<double> ReadTensor(const TensorRef& tensor, const std::byte* slot);
 // The operand's values times their scales, [batch?, rows, k] row-major.
 std::vector<double> Dequantize(const Operand& operand, const Bindings& bindings);
 // D in float64, [batch?, m, n] row-major, unrounded.

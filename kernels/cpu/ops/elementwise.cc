@@ -9,16 +9,16 @@
 namespace gemmd::kernels::cpu {
 namespace {
 
-constexpr int64_t kChunk = 512;  // elements converted at once, on the stack
+constexpr int64_t kElementsAtOnce = 512;  // elements converted at once, on the stack
 
 // n elements of `size` bytes between any two strides.
 void CopyRun(int size, const std::byte* src, int64_t src_stride, std::byte* dst, int64_t dst_stride,
              int64_t n) {
   if (dst_stride == 1) return Gather(size, src, src_stride, n, dst);
   if (src_stride == 1) return Scatter(size, src, n, dst, dst_stride);
-  alignas(64) std::byte dense[kChunk * 4];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t part = std::min(kChunk, n - i);
+  alignas(64) std::byte dense[kElementsAtOnce * 4];
+  for (int64_t i = 0; i < n; i += kElementsAtOnce) {
+    const int64_t part = std::min(kElementsAtOnce, n - i);
     Gather(size, src + i * src_stride * size, src_stride, part, dense);
     Scatter(size, dense, part, dst + i * dst_stride * size, dst_stride);
   }
@@ -37,10 +37,10 @@ void ConvertRun(const ConvertOp& op, const std::byte* src, int64_t src_stride, s
                 int64_t dst_stride, int64_t n) {
   const int src_size = SizeBytes(op.src.dtype);
   const int dst_size = SizeBytes(op.dst.dtype);
-  alignas(64) std::byte dense[kChunk * 4];
-  alignas(64) float values[kChunk];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t part = std::min(kChunk, n - i);
+  alignas(64) std::byte dense[kElementsAtOnce * 4];
+  alignas(64) float values[kElementsAtOnce];
+  for (int64_t i = 0; i < n; i += kElementsAtOnce) {
+    const int64_t part = std::min(kElementsAtOnce, n - i);
     const std::byte* from = src + i * src_stride * src_size;
     std::byte* to = dst + i * dst_stride * dst_size;
     if (src_stride != 1) {
@@ -73,15 +73,16 @@ void RunOp(const CopyOp& op, const RunContext& context) {
 
 void RunOp(const FillOp& op, const RunContext& context) {
   const int size = SizeBytes(op.dst.dtype);
-  alignas(64) std::byte pattern[kChunk * 4];
+  alignas(64) std::byte pattern[kElementsAtOnce * 4];
   FromDouble(op.dst.dtype, op.value, pattern);
-  for (int64_t i = 1; i < kChunk; ++i) std::memcpy(pattern + i * size, pattern, size);
+  for (int64_t i = 1; i < kElementsAtOnce; ++i) std::memcpy(pattern + i * size, pattern, size);
   std::byte* dst = Address(op.dst, context.bindings);
   const Runs runs = PlanRuns(op.dst.shape, op.dst.strides, op.dst.strides);
   const int64_t stride = runs.dst_strides[2];
   ForEachRun(runs, context, [&](int64_t, int64_t to, int64_t n) {
-    for (int64_t i = 0; i < n; i += kChunk) {
-      Scatter(size, pattern, std::min(kChunk, n - i), dst + (to + i * stride) * size, stride);
+    for (int64_t i = 0; i < n; i += kElementsAtOnce) {
+      Scatter(size, pattern, std::min(kElementsAtOnce, n - i), dst + (to + i * stride) * size,
+              stride);
     }
   });
 }

@@ -9,10 +9,11 @@
 namespace gemmd::kernels::cpu {
 namespace {
 
-constexpr int64_t kChunk = 512;     // columns at a time, on the stack
-constexpr int64_t kSegment = 4096;  // columns of a row that a thread takes at least
+constexpr int64_t kPairsAtOnce = 512;  // columns at a time, on the stack
+constexpr int64_t kSegment = 4096;     // columns of a row that a thread takes at least
 constexpr int64_t kGrainElements = 1 << 15;
-static_assert(kSegment % kChunk == 0 && kChunk % kScaleBlock == 0, "no block lies in two chunks");
+static_assert(kSegment % kPairsAtOnce == 0 && kPairsAtOnce % kScaleBlock == 0,
+              "no block lies in two chunks");
 
 // One batch item.
 struct Job {
@@ -24,7 +25,7 @@ struct Job {
 };
 
 // The gates of dst's columns [col, col + n) as FP32, or, `behind` them by one period, the ups.
-// `dense` holds kChunk elements of src.
+// `dense` holds kPairsAtOnce elements of src.
 void LoadColumns(const Job& job, int64_t row, int64_t col, int64_t n, int64_t behind,
                  std::byte* dense, float* out) {
   const BoundMatrix& src = job.src;
@@ -65,11 +66,11 @@ void StoreColumns(const Job& job, int64_t row, int64_t col, int64_t n, const flo
 }
 
 void RunColumns(const Job& job, int64_t row, int64_t begin, int64_t end) {
-  alignas(64) std::byte dense[kChunk * 4];
-  alignas(64) float values[kChunk];
-  alignas(64) float up[kChunk];
-  for (int64_t col = begin; col < end; col += kChunk) {
-    const int64_t n = std::min(kChunk, end - col);
+  alignas(64) std::byte dense[kPairsAtOnce * 4];
+  alignas(64) float values[kPairsAtOnce];
+  alignas(64) float up[kPairsAtOnce];
+  for (int64_t col = begin; col < end; col += kPairsAtOnce) {
+    const int64_t n = std::min(kPairsAtOnce, end - col);
     LoadColumns(job, row, col, n, 0, dense, values);
     LoadColumns(job, row, col, n, 1, dense, up);
     MultiplyGated(job.math, up, n, values);

@@ -85,7 +85,7 @@ std::string GradientTrial::Judge(absl::Span<const std::byte> result) const {
   std::vector<std::byte> slot(result.begin(), result.begin() + bytes);
   TensorRef d = op_.d;
   d.slot = 0;
-  const std::vector<double> values = ReadTensor(d, {{slot.data()}, {}, {}});
+  const std::vector<double> values = ReadTensor(d, slot.data());
   for (size_t i = 0; i < values.size(); ++i) {
     const double allowed = SelfTestAllowed(expected_[i], rms_);
     if (std::abs(values[i] - expected_[i]) <= allowed) continue;  // false for a NaN

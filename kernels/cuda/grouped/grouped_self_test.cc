@@ -153,7 +153,7 @@ std::string GroupedTrial::Judge(absl::Span<const std::byte> result) const {
   std::vector<std::byte> slot(result.begin(), result.begin() + ResultBytes());
   const auto read = [&](TensorRef tensor) {
     tensor.slot = 0;
-    return ReadTensor(tensor, {{slot.data()}, {}, {}});
+    return ReadTensor(tensor, slot.data());
   };
   const std::vector<double> values = read(op_.d);
   const std::vector<double> scales = op_.d_scales ? read(*op_.d_scales) : std::vector<double>();

@@ -20,10 +20,6 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 Bindings BindingsOf(absl::Span<const std::vector<std::byte>> slots) {
   Bindings bindings;
   for (const std::vector<std::byte>& slot : slots) {
@@ -79,7 +75,7 @@ std::string SelfTestProblem::Judge(absl::Span<const std::byte> result) const {
   std::vector<std::byte> d(result.begin(), result.begin() + bytes);
   TensorRef tensor = op_.d;
   tensor.slot = 0;
-  const std::vector<double> values = ReadTensor(tensor, {{d.data()}, {}, {}});
+  const std::vector<double> values = ReadTensor(tensor, d.data());
   int64_t wrong = 0;
   std::string first;
   for (size_t i = 0; i < values.size(); ++i) {

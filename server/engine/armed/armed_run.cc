@@ -14,7 +14,7 @@
 namespace gemmd::server {
 namespace {
 
-constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
+constexpr int kWordsPerLine = GEMMD_ARMED_WORDS_PER_LINE;
 // Rings after which a look at one region ends: others wait meanwhile, whoever this one's owner is.
 constexpr int kMostTaken = 16;
 
@@ -34,7 +34,7 @@ bool ArmedRegion::Poll() {
     first_line_ = line + 1 < lines ? line + 1 : 0;
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
-      const int slot = static_cast<int>(line) * kLine + std::countr_zero(left);
+      const int slot = static_cast<int>(line) * kWordsPerLine + std::countr_zero(left);
       if (!memory_->Rung(slot)) continue;
       ++taken;
       Take(slot);
@@ -47,7 +47,8 @@ bool ArmedRegion::HasRings() const {
   for (size_t line = 0; line < watch_.size(); ++line) {
     for (uint32_t left = watch_[line].load(std::memory_order_acquire); left != 0;
          left &= left - 1) {
-      if (memory_->Rung(static_cast<int>(line) * kLine + std::countr_zero(left))) return true;
+      if (memory_->Rung(static_cast<int>(line) * kWordsPerLine + std::countr_zero(left)))
+        return true;
     }
   }
   return false;

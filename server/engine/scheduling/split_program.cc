@@ -16,7 +16,7 @@ using kernels::Op;
 
 // A copy from another device goes beside what its own device computes, once it takes longer than a
 // part of its own costs the host: 10 us by NVLink, and about 20 for a part.
-constexpr int64_t kLeastBeside = 4 << 20;
+constexpr int64_t kLeastBytesForACopy = 4 << 20;
 
 // Of each op, as LanesOf counts them.
 struct OpPlace {
@@ -30,7 +30,7 @@ absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const Sl
   if (!placed.ok()) return placed.status();
   const bool beside = !placed->peers.empty() &&
                       std::holds_alternative<kernels::CopyOp>(ops[index]) &&
-                      kernels::Bytes(ops[index]) >= 2.0 * kLeastBeside;
+                      kernels::Bytes(ops[index]) >= 2.0 * kLeastBytesForACopy;
   return OpPlace{placed->device, beside ? &placed->device->transfers() : &placed->device->lane(),
                  std::move(placed->peers)};
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSessionKey = std::numeric_limits<uint64_t>::max();
 constexpr absl::Duration kKeepEvery = absl::Seconds(1);
 constexpr absl::Duration kPatience = absl::Milliseconds(50);
-constexpr absl::Duration kLookEvery = absl::Microseconds(200);
+constexpr absl::Duration kForegroundLookEvery = absl::Microseconds(200);
 // In the background: longer, since it is never urgent, but operands lie in the device's memory.
 constexpr absl::Duration kBackgroundPatience = absl::Seconds(2);
 constexpr absl::Duration kBackgroundLookEvery = absl::Milliseconds(1);
@@ -227,7 +227,7 @@ absl::Status DeviceTuner::AwaitIdle(const Order& order) {
   do {
     const LaneStats stats = device_.lane().stats();
     if (stats.queued + stats.launched == 0 || !why_ended().ok()) return absl::OkStatus();
-    Rest(order.background ? kBackgroundLookEvery : kLookEvery);
+    Rest(order.background ? kBackgroundLookEvery : kForegroundLookEvery);
   } while (absl::Now() < end);
   if (!order.background) return absl::OkStatus();
   return absl::DeadlineExceededError("the device is busy all the time");

@@ -8,10 +8,6 @@
 namespace gemmd::server {
 namespace {
 
-using wire::kBytes;
-using wire::kVarint;
-using wire::Tag;
-
 using google::protobuf::io::CodedInputStream;
 using v1::ExecuteRequest;
 
@@ -29,7 +25,7 @@ std::optional<std::string_view> TakeBytes(std::string_view bytes, CodedInputStre
 bool MayRunAgain(std::string_view op, ExecuteView::Data data) {
   if (op.empty()) return false;
   return data == ExecuteView::Data::kTakenOut ||
-         static_cast<uint8_t>(op.front()) != Tag(v1::Op::kWriteFieldNumber, kBytes);
+         static_cast<uint8_t>(op.front()) != wire::Tag(v1::Op::kWriteFieldNumber, wire::kBytes);
 }
 
 template <typename Enum>
@@ -56,7 +52,7 @@ std::optional<ExecuteView> ExecuteView::Of(std::string_view bytes, Data data) {
     const bool first = (seen & bit) == 0;
     seen |= bit;
     switch (tag) {
-      case Tag(ExecuteRequest::kOpsFieldNumber, kBytes): {
+      case wire::Tag(ExecuteRequest::kOpsFieldNumber, wire::kBytes): {
         const auto op = TakeBytes(bytes, in);
         if (!op || !MayRunAgain(*op, data) || !(first || begin == ops_end)) return std::nullopt;
         ops_end = static_cast<size_t>(in.CurrentPosition());
@@ -65,17 +61,17 @@ std::optional<ExecuteView> ExecuteView::Of(std::string_view bytes, Data data) {
         view.ops = bytes.substr(ops_begin, ops_end - ops_begin);
         continue;
       }
-      case Tag(ExecuteRequest::kSessionIdFieldNumber, kBytes):
-      case Tag(ExecuteRequest::kOpIdFieldNumber, kBytes): {
+      case wire::Tag(ExecuteRequest::kSessionIdFieldNumber, wire::kBytes):
+      case wire::Tag(ExecuteRequest::kOpIdFieldNumber, wire::kBytes): {
         const auto id = TakeBytes(bytes, in);
         if (!id || !first) return std::nullopt;
         (tag >> 3 == ExecuteRequest::kOpIdFieldNumber ? view.op_id : view.session_id) = *id;
         continue;
       }
-      case Tag(ExecuteRequest::kPriorityFieldNumber, kVarint):
+      case wire::Tag(ExecuteRequest::kPriorityFieldNumber, wire::kVarint):
         if (!first || !TakeEnum(in, view.priority)) return std::nullopt;
         continue;
-      case Tag(ExecuteRequest::kReportFieldNumber, kVarint):
+      case wire::Tag(ExecuteRequest::kReportFieldNumber, wire::kVarint):
         if (!first || !TakeEnum(in, view.report)) return std::nullopt;
         continue;
       default:

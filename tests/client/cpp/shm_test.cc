@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,18 +16,10 @@
 #include "client/cpp/shared_memory.h"
 #include "tests/client/cpp/fake_daemon.h"
 #include "tests/client/cpp/fake_reason.h"
+#include "tests/client/cpp/random_bytes.h"
 
 namespace gemmd::client {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
-
-std::string RandomBytes(size_t size) {
-  std::mt19937_64 random(size);
-  std::string bytes(size, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
 
 class ShmTest : public ::testing::Test {
  protected:

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,21 +12,13 @@
 #include "client/cpp/client.h"
 #include "tests/client/cpp/fake_daemon.h"
 #include "tests/client/cpp/fake_reason.h"
+#include "tests/client/cpp/random_bytes.h"
 
 namespace gemmd::client {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Pair;
-
-constexpr int64_t kMiB = 1 << 20;
-
-std::string RandomBytes(size_t size) {
-  std::mt19937_64 random(size);
-  std::string bytes(size, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
 
 class TransferTest : public ::testing::Test {
  protected:

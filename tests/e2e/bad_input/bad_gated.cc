@@ -7,7 +7,7 @@ namespace gemmd::e2e {
 namespace {
 
 // silu(gate) * up of a [4, 16] in a, into a [4, 8] of E4M3 in d with its scales in b.
-v1::Op Good(const Prepared& p) {
+v1::Op GoodGate(const Prepared& p) {
   v1::Op op;
   v1::Gated& gated = *op.mutable_gated();
   *gated.mutable_src() = View(p.a, {4, 16});
@@ -21,7 +21,7 @@ BadInput Bad(std::string name, std::vector<std::string> says,
              std::function<void(const Prepared&, v1::Gated&)> spoil) {
   return {std::move(name), grpc::StatusCode::INVALID_ARGUMENT, std::move(says),
           [spoil = std::move(spoil)](Prepared& p) {
-            v1::Op op = Good(p);
+            v1::Op op = GoodGate(p);
             spoil(p, *op.mutable_gated());
             return p.wire.Execute(p.session, {op});
           }};

@@ -6,7 +6,7 @@ namespace gemmd::e2e {
 namespace {
 
 // Two groups of FP32 in a [6, 4] by b [2, 2, 4], into d [6, 2]; the numbers of groups behind b.
-v1::Op Good(const Prepared& p) {
+v1::Op GoodGroups(const Prepared& p) {
   v1::Op op;
   v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();
   *grouped.mutable_a()->mutable_values() = View(p.a, {6, 4});
@@ -20,7 +20,7 @@ BadInput Bad(std::string name, std::vector<std::string> says,
              std::function<void(const Prepared&, v1::GroupedMatmul&)> spoil) {
   return {std::move(name), grpc::StatusCode::INVALID_ARGUMENT, std::move(says),
           [spoil = std::move(spoil)](Prepared& p) {
-            v1::Op op = Good(p);
+            v1::Op op = GoodGroups(p);
             spoil(p, *op.mutable_grouped_matmul());
             return p.wire.Execute(p.session, {op});
           }};
@@ -31,7 +31,7 @@ BadInput BadNumbers(std::string name, std::vector<int32_t> numbers, std::vector<
                     std::function<void(const Prepared&, v1::GroupedMatmul&)> change) {
   return {std::move(name), grpc::StatusCode::INVALID_ARGUMENT, std::move(says),
           [numbers = std::move(numbers), change = std::move(change)](Prepared& p) {
-            v1::Op op = Good(p);
+            v1::Op op = GoodGroups(p);
             change(p, *op.mutable_grouped_matmul());
             const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
                                     numbers.size() * sizeof(int32_t));
@@ -42,7 +42,7 @@ BadInput BadNumbers(std::string name, std::vector<int32_t> numbers, std::vector<
 
 // The two matrices of b told one by one.
 v1::Op Apart(const Prepared& p) {
-  v1::Op op = Good(p);
+  v1::Op op = GoodGroups(p);
   v1::GroupedMatmul& grouped = *op.mutable_grouped_matmul();
   grouped.clear_b();
   for (const int64_t at : {0, 32}) {
@@ -246,7 +246,7 @@ std::vector<BadInput> BadGrouped() {
        grpc::StatusCode::NOT_FOUND,
        {"kernel nope", "grouped"},
        [](Prepared& p) {
-         v1::Op op = Good(p);
+         v1::Op op = GoodGroups(p);
          op.mutable_grouped_matmul()->set_kernel("nope");
          return p.wire.Execute(p.session, {op});
        }},

@@ -7,7 +7,7 @@ namespace {
 
 // Two groups of FP32 columns: a [3, 6] by b [2, 6] into d [2, 3, 2]; the numbers of groups behind
 // b.
-v1::Op Good(const Prepared& p) {
+v1::Op GoodColumns(const Prepared& p) {
   v1::Op op;
   v1::KGroupedMatmul& grouped = *op.mutable_k_grouped_matmul();
   *grouped.mutable_a()->mutable_values() = View(p.a, {3, 6});
@@ -21,7 +21,7 @@ BadInput Bad(std::string name, std::vector<std::string> says,
              std::function<void(const Prepared&, v1::KGroupedMatmul&)> spoil) {
   return {std::move(name), grpc::StatusCode::INVALID_ARGUMENT, std::move(says),
           [spoil = std::move(spoil)](Prepared& p) {
-            v1::Op op = Good(p);
+            v1::Op op = GoodColumns(p);
             spoil(p, *op.mutable_k_grouped_matmul());
             return p.wire.Execute(p.session, {op});
           }};
@@ -32,7 +32,7 @@ BadInput BadNumbers(std::string name, std::vector<int32_t> numbers, std::vector<
                     std::function<void(const Prepared&, v1::KGroupedMatmul&)> change) {
   return {std::move(name), grpc::StatusCode::INVALID_ARGUMENT, std::move(says),
           [numbers = std::move(numbers), change = std::move(change)](Prepared& p) {
-            v1::Op op = Good(p);
+            v1::Op op = GoodColumns(p);
             change(p, *op.mutable_k_grouped_matmul());
             const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
                                     numbers.size() * sizeof(int32_t));
@@ -102,7 +102,7 @@ std::vector<BadInput> BadKGrouped() {
        grpc::StatusCode::NOT_FOUND,
        {"kernel nope", "grouped"},
        [](Prepared& p) {
-         v1::Op op = Good(p);
+         v1::Op op = GoodColumns(p);
          op.mutable_k_grouped_matmul()->set_kernel("nope");
          return p.wire.Execute(p.session, {op});
        }},

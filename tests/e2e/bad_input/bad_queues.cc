@@ -38,7 +38,7 @@ grpc::Status Send(Prepared& p, const std::vector<v1::QueueRequest>& requests) {
   return status.ok() ? batch : status;
 }
 
-v1::Op Good(Prepared& p) { return FillOp(View(p.d, {4, 4}), 1); }
+v1::Op GoodBatch(Prepared& p) { return FillOp(View(p.d, {4, 4}), 1); }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ std::vector<BadInput> BadQueues() {
       {"BatchBeforeOpen",
        kInvalid,
        {"open"},
-       [](Prepared& p) { return Send(p, {Batch(1, {Good(p)})}); }},
+       [](Prepared& p) { return Send(p, {Batch(1, {GoodBatch(p)})}); }},
       {"OpenTwice",
        kInvalid,
        {"open"},
@@ -75,7 +75,7 @@ std::vector<BadInput> BadQueues() {
        [](Prepared& p) {
          v1::QueueRequest both;
          for (int i = 0; i < 2; ++i) {
-           *both.mutable_batches()->add_items() = Batch(5, {Good(p)}).batch();
+           *both.mutable_batches()->add_items() = Batch(5, {GoodBatch(p)}).batch();
          }
          return Send(p, {Open(p.session), both});
        }},
@@ -87,7 +87,7 @@ std::vector<BadInput> BadQueues() {
        kInvalid,
        {"sequence", "5"},
        [](Prepared& p) {
-         return Send(p, {Open(p.session), Batch(5, {Good(p)}), Batch(5, {Good(p)})});
+         return Send(p, {Open(p.session), Batch(5, {GoodBatch(p)}), Batch(5, {GoodBatch(p)})});
        }},
       {"BatchOfNothing",
        kInvalid,
@@ -99,7 +99,7 @@ std::vector<BadInput> BadQueues() {
        kInvalid,
        {"plan"},
        [](Prepared& p) {
-         v1::QueueRequest both = Batch(1, {Good(p)});
+         v1::QueueRequest both = Batch(1, {GoodBatch(p)});
          both.mutable_batch()->mutable_plan()->set_plan_id(std::string(16, 'p'));
          return Send(p, {Open(p.session), both});
        }},

@@ -14,7 +14,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kN = 160, kK = 200;
+constexpr int64_t kRows = 160, kCols = 200;
 
 class GemmctlLoadTest : public testing::Test {
  protected:
@@ -47,9 +47,9 @@ class GemmctlLoadTest : public testing::Test {
     for (int i = 0; i < 6; ++i) {
       const std::string layer = "layer." + std::to_string(i);
       std::vector<FileTensor>& shard = shards[i / 2];
-      shard.push_back({layer + ".w", "F32", {kN, kK}, RandomFloats(kN * kK, i)});
-      shard.push_back({layer + ".bias", "F32", {kN}, RandomFloats(kN, 10 + i)});
-      shard.push_back({layer + ".q", "F8_E4M3", {kN, kK}, RandomE4m3(kN * kK, 20 + i)});
+      shard.push_back({layer + ".w", "F32", {kRows, kCols}, RandomFloats(kRows * kCols, i)});
+      shard.push_back({layer + ".bias", "F32", {kRows}, RandomFloats(kRows, 10 + i)});
+      shard.push_back({layer + ".q", "F8_E4M3", {kRows, kCols}, RandomE4m3(kRows * kCols, 20 + i)});
       shard.push_back({layer + ".q_scale_inv", "F32", {2, 2}, RandomFloats(4, 30 + i)});
     }
     WriteSharded(dir_.path(), shards);
@@ -81,9 +81,9 @@ TEST_F(GemmctlLoadTest, ASecondLoadMovesNothing) {
 
   client::Session session = Must(client_.OpenSession());
   const client::Buffer bias = Must(session.Find("m/layer.3.bias"));
-  std::string back(kN * sizeof(float), '\0');
+  std::string back(kRows * sizeof(float), '\0');
   Must(bias.Download(absl::MakeSpan(back)));
-  EXPECT_EQ(back, RandomFloats(kN, 13));
+  EXPECT_EQ(back, RandomFloats(kRows, 13));
 }
 
 TEST_F(GemmctlLoadTest, PublishedTellsOwnerAgeAndUse) {
@@ -92,7 +92,7 @@ TEST_F(GemmctlLoadTest, PublishedTellsOwnerAgeAndUse) {
   client::Session session = Must(client_.OpenSession());
   const client::Buffer held = Must(session.Find("m/layer.0.w"));
   const json one = CtlJson({"published", "m@7/layer.0.w"})["published"][0];
-  EXPECT_EQ(one["shape"], json({kN, kK}));
+  EXPECT_EQ(one["shape"], json({kRows, kCols}));
   EXPECT_EQ(one["dtype"], "f32");
   EXPECT_FALSE(one["owner"].get<std::string>().empty());
   EXPECT_EQ(one["holders"], 1);
@@ -107,7 +107,7 @@ TEST_F(GemmctlLoadTest, PublishedTellsOwnerAgeAndUse) {
 TEST_F(GemmctlLoadTest, LoadedWeightsAreOperands) {
   WriteModel();
   WriteFile(File("x.safetensors"),
-            SafetensorsText({{"x", "F32", {16, kK}, RandomFloats(16 * kK, 99)}}));
+            SafetensorsText({{"x", "F32", {16, kCols}, RandomFloats(16 * kCols, 99)}}));
   CtlJson({"load", dir_.path() + "/0.safetensors", "--prefix", "plain"});
   CtlJson({"load", dir_.path(), "--prefix", "m", "--quantize", "fp8-block"});
   const json plain =

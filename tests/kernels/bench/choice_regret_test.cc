@@ -6,13 +6,13 @@ namespace gemmd::kernels::bench {
 namespace {
 
 TEST(ChoiceRegretTest, IsTheShareThatTheChosenOneTakesLonger) {
-  EXPECT_NEAR(Regret(103, {120, 100, 103.5}), 0.03, 1e-12);
-  EXPECT_EQ(Regret(100, {120, 101}), 0) << "the choice is the best, measured once more or not";
+  EXPECT_NEAR(ChoiceRegret(103, {120, 100, 103.5}), 0.03, 1e-12);
+  EXPECT_EQ(ChoiceRegret(100, {120, 101}), 0) << "the choice is the best, measured once more or not";
 }
 
 TEST(ChoiceRegretTest, LeavesOutKernelsWithoutATime) {
-  EXPECT_NEAR(Regret(110, {0, 100, -1}), 0.1, 1e-12);
-  EXPECT_EQ(Regret(0, {}), 0);
+  EXPECT_NEAR(ChoiceRegret(110, {0, 100, -1}), 0.1, 1e-12);
+  EXPECT_EQ(ChoiceRegret(0, {}), 0);
 }
 
 TEST(ChoiceRegretTest, SummaryHasTheMeanAndTheMost) {

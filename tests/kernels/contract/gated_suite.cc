@@ -11,8 +11,6 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Activation kActivationsOfGates[] = {Activation::kNone, Activation::kRelu,
                                               Activation::kSilu, Activation::kGeluTanh,
                                               Activation::kGeluErf};

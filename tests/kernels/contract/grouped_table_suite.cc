@@ -11,8 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr GroupLayout kLayouts[] = {GroupLayout::kOffsets, GroupLayout::kCounts,
-                                    GroupLayout::kRowIds, GroupLayout::kEnds};
+constexpr GroupLayout kTableLayouts[] = {GroupLayout::kOffsets, GroupLayout::kCounts,
+                                         GroupLayout::kRowIds, GroupLayout::kEnds};
 
 GroupedCase TableCase(GroupLayout layout) {
   return {.layout = layout,
@@ -24,7 +24,7 @@ GroupedCase TableCase(GroupLayout layout) {
           .table = true};
 }
 
-void Check(Executor& executor, const GroupedCase& c, uint64_t seed) {
+void CheckTable(Executor& executor, const GroupedCase& c, uint64_t seed) {
   SCOPED_TRACE(ToString(c));
   Scene scene(seed);
   CheckGrouped(executor, scene, MakeGrouped(scene, c));
@@ -45,23 +45,23 @@ const Bytes& ResultOf(const Outcome& outcome, const GroupedMatmulOp& op) {
 
 TEST_P(ContractTest, TablesMultiplyTheirOwnMatrices) {
   Scene seeds;
-  for (GroupLayout layout : kLayouts) {
+  for (GroupLayout layout : kTableLayouts) {
     for (const DTypeInfo& info : kDTypes) {
       GroupedCase c{.layout = layout, .alignment = 8, .dtype = info.dtype, .table = true};
-      Check(executor(), c, seeds.random()());
+      CheckTable(executor(), c, seeds.random()());
       c.rows = {0, 17, 1, 66, 130};
       c.n = 72;
       c.k = 200;
       c.out = DType::kBF16;
       c.bias = true;
-      Check(executor(), c, seeds.random()());
+      CheckTable(executor(), c, seeds.random()());
     }
   }
 }
 
 TEST_P(ContractTest, TablesOfFp8TakeBlockScales) {
   Scene seeds;
-  for (GroupLayout layout : kLayouts) {
+  for (GroupLayout layout : kTableLayouts) {
     for (const auto& [n, k] :
          {std::pair<int64_t, int64_t>{256, 512}, {384, 384}, {200, 272}, {136, 130}}) {
       GroupedCase c = TableCase(layout);
@@ -70,7 +70,7 @@ TEST_P(ContractTest, TablesOfFp8TakeBlockScales) {
       for (const std::vector<int64_t>& rows :
            {std::vector<int64_t>{64, 128, 0, 1}, {300, 7, 129}, {1, 2, 3, 4, 5, 63, 65}}) {
         c.rows = rows;
-        Check(executor(), c, seeds.random()());
+        CheckTable(executor(), c, seeds.random()());
       }
     }
   }
@@ -82,13 +82,13 @@ TEST_P(ContractTest, TablesTakeEveryGranularityAndPlacement) {
        {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow,
         ScaleGranularity::kBlock1x128, ScaleGranularity::kBlock128x128}) {
     for (Placement placement : kPlacements) {
-      GroupedCase c = TableCase(kLayouts[seeds.Between(0, 3)]);
+      GroupedCase c = TableCase(kTableLayouts[seeds.Between(0, 3)]);
       c.b_granularity = granularity;
       c.b = placement;
       c.n = 144;
       c.k = 260;
       c.rows = {9, 0, 70};
-      Check(executor(), c, seeds.random()());
+      CheckTable(executor(), c, seeds.random()());
     }
   }
 }
@@ -99,14 +99,14 @@ TEST_P(ContractTest, TablesHaveAsManyMatricesAsThereMayBeGroups) {
   c.rows.assign(kMaxGroups, 1);
   c.rows[300] = 70;
   c.rows[130] = 0;
-  Check(executor(), c, 3);
+  CheckTable(executor(), c, 3);
   c.rows = {129};
-  Check(executor(), c, 4);
+  CheckTable(executor(), c, 4);
 }
 
 // The same matrices, in one tensor or told one by one, in every layout.
 TEST_P(ContractTest, TablesAgreeWithTheTensorBitForBit) {
-  for (GroupLayout layout : kLayouts) {
+  for (GroupLayout layout : kTableLayouts) {
     for (DType dtype : {DType::kE4M3, DType::kBF16}) {
       Scene scene;
       GroupedCase c = TableCase(layout);
@@ -168,7 +168,7 @@ TEST_P(ContractTest, TablesOfOneProgramKeepApart) {
 }
 
 TEST_P(ContractTest, TablesAreGatedBitForBitAsTheTensor) {
-  for (GroupLayout layout : kLayouts) {
+  for (GroupLayout layout : kTableLayouts) {
     Scene scene;
     GroupedCase c = TableCase(layout);
     c.table = false;

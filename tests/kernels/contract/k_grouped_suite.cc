@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr GroupLayout kLayouts[] = {GroupLayout::kOffsets, GroupLayout::kEnds};
+constexpr GroupLayout kColumnLayouts[] = {GroupLayout::kOffsets, GroupLayout::kEnds};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct KGroupedCase {
@@ -100,7 +100,7 @@ Outcome CheckKGrouped(Executor& executor, Scene& scene, const KGroupedScene& gro
   return outcome;
 }
 
-void Check(Executor& executor, const KGroupedCase& c, uint64_t seed = 0) {
+void CheckColumns(Executor& executor, const KGroupedCase& c, uint64_t seed = 0) {
   SCOPED_TRACE(testing::Message() << Name(c.layout) << " m=" << c.m << " n=" << c.n << " "
                                   << Name(c.a) << " " << Name(c.b) << " -> " << Name(c.out) << " "
                                   << Name(c.granularity) << " " << Name(c.placement) << " beta "
@@ -161,11 +161,11 @@ TEST_P(ContractTest, GroupsOfColumnsTakeAnyK) {
                              {DType::kE5M2, DType::kE5M2}}) {
     for (DType out : {DType::kF32, DType::kBF16}) {
       KGroupedCase c{.a = a, .b = b, .out = out};
-      Check(executor(), c, seeds.random()());
+      CheckColumns(executor(), c, seeds.random()());
       c.ks = {0, 1, 127, 128, 129, 1000};
       c.m = 136;
       c.n = 264;
-      Check(executor(), c, seeds.random()());
+      CheckColumns(executor(), c, seeds.random()());
     }
   }
 }
@@ -173,9 +173,9 @@ TEST_P(ContractTest, GroupsOfColumnsTakeAnyK) {
 TEST_P(ContractTest, GroupsOfColumnsTakeOffsets) {
   KGroupedCase c{.layout = GroupLayout::kOffsets};
   c.ks = {256, 0, 128, 77};
-  Check(executor(), c);
+  CheckColumns(executor(), c);
   c.ks = {0, 0};
-  Check(executor(), c);
+  CheckColumns(executor(), c);
 }
 
 TEST_P(ContractTest, GroupsOfColumnsAreAddedToC) {
@@ -187,7 +187,7 @@ TEST_P(ContractTest, GroupsOfColumnsAreAddedToC) {
         c.ks = {0, 129, 0, 384};
         c.m = 130;
         c.n = 136;
-        Check(executor(), c, seeds.random()());
+        CheckColumns(executor(), c, seeds.random()());
       }
     }
   }
@@ -205,7 +205,7 @@ TEST_P(ContractTest, ManyGroupsOfColumnsAreAddedToC) {
     c.out = out;
     c.beta = beta;
     c.c_is_d = c_is_d;
-    Check(executor(), c, seeds.random()());
+    CheckColumns(executor(), c, seeds.random()());
   }
 }
 
@@ -228,12 +228,12 @@ TEST_P(ContractTest, GroupsOfColumnsOf16BitsTakeAnyK) {
           c.m = 264;
           c.n = 136;
           c.alignment = 1;
-          Check(executor(), c, seeds.random()());
+          CheckColumns(executor(), c, seeds.random()());
           c.layout = GroupLayout::kOffsets;
           c.ks = {127, 129, 0, 512};
           c.m = 104;
           c.n = 392;
-          Check(executor(), c, seeds.random()());
+          CheckColumns(executor(), c, seeds.random()());
         }
       }
     }
@@ -244,21 +244,21 @@ TEST_P(ContractTest, GroupsOfColumnsOfEveryTypeLieAnywhere) {
   Scene seeds;
   for (const DTypeInfo& info : kDTypes) {
     for (Placement placement : kPlacements) {
-      for (GroupLayout layout : kLayouts) {
+      for (GroupLayout layout : kColumnLayouts) {
         KGroupedCase c{.layout = layout, .a = info.dtype, .b = info.dtype, .placement = placement};
         c.granularity = ScaleGranularity::kNone;
         c.alignment = layout == GroupLayout::kEnds ? 8 : 1;
         c.ks = {5, 0, 64, 33};
-        Check(executor(), c, seeds.random()());
+        CheckColumns(executor(), c, seeds.random()());
         if (SizeBytes(info.dtype) != 1) continue;
         c.granularity = ScaleGranularity::kPerRow;
-        Check(executor(), c, seeds.random()());
+        CheckColumns(executor(), c, seeds.random()());
         c.granularity = ScaleGranularity::kBlock1x128;
         c.alignment = 128;
         c.ks = layout == GroupLayout::kEnds ? std::vector<int64_t>{5, 0, 64, 133}
                                             : std::vector<int64_t>{128, 0, 133};
         c.by_columns = false;
-        Check(executor(), c, seeds.random()());
+        CheckColumns(executor(), c, seeds.random()());
       }
     }
   }
@@ -276,7 +276,7 @@ TEST_P(ContractTest, GroupsOfColumnsAreOfAnySize) {
     c.c_is_d = draw.Between(0, 1) == 0;
     c.ks.assign(static_cast<size_t>(draw.Between(1, 8)), 0);
     for (int64_t& k : c.ks) k = draw.Between(0, 3) == 0 ? 0 : draw.Between(1, 700);
-    Check(executor(), c, draw.random()());
+    CheckColumns(executor(), c, draw.random()());
   }
 }
 
@@ -321,7 +321,7 @@ TEST_P(ContractTest, LayoutsOfColumnsAgree) {
   EXPECT_TRUE(scene.Run(executor(), Op(op)).slots[op.d.slot] == first.slots[op.d.slot]);
 }
 
-struct BadNumbers {
+struct BadColumnNumbers {
   GroupLayout layout;
   std::vector<int32_t> numbers;
   std::string message;
@@ -330,7 +330,7 @@ struct BadNumbers {
 
 TEST_P(ContractTest, NumbersOfColumnsThatCannotBeEndTheRun) {
   constexpr int32_t kHuge = 0x7fffffff;
-  const BadNumbers cases[] = {
+  const BadColumnNumbers cases[] = {
       // three groups of 400 columns
       {GroupLayout::kOffsets, {-1, 128, 256, 384}, "groups[0]=-1", {true, false, false}},
       {GroupLayout::kOffsets, {0, 256, 128, 384}, "groups[2]=128", {false, true, false}},
@@ -344,7 +344,7 @@ TEST_P(ContractTest, NumbersOfColumnsThatCannotBeEndTheRun) {
       {GroupLayout::kEnds, {1, 129, 401}, "groups[2]=401", {false, false, true}},
       {GroupLayout::kEnds, {128, kHuge, 256}, "groups[1]=2147483647", {false, true, false}},
   };
-  for (const BadNumbers& bad : cases) {
+  for (const BadColumnNumbers& bad : cases) {
     SCOPED_TRACE(testing::Message() << Name(bad.layout) << " " << bad.message);
     Scene scene;
     KGroupedCase c{.layout = bad.layout, .beta = 1, .c_is_d = true};
@@ -362,7 +362,8 @@ TEST_P(ContractTest, NumbersOfColumnsThatCannotBeEndTheRun) {
     DataFault fault;
     const std::vector<GroupColumns> found = ReadColumns(grouped.op, bad.numbers.data(), fault);
     for (size_t g = 0; g < 3; ++g) EXPECT_EQ(found[g].k == 0, bad.empty[g]) << g;
-    Check(executor(), {.layout = bad.layout});  // what serves others is none the worse for it
+    CheckColumns(executor(),
+                 {.layout = bad.layout});  // what serves others is none the worse for it
   }
 }
 

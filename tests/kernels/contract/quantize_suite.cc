@@ -10,7 +10,7 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-constexpr ScaleGranularity kGranularities[] = {
+constexpr ScaleGranularity kQuantizeGranularities[] = {
     ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow, ScaleGranularity::kBlock1x128,
     ScaleGranularity::kBlock128x128};
 constexpr DType kTargets[] = {DType::kE4M3, DType::kE5M2, DType::kI8};
@@ -69,7 +69,7 @@ TEST_P(ContractTest, QuantizesByTheLargestMagnitudeOfEachBlock) {
   Scene seed_scene;
   for (DType from : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (DType to : kTargets) {
-      for (ScaleGranularity granularity : kGranularities) {
+      for (ScaleGranularity granularity : kQuantizeGranularities) {
         for (const Dims& shape : {MakeDims({1, 1}), MakeDims({3, 127}), MakeDims({129, 128}),
                                   MakeDims({130, 389}), MakeDims({5, 1500})}) {
           Scene scene(seed_scene.random()());
@@ -112,7 +112,7 @@ TEST_P(ContractTest, QuantizesBetweenAnyPlacements) {
   Scene seed_scene;
   for (Placement src : kPlacements) {
     for (Placement dst : kPlacements) {
-      for (ScaleGranularity granularity : kGranularities) {
+      for (ScaleGranularity granularity : kQuantizeGranularities) {
         Scene scene(seed_scene.random()());
         SCOPED_TRACE(testing::Message() << Name(src) << Name(dst) << Name(granularity));
         Check(scene, executor(),
@@ -126,7 +126,7 @@ TEST_P(ContractTest, QuantizesBetweenAnyPlacements) {
 TEST_P(ContractTest, QuantizesEachItemOfABatchAlone) {
   Scene seed_scene;
   for (DType to : kTargets) {
-    for (ScaleGranularity granularity : kGranularities) {
+    for (ScaleGranularity granularity : kQuantizeGranularities) {
       Scene scene(seed_scene.random()());
       QuantizeOp op = MakeQuantize(scene, DType::kF32, to, MakeDims({3, 130, 200}), granularity);
       const Outcome outcome = scene.Run(executor(), Op(op));
@@ -184,7 +184,7 @@ TEST_P(ContractTest, KeepsNaNAndInfinityWithinTheirBlock) {
   };
   for (const Source& from : {Source{DType::kF32, 300}, {DType::kBF16, 304}, {DType::kF16, 304}}) {
     for (DType to : kTargets) {
-      for (ScaleGranularity granularity : kGranularities) {
+      for (ScaleGranularity granularity : kQuantizeGranularities) {
         for (double bad : kBad) {
           Scene scene;
           SCOPED_TRACE(testing::Message()

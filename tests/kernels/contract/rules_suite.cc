@@ -10,9 +10,6 @@
 namespace gemmd::kernels::contract {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 MatmulCase Shape(int64_t m, int64_t n, int64_t k, DType dtype = DType::kF32,
                  DType out = DType::kF32) {
   MatmulCase c{m, n, k};

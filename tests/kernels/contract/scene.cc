@@ -19,9 +19,9 @@ uint64_t ChooseSeed(uint64_t seed) {
   return std::random_device()() % 99999 + 1;  // what --gtest_random_seed takes
 }
 
-// Calls fn(offset of the element in bytes) in row-major order.
-template <class Fn>
-void ForEachElement(const TensorRef& tensor, Fn fn) {
+// Calls fn(offset of the element in bytes, its size as a constant) in row-major order.
+template <int kSize, class Fn>
+void ForEachElementOf(const TensorRef& tensor, Fn fn) {
   int64_t extent[3] = {1, 1, 1};
   int64_t stride[3] = {0, 0, 0};
   for (int i = 0; i < tensor.shape.rank; ++i) {
@@ -31,17 +31,29 @@ void ForEachElement(const TensorRef& tensor, Fn fn) {
   for (int64_t h = 0; h < extent[0]; ++h) {
     for (int64_t i = 0; i < extent[1]; ++i) {
       for (int64_t j = 0; j < extent[2]; ++j) {
-        fn(tensor.offset_bytes +
-           (h * stride[0] + i * stride[1] + j * stride[2]) * SizeBytes(tensor.dtype));
+        fn(tensor.offset_bytes + (h * stride[0] + i * stride[1] + j * stride[2]) * kSize,
+           std::integral_constant<int, kSize>());
       }
     }
   }
 }
 
+template <class Fn>
+void ForEachElement(const TensorRef& tensor, Fn fn) {
+  switch (SizeBytes(tensor.dtype)) {
+    case 1:
+      return ForEachElementOf<1>(tensor, fn);
+    case 2:
+      return ForEachElementOf<2>(tensor, fn);
+    default:
+      return ForEachElementOf<4>(tensor, fn);
+  }
+}
+
 // Mostly positive, so that sums do not cancel, over a few binades of the type.
-uint32_t RandomCode(DType dtype, std::mt19937_64& random) {
-  const uint32_t bits = static_cast<uint32_t>(random());
-  const uint32_t negative = (random() & 3) == 0;
+uint32_t RandomCode(DType dtype, uint64_t random) {
+  const uint32_t bits = static_cast<uint32_t>(random);
+  const uint32_t negative = random >> 62 == 0;
   switch (dtype) {
     case DType::kF32: {
       const float value = std::ldexp(static_cast<float>(bits >> 8), -24);  // [0, 1)
@@ -130,9 +142,9 @@ TensorRef Scene::Poisoned(DType dtype, const Dims& shape, Placement placement) {
 TensorRef Scene::Random(DType dtype, const Dims& shape, Placement placement) {
   const TensorRef tensor = Poisoned(dtype, shape, placement);
   std::byte* data = slots_[tensor.slot].data();
-  ForEachElement(tensor, [&](int64_t offset) {
-    const uint32_t code = RandomCode(dtype, random_);
-    std::memcpy(data + offset, &code, SizeBytes(dtype));
+  ForEachElement(tensor, [&](int64_t offset, auto size) {
+    const uint32_t code = RandomCode(dtype, random_());
+    std::memcpy(data + offset, &code, size);
   });
   return tensor;
 }
@@ -140,7 +152,7 @@ TensorRef Scene::Random(DType dtype, const Dims& shape, Placement placement) {
 TensorRef Scene::Scales(const Dims& shape, ScaleGranularity granularity, Placement placement) {
   const TensorRef tensor = Poisoned(DType::kF32, ScaleShape(shape, granularity), placement);
   std::byte* data = slots_[tensor.slot].data();
-  ForEachElement(tensor, [&](int64_t offset) {
+  ForEachElement(tensor, [&](int64_t offset, auto) {
     const float scale = std::uniform_real_distribution<float>(0.25f, 4.0f)(random_);
     std::memcpy(data + offset, &scale, sizeof(scale));
   });
@@ -191,33 +203,23 @@ Bindings Scene::Reference() {
 }
 
 std::vector<double> Values(const Outcome& outcome, const TensorRef& tensor) {
-  std::vector<double> values;
-  const Bytes& slot = outcome.slots[tensor.slot];
-  ForEachElement(tensor, [&](int64_t offset) {
-    uint32_t code = 0;
-    std::memcpy(&code, slot.data() + offset, SizeBytes(tensor.dtype));
-    values.push_back(DecodeReference(tensor.dtype, code));
-  });
-  return values;
+  return ReadTensor(tensor, outcome.slots[tensor.slot].data());
 }
 
 void ExpectOnlyElementsWritten(const Scene& scene, const Outcome& outcome,
                                const TensorRef& tensor) {
   Bytes before = scene.slots()[tensor.slot];
-  Bytes after = outcome.slots[tensor.slot];
-  ForEachElement(tensor, [&](int64_t offset) {
-    for (int i = 0; i < SizeBytes(tensor.dtype); ++i) before[offset + i] = after[offset + i] = {};
+  const Bytes& after = outcome.slots[tensor.slot];
+  ForEachElement(tensor, [&](int64_t offset, auto size) {
+    std::memcpy(before.data() + offset, after.data() + offset, size);
   });
   EXPECT_TRUE(before == after) << "bytes between or around the elements were written";
 }
 
 double DecodeReference(DType dtype, uint32_t code) {
-  if (dtype == DType::kI32) return static_cast<int32_t>(code);
   std::byte storage[4];
   std::memcpy(storage, &code, sizeof(code));
-  Bindings bindings;
-  bindings.slots.push_back(storage);
-  return ReadTensor({0, 0, dtype, MakeDims({1}), MakeDims({1})}, bindings)[0];
+  return ReadTensor({0, 0, dtype, MakeDims({1}), MakeDims({1})}, storage)[0];
 }
 
 uint32_t EncodeReference(DType dtype, double value) {

@@ -5,6 +5,7 @@
 #define GEMMD_TESTS_KERNELS_CONTRACT_SCENE_H_
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "tests/kernels/contract/executor.h"
 
 namespace gemmd::kernels::contract {
+
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How a tensor lies in its slot.
 enum class Placement {

@@ -15,7 +15,7 @@
 namespace gemmd::kernels::cpu {
 namespace {
 
-struct Case {
+struct MoveCase {
   std::string name;
   Op op;
 };
@@ -25,20 +25,20 @@ TensorRef View(int slot, DType dtype, Dims shape, Dims strides = {}) {
   return {slot, 0, dtype, shape, strides};
 }
 
-Case Move(const char* name, DType from, DType to, Dims shape, Dims src, Dims dst = {}) {
+MoveCase Move(const char* name, DType from, DType to, Dims shape, Dims src, Dims dst = {}) {
   const TensorRef a = View(0, from, shape, src), b = View(1, to, shape, dst);
   if (from == to) return {name, CopyOp{a, b}};
   return {name, ConvertOp{a, b}};
 }
 
-Case Quantize(const char* name, DType from, DType to, ScaleGranularity granularity, Dims shape,
-              Dims src = {}) {
+MoveCase Quantize(const char* name, DType from, DType to, ScaleGranularity granularity, Dims shape,
+                  Dims src = {}) {
   QuantizeOp op{View(0, from, shape, src), View(1, to, shape), {}, granularity};
   op.scales = View(2, DType::kF32, ScaleShape(shape, granularity));
   return {name, op};
 }
 
-Case Matmul(const char* name, DType dtype, int64_t m, int64_t n, int64_t k) {
+MoveCase Matmul(const char* name, DType dtype, int64_t m, int64_t n, int64_t k) {
   MatmulOp op;
   op.a.values = View(0, dtype, MakeDims({m, k}));
   op.b.values = View(2, dtype, MakeDims({n, k}));
@@ -46,7 +46,7 @@ Case Matmul(const char* name, DType dtype, int64_t m, int64_t n, int64_t k) {
   return {name, op};
 }
 
-std::vector<Case> Cases() {
+std::vector<MoveCase> Cases() {
   using enum DType;
   using enum ScaleGranularity;
   const auto d = [](auto... x) { return MakeDims({int64_t{x}...}); };
@@ -129,7 +129,7 @@ class MoveModelTest : public testing::Test {
         stream_(backend_->CreateStream({.inline_below = absl::Hours(1)})) {}
 
   // Measured over estimated.
-  double Ratio(const Case& each) {
+  double Ratio(const MoveCase& each) {
     std::vector<int64_t> sizes(3, 64);
     ForEachTensor(each.op, [&](const TensorRef& tensor, Access) {
       sizes[tensor.slot] = std::max(sizes[tensor.slot], TouchedBytes(tensor)->end);
@@ -162,7 +162,7 @@ class MoveModelTest : public testing::Test {
 
 TEST_F(MoveModelTest, TellsWhatStridesAndShortRowsCost) {
   std::vector<double> ratios;
-  for (const Case& each : Cases()) ratios.push_back(Ratio(each));
+  for (const MoveCase& each : Cases()) ratios.push_back(Ratio(each));
   std::sort(ratios.begin(), ratios.end());
   // Processors differ by a factor, which is not the model's to know: what counts is how ops compare
   // with one another on this one.

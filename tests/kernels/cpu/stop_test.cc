@@ -27,9 +27,6 @@ TensorRef Repeated(int slot, DType dtype, Dims shape) {
   tensor.strides.rank = shape.rank;
   return tensor;
 }
-TensorRef Dense(int slot, DType dtype, Dims shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
 
 MatmulOp Product(DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
   MatmulOp op;
@@ -58,12 +55,12 @@ MatmulOp FewRows(int64_t m, int64_t n, int64_t k) {
   return op;
 }
 
-struct Case {
+struct StopCase {
   const char* name;
   Op op;
 };
 
-class StopTest : public testing::TestWithParam<Case> {
+class StopTest : public testing::TestWithParam<StopCase> {
  protected:
   explicit StopTest(int threads = 2) : backend_(*CreateCpuBackend({.threads = threads})) {}
 
@@ -132,15 +129,17 @@ constexpr int64_t kMany = int64_t{1} << 40;
 
 INSTANTIATE_TEST_SUITE_P(
     Ops, StopTest,
-    testing::Values(
-        Case{"blas", DenseProduct(2048, 2048, 16384)},
-        Case{"panel", Product(DType::kBF16, 1, 512, 512, kMany)},
-        Case{"panel_batch", Product(DType::kF32, 1 << 17, 8, 8, 1 << 20)},
-        Case{"int8", Product(DType::kI8, 1, 64, 64, kMany)},
-        Case{"few_rows", FewRows(8, 1 << 22, 4096)},
-        Case{"quantize_one_row", Quantized(ScaleGranularity::kPerTensor, MakeDims({1, 1 << 28}))},
-        Case{"quantize_blocks", Quantized(ScaleGranularity::kBlock1x128, MakeDims({4, 1 << 26}))},
-        Case{"gated", Gated(1 << 13, 1 << 13)}, Case{"copy_transposed", Transposed(16384)}),
+    testing::Values(StopCase{"blas", DenseProduct(2048, 2048, 16384)},
+                    StopCase{"panel", Product(DType::kBF16, 1, 512, 512, kMany)},
+                    StopCase{"panel_batch", Product(DType::kF32, 1 << 17, 8, 8, 1 << 20)},
+                    StopCase{"int8", Product(DType::kI8, 1, 64, 64, kMany)},
+                    StopCase{"few_rows", FewRows(8, 1 << 22, 4096)},
+                    StopCase{"quantize_one_row",
+                             Quantized(ScaleGranularity::kPerTensor, MakeDims({1, 1 << 28}))},
+                    StopCase{"quantize_blocks",
+                             Quantized(ScaleGranularity::kBlock1x128, MakeDims({4, 1 << 26}))},
+                    StopCase{"gated", Gated(1 << 13, 1 << 13)},
+                    StopCase{"copy_transposed", Transposed(16384)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(StopTest, NothingRunsOnceItIsAsked) {

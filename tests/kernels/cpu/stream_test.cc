@@ -11,10 +11,6 @@
 namespace gemmd::kernels::cpu {
 namespace {
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 class StreamTest : public testing::Test {
  protected:
   StreamTest() : backend_(*CreateCpuBackend({})) {}

@@ -10,10 +10,6 @@
 
 namespace gemmd::kernels::cuda {
 
-inline TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 // x = x . w, `layers` times over, with x [m, n] and w [n, n], n a multiple of 128 and m of 4.
 // Slots: x in BF16, its E4M3 values, their scales, w in E4M3, its scales.
 inline std::vector<Op> Layers(int64_t m, int64_t n, int layers) {

@@ -6,26 +6,26 @@ namespace gemmd::server {
 namespace {
 
 constexpr int64_t kRate = 1'000'000;
-const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
+const absl::Time kPaceStart = absl::FromUnixSeconds(1'000'000);
 
 TEST(UploadPaceTest, WithoutARateNobodyWaits) {
   UploadPace pace;
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(pace.Take(1 << 30, 0, kStart), absl::ZeroDuration());
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(pace.Take(1 << 30, 0, kPaceStart), absl::ZeroDuration());
 }
 
 TEST(UploadPaceTest, ABurstIsFreeAndThenTheRateHolds) {
   UploadPace pace;
-  EXPECT_EQ(pace.Take(kRate / 10, kRate, kStart), absl::ZeroDuration());
-  EXPECT_EQ(pace.Take(kRate, kRate, kStart), absl::Seconds(1));
+  EXPECT_EQ(pace.Take(kRate / 10, kRate, kPaceStart), absl::ZeroDuration());
+  EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart), absl::Seconds(1));
   // Another stream of the tenant waits behind it.
-  EXPECT_EQ(pace.Take(kRate, kRate, kStart), absl::Seconds(2));
-  EXPECT_EQ(pace.Take(kRate, kRate, kStart + absl::Seconds(2)), absl::Seconds(1));
+  EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart), absl::Seconds(2));
+  EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart + absl::Seconds(2)), absl::Seconds(1));
 }
 
 TEST(UploadPaceTest, AnIdleSpellSavesNoMoreThanABurst) {
   UploadPace pace;
-  pace.Take(kRate, kRate, kStart);
-  EXPECT_EQ(pace.Take(kRate, kRate, kStart + absl::Hours(1)),
+  pace.Take(kRate, kRate, kPaceStart);
+  EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart + absl::Hours(1)),
             absl::Seconds(1) - UploadPace::kBurst);
 }
 

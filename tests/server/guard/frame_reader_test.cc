@@ -10,7 +10,7 @@ namespace {
 constexpr int kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kContinuation = 9;
 constexpr int kEndStream = 1, kAck = 1, kEndHeaders = 4;
 
-std::string Frame(int type, int flags, uint32_t stream, size_t bytes) {
+std::string FrameBytes(int type, int flags, uint32_t stream, size_t bytes) {
   std::string frame;
   for (int shift = 16; shift >= 0; shift -= 8) frame.push_back(static_cast<char>(bytes >> shift));
   frame.push_back(static_cast<char>(type));
@@ -31,9 +31,10 @@ class FrameReaderTest : public testing::Test {
 };
 
 TEST_F(FrameReaderTest, CountsTheSameHoweverTheBytesAreCut) {
-  const std::string bytes = Frame(kSettings, 0, 0, 12) + Frame(kHeaders, kEndHeaders, 1, 40) +
-                            Frame(kData, 0, 1, 1000) + Frame(kReset, 0, 3, 4) +
-                            Frame(kPing, 0, 0, 8) + Frame(kData, 0, 1, 0);
+  const std::string bytes = FrameBytes(kSettings, 0, 0, 12) +
+                            FrameBytes(kHeaders, kEndHeaders, 1, 40) +
+                            FrameBytes(kData, 0, 1, 1000) + FrameBytes(kReset, 0, 3, 4) +
+                            FrameBytes(kPing, 0, 0, 8) + FrameBytes(kData, 0, 1, 0);
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{9}, bytes.size()}) {
     FrameReader reader(kMaxStreams);
     Seen seen;
@@ -49,23 +50,23 @@ TEST_F(FrameReaderTest, CountsTheSameHoweverTheBytesAreCut) {
 
 TEST_F(FrameReaderTest, AHeaderBlockMayHave64KiB) {
   const size_t half = FrameReader::kMaxHeaderBlockBytes / 2 - 9;
-  EXPECT_EQ(Read(Frame(kHeaders, 0, 1, half)), Breach::kNone);
-  EXPECT_EQ(Read(Frame(kContinuation, kEndHeaders, 1, half)), Breach::kNone);
+  EXPECT_EQ(Read(FrameBytes(kHeaders, 0, 1, half)), Breach::kNone);
+  EXPECT_EQ(Read(FrameBytes(kContinuation, kEndHeaders, 1, half)), Breach::kNone);
   // The next one begins anew.
-  EXPECT_EQ(Read(Frame(kHeaders, 0, 3, half)), Breach::kNone);
-  EXPECT_EQ(Read(Frame(kContinuation, 0, 3, half)), Breach::kNone);
-  EXPECT_EQ(Read(Frame(kContinuation, kEndHeaders, 3, 0)), Breach::kHeaderBlock);
+  EXPECT_EQ(Read(FrameBytes(kHeaders, 0, 3, half)), Breach::kNone);
+  EXPECT_EQ(Read(FrameBytes(kContinuation, 0, 3, half)), Breach::kNone);
+  EXPECT_EQ(Read(FrameBytes(kContinuation, kEndHeaders, 3, 0)), Breach::kHeaderBlock);
 }
 
 TEST_F(FrameReaderTest, ALongBlockIsABreachBeforeItsBytesCome) {
-  EXPECT_EQ(Read(Frame(kHeaders, 0, 1, 1 << 20).substr(0, 9)), Breach::kHeaderBlock);
+  EXPECT_EQ(Read(FrameBytes(kHeaders, 0, 1, 1 << 20).substr(0, 9)), Breach::kHeaderBlock);
 }
 
 TEST_F(FrameReaderTest, StreamsAreBoundedUntilTheServersSettingsAreAcknowledged) {
   const auto begin = [&](int from, int count) {
     Breach breach = Breach::kNone;
     for (int i = 0; i < count && breach == Breach::kNone; ++i) {
-      breach = Read(Frame(kHeaders, kEndHeaders | kEndStream, 2 * (from + i) + 1, 10));
+      breach = Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, 2 * (from + i) + 1, 10));
     }
     return breach;
   };
@@ -74,35 +75,35 @@ TEST_F(FrameReaderTest, StreamsAreBoundedUntilTheServersSettingsAreAcknowledged)
 }
 
 TEST_F(FrameReaderTest, AfterThatGrpcBoundsThem) {
-  EXPECT_EQ(Read(Frame(kSettings, kAck, 0, 0)), Breach::kNone);
+  EXPECT_EQ(Read(FrameBytes(kSettings, kAck, 0, 0)), Breach::kNone);
   for (uint32_t stream = 1; stream < 20 * kMaxStreams; stream += 2) {
-    EXPECT_EQ(Read(Frame(kHeaders, kEndHeaders | kEndStream, stream, 10)), Breach::kNone);
+    EXPECT_EQ(Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, stream, 10)), Breach::kNone);
   }
 }
 
 TEST_F(FrameReaderTest, WhatHasEndedOrWasResetIsNotUnfinished) {
-  Read(Frame(kHeaders, kEndHeaders, 1, 10) + Frame(kData, 0, 1, 5000));
-  Read(Frame(kHeaders, kEndHeaders, 3, 10) + Frame(kData, 0, 3, 700));
-  Read(Frame(kHeaders, kEndHeaders, 5, 10) + Frame(kData, 0, 5, 30));
-  Read(Frame(kHeaders, kEndHeaders | kEndStream, 7, 10));
+  Read(FrameBytes(kHeaders, kEndHeaders, 1, 10) + FrameBytes(kData, 0, 1, 5000));
+  Read(FrameBytes(kHeaders, kEndHeaders, 3, 10) + FrameBytes(kData, 0, 3, 700));
+  Read(FrameBytes(kHeaders, kEndHeaders, 5, 10) + FrameBytes(kData, 0, 5, 30));
+  Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, 7, 10));
   EXPECT_EQ(reader_.unfinished_bytes(), 3 * FrameReader::kStreamBytes + 5730);
-  Read(Frame(kData, kEndStream, 1, 100));
-  Read(Frame(kReset, 0, 3, 4));
+  Read(FrameBytes(kData, kEndStream, 1, 100));
+  Read(FrameBytes(kReset, 0, 3, 4));
   EXPECT_EQ(reader_.unfinished_bytes(), FrameReader::kStreamBytes + 30);
-  Read(Frame(kHeaders, kEndHeaders | kEndStream, 5, 10));  // trailers
+  Read(FrameBytes(kHeaders, kEndHeaders | kEndStream, 5, 10));  // trailers
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
 }
 
 TEST_F(FrameReaderTest, StopsCountingWhenTold) {
-  Read(Frame(kHeaders, kEndHeaders, 1, 10) + Frame(kData, 0, 1, 5000));
+  Read(FrameBytes(kHeaders, kEndHeaders, 1, 10) + FrameBytes(kData, 0, 1, 5000));
   reader_.StopCounting();
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
-  Read(Frame(kData, 0, 1, 5000) + Frame(kHeaders, kEndHeaders, 3, 10));
+  Read(FrameBytes(kData, 0, 1, 5000) + FrameBytes(kHeaders, kEndHeaders, 3, 10));
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
 }
 
 TEST_F(FrameReaderTest, DataOfAStreamThatIsNotThereCountsForNothing) {
-  Read(Frame(kData, 0, 9, 5000));
+  Read(FrameBytes(kData, 0, 9, 5000));
   EXPECT_EQ(reader_.unfinished_bytes(), 0);
 }
 

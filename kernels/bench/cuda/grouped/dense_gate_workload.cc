@@ -11,10 +11,6 @@ enum Slot { kA, kAScales, kB, kBScales, kProduct, kH, kHScales };
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {.slot = slot, .dtype = dtype, .shape = shape, .strides = RowMajorStrides(shape)};
-}
-
 TensorRef RowScales(int slot, int64_t rows, int64_t k) {
   TensorRef scales = Dense(slot, DType::kF32, MakeDims({rows, BlocksOf(k)}));
   scales.strides = MakeDims({1, RoundUp4(rows)});

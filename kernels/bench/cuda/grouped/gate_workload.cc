@@ -18,10 +18,6 @@ constexpr double kHangSeconds = 30;
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {.slot = slot, .dtype = dtype, .shape = shape, .strides = RowMajorStrides(shape)};
-}
-
 // Scales of [rows, k] as the kernels read them: one k block's of all rows in a run.
 TensorRef RowScales(int slot, int64_t rows, int64_t k) {
   TensorRef scales = Dense(slot, DType::kF32, MakeDims({rows, BlocksOf(k)}));

@@ -47,7 +47,7 @@ constexpr const char* kKernels[cuda::kRowsKernels] = {"few", "units", "pairs", "
 // By times of the same round: the chosen kernel's first one follows other kernels, and its code is
 // cold.
 double RegretOf(const GroupedTime& time) {
-  return Regret(time.kernels_us[time.chosen], time.kernels_us);
+  return ChoiceRegret(time.kernels_us[time.chosen], time.kernels_us);
 }
 
 // Thresholds come from cases at even places; those at odd ones judge them.

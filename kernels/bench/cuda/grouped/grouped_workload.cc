@@ -21,10 +21,6 @@ constexpr double kHangSeconds = 30;
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {.slot = slot, .dtype = dtype, .shape = shape, .strides = RowMajorStrides(shape)};
-}
-
 float FromBf16(uint16_t code) { return std::bit_cast<float>(static_cast<uint32_t>(code) << 16); }
 
 // Of a result that is compared, no more than so many elements, the last rows of each group.

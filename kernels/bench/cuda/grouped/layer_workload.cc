@@ -34,10 +34,6 @@ enum Slot {
 int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {.slot = slot, .dtype = dtype, .shape = shape, .strides = RowMajorStrides(shape)};
-}
-
 Operand Rows(int slot, int64_t rows, int64_t k) {
   Operand operand;
   operand.values = Dense(slot, DType::kE4M3, MakeDims({rows, k}));

@@ -14,10 +14,6 @@ namespace {
 
 using testing::HasSubstr;
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 MatmulOp GatedMatmul(int64_t m, int64_t n, int64_t k) {
   MatmulOp op;
   op.a.values = Dense(0, DType::kE4M3, MakeDims({m, k}));

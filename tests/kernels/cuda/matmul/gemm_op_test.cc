@@ -13,10 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 // m=60, n=300, k=512: 4 k blocks, 3 n blocks; row-major scales.
 MatmulOp Op() {
   MatmulOp op;

@@ -25,14 +25,6 @@ struct Sizes {
 
 enum Slot { kX, kIds, kWeights, kNumbers, kA, kUp, kH, kDown, kExpanded, kDst, kSlots };
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape, int64_t offset_bytes = 0) {
-  return {.slot = slot,
-          .offset_bytes = offset_bytes,
-          .dtype = dtype,
-          .shape = shape,
-          .strides = RowMajorStrides(shape)};
-}
-
 // A matrix and its scales in one slot, the scales at a multiple of 256 bytes behind it.
 Operand OperandOf(int slot, const Dims& shape, ScaleGranularity granularity) {
   const int64_t bytes = (NumElements(shape).value() + 255) / 256 * 256;

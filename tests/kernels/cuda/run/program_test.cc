@@ -12,10 +12,6 @@ using absl::StatusCode;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-TensorRef Dense(int slot, DType dtype, const Dims& shape) {
-  return {slot, 0, dtype, shape, RowMajorStrides(shape)};
-}
-
 MatmulOp Fp8(int64_t m = 64) {
   MatmulOp op;
   op.a = {Dense(0, DType::kE4M3, MakeDims({m, 512})), ScaleGranularity::kBlock1x128,
