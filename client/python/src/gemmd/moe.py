@@ -135,6 +135,9 @@ class MoE(Pair):
                 raise ValueError(
                     f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
                 )
+        traced = self._traced
+        if traced is not None and traced.is_compiling():
+            return traced.route(x, experts, weights)
         torch = interop.torch_of(x)
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
