@@ -194,7 +194,7 @@ def test_a_prepared_program_runs_again_with_a_fresh_op_id(fake, session):
 def test_a_write_of_another_shape_is_refused_before_anything_is_sent(session):
     t = session.create_buffer(shape=(2, 3), dtype="f32")
     with pytest.raises(ValueError, match="shape"):
-        gemmd.write(t, np.zeros((3, 2)))
+        gemmd.write(t, np.zeros((3, 2), "f4"))
 
 
 def test_an_untyped_buffer_needs_dtype_and_shape(session):

@@ -162,9 +162,22 @@ def test_weights_that_do_not_fit_are_refused(session, options, says):
 
 def test_an_x_that_does_not_fit_is_refused(session):
     layer = gemmd.Linear(session, np.ones((4, 8), "f4"), quantize=None)
-    for bad in (np.ones((2, 7), "f4"), np.ones((0, 8), "f4"), np.float32(3)):
+    for bad in (np.ones((2, 7), "f4"), np.ones((0, 7), "f4"), np.float32(3)):
         with pytest.raises(ValueError):
             layer(bad)
+
+
+@pytest.mark.parametrize("options", [{}, {"out_dtype": "bf16"}, {"split": "columns"}])
+def test_x_without_a_row_gives_a_result_without_one_and_no_call(server, session, options):
+    layer = gemmd.Linear(session, np.ones((4, 8), "f4"), quantize=None, **options)
+    calls = len(server.calls)
+    for shape in [(0, 8), (3, 0, 8)]:
+        y = layer(np.ones(shape, "f4"))
+        assert y.shape == (*shape[:-1], 4) and not y.report
+        assert y.dtype == gemmd.as_dtype(options.get("out_dtype", "f32"))
+    assert len(server.calls) == calls
+    with pytest.raises(TypeError, match="x has dtype int64"):
+        layer(np.ones((0, 8), np.int64))
 
 
 def step(m):

@@ -45,6 +45,7 @@ def test_rows_of_any_number_go_through_gate_and_down(session, weights, random):
             y = mlp(x)
             assert y.shape == (*shape[:-1], 16) and y.report.path in ("armed", "call")
             assert relative_error(y, exact(x, gate, up, down)) < 1e-5
+        assert mlp(np.ones((2, 0, 40), "f4")).shape == (2, 0, 16)
         assert "MLP(40 -> 24 -> 16, float32, silu" in repr(mlp)
 
 

@@ -63,6 +63,26 @@ def test_tokens_of_any_number_go_through_their_experts(session, weights, routed,
         assert "MoE(48 -> 5 x 24 -> 48, top 2, silu" in repr(moe)
 
 
+@pytest.mark.parametrize("hidden", [1, 15, 50])
+@pytest.mark.parametrize("dtype", [gemmd.bfloat16, gemmd.float16])
+def test_rows_of_halves_may_have_any_length(session, routed, random, hidden, dtype):
+    gate_up = random.standard_normal((EXPERTS, 2 * INNER, hidden), "f4") / hidden**0.5
+    down = random.standard_normal((EXPERTS, 8, INNER), "f4") / 5
+    moe = gemmd.MoE(session, gate_up, down, top_k=TOP)
+    x, given = random.standard_normal((6, hidden), "f4").astype(dtype), routed(6)
+    assert relative_error(moe(x, *given), exact(x, *given, gate_up, down)) < 0.25
+
+
+def test_no_token_gives_no_row(session, weights):
+    moe = gemmd.MoE(session, *weights, top_k=TOP, out_dtype="bf16")
+    x = np.ones((0, HIDDEN), "f4")
+    for y in (
+        moe(x, np.zeros((0, TOP), int), np.zeros((0, TOP), "f4")),
+        moe.from_logits(x, np.zeros((0, EXPERTS), "f4")),
+    ):
+        assert y.shape == (0, HIDDEN) and y.dtype == gemmd.bfloat16 and not y.report
+
+
 def test_a_choice_of_no_expert_adds_nothing(session, weights, random):
     moe = gemmd.MoE(session, *weights, top_k=TOP)
     x = random.standard_normal((3, HIDDEN), "f4")

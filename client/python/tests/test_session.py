@@ -97,7 +97,7 @@ def test_published_weights_are_found_by_another_session_read_only(client, sessio
         assert found.read_only and found.shape == (3, 3)
         np.testing.assert_array_equal(found.download(), np.eye(3))
         with pytest.raises(gemmd.FailedPrecondition, match="read-only"):
-            found.upload(np.zeros((3, 3)))
+            found.upload(np.zeros((3, 3), "f4"))
         with pytest.raises(gemmd.AlreadyExists):
             other.create_buffer(16).publish("model/w1")
         other.unpublish("model/w1")

@@ -84,6 +84,61 @@ def test_float64_becomes_float32_with_a_warning_or_what_is_asked_for_without_one
         assert session.upload(np.zeros(4), dtype="bf16").dtype == gemmd.bfloat16
 
 
+FLOATS, WHOLE = np.array([1.5, -2.0], "f4"), np.array([1, -2])
+BY_UPLOAD = pytest.param(lambda buffer, data: buffer.upload(data), id="upload")
+BY_WRITE = pytest.param(
+    lambda buffer, data: buffer.session.execute([gemmd.write(buffer, data)]), id="write"
+)
+BY_INPUT = pytest.param(
+    lambda buffer, data: buffer.session.plan([gemmd.write(buffer, [0, 0])]).run(inputs=[data]),
+    id="plan",
+)
+
+
+@pytest.mark.parametrize("put", [BY_UPLOAD, BY_WRITE, BY_INPUT])
+@pytest.mark.parametrize(
+    ("data", "dtype", "says"),
+    [
+        (FLOATS, "i8", r"data has dtype float32, .* cut to int8: .*round\(\).astype\('int8'\)"),
+        (FLOATS.astype("f8"), "i32", "data has dtype float64, which would be cut to int32"),
+        (FLOATS.astype(gemmd.bfloat16), "i8", "bfloat16, which would be cut to int8"),
+        ([1.5, 2.0], "i32", "float64, which would be cut"),
+        (WHOLE + 300, "i8", "data has dtype int64 and numbers that int8 lacks"),
+        (WHOLE + 2**24, "f32", "numbers that float32 lacks"),
+        (WHOLE + 300, "e4m3", "numbers that float8_e4m3fn lacks"),
+        (FLOATS.astype("c8"), "f32", "data has dtype complex64"),
+    ],
+)
+def test_numbers_that_the_buffers_type_would_change_are_refused(session, put, data, dtype, says):
+    buffer = session.create_buffer(shape=(2,), dtype=dtype)
+    with pytest.raises(TypeError, match=says):
+        put(buffer, data)
+
+
+@pytest.mark.parametrize("put", [BY_UPLOAD, BY_WRITE, BY_INPUT])
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        (WHOLE, "i8"), (WHOLE.tolist(), "f32"), (WHOLE > 0, "i32"), (WHOLE + 2**24 - 2, "f32"),
+        (FLOATS, "bf16"), (FLOATS.tolist(), "e4m3"), (FLOATS.astype(gemmd.bfloat16), "f32"),
+    ],
+)  # fmt: skip
+def test_others_are_converted_without_a_word(session, put, data, dtype):
+    buffer = session.create_buffer(shape=(2,), dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        put(buffer, data)
+    np.testing.assert_array_equal(buffer.download().astype("f8"), np.asarray(data, "f8"))
+
+
+@pytest.mark.parametrize("put", [BY_UPLOAD, BY_WRITE, BY_INPUT])
+def test_float64_is_narrowed_to_the_buffers_type_with_a_warning(session, put):
+    buffer = session.create_buffer(shape=(2,), dtype="f32")
+    with pytest.warns(gemmd.PrecisionWarning, match="data: float64") as caught:
+        put(buffer, FLOATS.astype("f8"))
+    assert [one.filename for one in caught] == [__file__]
+
+
 @pytest.mark.parametrize("chunk", [0, 1, 3])
 def test_a_cut_upload_goes_on_from_what_was_committed(fake, session, data, chunk):
     buffer = session.create_buffer(shape=data.shape, dtype="i8")

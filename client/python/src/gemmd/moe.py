@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gemmd import dtypes, ops, resident
 from gemmd._layers import linear_step
 from gemmd._layers.linear_step import Way
-from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, packed_columns
+from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, choices_at, packed_columns
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.buffer import Buffer
@@ -135,6 +135,9 @@ class MoE(Pair):
                 raise ValueError(
                     f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
                 )
+        traced = self._traced
+        if traced is not None and traced.is_compiling():
+            return traced.route(x, experts, weights)
         torch = interop.torch_of(x)
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
@@ -196,22 +199,24 @@ def packed(
 ) -> npt.NDArray[Any]:
     """Rows as `MoeStep` reads them."""
     values = np.asarray(interop.as_numpy(x)).astype(dtype)
-    rows = np.zeros((values.shape[0], columns * dtype.itemsize), np.uint8)
-    at = values.shape[1] * dtype.itemsize
-    rows[:, :at] = np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)
+    rows = np.zeros((values.shape[0], columns), dtype)
+    rows[:, : values.shape[1]] = values
+    at = choices_at(values.shape[1], dtype) // 4
     for given, kind in ((experts, np.int32), (weights, np.float32)):
-        part = np.ascontiguousarray(np.asarray(interop.as_numpy(given)), kind)
-        rows[:, at : at + 4 * part.shape[1]] = part.view(np.uint8).reshape(len(rows), -1)
-        at += 4 * part.shape[1]
-    return rows.view(dtype)
+        part = np.asarray(interop.as_numpy(given))
+        rows.view(kind)[:, at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return rows
 
 
 def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], columns: int) -> Any:
     """The same on the tensor's device."""
     torch = interop.torch_module()
     values = x.detach().to(getattr(torch, dtype.name))
+    gap = choices_at(values.shape[1], dtype) // dtype.itemsize - values.shape[1]
     parts = [
         values,
+        values.new_zeros((values.shape[0], gap)),
         experts.to(values.device)
         .clamp(-2, 2**31 - 1)
         .to(torch.int32)

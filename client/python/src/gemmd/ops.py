@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, words
+from gemmd._ops import narrowing
 from gemmd._ops.op import Op as Op
 from gemmd._ops.op import op_of
 from gemmd._ops.operand import Granularity as Granularity
@@ -225,7 +226,8 @@ def fill(dst: TensorLike, value: float) -> Op:
 
 
 def write(dst: TensorLike, data: npt.ArrayLike) -> Op:
-    """Bytes of the request into dst. `data` is converted to dst's dtype and must have its shape.
+    """Bytes of the request into dst. `data` must have its shape, and is converted to its dtype as
+    `Buffer.upload` does.
 
     `session.execute` and `plan.run` hand it over in shared memory if the server is on this host and
     the program has 64 KiB or more to write and read. For data beyond a few MiB upload instead.
@@ -249,7 +251,7 @@ def payload(dst: Tensor, data: npt.ArrayLike) -> memoryview:
     """`data` as the dense little-endian bytes that a write to `dst` carries: its own, if it is an
     array that has them so.
     """
-    array = np.asarray(data, dtype=dtypes.as_dtype(dst.dtype))
+    array = narrowing.fitted("data", data, dtypes.as_dtype(dst.dtype))
     if array.shape != dst.shape:
         raise ValueError(f"data has shape {array.shape}, the tensor {dst.shape}")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -170,6 +170,8 @@ class SplitLinear(Linear, in_parts=True):
         m = linear_step.rows_of(x.shape, self.in_features)
         flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
         flat = flat.reshape(m, self.in_features)
+        if not m:
+            return self._of_no_row(x, flat.dtype)
         out_dtype = self.result_dtype(flat.dtype)
         moved = flat.nbytes + m * self.out_features * out_dtype.itemsize
         step = SplitStep(

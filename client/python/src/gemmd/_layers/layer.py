@@ -106,7 +106,7 @@ class Layer(Unpickled):
         return self.forward(x)
 
     def forward(self, x: Any) -> Any:
-        """x [.., k] to [.., n].
+        """x [.., k] to [.., n]. Without a row, no call is made and nothing reported.
 
         A numpy array gives a `gemmd.Array`, with the `.report` of the call. A torch tensor gives a
         torch tensor on its device. One on the server's own GPU does not leave it: its stream hands
@@ -137,7 +137,8 @@ class Layer(Unpickled):
             return self._on_host(interop.as_numpy(x))
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
             m = linear_step.rows_of(x.shape, self.in_features)
-            return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
+            if m:
+                return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
     def _check_open(self) -> None:
@@ -180,7 +181,7 @@ class Layer(Unpickled):
         """
         self._check_open()
         flat = self._dense(x)
-        if not self._local.has_host_places():
+        if not len(flat) or not self._local.has_host_places():
             return None
         return self._local.begin(self.step(len(flat), flat.dtype, "host_shared"), flat)
 
@@ -192,6 +193,8 @@ class Layer(Unpickled):
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
         flat = self._dense(x)
         m = len(flat)
+        if not m:
+            return self._of_no_row(x, flat.dtype)
         if not self.why_not_armed():
             out, report = self._local.on_host(self.step(m, flat.dtype, "host_shared"), flat)
         else:
@@ -202,6 +205,10 @@ class Layer(Unpickled):
                 out, result = self._through(step, place, flat)
                 report = result.report
         return Array.of(out.reshape(*x.shape[:-1], self.out_features), report)
+
+    def _of_no_row(self, x: npt.NDArray[Any], sent: np.dtype[Any]) -> Array:
+        """The result for x without a row, of which the server has nothing to do."""
+        return Array.of(np.empty((*x.shape[:-1], self.out_features), self.result_dtype(sent)))
 
     # Calls of a server that is elsewhere.
 

@@ -227,14 +227,11 @@ def rows_of(shape: Sequence[int], k: int) -> int:
     Raises
     ------
     ValueError
-        The last extent is not k, or there is no row.
+        The last extent is not k.
     """
     if not shape or shape[-1] != k:
         raise ValueError(f"x has shape {tuple(shape)}, the last extent must be k={k}")
-    rows = math.prod(shape[:-1])
-    if rows == 0:
-        raise ValueError(f"x has shape {tuple(shape)}: no row")
-    return rows
+    return math.prod(shape[:-1])
 
 
 def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weights:

@@ -78,9 +78,14 @@ class ExpertWeights:
         return Operand(values, scales, Granularity.BLOCK_128X128)
 
 
+def choices_at(hidden: int, dtype: np.dtype[Any]) -> int:
+    """The byte of a token's row where its experts begin: they are of 4 bytes, and lie aligned."""
+    return -(-hidden * dtype.itemsize // 4) * 4
+
+
 def packed_columns(hidden: int, top_k: int, dtype: np.dtype[Any]) -> int:
     """Elements of a token's row: x, then its experts, then their weights, and padding."""
-    nbytes = hidden * dtype.itemsize + top_k * _CHOICE_BYTES
+    nbytes = choices_at(hidden, dtype) + top_k * _CHOICE_BYTES
     return -(-nbytes // _ROW_BYTES) * _ROW_BYTES // dtype.itemsize
 
 
@@ -152,12 +157,11 @@ class MoeStep(Forward):
     def _inputs(self, io: Handle) -> tuple[Tensor, Tensor, Tensor]:
         """x, experts and weights of the tokens' rows."""
         row_bytes = self.columns * self.in_dtype.itemsize
-        x_bytes = self.gate_up.k * self.in_dtype.itemsize
         x = io.tensor((self.m, self.columns), self.in_dtype)[:, : self.gate_up.k]
         words = (self.m, row_bytes // 4)
         experts = io.tensor(words, "i32", offset_bytes=0)
         weights = io.tensor(words, "f32", offset_bytes=0)
-        first = x_bytes // 4
+        first = choices_at(self.gate_up.k, self.in_dtype) // 4
         return (
             x,
             experts[:, first : first + self.top_k],

@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmd import dtypes
 from gemmd._memory import interop
@@ -22,6 +23,7 @@ class PrecisionWarning(UserWarning):
 
 
 _WIDE = ("float64", "longdouble", "float128", "float96")
+_WHOLE = (dtypes.int8, dtypes.int32)
 _TAKEN = (
     "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 are, and float64 is narrowed to"
     " float32"
@@ -74,16 +76,21 @@ def activations_as(dtype: Any) -> np.dtype[Any]:
     TypeError
         They are integers, or of another type that is not multiplied.
     """
-    given = str(dtype).removeprefix("torch.")
-    if given in _WIDE:
+    if str(dtype).removeprefix("torch.") in _WIDE:
         return dtypes.float32
     found = interop.element_type_of(dtype)
-    if found is None or found in (dtypes.int8, dtypes.int32):
-        raise TypeError(
-            f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn,"
-            " float8_e5m2 and float64, which is narrowed to float32: convert it first"
-        )
+    if found is None or found in _WHOLE:
+        raise TypeError(not_taken(dtype))
     return found
+
+
+def not_taken(dtype: Any) -> str:
+    """Why activations of torch's or numpy's `dtype` are refused."""
+    given = str(dtype).removeprefix("torch.")
+    return (
+        f"x has dtype {given}; a layer takes float32, float16, bfloat16, float8_e4m3fn,"
+        " float8_e5m2 and float64, which is narrowed to float32: convert it first"
+    )
 
 
 def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
@@ -100,6 +107,37 @@ def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
             f"{name} has dtype {own}, the other side {dtype}; int8 multiplies int8 alone: convert"
             f" {name} first, {_conversion(name, value)}"
         )
+
+
+def fitted(name: str, data: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
+    """`data` as an array of `dtype`, that of the memory it goes to, if it has one. Floats are
+    rounded to it, with a warning if an array has float64; whole numbers must be kept.
+
+    Raises
+    ------
+    TypeError
+        They are floats or complex and `dtype` is of integers, or whole numbers that `dtype` lacks.
+    """
+    given = interop.as_numpy(data)
+    if dtype is None or given.dtype == dtype:
+        return given
+    kind = given.dtype.kind if interop.element_type(given) is None else "fi"[given.dtype in _WHOLE]
+    if given.size and (kind == "c" or (kind == "f" and dtype in _WHOLE)):
+        raise TypeError(
+            f"{name} has dtype {given.dtype}, which would be cut to {dtype}: round it yourself,"
+            f" {name}.round().astype('{dtype.name}')"
+        )
+    if hasattr(data, "dtype"):
+        warn_of(**{name: given})
+    with np.errstate(all="ignore"):
+        cast = given.astype(dtype)
+        kept = kind not in "iu" or np.array_equal(cast.astype(given.dtype), given)
+    if not kept:
+        raise TypeError(
+            f"{name} has dtype {given.dtype} and numbers that {dtype} lacks; convert it first, by"
+            f" {name}.astype('{dtype.name}') if they may change"
+        )
+    return cast
 
 
 def warn_of(**values: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import numpy.typing as npt
 
 from gemmd import errors
@@ -13,6 +12,7 @@ from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory import interop  # aio
 
 # sync: from gemmd._memory import dlpack, interop
+from gemmd._ops import narrowing
 from gemmd._wire import chunks
 from gemmd.device_array import DeviceArray, Mapping
 from gemmd.handle import Handle
@@ -36,8 +36,8 @@ class Buffer(Handle, Awaited):
         self.session = session
 
     async def upload(self, data: npt.ArrayLike, offset_bytes: int = 0) -> Transfer:
-        """Puts an array's elements at `offset_bytes`, dense and row-major, in the buffer's dtype if
-        it has one.
+        """Puts the elements of an array or a torch tensor at `offset_bytes`, dense and row-major.
+        Where the buffer has a dtype floats are rounded to it, float64 with a `PrecisionWarning`.
 
         A stream that was cut goes on from what the server has made durable.
 
@@ -45,12 +45,14 @@ class Buffer(Handle, Awaited):
         ------
         ValueError
             The data goes past the end.
+        TypeError
+            Floats for a buffer of integers, or whole numbers that its dtype lacks.
         FailedPrecondition
             The buffer is read-only.
         DataLoss
             A chunk was damaged on the way, on every attempt.
         """
-        raw = chunks.as_bytes(np.asarray(data, dtype=self.dtype))
+        raw = chunks.as_bytes(narrowing.fitted("data", data, self.dtype))
         self.transfer = await self.session._move_up(self, raw, offset_bytes)
         return self.transfer
 
