@@ -74,8 +74,8 @@ absl::StatusOr<Weight> WeightOf(const CheckpointTensor& tensor, const Checkpoint
   weight.name = *std::move(name);
   if (!tensor.dtype) {
     return Bad(tensor, absl::StrCat("is ", Printable(tensor.dtype_name.substr(0, 40)),
-                                    ", which is not served; F32, BF16, F16, F8_E4M3, I8 and F64 "
-                                    "(narrowed to F32) are: leave it out with --skip"));
+                                    ", which is not served; F32, BF16, F16, F8_E4M3, F8_E5M2, "
+                                    "I8 and F64 (narrowed to F32) are: leave it out with --skip"));
   }
   if (weight.shape.empty()) weight.shape = {1};  // a scalar
   if (weight.shape.size() > kMaxRank ||

@@ -108,6 +108,16 @@ def test_the_hash_is_that_of_the_docs():
     assert weight.content_hash().hex() == HASH
 
 
+def test_fp8_of_either_kind_is_served_and_one_has_scales(tmp_path):
+    tensors = {"w": ("F8_E5M2", [130, 4], bytes(520)), "w_scale_inv": ("F32", [2, 1], floats(2))}
+    (tmp_path / "x.safetensors").write_bytes(file_text(tensors))
+    found = weights(tmp_path / "x.safetensors", quantize="fp8-block")
+    assert [(one.name, one.form) for one in found] == [("w", "plain"), ("w_scale_inv", "fp8-block")]
+    # (printf 'gemmd-weight/1 plain e5m2 130x4\n'; head -c 520 /dev/zero) | sha256sum
+    assert found[0].content_hash().hex() == HASH_OF_E5M2
+
+
+HASH_OF_E5M2 = "09b2c94cfe4bab4cee3dd70cbe525ee03a40af4df7746cdfb09f88fc609f27eb"
 HASH = "ace752a4e5ffd92aac805b6c8959fc540273891481b2793eb4ea2f686c230cb3"
 
 
@@ -150,9 +160,10 @@ def test_damaged_files_are_named(model):
     shard.write_bytes(whole + b"x")
     with pytest.raises(ValueError, match="the file's data"):
         open_checkpoint(model)
-    shard.write_bytes(struct.pack("<Q", 2**63) + whole)
-    with pytest.raises(ValueError, match="header claims"):
-        open_checkpoint(model)
+    for length, says in ((2**63, "the format allows 100000000"), (len(whole) + 1, "is cut short")):
+        shard.write_bytes(struct.pack("<Q", length) + whole)
+        with pytest.raises(ValueError, match=f"header claims {length} bytes, .*{says}"):
+            open_checkpoint(model)
     shard.unlink()
     with pytest.raises(FileNotFoundError, match=r"names 1\.safetensors"):
         open_checkpoint(model)

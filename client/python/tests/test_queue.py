@@ -7,6 +7,7 @@ import pytest
 
 import gemmd
 from gemmd.queue import gather
+from gemmd.v1 import compute_service_pb2 as comp
 
 from .fake.machine import Refused
 
@@ -54,6 +55,22 @@ def test_small_batches_are_gathered_and_large_ones_go_alone():
     assert counts == [3, 1, 1, 2, 1]
 
 
+def breaking(requests, _):
+    next(requests)
+    yield comp.QueueResponse(opened=comp.QueueOpened(window_batches=4, window_bytes=1 << 20))
+    next(requests)
+    raise Refused("UNAVAILABLE", "Socket closed")
+
+
+def test_a_queue_whose_connection_breaks_says_what_to_do(fake, session, adder):
+    fake.faults.queue_opening = [breaking]
+    queue = session.queue()
+    for _ in range(2):
+        with pytest.raises(gemmd.Unavailable, match=r"Socket closed: .* broke, .* open a session"):
+            queue.submit(adder).result()
+    queue.close()
+
+
 def test_leaving_the_block_waits_for_everything(session, adder):
     with session.queue() as queue:
         futures = [queue.submit(adder) for _ in range(20)]
@@ -77,7 +94,7 @@ def test_after_a_failure_later_batches_are_aborted_until_resume(session, adder, 
 
 def test_plans_are_queued_with_inputs_and_rebinding(session):
     x, y = (session.create_buffer(shape=(2,), dtype="f32") for _ in range(2))
-    plan = session.plan([gemmd.write(x, np.zeros(2)), gemmd.read(x)])
+    plan = session.plan([gemmd.write(x, np.zeros(2, "f4")), gemmd.read(x)])
     with session.queue(report="none") as queue:
         futures = [queue.submit(plan, inputs=[np.full(2, i, "f4")]) for i in range(5)]
         other = queue.submit(plan, rebind={x: y}, inputs=[np.full(2, 9, "f4")])
@@ -89,7 +106,7 @@ def test_plans_are_queued_with_inputs_and_rebinding(session):
 def test_a_batch_larger_than_the_window_in_bytes_goes_alone(session):
     x = session.create_buffer(shape=(300_000,), dtype="f32")
     with session.queue() as queue:
-        big = [gemmd.write(x, np.ones(300_000)), gemmd.read(x)]
+        big = [gemmd.write(x, np.ones(300_000, "f4")), gemmd.read(x)]
         futures = [queue.submit(big) for _ in range(3)]
     assert all(future.result()[0][-1] == 1 for future in futures)
 

@@ -24,6 +24,30 @@ def test_a_session_is_held_while_it_lives_and_closed_once(fake, client):
     assert fake.count(methods.CLOSE_SESSION) == 1
 
 
+def gone(fake):
+    """As a daemon that was started anew: it knows no session of before."""
+    for method in (methods.CLOSE_SESSION, methods.DELETE_BUFFERS, methods.DELETE_PLAN):
+        fake.fail(method, "NOT_FOUND", "the session does not exist", "SESSION_GONE", times=10)
+
+
+def test_what_is_gone_with_its_session_is_closed_without_an_error(fake, client):
+    with (
+        client.session() as session,
+        gemmd.Linear(session, np.ones((4, 8), "f4"), quantize=None) as layer,
+        pytest.raises(ZeroDivisionError),
+    ):
+        layer(np.ones((2, 8), "f4"))
+        gone(fake)
+        raise ZeroDivisionError  # the caller's own
+
+
+def test_a_broken_connection_is_explained(fake, client):
+    with client.session(hold=False) as session:
+        fake.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "Socket closed", times=10)
+        with pytest.raises(gemmd.Unavailable, match=r"Socket closed: .* broke, .* open a session"):
+            session.keep_alive()
+
+
 def test_a_session_without_hold_is_kept_alive_by_calls(fake, client):
     with client.session(hold=False) as session:
         session.keep_alive()

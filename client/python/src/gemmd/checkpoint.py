@@ -36,6 +36,7 @@ SERVED: dict[str, np.dtype[Any]] = {
     "BF16": dtypes.bfloat16,
     "F16": dtypes.float16,
     "F8_E4M3": dtypes.float8_e4m3fn,
+    "F8_E5M2": dtypes.float8_e5m2,
     "I8": dtypes.int8,
 }
 
@@ -146,7 +147,12 @@ def _tensors(file: Path) -> Iterator[FileTensor]:
             raise ValueError(f"{file}: it has {size} bytes, at least 8 are needed: it is cut short")
         mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     (length,) = struct.unpack("<Q", mapped[:8])
-    if length > min(_MOST_HEADER_BYTES, size - 8):
+    if length > _MOST_HEADER_BYTES:
+        raise ValueError(
+            f"{file}: the header claims {length} bytes, the format allows {_MOST_HEADER_BYTES}: it"
+            " is no .safetensors file, or damaged"
+        )
+    if length > size - 8:
         raise ValueError(
             f"{file}: the header claims {length} bytes, the file has {size - 8} left: it is cut"
             " short, or no .safetensors file"

@@ -29,7 +29,8 @@ _MOST_NAME_BYTES = 128
 _MOST_RANK = 3
 _SCALE_ENDINGS = ("_scale_inv", "_scale")  # what checkpoints call the scales of "x.weight"
 _HASHED_NAMES = {
-    "F64": "f64", "F32": "f32", "BF16": "bf16", "F16": "f16", "F8_E4M3": "e4m3", "I8": "i8",
+    "F64": "f64", "F32": "f32", "BF16": "bf16", "F16": "f16", "F8_E4M3": "e4m3",
+    "F8_E5M2": "e5m2", "I8": "i8",
 }  # fmt: skip
 
 

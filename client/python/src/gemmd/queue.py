@@ -142,6 +142,7 @@ class Queue(Unpickled):
         self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
     ) -> None:
         self._home = transport.home
+        self._explained = transport.security.explained
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
         self._gathers = 1  # batches in a message at most
         self._stream: Any = transport.streams.stream_stream(methods.QUEUE)(
@@ -262,7 +263,7 @@ class Queue(Unpickled):
             for message in self._stream:
                 self._complete(pb.QueueResponse.FromString(message).completions.items)
         except grpc.RpcError as error:
-            end = errors.from_rpc(error)
+            end = self._explained(errors.from_rpc(error))
         with self._room:
             self._end = end
             left = [pending.future for pending in self._flying]

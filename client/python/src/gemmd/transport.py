@@ -148,7 +148,7 @@ class Transport:
             )
             return answer
         except grpc.RpcError as error:
-            raise errors.from_rpc(error) from None
+            raise self.security.explained(errors.from_rpc(error)) from None
 
     def receive_stream(self, name: str, request: bytes) -> Iterator[bytes]:
         """A server stream over the connection for streams. Leaving the iterator cancels it."""
@@ -156,7 +156,7 @@ class Transport:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise errors.from_rpc(error) from None
+            raise self.security.explained(errors.from_rpc(error)) from None
         finally:
             call.cancel()
 

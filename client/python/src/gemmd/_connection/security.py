@@ -17,6 +17,10 @@ _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5
 # gRPC's words.
 _NOT_REACHED = ("failed to connect to all addresses", "DNS resolution failed")
+_CUT = (
+    "Socket closed", "Broken pipe", "onnection reset", "GOAWAY", "Internal error from Core",
+    "Stream removed", "Endpoint closing",
+)  # fmt: skip
 
 
 class Security:
@@ -93,11 +97,16 @@ class Security:
         return True
 
     def explained(self, error: Error) -> Error:
-        """The same error, with cause and remedy where a handshake is to blame."""
+        """The same error, with cause and remedy where the connection is to blame."""
         if isinstance(error, Unavailable) and not error.reason:
             why = explain(self.tls, self._target, error.message)
             if not why and error.message.startswith(_NOT_REACHED):
                 why = f"nobody answers at {self._target}; {targets.NOBODY_THERE}"
+            elif not why and any(one in error.message for one in _CUT):
+                why = (
+                    f"the connection to {self._target} broke, and the call may have run; if gemmd"
+                    " has ended, open a session of the one that serves now"
+                )
             if why and why not in error.message:
                 error.message = f"{error.message}: {why}"
                 error.args = (error.message,)

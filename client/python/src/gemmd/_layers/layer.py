@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -295,15 +295,16 @@ class Layer(Unpickled):
         if self._closed:
             return
         self._closed = True
-        self._local.close()
-        with self._lock:
-            plans, places = self._plans.clear(), list(self._idle)
-            self._idle.clear()
-        for kept in plans:
-            kept.plan.delete()
-        for place in places:
-            self._drop(place)
-        self._let_go()
+        with suppress(errors.NotFound):  # all of it is gone with its session
+            self._local.close()
+            with self._lock:
+                plans, places = self._plans.clear(), list(self._idle)
+                self._idle.clear()
+            for kept in plans:
+                kept.plan.delete()
+            for place in places:
+                self._drop(place)
+            self._let_go()
 
     def _let_go(self) -> None:
         """Of the weights, and of what else layers differ in."""

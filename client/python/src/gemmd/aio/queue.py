@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -26,8 +26,14 @@ _OPENINGS = 4  # tries at most
 class Queue(Unpickled, Awaited):
     """As `gemmd.Queue`: `async with session.queue() as queue: future = await queue.submit(ops)`."""
 
-    def __init__(self, stream: Any, opened: pb.QueueOpened) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        opened: pb.QueueOpened,
+        explained: Callable[[errors.Error], errors.Error],
+    ) -> None:
         self._stream = stream
+        self._explained = explained
         self._window = Window()
         self._window.batches = self.window_batches = opened.window_batches
         self._window.nbytes = opened.window_bytes
@@ -70,7 +76,8 @@ class Queue(Unpickled, Awaited):
             break
         if first is grpc.aio.EOF:
             raise await _why_ended(stream)
-        return cls(stream, pb.QueueResponse.FromString(first).opened)
+        opened = pb.QueueResponse.FromString(first).opened
+        return cls(stream, opened, transport.security.explained)
 
     async def submit(
         self, ops: Iterable[Op] | PlanHandle, *, rebind: Rebind | None = None,
@@ -132,7 +139,8 @@ class Queue(Unpickled, Awaited):
         except grpc.aio.AioRpcError as error:
             end = errors.from_rpc(error)
         finally:
-            self._finish(end or errors.Cancelled("the queue's stream was cancelled"))
+            end = end or errors.Cancelled("the queue's stream was cancelled")
+            self._finish(self._explained(end))
 
     def _complete(self, items: Iterable[pb.Completion]) -> None:
         for item in items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -229,8 +230,8 @@ class Session(Buffers, Awaited):
         await self.transport.ask(request, pb.KeepAliveResponse)
 
     async def close(self) -> None:
-        """Ends the session and waits until its work has finished and its memory is freed. Again:
-        does nothing.
+        """Ends the session and waits until its work has finished and its memory is freed. Again, or
+        of a session that has ended: does nothing.
         """
         if self._closed:
             return
@@ -239,7 +240,8 @@ class Session(Buffers, Awaited):
             return  # it is the other process's
         try:
             request = pb.CloseSessionRequest(session_id=self.session_id)
-            await self.transport.ask(request, pb.CloseSessionResponse)
+            with suppress(errors.NotFound):
+                await self.transport.ask(request, pb.CloseSessionResponse)
         finally:
             self._lent.clear()
             self._threads = None  # aio

@@ -122,16 +122,15 @@ class Transport:
             answer: bytes = await call
             return answer
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+            raise self.security.explained(errors.from_rpc(error)) from None
         except asyncio.InvalidStateError:  # the server ended the stream while we were writing
             raise await self._ended(call) from None
 
-    @staticmethod
-    async def _ended(call: Any) -> errors.Error:
+    async def _ended(self, call: Any) -> errors.Error:
         try:
             await call
         except grpc.aio.AioRpcError as error:
-            return errors.from_rpc(error)
+            return self.security.explained(errors.from_rpc(error))
         return errors.Unavailable("the server ended the stream early")
 
     async def receive_stream(self, name: str, request: bytes) -> AsyncIterator[bytes]:
@@ -141,7 +140,7 @@ class Transport:
             async for message in call:
                 yield message
         except grpc.aio.AioRpcError as error:
-            raise errors.from_rpc(error) from None
+            raise self.security.explained(errors.from_rpc(error)) from None
         finally:
             call.cancel()
 
