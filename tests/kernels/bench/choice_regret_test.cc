@@ -7,7 +7,8 @@ namespace {
 
 TEST(ChoiceRegretTest, IsTheShareThatTheChosenOneTakesLonger) {
   EXPECT_NEAR(ChoiceRegret(103, {120, 100, 103.5}), 0.03, 1e-12);
-  EXPECT_EQ(ChoiceRegret(100, {120, 101}), 0) << "the choice is the best, measured once more or not";
+  EXPECT_EQ(ChoiceRegret(100, {120, 101}), 0)
+      << "the choice is the best, measured once more or not";
 }
 
 TEST(ChoiceRegretTest, LeavesOutKernelsWithoutATime) {
