@@ -1,5 +1,6 @@
 // Weighted sums of rows. Dense rows in 16-byte aligned memory a thread for 16 bytes of a token, of
-// many tokens by the copy engine (combine_rows.cu); any others element by element.
+// few rows a token several at once (combine_few.cu), of many tokens by the copy engine
+// (combine_rows.cu); any others element by element.
 
 #include "kernels/cuda/ops/combine.cuh"
 #include "kernels/cuda/ops/launch.cuh"
@@ -109,6 +110,7 @@ cudaError_t LaunchCombine(const CombineArgs& args, cudaStream_t stream) {
     return LaunchKernel(CombineElements, GridOf(CeilDiv(args.n, kThreads), args.tokens), kThreads,
                         args.programmatic, stream, args);
   }
+  if (TakesCombineFew(args)) return LaunchCombineFew(args, stream);
   if (TakesCombineRows(args)) return LaunchCombineRows(args, stream);
   const int64_t elements = 16 / ElementBytes(args.src_type);
   const dim3 grid = GridOf(CeilDiv(args.n, kThreads * elements), args.tokens);

@@ -23,6 +23,34 @@ __device__ __forceinline__ int64_t PlaceOf(const CombineArgs& args, int64_t toke
   return -1;
 }
 
+// Two numbers to 16 bits, none a NaN.
+template <ElementType kTo>
+__device__ __forceinline__ uint32_t PackNumbers(float low, float high) {
+  uint32_t word;
+  if constexpr (kTo == ElementType::kBF16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
+// The hardware's conversion has one NaN for all.
+template <ElementType kTo, int kCount>
+__device__ __forceinline__ void PackSums(const float (&sums)[kCount],
+                                         uint32_t (&words)[kCount / 2]) {
+  bool nan = false;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) nan |= sums[i] != sums[i];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) words[i] = PackNumbers<kTo>(sums[2 * i], sums[2 * i + 1]);
+  if (!nan) return;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    words[i] = FromF32(kTo, sums[2 * i]) | FromF32(kTo, sums[2 * i + 1]) << 16;
+  }
+}
+
 template <int kCount>
 __device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
                                           const float (&sums)[kCount]) {
@@ -36,9 +64,11 @@ __device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
     return;
   }
   uint32_t words[kCount / 2];
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    words[i] = FromF32(args.dst_type, sums[2 * i]) | FromF32(args.dst_type, sums[2 * i + 1]) << 16;
+  // Either type's way apart: asked for at each element, it is most of a kernel's instructions.
+  if (args.dst_type == ElementType::kBF16) {
+    PackSums<ElementType::kBF16>(sums, words);
+  } else {
+    PackSums<ElementType::kF16>(sums, words);
   }
   uint16_t* const dst = static_cast<uint16_t*>(args.dst) + at;
   if constexpr (kCount == 8) {
@@ -48,6 +78,9 @@ __device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
   }
 }
 
+// Of few rows a token, with rows and sums as below: combine_few.cu.
+bool TakesCombineFew(const CombineArgs& args);
+cudaError_t LaunchCombineFew(const CombineArgs& args, cudaStream_t stream);
 // Of many tokens, whose rows and sums are whole units of 16 bytes: combine_rows.cu.
 bool TakesCombineRows(const CombineArgs& args);
 cudaError_t LaunchCombineRows(const CombineArgs& args, cudaStream_t stream);

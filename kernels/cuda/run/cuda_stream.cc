@@ -105,6 +105,8 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
   // Of one that sent results it is not the stream's.
   const bool has_end = flight.status.ok() && !last_stamped_ && flight.sends == 0;
   last_end_ = has_end ? flight.events.back() : EventRef();
+  ends_with_kernel_ =
+      flight.status.ok() && flight.graph == nullptr && flight.code().ends_with_kernel();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
@@ -332,8 +334,13 @@ absl::Status CudaStream::Record(Flight& flight, size_t event, cudaStream_t strea
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream), "recording an event");
 }
 
-RunContext::Front CudaStream::FrontOf(const Flight& flight) {
-  if (flight.stamps == nullptr) return RunContext::Front::kOther;
+// A part of a split program goes on where the one in front of it ended: events and waits are all
+// that lies between, and its first kernel's start need not be added to theirs.
+RunContext::Front CudaStream::FrontOf(const Flight& flight) const {
+  if (flight.stamps == nullptr) {
+    const bool goes_on = ends_with_kernel_ && !flight.bindings.after.empty();
+    return goes_on ? RunContext::Front::kRun : RunContext::Front::kOther;
+  }
   return flight.begins ? RunContext::Front::kOwnBegin : RunContext::Front::kRun;
 }
 

@@ -135,7 +135,7 @@ class CudaStream final : public Stream {
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
-  static RunContext::Front FrontOf(const Flight& flight);
+  RunContext::Front FrontOf(const Flight& flight) const;
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event, cudaStream_t stream);
   // Where what tells of a run's ops so far belongs. Behind its sends alone, unless `all`: what they
@@ -177,8 +177,9 @@ class CudaStream final : public Stream {
   const Capture capture_;
   EventPool events_;
   StampPool stamps_;
-  EventRef last_end_;          // of what was launched last; touched by Launch only
-  bool last_stamped_ = false;  // it left none, but stamps; touched by Launch only
+  EventRef last_end_;              // of what was launched last; touched by Launch only
+  bool last_stamped_ = false;      // it left none, but stamps; touched by Launch only
+  bool ends_with_kernel_ = false;  // it did, launched by itself; touched by Launch only
   std::atomic<int> in_flight_ = 0;
   // The end before, as it was seen and by its stamp, if it had one. Touched by whose turn it is to
   // finish.

@@ -156,6 +156,9 @@ TEST_P(ContractTest, CombinesRowsByTheirWeights) {
                                          {64, 8, 512},
                                          {3, 6, 1096},
                                          {1030, 2, 520},
+                                         {1027, 5, 600},
+                                         {300, 3, 1040},
+                                         {77, 4, 264},
                                          {1025, 1, 3600},
                                          {2, 1, 7168}}) {
     for (DType from : kFloats) {

@@ -201,5 +201,29 @@ TEST_F(PeerSendsGpuTest, AMarkInTheMiddleIsSetWhenWhatIsInFrontHasArrived) {
   }
 }
 
+// The kernel in front of it on its own GPU ends long before, so that nothing but the mark holds it.
+TEST_F(PeerSendsGpuTest, AKernelBehindAMarkWaitsForItHoweverEarlyItMayStart) {
+  auto a = Random(0, kWhole.m * kWhole.k), b = Random(0, kWhole.n * kWhole.k);
+  auto near = On(0, kWhole.d_bytes()), far = On(1, kWhole.d_bytes());
+  auto taken = On(1, kWhole.d_bytes()), other = On(1, kWhole.d_bytes());
+  const auto program = Compile(0, {Product(kWhole, 0, 1, 3), Product(kWhole, 0, 1, 3),
+                                   Product(kWhole, 0, 1, 3), Product(kWhole, 0, 1, 2)});
+  const auto take = Compile(1, {Copy(kWhole.d_bytes(), 0, 1)});
+  const auto clear = Compile(1, {FillOp{Dense(0, DType::kF32, MakeDims({kWhole.d_bytes() / 4}))}});
+  for (int run = 0; run < 20; ++run) {
+    for (const Memory* memory : {far.get(), taken.get()}) {
+      Launch(1, clear, {.slots = {memory->address()}});
+    }
+    AwaitAll();
+    const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
+    Launch(0, program,
+           {.slots = {a->address(), b->address(), far->address(), near->address()}, .mark = mark});
+    Launch(1, clear, {.slots = {other->address()}});
+    Launch(1, take, {.slots = {far->address(), taken->address()}, .after = {mark}});
+    AwaitAll();
+    ASSERT_TRUE(Contents(*taken) == Contents(*near)) << run;
+  }
+}
+
 }  // namespace
 }  // namespace gemmd::kernels::cuda
