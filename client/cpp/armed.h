@@ -3,8 +3,8 @@
 // runs it.
 //
 //   absl::StatusOr<Armed> armed = session.Arm(plan);
-//   armed->Ring();                          // from the host: a store, and a wake-up if the daemon
-//   sleeps absl::Status ran = armed->Wait();
+//   armed->Ring();  // from the host: a store, and a wake-up if the daemon sleeps
+//   absl::Status ran = armed->Wait();
 //
 //   absl::StatusOr<Armed> step = session.Arm(plan, {}, {.rung_by_stream = true});
 //   step->RingOn(stream);                   // behind the kernels that wrote the operands

@@ -1,8 +1,8 @@
 // A command queue: a stream on which batches are sent without waiting and complete in order.
 //
 //   absl::StatusOr<Queue> queue = session.OpenQueue();
-//   absl::StatusOr<Ticket> ticket = queue->Submit(ops);      // blocks only while the window is
-//   full absl::StatusOr<Result> result = ticket->Wait();
+//   absl::StatusOr<Ticket> ticket = queue->Submit(ops);  // blocks only while the window is full
+//   absl::StatusOr<Result> result = ticket->Wait();
 
 #ifndef GEMMD_CLIENT_CPP_QUEUE_H_
 #define GEMMD_CLIENT_CPP_QUEUE_H_

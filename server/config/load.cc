@@ -7,11 +7,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "gemmd/v1/config.pb.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "server/config/convert.h"
 #include "server/config/per_device.h"
+#include "server/config/remedy.h"
 
 namespace gemmd::server {
 namespace {
@@ -23,7 +25,10 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, int column, const std::string& message) override {
     if (!text_.empty()) return;
-    text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+    const std::string remedy = RemedyFor(message);
+    absl::string_view said = message;
+    if (!remedy.empty()) absl::ConsumeSuffix(&said, ".");
+    text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", said, remedy);
   }
   const std::string& text() const { return text_; }
 

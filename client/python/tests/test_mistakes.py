@@ -103,6 +103,22 @@ OF_A_SESSION = {
         lambda s: s.upload(np.arange(3)),
         TypeError, ["data has dtype int64", "data.astype('float32')"],
     ),
+    "a scalar uploaded": (
+        lambda s: s.upload(np.float32(3)), ValueError, ["data has shape ()", "at least 1"],
+    ),
+    "nothing uploaded": (
+        lambda s: s.upload(W[:0]), ValueError, ["data has shape (0, 5)", "at least 1"],
+    ),
+    "an op in the place of a list": (
+        lambda s: s.execute(gemmd.fill(s.upload(W), 0)), TypeError, ["ops has type Op", "a list"],
+    ),
+    "a list among ops": (
+        lambda s: s.plan([gemmd.fill(s.upload(W), 0), [1]]),
+        TypeError, ["ops[1] has type list", "gemmd.read"],
+    ),
+    "a number submitted": (
+        lambda s: s.queue().submit([7]), TypeError, ["ops[0] has type int", "gemmd.read"],
+    ),
     "an upload past the end": (
         lambda s: s.upload(W).upload(W, 8), ValueError, ["offset_bytes=8", "past the buffer's 160"],
     ),

@@ -62,6 +62,22 @@ def test_the_fake_kernel_knows_the_results_type(session, random, kind, out):
     assert (fake.shape, fake.dtype) == (y.shape, y.dtype)
 
 
+@pytest.mark.parametrize("options", [{}, {"quantize": "fp8-block"}, {"out_dtype": "bf16"}])
+def test_matmul_takes_tensors_and_gives_one(session, options):
+    x, w, bias = torch.randn(6, 40), torch.randn(24, 40), torch.randn(24)
+    resident = session.upload(w)
+    wanted = session.matmul(x.numpy(), w.numpy().T, bias=bias.numpy(), **options)
+    for a, b in ((x, w.T), (x, resident.T), (x.numpy(), w.T), (x.requires_grad_(), w.T)):
+        y = session.matmul(a, b, bias=bias, **options)
+        assert isinstance(y, torch.Tensor) and not y.requires_grad
+        assert torch.equal(y, torch.from_numpy(np.array(wanted, "f4")).to(y.dtype))
+    assert torch.equal(x @ resident.T, session.matmul(x, w.T))
+    assert session.matmul(x[:0], w.T).shape == (0, 24)
+    large = torch.randn(900, 800)
+    assert session.matmul(large, large.T).shape == (900, 900)
+    assert type(session.matmul(x.detach().numpy(), resident.T)) is gemmd.Array
+
+
 def test_a_layer_that_is_gone_says_so(session, random):
     layer = gemmd.Linear(session, random.standard_normal((8, 16), "f4"), quantize=None)
     key = layer._traced.key

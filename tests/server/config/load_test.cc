@@ -37,6 +37,17 @@ TEST(LoadTest, UnknownFieldIsNamedWithItsLine) {
   EXPECT_THAT(error, AllOf(StartsWith("line 3, column "), HasSubstr("\"ttl\"")));
 }
 
+TEST(LoadTest, UnknownFieldOrValueIsToldWithThoseThatThereAre) {
+  EXPECT_THAT(ErrorOf("device { name: \"cpu:0\" }"),
+              HasSubstr("\"device\"; give one of listeners, devices, "));
+  EXPECT_THAT(ErrorOf("drain { notice: 3 }"), HasSubstr("give one of notice_ms, limit_ms"));
+  EXPECT_THAT(ErrorOf("auth { unix_peers { role: OWNER } }"),
+              HasSubstr("; give one of ROLE_USER, "));
+  EXPECT_THAT(ErrorOf("log { level: verbose }"),
+              HasSubstr("; give one of LEVEL_INFO, LEVEL_DEBUG"));
+  EXPECT_THAT(ErrorOf("log { level: \"info\" }"), HasSubstr("; the names of values stand without"));
+}
+
 TEST(LoadTest, WrongTypeIsNamedWithItsLine) {
   EXPECT_THAT(ErrorOf("session { min_ttl_ms: \"soon\" }"), StartsWith("line 2, column "));
 }

@@ -48,7 +48,7 @@ class Batch:
 
     @classmethod
     def of(cls, ops: Iterable[Op], resume: bool) -> Batch:
-        program = ops if isinstance(ops, (list, tuple)) else list(ops)
+        program = programs.program_of(ops)
         body = programs.encode_ops(program) + wire.integer(4, resume)
         return cls(body, programs.reads_of(program), sum(op.inline_bytes for op in program))
 

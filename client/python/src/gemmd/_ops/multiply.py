@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import dtypes, ops, words
+from gemmd._memory import interop
 from gemmd._ops import narrowing
 from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.result import Array
 from gemmd.tensor import HasTensor, Tensor, TensorLike, as_tensor
 
 Quantized = Literal["fp8-block", "fp8-row", "fp8-tensor", "int8-block", "int8-row", "int8-tensor"]
@@ -95,6 +97,8 @@ class Job:
 
     def __init__(self, a: MatmulInput, b: MatmulInput, options: MatmulOptions) -> None:
         self.options = options
+        self._tensor: Any = a if interop.torch_of(a) is not None else b  # of torch's, or none
+        a, b, bias = _from_torch(a), _from_torch(b), _from_torch(options.bias)
         self._preset = _preset(a, b) if options.quantize is None else QUANTIZED[options.quantize]
         self.scratch_bytes = 0
         self.writes: list[tuple[Tensor, npt.NDArray[Any]]] = []
@@ -104,12 +108,12 @@ class Job:
         (*batch, m, k), (*_, k_of_b, n) = self._a.values.shape, self._b.values.shape
         if k != k_of_b:
             raise ValueError(f"a has shape [.., {m}, {k}], b [.., {k_of_b}, {n}]: k differs")
-        narrowing.warn_of(a=a, b=b, bias=options.bias)
-        if isinstance(options.bias, np.ndarray):
-            narrowing.check("bias", options.bias, dtypes.float32)
-            self._bias: Any = self._bring(options.bias, dtypes.float32)
+        narrowing.warn_of(a=a, b=b, bias=bias)
+        if isinstance(bias, np.ndarray):
+            narrowing.check("bias", bias, dtypes.float32)
+            self._bias: Any = self._bring(bias, dtypes.float32)
         else:
-            self._bias = options.bias
+            self._bias = bias
         self._quantized_a = self._quantized(self._a, self._a.values.shape, 1)
         self._quantized_b = self._quantized(self._b, self._b.values.T.shape, 2)
         if options.out is None:
@@ -126,6 +130,13 @@ class Job:
         """Of an Execute that carries everything."""
         total = sum(array.nbytes for _, array in self.writes)
         return total + (self.d.nbytes if self.returns_array else 0)
+
+    def shown(self, result: Array) -> Array:
+        """The result as the caller has it: a torch tensor, beside his own, if he gave one."""
+        if interop.torch_of(self._tensor) is None:
+            return result
+        tensor: Array = interop.as_torch(result).to(self._tensor.device)  # to a type checker
+        return tensor
 
     def place(self, scratch: HasTensor | None, buffer_id: bytes) -> None:
         """Tells where the scratch memory is. Before `compute`."""
@@ -194,6 +205,11 @@ class Job:
         scales = granularity.scales_in(room, shape)
         self._pieces.append(scales)
         return Operand(values, scales, granularity)
+
+
+def _from_torch(value: Any) -> Any:
+    """A torch tensor as an array; anything else as it is."""
+    return value if interop.torch_of(value) is None else interop.as_numpy(value)
 
 
 def _preset(a: MatmulInput, b: MatmulInput) -> Preset | None:

@@ -30,6 +30,32 @@ _SHOWN_OPS = 6
 _OP_ID_HEADER = wire.header(5, 16)
 
 
+_ALL_OPS = frozenset({Op})
+
+
+def program_of(ops: Iterable[Op]) -> Sequence[Op]:
+    """What a caller gave as a program.
+
+    Raises
+    ------
+    TypeError
+        It is no list of ops. Names what is none.
+    """
+    if isinstance(ops, (list, tuple)):
+        program: Sequence[Op] = ops
+    elif isinstance(ops, Iterable):
+        program = list(ops)
+    else:
+        raise TypeError(f"ops has type {type(ops).__name__}; give a list, [gemmd.write(..), ..]")
+    if not _ALL_OPS.issuperset(map(type, program)):
+        at = next(at for at, op in enumerate(program) if type(op) is not Op)
+        raise TypeError(
+            f"ops[{at}] has type {type(program[at]).__name__}, which is no op; gemmd.matmul,"
+            " gemmd.read and their like make ops"
+        )
+    return program
+
+
 class OpIds:
     """The op_id field of a session's requests: unique, so that a retry is recognised.
     Thread-safe.

@@ -88,11 +88,15 @@ class Buffers(Work):
         ------
         TypeError
             The array is of a dtype that gemmd has none for, and no `dtype` is given.
+        ValueError
+            It is a scalar, or empty.
         """
         array = interop.as_numpy(data)
         if dtype is None:
             dtype = narrowing.sent_as("data", array)
             narrowing.warn_of(data=array)
+        if array.ndim == 0 or array.size == 0:
+            raise ValueError(f"data has shape {array.shape}; a buffer has extents of at least 1")
         array = np.asarray(array, dtype=dtypes.as_dtype(dtype))
         buffer = await self.create_buffer(
             shape=array.shape, dtype=array.dtype, memory_kind=memory_kind, label=label

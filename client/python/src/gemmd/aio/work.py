@@ -88,7 +88,7 @@ class Work(Unpickled):
         DeadlineExceeded
             It could not be done in time.
         """
-        program = ops if isinstance(ops, (list, tuple)) else list(ops)
+        program = programs.program_of(ops)
         plain = priority == "normal" and report == "full" and not deterministic
         options = b"" if plain else programs.options(priority, report, deterministic)
         return await self._run_ops(program, None, options, timeout_s)
@@ -177,7 +177,7 @@ class Work(Unpickled):
         """An Execute to be called again and again: `step = session.prepare(ops)`, then `await
         step()`.
         """
-        program = list(ops)
+        program = list(programs.program_of(ops))
         options = programs.options(priority, report, deterministic)
         return Prepared(self, program, options, timeout_s)
 
@@ -187,7 +187,7 @@ class Work(Unpickled):
         """A program that the server compiles once and keeps, on CUDA as a graph. `deterministic`
         and errors as execute's.
         """
-        program = list(ops)
+        program = list(programs.program_of(ops))
         options = pb.CreatePlanRequest(label=label, deterministic=deterministic)
         request = (self._head, *programs.pieces_of(program), options.SerializeToString())
         answer = await self.transport.call(methods.CREATE_PLAN, b"".join(request))
@@ -226,15 +226,16 @@ class Work(Unpickled):
 
         Parameters
         ----------
-        a, b : array, Tensor, Buffer or Operand
-            Arrays are sent; tensors and buffers are used where they lie. Resident weights kept as
-            [n, k] go in as `weights.T`. An Operand is quantised already; what stands beside it is
-            quantised to suit. float64 arrays are narrowed to float32, with one `PrecisionWarning`.
+        a, b : array, torch tensor, Tensor, Buffer or Operand
+            Arrays and torch's tensors are sent; tensors and buffers are used where they lie.
+            Resident weights kept as [n, k] go in as `weights.T`. An Operand is quantised already;
+            what stands beside it is quantised to suit. float64 arrays are narrowed to float32, with
+            one `PrecisionWarning`.
             `x @ weights.T` is the same without options.
         quantize : str, optional
             "fp8-block" (1x128 for a, 128x128 for b), "fp8-row", "fp8-tensor", "int8-block",
             "int8-row", "int8-tensor": quantises on the device what is not quantised yet.
-        bias : array or tensor [n], optional
+        bias : array, torch tensor or tensor [n], optional
         alpha : float
         activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
         out : Tensor or Buffer [m, n], optional
@@ -248,7 +249,8 @@ class Work(Unpickled):
         -------
         Array
             A numpy array whose `.report` says which kernel ran, for how long, and at how many
-            TFLOP/s. With `out`: a Result with the same report.
+            TFLOP/s. A torch tensor on the device of a, or of b, where that is one. With `out`: a
+            Result with the same report.
 
         Raises
         ------
@@ -263,7 +265,7 @@ class Work(Unpickled):
             job.place(scratch, scratch.buffer_id)
             if job.inline_bytes <= INLINE_BYTES or await self._shares_inline(job.inline_bytes):
                 result = await self.execute(job.inline())
-                return result.array() if job.returns_array else result
+                return job.shown(result.array()) if job.returns_array else result
             for tensor, array in job.writes:
                 await scratch.upload(array, tensor.offset_bytes)
             result = await self.execute(job.compute())
@@ -271,7 +273,7 @@ class Work(Unpickled):
                 return result
             raw = await scratch.download(job.d.offset_bytes, job.d.nbytes)
             out = np.asarray(raw).view(job.d.dtype).reshape(job.d.shape)
-            return Array.of(out, result.report, raw.transfer)
+            return job.shown(Array.of(out, result.report, raw.transfer))
 
     async def _new_scratch(self, nbytes: int) -> Buffer:
         # sync: return self.create_buffer(nbytes, label="scratch")

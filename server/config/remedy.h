@@ -1,0 +1,18 @@
+// What to write instead, where protobuf's parser says only what is wrong with a config's text.
+
+#ifndef GEMMD_SERVER_CONFIG_REMEDY_H_
+#define GEMMD_SERVER_CONFIG_REMEDY_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gemmd::server {
+
+// "; give .." behind the parser's words for an unknown field, or for a value that an enum lacks or
+// that stands in quotes; "" behind others.
+std::string RemedyFor(absl::string_view parser_error);
+
+}  // namespace gemmd::server
+
+#endif  // GEMMD_SERVER_CONFIG_REMEDY_H_
