@@ -17,24 +17,32 @@ struct GroupB {
   int item;
 };
 
-// Thin tiles read the weights alone.
+// L2's policy for the weights. Thin tiles read them alone, and evict first. So weights replace each
+// other there, and what others wrote leaves between the reads, bit by bit; of many weights the
+// first k blocks of each CTA are read with the normal policy, which clears L2 of it at once.
 template <GemmConfig C>
-inline constexpr uint64_t kBPolicy = C.skinny() ? ptx::kEvictFirst : ptx::kEvictNormal;
+struct BPolicy {
+  int clearing = 0;  // k blocks that are left of those
+
+  __device__ __forceinline__ uint64_t Get() const {
+    if constexpr (!C.skinny()) return ptx::kEvictNormal;
+    return clearing > 0 ? ptx::kEvictNormal : ptx::kEvictFirst;
+  }
+};
 
 // Gates and ups of a block of the result's columns, in the order in which Math works through its
 // sub-tiles: 128 of each, or for each warpgroup 64.
 template <GemmConfig C>
 __device__ __forceinline__ void LoadGateBoxes(const GroupedLaunch& launch, const GroupB& b,
                                               uint32_t full, uint32_t target, int x, int z,
-                                              int block) {
+                                              int block, uint64_t policy) {
   constexpr int kBox = C.b_box();
   const GateRows rows = GateRowsOf(launch.period_tiles, block);
 #pragma unroll
   for (int i = 0; i < kGateCols; i += kBox) {
-    ptx::TensorLoad(b.map, full, target + 2 * i * kBlockK, x, rows.gate + i, z, b.item,
-                    kBPolicy<C>);
+    ptx::TensorLoad(b.map, full, target + 2 * i * kBlockK, x, rows.gate + i, z, b.item, policy);
     ptx::TensorLoad(b.map, full, target + (2 * i + kBox) * kBlockK, x, rows.up + i, z, b.item,
-                    kBPolicy<C>);
+                    policy);
   }
 }
 
@@ -64,7 +72,7 @@ __device__ __forceinline__ void LoadPairB(const GroupedLaunch& launch, const Gro
 template <GemmConfig C>
 __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& at, const GroupB& b, int stage,
-                                            int block) {
+                                            int block, const BPolicy<C>& policy) {
   const uint32_t full = smem.Full(stage);
   const uint32_t target = C.skinny() ? smem.Rows(stage) : smem.Cols(stage);
   const int x = launch.any_k ? block * kBlockK : 0, z = launch.any_k ? 0 : block;
@@ -72,12 +80,12 @@ __device__ __forceinline__ void LoadWeights(const GroupedLaunch& launch, const S
   if constexpr (C.multicast() > 1 && !(C.gates && C.splits_cols)) {
     LoadPairB<C>(launch, at, b, full, target, x, z);
   } else if constexpr (C.gates) {
-    LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n());
+    LoadGateBoxes<C>(launch, b, full, target, x, z, at.n0 / C.block_n(), policy.Get());
   } else {
 #pragma unroll
     for (int plane = 0; plane < C.k_blocks; ++plane) {
       ptx::TensorLoad(b.map, full, target + plane * C.block_n() * kBlockK, x + plane * step_x,
-                      at.n0, z + plane * step_z, b.item, kBPolicy<C>);
+                      at.n0, z + plane * step_z, b.item, policy.Get());
     }
   }
 }
@@ -104,14 +112,14 @@ template <GemmConfig C>
 __device__ __forceinline__ void LoadGroupStage(const GroupedLaunch& launch,
                                                const SmemLayout<C>& smem, const GroupPlace& at,
                                                const GroupB& b, int stage, int block,
-                                               bool has_weights) {
+                                               bool has_weights, const BPolicy<C>& policy) {
   constexpr int kBoxes = C.block_m() / kRowsABox;
   const uint32_t full = smem.Full(stage);
   const uint32_t a = C.skinny() ? smem.Cols(stage) : smem.Rows(stage);
   const int boxes = min((at.row_end - at.row0 + kRowsABox - 1) / kRowsABox, kBoxes);
   ptx::MbarrierArriveExpectTx(
       full, C.k_blocks * ((boxes * kRowsABox + C.block_n()) * kBlockK + C.a_scale_bytes()));
-  if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block);
+  if (!has_weights) LoadWeights<C>(launch, smem, at, b, stage, block, policy);
   if constexpr (C.thin()) {
     LoadThinRows<C>(launch, at, full, a, block, boxes * kRowsABox);
   } else {
@@ -182,11 +190,13 @@ __device__ __forceinline__ GroupB MatrixOf(const GroupedLaunch& launch, int grou
   return {map, 0};
 }
 
-// `ahead`: of so many stages the weights are on their way.
+// `ahead`: of so many stages the weights are on their way. Behind the tile `policy` is the next
+// one's.
 template <GemmConfig C, bool kTable>
 __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
                                             const GroupPlace& place, const CUtensorMap*& known,
-                                            RingPosition<C.stages>& at, int lane, int ahead = 0) {
+                                            RingPosition<C.stages>& at, int lane,
+                                            BPolicy<C>& policy, int ahead = 0) {
   const auto b_scales = ScalesOf<C, kTable>(launch, place, lane);
   const GroupB b = MatrixOf<C, kTable>(launch, place.group, known);
 #pragma unroll 1
@@ -194,13 +204,22 @@ __device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const S
     ptx::MbarrierWait(smem.Empty(at.stage), at.parity ^ 1);
     if (ptx::ElectOne()) {
       if (block == 0) TileNote<C>::Put(smem, at.stage, place);
-      LoadGroupStage<C>(launch, smem, place, b, at.stage, block, ahead > 0);
+      LoadGroupStage<C>(launch, smem, place, b, at.stage, block, ahead > 0, policy);
     }
+    if constexpr (C.skinny()) policy.clearing -= C.k_blocks;
     if (ahead <= 0) b_scales.Load(launch.gemm, smem, lane, at.stage, block);
     --ahead;
     __syncwarp();
     at.Advance();
   }
+}
+template <GemmConfig C, bool kTable>
+__device__ __forceinline__ void ProduceTile(const GroupedLaunch& launch, const SmemLayout<C>& smem,
+                                            const GroupPlace& place, const CUtensorMap*& known,
+                                            RingPosition<C.stages>& at, int lane) {
+  static_assert(!C.skinny());
+  BPolicy<C> policy;
+  ProduceTile<C, kTable>(launch, smem, place, known, at, lane, policy);
 }
 
 // Tells the math warps that there is no tile left, and hands the counter over to the next kernel.
@@ -236,7 +255,9 @@ __device__ __forceinline__ int LoadFirstWeights(const GroupedLaunch& launch,
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     const int block = stage * T.k_blocks;
-    if (ptx::ElectOne()) LoadWeights<T>(launch, thin, place, b, stage, block);
+    if (ptx::ElectOne()) {
+      LoadWeights<T>(launch, thin, place, b, stage, block, {launch.clearing_blocks - block});
+    }
     b_scales.Load(launch.gemm, thin, lane, stage, block);
     __syncwarp();
   }
@@ -250,6 +271,7 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
   const int total = walk.Total();
   RingPosition<W.stages> at;
   const CUtensorMap* known = nullptr;  // the map that was acquired last
+  BPolicy<T> policy{launch.clearing_blocks};
   int index = static_cast<int>(blockIdx.x);
   while (index < total) {
     int next = 0;  // comes while this tile is loaded
@@ -260,7 +282,8 @@ __device__ __forceinline__ void ProduceGroups(const GroupedLaunch& launch,
     } else if (place.n0 >= static_cast<int>(launch.gemm.args.n)) {
       // All of it is outside.
     } else if (place.kind == kThinTile) {
-      ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane, ahead);
+      ProduceTile<T, kTable>(launch, SmemLayout<T>{smem.base}, place, known, at, lane, policy,
+                             ahead);
       ahead = 0;
     } else {
       constexpr GemmConfig H = HalfOf(W);

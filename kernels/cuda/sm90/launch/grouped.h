@@ -122,6 +122,9 @@ struct GroupedLaunch {
   // The groups, the weights and their scales were there before the kernel in front went to work: no
   // need to wait for its end before reading them.
   bool weights_first = false;
+  // Of thin tiles: k blocks of the weights that each CTA reads before L2 is told to evict them
+  // first.
+  int clearing_blocks = 0;
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};
