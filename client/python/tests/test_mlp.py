@@ -5,6 +5,7 @@ import pytest
 
 import gemmd
 from gemmd import native
+from gemmd._wire import methods
 
 from .conftest import QUICK
 
@@ -47,6 +48,50 @@ def test_rows_of_any_number_go_through_gate_and_down(session, weights, random):
             assert relative_error(y, exact(x, gate, up, down)) < 1e-5
         assert mlp(np.ones((2, 0, 40), "f4")).shape == (2, 0, 16)
         assert "MLP(40 -> 24 -> 16, float32, silu" in repr(mlp)
+
+
+@pytest.mark.parametrize("method", [methods.CREATE_PLAN, methods.ARM_PLAN])
+def test_a_new_row_count_takes_the_plan_of_another_at_the_servers_limit(
+    session, fake, arming_fake, weights, random, method
+):
+    gate, up, down = weights
+    mlp = gemmd.MLP(session, (gate, up), down, quantize=None)
+    armed = not mlp.why_not_armed()
+    server = arming_fake if armed else fake
+    limit = ("RESOURCE_EXHAUSTED", "tenant default has 3 plans, limit 3", "PLAN_LIMIT")
+    for rows in (1, 2, 3):
+        mlp(random.standard_normal((rows, 40), "f4"))
+    before = server.count(methods.DELETE_PLAN)
+    server.fail(method, *limit, times=2)
+    x = random.standard_normal((4, 40), "f4")
+    assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
+    if armed or method == methods.CREATE_PLAN:
+        assert server.count(methods.DELETE_PLAN) == before + 2
+    server.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", "takes 3 min", "PROGRAM_LIMIT")
+    with pytest.raises(gemmd.ResourceExhausted, match="takes 3 min"):
+        mlp(random.standard_normal((5, 40), "f4"))
+    calls = server.count(methods.CREATE_PLAN)
+    assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
+    assert server.count(methods.CREATE_PLAN) == calls
+
+
+def test_a_layer_that_cannot_be_made_leaves_no_memory(session, fake, arming_fake, weights):
+    gate, up, down = weights
+    for server in (fake, arming_fake):
+        server.fail("/gemmd.v1.BufferService/PublishBuffer", "INVALID_ARGUMENT", "name has ..")
+    experts = np.stack([np.concatenate([gate, up])] * 2), np.stack([down] * 2)
+    before = len(session.buffers())
+    for make, error in (
+        (lambda: gemmd.MLP(session, (gate, up), down[:, :20]), ValueError),
+        (lambda: gemmd.MLP(session, (gate, up), np.ones((2, 2), "i8")), TypeError),
+        (lambda: gemmd.MoE(session, experts[0], experts[1][:, :, :20], top_k=1), ValueError),
+        (lambda: gemmd.MoE(session, *experts, top_k=3), ValueError),
+        (lambda: gemmd.MoE(session, experts[0], top_k=1), ValueError),
+        (lambda: gemmd.Linear(session, down, name="not/a name"), gemmd.InvalidArgument),
+    ):
+        with pytest.raises(error):
+            make()
+        assert len(session.buffers()) == before
 
 
 def test_gate_and_up_may_come_apart_alternate_or_from_a_function(session, weights, random):

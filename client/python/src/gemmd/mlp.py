@@ -13,7 +13,7 @@ from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.ops import Activation
-from gemmd.resident import Quantize, Source, obtain
+from gemmd.resident import Quantize, Source, all_or_none, obtain
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -70,12 +70,16 @@ class MLP(Pair):
         self.name = name
         self._gate = Gate(activation, layout)
         names = names_of(name)
-        self.buffers = (
-            obtain(session, joined(gate_up), gate_up_bias, gate_up_scales, names[0], quantize),
-            obtain(session, down, down_bias, down_scales, names[1], quantize),
+        given = (
+            (joined(gate_up), gate_up_bias, gate_up_scales),
+            (down, down_bias, down_scales),
         )
-        self.weights = (Weights.of(self.buffers[0]), Weights.of(self.buffers[1]))
-        check_pair(*self.weights)
+        with all_or_none() as obtained:
+            for weight, name_of_one in zip(given, names, strict=True):
+                obtained.append(obtain(session, *weight, name_of_one, quantize))
+            self.buffers = (obtained[0], obtained[1])
+            self.weights = (Weights.of(obtained[0]), Weights.of(obtained[1]))
+            check_pair(*self.weights)
         features = (self.weights[0].k, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 

@@ -78,14 +78,15 @@ class MoE(Pair):
         self.top_k = top_k
         self._gate = Gate() if gate is None else gate
         names = names_of(name)
-        self.buffers = (
-            obtain(session, gate_up, gate_up_scales, names[0]),
-            obtain(session, down, down_scales, names[1]),
-        )
-        self.weights = (ExpertWeights.of(self.buffers[0]), ExpertWeights.of(self.buffers[1]))
-        check_experts(*self.weights)
-        if top_k > self.weights[0].experts:
-            raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
+        given = ((gate_up, gate_up_scales), (down, down_scales))
+        with resident.all_or_none() as obtained:
+            for weight, name_of_one in zip(given, names, strict=True):
+                obtained.append(obtain(session, *weight, name_of_one))
+            self.buffers = (obtained[0], obtained[1])
+            self.weights = (ExpertWeights.of(obtained[0]), ExpertWeights.of(obtained[1]))
+            check_experts(*self.weights)
+            if top_k > self.weights[0].experts:
+                raise ValueError(f"top_k={top_k} of {self.weights[0].experts} experts; give fewer")
         self.hidden = self.weights[0].k
         features = (self.hidden, self.weights[1].n)
         super().__init__(session, self.buffers[0].device, features, out_dtype)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
@@ -61,6 +62,21 @@ def publish(session: Session, buffer: Buffer, name: str) -> Buffer:
     except errors.AlreadyExists:
         buffer.delete()
         return session.find(name)
+    except BaseException:
+        buffer.delete()
+        raise
+
+
+@contextmanager
+def all_or_none() -> Iterator[list[Buffer]]:
+    """A list for what the block obtains; deleted if the block fails."""
+    obtained = list[Buffer]()
+    try:
+        yield obtained
+    except BaseException:
+        for buffer in obtained:
+            buffer.delete()
+        raise
 
 
 def obtain(

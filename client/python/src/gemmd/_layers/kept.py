@@ -13,6 +13,9 @@ from gemmd._wire.programs import Rebind
 from gemmd.buffer import Buffer
 from gemmd.plan import Plan
 
+# Reasons for which the server makes or arms no plan until another one goes.
+OF_PLANS = ("PLAN_LIMIT", "ARMED_LIMIT", "HOST_BYTES_LIMIT")
+
 MAX_PLANS = 64  # of one layer; the batch sizes of a serving loop are fewer
 
 P = TypeVar("P")
@@ -56,8 +59,10 @@ class Kept(Generic[P]):
         """Keeps a new step's plan, in use until `give`. Returns one to delete, long unused."""
         self._plans[step] = plan
         self._users[step] = 1
-        if len(self._plans) <= MAX_PLANS:
-            return None
+        return self.take_idle() if len(self._plans) > MAX_PLANS else None
+
+    def take_idle(self) -> P | None:
+        """One to delete, long unused; None if all are in use."""
         idle = next((one for one in self._plans if self._users[one] == 0), None)
         if idle is None:
             return None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gemmd import dtypes, errors
 from gemmd._connection.here_only import Unpickled
 from gemmd._layers import linear_step
-from gemmd._layers.kept import Kept, KeptPlan, Place
+from gemmd._layers.kept import OF_PLANS, Kept, KeptPlan, Place
 from gemmd._layers.linear_step import Forward, Way
 from gemmd._layers.local import LocalCalls
 from gemmd._layers.places import HostRun
@@ -231,7 +231,7 @@ class Layer(Unpickled):
             if kept is None:  # rare, and two threads must not make it twice: under the lock
                 program = self.program(step, place.io, place.scratch)
                 uses_scratch = any(place.scratch.buffer_id in op.wire for op in program)
-                plan = self.session.plan(program)
+                plan = self._made_plan(program)
                 kept = KeptPlan(plan, place.io, place.scratch, uses_scratch)
                 old = self._plans.add(step, kept)
                 if old is not None:
@@ -241,6 +241,17 @@ class Layer(Unpickled):
         finally:
             with self._lock:
                 self._plans.give(step)
+
+    def _made_plan(self, program: list[Op]) -> Plan:
+        """In the room of one that is kept, if the server has no other."""
+        while True:
+            try:
+                return self.session.plan(program)
+            except errors.ResourceExhausted as error:
+                old = self._plans.take_idle() if error.reason in OF_PLANS else None
+                if old is None:
+                    raise
+                old.plan.delete()
 
     @contextmanager
     def _place(self, step: Forward) -> Iterator[Place]:

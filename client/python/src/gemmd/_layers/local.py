@@ -15,11 +15,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
 from gemmd import errors
+from gemmd._layers.kept import OF_PLANS
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
 from gemmd._memory import interop
 from gemmd._ops import narrowing
@@ -32,6 +34,8 @@ from gemmd.tensor import Tensor
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
     from gemmd._layers.linear_step import Forward
+
+Made = TypeVar("Made")
 
 MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
 MAX_KNOWN = 256  # shapes whose calls take the short way
@@ -268,14 +272,9 @@ class LocalCalls:
         if len(place.seats) >= MAX_SEATS:
             self._unseat(place)
         program: list[Op] = self._alive().program(step, place.io, place.scratch, result)
-        plan = self._session.plan(program, "layer")
+        plan = self._in_room(place, lambda: self._session.plan(program, "layer"))
         try:
-            try:
-                armed = plan.arm(by_stream=by_stream)
-            except errors.ResourceExhausted:
-                if not self._unseat(place):
-                    raise
-                armed = plan.arm(by_stream=by_stream)
+            armed = self._in_room(place, lambda: plan.arm(by_stream=by_stream))
         except BaseException:
             plan.delete()
             raise
@@ -283,6 +282,15 @@ class LocalCalls:
         seat = place.seats[step, which] = Seat(plan, armed, lent)
         place.calls = seat.used = place.calls + 1
         return seat
+
+    def _in_room(self, place: Place, make: Callable[[], Made]) -> Made:
+        """What `make` makes, in the room of a seat that is given up if the server has no other."""
+        while True:
+            try:
+                return make()
+            except errors.ResourceExhausted as error:
+                if error.reason not in OF_PLANS or not self._unseat(place):
+                    raise
 
     def _unseat(self, place: Place) -> bool:
         """Gives up the seat that was used longest ago; False if graphs have them all."""
