@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Fits the cost model's correction to measured times, and tells what it would miss on models it never saw.
 
-    gemm_bench --suite models-fit --count 6000 --sweep --quick --pool-times --repeats 3 --json fit.json   on the GPU
+    gemm_bench --suite models-fit --count 6000 --sweep --quick --pool-times --repeats 3 --json fit.json   on the GPU; or broad-fit
     gemm_bench --features fit.csv --from fit.json
     fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
 
 Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
-regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.3), r
+regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.15), r
 its time over the shape's best, and is left out above 2.2. Cross-validation leaves models out, never shapes: the weights of
-one model are all in one part. The files must hold times of the fitting half alone.
+one model are all in one part, and weights of no model in one by themselves. The files must hold no times of the other half.
 """
 
 import argparse
@@ -21,7 +21,7 @@ RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096), (1, 4096))  # of rows, as i
 PARTS = 3
 LEAST, MOST = -0.45, 0.6  # model_correction.h
 UNIT = 1e-5
-PARAMETERS = dict(objective="l2", num_leaves=32, learning_rate=0.12, min_data_in_leaf=60, lambda_l2=2.0, max_bin=127,
+PARAMETERS = dict(objective="l2", num_leaves=48, learning_rate=0.1, min_data_in_leaf=40, lambda_l2=2.0, max_bin=127,
                   feature_fraction=0.8, deterministic=True, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
 
 
@@ -55,7 +55,7 @@ class Times:
         np.minimum.at(self.best, self.shape, self.us)
         self.over_best = self.us / self.best[self.shape]
         self.target = np.log(self.us / self.rough)
-        self.weight = np.exp(-(self.over_best - 1) / 0.3)
+        self.weight = np.exp(-(self.over_best - 1) / 0.15)
 
 
 def fit(times, chosen, trees):
@@ -159,7 +159,7 @@ def main():
     parser.add_argument("csv", nargs="+")
     parser.add_argument("--out")
     parser.add_argument("--sample")
-    parser.add_argument("--trees", type=int, default=120)
+    parser.add_argument("--trees", type=int, default=200)
     parser.add_argument("--no-validation", action="store_true")
     arguments = parser.parse_args()
     times = Times(arguments.csv)

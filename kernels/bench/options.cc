@@ -31,12 +31,13 @@ Every result is checked against float64 before it is timed. Times are the device
 flushed before each call, and the kinds that are compared take turns.
 
 What to run
-  --suite dense44|ladder|random|odd|models[-odd][-fit|-judge]
+  --suite dense44|ladder|random|odd|models[-odd][-fit|-judge]|broad-fit|broad-judge
                                default dense44. models: layers of public models, whole and divided among 2, 4 and 8
                                ranks, of the half for fitting, the half for judging, or both; -odd: those that are no
-                               multiples of 128. --count shapes of it, rows from 1 to 4096 in turns
+                               multiples of 128. broad: any rows, tiles' edges among them, of a half's or random weights.
+                               --count shapes of it, rows from 1 to 4096 in turns
   --shapes MxNxK,...           instead of a suite
-  --count N, --seed N          of the suites random and models; default 300 and 1. The seed also makes the data
+  --count N, --seed N          of the suites random, models and broad; default 300 and 1. The seed also makes the data
   --rows LEAST-MOST            of the suite, only shapes with so many rows
   --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales. i8 has scales by row, i8-block
                                e4m3's. Results are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8 with 32-bit results
@@ -57,8 +58,8 @@ How
   --no-peers                   leave cuBLASLt out
   --no-bf16                    of cuBLASLt, leave BF16 out
   --pool-times                 of --sweep: a short measurement of every kernel goes to the JSON, to fit a model to
-  --quick                      of --sweep: that short measurement of --repeats calls is all; nothing is checked, so check
-                               the pool before: --check-only --sweep
+  --quick                      of --sweep: that short measurement of --repeats calls is all, and one of what is far behind;
+                               nothing is checked, so check the pool before: --check-only --sweep
   --flush-mib N                written before each timed call, to take from L2 what is there; default 1024. Twice L2's
                                size does it; more keeps the chip cooler between long kernels
   --cold-code                  other code runs before each timed call, so that none finds its own in the SMs' caches;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +19,8 @@ namespace gemmd::kernels::bench {
 namespace {
 
 constexpr double kMaxRandomFlops = 137438953472.0;  // 2^37: about 0.1 ms of an H200
+constexpr double kMaxBroadFlops = 274877906944.0;   // 2^38
+constexpr uint64_t kJudgeSeed = 1000003;            // on top: the halves have other random weights
 
 // Uniform in the logarithm, from `low` to `high`; from the generator's own bits, because standard
 // distributions differ between libraries and a seed must name the same shapes everywhere.
@@ -26,6 +30,32 @@ int64_t LogUniform(std::mt19937_64& random, double low, double high) {
 }
 
 int64_t RoundTo16(int64_t x) { return std::max<int64_t>(16, (x + 8) / 16 * 16); }
+int64_t RoundTo64(std::mt19937_64& random, double low, double high) {
+  return (LogUniform(random, low, high) + 32) / 64 * 64;
+}
+
+// `count` shapes as a service meets them, its ranges of rows in turns: any number of rows, every
+// other time a tile's or one more or less; of the `weights`, every third time random ones. None of
+// the 44.
+std::vector<Shape> BroadShapes(absl::Span<const Weights> weights, int count, uint64_t seed) {
+  const std::vector<Shape> dense = Dense44();
+  std::mt19937_64 random(seed);
+  std::vector<Shape> shapes;
+  while (static_cast<int>(shapes.size()) < count) {
+    const RowRange& rows = kRowRanges[shapes.size() % std::size(kRowRanges)];
+    int64_t m = LogUniform(random, rows.least, rows.most);
+    if (random() % 2 == 0) {
+      const int64_t tile = m < 64 ? 8 : m < 512 ? 16 : 64;
+      m = std::max<int64_t>(1, m / tile) * tile - 1 + static_cast<int64_t>(random() % 3);
+    }
+    Weights w = weights[random() % weights.size()];
+    if (random() % 3 == 0) w = {RoundTo64(random, 256, 32768), RoundTo64(random, 256, 16384)};
+    const Shape shape{m, w.n, w.k};
+    const bool fits = w.n * w.k <= kMaxWeights && shape.flops() <= kMaxBroadFlops;
+    if (fits && !absl::c_linear_search(dense, shape)) shapes.push_back(shape);
+  }
+  return shapes;
+}
 
 // Takes `prefix` off `text` if it begins so.
 bool Consume(std::string_view prefix, std::string_view& text) {
@@ -100,10 +130,17 @@ absl::StatusOr<std::vector<Shape>> Suite(std::string_view name, int count, uint6
   if (name == "random") return RandomShapes(count, seed);
   if (name == "odd") return OddShapes();
   if (name == "ladder") return LadderShapes();
+  if (name == "broad-fit") {
+    return BroadShapes(WeightsOf(Half::kFit, Alignment::kOf128), count, seed);
+  }
+  if (name == "broad-judge") {
+    return BroadShapes(WeightsOf(Half::kJudge, Alignment::kOf128), count, seed + kJudgeSeed);
+  }
   if (auto shapes = ModelSuite(name, count, seed); shapes.has_value()) return *std::move(shapes);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--suite ", Text(name),
-      ": no such suite; use dense44, ladder, random, odd or models[-odd][-fit|-judge]"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--suite ", Text(name),
+                   ": no such suite; use dense44, ladder, random, odd, broad-fit, broad-judge or "
+                   "models[-odd][-fit|-judge]"));
 }
 
 absl::StatusOr<std::vector<Shape>> ParseShapes(std::string_view text) {

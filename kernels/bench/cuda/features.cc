@@ -23,6 +23,14 @@ MatmulProblem PlainProblem(const Shape& shape, DType dtype) {
   return ProblemOf(args, dtype);
 }
 
+// The model of the half for fitting that has these weights, or themselves if no model has. Empty
+// for those of the half for judging, which nothing may be fitted to.
+std::string OwnerOf(const Weights& weights) {
+  const std::string_view fit = ModelWith(Half::kFit, weights);
+  if (!fit.empty() || !ModelWith(Half::kJudge, weights).empty()) return std::string(fit);
+  return absl::StrCat(weights.n, "x", weights.k);
+}
+
 }  // namespace
 
 std::string FeatureTable(const RunResult& run) {
@@ -33,8 +41,7 @@ std::string FeatureTable(const RunResult& run) {
   for (const ShapeResult& result : run.shapes) {
     const Shape& s = result.shape;
     const MatmulProblem problem = PlainProblem(s, run.dtype);
-    const std::string prefix =
-        absl::StrCat(Text(ModelWith(Half::kFit, {s.n, s.k})), ",", s.m, ",", s.n, ",", s.k, ",");
+    const std::string prefix = absl::StrCat(OwnerOf({s.n, s.k}), ",", s.m, ",", s.n, ",", s.k, ",");
     for (const VariantTime& time : result.pool) {
       const std::optional<cuda::GemmVariant> variant = cuda::FindVariant(time.kernel);
       if (!variant.has_value()) continue;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -19,6 +20,8 @@ using cuda::CublasLtKind;
 using cuda::ToStatus;
 
 constexpr int kQuickRepeats = 5;  // of a sweep's first pass, and of choosing the floor's grid
+// Of the fastest's time, what is called again in a quick sweep: more is no contender.
+constexpr double kNear = 1.4;
 // Of a sweep, timed in earnest. Tables of several processes keep what all of them have: near ties
 // must be among it each time.
 constexpr size_t kKeptVariants = 16;
@@ -141,53 +144,64 @@ absl::Status ShapeRunner::CheckEntries(ShapeResult& result, std::vector<Entry>& 
   return absl::OkStatus();
 }
 
-// Sets each entry's quick_s, and the result's pool where that was asked for.
-absl::Status ShapeRunner::TimePool(ShapeResult& result, std::vector<Entry>& entries, int repeats) {
-  result.variants_timed = static_cast<int>(entries.size());
+// Sets quick_s of the entries from `first` on.
+absl::Status ShapeRunner::TimePool(std::vector<Entry>& entries, size_t first, int repeats) {
   std::vector<Call> calls;
-  for (const Entry& entry : entries) calls.push_back(entry.call);
+  for (size_t i = first; i < entries.size(); ++i) calls.push_back(entries[i].call);
   absl::StatusOr<std::vector<std::vector<double>>> seconds = machine_.timer->Time(calls, repeats);
   if (!seconds.ok()) return Prefixed(seconds.status(), "timing the pool");
-  for (size_t i = 0; i < entries.size(); ++i) entries[i].quick_s = Median((*seconds)[i]);
-  if (options_.pool_times) {
-    for (const Entry& entry : entries) result.pool.push_back({entry.name, entry.quick_s * 1e6});
-  }
+  for (size_t i = 0; i < calls.size(); ++i) entries[first + i].quick_s = Median((*seconds)[i]);
   return absl::OkStatus();
 }
 
-// Of the whole pool a few calls at one place, and no more: what a model is fitted to. The peer that
-// has no block scales takes part as one more entry.
+void ShapeRunner::ReportPool(ShapeResult& result, const std::vector<Entry>& entries) const {
+  result.variants_timed = static_cast<int>(entries.size());
+  if (!options_.pool_times) return;
+  for (const Entry& entry : entries) result.pool.push_back({entry.name, entry.quick_s * 1e6});
+}
+
+// Of the whole pool a few calls at one place, and no more: what a model is fitted to. Of what is
+// far behind by its first call that is all. The peer that has no block scales takes part as one
+// more entry.
 absl::Status ShapeRunner::MeasureQuick(ShapeResult& result, std::vector<Entry>& entries) {
-  const size_t own = entries.size();
+  const std::string chosen = entries[0].name;
   if (machine_.cublaslt.has_value()) {
     const WantedPeer peer = QuickPeer(result);
     absl::StatusOr<Call> call =
         BindMember(*machine_.peers, static_cast<int>(peer.kind), (workload_.*peer.args)());
     if (call.ok()) {
-      entries.emplace_back();
+      entries.emplace_back();  // it has no name
       entries.back().call = *std::move(call);
     }
   }
-  if (absl::Status s = TimePool(result, entries, options_.repeats); !s.ok()) return s;
-  if (entries.size() > own) {
-    *QuickPeer(result).us = entries.back().quick_s * 1e6;
-    entries.pop_back();
-    if (options_.pool_times) result.pool.pop_back();
+  if (absl::Status s = TimePool(entries, 0, 1); !s.ok()) return s;
+  const auto by_seconds = [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; };
+  const double near = kNear * absl::c_min_element(entries, by_seconds)->quick_s;
+  const auto first = std::stable_partition(entries.begin(), entries.end(), [&](const Entry& entry) {
+    return entry.quick_s > near && entry.name != chosen && !entry.name.empty();
+  });
+  if (absl::Status s = TimePool(entries, first - entries.begin(), options_.repeats); !s.ok()) {
+    return s;
   }
-  result.variants_timed = static_cast<int>(own);
-  result.us = entries[0].quick_s * 1e6;
+  std::stable_sort(entries.begin(), entries.end(), by_seconds);
+  if (const auto peer = absl::c_find_if(entries, [](const Entry& e) { return e.name.empty(); });
+      peer != entries.end()) {
+    *QuickPeer(result).us = peer->quick_s * 1e6;
+    entries.erase(peer);
+  }
+  ReportPool(result, entries);
   for (const Entry& entry : entries) {
+    if (entry.name == chosen) result.us = entry.quick_s * 1e6;
     if (entry.name == result.model_kernel) result.model_us = entry.quick_s * 1e6;
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; });
   result.best.push_back({entries[0].name, entries[0].quick_s * 1e6});
   return absl::OkStatus();
 }
 
 // The fastest few by a short measurement, the choice (first) and the model's choice.
 absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& entries) {
-  if (absl::Status s = TimePool(result, entries, kQuickRepeats); !s.ok()) return s;
+  if (absl::Status s = TimePool(entries, 0, kQuickRepeats); !s.ok()) return s;
+  ReportPool(result, entries);
   std::sort(entries.begin() + 1, entries.end(),
             [](const Entry& x, const Entry& y) { return x.quick_s < y.quick_s; });
   size_t kept = 1;

@@ -53,7 +53,8 @@ class ShapeRunner {
   absl::Status Measure(ShapeResult& result);
   absl::StatusOr<std::string> Fault(Entry& entry);
   absl::Status CheckEntries(ShapeResult& result, std::vector<Entry>& entries);
-  absl::Status TimePool(ShapeResult& result, std::vector<Entry>& entries, int repeats);
+  absl::Status TimePool(std::vector<Entry>& entries, size_t first, int repeats);
+  void ReportPool(ShapeResult& result, const std::vector<Entry>& entries) const;
   absl::Status KeepFastest(ShapeResult& result, std::vector<Entry>& entries);
   absl::Status MeasureQuick(ShapeResult& result, std::vector<Entry>& entries);
   absl::Status ListPeers(ShapeResult& result, std::vector<Peer>& peers);

@@ -220,7 +220,7 @@ double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem
       std::max(problem.bytes() / constants.hbm_bytes_per_s,
                problem.flops() / (flops_per_clock * device.sms * constants.clock_hz));
   const float correction =
-      CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds), variant.shape().promotes());
+      CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds), variant.shape().mma);
   return std::max(floor, rough_seconds * std::exp(correction));
 }
 

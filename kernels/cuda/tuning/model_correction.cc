@@ -22,9 +22,12 @@ struct Tree {
 };
 
 // Each: kTrees, kNodes, and kLeaves in units of 1e-5.
-namespace promoting {
+namespace fp8 {
 #include "kernels/cuda/tuning/model_correction_trees.inc"
-}  // namespace promoting
+}  // namespace fp8
+namespace i8_block {
+#include "kernels/cuda/tuning/model_correction_i8_block_trees.inc"
+}  // namespace i8_block
 namespace direct {
 #include "kernels/cuda/tuning/model_correction_direct_trees.inc"
 }  // namespace direct
@@ -43,13 +46,22 @@ int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves
   return sum;
 }
 
+int SumOf(const ModelFeatures& features, Mma mma) {
+  switch (mma) {
+    case Mma::kFp8Block:
+      return SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
+    case Mma::kI8Block:
+      return SumOf(i8_block::kTrees, i8_block::kNodes, i8_block::kLeaves, features);
+    default:
+      return SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
+  }
+}
+
 }  // namespace
 
-float CorrectionOf(const ModelFeatures& features, bool promotes) {
-  const int sum = promotes
-                      ? SumOf(promoting::kTrees, promoting::kNodes, promoting::kLeaves, features)
-                      : SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
-  return std::clamp(static_cast<float>(sum) * 1e-5f, kLeastCorrection, kMostCorrection);
+float CorrectionOf(const ModelFeatures& features, Mma mma) {
+  return std::clamp(static_cast<float>(SumOf(features, mma)) * 1e-5f, kLeastCorrection,
+                    kMostCorrection);
 }
 
 }  // namespace gemmd::kernels::cuda

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/cuda/sm90/gemm_config.h"
+
 namespace gemmd::kernels::cuda {
 
 // In the order of ModelFeatures. `rough_us` is RoughSeconds; "at once" are the clusters that the
@@ -47,8 +49,8 @@ using ModelFeatures = std::array<float, kModelFeatureCount>;
 // kMostCorrection: a kernel unlike all that were measured is not taken or left for it alone.
 inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
-// `promotes`: of FP8's kernels; BF16, FP16 and INT8 have trees of their own.
-float CorrectionOf(const ModelFeatures& features, bool promotes);
+// FP8's kernels have trees of their own, INT8's with block scales too; BF16, FP16 and INT8 share.
+float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "kernels/bench/models.h"
 
 namespace gemmd::kernels::bench {
 namespace {
@@ -12,6 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(SuitesTest, Dense44HasEveryBatchOfEveryLayer) {
   const std::vector<Shape> shapes = Dense44();
@@ -84,6 +88,27 @@ TEST(SuitesTest, ModelsComeByHalfAndByAlignment) {
   EXPECT_EQ(Suite("models-judge", 30, 2)->size(), 30);
   for (const char* name : {"models-", "models-fit-odd", "models-judged", "model", "models-odd-"}) {
     EXPECT_EQ(Suite(name, 1, 1).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+}
+
+TEST(SuitesTest, BroadShapesAreOfTheirHalfOrOfNoModel) {
+  for (const Half half : {Half::kFit, Half::kJudge}) {
+    const bool fit = half == Half::kFit;
+    const char* name = fit ? "broad-fit" : "broad-judge";
+    const std::vector<Shape> shapes = *Suite(name, 400, 1);
+    ASSERT_EQ(shapes.size(), 400);
+    EXPECT_EQ(shapes, *Suite(name, 400, 1)) << "a seed names the same shapes";
+    int of_models = 0, edges = 0;
+    for (const Shape& s : shapes) {
+      const bool own = !ModelWith(half, {s.n, s.k}).empty();
+      EXPECT_TRUE(own || ModelWith(fit ? Half::kJudge : Half::kFit, {s.n, s.k}).empty());
+      EXPECT_THAT(Dense44(), Not(Contains(s)));
+      of_models += own;
+      edges += s.m > 64 && s.m % 16 == 1;
+    }
+    EXPECT_GT(of_models, 200) << name;
+    EXPECT_LT(of_models, 350) << name;
+    EXPECT_GT(edges, 20) << name << ": rows just over a tile";
   }
 }
 

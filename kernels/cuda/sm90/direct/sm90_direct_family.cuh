@@ -52,6 +52,11 @@ struct DirectConfigs {
     config.ctas_per_sm = 2;
     return config;
   }
+  // Of 64 of the weights' rows, a warpgroup.
+  static constexpr GemmConfig TwoSubTiles(GemmConfig config) {
+    config.groups /= 2;
+    return config;
+  }
   static constexpr GemmConfig TwoKGroups(GemmConfig config) {
     config.k_groups = 2;
     return config;
@@ -75,27 +80,37 @@ struct DirectConfigs {
       Tiled(128, 256, 4),
       SharingB(Tiled(128, 256, 4)),
       Alternating(Tiled(64, 256, 5)),
-      SharingB(Alternating(Tiled(64, 256, 5))),
   };
-  // Scales take registers as a tile is stored: of INT8 the last ones would spill.
-  static constexpr int kTiledCount =
-      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 5 : 0);
+  // Of many widths: rows just over one's tile fill another's.
   static constexpr GemmConfig kSkinny[] = {
       TwoPerSm(Skinny(16, 64, 1, 9)),
       TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
       TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
+      TwoPerSm(Skinny(32, 64, 1, 8)),
+      TwoKGroups(Skinny(48, 64, 2, 7)),
       TwoPerSm(Skinny(64, 64, 1, 6)),
       TwoKGroups(Skinny(64, 64, 2, 6)),
+      TwoKGroups(Skinny(80, 64, 2, 5)),
       Skinny(64, 128, 2, 4),
+      Skinny(80, 128, 1, 7),
       Skinny(96, 128, 1, 6),
-      Skinny(128, 128, 1, 5),
+      Skinny(112, 128, 1, 6),
+      TwoSubTiles(Skinny(112, 256, 1, 4)),
+      Skinny(144, 128, 1, 5),
+      Skinny(160, 128, 1, 5),
+      Skinny(176, 128, 1, 4),
   };
+  // Scales take registers as a tile is stored: of INT8 the last ones would spill.
+  static constexpr int kTiledCount =
+      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 4 : 0);
+  static constexpr int kSkinnyCount =
+      sizeof(kSkinny) / sizeof(kSkinny[0]) - (kMma == Mma::kI8 ? 3 : 0);
 };
 
 template <Mma kMma>
 struct DirectFamilies {
   static constexpr int kTiled = DirectConfigs<kMma>::kTiledCount;
-  static constexpr int kSkinny = sizeof(DirectConfigs<kMma>::kSkinny) / sizeof(GemmConfig);
+  static constexpr int kSkinny = DirectConfigs<kMma>::kSkinnyCount;
 
   static constexpr GemmFamilyEntry TiledEntry(const char* name) {
     return MakeFamily<DirectConfigs<kMma>::kTiled>(name, typename MakeIndices<kTiled>::Type());

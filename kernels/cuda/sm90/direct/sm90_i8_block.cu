@@ -56,21 +56,14 @@ constexpr GemmConfig kI8BlockTiledConfigs[] = {
     Storing(Tiled(128, 128, 5)), Storing(Tiled(128, 176, 4)),
     Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(256, 128, 3))),
     Tiled(192, 64, 6),           Tiled(192, 96, 5),
-    Tiled(192, 112, 5),          SharingA(Tiled(192, 128, 4)),
-    Storing(Tiled(192, 128, 4)), SharingA(Storing(Tiled(192, 128, 4))),
+    Tiled(192, 112, 5),          Storing(Tiled(192, 128, 4)),
 };
 // One k block a stage serves k that is not a multiple of 128.
 constexpr GemmConfig kI8BlockSkinnyConfigs[] = {
-    TwoPerSm(Skinny(16, 64, 1, 9)),
-    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
-    TwoPerSm(Skinny(32, 64, 1, 7)),
-    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
-    TwoPerSm(Skinny(64, 64, 1, 6)),
-    TwoKGroups(Skinny(64, 64, 2, 6)),
-    TwoKGroups(Skinny(64, 64, 4, 3)),
-    TwoPerSm(Skinny(64, 64, 2, 3)),
+    TwoPerSm(Skinny(16, 64, 1, 9)), TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
+    TwoPerSm(Skinny(32, 64, 1, 7)), TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
+    TwoPerSm(Skinny(64, 64, 1, 6)), TwoKGroups(Skinny(64, 64, 2, 6)),
     Skinny(96, 128, 1, 6),
-    Skinny(144, 128, 1, 5),
 };
 
 template <const auto& kConfigs>

@@ -103,8 +103,8 @@ TEST(ModelTest, TheSameFeaturesGiveTheSameCorrection) {
   for (const GemmVariant& variant : AllVariants()) {
     const double rough = RoughSeconds(variant, problem, FakeH200());
     const ModelFeatures features = FeaturesOf(variant, problem, FakeH200(), rough);
-    EXPECT_EQ(CorrectionOf(features, variant.shape().promotes()),
-              CorrectionOf(features, variant.shape().promotes()));
+    EXPECT_EQ(CorrectionOf(features, variant.shape().mma),
+              CorrectionOf(features, variant.shape().mma));
     EXPECT_FLOAT_EQ(features[0], rough * 1e6);
   }
 }
