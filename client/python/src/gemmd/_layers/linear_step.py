@@ -257,6 +257,19 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
     if quantize is not None:
         words.check("quantize", quantize, ("fp8-block",))
     dtype = narrowing.multiplied_as("weight", weight)
+    check_scales(dtype, shape, scales)
+    if bias is not None and tuple(bias.shape) != shape[:1]:
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
+        )
+    if dtype == dtypes.int8:
+        raise ValueError("an int8 weight has no scales here; use session.matmul")
+    kept = dtypes.float8_e4m3fn if quantize is not None else dtype
+    return Weights(*shape, kept, bias is not None)
+
+
+def check_scales(dtype: np.dtype[Any] | None, shape: tuple[int, ...], scales: Any) -> None:
+    """Raises ValueError unless a weight has the scales that its type needs."""
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
@@ -268,14 +281,6 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
             f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
             f" 128x128: {wanted}"
         )
-    if bias is not None and tuple(bias.shape) != shape[:1]:
-        raise ValueError(
-            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
-        )
-    if dtype == dtypes.int8:
-        raise ValueError("an int8 weight has no scales here; use session.matmul")
-    kept = dtypes.float8_e4m3fn if quantize is not None else dtype
-    return Weights(*shape, kept, bias is not None)
 
 
 def taken(weight: Any, *, bias: Any, scales: Any) -> Any:
