@@ -1,4 +1,4 @@
-#include "server/service/listen/tcp_listener.h"
+#include "server/engine/share/tcp_listener.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
