@@ -32,7 +32,7 @@ absl::Status RunFloor(cli::Invocation& call) {
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmd_bench floor", .device = call.args.Text("device")});
-  if (!session.ok()) return cli::Explained(session.status(), target);
+  if (!session.ok()) return session.status();
   EchoClient echo((*peer)->target());
   const Floor floor = {.client = *client,
                        .session = *session,
@@ -43,7 +43,7 @@ absl::Status RunFloor(cli::Invocation& call) {
   absl::StatusOr<std::vector<Ratio>> ratios = MeasureFloor(floor, [&](const std::string& what) {
     call.out.Note(absl::StrCat("measuring ", what, " ..."));
   });
-  if (!ratios.ok()) return cli::Explained(ratios.status(), target);
+  if (!ratios.ok()) return ratios.status();
   cli::Json document = {
       {"suite", "floor"}, {"server", target}, {"cores", std::thread::hardware_concurrency()}};
   int missed = 0;

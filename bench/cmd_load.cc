@@ -132,7 +132,7 @@ absl::Status RunLoadCommand(cli::Invocation& call) {
   absl::StatusOr<client::Client> client = cli::Connect(call.args, cli::CallKind::kWork);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::unique_ptr<Workload>> made = MakeWorkload(*client, spec);
-  if (!made.ok()) return cli::Explained(made.status(), target);
+  if (!made.ok()) return made.status();
   // Shared with requests that are left behind unanswered: they may end after this command has.
   const auto under_test = std::make_shared<UnderTest>(*std::move(client), *std::move(made));
   const auto echo = std::make_shared<EchoClient>((*peer)->target());
@@ -147,7 +147,7 @@ absl::Status RunLoadCommand(cli::Invocation& call) {
                                .duration = absl::Milliseconds(300),
                                .grace = load->duration + load->grace};
   LoadReport warm = RunLoad(warm_up, request);
-  if (!warm.first_error.ok()) return cli::Explained(warm.first_error, target);
+  if (!warm.first_error.ok()) return warm.first_error;
   if (warm.unanswered > 0) return Unanswered(warm, warm_up);
   LoadReport bare = RunLoad(warm_up, echo_request);
   const LoadOptions half = EchoLoad(*load);
@@ -157,8 +157,7 @@ absl::Status RunLoadCommand(cli::Invocation& call) {
   bare.latencies.Merge(bare_after.latencies);
   if (!bare_after.first_error.ok())
     return cli::WithExit(cli::ExitCode::kInternal, bare_after.first_error);
-  if (report.latencies.count() == 0 && !report.first_error.ok())
-    return cli::Explained(report.first_error, target);
+  if (report.latencies.count() == 0 && !report.first_error.ok()) return report.first_error;
   const BenchReport result = {.mode = mode,
                               .target = target,
                               .load = *load,
@@ -167,7 +166,7 @@ absl::Status RunLoadCommand(cli::Invocation& call) {
                               .echo = bare,
                               .workload = workload};
   call.out.Result(BenchJson(result), BenchText(result));
-  if (!report.first_error.ok()) return cli::Explained(report.first_error, target);
+  if (!report.first_error.ok()) return report.first_error;
   return report.unanswered > 0 ? Unanswered(report, *load) : absl::OkStatus();
 }
 

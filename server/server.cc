@@ -17,7 +17,6 @@
 #include "server/config/load.h"
 #include "server/connection_limits.h"
 #include "server/engine/armed/armed_plans.h"
-#include "server/engine/observe/counter_source.h"
 #include "server/engine/observe/exposition.h"
 #include "server/engine/observe/line_budget.h"
 #include "server/engine/observe/process_metrics.h"

@@ -117,10 +117,10 @@ absl::Status RunServingSuite(cli::Invocation& call) {
   absl::StatusOr<client::Client> client = cli::Connect(call.args, cli::CallKind::kWork);
   if (!client.ok()) return client.status();
   absl::StatusOr<Place> place = FindPlace(*client, call.args.Text("device"));
-  if (!place.ok()) return cli::Explained(place.status(), target);
+  if (!place.ok()) return place.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmd_bench serving", .device = place->device.name()});
-  if (!session.ok()) return cli::Explained(session.status(), target);
+  if (!session.ok()) return session.status();
   EchoClient echo((*peer)->target());
   const ServingSizes sizes = call.args.On("quick") ? QuickSizes() : ServingSizes();
   const Serving serving = {.client = *client,
@@ -157,7 +157,7 @@ absl::Status RunSoakSuite(cli::Invocation& call) {
   absl::StatusOr<client::Client> client = cli::Connect(call.args, cli::CallKind::kWork);
   if (!client.ok()) return client.status();
   absl::StatusOr<Place> place = FindPlace(*client, call.args.Text("device"));
-  if (!place.ok()) return cli::Explained(place.status(), target);
+  if (!place.ok()) return place.status();
   const SoakSpec spec = {.target = target,
                          .options = cli::ClientOptionsOf(call.args, cli::CallKind::kWork),
                          .device = place->device.name(),
@@ -165,7 +165,7 @@ absl::Status RunSoakSuite(cli::Invocation& call) {
                          .ops = call.args.Count("ops")};
   absl::StatusOr<std::vector<Figure>> figures =
       MeasureSoak(*client, spec, [&](const std::string& what) { call.out.Note(what); });
-  if (!figures.ok()) return cli::Explained(figures.status(), target);
+  if (!figures.ok()) return figures.status();
   absl::Status written =
       Finish(call, Document("soak", target, *place, /*quick=*/false, *figures), *figures);
   if (!written.ok()) return written;

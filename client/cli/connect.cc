@@ -105,7 +105,7 @@ std::vector<std::string> SecurityFlags(const Args& args) {
 }
 
 absl::Status Explained(const absl::Status& status, absl::string_view target) {
-  if (status.ok()) return status;
+  if (status.ok() || HasExit(status)) return status;
   const std::string reason = client::ReasonOf(status);
   const std::string request_id = client::RequestIdOf(status);
   std::string message(status.message());
@@ -129,12 +129,6 @@ absl::Status Explained(const absl::Status& status, absl::string_view target) {
                                    : "; start one there, or say with --server where it is");
   }
   return WithExit(code, absl::Status(status.code(), message));
-}
-
-std::string TimeText(int64_t seconds, int32_t nanos) {
-  if (seconds == 0 && nanos == 0) return "";
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(seconds),
-                          absl::UTCTimeZone());
 }
 
 }  // namespace gemmd::cli

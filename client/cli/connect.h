@@ -28,11 +28,8 @@ absl::StatusOr<client::Client> Connect(const Args& args, CallKind kind);
 std::vector<std::string> SecurityFlags(const Args& args);
 
 // A failed call as the user is told of it: the server's own text, its reason and request id, and
-// the exit code.
+// the exit code. What has an exit code already is told as it is.
 absl::Status Explained(const absl::Status& status, absl::string_view target);
-
-// "2026-11-21T04:00:00Z"; "" for the epoch, which is what an unset Timestamp gives.
-std::string TimeText(int64_t seconds, int32_t nanos);
 
 }  // namespace gemmd::cli
 

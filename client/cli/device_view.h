@@ -14,11 +14,10 @@ class Device;
 
 namespace gemmd::cli {
 
-std::string StateName(const v1::Device& device);
-// The same; an alarm when the device does not serve.
+// An alarm when the device does not serve.
 Cell StateCell(const v1::Device& device);
 
-// With "sensors" null where the device has none, and "numa_node" where it is bound to none.
+// The message, and what is left of its memory.
 Json DeviceJson(const v1::Device& device);
 
 // "1980 MHz", "312 of 700 W", "41 C"; "-" where the device does not tell.

@@ -1,22 +1,14 @@
 #include "client/cli/matmul_report.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/args/printable.h"
+#include "client/cli/document.h"
 #include "client/cli/transfers.h"
 #include "gemmd/v1/types.pb.h"
 
 namespace gemmd::cli {
 namespace {
-
-// "CHOICE_REASON_TABLE" as "table".
-std::string ReasonName(v1::ChoiceReason reason) {
-  const std::string prefix = "CHOICE_REASON_";
-  const std::string name = v1::ChoiceReason_Name(reason);
-  return absl::AsciiStrToLower(absl::StartsWith(name, prefix) ? name.substr(prefix.size()) : name);
-}
 
 std::string ReasonText(v1::ChoiceReason reason) {
   switch (reason) {
@@ -42,12 +34,10 @@ double PerSecond(double amount, const v1::OpReport& op) {
 }
 
 Json OpJson(const v1::OpReport& op) {
-  return {{"op", op.op()},
-          {"kernel", op.kernel()},
-          {"reason", ReasonName(op.reason())},
-          {"device_seconds", op.device_seconds()},
-          {"tflops", PerSecond(op.flops(), op) / 1e12},
-          {"gb_per_second", PerSecond(op.bytes(), op) / 1e9}};
+  Json document = DocumentOf(op);
+  document["tflops"] = PerSecond(op.flops(), op) / 1e12;
+  document["gb_per_second"] = PerSecond(op.bytes(), op) / 1e9;
+  return document;
 }
 
 Json VerifyJson(const Verified& verified) {

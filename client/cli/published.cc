@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,8 +13,6 @@
 #include "absl/strings/strip.h"
 #include "client/cli/args/exit_code.h"
 #include "client/cli/args/printable.h"
-#include "client/cli/connect.h"
-#include "client/cpp/types.h"
 
 namespace gemmd::cli {
 namespace {
@@ -24,10 +21,6 @@ namespace {
 bool HasOpenBracket(const std::string& pattern) {
   const size_t open = pattern.rfind('[');
   return open != std::string::npos && pattern.find(']', open + 2) == std::string::npos;
-}
-
-std::string StampText(const google::protobuf::Timestamp& stamp) {
-  return TimeText(stamp.seconds(), stamp.nanos());
 }
 
 }  // namespace
@@ -86,31 +79,6 @@ std::string SwitchText(const VersionedPrefix& to, const client::VersionSwitch& s
 
 std::string ShapeText(const v1::Buffer& buffer) {
   return absl::StrCat("[", absl::StrJoin(buffer.shape(), ", "), "]");
-}
-
-Json BufferDocument(const v1::Buffer& buffer) {
-  return {{"published_name", buffer.published_name()},
-          {"device", buffer.device()},
-          {"memory_kind",
-           std::string(client::Name(static_cast<client::MemoryKind>(buffer.memory_kind())))},
-          {"dtype", std::string(client::Name(static_cast<client::DType>(buffer.dtype())))},
-          {"shape", std::vector<int64_t>(buffer.shape().begin(), buffer.shape().end())},
-          {"size_bytes", buffer.size_bytes()},
-          {"read_only", buffer.read_only()},
-          {"create_time", TimeText(buffer.create_time().seconds(), buffer.create_time().nanos())},
-          {"label", buffer.label()}};
-}
-
-Json PublishedDocument(const v1::Buffer& buffer) {
-  Json document = BufferDocument(buffer);
-  document["owner"] = buffer.owner();
-  document["publish_time"] = StampText(buffer.publish_time());
-  document["last_use_time"] = StampText(buffer.last_use_time());
-  document["holders"] = buffer.holders();
-  document["current_version"] = buffer.current_version();
-  document["content_hash"] = absl::BytesToHexString(buffer.content_hash());
-  if (buffer.has_ttl()) document["ttl_seconds"] = buffer.ttl().seconds();
-  return document;
 }
 
 std::string AgeText(int64_t since_seconds, absl::Time now) {

@@ -33,11 +33,8 @@ absl::StatusOr<VersionedPrefix> ParseVersion(const std::string& text);
 Json SwitchDocument(const VersionedPrefix& to, const client::VersionSwitch& switched);
 std::string SwitchText(const VersionedPrefix& to, const client::VersionSwitch& switched);
 
-// A buffer's members in --json, and "[2, 3]".
-Json BufferDocument(const v1::Buffer& buffer);
+// "[2, 3]".
 std::string ShapeText(const v1::Buffer& buffer);
-// The same of a published one, and what is known of its name.
-Json PublishedDocument(const v1::Buffer& buffer);
 // "45s", "90m", "30h", "12d": the time from `since_seconds`, of the Unix epoch, to `now`.
 std::string AgeText(int64_t since_seconds, absl::Time now);
 

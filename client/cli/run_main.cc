@@ -15,6 +15,7 @@
 #include "client/cli/args/output.h"
 #include "client/cli/args/parser.h"
 #include "client/cli/args/terminal.h"
+#include "client/cli/connect.h"
 #include "client/cli/files/new_file.h"
 #include "client/cpp/default_target.h"
 
@@ -88,7 +89,7 @@ int Run(const CommandTable& table, std::vector<const char*> argv) {
     return End(absl::OkStatus(), out);
   }
   Invocation call{*args, out, table};
-  return End(args->command().run(call), out);
+  return End(Explained(args->command().run(call), args->Text("server")), out);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/armed/armed_plans.h"
-#include "server/engine/observe/counter_source.h"
 #include "server/engine/observe/device_metrics.h"
 #include "server/engine/observe/exposition.h"
 #include "server/engine/observe/tenant_metrics.h"

@@ -3,16 +3,13 @@
 #ifndef GEMMD_SERVER_GRPC_THREADS_METRICS_H_
 #define GEMMD_SERVER_GRPC_THREADS_METRICS_H_
 
-#include <vector>
-
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 
 namespace gemmd::grpc_threads {
 
-class Metrics : public prometheus::Collectable {
+class Metrics : public server::ReadSource {
  public:
-  std::vector<prometheus::MetricFamily> Collect() const override;
+  Metrics();
 };
 
 }  // namespace gemmd::grpc_threads

@@ -3,22 +3,15 @@
 #ifndef GEMMD_SERVER_GUARD_METRICS_H_
 #define GEMMD_SERVER_GUARD_METRICS_H_
 
-#include <vector>
-
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 #include "server/guard/connections.h"
 
 namespace gemmd::guard {
 
-class Metrics : public prometheus::Collectable {
+class Metrics : public server::ReadSource {
  public:
   // `connections` must outlive this.
-  explicit Metrics(const Connections& connections) : connections_(connections) {}
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const Connections& connections_;
+  explicit Metrics(const Connections& connections);
 };
 
 }  // namespace gemmd::guard

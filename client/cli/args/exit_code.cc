@@ -47,6 +47,8 @@ absl::Status WithExit(ExitCode code, absl::Status status) {
   return status;
 }
 
+bool HasExit(const absl::Status& status) { return status.GetPayload(kPayload).has_value(); }
+
 ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return ExitCode::kOk;
   if (auto payload = status.GetPayload(kPayload)) {

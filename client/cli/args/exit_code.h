@@ -37,6 +37,8 @@ absl::string_view ExitCodeName(ExitCode code);
 // be OK.
 absl::Status WithExit(ExitCode code, absl::Status status);
 
+bool HasExit(const absl::Status& status);
+
 // The mark if there is one; otherwise what the code of an RPC's status says: UNAVAILABLE and
 // DEADLINE_EXCEEDED are kUnreachable, INTERNAL and UNKNOWN kInternal, the others kRefused.
 ExitCode ExitCodeOf(const absl::Status& status);

@@ -4,6 +4,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/document.h"
 #include "client/cli/published.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/session_service.pb.h"
@@ -18,20 +19,15 @@ constexpr Flag kBuffersFlags[] = {
     TextFlag("session", "ID", "the buffers of this session, by its id in hex"),
 };
 
-std::string HandleText(const std::string& bytes) {
-  absl::StatusOr<client::Handle> handle = client::Handle::FromBytes(bytes);
-  return handle.ok() ? handle->ToHex() : "";
-}
-
 // One session's buffers in full.
 void PrintBuffers(const std::vector<v1::Buffer>& buffers, Output& out) {
   Json document = {{"buffers", Json::array()}};
   std::vector<std::vector<std::string>> rows = {
       {"buffer", "name", "device", "memory", "dtype", "shape", "bytes", "created", "label"}};
   for (const v1::Buffer& buffer : buffers) {
-    Json one = BufferDocument(buffer);
-    one["id"] = HandleText(buffer.buffer_id());
-    rows.push_back({HandleText(buffer.buffer_id()), buffer.published_name(), buffer.device(),
+    Json one = DocumentOf(buffer);
+    one["id"] = one["buffer_id"];  // as gemmctl has called it from the beginning
+    rows.push_back({one["id"].get<std::string>(), buffer.published_name(), buffer.device(),
                     one["memory_kind"].get<std::string>(), one["dtype"].get<std::string>(),
                     ShapeText(buffer), HumanBytes(static_cast<double>(buffer.size_bytes())),
                     one["create_time"].get<std::string>(), buffer.label()});
@@ -47,11 +43,7 @@ void PrintTotals(const std::vector<v1::SessionInfo>& sessions,
   Json document = {{"sessions", Json::array()}, {"published", Json::array()}};
   std::vector<std::vector<std::string>> rows = {{"session", "label", "device", "buffers", "bytes"}};
   for (const v1::SessionInfo& session : sessions) {
-    document["sessions"].push_back({{"name", session.name()},
-                                    {"label", session.label()},
-                                    {"device", session.device()},
-                                    {"buffers", session.buffers()},
-                                    {"buffer_bytes", session.buffer_bytes()}});
+    document["sessions"].push_back(DocumentOf(session));
     rows.push_back({session.name(), session.label(), session.device(),
                     absl::StrCat(session.buffers()),
                     HumanBytes(static_cast<double>(session.buffer_bytes()))});
@@ -70,7 +62,6 @@ void PrintTotals(const std::vector<v1::SessionInfo>& sessions,
 }
 
 absl::Status RunBuffers(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string name = call.args.Positional(0);
   if (!name.empty() && call.args.Given("session")) {
     return WithExit(ExitCode::kUsage,
@@ -82,26 +73,26 @@ absl::Status RunBuffers(Invocation& call) {
     absl::StatusOr<client::Handle> id = client::Handle::FromHex(call.args.Text("session"));
     if (!id.ok()) return WithExit(ExitCode::kUsage, id.status());
     absl::StatusOr<client::Session> session = client->AttachSession(*id);
-    if (!session.ok()) return Explained(session.status(), target);
+    if (!session.ok()) return session.status();
     absl::StatusOr<std::vector<v1::Buffer>> buffers = session->ListBuffers();
-    if (!buffers.ok()) return Explained(buffers.status(), target);
+    if (!buffers.ok()) return buffers.status();
     PrintBuffers(*buffers, call.out);
     return absl::OkStatus();
   }
   if (!name.empty()) {
     absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl buffers"});
-    if (!session.ok()) return Explained(session.status(), target);
+    if (!session.ok()) return session.status();
     absl::StatusOr<client::Buffer> found = session->Find(name);
-    if (!found.ok()) return Explained(found.status(), target);
+    if (!found.ok()) return found.status();
     absl::StatusOr<v1::Buffer> buffer = session->GetBuffer(found->id());
-    if (!buffer.ok()) return Explained(buffer.status(), target);
+    if (!buffer.ok()) return buffer.status();
     PrintBuffers({*buffer}, call.out);
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<v1::SessionInfo>> sessions = client->ListSessions();
-  if (!sessions.ok()) return Explained(sessions.status(), target);
+  if (!sessions.ok()) return sessions.status();
   absl::StatusOr<std::vector<v1::Buffer>> published = client->ListPublished();
-  if (!published.ok()) return Explained(published.status(), target);
+  if (!published.ok()) return published.status();
   PrintTotals(*sessions, *published, call.out);
   return absl::OkStatus();
 }

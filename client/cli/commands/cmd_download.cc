@@ -45,16 +45,15 @@ absl::StatusOr<client::Buffer> FindBuffer(const Args& args, client::Session& ses
 }
 
 absl::Status RunDownload(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string path = call.args.Positional(1);
   absl::StatusOr<files::MatrixPath> parsed = files::ParseMatrixPath(path);
   if (!parsed.ok()) return Usage(parsed.status());
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kWork);
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session = OpenSession(call.args, *client);
-  if (!session.ok()) return Explained(session.status(), target);
+  if (!session.ok()) return session.status();
   absl::StatusOr<client::Buffer> buffer = FindBuffer(call.args, *session);
-  if (!buffer.ok()) return Explained(buffer.status(), target);
+  if (!buffer.ok()) return buffer.status();
   std::vector<int64_t> shape(buffer->shape().begin(), buffer->shape().end());
   files::DType dtype = ToFile(buffer->dtype());
   if (buffer->dtype() == client::DType::kUnspecified || shape.empty()) {
@@ -70,7 +69,7 @@ absl::Status RunDownload(Invocation& call) {
   const absl::Span<std::byte> data = writer->data();
   absl::StatusOr<client::TransferReport> moved = buffer->Download(
       absl::MakeSpan(reinterpret_cast<char*>(data.data()), data.size()), 0, options);
-  if (!moved.ok()) return Explained(moved.status(), target);
+  if (!moved.ok()) return moved.status();
   absl::Status committed = CommitFile(*writer);
   if (!committed.ok()) return committed;
   call.out.Result({{"name", call.args.Positional(0)},

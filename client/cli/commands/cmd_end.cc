@@ -16,7 +16,7 @@ absl::Status RunEnd(Invocation& call) {
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   const absl::Status ended = client->EndSession(name);
-  if (!ended.ok()) return Explained(ended, call.args.Text("server"));
+  if (!ended.ok()) return ended;
   call.out.Result({{"ended", name}}, absl::StrCat("ended ", name, "\n"));
   return absl::OkStatus();
 }

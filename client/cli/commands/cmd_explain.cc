@@ -9,6 +9,7 @@
 #include "client/cli/args/printable.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/document.h"
 #include "client/cli/numerics/activation.h"
 #include "client/cli/quantize.h"
 #include "gemmd/v1/compute_service.pb.h"
@@ -167,26 +168,18 @@ absl::Status RunExplain(Invocation& call) {
       call.args.On("along-k") ? client->Explain(KGroupedProblem(call.args), device)
       : grouped               ? client->Explain(GroupedProblem(call.args), device)
                               : client->Explain(Gated(Problem(call.args), call.args), device);
-  if (!answer.ok()) return Explained(answer.status(), call.args.Text("server"));
-  Json document = {
-      {"device", answer->device()}, {"problem", answer->problem()}, {"candidates", Json::array()}};
+  if (!answer.ok()) return answer.status();
   std::vector<std::vector<std::string>> rows = {{"", "kernel", "modelled", "measured", "why not"}};
   const auto seconds = [](double value) { return value > 0 ? HumanSeconds(value) : "-"; };
   for (const v1::Candidate& candidate : answer->candidates()) {
-    document["candidates"].push_back({{"kernel", candidate.kernel()},
-                                      {"chosen", candidate.chosen()},
-                                      {"feasible", candidate.feasible()},
-                                      {"why_not", candidate.why_not()},
-                                      {"modelled_seconds", candidate.modelled_seconds()},
-                                      {"measured_seconds", candidate.measured_seconds()},
-                                      {"tuned", candidate.tuned()}});
     rows.push_back(
         {candidate.chosen() ? "*" : "", candidate.kernel(), seconds(candidate.modelled_seconds()),
          absl::StrCat(seconds(candidate.measured_seconds()), candidate.tuned() ? " here" : ""),
          candidate.why_not()});
   }
-  call.out.Result(document, absl::StrCat(Printable(answer->problem()), " on ",
-                                         Printable(answer->device()), "\n\n", Table(rows)));
+  call.out.Result(DocumentOf(*answer),
+                  absl::StrCat(Printable(answer->problem()), " on ", Printable(answer->device()),
+                               "\n\n", Table(rows)));
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@ absl::Status RunHealth(Invocation& call) {
   if (!client.ok()) return client.status();
   const std::string service = call.args.Positional(0);
   absl::StatusOr<client::Health> health = client->CheckHealth(service);
-  if (!health.ok()) return Explained(health.status(), target);
+  if (!health.ok()) return health.status();
   const bool serving = *health == client::Health::kServing;
   const std::string name(client::Name(*health));
   call.out.Result(

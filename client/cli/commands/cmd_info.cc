@@ -11,23 +11,11 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/device_view.h"
+#include "client/cli/document.h"
 #include "gemmd/v1/device_service.pb.h"
 
 namespace gemmd::cli {
 namespace {
-
-Json LimitsJson(const v1::Limits& limits) {
-  return {{"max_message_bytes", limits.max_message_bytes()},
-          {"max_ops", limits.max_ops()},
-          {"max_inline_bytes", limits.max_inline_bytes()},
-          {"max_sessions", limits.max_sessions()},
-          {"max_buffers", limits.max_buffers()},
-          {"max_buffer_bytes", limits.max_buffer_bytes()},
-          {"max_plans", limits.max_plans()},
-          {"max_armed", limits.max_armed()},
-          {"max_queued_programs", limits.max_queued_programs()},
-          {"window_batches", limits.window_batches()}};
-}
 
 // 0 is no limit of its own: what the devices have is the limit.
 std::string LimitText(int64_t max_buffer_bytes) {
@@ -72,7 +60,7 @@ Page InfoPage(const v1::ServerInfo& info, const std::vector<v1::Device>& devices
   };
   page.Line(
       absl::StrCat("gemmd ", info.version(), " at ", target, ", instance ", info.instance_id()));
-  const std::string started = TimeText(info.start_time().seconds(), info.start_time().nanos());
+  const std::string started = TimeText(info.start_time());
   add("started", absl::StrCat(started, info.draining() ? ", draining" : ""));
   add("tenant", info.tenant());
   add("transfers", same_host ? "shared memory" : "gRPC");
@@ -92,24 +80,16 @@ absl::Status RunInfo(Invocation& call) {
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<v1::ServerInfo> info = client->GetServerInfo();
-  if (!info.ok()) return Explained(info.status(), target);
+  if (!info.ok()) return info.status();
   absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
-  if (!devices.ok()) return Explained(devices.status(), target);
+  if (!devices.ok()) return devices.status();
   absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels();
-  if (!kernels.ok()) return Explained(kernels.status(), target);
+  if (!kernels.ok()) return kernels.status();
   const bool same_host = client->SharesHost();
-  Json document = {
-      {"server", target},
-      {"version", info->version()},
-      {"instance_id", info->instance_id()},
-      {"start_time", TimeText(info->start_time().seconds(), info->start_time().nanos())},
-      {"tenant", info->tenant()},
-      {"draining", info->draining()},
-      {"under_mps", info->under_mps()},
-      {"share_socket", info->share_socket()},
-      {"same_host", same_host},
-      {"limits", LimitsJson(info->limits())},
-      {"devices", Json::array()}};
+  Json document = {{"server", target}};
+  document.update(DocumentOf(*info));
+  document["same_host"] = same_host;
+  document["devices"] = Json::array();
   for (const v1::Device& device : *devices) document["devices"].push_back(DeviceJson(device));
   call.out.Result(document, InfoPage(*info, *devices, *kernels, target, same_host));
   return absl::OkStatus();

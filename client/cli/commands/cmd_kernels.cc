@@ -2,6 +2,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/document.h"
 #include "gemmd/v1/device_service.pb.h"
 
 namespace gemmd::cli {
@@ -15,16 +16,11 @@ absl::Status RunKernels(Invocation& call) {
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::vector<v1::Kernel>> kernels = client->ListKernels(call.args.Text("device"));
-  if (!kernels.ok()) return Explained(kernels.status(), call.args.Text("server"));
+  if (!kernels.ok()) return kernels.status();
   Json document = {{"kernels", Json::array()}};
   std::vector<std::vector<std::string>> rows = {{"device", "kernel", "family", "description"}};
   for (const v1::Kernel& kernel : *kernels) {
-    document["kernels"].push_back({{"device", kernel.device()},
-                                   {"name", kernel.name()},
-                                   {"family", kernel.family()},
-                                   {"description", kernel.description()},
-                                   {"why_off", kernel.why_off()},
-                                   {"quarantined", kernel.quarantined()}});
+    document["kernels"].push_back(DocumentOf(kernel));
     // Why a kernel is never chosen matters more than what it could do.
     rows.push_back({kernel.device(), kernel.name(), kernel.family(),
                     kernel.why_off().empty() ? kernel.description() : "off: " + kernel.why_off()});

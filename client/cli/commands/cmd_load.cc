@@ -80,7 +80,6 @@ absl::Status Stopped(const absl::Status& status, const LoadReport& report) {
 }
 
 absl::Status RunLoad(Invocation& call) {
-  const std::string target = call.args.Text("server");
   WeightOptions wanted = {.prefix = call.args.Text("prefix"),
                           .fp8_block = call.args.Text("quantize") == "fp8-block",
                           .only = call.args.Text("only"),
@@ -103,7 +102,7 @@ absl::Status RunLoad(Invocation& call) {
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmctl load", .device = call.args.Text("device")});
-  if (!session.ok()) return Explained(session.status(), target);
+  if (!session.ok()) return session.status();
   LoadOptions options = {
       .jobs = static_cast<int>(std::min(call.args.Count("jobs"), kMostJobs)),
       .route = RouteOf(call.args.Text("route")),
@@ -112,13 +111,13 @@ absl::Status RunLoad(Invocation& call) {
   if (call.args.Given("ttl")) options.ttl = call.args.Duration("ttl");
   LoadReport report;
   const absl::Status loaded = LoadWeights(*client, *session, *weights, options, report);
-  if (!loaded.ok()) return Explained(Stopped(loaded, report), target);
+  if (!loaded.ok()) return Stopped(loaded, report);
   Json document = Document(report, wanted.prefix);
   std::string text = Text(report);
   if (version) {
     absl::StatusOr<client::VersionSwitch> switched =
         client->SwitchVersion(version->name, version->version);
-    if (!switched.ok()) return Explained(switched.status(), target);
+    if (!switched.ok()) return switched.status();
     document["switched"] = SwitchDocument(*version, *switched);
     absl::StrAppend(&text, SwitchText(*version, *switched));
   }

@@ -18,7 +18,6 @@ constexpr Flag kLogFlags[] = {
 };
 
 absl::Status RunLog(Invocation& call) {
-  const std::string target = call.args.Text("server");
   client::LogChange change = {.level = call.args.Text("level")};
   if (call.args.Given("sample")) {
     const int64_t sample = call.args.Count("sample");
@@ -33,7 +32,7 @@ absl::Status RunLog(Invocation& call) {
   const bool changes = !change.level.empty() || change.sample_calls.has_value();
   const absl::StatusOr<client::LogSettings> settings =
       changes ? client->SetLog(change) : client->GetLog();
-  if (!settings.ok()) return Explained(settings.status(), target);
+  if (!settings.ok()) return settings.status();
   call.out.Result(
       {{"level", settings->level}, {"sample_calls", settings->sample_calls}},
       absl::StrCat("level   ", Printable(settings->level), "\nsample  ", settings->sample_calls,

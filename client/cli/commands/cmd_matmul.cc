@@ -96,7 +96,7 @@ absl::Status FindInputs(const Args& args, client::Session& session, MatmulInputs
     const std::string name = PublishedNameOf(args.Positional(i));
     if (name.empty()) continue;
     absl::StatusOr<MatmulInput> found = MatmulInput::Find(session, name);
-    if (!found.ok()) return Explained(found.status(), args.Text("server"));
+    if (!found.ok()) return found.status();
     *operands[i] = *std::move(found);
   }
   return absl::OkStatus();
@@ -164,12 +164,11 @@ absl::StatusOr<Place> OpenPlace(const Args& args) {
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmctl matmul", .device = args.Text("device")});
-  if (!session.ok()) return Explained(session.status(), args.Text("server"));
+  if (!session.ok()) return session.status();
   return Place{*std::move(client), *std::move(session)};
 }
 
 absl::Status RunMatmul(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string output = call.args.Text("output");
   // Everything that can be wrong here is found before the server hears of it, but for what is
   // published: that only the server knows.
@@ -211,9 +210,9 @@ absl::Status RunMatmul(Invocation& call) {
 
   MatmulJob job(place->session, *inputs, *settings, *shape, call.out);
   absl::Status uploaded = job.Upload();
-  if (!uploaded.ok()) return Explained(uploaded, target);
+  if (!uploaded.ok()) return uploaded;
   absl::StatusOr<client::Result> result = job.Run();
-  if (!result.ok()) return Explained(result.status(), target);
+  if (!result.ok()) return result.status();
 
   MatmulReport report = {
       .shape = *shape, .settings = *settings, .result = *result, .job = job, .output = output};
@@ -223,10 +222,10 @@ absl::Status RunMatmul(Invocation& call) {
       memory.resize(shape->batch * shape->m * shape->n * client::SizeBytes(settings->out_dtype));
     const absl::Span<std::byte> d = writer ? writer->data() : absl::MakeSpan(memory);
     absl::Status downloaded = job.DownloadD(d);
-    if (!downloaded.ok()) return Explained(downloaded, target);
+    if (!downloaded.ok()) return downloaded;
     if (call.args.On("verify")) {
       absl::StatusOr<Verified> verified = job.Check(d);
-      if (!verified.ok()) return Explained(verified.status(), target);
+      if (!verified.ok()) return verified.status();
       report.verified = *verified;
     }
   }

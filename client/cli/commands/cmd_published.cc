@@ -5,6 +5,7 @@
 #include "client/cli/args/parser.h"
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/document.h"
 #include "client/cli/published.h"
 
 namespace gemmd::cli {
@@ -18,13 +19,12 @@ constexpr Positional kPublishedPositionals[] = {
 };
 
 absl::Status RunPublished(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string pattern = call.args.Positional(0);
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::vector<v1::Buffer>> buffers =
       pattern.empty() ? client->ListPublished() : PublishedLike(*client, pattern);
-  if (!buffers.ok()) return Explained(buffers.status(), target);
+  if (!buffers.ok()) return buffers.status();
   Json document = {{"published", Json::array()}, {"size_bytes", 0}};
   std::vector<std::vector<std::string>> rows = {
       {"name", "dtype", "shape", "bytes", "device", "owner", "age", "last use", "ttl", "current"}};
@@ -32,7 +32,7 @@ absl::Status RunPublished(Invocation& call) {
   const absl::Time now = absl::Now();
   for (const v1::Buffer& buffer : *buffers) {
     total += buffer.size_bytes();
-    Json one = PublishedDocument(buffer);
+    Json one = DocumentOf(buffer);
     rows.push_back(
         {buffer.published_name(), one["dtype"].get<std::string>(), ShapeText(buffer),
          HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(), buffer.owner(),

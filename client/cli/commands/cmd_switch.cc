@@ -20,7 +20,7 @@ absl::Status RunSwitch(Invocation& call) {
   if (!client.ok()) return client.status();
   absl::StatusOr<client::VersionSwitch> switched =
       client->SwitchVersion(wanted->name, wanted->version);
-  if (!switched.ok()) return Explained(switched.status(), call.args.Text("server"));
+  if (!switched.ok()) return switched.status();
   call.out.Result(SwitchDocument(*wanted, *switched), SwitchText(*wanted, *switched));
   return absl::OkStatus();
 }

@@ -24,13 +24,12 @@ constexpr Flag kTopFlags[] = {
 };
 
 absl::Status RunTop(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string metrics = call.args.Text("metrics");
   const bool once = call.args.On("once") || call.out.json();
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<TopSample> before = Look(*client, metrics);
-  if (!before.ok()) return Explained(before.status(), target);
+  if (!before.ok()) return before.status();
   // A terminal gets a screen of its own, where each page takes the last one's place. Into a file or
   // a pipe they follow one another.
   std::optional<FullScreen> screen;
@@ -51,7 +50,7 @@ absl::Status RunTop(Invocation& call) {
     absl::StatusOr<TopSample> after = Look(*client, metrics);
     if (!after.ok()) {
       screen.reset();  // or the error would go with it
-      return Explained(after.status(), target);
+      return after.status();
     }
     const TopLoad load = LoadBetween(*before, *after);
     const Page page = TopPage(*after, load, kMaxSessions);

@@ -97,7 +97,7 @@ absl::Status RunTrace(Invocation& call) {
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::vector<v1::Device>> devices = client->ListDevices();
-  if (!devices.ok()) return Explained(devices.status(), target);
+  if (!devices.ok()) return devices.status();
   Tracing tracing(*devices);
   if (absl::Status opened = tracing.Open(path); !opened.ok()) return BadFile(opened);
 
@@ -105,7 +105,7 @@ absl::Status RunTrace(Invocation& call) {
   const absl::Status traced =
       client->Trace(duration, [&](const v1::TraceChunk& chunk) { return tracing.Take(chunk); },
                     {.timeout = duration + grace});
-  if (!traced.ok() && !tracing.begun()) return Explained(traced, target);
+  if (!traced.ok() && !tracing.begun()) return traced;
   const absl::Duration lasted = traced.ok() ? duration : std::min(duration, tracing.age());
   Json about = {{"server", target}};
   if (absl::Status written = tracing.Finish(about, lasted); !written.ok()) return BadFile(written);
@@ -124,7 +124,7 @@ absl::Status RunTrace(Invocation& call) {
     call.out.Result(about, said);
   }
   // Cut short, by a drain for instance: what came is written, and the exit status says so.
-  return Explained(traced, target);
+  return traced;
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ absl::Status Usage(absl::string_view text) {
 
 absl::Status Export(Invocation& call, client::Client& client) {
   auto table = client.ExportTuning(call.args.Text("device"));
-  if (!table.ok()) return Explained(table.status(), call.args.Text("server"));
+  if (!table.ok()) return table.status();
   const std::string path = call.args.Text("export");
   auto file = files::NewFile::Create(path, files::Existing::kReplace);
   absl::Status written = file.status();
@@ -69,7 +69,7 @@ absl::Status Import(Invocation& call, client::Client& client) {
   auto table = ReadTable(path);
   if (!table.ok()) return WithExit(ExitCode::kBadFile, table.status());
   auto skipped = client.ImportTuning(*table, call.args.Text("device"));
-  if (!skipped.ok()) return Explained(skipped.status(), call.args.Text("server"));
+  if (!skipped.ok()) return skipped.status();
   if (!skipped->empty()) call.out.Note(absl::StrCat("left out: ", Printable(*skipped)));
   call.out.Result({{"imported", path}, {"skipped", *skipped}}, absl::StrCat("took ", path, "\n"));
   return absl::OkStatus();
@@ -107,7 +107,7 @@ absl::Status Measure(Invocation& call, client::Client& client) {
   if (bar && view.begun()) std::fprintf(stderr, "\r\033[K");
   // Cut short, by a drain for instance: what was measured is kept, and the exit status says so.
   if (view.begun()) call.out.Result(view.Document(), view.Text());
-  return Explained(tuned, call.args.Text("server"));
+  return tuned;
 }
 
 absl::Status RunTune(Invocation& call) {

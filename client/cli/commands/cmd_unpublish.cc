@@ -29,14 +29,13 @@ absl::StatusOr<std::vector<std::string>> NamesOf(client::Client& client, const s
 }
 
 absl::Status RunUnpublish(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string given = call.args.Positional(0);
   const bool dry = call.args.On("dry-run"), pattern = IsPattern(given);
   absl::StatusOr<client::Client> client = Connect(call.args, CallKind::kLookUp);
   if (!client.ok()) return client.status();
   absl::StatusOr<std::vector<std::string>> names =
       pattern || dry ? NamesOf(*client, given) : std::vector<std::string>{given};
-  if (!names.ok()) return Explained(names.status(), target);
+  if (!names.ok()) return names.status();
   const std::string verb = dry ? "would unpublish " : "unpublished ";
   std::string text;
   Json gone = Json::array();
@@ -45,7 +44,7 @@ absl::Status RunUnpublish(Invocation& call) {
     for (const std::string& name : *names) absl::StrAppend(&text, verb, name, "\n");
   } else {
     absl::StatusOr<client::Session> session = client->OpenSession({.label = "gemmctl unpublish"});
-    if (!session.ok()) return Explained(session.status(), target);
+    if (!session.ok()) return session.status();
     for (const std::string& name : *names) {
       absl::Status status = call.args.On("unless-held") ? session->UnpublishUnlessHeld(name)
                                                         : session->Unpublish(name);
@@ -56,7 +55,7 @@ absl::Status RunUnpublish(Invocation& call) {
             absl::Status(status.code(), absl::StrCat(status.message(), "; ", gone.size(), " of ",
                                                      names->size(), " names are gone"));
       }
-      if (!status.ok()) return Explained(status, target);
+      if (!status.ok()) return status;
       gone.push_back(name);
       absl::StrAppend(&text, verb, name, "\n");
     }

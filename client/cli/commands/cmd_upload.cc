@@ -48,7 +48,6 @@ std::string DefaultName(const std::string& path_text) {
 }
 
 absl::Status RunUpload(Invocation& call) {
-  const std::string target = call.args.Text("server");
   const std::string path = call.args.Positional(0);
   absl::StatusOr<files::Matrix> matrix = LoadFile(call, path);
   if (!matrix.ok()) return matrix.status();
@@ -58,18 +57,18 @@ absl::Status RunUpload(Invocation& call) {
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmctl upload", .device = call.args.Text("device")});
-  if (!session.ok()) return Explained(session.status(), target);
+  if (!session.ok()) return session.status();
   absl::StatusOr<client::Buffer> buffer = session->CreateBuffer(
       {.dtype = ToClient(matrix->dtype()), .shape = matrix->shape(), .label = "gemmctl upload"});
-  if (!buffer.ok()) return Explained(buffer.status(), target);
+  if (!buffer.ok()) return buffer.status();
   client::TransferOptions options;
   options.progress = ProgressLine(call.out, "uploading " + name);
   options.route = RouteOf(call.args.Text("route"));
   absl::StatusOr<client::TransferReport> moved =
       buffer->Upload(client::AsBytes(matrix->bytes()), 0, options);
-  if (!moved.ok()) return Explained(moved.status(), target);
+  if (!moved.ok()) return moved.status();
   absl::Status published = session->Publish(*buffer, name);
-  if (!published.ok()) return Explained(published, target);
+  if (!published.ok()) return published;
   call.out.Result(
       {{"name", name},
        {"device", session->device()},

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/device_view.h"
+#include "client/cli/document.h"
 
 namespace gemmd::cli {
 namespace {
@@ -101,15 +102,9 @@ Json TopJson(const TopSample& sample, const TopLoad& load) {
     document["queues"].push_back({{"queue", queue}, {"waiting", depth}});
   }
   for (const SessionLoad& row : load.sessions) {
-    document["sessions"].push_back({{"name", row.session.name()},
-                                    {"label", row.session.label()},
-                                    {"device", row.session.device()},
-                                    {"device_share", row.device_share},
-                                    {"queued_programs", row.session.queued_programs()},
-                                    {"buffers", row.session.buffers()},
-                                    {"buffer_bytes", row.session.buffer_bytes()},
-                                    {"plans", row.session.plans()},
-                                    {"peer", row.session.peer()}});
+    Json session = DocumentOf(row.session);
+    session["device_share"] = row.device_share;
+    document["sessions"].push_back(std::move(session));
   }
   return document;
 }

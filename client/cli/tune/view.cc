@@ -2,27 +2,17 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "client/cli/document.h"
 
 namespace gemmd::cli {
 namespace {
 
 constexpr int kBarWidth = 30;
 
-// "CHOICE_REASON_MODEL" -> "model".
-std::string Lower(const std::string& name, absl::string_view prefix) {
-  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
-}
-std::string ReasonName(v1::ChoiceReason reason) {
-  return Lower(v1::ChoiceReason_Name(reason), "CHOICE_REASON_");
-}
 std::string ShapeName(const v1::TuneShape& shape) {
-  return absl::StrCat(shape.m(), "x", shape.n(), "x", shape.k(), " ",
-                      Lower(v1::DType_Name(shape.output_dtype()), "DTYPE_"));
+  return absl::StrCat(shape.m(), "x", shape.n(), "x", shape.k(), " ", NameOf(shape.output_dtype()));
 }
 
 std::string Micros(double seconds) { return absl::StrFormat("%.2f us", seconds * 1e6); }
@@ -56,7 +46,7 @@ std::string TuneView::Text() const {
     std::vector<std::string> row = {ShapeName(tuned.shape())};
     if (tuned.skipped().empty()) {
       const double gain = tuned.seconds() > 0 ? tuned.seconds_before() / tuned.seconds() : 1;
-      row.insert(row.end(), {tuned.kernel_before(), ReasonName(tuned.reason_before()),
+      row.insert(row.end(), {tuned.kernel_before(), NameOf(tuned.reason_before()),
                              Micros(tuned.seconds_before()), tuned.kernel(),
                              Micros(tuned.seconds()), absl::StrFormat("%.2fx", gain)});
     } else {
@@ -71,18 +61,10 @@ std::string TuneView::Text() const {
 Json TuneView::Document() const {
   Json shapes = Json::array();
   for (const v1::TunedShape& tuned : tuned_) {
-    Json row = {{"m", tuned.shape().m()}, {"n", tuned.shape().n()}, {"k", tuned.shape().k()}};
-    row["output_dtype"] = Lower(v1::DType_Name(tuned.shape().output_dtype()), "DTYPE_");
-    if (!tuned.skipped().empty()) {
-      row["skipped"] = tuned.skipped();
-    } else {
-      row["kernel_before"] = tuned.kernel_before();
-      row["reason_before"] = ReasonName(tuned.reason_before());
-      row["seconds_before"] = tuned.seconds_before();
-      row["kernel"] = tuned.kernel();
-      row["seconds"] = tuned.seconds();
-      row["kernels"] = tuned.kernels();
-    }
+    Json row = DocumentOf(tuned.shape());
+    row.update(DocumentOf(tuned));
+    row.erase("shape");
+    if (tuned.skipped().empty()) row.erase("skipped");
     shapes.push_back(std::move(row));
   }
   return {{"device", device_}, {"shapes", shapes_}, {"faster", faster_}, {"tuned", shapes}};

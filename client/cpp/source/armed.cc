@@ -1,5 +1,6 @@
 #include "client/cpp/armed.h"
 
+#include <google/protobuf/util/time_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/armed/slot.h"
 #include "client/cpp/internal/calls/arming.h"
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/connect/session_core.h"
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/plan.h"
 #include "client/cpp/session.h"
-#include "gemmd/v1/armed_service.grpc.pb.h"
+#include "gemmd/v1/armed_service.pb.h"
+#include "gemmd/v1/device_service.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -27,41 +28,27 @@ absl::Status ToStatus(const armed::Outcome& outcome) {
 
 absl::Status Nothing() { return absl::FailedPreconditionError("this Armed object holds no plan"); }
 
-std::unique_ptr<v1::ArmedService::Stub> StubOf(const SessionCore& session) {
-  return v1::ArmedService::NewStub(session.connection().channel());
-}
-
 absl::Status SendDisarm(const SessionCore& session, int slot, const CallOptions& options) {
   v1::DisarmPlanRequest request;
-  request.set_session_id(session.id());
   request.add_slots(slot);
-  v1::DisarmPlanResponse response;
-  const auto stub = StubOf(session);
-  return Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-    return stub->DisarmPlan(&context, request, &response);
-  });
+  return session.Ask<v1::DisarmPlanResponse>(request, options).status();
 }
 
 // The UUID of the GPU that a device of the daemon is; empty for a CPU.
 absl::StatusOr<std::string> GpuOf(const SessionCore& session, const std::string& device,
                                   const CallOptions& options) {
-  v1::ListDevicesResponse response;
-  const absl::Status status =
-      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return session.connection().devices.ListDevices(&context, v1::ListDevicesRequest(),
-                                                        &response);
-      });
-  if (!status.ok()) return status;
-  for (const v1::Device& one : response.devices()) {
+  const absl::StatusOr<v1::ListDevicesResponse> response =
+      session.client().Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options);
+  if (!response.ok()) return response.status();
+  for (const v1::Device& one : response->devices()) {
     if (one.name() == device) return one.gpu_uuid();
   }
   return absl::NotFoundError(absl::StrCat("the daemon has no device ", device));
 }
 
-v1::ArmPlanRequest RequestOf(const SessionCore& session, const Plan& plan,
-                             absl::Span<const Rebinding> bindings, const ArmOptions& options) {
+v1::ArmPlanRequest RequestOf(const Plan& plan, absl::Span<const Rebinding> bindings,
+                             const ArmOptions& options) {
   v1::ArmPlanRequest request;
-  request.set_session_id(session.id());
   request.set_plan_id(std::string(plan.id().bytes()));
   for (const Rebinding& one : bindings) {
     v1::Rebinding& rebind = *request.add_rebind();
@@ -71,9 +58,8 @@ v1::ArmPlanRequest RequestOf(const SessionCore& session, const Plan& plan,
   request.set_priority(static_cast<v1::Priority>(options.priority));
   request.set_rung_by_stream(options.rung_by_stream);
   if (options.deadline != absl::InfiniteDuration()) {
-    const int64_t ns = absl::ToInt64Nanoseconds(options.deadline);
-    request.mutable_deadline()->set_seconds(ns / 1'000'000'000);
-    request.mutable_deadline()->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+    *request.mutable_deadline() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
+        absl::ToInt64Nanoseconds(options.deadline));
   }
   return request;
 }
@@ -151,18 +137,12 @@ absl::StatusOr<std::shared_ptr<armed::Region>> Arming::Region(const SessionCore&
   const absl::StatusOr<std::string> here = session.client().ShareSocket();
   if (!here.ok()) return here.status();
   v1::GetArmedRegionRequest request;
-  request.set_session_id(session.id());
   request.set_slots(kSlots);
-  v1::ArmedRegion parts;
-  const auto stub = StubOf(session);
-  const absl::Status status =
-      Call(session.client(), options, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-        return stub->GetArmedRegion(&context, request, &parts);
-      });
-  if (!status.ok()) return status;
-  const absl::StatusOr<int> memory = FetchDescriptor(parts.share_socket(), parts.region_token());
+  const absl::StatusOr<v1::ArmedRegion> parts = session.Ask<v1::ArmedRegion>(request, options);
+  if (!parts.ok()) return parts.status();
+  const absl::StatusOr<int> memory = FetchDescriptor(parts->share_socket(), parts->region_token());
   if (!memory.ok()) return memory.status();
-  const absl::StatusOr<int> wake = FetchDescriptor(parts.share_socket(), parts.wake_token());
+  const absl::StatusOr<int> wake = FetchDescriptor(parts->share_socket(), parts->wake_token());
   if (!wake.ok()) {
     close(*memory);
     return wake.status();
@@ -170,10 +150,10 @@ absl::StatusOr<std::shared_ptr<armed::Region>> Arming::Region(const SessionCore&
   armed::Outcome why;
   region_ = armed::Region::Open({.memory_fd = *memory,
                                  .wake_fd = *wake,
-                                 .size_bytes = parts.size_bytes(),
-                                 .slots = parts.slots(),
-                                 .layout_version = parts.layout_version(),
-                                 .share_socket = parts.share_socket()},
+                                 .size_bytes = parts->size_bytes(),
+                                 .slots = parts->slots(),
+                                 .layout_version = parts->layout_version(),
+                                 .share_socket = parts->share_socket()},
                                 why);
   if (region_ == nullptr) return ToStatus(why);
   return region_;
@@ -188,32 +168,28 @@ absl::StatusOr<Armed> Session::Arm(const Plan& plan, absl::Span<const Rebinding>
   const absl::StatusOr<std::shared_ptr<armed::Region>> region =
       core_->arming().Region(*core_, options.call);
   if (!region.ok()) return region.status();
-  const v1::ArmPlanRequest request = RequestOf(*core_, plan, bindings, options);
-  v1::ArmedPlan armed;
-  const auto stub = StubOf(*core_);
-  const absl::Status status =
-      Call(core_->client(), options.call, Again::kUnsentOnly,
-           [&](grpc::ClientContext& context) { return stub->ArmPlan(&context, request, &armed); });
-  if (!status.ok()) return status;
-  if (armed.slot() < 0 || armed.slot() >= static_cast<int>((*region)->slots())) {
+  const absl::StatusOr<v1::ArmedPlan> armed =
+      core_->Ask<v1::ArmedPlan>(RequestOf(plan, bindings, options), options.call);
+  if (!armed.ok()) return armed.status();
+  if (armed->slot() < 0 || armed->slot() >= static_cast<int>((*region)->slots())) {
     return absl::InternalError(
-        absl::StrCat("the server's slot ", armed.slot(), " is none of ", (*region)->slots()));
+        absl::StrCat("the server's slot ", armed->slot(), " is none of ", (*region)->slots()));
   }
   armed::Slot::Options slot = {.rung_by_stream = options.rung_by_stream};
   if (options.rung_by_stream) {
-    const absl::StatusOr<std::string> gpu = GpuOf(*core_, armed.device(), options.call);
+    const absl::StatusOr<std::string> gpu = GpuOf(*core_, armed->device(), options.call);
     if (!gpu.ok()) {
-      (void)SendDisarm(*core_, armed.slot(), options.call);
+      (void)SendDisarm(*core_, armed->slot(), options.call);
       return gpu.status();
     }
     slot.gpu_uuid = *gpu;
   }
   auto state = std::make_unique<Armed::State>();
   state->session = core_;
-  state->index = armed.slot();
-  state->device = armed.device();
-  state->estimate = absl::Seconds(armed.estimated_seconds());
-  state->slot = std::make_unique<armed::Slot>(*region, static_cast<uint32_t>(armed.slot()), slot);
+  state->index = armed->slot();
+  state->device = armed->device();
+  state->estimate = absl::Seconds(armed->estimated_seconds());
+  state->slot = std::make_unique<armed::Slot>(*region, static_cast<uint32_t>(armed->slot()), slot);
   return Armed(std::move(state));
 }
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/internal/transfers/grpc_transfer.h"
@@ -116,11 +115,8 @@ absl::Status Buffer::Delete(const CallOptions& options) {
   if (!state_) return NoBuffer();
   const std::unique_ptr<State> state = std::move(state_);
   v1::DeleteBuffersRequest request;
-  request.set_session_id(state->session->id());
   request.add_buffer_ids(std::string(state->id.bytes()));
-  return UnaryCall{state->session->client(), options, Again::kUnsentOnly}(
-             state->session->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request)
-      .status();
+  return state->session->Ask<v1::DeleteBuffersResponse>(request, options).status();
 }
 
 Handle Buffer::Release() {
@@ -180,12 +176,10 @@ absl::StatusOr<int> FetchShared(const SessionCore& session, const Handle& buffer
   const absl::StatusOr<std::string> here = session.client().ShareSocket();
   if (!here.ok()) return here.status();
   v1::ExportBufferRequest request;
-  request.set_session_id(session.id());
   request.set_buffer_id(std::string(buffer.bytes()));
   request.set_writable(writable);
-  absl::StatusOr<v1::ExportBufferResponse> response =
-      UnaryCall{session.client(), options, Again::kAfterBreak}(
-          session.connection().buffers, &v1::BufferService::Stub::ExportBuffer, request);
+  const absl::StatusOr<v1::ExportBufferResponse> response =
+      session.Ask<v1::ExportBufferResponse>(request, options);
   if (!response.ok()) return response.status();
   return FetchDescriptor(response->share_socket(), response->token());
 }

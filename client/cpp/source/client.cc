@@ -1,5 +1,7 @@
 #include "client/cpp/client.h"
 
+#include <google/protobuf/util/time_util.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,9 +12,15 @@
 #include "client/cpp/internal/connect/client_core.h"
 #include "client/cpp/internal/connect/connecting.h"
 #include "client/cpp/internal/connect/session_core.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/compute_service.pb.h"
+#include "gemmd/v1/device_service.pb.h"
+#include "gemmd/v1/session_service.pb.h"
 
 namespace gemmd::client {
 namespace {
+
+using google::protobuf::util::TimeUtil;
 
 absl::Status CheckOptions(absl::string_view target, const ClientOptions& options) {
   constexpr int64_t kMostMessage = 1 << 30;  // gRPC's own limits are ints
@@ -35,18 +43,15 @@ absl::Status CheckOptions(absl::string_view target, const ClientOptions& options
   return absl::OkStatus();
 }
 
-void SetDuration(google::protobuf::Duration& out, absl::Duration duration) {
-  absl::Duration rest;
-  out.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
-  out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  return TimeUtil::NanosecondsToDuration(absl::ToInt64Nanoseconds(duration));
 }
 
 absl::StatusOr<v1::ExplainResponse> SendExplain(ClientCore& core, v1::ExplainRequest& request,
                                                 absl::string_view device,
                                                 const CallOptions& options) {
   request.set_device(std::string(device));
-  return UnaryCall{core, options, Again::kAfterBreak}(core.First().compute,
-                                                      &v1::ComputeService::Stub::Explain, request);
+  return core.Ask<v1::ExplainResponse>(request, options);
 }
 
 }  // namespace
@@ -74,23 +79,22 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
   v1::OpenSessionRequest request;
   request.set_label(options.label);
   request.set_device(options.device);
-  if (options.ttl > absl::ZeroDuration()) SetDuration(*request.mutable_ttl(), options.ttl);
-  if (options.grace > absl::ZeroDuration()) SetDuration(*request.mutable_grace(), options.grace);
-  absl::StatusOr<v1::OpenSessionResponse> response =
-      UnaryCall{*core_, options.call, Again::kUnsentOnly}(
-          core_->First().sessions, &v1::SessionService::Stub::OpenSession, request);
+  if (options.ttl > absl::ZeroDuration()) *request.mutable_ttl() = ToProto(options.ttl);
+  if (options.grace > absl::ZeroDuration()) *request.mutable_grace() = ToProto(options.grace);
+  const absl::StatusOr<v1::OpenSessionResponse> response =
+      core_->Ask<v1::OpenSessionResponse>(request, options.call);
   if (!response.ok()) return response.status();
   const absl::StatusOr<Handle> id = Handle::FromBytes(response->session_id());
   if (!id.ok()) {
     return absl::InternalError(absl::StrCat("the server's session: ", id.status().message()));
   }
   auto session = std::make_shared<SessionCore>(
-      core_, SessionFacts{.id = *id,
-                          .name = response->name(),
-                          .device = response->device(),
-                          .ttl = absl::Seconds(response->ttl().seconds()) +
-                                 absl::Nanoseconds(response->ttl().nanos()),
-                          .close_on_destruction = true});
+      core_,
+      SessionFacts{.id = *id,
+                   .name = response->name(),
+                   .device = response->device(),
+                   .ttl = absl::Nanoseconds(TimeUtil::DurationToNanoseconds(response->ttl())),
+                   .close_on_destruction = true});
   session->StartKeeper(options);
   return Session(std::move(session));
 }
@@ -104,21 +108,13 @@ absl::StatusOr<Session> Client::AttachSession(const Handle& id, const CallOption
 }
 
 absl::StatusOr<std::vector<v1::SessionInfo>> Client::ListSessions(const CallOptions& options) {
-  return AllPages<v1::SessionInfo, v1::ListSessionsRequest, v1::ListSessionsResponse>(
-      *core_, options, v1::ListSessionsRequest(),
-      [this](grpc::ClientContext* context, const auto& page, auto* response) {
-        return core_->First().sessions.ListSessions(context, page, response);
-      },
-      [](auto& response) { return response.mutable_sessions(); });
+  return AllPages(*core_, options, v1::ListSessionsRequest(),
+                  &v1::ListSessionsResponse::mutable_sessions);
 }
 
 absl::StatusOr<std::vector<v1::Buffer>> Client::ListPublished(const CallOptions& options) {
-  return AllPages<v1::Buffer, v1::ListPublishedRequest, v1::ListPublishedResponse>(
-      *core_, options, v1::ListPublishedRequest(),
-      [this](grpc::ClientContext* context, const auto& page, auto* response) {
-        return core_->First().buffers.ListPublished(context, page, response);
-      },
-      [](auto& response) { return response.mutable_buffers(); });
+  return AllPages(*core_, options, v1::ListPublishedRequest(),
+                  &v1::ListPublishedResponse::mutable_buffers);
 }
 
 absl::StatusOr<VersionSwitch> Client::SwitchVersion(absl::string_view name, int64_t version,
@@ -126,21 +122,19 @@ absl::StatusOr<VersionSwitch> Client::SwitchVersion(absl::string_view name, int6
   v1::SwitchVersionRequest request;
   request.set_name(std::string(name));
   request.set_version(version);
-  absl::StatusOr<v1::SwitchVersionResponse> response =
-      UnaryCall{*core_, options, Again::kAfterBreak}(
-          core_->First().buffers, &v1::BufferService::Stub::SwitchVersion, request);
+  const absl::StatusOr<v1::SwitchVersionResponse> response =
+      core_->Ask<v1::SwitchVersionResponse>(request, options);
   if (!response.ok()) return response.status();
   return VersionSwitch{response->previous_version(), response->names()};
 }
 
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
-  return UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().devices, &v1::DeviceService::Stub::GetServerInfo, v1::GetServerInfoRequest());
+  return core_->Ask<v1::ServerInfo>(v1::GetServerInfoRequest(), options);
 }
 
 absl::StatusOr<std::vector<v1::Device>> Client::ListDevices(const CallOptions& options) {
-  absl::StatusOr<v1::ListDevicesResponse> response = UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().devices, &v1::DeviceService::Stub::ListDevices, v1::ListDevicesRequest());
+  const absl::StatusOr<v1::ListDevicesResponse> response =
+      core_->Ask<v1::ListDevicesResponse>(v1::ListDevicesRequest(), options);
   if (!response.ok()) return response.status();
   return std::vector<v1::Device>(response->devices().begin(), response->devices().end());
 }
@@ -149,8 +143,8 @@ absl::StatusOr<std::vector<v1::Kernel>> Client::ListKernels(absl::string_view de
                                                             const CallOptions& options) {
   v1::ListKernelsRequest request;
   request.set_device(std::string(device));
-  absl::StatusOr<v1::ListKernelsResponse> response = UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().devices, &v1::DeviceService::Stub::ListKernels, request);
+  const absl::StatusOr<v1::ListKernelsResponse> response =
+      core_->Ask<v1::ListKernelsResponse>(request, options);
   if (!response.ok()) return response.status();
   return std::vector<v1::Kernel>(response->kernels().begin(), response->kernels().end());
 }

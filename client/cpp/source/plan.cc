@@ -43,11 +43,8 @@ absl::Status Plan::Delete(const CallOptions& options) {
   if (!state_) return absl::FailedPreconditionError("this Plan object holds none");
   const std::unique_ptr<State> state = std::move(state_);
   v1::DeletePlanRequest request;
-  request.set_session_id(state->session->id());
   request.set_plan_id(std::string(state->id.bytes()));
-  return UnaryCall{state->session->client(), options, Again::kUnsentOnly}(
-             state->session->connection().compute, &v1::ComputeService::Stub::DeletePlan, request)
-      .status();
+  return state->session->Ask<v1::DeletePlanResponse>(request, options).status();
 }
 
 Handle Plan::Release() {

@@ -1,12 +1,15 @@
 #include "client/cpp/session.h"
 
+#include <google/protobuf/util/time_util.h>
+
 #include <utility>
 
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/plan_state.h"
 #include "client/cpp/internal/calls/queue_core.h"
 #include "client/cpp/internal/calls/run.h"
 #include "client/cpp/internal/connect/session_core.h"
+#include "gemmd/v1/compute_service.pb.h"
+#include "gemmd/v1/session_service.pb.h"
 
 namespace gemmd::client {
 
@@ -64,22 +67,16 @@ absl::StatusOr<Plan> Session::CreatePlan(const OpList& ops, const PlanOptions& o
 
 absl::Status Session::DeletePlan(const Handle& id, const CallOptions& options) {
   v1::DeletePlanRequest request;
-  request.set_session_id(core_->id());
   request.set_plan_id(std::string(id.bytes()));
-  return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
-             core_->connection().compute, &v1::ComputeService::Stub::DeletePlan, request)
-      .status();
+  return core_->Ask<v1::DeletePlanResponse>(request, options).status();
 }
 
 absl::StatusOr<absl::Time> Session::KeepAlive(const CallOptions& options) {
-  v1::KeepAliveRequest request;
-  request.set_session_id(core_->id());
-  absl::StatusOr<v1::KeepAliveResponse> response =
-      UnaryCall{core_->client(), options, Again::kAfterBreak}(
-          core_->connection().sessions, &v1::SessionService::Stub::KeepAlive, request);
+  const absl::StatusOr<v1::KeepAliveResponse> response =
+      core_->Ask<v1::KeepAliveResponse>(v1::KeepAliveRequest(), options);
   if (!response.ok()) return response.status();
-  return absl::FromUnixSeconds(response->expire_time().seconds()) +
-         absl::Nanoseconds(response->expire_time().nanos());
+  return absl::FromUnixNanos(
+      google::protobuf::util::TimeUtil::TimestampToNanoseconds(response->expire_time()));
 }
 
 void Session::FlushDeletions() { core_->reaper().Flush(); }

@@ -2,28 +2,21 @@
 
 #include <utility>
 
-#include "server/engine/observe/exposition.h"
-
 namespace gemmd::server {
+namespace {
 
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-
-DeviceMetrics::DeviceMetrics(std::vector<const kernels::DeviceInfo*> devices)
-    : devices_(std::move(devices)) {}
-
-std::vector<MetricFamily> DeviceMetrics::Collect() const {
-  FamilyBuilder memory("gemmd_device_memory_bytes", "Bytes that buffers may take of a device.",
-                       MetricType::Gauge);
-  FamilyBuilder peak("gemmd_device_peak_flops",
-                     "The most floating-point operations a second that matmuls can do, by dtype.",
-                     MetricType::Gauge);
-  FamilyBuilder clock("gemmd_device_clock_hz", "Clock of a GPU's multiprocessors.",
-                      MetricType::Gauge);
-  FamilyBuilder power("gemmd_device_power_watts", "Watts that a GPU draws.", MetricType::Gauge);
-  FamilyBuilder temperature("gemmd_device_temperature_celsius", "Temperature of a GPU.",
-                            MetricType::Gauge);
-  for (const kernels::DeviceInfo* device : devices_) {
+void Read(const std::vector<const kernels::DeviceInfo*>& devices, Families& families) {
+  FamilyBuilder& memory =
+      families.Gauge("gemmd_device_memory_bytes", "Bytes that buffers may take of a device.");
+  FamilyBuilder& peak =
+      families.Gauge("gemmd_device_peak_flops",
+                     "The most floating-point operations a second that matmuls can do, by dtype.");
+  FamilyBuilder& clock =
+      families.Gauge("gemmd_device_clock_hz", "Clock of a GPU's multiprocessors.");
+  FamilyBuilder& power = families.Gauge("gemmd_device_power_watts", "Watts that a GPU draws.");
+  FamilyBuilder& temperature =
+      families.Gauge("gemmd_device_temperature_celsius", "Temperature of a GPU.");
+  for (const kernels::DeviceInfo* device : devices) {
     memory.Add({{"device", device->name}}, static_cast<double>(device->memory_bytes));
     for (const kernels::DTypeInfo& dtype : kernels::kDTypes) {
       const double flops = device->peak_flops[static_cast<size_t>(dtype.dtype)];
@@ -38,11 +31,11 @@ std::vector<MetricFamily> DeviceMetrics::Collect() const {
       if (value != 0) family->Add({{"device", device->name}}, value);  // 0: it does not tell
     }
   }
-  std::vector<MetricFamily> families;
-  for (FamilyBuilder* family : {&memory, &peak, &clock, &power, &temperature}) {
-    std::move(*family).AppendTo(families);
-  }
-  return families;
 }
+
+}  // namespace
+
+DeviceMetrics::DeviceMetrics(std::vector<const kernels::DeviceInfo*> devices)
+    : ReadSource([devices = std::move(devices)](Families& families) { Read(devices, families); }) {}
 
 }  // namespace gemmd::server

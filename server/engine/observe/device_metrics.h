@@ -8,19 +8,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 
 namespace gemmd::server {
 
-class DeviceMetrics : public prometheus::Collectable {
+class DeviceMetrics : public ReadSource {
  public:
   // The infos outlive this.
   explicit DeviceMetrics(std::vector<const kernels::DeviceInfo*> devices);
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const std::vector<const kernels::DeviceInfo*> devices_;
 };
 
 }  // namespace gemmd::server

@@ -62,4 +62,24 @@ void FamilyBuilder::AppendTo(std::vector<MetricFamily>& families) && {
   if (!family_.metric.empty()) families.push_back(std::move(family_));
 }
 
+FamilyBuilder& Families::Gauge(std::string name, std::string help) {
+  return families_.emplace_back(std::move(name), std::move(help), MetricType::Gauge);
+}
+
+FamilyBuilder& Families::Counter(std::string name, std::string help) {
+  return families_.emplace_back(std::move(name), std::move(help), MetricType::Counter);
+}
+
+std::vector<MetricFamily> Families::Take() && {
+  std::vector<MetricFamily> taken;
+  for (FamilyBuilder& family : families_) std::move(family).AppendTo(taken);
+  return taken;
+}
+
+std::vector<MetricFamily> ReadSource::Collect() const {
+  Families families;
+  read_(families);
+  return std::move(families).Take();
+}
+
 }  // namespace gemmd::server

@@ -4,8 +4,12 @@
 #ifndef GEMMD_SERVER_ENGINE_OBSERVE_EXPOSITION_H_
 #define GEMMD_SERVER_ENGINE_OBSERVE_EXPOSITION_H_
 
+#include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -56,6 +60,36 @@ class FamilyBuilder {
 
  private:
   prometheus::MetricFamily family_;
+};
+
+// The families of one source at one scrape. References stay good until Take.
+class Families {
+ public:
+  FamilyBuilder& Gauge(std::string name, std::string help);
+  FamilyBuilder& Counter(std::string name, std::string help);
+  std::vector<prometheus::MetricFamily> Take() &&;
+
+ private:
+  std::deque<FamilyBuilder> families_;
+};
+
+// A source that `read` makes: any thread calls it, as long as the source is registered.
+class ReadSource : public prometheus::Collectable {
+ public:
+  explicit ReadSource(std::function<void(Families&)> read) : read_(std::move(read)) {}
+  std::vector<prometheus::MetricFamily> Collect() const final;
+
+ private:
+  const std::function<void(Families&)> read_;
+};
+
+// A counter that its owner keeps anyway.
+class CounterSource : public ReadSource {
+ public:
+  CounterSource(const std::string& name, const std::string& help, std::function<int64_t()> read)
+      : ReadSource([=](Families& families) {
+          families.Counter(name, help).Add({}, static_cast<double>(read()));
+        }) {}
 };
 
 }  // namespace gemmd::server

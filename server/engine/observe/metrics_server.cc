@@ -4,7 +4,6 @@
 // peer a thread until it has sent its request, so that a few that send half of one keep scrapers
 // out.
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,8 +11,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -26,7 +25,7 @@
 #include "absl/time/clock.h"
 #include "server/engine/observe/exposition.h"
 #include "server/engine/observe/metrics.h"
-#include "server/engine/share/share.h"
+#include "server/engine/share/tcp_listener.h"
 
 namespace gemmd::server {
 namespace {
@@ -51,47 +50,6 @@ std::string Answer(std::string_view line, const Exposition& exposition) {
   const std::string_view path = line.substr(0, line.find_first_of(" ?"));
   if (path != "/metrics") return reply("404 Not Found", "metrics are at /metrics\n");
   return reply("200 OK", exposition.Text());
-}
-
-struct Bound {
-  UniqueFd socket;
-  int port = 0;
-};
-
-// `address` as config checks it: "127.0.0.1:8471", "[::1]:0".
-absl::StatusOr<Bound> Listen(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
-  addrinfo* found = nullptr;
-  if (int code = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
-      code != 0) {
-    return absl::UnavailableError(gai_strerror(code));
-  }
-  const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  Bound bound{UniqueFd(socket(found->ai_family, type, 0))};
-  const int on = 1;
-  const bool listens =
-      bound.socket.valid() &&
-      setsockopt(bound.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-      bind(bound.socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      listen(bound.socket.get(), SOMAXCONN) == 0;
-  const int error = errno;
-  freeaddrinfo(found);
-  if (!listens) return absl::UnavailableError(std::strerror(error));
-  sockaddr_storage name = {};
-  socklen_t length = sizeof(name);
-  char port[NI_MAXSERV] = "";
-  if (getsockname(bound.socket.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&name), length, nullptr, 0, port, sizeof(port),
-                  NI_NUMERICSERV) != 0 ||
-      !absl::SimpleAtoi(port, &bound.port)) {
-    return absl::UnavailableError("its port is not known");
-  }
-  return bound;
 }
 
 // One connection: its request comes in, its answer goes out, as far as either is possible at once.
@@ -144,16 +102,19 @@ struct MetricsServer::Impl {
   void Serve() {
     std::vector<pollfd> polled;
     do {
-      polled = {{stop.get(), POLLIN, 0}, {AcceptsNow() ? listener.socket.get() : -1, POLLIN, 0}};
+      polled = {{stop.get(), POLLIN, 0}};
+      for (const int fd : listening) polled.push_back({AcceptsNow() ? fd : -1, POLLIN, 0});
       for (const auto& peer : peers) polled.push_back(peer->Wanted());
       poll(polled.data(), polled.size(), TimeoutMs());
-      auto ready = polled.begin() + 2;
+      auto ready = polled.begin() + 1 + listening.size();
       const absl::Time now = absl::Now();
       std::erase_if(peers, [&](const std::unique_ptr<Peer>& peer) {
         const bool moves = (ready++)->revents != 0;
         return (moves && !peer->Advance(*exposition)) || peer->deadline() <= now;
       });
-      if (polled[1].revents != 0) Accept();
+      for (size_t i = 0; i < listening.size(); ++i) {
+        if (polled[1 + i].revents != 0) Accept(listening[i]);
+      }
     } while (polled[0].revents == 0);
   }
 
@@ -169,9 +130,9 @@ struct MetricsServer::Impl {
   }
 
   // As many as may stay: what comes in a rush must not fill the system's queue either.
-  void Accept() {
+  void Accept(int listening_fd) {
     for (size_t i = 0; i < kMostPeers; ++i) {
-      UniqueFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      UniqueFd socket(accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
       if (!socket.valid()) return NoteRefusal(errno);
       if (peers.size() >= kMostPeers) DropOldest();
       peers.push_back(std::make_unique<Peer>(std::move(socket), absl::Now() + kPatience));
@@ -194,7 +155,9 @@ struct MetricsServer::Impl {
   }
 
   std::shared_ptr<const Exposition> exposition;  // shared with Metrics: it may go first
-  Bound listener;
+  std::optional<TcpListener> listener;
+  std::vector<int> listening;  // its sockets
+  int port = 0;
   UniqueFd stop;  // an eventfd: readable from the moment the thread must end
   // The thread's:
   std::vector<std::unique_ptr<Peer>> peers;  // by age, and so by deadline
@@ -209,20 +172,21 @@ MetricsServer::~MetricsServer() {
   if (impl_->thread.joinable()) impl_->thread.join();
 }
 
-int MetricsServer::port() const { return impl_->listener.port; }
+int MetricsServer::port() const { return impl_->port; }
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
                                                                     const Metrics& metrics) {
-  absl::StatusOr<Bound> bound = Listen(address);
-  if (!bound.ok()) {
-    return absl::UnavailableError(absl::StrCat("metrics.address: cannot listen on ", address, " (",
-                                               bound.status().message(),
-                                               "); free the port or choose another"));
+  absl::StatusOr<TcpListener> listener = TcpListener::Bind(address);
+  if (!listener.ok()) {
+    return absl::UnavailableError(absl::StrCat("metrics.address: ", listener.status().message()));
   }
   auto server = std::unique_ptr<MetricsServer>(new MetricsServer);
   Impl& impl = *server->impl_;
   impl.exposition = metrics.exposition();
-  impl.listener = *std::move(bound);
+  const std::string& bound = listener->address();
+  (void)absl::SimpleAtoi(bound.substr(bound.rfind(':') + 1), &impl.port);
+  impl.listening = listener->fds();
+  impl.listener = *std::move(listener);
   impl.stop = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!impl.stop.valid()) return absl::ErrnoToStatus(errno, "metrics.address: eventfd");
   impl.thread = std::thread([&impl] { impl.Serve(); });

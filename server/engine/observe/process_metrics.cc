@@ -5,21 +5,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "server/engine/observe/exposition.h"
 
 namespace gemmd::server {
 namespace {
-
-using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path);
@@ -46,13 +40,6 @@ int64_t CountDescriptors(const std::string& proc) {
   return count - 1;  // less the one that reads the folder
 }
 
-void Append(std::vector<MetricFamily>& families, const char* name, const char* help, double value,
-            MetricType type = MetricType::Gauge) {
-  FamilyBuilder family(name, help, type);
-  family.Add({}, value);
-  std::move(family).AppendTo(families);
-}
-
 }  // namespace
 
 absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_second,
@@ -74,35 +61,36 @@ absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_
                      .start_seconds = start / ticks_per_second};
 }
 
-ProcessMetrics::ProcessMetrics(std::string proc) : proc_(std::move(proc)) {}
-
-std::vector<MetricFamily> ProcessMetrics::Collect() const {
-  std::vector<MetricFamily> families;
+static void Read(const std::string& proc, Families& families) {
   const auto stat =
-      ParseStat(ReadAll(proc_ + "/self/stat"), static_cast<double>(sysconf(_SC_CLK_TCK)),
+      ParseStat(ReadAll(proc + "/self/stat"), static_cast<double>(sysconf(_SC_CLK_TCK)),
                 static_cast<double>(sysconf(_SC_PAGESIZE)));
   if (stat.ok()) {
-    Append(families, "process_cpu_seconds_total",
-           "Seconds of CPU time used, user and system, by every thread.", stat->cpu_seconds,
-           MetricType::Counter);
-    Append(families, "process_resident_memory_bytes", "Bytes of memory resident.",
-           stat->resident_bytes);
-    Append(families, "process_threads", "Threads.", static_cast<double>(stat->threads));
+    families
+        .Counter("process_cpu_seconds_total",
+                 "Seconds of CPU time used, user and system, by every thread.")
+        .Add({}, stat->cpu_seconds);
+    families.Gauge("process_resident_memory_bytes", "Bytes of memory resident.")
+        .Add({}, stat->resident_bytes);
+    families.Gauge("process_threads", "Threads.").Add({}, static_cast<double>(stat->threads));
     double boot = 0;
-    if (BootSeconds(proc_, &boot)) {
-      Append(families, "process_start_time_seconds",
-             "When the process started, in seconds since 1970.", boot + stat->start_seconds);
+    if (BootSeconds(proc, &boot)) {
+      families
+          .Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
+          .Add({}, boot + stat->start_seconds);
     }
   }
-  if (const int64_t open = CountDescriptors(proc_); open >= 0) {
-    Append(families, "process_open_fds", "File descriptors open.", static_cast<double>(open));
+  if (const int64_t open = CountDescriptors(proc); open >= 0) {
+    families.Gauge("process_open_fds", "File descriptors open.").Add({}, static_cast<double>(open));
   }
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    Append(families, "process_max_fds", "File descriptors that the process may have open.",
-           static_cast<double>(limit.rlim_cur));
+    families.Gauge("process_max_fds", "File descriptors that the process may have open.")
+        .Add({}, static_cast<double>(limit.rlim_cur));
   }
-  return families;
 }
+
+ProcessMetrics::ProcessMetrics(const std::string& proc)
+    : ReadSource([proc](Families& families) { Read(proc, families); }) {}
 
 }  // namespace gemmd::server

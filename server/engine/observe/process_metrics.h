@@ -7,11 +7,9 @@
 #define GEMMD_SERVER_ENGINE_OBSERVE_PROCESS_METRICS_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 
 namespace gemmd::server {
 
@@ -28,13 +26,9 @@ struct ProcessStat {
 absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_second,
                                       double page_bytes);
 
-class ProcessMetrics : public prometheus::Collectable {
+class ProcessMetrics : public ReadSource {
  public:
-  explicit ProcessMetrics(std::string proc = "/proc");
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const std::string proc_;
+  explicit ProcessMetrics(const std::string& proc = "/proc");
 };
 
 }  // namespace gemmd::server

@@ -5,21 +5,14 @@
 #ifndef GEMMD_SERVER_ENGINE_OBSERVE_TENANT_METRICS_H_
 #define GEMMD_SERVER_ENGINE_OBSERVE_TENANT_METRICS_H_
 
-#include <vector>
-
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 #include "server/engine/sessions/tenant.h"
 
 namespace gemmd::server {
 
-class TenantMetrics : public prometheus::Collectable {
+class TenantMetrics : public ReadSource {
  public:
-  explicit TenantMetrics(const TenantDirectory& tenants) : tenants_(tenants) {}
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const TenantDirectory& tenants_;
+  explicit TenantMetrics(const TenantDirectory& tenants);
 };
 
 }  // namespace gemmd::server

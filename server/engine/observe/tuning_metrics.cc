@@ -3,28 +3,23 @@
 #include <string>
 #include <utility>
 
-#include "server/engine/observe/exposition.h"
-
 namespace gemmd::server {
 
-using prometheus::MetricFamily;
-using prometheus::MetricType;
+namespace {
 
-std::vector<MetricFamily> TuningMetrics::Collect() const {
-  FamilyBuilder shapes("gemmd_tuning_shapes", "Shapes whose measured times are kept.",
-                       MetricType::Gauge);
-  FamilyBuilder measured("gemmd_tuning_measured_total",
-                         "Shapes that were to be measured, by whether they were.",
-                         MetricType::Counter);
-  FamilyBuilder seconds("gemmd_tuning_device_seconds_total",
-                        "Device time that measuring kernels took.", MetricType::Counter);
-  FamilyBuilder files("gemmd_tuning_files_total",
-                      "Tuning files read at start or written, by what came of it.",
-                      MetricType::Counter);
-  FamilyBuilder calls("gemmd_tuning_calls_total",
-                      "Matmuls of kernels that can be tuned, by where the choice came from.",
-                      MetricType::Counter);
-  for (const DeviceTuner* tuner : tuners_) {
+void Read(const std::vector<const DeviceTuner*>& tuners, Families& families) {
+  FamilyBuilder& shapes =
+      families.Gauge("gemmd_tuning_shapes", "Shapes whose measured times are kept.");
+  FamilyBuilder& measured = families.Counter(
+      "gemmd_tuning_measured_total", "Shapes that were to be measured, by whether they were.");
+  FamilyBuilder& seconds = families.Counter("gemmd_tuning_device_seconds_total",
+                                            "Device time that measuring kernels took.");
+  FamilyBuilder& files = families.Counter(
+      "gemmd_tuning_files_total", "Tuning files read at start or written, by what came of it.");
+  FamilyBuilder& calls =
+      families.Counter("gemmd_tuning_calls_total",
+                       "Matmuls of kernels that can be tuned, by where the choice came from.");
+  for (const DeviceTuner* tuner : tuners) {
     const std::string& device = tuner->device().name();
     const DeviceTuner::Counts counts = tuner->counts();
     const ServedShapes::Totals totals = tuner->device().lane().served().totals();
@@ -45,11 +40,11 @@ std::vector<MetricFamily> TuningMetrics::Collect() const {
     add(calls, "choice", "table", totals.shipped);
     add(calls, "choice", "model", totals.modelled);
   }
-  std::vector<MetricFamily> families;
-  for (FamilyBuilder* family : {&shapes, &measured, &seconds, &files, &calls}) {
-    std::move(*family).AppendTo(families);
-  }
-  return families;
 }
+
+}  // namespace
+
+TuningMetrics::TuningMetrics(std::vector<const DeviceTuner*> tuners)
+    : ReadSource([tuners = std::move(tuners)](Families& families) { Read(tuners, families); }) {}
 
 }  // namespace gemmd::server

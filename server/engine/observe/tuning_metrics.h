@@ -7,20 +7,15 @@
 
 #include <vector>
 
-#include "prometheus/collectable.h"
-#include "prometheus/metric_family.h"
+#include "server/engine/observe/exposition.h"
 #include "server/engine/tuning/device_tuner.h"
 
 namespace gemmd::server {
 
-class TuningMetrics : public prometheus::Collectable {
+class TuningMetrics : public ReadSource {
  public:
   // The tuners outlive this.
-  explicit TuningMetrics(std::vector<const DeviceTuner*> tuners) : tuners_(std::move(tuners)) {}
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const std::vector<const DeviceTuner*> tuners_;
+  explicit TuningMetrics(std::vector<const DeviceTuner*> tuners);
 };
 
 }  // namespace gemmd::server

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "server/engine/reason.h"
 #include "server/engine/scheduling/placement.h"
 #include "server/engine/scheduling/program_limits.h"

@@ -95,7 +95,7 @@ std::unique_ptr<grpc::Service> MakeSessionService(ServiceContext& context) {
   rpcs->Serve(KeepAlive);
   rpcs->Serve(CloseSession);
   rpcs->Serve(ListSessions);
-  rpcs->ServeWriter<v1::HoldRequest, v1::HoldEvent>(HoldStream::Start);
+  rpcs->ServeWriter<v1::HoldRequest, v1::HoldEvent>(ServeHold);
   return rpcs;
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
 #include "server/service/wire/convert.h"
 
 namespace gemmd::server {
@@ -63,6 +65,29 @@ absl::Status MakeBuffer(Call& call, Session& session, Device& device, BufferSpec
   if (!handle.ok()) return handle.status();
   FillBuffer(call.state(), *handle, ref, response);
   return absl::OkStatus();
+}
+
+void NoteTransfer(Call& call, const Buffer& buffer, const char* direction, absl::Time begin,
+                  absl::Duration duration, int64_t bytes) {
+  const std::string& device = buffer.device().name();
+  Metrics& metrics = call.state().metrics();
+  metrics.TransferBytes(device, direction, "grpc").Increment(bytes);
+  metrics.TransferSeconds(direction).Observe(absl::ToDoubleSeconds(duration));
+  if (Timeline& timeline = call.state().timeline(); timeline.on()) {
+    timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
+                  .begin = begin,
+                  .duration = duration,
+                  .device = device,
+                  .tenant = call.tenant().name(),
+                  .name = call.method().name(),
+                  .bytes = bytes});
+  }
+  if (!call.sampled()) return;
+  call.AddPart({.kind = SpanPart::Kind::kTransfer,
+                .begin = begin,
+                .duration = duration,
+                .device = device,
+                .bytes = bytes});
 }
 
 }  // namespace gemmd::server

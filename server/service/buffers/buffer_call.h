@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "server/engine/server_state.h"
 #include "server/service/wire/call.h"
@@ -25,6 +26,10 @@ void FillBuffer(ServerState& state, const Handle& handle, const BufferRef& ref, 
 // Makes the buffer, gives it a handle in the session, and describes it.
 absl::Status MakeBuffer(Call& call, Session& session, Device& device, BufferSpec spec,
                         const BufferImport& import, v1::Buffer* response);
+
+// Bytes that a stream moved "in" or "out", for metrics, timeline and the call's span.
+void NoteTransfer(Call& call, const Buffer& buffer, const char* direction, absl::Time begin,
+                  absl::Duration duration, int64_t bytes);
 
 }  // namespace gemmd::server
 

@@ -5,11 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gemmd/v1/buffer_service.pb.h"
-#include "prometheus/counter.h"
 #include "prometheus/gauge.h"
-#include "prometheus/histogram.h"
+#include "server/service/buffers/buffer_call.h"
 #include "server/service/wire/chunk.h"
-#include "server/service/wire/convert.h"
 
 namespace gemmd::server {
 namespace {
@@ -42,9 +40,8 @@ absl::Status DownloadStream::Begin(const grpc::ByteBuffer& bytes) {
   charge_ = *std::move(charge);
   auto use = call_.state().sessions().Use(call_.tenant(), request.session_id());
   if (!use.ok()) return use.status();
-  auto handle = ConvertHandle(request.buffer_id(), "buffer_id");
-  if (!handle.ok()) return handle.status();
-  auto ref = (*use)->FindBuffer(*handle);
+  Handle handle;
+  auto ref = ResolveBuffer(**use, request.buffer_id(), handle);
   if (!ref.ok()) return ref.status();
   const int64_t size = ref->buffer->spec().size_bytes;
   const int64_t offset = request.offset_bytes();
@@ -97,26 +94,7 @@ void DownloadStream::OnWriteDone(bool ok) {
 }
 
 void DownloadStream::End(const absl::Status& status) {
-  Metrics& metrics = call_.state().metrics();
-  metrics.TransferBytes(buffer_->device().name(), "out", "grpc").Increment(at_ - begin_);
-  const absl::Duration duration = absl::Now() - started_;
-  metrics.TransferSeconds("out").Observe(absl::ToDoubleSeconds(duration));
-  if (Timeline& timeline = call_.state().timeline(); timeline.on()) {
-    timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
-                  .begin = started_,
-                  .duration = duration,
-                  .device = buffer_->device().name(),
-                  .tenant = call_.tenant().name(),
-                  .name = call_.method().name(),
-                  .bytes = at_ - begin_});
-  }
-  if (call_.sampled()) {
-    call_.AddPart({.kind = SpanPart::Kind::kTransfer,
-                   .begin = started_,
-                   .duration = duration,
-                   .device = buffer_->device().name(),
-                   .bytes = at_ - begin_});
-  }
+  NoteTransfer(call_, *buffer_, "out", started_, absl::Now() - started_, at_ - begin_);
   Finish(call_.Finish(status));
 }
 

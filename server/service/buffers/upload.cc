@@ -7,9 +7,8 @@
 #include "gemmd/v1/buffer_service.pb.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
-#include "prometheus/histogram.h"
 #include "server/engine/reason.h"
-#include "server/service/wire/convert.h"
+#include "server/service/buffers/buffer_call.h"
 
 namespace gemmd::server {
 namespace {
@@ -40,9 +39,8 @@ UploadStream::UploadStream(Method& method, grpc::CallbackServerContext* context,
 absl::Status UploadStream::Begin(const UploadChunk& chunk) {
   auto use = call_.state().sessions().Use(call_.tenant(), chunk.session_id);
   if (!use.ok()) return use.status();
-  auto handle = ConvertHandle(chunk.buffer_id, "buffer_id");
-  if (!handle.ok()) return handle.status();
-  auto ref = (*use)->FindBuffer(*handle);
+  Handle handle;
+  auto ref = ResolveBuffer(**use, chunk.buffer_id, handle);
   if (!ref.ok()) return ref.status();
   if (ref->read_only()) {
     return WithReason(absl::FailedPreconditionError(
@@ -163,29 +161,11 @@ void UploadStream::End(const absl::Status& status) {
   if (uploading_) {
     uploading_ = false;
     buffer_->EndUpload();
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - first_chunk_);
-    Metrics& metrics = call_.state().metrics();
-    metrics.TransferBytes(buffer_->device().name(), "in", "grpc").Increment(committed_);
-    metrics.TransferSeconds("in").Observe(seconds);
-    if (Timeline& timeline = call_.state().timeline(); timeline.on()) {
-      timeline.Add({.kind = TimelineEvent::Kind::kTransfer,
-                    .begin = first_chunk_,
-                    .duration = absl::Seconds(seconds),
-                    .device = buffer_->device().name(),
-                    .tenant = call_.tenant().name(),
-                    .name = call_.method().name(),
-                    .bytes = committed_});
-    }
-    if (call_.sampled()) {
-      call_.AddPart({.kind = SpanPart::Kind::kTransfer,
-                     .begin = first_chunk_,
-                     .duration = absl::Seconds(seconds),
-                     .device = buffer_->device().name(),
-                     .bytes = committed_});
-    }
+    const absl::Duration duration = absl::Now() - first_chunk_;
+    NoteTransfer(call_, *buffer_, "in", first_chunk_, duration, committed_);
     v1::UploadResponse response;
     response.set_committed_bytes(committed_);
-    response.set_seconds(seconds);
+    response.set_seconds(absl::ToDoubleSeconds(duration));
     const grpc::Slice bytes(response.SerializeAsString());
     *response_ = grpc::ByteBuffer(&bytes, 1);
   }

@@ -1,9 +1,7 @@
 #include "server/service/compute/queue.h"
 
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "prometheus/gauge.h"
 #include "server/engine/reason.h"
 
@@ -222,10 +220,7 @@ void QueueStream::OnCancel() {
   CancelAll();
 }
 
-void QueueStream::DrainNow() {
-  EndAfterAnswers(WithReason(absl::UnavailableError("the server is draining; go to another"),
-                             reason::kDraining));
-}
+void QueueStream::DrainNow() { EndAfterAnswers(Draining()); }
 
 void QueueStream::OnDone() {
   if (session_ != nullptr && hold_ticket_ > 0) {

@@ -3,14 +3,12 @@
 #include <grpcpp/alarm.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "prometheus/gauge.h"
 #include "server/engine/observe/timeline.h"
-#include "server/engine/reason.h"
 #include "server/service/wire/convert.h"
+#include "server/service/wire/message_stream.h"
 
 namespace gemmd::server {
 namespace {
@@ -57,77 +55,52 @@ void Fill(const TimelineEvent& event, absl::Time begin, v1::TraceEvent& proto) {
 }
 
 // Kept alive by gRPC (until OnDone), the registry, and the alarm that is set. One write at a time.
-class TraceStream final : public grpc::ServerWriteReactor<v1::TraceChunk>, public DrainableStream {
+class TraceStream final : public MessageStream<v1::TraceChunk> {
  public:
-  static TraceStream* Start(Method& method, grpc::CallbackServerContext* context,
-                            const grpc::ByteBuffer& request);
-
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-  void DrainNotice(absl::Time) override {}  // what happens meanwhile is worth seeing
-  void DrainNow() override;
-
- private:
   TraceStream(Method& method, grpc::CallbackServerContext* context)
-      : call_(method, context, Call::Kind::kStream), context_(context) {}
+      : MessageStream(method, context), context_(context) {}
 
   absl::Status Begin(const grpc::ByteBuffer& bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records no more; the stream finishes with `status` once what was recorded is written, and is
-  // cut if its reader has not taken that within `patience`.
-  void End(absl::Status status, absl::Duration patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves events into chunk_. True when the chunk tells anything new.
-  bool Gather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes what there is, or finishes.
-  void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Advances, now and every kLookEvery until the stream has finished.
+  void OnDone() override;
+  void DrainNotice(absl::Time) override {}  // what happens meanwhile is worth seeing
+  void DrainNow() override { Stop(Draining(), kPatienceWhenDraining); }
+
+ private:
+  void Broken() override { Stop(absl::CancelledError("the stream was cut"), kPatience); }
+  void Written() override ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Records no more; the stream ends with `status` once what was recorded is written, and is cut if
+  // its reader has not taken that within `patience`.
+  void Stop(absl::Status status, absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
+  void StopLocked(absl::Status status, absl::Duration patience)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a message tells; false when it would tell nothing new.
+  bool Gather(v1::TraceChunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends what there is, or ends.
+  void Go() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Goes, now and every kLookEvery until the stream has ended.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Time Now() { return call_.state().clock().Now(); }
+  absl::Time Now() { return call().state().clock().Now(); }
 
-  Call call_;
   grpc::CallbackServerContext* const context_;
-  std::shared_ptr<TraceStream> self_;
-  Charge charge_;
-
   absl::Mutex mutex_;
   Recording recording_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;    // recording_ is one
   bool greeted_ ABSL_GUARDED_BY(mutex_) = false;  // the first message was made
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;   // as the last message said
   bool more_ ABSL_GUARDED_BY(mutex_) = false;     // there was more than the last message holds
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time cut_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
-  v1::TraceChunk chunk_;  // gRPC reads it while writing_
 };
-
-TraceStream* TraceStream::Start(Method& method, grpc::CallbackServerContext* context,
-                                const grpc::ByteBuffer& request) {
-  std::shared_ptr<TraceStream> stream(new TraceStream(method, context));
-  stream->self_ = stream;
-  method.context().streams.Add(stream);
-  if (absl::Status begun = stream->Begin(request); !begun.ok()) {
-    absl::MutexLock lock(&stream->mutex_);
-    stream->End(std::move(begun), kPatience);
-  }
-  // Counted once it records: whoever sees the count may rely on that.
-  method.state().metrics().Streams(method.name()).Increment();
-  stream->Look();
-  return stream.get();
-}
 
 absl::Status TraceStream::Begin(const grpc::ByteBuffer& bytes) {
   v1::TraceRequest request;
-  if (absl::Status read = call_.Read(bytes, request); !read.ok()) return read;
-  if (absl::Status open = call_.state().CheckOpen(); !open.ok()) return open;
-  auto charge = call_.tenant().TakeStream();
-  if (!charge.ok()) return charge.status();
-  charge_ = *std::move(charge);
+  if (absl::Status read = Read(bytes, request); !read.ok()) return read;
+  if (absl::Status open = call().state().CheckOpen(); !open.ok()) return open;
   const absl::Duration duration =
       request.has_duration() ? FromProto(request.duration()) : kDefaultDuration;
   if (duration <= absl::ZeroDuration() || duration > kMostDuration) {
@@ -136,72 +109,72 @@ absl::Status TraceStream::Begin(const grpc::ByteBuffer& bytes) {
                      absl::FormatDuration(kMostDuration), "; take a longer trace in parts"));
   }
   const absl::Time now = Now();
-  absl::StatusOr<Recording> recording = call_.state().timeline().Begin(now);
+  absl::StatusOr<Recording> recording = call().state().timeline().Begin(now);
   if (!recording.ok()) return recording.status();
-  absl::MutexLock lock(&mutex_);
-  recording_ = *std::move(recording);
-  if (ending_) recording_.Stop();  // a drain came between
-  begun_ = true;
-  end_ = now + duration;
+  {
+    absl::MutexLock lock(&mutex_);
+    recording_ = *std::move(recording);
+    if (ending_) recording_.Stop();  // a drain came between
+    begun_ = true;
+    end_ = now + duration;
+  }
+  Look();
   return absl::OkStatus();
 }
 
-void TraceStream::End(absl::Status status, absl::Duration patience) {
+void TraceStream::Stop(absl::Status status, absl::Duration patience) {
+  {
+    absl::MutexLock lock(&mutex_);
+    StopLocked(std::move(status), patience);
+  }
+  Go();
+}
+
+void TraceStream::StopLocked(absl::Status status, absl::Duration patience) {
   if (!ending_) status_ = std::move(status);
   ending_ = true;
   cut_at_ = std::min(cut_at_, Now() + patience);
   if (begun_) recording_.Stop();
 }
 
-bool TraceStream::Gather() {
+bool TraceStream::Gather(v1::TraceChunk& chunk) {
   if (!begun_) return false;
-  chunk_.Clear();
   if (!greeted_) {
     greeted_ = true;
-    *chunk_.mutable_begin_time() = ToProto(recording_.begin());
+    *chunk.mutable_begin_time() = ToProto(recording_.begin());
     return true;
   }
-  more_ = recording_.Take(kMostEvents, [this, begin = recording_.begin()](const auto& event) {
-    Fill(event, begin, *chunk_.add_events());
+  more_ = recording_.Take(kMostEvents, [&chunk, begin = recording_.begin()](const auto& event) {
+    Fill(event, begin, *chunk.add_events());
   });
   const int64_t dropped = recording_.dropped();
-  chunk_.set_dropped(dropped);
-  return chunk_.events_size() > 0 || std::exchange(dropped_, dropped) != dropped;
+  chunk.set_dropped(dropped);
+  return chunk.events_size() > 0 || std::exchange(dropped_, dropped) != dropped;
 }
 
-void TraceStream::Advance() {
-  absl::Status status;
-  bool write = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (writing_ || finished_) return;
-    if (!ending_ && Now() >= end_) End(absl::OkStatus(), kPatience);
-    if (!broken_ && Gather()) {
-      write = writing_ = true;
-    } else if (ending_) {
-      finished_ = true;
-      status = status_;
-    } else {
-      return;
-    }
-  }
-  if (write) {
-    StartWrite(&chunk_);
-  } else {
-    Finish(call_.Finish(status));
+void TraceStream::Go() {
+  absl::MutexLock lock(&mutex_);
+  if (ended_ || !Idle()) return;
+  if (!ending_ && Now() >= end_) StopLocked(absl::OkStatus(), kPatience);
+  v1::TraceChunk chunk;
+  if (!broken() && Gather(chunk)) {
+    Send(std::move(chunk));
+  } else if (ending_) {
+    ended_ = true;
+    End(status_);
   }
 }
 
 void TraceStream::Look() {
-  Advance();
+  Go();
   std::unique_ptr<grpc::Alarm> last;  // this may be its callback, which it outlives
   bool cut = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (finished_) return;
+    if (ended_) return;
     const absl::Time now = Now();
-    if (writing_ && now >= cut_at_) {
-      cut = broken_ = true;
+    if (now >= cut_at_ && !Idle()) {
+      cut = true;
       if (status_.ok()) {
         status_ = absl::CancelledError("the reader left the rest of the trace where it was");
       }
@@ -209,56 +182,30 @@ void TraceStream::Look() {
     absl::Time next = now + kLookEvery;
     if (end_ > now) next = std::min(next, end_);
     last = std::exchange(alarm_, std::make_unique<grpc::Alarm>());
-    alarm_->Set(absl::ToChronoTime(next), [self = self_](bool ok) {
-      if (ok) self->Look();
+    alarm_->Set(absl::ToChronoTime(next), [this, kept = self()](bool ok) {
+      if (ok) Look();
     });
   }
   if (cut) context_->TryCancel();
 }
 
-void TraceStream::OnWriteDone(bool ok) {
+void TraceStream::Written() {
   {
     absl::MutexLock lock(&mutex_);
-    writing_ = false;
-    if (!ok) {
-      broken_ = true;
-      End(absl::CancelledError("the reader went away"), kPatience);
-    }
     if (!ending_ && !more_) return;  // until the next look
   }
-  Advance();
-}
-
-void TraceStream::OnCancel() {
-  {
-    absl::MutexLock lock(&mutex_);
-    broken_ = true;
-    End(absl::CancelledError("the stream was cut"), kPatience);
-  }
-  Advance();
-}
-
-void TraceStream::DrainNow() {
-  {
-    absl::MutexLock lock(&mutex_);
-    End(WithReason(absl::UnavailableError("the server is draining; go to another"),
-                   reason::kDraining),
-        kPatienceWhenDraining);
-  }
-  Advance();
+  Go();
 }
 
 void TraceStream::OnDone() {
   std::unique_ptr<grpc::Alarm> alarm;  // gone after the stream, which its callback may hold
+  const auto kept = self();
   {
     absl::MutexLock lock(&mutex_);
     alarm = std::move(alarm_);
     recording_.End();
   }
-  charge_.Release();
-  call_.state().metrics().Streams(call_.method().name()).Decrement();
-  const std::shared_ptr<TraceStream> self = std::move(self_);
-  call_.method().context().streams.Remove(self);
+  MessageStream::OnDone();
 }
 
 }  // namespace
@@ -266,7 +213,7 @@ void TraceStream::OnDone() {
 grpc::ServerWriteReactor<v1::TraceChunk>* ServeTrace(Method& method,
                                                      grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer& request) {
-  return TraceStream::Start(method, context, request);
+  return TraceStream::Start<TraceStream>(method, context, request);
 }
 
 }  // namespace gemmd::server

@@ -31,9 +31,9 @@
 #include "absl/time/time.h"
 #include "server/engine/config.h"
 #include "server/engine/observe/log.h"
+#include "server/engine/share/tcp_listener.h"
 #include "server/engine/share/unix_listener.h"
 #include "server/guard/connections.h"
-#include "server/service/listen/tcp_listener.h"
 
 namespace gemmd::server {
 

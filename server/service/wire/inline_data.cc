@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "gemmd/v1/compute_service.pb.h"
 #include "gemmd/v1/types.pb.h"

@@ -1,9 +1,15 @@
 #include "server/service/wire/streams.h"
 
-#include <utility>
 #include <vector>
 
+#include "server/engine/reason.h"
+
 namespace gemmd::server {
+
+absl::Status Draining() {
+  return WithReason(absl::UnavailableError("the server is draining; go to another"),
+                    reason::kDraining);
+}
 
 void StreamRegistry::Add(std::shared_ptr<DrainableStream> stream) {
   bool noticed = false, draining = false;

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -21,6 +22,9 @@ class DrainableStream {
   // No new work is taken: end the stream once what it accepted is answered.
   virtual void DrainNow() = 0;
 };
+
+// UNAVAILABLE: what DrainNow ends a stream with.
+absl::Status Draining();
 
 // Thread-safe. A stream that joins while the server drains is told at once.
 class StreamRegistry {

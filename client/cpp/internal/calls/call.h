@@ -1,9 +1,11 @@
 // One unary call with its deadline, metadata and retries. The only loop that tries a unary call
-// again; the table of what may be is in options.h.
+// again; what may be is in options.h, and RPC by RPC in the protos (idempotency_level).
 
 #ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_CALL_H_
 #define GEMMD_CLIENT_CPP_INTERNAL_CALLS_CALL_H_
 
+#include <google/protobuf/message.h>
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
@@ -33,27 +35,23 @@ void Prepare(const ClientCore& core, grpc::ClientContext& context, const CallOpt
 absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,
                   absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt);
 
-// A call of a stub's method:
-//   UnaryCall{core, options, Again::kAfterBreak}(stubs.admin, &v1::AdminService::Stub::GetLog,
-//   request)
-struct UnaryCall {
-  const ClientCore& core;
-  const CallOptions& options;
-  Again again;
+// The unary RPC that takes `request`: its type says which, and whether it may be done twice.
+absl::Status Send(const ClientCore& core, const CallOptions& options, grpc::Channel& channel,
+                  const google::protobuf::Message& request, google::protobuf::Message& response);
 
-  template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<Response> operator()(Stub& stub,
-                                      grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                                                   const Request&, Response*),
-                                      const Request& request) const {
-    Response response;
-    const absl::Status status = Call(core, options, again, [&](grpc::ClientContext& context) {
-      return (stub.*method)(&context, request, &response);
-    });
-    if (!status.ok()) return status;
-    return response;
-  }
-};
+// The same, tried once.
+grpc::Status SendOnce(grpc::Channel& channel, grpc::ClientContext& context,
+                      const google::protobuf::Message& request,
+                      google::protobuf::Message& response);
+
+template <typename Response>
+absl::StatusOr<Response> Ask(const ClientCore& core, const CallOptions& options,
+                             grpc::Channel& channel, const google::protobuf::Message& request) {
+  Response response;
+  const absl::Status status = Send(core, options, channel, request, response);
+  if (!status.ok()) return status;
+  return response;
+}
 
 }  // namespace gemmd::client
 

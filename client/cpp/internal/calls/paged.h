@@ -3,31 +3,29 @@
 #ifndef GEMMD_CLIENT_CPP_INTERNAL_CALLS_PAGED_H_
 #define GEMMD_CLIENT_CPP_INTERNAL_CALLS_PAGED_H_
 
+#include <google/protobuf/repeated_field.h>
+
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/cpp/internal/calls/call.h"
+#include "client/cpp/options.h"
 
 namespace gemmd::client {
 
-// `list(context, request, response)` asks for one page, `items(response)` are its items to move
-// away.
-template <typename Item, typename Request, typename Response, typename List, typename Items>
-absl::StatusOr<std::vector<Item>> AllPages(const ClientCore& core, const CallOptions& options,
-                                           Request request, List list, Items items) {
+// `core` is a ClientCore or a SessionCore, `items` a response's accessor: &Response::mutable_items.
+template <typename Core, typename Request, typename Response, typename Item>
+absl::StatusOr<std::vector<Item>> AllPages(
+    Core& core, const CallOptions& options, Request request,
+    google::protobuf::RepeatedPtrField<Item>* (Response::*items)()) {
   std::vector<Item> all;
   request.set_page_size(1000);
   for (;;) {
-    Response response;
-    const absl::Status status =
-        Call(core, options, Again::kAfterBreak,
-             [&](grpc::ClientContext& context) { return list(&context, request, &response); });
-    if (!status.ok()) return status;
-    for (Item& item : *items(response)) all.push_back(std::move(item));
-    if (response.next_page_token().empty()) return all;
-    request.set_page_token(response.next_page_token());
+    absl::StatusOr<Response> page = core.template Ask<Response>(request, options);
+    if (!page.ok()) return page.status();
+    for (Item& item : *((*page).*items)()) all.push_back(std::move(item));
+    if (page->next_page_token().empty()) return all;
+    request.set_page_token(page->next_page_token());
   }
 }
 

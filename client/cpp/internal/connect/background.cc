@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/grpc_status.h"
+#include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/compute_service.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -18,13 +20,9 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 }  // namespace
 
 struct Reaper::Job {
-  grpc::ClientContext context;
-  v1::DeleteBuffersRequest buffers;
-  v1::DeleteBuffersResponse buffers_response;
-  v1::DeletePlanRequest plan;
-  v1::DeletePlanResponse plan_response;
   std::vector<Handle> ids;       // buffers of a batch; empty for a plan
   std::optional<Single> single;  // of ids[0], if the batch is one that was split
+  Handle plan;                   // without ids
 };
 
 Reaper::Reaper(std::shared_ptr<ClientCore> client, Connection& connection, const Handle& session,
@@ -108,23 +106,26 @@ void Reaper::Take(Job& job) {
     job.ids.push_back(singles_.front().id);
     singles_.pop_front();
   } else {
-    job.plan.set_session_id(std::string(session_.bytes()));
-    job.plan.set_plan_id(std::string(plans_.back().bytes()));
+    job.plan = plans_.back();
     plans_.pop_back();
   }
 }
 
-absl::Status Reaper::Send(Job& job) {
-  Prepare(*client_, job.context, CallOptions(), absl::Now() + kPatience);
+absl::Status Reaper::Send(const Job& job) {
+  const auto send = [this](auto request, auto response) {
+    request.set_session_id(std::string(session_.bytes()));
+    grpc::ClientContext context;
+    Prepare(*client_, context, CallOptions(), absl::Now() + kPatience);
+    return FromGrpc(SendOnce(*connection_.channel(), context, request, response), context);
+  };
   if (job.ids.empty()) {
-    return FromGrpc(connection_.compute.DeletePlan(&job.context, job.plan, &job.plan_response),
-                    job.context);
+    v1::DeletePlanRequest plan;
+    plan.set_plan_id(std::string(job.plan.bytes()));
+    return send(plan, v1::DeletePlanResponse());
   }
-  job.buffers.set_session_id(std::string(session_.bytes()));
-  for (const Handle& id : job.ids) job.buffers.add_buffer_ids(std::string(id.bytes()));
-  return FromGrpc(
-      connection_.buffers.DeleteBuffers(&job.context, job.buffers, &job.buffers_response),
-      job.context);
+  v1::DeleteBuffersRequest buffers;
+  for (const Handle& id : job.ids) buffers.add_buffer_ids(std::string(id.bytes()));
+  return send(buffers, v1::DeleteBuffersResponse());
 }
 
 void Reaper::Failed(const Job& job, const absl::Status& status) {

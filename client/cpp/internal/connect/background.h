@@ -67,7 +67,7 @@ class Reaper {
   bool Done() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !busy_ && !Waiting(); }
   void Work();
   void Take(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // what waits
-  absl::Status Send(Job& job);
+  absl::Status Send(const Job& job);
   void Failed(const Job& job, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<ClientCore> client_;  // shared with every session; owns connection_

@@ -1,6 +1,6 @@
 // What an operator asks of a running daemon: its log, other people's sessions, a trace.
 
-#include <google/protobuf/duration.pb.h>
+#include <google/protobuf/util/time_util.h>
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 #include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/grpc_status.h"
 #include "client/cpp/internal/connect/client_core.h"
-#include "gemmd/v1/admin_service.pb.h"
+#include "gemmd/v1/admin_service.grpc.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -27,7 +27,8 @@ absl::Status ReadStream(ClientCore& core, const CallOptions& options, const Requ
                         absl::FunctionRef<bool(const Message&)> take) {
   grpc::ClientContext context;
   Prepare(core, context, options, core.DeadlineOf(options));
-  const auto stream = (core.First().admin.*open)(&context, request);
+  const auto stub = v1::AdminService::NewStub(core.First().channel());
+  const auto stream = ((*stub).*open)(&context, request);
   Message message;
   bool stopped = false;
   while (stream->Read(&message)) {
@@ -42,8 +43,8 @@ absl::Status ReadStream(ClientCore& core, const CallOptions& options, const Requ
 }  // namespace
 
 absl::StatusOr<LogSettings> Client::GetLog(const CallOptions& options) {
-  absl::StatusOr<v1::LogSettings> settings = UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().admin, &v1::AdminService::Stub::GetLog, v1::GetLogRequest());
+  const absl::StatusOr<v1::LogSettings> settings =
+      core_->Ask<v1::LogSettings>(v1::GetLogRequest(), options);
   if (!settings.ok()) return settings.status();
   return ToSettings(*settings);
 }
@@ -52,8 +53,7 @@ absl::StatusOr<LogSettings> Client::SetLog(const LogChange& change, const CallOp
   v1::SetLogRequest request;
   request.set_level(change.level);
   if (change.sample_calls) request.set_sample_calls(*change.sample_calls);
-  absl::StatusOr<v1::LogSettings> settings = UnaryCall{*core_, options, Again::kAfterBreak}(
-      core_->First().admin, &v1::AdminService::Stub::SetLog, request);
+  const absl::StatusOr<v1::LogSettings> settings = core_->Ask<v1::LogSettings>(request, options);
   if (!settings.ok()) return settings.status();
   return ToSettings(*settings);
 }
@@ -61,18 +61,15 @@ absl::StatusOr<LogSettings> Client::SetLog(const LogChange& change, const CallOp
 absl::Status Client::EndSession(absl::string_view name, const CallOptions& options) {
   v1::EndSessionRequest request;
   request.set_name(std::string(name));
-  return UnaryCall{*core_, options, Again::kUnsentOnly}(
-             core_->First().admin, &v1::AdminService::Stub::EndSession, request)
-      .status();
+  return core_->Ask<v1::EndSessionResponse>(request, options).status();
 }
 
 absl::Status Client::Trace(absl::Duration duration,
                            absl::FunctionRef<bool(const v1::TraceChunk&)> take,
                            const CallOptions& options) {
   v1::TraceRequest request;
-  absl::Duration rest;
-  request.mutable_duration()->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
-  request.mutable_duration()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  *request.mutable_duration() =
+      google::protobuf::util::TimeUtil::NanosecondsToDuration(absl::ToInt64Nanoseconds(duration));
   return ReadStream(*core_, options, request, &v1::AdminService::Stub::Trace, take);
 }
 
@@ -87,8 +84,7 @@ absl::StatusOr<std::string> Client::ExportTuning(absl::string_view device,
   v1::ExportTuningRequest request;
   request.set_device(std::string(device));
   absl::StatusOr<v1::ExportTuningResponse> response =
-      UnaryCall{*core_, options, Again::kAfterBreak}(
-          core_->First().admin, &v1::AdminService::Stub::ExportTuning, request);
+      core_->Ask<v1::ExportTuningResponse>(request, options);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_table());
 }
@@ -99,8 +95,7 @@ absl::StatusOr<std::string> Client::ImportTuning(absl::string_view table, absl::
   request.set_device(std::string(device));
   request.set_table(std::string(table));
   absl::StatusOr<v1::ImportTuningResponse> response =
-      UnaryCall{*core_, options, Again::kUnsentOnly}(
-          core_->First().admin, &v1::AdminService::Stub::ImportTuning, request);
+      core_->Ask<v1::ImportTuningResponse>(request, options);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_skipped());
 }

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/internal/connect/target.h"
+#include "gemmd/v1/device_service.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -75,20 +75,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(
 
 Connection::Connection(const std::string& target, const ClientOptions& options,
                        std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : Connection(MakeChannel(target, options, credentials), target, options, credentials) {}
-
-Connection::Connection(std::shared_ptr<grpc::Channel> channel, const std::string& target,
-                       const ClientOptions& options,
-                       std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : sessions(channel),
-      buffers(channel),
-      compute(channel),
-      devices(channel),
-      admin(channel),
-      channel_(channel),
-      target_(target),
+    : target_(target),
       options_(options),
-      credentials_(std::move(credentials)) {}
+      credentials_(std::move(credentials)),
+      channel_(MakeChannel(target_, options_, credentials_)) {}
 
 std::shared_ptr<grpc::Channel> Connection::bulk() {
   absl::MutexLock lock(&mu_);
@@ -146,19 +136,15 @@ absl::StatusOr<std::string> ClientCore::AskShareSocket(absl::Duration timeout) {
   if (!options_.shared_memory) {
     return absl::FailedPreconditionError("shared memory is off (ClientOptions.shared_memory)");
   }
-  v1::ServerInfo info;
-  const absl::Status asked =
-      Call(*this, CallOptions{.timeout = timeout}, Again::kAfterBreak,
-           [&](grpc::ClientContext& context) {
-             return First().devices.GetServerInfo(&context, v1::GetServerInfoRequest(), &info);
-           });
-  if (absl::IsDeadlineExceeded(asked)) return asked;
-  if (!asked.ok()) return absl::AbortedError(asked.message());
-  if (info.share_socket().empty()) {
+  const absl::StatusOr<v1::ServerInfo> info =
+      Ask<v1::ServerInfo>(v1::GetServerInfoRequest(), {.timeout = timeout});
+  if (absl::IsDeadlineExceeded(info.status())) return info.status();
+  if (!info.ok()) return absl::AbortedError(info.status().message());
+  if (info->share_socket().empty()) {
     return absl::FailedPreconditionError("the server offers no shared memory");
   }
-  if (absl::Status reached = ProbeShareSocket(info.share_socket()); !reached.ok()) return reached;
-  return info.share_socket();
+  if (absl::Status reached = ProbeShareSocket(info->share_socket()); !reached.ok()) return reached;
+  return info->share_socket();
 }
 
 }  // namespace gemmd::client

@@ -16,17 +16,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/options.h"
 #include "client/cpp/security.h"
-#include "gemmd/v1/admin_service.grpc.pb.h"
-#include "gemmd/v1/buffer_service.grpc.pb.h"
-#include "gemmd/v1/compute_service.grpc.pb.h"
-#include "gemmd/v1/device_service.grpc.pb.h"
-#include "gemmd/v1/session_service.grpc.pb.h"
 
 namespace gemmd::client {
 
-// One connection and the stubs on it. `bulk` is a second one, made when first used, for Upload and
+// One connection. `bulk` is a second one, made when first used, for Upload and
 // Download: a small call on the same connection would wait behind every megabyte in front of it.
 class Connection {
  public:
@@ -38,20 +34,11 @@ class Connection {
   // Drops the bulk connection; whoever uses it sees a break. The next bulk() is a new one.
   void ResetBulk();
 
-  v1::SessionService::Stub sessions;
-  v1::BufferService::Stub buffers;
-  v1::ComputeService::Stub compute;
-  v1::DeviceService::Stub devices;
-  v1::AdminService::Stub admin;
-
  private:
-  Connection(std::shared_ptr<grpc::Channel> channel, const std::string& target,
-             const ClientOptions& options, std::shared_ptr<grpc::ChannelCredentials> credentials);
-
-  const std::shared_ptr<grpc::Channel> channel_;  // shared with the stubs, as gRPC has it
   const std::string target_;
   const ClientOptions options_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // the client's
+  const std::shared_ptr<grpc::Channel> channel_;  // shared with streams, as gRPC has it
   absl::Mutex mu_;
   std::shared_ptr<grpc::Channel> bulk_ ABSL_GUARDED_BY(mu_);
 };
@@ -67,6 +54,13 @@ class ClientCore {
   // The connections in turn: each session and each stream stays on the one it got.
   Connection& Next();
   Connection& First() { return *connections_[0]; }
+
+  // By the first connection.
+  template <typename Response>
+  absl::StatusOr<Response> Ask(const google::protobuf::Message& request,
+                               const CallOptions& options) {
+    return client::Ask<Response>(*this, options, *First().channel(), request);
+  }
 
   absl::Time DeadlineOf(const CallOptions& call) const;
   // Null: this client shows none.

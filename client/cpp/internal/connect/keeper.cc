@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/grpc_status.h"
+#include "gemmd/v1/session_service.grpc.pb.h"
 
 namespace gemmd::client {
 namespace {
@@ -111,7 +112,8 @@ absl::Status Keeper::HoldOnce() {
     stream_ = &context;
   }
   grpc::CompletionQueue queue;
-  const auto stream = connection_.sessions.AsyncHold(&context, request, &queue, nullptr);
+  const auto stream = v1::SessionService::NewStub(connection_.channel())
+                          ->AsyncHold(&context, request, &queue, nullptr);
   bool ended = false;
   v1::HoldEvent event;
   // One operation at a time: the opening, reads, the end.
@@ -150,10 +152,7 @@ void Keeper::KeepAlive() {
   while (Pause(pause)) {
     v1::KeepAliveResponse response;
     const absl::Status status =
-        Call(client_, CallOptions{.timeout = period}, Again::kAfterBreak,
-             [&](grpc::ClientContext& context) {
-               return connection_.sessions.KeepAlive(&context, request, &response);
-             });
+        Send(client_, {.timeout = period}, *connection_.channel(), request, response);
     if (status.ok()) last_word_ = absl::Now();
     pause = status.ok() ? period : kShortest;
     if (!status.ok() && !Survives(status)) return;

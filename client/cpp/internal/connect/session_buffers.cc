@@ -1,9 +1,10 @@
 // Session's calls about buffers.
 
+#include <google/protobuf/util/time_util.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/paged.h"
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/connect/session_core.h"
@@ -14,10 +15,8 @@
 namespace gemmd::client {
 namespace {
 
-v1::ImportBufferRequest ImportRequest(const SessionCore& session, const std::string& token,
-                                      const BufferSpec& spec) {
+v1::ImportBufferRequest ImportRequest(const std::string& token, const BufferSpec& spec) {
   v1::ImportBufferRequest request;
-  request.set_session_id(session.id());
   request.set_token(token);
   request.set_size_bytes(spec.size_bytes);
   request.set_dtype(static_cast<v1::DType>(spec.dtype));
@@ -26,39 +25,25 @@ v1::ImportBufferRequest ImportRequest(const SessionCore& session, const std::str
   return request;
 }
 
-absl::StatusOr<v1::Buffer> SendImport(const SessionCore& session,
-                                      const v1::ImportBufferRequest& request,
-                                      const CallOptions& options) {
-  return UnaryCall{session.client(), options, Again::kUnsentOnly}(
-      session.connection().buffers, &v1::BufferService::Stub::ImportBuffer, request);
-}
-
 absl::Status SendUnpublish(const SessionCore& session, absl::string_view name, bool unless_held,
                            const CallOptions& options) {
   v1::UnpublishBufferRequest request;
-  request.set_session_id(session.id());
   request.set_name(std::string(name));
   request.set_unless_held(unless_held);
-  return UnaryCall{session.client(), options, Again::kUnsentOnly}(
-             session.connection().buffers, &v1::BufferService::Stub::UnpublishBuffer, request)
-      .status();
+  return session.Ask<v1::UnpublishBufferResponse>(request, options).status();
 }
 
 }  // namespace
 
 absl::StatusOr<Buffer> Session::CreateBuffer(const BufferSpec& spec, const CallOptions& options) {
   v1::CreateBufferRequest request;
-  request.set_session_id(core_->id());
   request.set_size_bytes(spec.size_bytes);
   request.set_device(spec.device);
   request.set_memory_kind(static_cast<v1::MemoryKind>(spec.memory_kind));
   request.set_dtype(static_cast<v1::DType>(spec.dtype));
   for (int64_t extent : spec.shape) request.add_shape(extent);
   request.set_label(spec.label);
-  const auto create = [&] {
-    return UnaryCall{core_->client(), options, Again::kUnsentOnly}(
-        core_->connection().buffers, &v1::BufferService::Stub::CreateBuffer, request);
-  };
+  const auto create = [&] { return core_->Ask<v1::Buffer>(request, options); };
   const bool dropping = !core_->reaper().Idle();  // before: the deletion may overtake the answer
   absl::StatusOr<v1::Buffer> info = create();
   // What was dropped, or what the library shares for its own ends, may be what is in the way.
@@ -76,10 +61,10 @@ absl::StatusOr<Buffer> Session::ImportBuffer(SharedMemory memory, const BufferSp
   if (!socket.ok()) return socket.status();
   const absl::StatusOr<std::string> token = SendDescriptor(*socket, memory.fd());
   if (!token.ok()) return token.status();
-  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  v1::ImportBufferRequest request = ImportRequest(*token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
   if (spec.size_bytes <= 0) request.set_size_bytes(memory.size_bytes());
-  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
   if (!info.ok()) return info.status();
   return MakeBuffer(core_, *info, /*owned=*/true, std::move(memory));
 }
@@ -90,19 +75,17 @@ absl::StatusOr<Buffer> Session::ImportDevice(const DeviceMemory& memory, const B
   if (!socket.ok()) return socket.status();
   const absl::StatusOr<std::string> token = OfferDeviceMemory(*socket, memory);
   if (!token.ok()) return token.status();
-  v1::ImportBufferRequest request = ImportRequest(*core_, *token, spec);
+  v1::ImportBufferRequest request = ImportRequest(*token, spec);
   request.set_memory_kind(v1::MEMORY_KIND_DEVICE_IMPORTED);
-  const absl::StatusOr<v1::Buffer> info = SendImport(*core_, request, options);
+  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
   if (!info.ok()) return info.status();
   return MakeBuffer(core_, *info, /*owned=*/true);
 }
 
 absl::StatusOr<v1::Buffer> Session::GetBuffer(const Handle& id, const CallOptions& options) {
   v1::GetBufferRequest request;
-  request.set_session_id(core_->id());
   request.set_buffer_id(std::string(id.bytes()));
-  return UnaryCall{core_->client(), options, Again::kAfterBreak}(
-      core_->connection().buffers, &v1::BufferService::Stub::GetBuffer, request);
+  return core_->Ask<v1::Buffer>(request, options);
 }
 
 absl::StatusOr<Buffer> Session::AttachBuffer(const Handle& id, const CallOptions& options) {
@@ -118,29 +101,22 @@ absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const Call
 absl::Status Session::Publish(Buffer& buffer, absl::string_view name, const PublishOptions& publish,
                               const CallOptions& options) {
   v1::PublishBufferRequest request;
-  request.set_session_id(core_->id());
   request.set_buffer_id(std::string(buffer.id().bytes()));
   request.set_name(std::string(name));
   request.set_content_hash(publish.content_hash);
   if (publish.ttl != absl::ZeroDuration()) {
-    absl::Duration rest;
-    request.mutable_ttl()->set_seconds(absl::IDivDuration(publish.ttl, absl::Seconds(1), &rest));
-    request.mutable_ttl()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+    *request.mutable_ttl() = google::protobuf::util::TimeUtil::NanosecondsToDuration(
+        absl::ToInt64Nanoseconds(publish.ttl));
   }
-  const absl::Status status =
-      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
-          core_->connection().buffers, &v1::BufferService::Stub::PublishBuffer, request)
-          .status();
+  const absl::Status status = core_->Ask<v1::PublishBufferResponse>(request, options).status();
   if (status.ok()) SetReadOnly(buffer);
   return status;
 }
 
 absl::StatusOr<Buffer> Session::Find(absl::string_view name, const CallOptions& options) {
   v1::FindBufferRequest request;
-  request.set_session_id(core_->id());
   request.set_name(std::string(name));
-  absl::StatusOr<v1::Buffer> info = UnaryCall{core_->client(), options, Again::kAfterBreak}(
-      core_->connection().buffers, &v1::BufferService::Stub::FindBuffer, request);
+  const absl::StatusOr<v1::Buffer> info = core_->Ask<v1::Buffer>(request, options);
   if (!info.ok()) return info.status();
   return MakeBuffer(core_, *info, /*owned=*/true);
 }
@@ -154,24 +130,16 @@ absl::Status Session::UnpublishUnlessHeld(absl::string_view name, const CallOpti
 }
 
 absl::StatusOr<std::vector<v1::Buffer>> Session::ListBuffers(const CallOptions& options) {
-  v1::ListBuffersRequest request;
-  request.set_session_id(core_->id());
-  return AllPages<v1::Buffer, v1::ListBuffersRequest, v1::ListBuffersResponse>(
-      core_->client(), options, request,
-      [this](grpc::ClientContext* context, const auto& page, auto* response) {
-        return core_->connection().buffers.ListBuffers(context, page, response);
-      },
-      [](auto& response) { return response.mutable_buffers(); });
+  return AllPages(*core_, options, v1::ListBuffersRequest(),
+                  &v1::ListBuffersResponse::mutable_buffers);
 }
 
 absl::StatusOr<int64_t> Session::DeleteBuffers(absl::Span<const Handle> ids,
                                                const CallOptions& options) {
   v1::DeleteBuffersRequest request;
-  request.set_session_id(core_->id());
   for (const Handle& id : ids) request.add_buffer_ids(std::string(id.bytes()));
-  absl::StatusOr<v1::DeleteBuffersResponse> response =
-      UnaryCall{core_->client(), options, Again::kUnsentOnly}(
-          core_->connection().buffers, &v1::BufferService::Stub::DeleteBuffers, request);
+  const absl::StatusOr<v1::DeleteBuffersResponse> response =
+      core_->Ask<v1::DeleteBuffersResponse>(request, options);
   if (!response.ok()) return response.status();
   return response->freed_bytes();
 }

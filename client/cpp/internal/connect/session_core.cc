@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "client/cpp/internal/calls/arming.h"
-#include "client/cpp/internal/calls/call.h"
+#include "gemmd/v1/session_service.pb.h"
 
 namespace gemmd::client {
 
@@ -62,11 +62,8 @@ absl::StatusOr<SessionClosed> SessionCore::Close(const CallOptions& options) {
   facts_.close_on_destruction = false;
   keeper_.reset();  // before the daemon ends its stream, which would look like news
   reaper_->Stop();
-  v1::CloseSessionRequest request;
-  request.set_session_id(id());
-  absl::StatusOr<v1::CloseSessionResponse> response =
-      UnaryCall{*client_, options, Again::kUnsentOnly}(
-          connection_.sessions, &v1::SessionService::Stub::CloseSession, request);
+  const absl::StatusOr<v1::CloseSessionResponse> response =
+      Ask<v1::CloseSessionResponse>(v1::CloseSessionRequest(), options);
   if (!response.ok()) return response.status();
   return SessionClosed{response->freed_bytes(), response->freed_buffers()};
 }

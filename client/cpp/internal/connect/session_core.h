@@ -57,6 +57,12 @@ class SessionCore {
   Connection& connection() const { return connection_; }
   const SessionFacts& facts() const { return facts_; }
   std::string id() const { return std::string(facts_.id.bytes()); }
+  // In the session's name, by its connection.
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Ask(Request request, const CallOptions& options) const {
+    request.set_session_id(id());
+    return client::Ask<Response>(*client_, options, *connection_.channel(), request);
+  }
   Reaper& reaper() const { return *reaper_; }
   BackgroundErrors& errors() const { return *errors_; }
 

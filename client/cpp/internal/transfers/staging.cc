@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/connect/buffer_state.h"
 #include "client/cpp/internal/connect/session_core.h"
+#include "gemmd/v1/buffer_service.pb.h"
 
 namespace gemmd::client {
 
@@ -12,18 +12,13 @@ absl::StatusOr<StagingMemory> MakeStaging(const SessionCore& session, const std:
                                           int64_t size_bytes, absl::string_view label,
                                           const CallOptions& options) {
   v1::CreateBufferRequest request;
-  request.set_session_id(session.id());
   request.set_size_bytes(size_bytes);
   request.set_device(device);
   request.set_memory_kind(v1::MEMORY_KIND_HOST_SHARED);
   request.set_label(std::string(label));
-  v1::Buffer info;
-  const absl::Status created =
-      Call(session.client(), options, Again::kUnsentOnly, [&](grpc::ClientContext& context) {
-        return session.connection().buffers.CreateBuffer(&context, request, &info);
-      });
-  if (!created.ok()) return created;
-  const absl::StatusOr<Handle> id = Handle::FromBytes(info.buffer_id());
+  const absl::StatusOr<v1::Buffer> info = session.Ask<v1::Buffer>(request, options);
+  if (!info.ok()) return info.status();
+  const absl::StatusOr<Handle> id = Handle::FromBytes(info->buffer_id());
   if (!id.ok()) return absl::InternalError(id.status().message());
   absl::StatusOr<SharedMemory> memory =
       FetchMemory(session, *id, size_bytes, /*writable=*/true, options);

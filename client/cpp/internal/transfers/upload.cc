@@ -109,15 +109,10 @@ class Upload {
  private:
   absl::Status Ask() {
     v1::GetBufferRequest request;
-    request.set_session_id(session_.id());
     request.set_buffer_id(std::string(buffer_.id.bytes()));
-    v1::Buffer info;
-    absl::Status status = Call(
-        session_.client(), options_.call, Again::kAfterBreak, [&](grpc::ClientContext& context) {
-          return session_.connection().buffers.GetBuffer(&context, request, &info);
-        });
-    if (status.ok()) seen_ = {info.upload_offset_bytes(), info.committed_bytes()};
-    return status;
+    const absl::StatusOr<v1::Buffer> info = session_.Ask<v1::Buffer>(request, options_.call);
+    if (info.ok()) seen_ = {info->upload_offset_bytes(), info->committed_bytes()};
+    return info.status();
   }
 
   // Moves done_ to what the cut stream has made durable.

@@ -248,17 +248,7 @@ def _make(session: Session, weight: Any, scales: Any) -> Buffer:
             f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
         )
     layout = ExpertWeights(*shape)
-    quantized = interop.element_type(weight) == dtypes.float8_e4m3fn
-    if quantized != (scales is not None):
-        raise ValueError(
-            f"a weight of {weight.dtype} {'with' if scales is not None else 'without'} scales;"
-            " float8_e4m3fn needs them, other types have none"
-        )
-    if scales is not None and tuple(scales.shape) != layout.scales_shape:
-        raise ValueError(
-            f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
-            f" 128x128: {layout.scales_shape}"
-        )
+    linear_step.check_scales(interop.element_type(weight), shape, scales)
     buffer = session.create_buffer(
         layout.size_bytes, shape=shape, dtype=dtypes.float8_e4m3fn, label=layout.label
     )

@@ -47,20 +47,19 @@ class Batch:
     inline_bytes: int  # what counts against window_bytes
 
     @classmethod
-    def of(cls, ops: Iterable[Op], resume: bool) -> Batch:
+    def of(
+        cls, ops: Iterable[Op] | PlanHandle, rebind: Rebind | None, inputs: Sequence[Any] | None,
+        resume: bool,
+    ) -> Batch:  # fmt: skip
+        """Of ops or a run of a plan, as `Queue.submit` takes them."""
+        last = wire.integer(4, resume)
+        if isinstance(ops, PlanHandle):
+            run = programs.plan_run(ops.plan_id, ops.writes, rebind, inputs)
+            inline = 0 if inputs is None else sum(tensor.nbytes for tensor in ops.writes)
+            return cls(b"".join([*wire.framed(3, run), last]), ops.reads, inline)
         program = programs.program_of(ops)
-        body = programs.encode_ops(program) + wire.integer(4, resume)
-        return cls(body, programs.reads_of(program), sum(op.inline_bytes for op in program))
-
-    @classmethod
-    def of_plan(
-        cls, plan: PlanHandle, rebind: Rebind | None, inputs: Sequence[Any] | None, resume: bool
-    ) -> Batch:
-        run = programs.plan_run(plan.plan_id, plan.writes, rebind, inputs)
-        body = b"".join([*wire.framed(3, run), wire.integer(4, resume)])
-        return cls(
-            body, plan.reads, 0 if inputs is None else sum(tensor.nbytes for tensor in plan.writes)
-        )
+        inline = sum(op.inline_bytes for op in program)
+        return cls(programs.encode_ops(program) + last, programs.reads_of(program), inline)
 
     def encoded(self, sequence: int) -> bytes:
         return wire.integer(1, sequence) + self.body
@@ -128,7 +127,21 @@ def outcome(item: pb.Completion, batch: Batch) -> Result | errors.Error:
     return Result(item, batch.reads)
 
 
-class Queue(Unpickled):
+class QueueBase(Unpickled):
+    """Of both faces."""
+
+    window_batches: int
+    device: str
+    _closed: bool
+
+    _elsewhere = "open a queue in each process, session.queue()"
+
+    def __repr__(self) -> str:
+        ended = ", closed" if self._closed else ""
+        return f"Queue({self.window_batches} batches in flight at most, on {self.device}{ended})"
+
+
+class Queue(QueueBase):
     """Made by `session.queue()`; a context manager. Leaving the block waits for everything
     submitted. Thread-safe.
 
@@ -169,12 +182,6 @@ class Queue(Unpickled):
         self._reader = threading.Thread(target=self._read, name="gemmd-queue", daemon=True)
         self._reader.start()
 
-    _elsewhere = "open a queue in each process, session.queue()"
-
-    def __repr__(self) -> str:
-        ended = ", closed" if self._closed else ""
-        return f"Queue({self.window_batches} batches in flight at most, on {self.device}{ended})"
-
     def submit(
         self, ops: Iterable[Op] | Plan, *, rebind: Rebind | None = None,
         inputs: Sequence[Any] | None = None, resume: bool = False,
@@ -198,10 +205,7 @@ class Queue(Unpickled):
             cancelled.
         """
         self._home.check()
-        if isinstance(ops, PlanHandle):
-            batch = Batch.of_plan(ops, rebind, inputs, resume)
-        else:
-            batch = Batch.of(ops, resume)
+        batch = Batch.of(ops, rebind, inputs, resume)
         future: Future[Result] = Future()
         # The reader makes the room, so it must not wait for it.
         waits = threading.current_thread() is not self._reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -104,6 +105,25 @@ class Weights:
         return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
 
 
+def quantized_bytes(shape: tuple[int, int]) -> int:
+    """Of activations [m, k] of float8_e4m3fn with their scales of 1x128 behind them."""
+    room = Granularity.BLOCK_1X128.scales_room(shape)
+    return padded(math.prod(shape)) + padded(4 * math.prod(room))
+
+
+def quantized_in(memory: Handle, shape: tuple[int, int], at: int = 0) -> Operand:
+    kind = Granularity.BLOCK_1X128
+    values = memory.tensor(shape, dtypes.float8_e4m3fn, offset_bytes=at)
+    scales_at = at + padded(math.prod(shape))
+    room = memory.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
+    return Operand(values, kind.scales_in(room, shape), kind)
+
+
+def starts_of(sizes: Iterable[int]) -> list[int]:
+    """Where pieces of memory begin, one behind the other, and the end."""
+    return list(accumulate((padded(size) for size in sizes), initial=0))
+
+
 class Forward:
     """One forward pass over m rows of x [m, ..] to a result [m, n]: frozen and hashable, so that
     plans are kept by it. Two buffers serve it: `io` with what goes in and comes out, [x | result],
@@ -167,21 +187,10 @@ class Step(Forward):
         return self.m * self.weights.k * self.in_dtype.itemsize
 
     @property
-    def scales_at(self) -> int:
-        return padded(self.m * self.weights.k)
-
-    @property
     def scratch_bytes(self) -> int:
         if not self.weights.quantized:
             return padded(self.x_bytes)
-        room = Granularity.BLOCK_1X128.scales_room((self.m, self.weights.k))
-        return self.scales_at + padded(4 * math.prod(room))
-
-    def quantized_x(self, scratch: Handle) -> Operand:
-        kind, shape = Granularity.BLOCK_1X128, (self.m, self.weights.k)
-        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=self.scales_at)
-        values = scratch.tensor(shape, dtypes.float8_e4m3fn)
-        return Operand(values, kind.scales_in(room, shape), kind)
+        return quantized_bytes((self.m, self.weights.k))
 
     def x_of(self, io: Handle) -> Tensor:
         return io.tensor((self.m, self.weights.k), self.in_dtype)
@@ -200,7 +209,7 @@ class Step(Forward):
         if self.way == "inline":
             program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
         if self.weights.quantized:
-            a = self.quantized_x(scratch)
+            a = quantized_in(scratch, (m, k))
             program.append(ops.quantize(x, a))
         elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
             a = Operand(scratch.tensor((m, k), self.in_dtype))
@@ -248,6 +257,19 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
     if quantize is not None:
         words.check("quantize", quantize, ("fp8-block",))
     dtype = narrowing.multiplied_as("weight", weight)
+    check_scales(dtype, shape, scales)
+    if bias is not None and tuple(bias.shape) != shape[:1]:
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
+        )
+    if dtype == dtypes.int8:
+        raise ValueError("an int8 weight has no scales here; use session.matmul")
+    kept = dtypes.float8_e4m3fn if quantize is not None else dtype
+    return Weights(*shape, kept, bias is not None)
+
+
+def check_scales(dtype: np.dtype[Any] | None, shape: tuple[int, ...], scales: Any) -> None:
+    """Raises ValueError unless a weight has the scales that its type needs."""
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
@@ -259,14 +281,6 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
             f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
             f" 128x128: {wanted}"
         )
-    if bias is not None and tuple(bias.shape) != shape[:1]:
-        raise ValueError(
-            f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
-        )
-    if dtype == dtypes.int8:
-        raise ValueError("an int8 weight has no scales here; use session.matmul")
-    kept = dtypes.float8_e4m3fn if quantize is not None else dtype
-    return Weights(*shape, kept, bias is not None)
 
 
 def taken(weight: Any, *, bias: Any, scales: Any) -> Any:

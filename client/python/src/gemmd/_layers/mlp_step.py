@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -10,9 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops, words
-from gemmd._layers.linear_step import Forward, Way, Weights, padded
+from gemmd._layers.linear_step import (
+    Forward,
+    Way,
+    Weights,
+    quantized_bytes,
+    quantized_in,
+    starts_of,
+)
 from gemmd.handle import Handle
-from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.ops import Activation, Op, Operand
 from gemmd.tensor import Tensor
 
 Layout = Literal["halves", "interleaved"]
@@ -41,9 +47,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class MlpStep(Forward):
-    """One forward pass over m rows. Scratch memory has, one
-    behind the other: x quantised and its scales, the gate_up product unless the matmul applies the
-    gate, h, and its scales.
+    """One forward pass over m rows. Scratch memory has, one behind the other: x as the matmul takes
+    it, the gate_up product unless the matmul applies the gate, and h.
     """
 
     gate_up: Weights
@@ -69,37 +74,27 @@ class MlpStep(Forward):
         return self.gate_up.quantized and halves and not self.gate_up.has_bias
 
     @cached_property
-    def _places(self) -> tuple[int, int, int, int, int, int]:
-        """Where x's values, its scales, the product, h's values and its scales begin; the end."""
-        sizes = [
-            self.m * self.gate_up.k * self.gate_up.dtype.itemsize,
-            self._scales_bytes(self.gate_up),
-            0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize,
-            self.m * self.down.k * self.down.dtype.itemsize,
-            self._scales_bytes(self.down),
-        ]
-        x, x_scales, product, h, h_scales = (padded(size) for size in sizes)
-        ends = [x, x + x_scales, x + x_scales + product, x + x_scales + product + h]
-        return 0, ends[0], ends[1], ends[2], ends[3], ends[3] + h_scales
+    def _starts(self) -> list[int]:
+        """Of x, the product and h; the end."""
+        product = 0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize
+        x, h = (self._operand_bytes(weights) for weights in (self.gate_up, self.down))
+        return starts_of([x, product, h])
 
-    def _scales_bytes(self, weights: Weights) -> int:
-        if not weights.quantized:
-            return 0
-        return 4 * math.prod(Granularity.BLOCK_1X128.scales_room((self.m, weights.k)))
+    def _operand_bytes(self, weights: Weights) -> int:
+        if weights.quantized:
+            return quantized_bytes((self.m, weights.k))
+        return self.m * weights.k * weights.dtype.itemsize
 
     @property
     def scratch_bytes(self) -> int:
-        return self._places[-1]
+        return self._starts[-1]
 
-    def _operand(self, scratch: Handle, weights: Weights, at: int, scales_at: int) -> Operand:
+    def _operand(self, scratch: Handle, weights: Weights, at: int) -> Operand:
         """Room for an operand [m, k] of the weights."""
         shape = (self.m, weights.k)
-        values = scratch.tensor(shape, weights.dtype, offset_bytes=at)
-        if not weights.quantized:
-            return Operand(values)
-        kind = Granularity.BLOCK_1X128
-        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
-        return Operand(values, kind.scales_in(room, shape), kind)
+        if weights.quantized:
+            return quantized_in(scratch, shape, at)
+        return Operand(scratch.tensor(shape, weights.dtype, offset_bytes=at))
 
     def program(
         self,
@@ -109,11 +104,11 @@ class MlpStep(Forward):
         result: Tensor | None = None,
     ) -> list[Op]:
         """As `Step.program`."""
-        x_at, x_scales_at, product_at, h_at, h_scales_at, _ = self._places
+        x_at, product_at, h_at, _ = self._starts
         x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
-        a = self._operand(scratch, self.gate_up, x_at, x_scales_at)
-        h = self._operand(scratch, self.down, h_at, h_scales_at)
+        a = self._operand(scratch, self.gate_up, x_at)
+        h = self._operand(scratch, self.down, h_at)
         of_gate_up, of_down = weights
         program: list[Op] = []
         if self.way == "inline":

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes, grouped, ops
-from gemmd._layers.linear_step import Forward, Way, padded
+from gemmd._layers.linear_step import (
+    Forward,
+    Way,
+    padded,
+    quantized_bytes,
+    quantized_in,
+    starts_of,
+)
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Gate, Granularity, Op, Operand
@@ -120,39 +127,21 @@ class MoeStep(Forward):
     def x_bytes(self) -> int:
         return self.m * self.columns * self.in_dtype.itemsize
 
-    @cached_property
-    def _places(self) -> tuple[list[int], int]:
-        """Where each piece of the scratch memory begins; the end."""
-        expanded = 2 if self.out_dtype.itemsize == 2 else 4
-        sizes = [
-            4 * (self.gate_up.experts + 1),  # offsets
-            4 * self.rows,
-            4 * self.rows,  # positions
-            self.rows * self.gate_up.k,
-            self._scales_bytes(self.gate_up),
-            self.rows * self.down.k,
-            self._scales_bytes(self.down),
-            self.rows * self.n * expanded,
-        ]
-        starts, at = list[int](), 0
-        for size in sizes:
-            starts.append(at)
-            at += padded(size)
-        return starts, at
+    @property
+    def _expanded(self) -> np.dtype[Any]:
+        """Of the rows that are added up."""
+        return self.out_dtype if self.out_dtype.itemsize == 2 else dtypes.float32
 
-    def _scales_bytes(self, weights: ExpertWeights) -> int:
-        return 4 * math.prod(Granularity.BLOCK_1X128.scales_room((self.rows, weights.k)))
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Of offsets, rows, positions, x, h and the rows that are added up; the end."""
+        sizes = [4 * (self.gate_up.experts + 1), 4 * self.rows, 4 * self.rows]
+        sizes += [quantized_bytes((self.rows, one.k)) for one in (self.gate_up, self.down)]
+        return starts_of([*sizes, self.rows * self.n * self._expanded.itemsize])
 
     @property
     def scratch_bytes(self) -> int:
-        return self._places[1]
-
-    def _operand(self, scratch: Handle, weights: ExpertWeights, at: int, scales_at: int) -> Operand:
-        shape = (self.rows, weights.k)
-        values = scratch.tensor(shape, dtypes.float8_e4m3fn, offset_bytes=at)
-        kind = Granularity.BLOCK_1X128
-        room = scratch.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
-        return Operand(values, kind.scales_in(room, shape), kind)
+        return self._starts[-1]
 
     def _inputs(self, io: Handle) -> tuple[Tensor, Tensor, Tensor]:
         """x, experts and weights of the tokens' rows."""
@@ -176,25 +165,15 @@ class MoeStep(Forward):
         result: Tensor | None = None,
     ) -> list[Op]:
         """As `Step.program`."""
-        places = self._places[0]
+        offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, _ = self._starts
         x, experts, factors = self._inputs(io)
-        numbers = [
-            scratch.tensor(shape, "i32", offset_bytes=at)
-            for shape, at in zip(
-                [(self.gate_up.experts + 1,), (self.rows,), (self.m, self.top_k)],
-                places[:3],
-                strict=True,
-            )
-        ]
-        offsets, rows, positions = numbers
-        a = self._operand(scratch, self.gate_up, places[3], places[4])
-        h = self._operand(scratch, self.down, places[5], places[6])
+        offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
+        rows = scratch.tensor((self.rows,), "i32", offset_bytes=rows_at)
+        positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)
+        a = quantized_in(scratch, (self.rows, self.gate_up.k), a_at)
+        h = quantized_in(scratch, (self.rows, self.down.k), h_at)
         d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
-        expanded = scratch.tensor(
-            (self.rows, self.n),
-            self.out_dtype if self.out_dtype.itemsize == 2 else dtypes.float32,
-            offset_bytes=places[7],
-        )
+        expanded = scratch.tensor((self.rows, self.n), self._expanded, offset_bytes=expanded_at)
         of_gate_up, of_down = weights
         program: list[Op] = []
         if self.way == "inline":

@@ -9,7 +9,6 @@ Parts are whole blocks of 128, the block of the weight's scales.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,11 +17,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, ops
-from gemmd._layers.linear_step import Weights, padded
+from gemmd import ops
+from gemmd._layers.linear_step import Weights, quantized_bytes, quantized_in, starts_of
 from gemmd.grouped import combine
 from gemmd.handle import Handle
-from gemmd.ops import Activation, Granularity, Op, Operand
+from gemmd.ops import Activation, Op, Operand
 from gemmd.tensor import Tensor
 
 Split = Literal["columns", "rows"]
@@ -149,17 +148,13 @@ class SplitStep:
         sizes = {"x": m * k * self.in_dtype.itemsize}
         sizes["y"] = m * widths[part] * self.out_dtype.itemsize
         if weights.parts[part].quantized:
-            sizes["values"] = m * k
-            sizes["scales"] = 4 * math.prod(Granularity.BLOCK_1X128.scales_room((m, k)))
+            sizes["a"] = quantized_bytes((m, k))
         if self.exchanges:
             count = len(widths)
             sizes["sums"] = count * sizes["y"]
             sizes["positions"] = sizes["ones"] = 4 * m * count
-        at, starts = 0, {}
-        for name, size in sizes.items():
-            starts[name] = at
-            at += padded(size)
-        return SplitPlace(self, part, widths, starts, at)
+        *starts, end = starts_of(sizes.values())
+        return SplitPlace(self, part, widths, dict(zip(sizes, starts, strict=True)), end)
 
     def positions(self) -> npt.NDArray[np.int32]:
         """Of `combine`: row t of every device's sums."""
@@ -252,10 +247,7 @@ class SplitPlace:
         """x as the product takes it."""
         if not self.quantized:
             return Operand(self.x(memory))
-        kind, shape = Granularity.BLOCK_1X128, (self.step.m, self.k)
-        values = self._at(memory, "values", shape, dtypes.float8_e4m3fn)
-        room = self._at(memory, "scales", kind.scales_room(shape), "f32")
-        return Operand(values, kind.scales_in(room, shape), kind)
+        return quantized_in(memory, (self.step.m, self.k), self.starts["a"])
 
     def sums(self, memory: Handle, part: int) -> Tensor:
         """A device's sums of this one's columns, which that one stores here."""

@@ -10,20 +10,20 @@ from typing import Any
 import grpc.aio
 
 from gemmd import errors
-from gemmd._connection.here_only import Awaited, Unpickled
+from gemmd._connection.here_only import Awaited
 from gemmd._wire import methods
 from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.aio.transport import Transport
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
-from gemmd.queue import Batch, Pending, Window, gather, open_request, outcome
+from gemmd.queue import Batch, Pending, QueueBase, Window, gather, open_request, outcome
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb
 
 _OPENINGS = 4  # tries at most
 
 
-class Queue(Unpickled, Awaited):
+class Queue(QueueBase, Awaited):
     """As `gemmd.Queue`: `async with session.queue() as queue: future = await queue.submit(ops)`."""
 
     def __init__(
@@ -49,12 +49,6 @@ class Queue(Unpickled, Awaited):
         self._closed = False
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
-
-    _elsewhere = "open a queue in each process, session.queue()"
-
-    def __repr__(self) -> str:
-        ended = ", closed" if self._closed else ""
-        return f"Queue({self.window_batches} batches in flight at most, on {self.device}{ended})"
 
     @classmethod
     async def open(
@@ -86,10 +80,7 @@ class Queue(Unpickled, Awaited):
         """Sends a batch, or a run of a plan, as soon as the window has room. Await the future for
         its Result.
         """
-        if isinstance(ops, PlanHandle):
-            batch = Batch.of_plan(ops, rebind, inputs, resume)
-        else:
-            batch = Batch.of(ops, resume)
+        batch = Batch.of(ops, rebind, inputs, resume)
         async with self._submitting:
             while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
                 self._room.clear()

@@ -1,8 +1,8 @@
 // The listening end of a TCP address, as gRPC would bind it: every address of a name, IPv4 and IPv6
 // for a wildcard.
 
-#ifndef GEMMD_SERVER_SERVICE_LISTEN_TCP_LISTENER_H_
-#define GEMMD_SERVER_SERVICE_LISTEN_TCP_LISTENER_H_
+#ifndef GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_
+#define GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_
 
 #include <string>
 #include <vector>
@@ -31,4 +31,4 @@ class TcpListener {
 
 }  // namespace gemmd::server
 
-#endif  // GEMMD_SERVER_SERVICE_LISTEN_TCP_LISTENER_H_
+#endif  // GEMMD_SERVER_ENGINE_SHARE_TCP_LISTENER_H_

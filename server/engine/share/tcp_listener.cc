@@ -1,4 +1,4 @@
-#include "server/service/listen/tcp_listener.h"
+#include "server/engine/share/tcp_listener.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -21,7 +20,7 @@ namespace {
 // Data that the other side's kernel does not acknowledge ends a connection after this long.
 constexpr int kUserTimeoutMs = 5'000;
 
-struct Address {
+struct TcpAddress {
   sockaddr_storage storage = {};
   socklen_t bytes = 0;
 
@@ -37,7 +36,7 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
                                              "; is the address in use or not this host's?"));
 }
 
-absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, const std::string& port) {
+absl::StatusOr<std::vector<TcpAddress>> Resolve(const std::string& host, const std::string& port) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -47,9 +46,9 @@ absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, const std:
     return absl::UnavailableError(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  std::vector<Address> addresses;
+  std::vector<TcpAddress> addresses;
   for (; found != nullptr; found = found->ai_next) {
-    Address address{.bytes = found->ai_addrlen};
+    TcpAddress address{.bytes = found->ai_addrlen};
     std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
     addresses.push_back(address);
   }
@@ -57,7 +56,7 @@ absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, const std:
 }
 
 // What `address` became is put into it: a port for 0. Invalid with errno set when it cannot be.
-UniqueFd Listen(Address& address) {
+UniqueFd Listen(TcpAddress& address) {
   UniqueFd socket(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket.valid()) return socket;
@@ -102,7 +101,7 @@ absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
       error = std::string(resolved.status().message());
       continue;
     }
-    for (Address& each : *resolved) {
+    for (TcpAddress& each : *resolved) {
       if (each.port() == 0) each.port() = taken;  // the addresses of a name have one port
       UniqueFd socket = Listen(each);
       if (!socket.valid()) {

@@ -1,4 +1,4 @@
-#include "server/service/listen/tcp_listener.h"
+#include "server/engine/share/tcp_listener.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
