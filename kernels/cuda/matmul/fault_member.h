@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "kernels/cuda/matmul/fault_kernel.h"
 #include "kernels/cuda/matmul/plain_family.h"
-#include "kernels/cuda/ops/fault_kernel.h"
 
 namespace gemmd::kernels::cuda {
 

@@ -1,8 +1,8 @@
 // A kernel that faults on purpose, to show what a fault does. In builds with GEMMD_FAULT_KERNEL the
 // pool has it, for requests that name it; other builds have it in tests only.
 
-#ifndef GEMMD_KERNELS_CUDA_OPS_FAULT_KERNEL_H_
-#define GEMMD_KERNELS_CUDA_OPS_FAULT_KERNEL_H_
+#ifndef GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_
+#define GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_
 
 #include <cuda_runtime_api.h>
 
@@ -17,4 +17,4 @@ cudaError_t LaunchFault(const AnyGemmArgs& args, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_OPS_FAULT_KERNEL_H_
+#endif  // GEMMD_KERNELS_CUDA_MATMUL_FAULT_KERNEL_H_

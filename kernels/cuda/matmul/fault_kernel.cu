@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/ops/fault_kernel.h"
+#include "kernels/cuda/matmul/fault_kernel.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
