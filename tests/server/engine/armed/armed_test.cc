@@ -1,5 +1,7 @@
 // What a ring starts, and what its end leaves in the shared memory.
 
+#include <utility>
+
 #include "tests/server/engine/armed_fixture.h"
 
 namespace gemmd::server {
@@ -106,7 +108,10 @@ TEST_F(ArmedTest, AnIdlePollerSleepsOnEvenWithSlotsArmed) {
   Slot();
   ASSERT_TRUE(Comes([&] { return caller_->header().poller_sleeps != 0; }));
   double before = -1;  // it says that it sleeps before its last look is counted
-  ASSERT_TRUE(Comes([&] { return std::exchange(before, poll_seconds()) == before; }));
+  ASSERT_TRUE(Comes([&] {
+    const double last = std::exchange(before, poll_seconds());
+    return before == last;
+  }));
   absl::SleepFor(absl::Milliseconds(50));
   EXPECT_EQ(poll_seconds(), before);
 }
