@@ -6,9 +6,9 @@ namespace gemmd::bench {
 
 const cli::CommandTable& Commands() {
   static constexpr const cli::Command* kCommands[] = {
-      &kLoadCommand,     &kFloorCommand,           &kServingCommand,
-      &kSoakCommand,     &cli::kVersionCommand,    &cli::kHelpCommand,
-      &cli::kManCommand, &cli::kCompletionCommand, &kEchoPeerCommand,
+      &kLoadCommand,          &kFloorCommand,     &kServingCommand,  &kSoakCommand,
+      &cli::kVersionCommand,  &cli::kHelpCommand, &cli::kManCommand, &cli::kCompletionCommand,
+      &cli::kCompleteCommand, &kEchoPeerCommand,
   };
   static const cli::CommandTable kTable = {
       .global_flags = cli::GlobalFlags(),

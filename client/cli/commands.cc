@@ -37,7 +37,7 @@ const Command* const kCommands[] = {
     &kSwitchCommand,  &kUnpublishCommand, &kBuffersCommand, &kSessionsCommand,   &kInfoCommand,
     &kTopCommand,     &kTraceCommand,     &kTuneCommand,    &kHealthCommand,     &kKernelsCommand,
     &kExplainCommand, &kLogCommand,       &kEndCommand,     &kTokenCommand,      &kConfigCommand,
-    &kVersionCommand, &kHelpCommand,      &kManCommand,     &kCompletionCommand, &kNamesCommand};
+    &kVersionCommand, &kHelpCommand,      &kManCommand,     &kCompletionCommand, &kCompleteCommand};
 
 constexpr MovedCommand kMoved[] = {
     {.name = "bench", .remedy = "'gemmd_bench load' measures; see 'gemmd_bench help'"},

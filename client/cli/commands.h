@@ -22,7 +22,7 @@ extern const Command kLoadCommand;
 extern const Command kLogCommand;
 extern const Command kManCommand;
 extern const Command kMatmulCommand;
-extern const Command kNamesCommand;
+extern const Command kCompleteCommand;
 extern const Command kPublishedCommand;
 extern const Command kSessionsCommand;
 extern const Command kSwitchCommand;

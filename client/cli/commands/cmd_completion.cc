@@ -6,20 +6,12 @@
 namespace gemmd::cli {
 namespace {
 
-constexpr absl::string_view kShells[] = {"bash", "zsh", "fish"};
 constexpr Positional kCompletionPositionals[] = {
     {.name = "SHELL", .help = "which shell", .kind = ValueKind::kChoice, .choices = kShells},
 };
 
 absl::Status RunCompletion(Invocation& call) {
-  const std::string shell = call.args.Positional(0);
-  if (shell == "bash") {
-    call.out.Text(BashCompletion(call.table));
-  } else if (shell == "zsh") {
-    call.out.Text(ZshCompletion(call.table));
-  } else {
-    call.out.Text(FishCompletion(call.table));
-  }
+  call.out.Text(CompletionScript(call.table, call.args.Positional(0)));
   return absl::OkStatus();
 }
 

@@ -162,47 +162,33 @@ TEST(HelpTest, ListsVisibleCommandsAndTheirFlags) {
   EXPECT_THAT(ExitCodeHelp(kTable), HasSubstr("130  interrupted"));
 }
 
-TEST(CompletionTest, EveryShellKnowsEveryVisibleCommandFlagAndChoice) {
-  for (const std::string& script :
-       {BashCompletion(kTable), ZshCompletion(kTable), FishCompletion(kTable)}) {
-    EXPECT_THAT(script, HasSubstr("brew"));
-    EXPECT_THAT(script, HasSubstr("drain"));
-    EXPECT_THAT(script, HasSubstr("cups"));
-    EXPECT_THAT(script, HasSubstr("server"));
-    EXPECT_THAT(script, HasSubstr("fast slow"));
-    EXPECT_THAT(script, Not(HasSubstr("self-destruct")));
-  }
-}
-
-TEST(CompletionTest, QuotesApostrophesOfHelpTexts) {
-  EXPECT_THAT(FishCompletion(kTable), HasSubstr("'result'\\''s file'"));
-  EXPECT_THAT(ZshCompletion(kTable), HasSubstr("result'\\''s file"));
-}
-
-// Runs the script in a real bash and asks what it offers for a line whose last word is being typed.
-std::string BashOffers(const std::string& line) {
-  const std::string script =
-      BashCompletion(kTable) + "COMP_WORDS=(" + line + ")\n[[ '" + line +
-      "' == *' ' ]] && COMP_WORDS+=('')\n"
-      "COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _gemmctl; echo \"${COMPREPLY[*]}\"\n";
-  const std::string path = ::testing::TempDir() + "/gemmctl_completion_test.bash";
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs(script.c_str(), file);
-  std::fclose(file);
-  std::FILE* pipe = popen(("bash " + path).c_str(), "r");
+// What may stand for the last word, "/" behind them where paths may, too.
+std::string Offers(const std::vector<std::string>& words) {
+  const Completion found = CompletionOf(kTable, words);
   std::string offers;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe))
-    offers.push_back(static_cast<char>(c));
-  EXPECT_EQ(pclose(pipe), 0);
-  return offers;
+  for (const Completion::Offer& offer : found.offers) offers += offer.word + " ";
+  return offers + (found.files ? "/" : "");
 }
 
-TEST(CompletionTest, BashOffersWhatFits) {
-  EXPECT_EQ(BashOffers("gemmctl br"), "brew\n");
-  EXPECT_EQ(BashOffers("gemmctl brew --cu"), "--cups\n");
-  EXPECT_EQ(BashOffers("gemmctl brew --mode "), "fast slow\n");
-  EXPECT_EQ(BashOffers("gemmctl brew --mode s"), "slow\n");
-  EXPECT_EQ(BashOffers("gemmctl brew --cups "), "\n");
+TEST(CompletionTest, OffersWhatFits) {
+  EXPECT_EQ(Offers({}), "brew drain ");
+  EXPECT_EQ(Offers({"br"}), "brew ");
+  EXPECT_EQ(Offers({"self"}), "");
+  EXPECT_EQ(Offers({"brew", "--cu"}), "--cups ");
+  EXPECT_EQ(Offers({"--j"}), "--json ");
+  EXPECT_EQ(Offers({"brew", "--mode", ""}), "fast slow ");
+  EXPECT_EQ(Offers({"brew", "--mode", "s"}), "slow ");
+  EXPECT_EQ(Offers({"brew", "--mode=s"}), "--mode=slow ");
+  EXPECT_EQ(Offers({"brew", "--cups", ""}), "");
+  EXPECT_EQ(Offers({"brew", "-o", ""}), "/");
+  EXPECT_EQ(Offers({"brew", "--json", ""}), "/");
+  EXPECT_EQ(Offers({"--server", "x", "drain", ""}), "");
+}
+
+TEST(CompletionTest, OfferedWordsComeWithTheirHelp) {
+  const Completion found = CompletionOf(kTable, std::vector<std::string>{"brew", "--out"});
+  ASSERT_EQ(found.offers.size(), 1);
+  EXPECT_EQ(found.offers[0].help, "result's file");
 }
 
 TEST(NearestTest, PrefersTheFewestEdits) {

@@ -19,6 +19,7 @@
 namespace gemmd::cli {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 TEST(CommandsTest, NoNameIsTakenTwice) {
@@ -65,15 +66,20 @@ TEST(CommandsTest, RequiredArgumentsComeBeforeOptionalOnes) {
   }
 }
 
-TEST(CommandsTest, EveryVisibleCommandIsInEveryCompletion) {
-  const std::string scripts[] = {BashCompletion(Commands()), ZshCompletion(Commands()),
-                                 FishCompletion(Commands())};
+TEST(CommandsTest, EveryVisibleCommandAndFlagIsOffered) {
+  const auto offered = [](std::vector<std::string> words) {
+    std::vector<std::string> found;
+    for (const auto& [word, help] : CompletionOf(Commands(), words).offers) found.push_back(word);
+    return found;
+  };
+  const std::vector<std::string> commands = offered({""});
   for (const Command* command : Commands().commands) {
+    const std::string name(command->name);
+    EXPECT_THAT(commands, Contains(name).Times(command->hidden ? 0 : 1));
     if (command->hidden) continue;
-    for (const std::string& script : scripts) {
-      EXPECT_THAT(script, HasSubstr(std::string(command->name)));
-      for (const Flag& flag : command->flags)
-        EXPECT_THAT(script, HasSubstr(std::string(flag.name)));
+    const std::vector<std::string> flags = offered({name, "--"});
+    for (const Flag& flag : command->flags) {
+      EXPECT_THAT(flags, Contains("--" + std::string(flag.name)));
     }
   }
 }

@@ -1,6 +1,7 @@
 """What bash, zsh and fish offer of what a server and a file know."""
 
 import json
+import shlex
 import shutil
 import struct
 import subprocess
@@ -9,11 +10,13 @@ import pytest
 from gemmd._ops.multiply import QUANTIZED
 from gemmd.ops import ACTIVATIONS
 
+UNPUBLISH = "take a published buffer's name away, or all names that a pattern matches"
+
 
 @pytest.fixture(scope="module")
-def bash(gemmctl, tmp_path_factory):
-    """What bash offers for words, of which the last is being typed, cut as readline cuts them."""
-    folder = tmp_path_factory.mktemp("bash")
+def folder(gemmctl, tmp_path_factory):
+    """With gemmctl and a file of tensors."""
+    folder = tmp_path_factory.mktemp("shell")
     (folder / "gemmctl").symlink_to(gemmctl)
     header = json.dumps({
         name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
@@ -21,21 +24,49 @@ def bash(gemmctl, tmp_path_factory):
     }).encode()  # fmt: skip
     data = struct.pack("<Q", len(header)) + header + bytes(16)
     (folder / "m.safetensors").write_bytes(data)
+    return folder
+
+
+def run(folder, shell, text, *arguments):
+    """The lines that a shell prints, with its completion script read."""
     script = subprocess.run(
-        [gemmctl, "completion", "bash"], capture_output=True, text=True, check=True
+        [folder / "gemmctl", "completion", shell], capture_output=True, text=True, check=True
     ).stdout
+    done = subprocess.run(
+        [shell, "-c", script + text, *arguments],
+        capture_output=True, text=True, check=True, cwd=folder, timeout=20,
+        env={"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)},
+    )  # fmt: skip
+    assert not (folder / "hacked").exists()
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def bash(folder):
+    """What bash offers for words, of which the last is being typed, cut as readline cuts them."""
 
     def offers(*words):
-        done = subprocess.run(
-            ["bash", "-c", script + 'COMP_WORDS=(gemmctl "$@"); COMP_CWORD=$#; _gemmctl\n'
-             'printf "%s\\n" "${COMPREPLY[@]}"', "bash", *words],
-            capture_output=True, text=True, check=True, cwd=folder, timeout=20,
-            env={"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)},
-        )  # fmt: skip
-        assert not (folder / "hacked").exists()
-        return done.stdout.split()
+        ask = (
+            'COMP_WORDS=(gemmctl "$@"); COMP_CWORD=$#; _gemmctl\n'
+            'for word in "${COMPREPLY[@]}"; do printf "%s\\n" "$word"; done'
+        )
+        return run(folder, "bash", ask, "bash", *words)
 
     return offers
+
+
+def zsh_offers(folder, *words):
+    """The same of zsh, with the help that it shows; its own functions only print."""
+    ask = (
+        "\ncompset() { }; _files() { print FILES }\n"
+        '_describe() { print -rl -- "${(@P)2}" }\n'
+        'words=(gemmctl "$@"); CURRENT=$#words; _gemmctl\n'
+    )
+    return run(folder, "zsh", ask, "zsh", *words)
+
+
+def fish_offers(folder, line):
+    return run(folder, "fish", f"complete -C {shlex.quote(line)}")
 
 
 def test_names_of_the_server(bash, target):
@@ -87,13 +118,24 @@ def test_every_command_completes_and_has_a_page(gemmctl, bash):
     assert set(bash("")) >= set(commands)
 
 
-@pytest.mark.parametrize("shell, check", [("zsh", ["-n"]), ("fish", ["--no-execute"])])
-def test_other_shells_read_their_scripts(gemmctl, tmp_path, shell, check):
-    script = subprocess.run(
-        [gemmctl, "completion", shell], capture_output=True, text=True, check=True
-    ).stdout
-    assert "names published" in script and "names tensors" in script
-    if shutil.which(shell) is None:
-        return  # its words alone
-    (tmp_path / "script").write_text(script)
-    subprocess.run([shell, *check, str(tmp_path / "script")], check=True)
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
+def test_zsh(folder, target):
+    at = ("--server", target)
+    assert zsh_offers(folder, *at, "unpublish", "mo") == ["model/w1:", "model/w2:"]
+    assert zsh_offers(folder, *at, "health", "") == ["cuda\\:0:", "cuda\\:1:"]
+    assert zsh_offers(folder, "matmul", "--quantize=fp8-b") == ["--quantize=fp8-block:"]
+    assert zsh_offers(folder, "upload", "m.safetensors:d") == ["m.safetensors\\:down:"]
+    assert zsh_offers(folder, "upload", "m") == ["FILES"]
+    assert zsh_offers(folder, "unpub") == [f"unpublish:{UNPUBLISH}"]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish(folder, target):
+    at = f"gemmctl --server {target}"
+    assert fish_offers(folder, f"{at} unpublish mo") == ["model/w1", "model/w2"]
+    assert fish_offers(folder, f"{at} matmul --kernel=sm90_fp8_1") == [
+        "--kernel=sm90_fp8_128x128", "--kernel=sm90_fp8_128x256",
+    ]  # fmt: skip
+    assert fish_offers(folder, "gemmctl upload m.safetensors:d") == ["m.safetensors:down"]
+    assert fish_offers(folder, "gemmctl upload m.") == ["m.safetensors"]
+    assert fish_offers(folder, "gemmctl unpub") == [f"unpublish\t{UNPUBLISH}"]
