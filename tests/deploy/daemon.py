@@ -125,7 +125,8 @@ def _metrics_of_sources() -> set[str]:
     """Names of series that begin with their first event, such as a device's fault."""
     return {
         name
-        for path in (REPOSITORY / "server").rglob("*.cc")
+        for path in (REPOSITORY / "server").rglob("*.*")
+        if path.suffix in (".cc", ".h")
         for name in re.findall(
             r'"((?:gemmd|process)_[a-z0-9_]+)"', path.read_text(encoding="utf-8")
         )

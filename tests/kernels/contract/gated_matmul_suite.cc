@@ -59,8 +59,8 @@ void CheckGatedMatmul(Executor& executor, Scene& scene, const MatmulOp& op) {
       norm += expected * expected;
     }
   }
-  // E4M3 rounds by up to a sixteenth, and few large numbers may carry the norm.
-  EXPECT_LE(std::sqrt(error), (op.d_scales ? 0.065 : 0.015) * std::sqrt(norm))
+  // E4M3 rounds by up to a sixteenth beyond that, and few large numbers may carry the norm.
+  EXPECT_LE(std::sqrt(error), (op.d_scales ? 0.015 + 1.0 / 16 : 0.015) * std::sqrt(norm))
       << kernels::ToString(shape) << " period " << op.gate->period << " "
       << Name(op.gate->activation) << " to " << Name(op.d.dtype) << " by "
       << (outcome.kernels.empty() ? "?" : outcome.kernels[0]);
