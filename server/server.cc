@@ -146,7 +146,6 @@ class Server::Impl {
       listeners_.push_back(*std::move(listener));
     }
     for (const auto& listener : listeners_) {
-      listener->SetServing(true);
       log_.Info("listening", {{"address", listener->address()}});
     }
     log_.Info("serving", {{"version", kVersion},

@@ -137,6 +137,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& 
   listener->config_address_ = config.address;
   if (config.tls) listener->certificate_file_ = config.tls->certificate_file;
   listener->Watch();
+  listener->SetServing(true);  // before anybody can ask
   services.acceptor->Start(*services.server);
   listener->address_ = services.acceptor->address();
   return listener;
