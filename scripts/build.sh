@@ -3,8 +3,14 @@
 #
 #   scripts/build.sh cpu
 #   scripts/build.sh tsan kernels_test server_test
+#   scripts/build.sh --configure cuda               builds nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
+build=1
+if [ "$1" = --configure ]; then
+  build=
+  shift
+fi
 preset=$1
 shift
 ninja_file="build/$preset/build.ninja"
@@ -21,4 +27,5 @@ if [ ! -f "$ninja_file" ] || [ CMakePresets.json -nt "$ninja_file" ]; then
   # `cmake --preset NAME` compiles each by itself, which suits who changes one at a time.
   cmake --preset "$preset" -DCMAKE_UNITY_BUILD=ON >/dev/null
 fi
+[ -n "$build" ] || exit 0
 cmake --build "build/$preset" -j "${JOBS:-$(nproc)}" ${1:+--target "$@"}

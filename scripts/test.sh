@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The stages of `make test`. The main ctest run comes last, so that its closing line closes the log.
+# What `make test` builds and runs: first all builds, then one ctest run over them, whose closing line closes the log.
 #
-#   scripts/test.sh all           asan, a short fuzz, tsan, then cuda, or cpu where there is no nvcc
+#   scripts/test.sh all           asan, tsan, a short fuzz, and cuda, or cpu where there is no nvcc
 #   scripts/test.sh cpu|cuda|asan|tsan|soak ...
 #
 # asan is address and undefined-behaviour sanitizers, built by clang with the fuzz targets in it. The tests that call a daemon
@@ -11,98 +11,107 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
+joined=build/joined
+listings=()
 
 stage() { printf '\n== %s: %s (%d s so far)\n' "$1" "$2" "$SECONDS"; }
-
-# ctest over one preset: the preset holds the sanitizer's options and fails when no test is found.
-tests() {
-  local preset=$1
-  shift
-  ctest --preset "$preset" -j "$jobs" --no-tests=error "$@"
-}
-
-run_cpu() {
-  stage cpu "build"
-  scripts/venv.sh
-  scripts/build.sh cpu
-  stage cpu "every test"
-  tests cpu -LE long
-}
 
 # With CUDA where nvcc is found, as users have it installed; tests labelled gpu skip where there is none.
 whole=cpu
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then whole=cuda; fi
 
-run_cuda() {
-  if [ "$whole" = cpu ]; then
-    stage cuda "left out: no nvcc found"
-    return
-  fi
-  stage cuda "build"
-  scripts/venv.sh
-  scripts/build.sh cuda
-  stage cuda "every test"
-  tests cuda -LE long
-}
+# any NAME..: a regular expression for the tests of these binaries, found or not.
+any() { echo "^($(IFS='|' && echo "$*"))(\\.|_NOT_BUILT)"; }
 
-# What handles memory by itself, and what a hostile peer reaches. The tests of gemmctl and of the measuring programs run in
-# the preset cpu alone: compiling them with a sanitizer took half of this stage.
-asan_tests=(kernels_test shape_trial_test cpu_test contract_cpu_test observe_test share_test engine_test armed_test guard_test
-  service_test tune_test listening_test server_test processes_test grpc_threads_test config_test client_armed_test
-  client_armed_stream_test client_pieces_test client_session_test client_transfer_test client_security_test
-  client_execute_test cli_npy_test cli_safetensors_test hostile_http2_test hostile_descriptors_test hostile_frames_test
-  hostile_program_test hostile_quota_test hostile_stalled_reader_test)
+# listed NAME PRESET [CTEST FILTERS]: what the run at the end is made of (joined_tests.py).
+listed() { listings+=("${*@Q}"); }
 
-run_asan() {
+# The tests of these see nothing more in a build without sanitizers, so `all` builds and runs them here alone.
+mapfile -t asan_only <tests/asan_only.txt
+# These hold memory to its limits, or sweep through more cases, where no sanitizer is in their way: they run in both.
+asan_too=(contract_cpu_test hostile_frames_test)
+
+build_asan() {
   stage asan "build"
-  scripts/build.sh asan gemmd fuzz_targets "${asan_tests[@]}"
-  stage asan "tests"
+  scripts/build.sh asan gemmd fuzz_targets "${asan_only[@]}" "${asan_too[@]}"
   # The contract's random shapes are minutes of arithmetic under a sanitizer, on paths that its other tests take too; and
   # its two further ways to set the backend up change which kernels run, not what they do to memory.
-  tests asan -R "^fuzz\.|^($(IFS='|' && echo "${asan_tests[*]}"))\." -LE 'long|no_sanitizer' \
+  listed asan asan -R "^fuzz\.|$(any "${asan_only[@]}" "${asan_too[@]}")" -LE 'long|no_sanitizer' \
     -E 'MultipliesRandomShapes|AppliesEveryPair|contract_cpu_test.*/(panels|two_devices)'
-  stage asan "build of the tests that call the daemon"
-  scripts/venv.sh
-  scripts/build.sh "$whole"
-  stage asan "tests that call the sanitizer's daemon"
-  tests "asan-daemon-$whole" -L e2e -LE 'long|no_sanitizer' -E 'e2e_contract_test'
+  listed asan_daemon "asan-daemon-$whole" -L e2e -LE 'long|no_sanitizer'
 }
 
 # What has threads and no gRPC: the engine, the conversions, the CPU backend, the share socket. gRPC is not instrumented,
 # so what goes through it cannot be judged.
 tsan_tests=(cpu_test observe_test share_test engine_test service_test)
 
-run_tsan() {
+build_tsan() {
   stage tsan "build"
   scripts/build.sh tsan "${tsan_tests[@]}"
-  stage tsan "tests"
-  tests tsan -R "^($(IFS='|' && echo "${tsan_tests[*]}"))\."
+  listed tsan tsan -R "$(any "${tsan_tests[@]}")"
 }
 
-run_soak() {
+# build_whole PRESET [TARGET]
+build_whole() {
+  stage "$1" "build"
+  scripts/venv.sh
+  scripts/build.sh "$@"
+}
+
+build_cpu() {
+  build_whole cpu
+  listed - cpu -LE long
+}
+
+build_cuda() {
+  if [ "$whole" = cpu ]; then
+    stage cuda "left out: no nvcc found"
+    return
+  fi
+  build_whole cuda
+  listed - cuda -LE long
+}
+
+build_soak() {
   scripts/build.sh cpu
   scripts/build.sh cpu gemmd_installed
-  stage soak "the long tests"
-  tests cpu -L long
+  listed - cpu -L long
+}
+
+# All that CI runs: what asan runs of the preset is not run again, nor built. What needs no build comes first, since it ends
+# in seconds what would fail at last.
+build_all() {
+  stage static "checks of the sources"
+  scripts/venv.sh
+  scripts/build.sh --configure "$whole"
+  ctest --preset "$whole" -j "$jobs" -L static
+  build_asan
+  stage fuzz "each target for 10 s from the committed corpus"
+  scripts/fuzz.sh 10
+  build_tsan
+  build_whole "$whole" gemmd_ci
+  listed - "$whole" -LE '^e2e$|long' -E "$(any "${asan_only[@]}")"
 }
 
 for name in "$@"; do
   case "$name" in
-    all)
-      run_asan
-      stage fuzz "each target for 10 s from the committed corpus"
-      scripts/fuzz.sh 10
-      run_tsan
-      "run_$whole"
+    all) build_all ;;
+    cpu) build_cpu ;;
+    cuda) build_cuda ;;
+    asan)
+      build_asan
+      build_whole "$whole"
       ;;
-    cpu) run_cpu ;;
-    cuda) run_cuda ;;
-    asan) run_asan ;;
-    tsan) run_tsan ;;
-    soak) run_soak ;;
+    tsan) build_tsan ;;
+    soak) build_soak ;;
     *)
       echo "test.sh: unknown stage '$name'; use all, cpu, cuda, asan, tsan or soak" >&2
       exit 2
       ;;
   esac
 done
+
+[ ${#listings[@]} -gt 0 ] || exit 0
+stage "$*" "every test"
+scripts/joined_tests.py "$joined" "${listings[@]}"
+ctest --test-dir "$joined" -j "$jobs" --output-on-failure --no-tests=error

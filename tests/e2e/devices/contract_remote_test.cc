@@ -179,11 +179,11 @@ class RemoteExecutor final : public Executor {
 };
 
 Subject By(const std::string& name, Way way, int random_shapes) {
-  return {name, [way] { return std::make_unique<RemoteExecutor>(way); }, random_shapes};
+  return {name, [way] { return std::make_unique<RemoteExecutor>(way); }, random_shapes, true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Remote, ContractTest,
-                         testing::Values(By("execute", Way::kExecute, 200),
+                         testing::Values(By("execute", Way::kExecute, 40),
                                          By("shared", Way::kShared, 20),
                                          By("queue", Way::kQueue, 20), By("plan", Way::kPlan, 20)),
                          [](const auto& info) { return info.param.name; });

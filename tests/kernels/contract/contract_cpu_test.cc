@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
                               return MakeBackendExecutor(*CreateCpuBackend({.name = "cpu:0"}),
                                                          *CreateCpuBackend({.name = "cpu:1"}));
                             },
-                            5}),
+                            5, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

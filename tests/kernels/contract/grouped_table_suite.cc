@@ -70,7 +70,7 @@ TEST_P(ContractTest, TablesOfFp8TakeBlockScales) {
       for (const std::vector<int64_t>& rows :
            {std::vector<int64_t>{64, 128, 0, 1}, {300, 7, 129}, {1, 2, 3, 4, 5, 63, 65}}) {
         c.rows = rows;
-        CheckTable(executor(), c, seeds.random()());
+        if (Takes()) CheckTable(executor(), c, seeds.random()());
       }
     }
   }

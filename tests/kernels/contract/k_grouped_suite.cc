@@ -228,12 +228,12 @@ TEST_P(ContractTest, GroupsOfColumnsOf16BitsTakeAnyK) {
           c.m = 264;
           c.n = 136;
           c.alignment = 1;
-          CheckColumns(executor(), c, seeds.random()());
+          if (Takes()) CheckColumns(executor(), c, seeds.random()());
           c.layout = GroupLayout::kOffsets;
           c.ks = {127, 129, 0, 512};
           c.m = 104;
           c.n = 392;
-          CheckColumns(executor(), c, seeds.random()());
+          if (Takes()) CheckColumns(executor(), c, seeds.random()());
         }
       }
     }
@@ -249,16 +249,16 @@ TEST_P(ContractTest, GroupsOfColumnsOfEveryTypeLieAnywhere) {
         c.granularity = ScaleGranularity::kNone;
         c.alignment = layout == GroupLayout::kEnds ? 8 : 1;
         c.ks = {5, 0, 64, 33};
-        CheckColumns(executor(), c, seeds.random()());
+        if (Takes()) CheckColumns(executor(), c, seeds.random()());
         if (SizeBytes(info.dtype) != 1) continue;
         c.granularity = ScaleGranularity::kPerRow;
-        CheckColumns(executor(), c, seeds.random()());
+        if (Takes()) CheckColumns(executor(), c, seeds.random()());
         c.granularity = ScaleGranularity::kBlock1x128;
         c.alignment = 128;
         c.ks = layout == GroupLayout::kEnds ? std::vector<int64_t>{5, 0, 64, 133}
                                             : std::vector<int64_t>{128, 0, 133};
         c.by_columns = false;
-        CheckColumns(executor(), c, seeds.random()());
+        if (Takes()) CheckColumns(executor(), c, seeds.random()());
       }
     }
   }

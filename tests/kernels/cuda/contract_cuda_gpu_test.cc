@@ -34,7 +34,7 @@ std::vector<Subject> Subjects() {
   if (cuda::WhyNotTwoGpus().empty()) {
     subjects.push_back({"two_devices",
                         [] { return MakeBackendExecutor(cuda::BackendOf(0), cuda::BackendOf(1)); },
-                        5});
+                        5, true});
   }
   return subjects;
 }

@@ -1,0 +1,24 @@
+// Whether this is a sanitizer's build, where memory stays after its end and arithmetic is slow.
+
+#ifndef GEMMD_TESTS_SANITIZED_H_
+#define GEMMD_TESTS_SANITIZED_H_
+
+// GCC says it by macros, Clang by features.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GEMMD_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define GEMMD_SANITIZED true
+#endif
+#endif
+#ifndef GEMMD_SANITIZED
+#define GEMMD_SANITIZED false
+#endif
+
+namespace gemmd {
+
+inline constexpr bool kSanitized = GEMMD_SANITIZED;
+
+}  // namespace gemmd
+
+#endif  // GEMMD_TESTS_SANITIZED_H_
