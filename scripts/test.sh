@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test` builds and runs: first all builds, then one ctest run over them, whose closing line closes the log.
+# What `make test` builds and runs: first all builds, then one ctest run over them, whose closing line counts all tests.
 #
 #   scripts/test.sh all           asan, tsan, a short fuzz, and cuda, or cpu where there is no nvcc
 #   scripts/test.sh cpu|cuda|asan|tsan|soak ...
