@@ -2,6 +2,7 @@
 it does to that does not reach the other.
 """
 
+import asyncio
 import os
 import threading
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import gemmd
+import gemmd.aio
 from gemmd import native
 
 from .conftest import QUICK
@@ -105,6 +107,22 @@ def test_nothing_that_a_child_tries_reaches_the_parents_calls(session):
         stop.set()
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("connect", [gemmd.connect, gemmd.Client, gemmd.aio.Client])
+def test_a_child_of_a_connected_process_does_not_connect(arming_fake, session, connect):
+    """gRPC does not survive it: the child hangs, the parent crashes."""
+
+    def work():
+        if connect is gemmd.aio.Client:
+            return asyncio.run(gemmd.aio.Client(arming_fake.target).info())
+        return connect(arming_fake.target).info()
+
+    said = in_child(work)
+    assert said.startswith("FailedPrecondition this process was forked from one that was connected")
+    assert "'spawn'" in said and "close all clients" in said and "[FORKED]" in said
+    assert in_child(lambda: in_child(work)) == said
+    np.testing.assert_array_equal(session.matmul(X, W.T), np.full((4, 8), 16))
 
 
 def test_a_session_that_a_child_leaves_is_still_the_parents(client):

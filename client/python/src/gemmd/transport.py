@@ -63,6 +63,7 @@ class Transport:
         self._follow()
         with self._opening:
             if self._streams is None:
+                self.home.connects()
                 # Server streams are read by the thread that wants them, not by one of grpcio's.
                 single = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
                 self._streams = self.security.channel([*channel_options(), single])
@@ -91,6 +92,7 @@ class Transport:
         self._follow()
         call = self._calls.get(name)
         if call is None:
+            self.home.connects()
             call = unary_call(self.channel, name, self.security.metadata)
             self._calls[name] = call
         return call
@@ -161,6 +163,7 @@ class Transport:
             call.cancel()
 
     def wait_ready(self, timeout_s: float) -> None:
+        self.home.connects()
         try:
             grpc.channel_ready_future(self.channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
@@ -182,3 +185,4 @@ class Transport:
         for channel in (self.channel, self._streams, *self._before):
             if channel is not None:
                 channel.close()
+        self.home.disconnects()

@@ -218,3 +218,35 @@ def test_the_bench_of_workers_says_why_it_cannot(client, address):
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1 and "NotFound" in done.stderr and "a worker ended" in done.stderr
+
+
+FORKING = """
+import gc, os, sys
+import gemmd
+
+address, before = sys.argv[1:]
+for _ in range(4):
+    client = gemmd.Client(address)
+    if before != "not used":
+        client.info()
+    if before == "closed":
+        client.close()
+    if before == "let go":
+        del client
+        gc.collect()
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            with gemmd.connect(address) as own:
+                own.info()
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+"""
+
+
+@pytest.mark.parametrize("before", ["closed", "not used", "let go"])
+def test_a_child_connects_where_its_parent_is_not_connected(address, before):
+    """In a process of its own: this one is connected."""
+    subprocess.run([sys.executable, "-c", FORKING, address, before], check=True, timeout=60)

@@ -47,6 +47,7 @@ class Transport:
             self._channels, self._calls = {}, {}
         channel = self._channels.get(purpose)
         if channel is None:
+            self.home.connects()
             channel = self.security.channel(
                 channel_options(), grpc.aio.secure_channel, grpc.aio.insecure_channel
             )
@@ -167,3 +168,4 @@ class Transport:
         self._channels.clear()
         self._before.clear()
         self._calls.clear()
+        self.home.disconnects()
