@@ -78,6 +78,19 @@ __device__ __forceinline__ void StoreSums(const CombineArgs& args, int64_t at,
   }
 }
 
+// What `launch` returns, called with the rows' type as its template's argument.
+template <typename Launch>
+cudaError_t BySourceType(const CombineArgs& args, const Launch& launch) {
+  switch (args.src_type) {
+    case ElementType::kF32:
+      return launch.template operator()<ElementType::kF32>();
+    case ElementType::kBF16:
+      return launch.template operator()<ElementType::kBF16>();
+    default:
+      return launch.template operator()<ElementType::kF16>();
+  }
+}
+
 // Of few rows a token, with rows and sums as below: combine_few.cu.
 bool TakesCombineFew(const CombineArgs& args);
 cudaError_t LaunchCombineFew(const CombineArgs& args, cudaStream_t stream);

@@ -180,14 +180,7 @@ bool TakesCombineRows(const CombineArgs& args) {
 }
 
 cudaError_t LaunchCombineRows(const CombineArgs& args, cudaStream_t stream) {
-  switch (args.src_type) {
-    case ElementType::kF32:
-      return LaunchOf<ElementType::kF32>(args, stream);
-    case ElementType::kBF16:
-      return LaunchOf<ElementType::kBF16>(args, stream);
-    default:
-      return LaunchOf<ElementType::kF16>(args, stream);
-  }
+  return BySourceType(args, [&]<ElementType kFrom>() { return LaunchOf<kFrom>(args, stream); });
 }
 
 }  // namespace gemmd::kernels::cuda
