@@ -42,6 +42,27 @@ def test_batches_of_any_shape_are_multiplied_and_one_plan_a_size_is_kept(server,
         assert server.count(methods.CREATE_PLAN) == 3  # of 1, 3 and 10 rows
 
 
+def test_arrays_in_the_other_byte_order_are_taken(session, random):
+    """As they come out of a big-endian file."""
+    x, w = random.standard_normal((3, 40), "f4"), random.standard_normal((24, 40), "f4")
+    wanted, swapped = session.matmul(x, w.T), x.astype(">f4")
+    layer = gemmd.Linear(session, w.astype(">f4"), bias=np.zeros(24, ">f4"), quantize=None)
+    calls = layer(swapped), session.matmul(swapped, w.astype(">f4").T), swapped @ layer.buffer.T
+    for got in calls:
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(session.upload(swapped).download(), x)
+    held = session.create_buffer(shape=x.shape, dtype="f32")
+    (got,) = session.execute([gemmd.write(held, swapped), gemmd.read(held)]).outputs
+    np.testing.assert_array_equal(got, x)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "e4m3"])
+def test_a_result_that_no_layer_has_is_refused_before_the_weight_is_sent(session, random, dtype):
+    with pytest.raises(ValueError, match="use one of float32, bfloat16, float16"):
+        gemmd.Linear(session, random.standard_normal((8, 16), "f4"), out_dtype=dtype)
+    assert not session.buffers()
+
+
 def test_a_call_in_steady_state_is_one_call_to_the_server(server, session, random):
     layer = gemmd.Linear(session, random.standard_normal((16, 16), "f4"), quantize=None)
     x = random.standard_normal((4, 16), "f4")

@@ -64,7 +64,13 @@ OF_A_SESSION = {
     ),
     "k differs": (lambda s: s.matmul(X, W.T), ValueError, ["3, 8]", "5, 8]", "k differs"]),
     "a vector": (lambda s: s.matmul(X[0], W), ValueError, ["a has shape (8,)", "a matrix"]),
-    "a list": (lambda s: s.matmul([[1.0]], W), TypeError, ["list", "session.upload(array)"]),
+    "a list": (
+        lambda s: s.matmul([[1.0]], W),
+        TypeError, ["list", "numpy.asarray", "session.upload(array)"],
+    ),
+    "a number": (
+        lambda s: s.matmul(np.float32(1), W), TypeError, ["float32 is neither an array"],
+    ),
     "integers": (
         lambda s: s.matmul(X.astype("i8"), W),
         TypeError, ["a has dtype int64", "a.astype('float32')"],
@@ -318,3 +324,24 @@ def test_a_server_that_is_not_there_is_told_with_its_address_and_the_remedy(tmp_
         pytest.raises(gemmd.Unavailable, match=r"nobody answers at unix:.*; start gemmd there"),
     ):
         client.info()
+
+
+@pytest.mark.parametrize("way", ["execute", "queue", "asyncio"])
+def test_data_beyond_a_message_is_told_with_the_way_it_goes(fake, way):
+    data = np.zeros(17 << 20, "f4")
+
+    async def awaited():
+        async with gemmd.aio.Client(fake.target) as client, client.session() as session:
+            held = await session.create_buffer(shape=data.shape, dtype="f32")
+            await session.execute([gemmd.write(held, data)])
+
+    def called():
+        with gemmd.Client(fake.target) as client, client.session() as session:
+            ops = [gemmd.write(session.create_buffer(shape=data.shape, dtype="f32"), data)]
+            if way == "execute":
+                session.execute(ops)
+            with session.queue() as queue:
+                queue.submit(ops).result()
+
+    with pytest.raises(gemmd.ResourceExhausted, match=r"than max .*by session\.upload or buffer"):
+        asyncio.run(awaited()) if way == "asyncio" else called()

@@ -83,6 +83,14 @@ def test_no_token_gives_no_row(session, weights):
         assert y.shape == (0, HIDDEN) and y.dtype == gemmd.bfloat16 and not y.report
 
 
+def test_forward_is_the_call_and_features_are_those_of_rows(session, weights, routed):
+    with gemmd.MoE(session, *weights, top_k=TOP) as moe:
+        x, (experts, shares) = np.ones((3, HIDDEN), "f4"), routed(3)
+        y = moe.forward(x, experts, shares)
+        np.testing.assert_array_equal(y, moe(x, experts, shares))
+        assert (moe.in_features, moe.out_features) == (x.shape[1], y.shape[1])
+
+
 def test_a_choice_of_no_expert_adds_nothing(session, weights, random):
     moe = gemmd.MoE(session, *weights, top_k=TOP)
     x = random.standard_normal((3, HIDDEN), "f4")

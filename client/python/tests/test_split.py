@@ -5,6 +5,7 @@ import pytest
 
 import gemmd
 from gemmd._layers import split_step
+from gemmd._wire import methods
 
 BOTH = ["cpu:0", "cpu:1"]
 THREE = ["cpu:0", "cpu:1", "cpu:2"]
@@ -65,7 +66,7 @@ def test_shapes_types_and_activations_are_those_of_linear(session):
 
 def test_torch_tensors_go_and_come(session):
     torch = pytest.importorskip("torch")
-    weight, x = torch.randn(256, 256), torch.randn(5, 256)
+    weight, x = (torch.from_numpy(numbers(rows, 256, seed=rows)) for rows in (256, 5))
     for split in ("columns", "rows"):
         y = gemmd.Linear(session, weight, split=split, devices=BOTH)(x)
         assert isinstance(y, torch.Tensor) and y.shape == (5, 256)
@@ -160,3 +161,27 @@ def test_bounds_are_blocks_and_the_first_have_more():
     assert split_step.bounds(1024, 2, "n") == [0, 512, 1024]
     assert split_step.bounds(1000, 2, "n") == [0, 512, 1000]
     assert split_step.bounds(640, 3, "n") == [0, 256, 512, 640]
+
+
+@pytest.mark.parametrize("split", ["columns", "rows"])
+def test_at_the_limit_of_plans_one_of_its_own_is_given_up(fake, session, split):
+    weight = numbers(256, 256)
+    with gemmd.Linear(session, weight, split=split, devices=BOTH) as layer:
+        layer(numbers(1, 256))
+        before = len(session.buffers())
+        fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", reason="PLAN_LIMIT")
+        x = numbers(2, 256)
+        close(layer(x), x, weight)
+        assert len(fake.plans) == 1 and len(session.buffers()) == before
+        fake.fail(methods.CREATE_PLAN, "RESOURCE_EXHAUSTED", reason="PLAN_LIMIT", times=2)
+        with pytest.raises(gemmd.ResourceExhausted):
+            layer(numbers(3, 256))
+        close(layer(x), x, weight)
+
+
+def test_a_closed_one_says_so(session):
+    layer = gemmd.Linear(session, numbers(256, 128), split="columns", devices=BOTH)
+    layer(numbers(1, 128))
+    layer.close()
+    with pytest.raises(gemmd.FailedPrecondition, match="is closed"):
+        layer(numbers(1, 128))

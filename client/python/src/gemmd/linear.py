@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmd import dtypes, ops, words
 from gemmd._layers import linear_step
-from gemmd._layers.layer import Layer
+from gemmd._layers.layer import Layer, check_result
 from gemmd._layers.linear_step import Step, Way
 from gemmd._layers.split_step import Split
 from gemmd.buffer import Buffer
@@ -103,6 +103,7 @@ class Linear(Layer):
         if devices is not None:
             raise ValueError('devices are of a split layer; give split="columns" or "rows", too')
         words.check("activation", activation, ops.ACTIVATIONS)
+        check_result(out_dtype)
         self.name = name
         self._activation = activation
         self.buffer = obtain(session, weight, bias, scales, name, quantize)

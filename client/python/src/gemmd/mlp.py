@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmd import dtypes
+from gemmd._layers.layer import check_result
 from gemmd._layers.linear_step import Way, Weights
 from gemmd._layers.mlp_step import Gate, Layout, MlpStep, check_pair
 from gemmd._layers.pair import Pair, names_of
@@ -67,6 +68,7 @@ class MLP(Pair):
         layout: Layout = "halves",
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:
+        check_result(out_dtype)
         self.name = name
         self._gate = Gate(activation, layout)
         names = names_of(name)

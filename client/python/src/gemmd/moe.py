@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gemmd import dtypes, ops, resident
 from gemmd._layers import linear_step
+from gemmd._layers.layer import check_result
 from gemmd._layers.linear_step import Way
 from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, choices_at, packed_columns
 from gemmd._layers.pair import Pair, names_of
@@ -71,6 +72,7 @@ class MoE(Pair):
         gate: Gate | None = None,
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:
+        check_result(out_dtype)
         if top_k < 1:
             raise ValueError(f"top_k={top_k}; a token has one expert at least")
         self._columns = threading.local()  # of the rows that this thread's call sends
@@ -92,19 +94,19 @@ class MoE(Pair):
         super().__init__(session, self.buffers[0].device, features, out_dtype)
 
     @property
-    def in_features(self) -> int:
-        """Columns of the rows that this thread sent last, routing included."""
-        return int(getattr(self._columns, "value", 0))
-
-    @in_features.setter
-    def in_features(self, value: int) -> None:
-        self._columns.value = value
+    def _columns_sent(self) -> int:
+        """Of the rows that this thread sends, routing included."""
+        return int(self._columns.value)
 
     @overload  # type: ignore[override]
     def __call__(self, x: npt.NDArray[Any], experts: Any, weights: Any) -> Array: ...
     @overload
     def __call__(self, x: Any, experts: Any, weights: Any) -> Any: ...
     def __call__(self, x: Any, experts: Any, weights: Any) -> Any:
+        """`route`."""
+        return self.route(x, experts, weights)
+
+    def forward(self, x: Any, experts: Any, weights: Any) -> Any:  # type: ignore[override]
         """`route`."""
         return self.route(x, experts, weights)
 
@@ -137,7 +139,9 @@ class MoE(Pair):
                     f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
                 )
         traced = self._traced
-        if traced is not None and traced.is_compiling():
+        if traced is not None and (
+            traced.is_compiling() or traced.sees(x) or traced.sees(experts) or traced.sees(weights)
+        ):
             return traced.route(x, experts, weights)
         torch = interop.torch_of(x)
         if torch is None:
@@ -145,7 +149,7 @@ class MoE(Pair):
         dtype = self.dtype_for(linear_step.activations(x))
         columns = packed_columns(self.hidden, self.top_k, dtype)
         pack = packed if torch is None else packed_by_torch
-        self.in_features = columns
+        self._columns.value = columns
         return self.run(pack(x, experts, weights, dtype, columns))
 
     def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:

@@ -6,12 +6,21 @@ from typing import Any
 
 from gemmd import errors
 
+
+def _error(code: int, message: str) -> errors.Error:
+    """What a call of the module came to. Of a run that failed the reason stands in front."""
+    reason, colon, text = message.partition(": ")
+    if colon and reason.isupper() and reason.replace("_", "").isalnum():
+        return errors.from_code(code, text, reason)
+    return errors.from_code(code, message)
+
+
 _native: Any
 try:
     from gemmd import _native  # type: ignore[attr-defined, no-redef]
 
     _why_not = ""
-    _native.set_errors(errors.from_code)
+    _native.set_errors(_error)
 except ImportError as error:
     _native = None
     _why_not = (

@@ -41,13 +41,26 @@ def find(session: Session, weight: Any, name: str) -> Buffer | None:
         Neither a weight nor a name.
     NotFound
         Nothing is published under the name, and there is no weight.
+    FailedPrecondition
+        What is published has another shape than a weight that is given as an array.
     """
     if name:
         try:
-            return session.find(name)
+            found = session.find(name)
         except errors.NotFound:
             if weight is None:
                 raise
+            return None
+        shape = tuple(getattr(weight, "shape", found.shape))
+        if shape != found.shape:
+            there = list(found.shape)
+            found.delete()
+            raise errors.FailedPrecondition(
+                f"{name} is published with shape {there}, the weight given has {list(shape)}; give"
+                " each weight a name of its own, or unpublish that one",
+                reason="OTHER_WEIGHT",
+            )
+        return found
     elif weight is None:
         raise ValueError("a weight, or the name of a published one, is needed")
     return None

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from gemmd import dtypes, errors, ops, words
 from gemmd._layers import linear_step
-from gemmd._layers.layer import Layer
+from gemmd._layers.kept import OF_PLANS
+from gemmd._layers.layer import Layer, check_result
 from gemmd._layers.split_step import Split, SplitPlace, SplitStep, SplitWeights, part_of
-from gemmd._memory import interop
 from gemmd._ops.multiply import INLINE_BYTES
 from gemmd.buffer import Buffer
 from gemmd.linear import Linear
-from gemmd.ops import Activation
+from gemmd.ops import Activation, Op
 from gemmd.plan import Plan
 from gemmd.report import Report
 from gemmd.resident import Quantize, Source, find, obtain
@@ -79,6 +79,7 @@ class SplitLinear(Linear, in_parts=True):
         words.check("split", split, get_args(Split))
         assert split is not None
         words.check("activation", activation, ops.ACTIVATIONS)
+        check_result(out_dtype)
         if split == "rows" and activation != "none":
             raise ValueError(
                 f'activation="{activation}" would come before the sums of split="rows"; apply it to'
@@ -139,26 +140,6 @@ class SplitLinear(Linear, in_parts=True):
         linear_step.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
         some, some_bias, some_scales = part_of(whole, bias, scales, split, part, parts)
         return obtain(session, some, some_bias, some_scales, name, quantize, device)
-
-    def forward(self, x: Any) -> Any:
-        """x [.., k] to [.., n].
-
-        A numpy array gives a `gemmd.Array`, with the `.report` of the call: one of all devices. A
-        torch tensor gives a torch tensor on its device, by way of the host.
-
-        Raises
-        ------
-        ValueError
-            The last extent is not k.
-        TypeError
-            An element type gemmd has none of.
-        """
-        return self.run(x)
-
-    def run(self, x: Any) -> Any:
-        if interop.torch_of(x) is None:
-            return self._on_host(interop.as_numpy(x))
-        return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
     def why_not_on_gpu(self, device: int) -> str:
         return "the weight is on several devices"
@@ -243,12 +224,25 @@ class SplitLinear(Linear, in_parts=True):
                     memory[-1].upload(positions.view(np.uint8), place.starts["positions"])
                     ones = np.ones(positions.size, np.float32)
                     memory[-1].upload(ones.view(np.uint8), place.starts["ones"])
-            plan = self.session.plan(step.program(self._parts, memory), "split layer")
+            plan = self._made_plan(step.program(self._parts, memory))
         except BaseException:
             for buffer in memory:
                 buffer.delete()
             raise
         return Seat(plan, memory, places)
+
+    def _made_plan(self, program: list[Op]) -> Plan:
+        """In the room of one that is idle, if the server has no other."""
+        while True:
+            try:
+                return self.session.plan(program, "split layer")
+            except errors.ResourceExhausted as error:
+                with self._lock:
+                    idle = self._seats if error.reason in OF_PLANS else None
+                    old = idle.popitem(last=False)[1][1] if idle else None
+                if old is None:
+                    raise
+                self._give_up(old)
 
     def _give_up(self, seat: Seat) -> None:
         seat.plan.delete()

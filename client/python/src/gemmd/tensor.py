@@ -209,5 +209,6 @@ def as_tensor(value: TensorLike) -> Tensor:
     if isinstance(value, HasTensor):
         return value.tensor()
     raise TypeError(
-        f"{type(value).__name__} is no tensor on the server; session.upload(array) makes one"
+        f"{type(value).__name__} is neither an array nor a tensor on the server; numpy.asarray"
+        " makes an array of it, and session.upload(array) a tensor"
     )

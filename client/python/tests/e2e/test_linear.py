@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import json
+import os
 import subprocess
 import sys
 import time
@@ -210,3 +211,17 @@ def test_by_grpc_a_plan_runs_in_other_memory_than_it_was_made_on(client, random,
         for rows in (1, 3000, 1):  # the second takes larger memory, and the first's is deleted
             x = random.standard_normal((rows, 257), "f4")
             assert relative_error(layer(x), x @ w.T.astype("f8")) < (0.06 if quantize else 1e-5)
+
+
+def test_another_weight_by_a_name_that_is_taken_is_refused(session):
+    """A name that was copied from the layer before."""
+    name, w = f"test/taken-{os.getpid()}", np.ones((8, 16), "f4")
+    with gemmd.Linear(session, w, name=name) as layer:
+        assert gemmd.Linear(session, 2 * w, name=name)(np.ones((1, 16), "f4"))[0, 0] == 16
+        held = len(session.buffers())
+        for shape in ((9, 16), (8, 17)):
+            wrong = np.ones(shape, "f4")
+            with pytest.raises(gemmd.FailedPrecondition, match=r"\[8, 16\].*a name of its own"):
+                gemmd.Linear(session, wrong, name=name)
+        assert len(session.buffers()) == held
+        layer.unpublish()

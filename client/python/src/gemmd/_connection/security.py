@@ -10,12 +10,13 @@ import grpc
 
 from gemmd._connection import target as targets
 from gemmd._connection.token_file import Metadata, TokenFile
-from gemmd.errors import Error, Unavailable
+from gemmd.errors import Error, ResourceExhausted, Unavailable
 from gemmd.tls import Path, Tls, explain
 
 _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5
 # gRPC's words.
+_TOO_LARGE = "message larger than max"
 _NOT_REACHED = ("failed to connect to all addresses", "DNS resolution failed")
 _CUT = (
     "Socket closed", "Broken pipe", "onnection reset", "GOAWAY", "Internal error from Core",
@@ -97,7 +98,13 @@ class Security:
         return True
 
     def explained(self, error: Error) -> Error:
-        """The same error, with cause and remedy where the connection is to blame."""
+        """The same error, with cause and remedy where gRPC is to blame."""
+        if isinstance(error, ResourceExhausted) and _TOO_LARGE in error.message:
+            error.message += (
+                "; larger arrays than a message holds go by session.upload or buffer.upload, and"
+                " come by buffer.download"
+            )
+            error.args = (error.message,)
         if isinstance(error, Unavailable) and not error.reason:
             why = explain(self.tls, self._target, error.message)
             if not why and error.message.startswith(_NOT_REACHED):

@@ -30,11 +30,19 @@ from gemmd.tensor import Tensor
 if TYPE_CHECKING:
     from gemmd.session import Session
 
+RESULTS = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 TIME_SLICED = (
     "this process and the gemmd server take turns on the GPU, because {who} runs under MPS: a call"
     " costs some 290 us beyond its work instead of some 20. Run `nvidia-cuda-mps-control -d`, then"
     " start both with the same CUDA_MPS_PIPE_DIRECTORY (docs/operations.md)"
 )
+
+
+def check_result(out_dtype: dtypes.DTypeLike | None) -> None:
+    """Raises ValueError for what no layer's result is of: said before the weight is sent."""
+    if out_dtype is not None and dtypes.as_dtype(out_dtype) not in RESULTS:
+        names = ", ".join(one.name for one in RESULTS)
+        raise ValueError(f"out_dtype={out_dtype!r} is no result of a layer; use one of {names}")
 
 
 class Layer(Unpickled):
@@ -95,6 +103,11 @@ class Layer(Unpickled):
         """What comes back for x sent in that type."""
         return sent if self._out_dtype is None else self._out_dtype
 
+    @property
+    def _columns_sent(self) -> int:
+        """Of a row, on its way to the server."""
+        return self.in_features
+
     # Calls.
 
     @overload
@@ -112,7 +125,8 @@ class Layer(Unpickled):
         torch tensor on its device. One on the server's own GPU does not leave it: its stream hands
         the work over and waits for it, the host does not. So it may be captured in a graph, once
         the layer was called with as many rows; and `torch.compile(fullgraph=True)` knows it, where
-        torch was imported before the layer was made.
+        torch was imported before the layer was made. Of a tensor that requires a gradient the
+        result does, too, and its backward raises RuntimeError: layers have none.
 
         Raises
         ------
@@ -128,6 +142,8 @@ class Layer(Unpickled):
             again = self._local.again(x)
             if again is not None:
                 return again
+            if traced.sees(x):
+                return traced.call(x)
         return self.run(x)
 
     def run(self, x: Any) -> Any:
@@ -136,10 +152,20 @@ class Layer(Unpickled):
         if interop.torch_of(x) is None:
             return self._on_host(interop.as_numpy(x))
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
-            m = linear_step.rows_of(x.shape, self.in_features)
+            m = linear_step.rows_of(x.shape, self._columns_sent)
             if m:
                 return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
+
+    def module(self) -> Any:
+        """The layer as a torch.nn.Module, for a model of modules: `block.mlp = mlp.module()`. It
+        has no parameters, so what moves, converts or saves a model leaves it as it is. A deep copy
+        calls the same layer. The layer is closed apart.
+        """
+        interop.torch_module()
+        from gemmd._layers.torch_module import LayerModule
+
+        return LayerModule(self)
 
     def _check_open(self) -> None:
         self.session.transport.home.check()
@@ -171,9 +197,9 @@ class Layer(Unpickled):
         return self.session.arming.why_not()
 
     def _dense(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        m = linear_step.rows_of(x.shape, self.in_features)
+        m = linear_step.rows_of(x.shape, self._columns_sent)
         flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
-        return flat.reshape(m, self.in_features)
+        return flat.reshape(m, self._columns_sent)
 
     def begin(self, x: npt.NDArray[Any]) -> HostRun | None:
         """`forward` of an array up to the ring, if it goes by one and waits for nothing; else None,

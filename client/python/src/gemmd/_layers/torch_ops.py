@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,11 +27,11 @@ def _by(key: int) -> Any:
 
 
 def _layer(x, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).run(x)
+    return _by(key).run(x).data  # no view: a view with a gradient is not written in place
 
 
 def _routed(x, experts, weights, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).route(x, experts, weights)
+    return _by(key).route(x, experts, weights).data
 
 
 # By annotations that are no strings: torch infers the ops' schemas from them.
@@ -53,6 +54,70 @@ def _fake_routed(x, experts, weights, key, features, dtype):  # type: ignore[no-
     return x.new_empty((*x.shape[:-1], features), dtype=dtype)
 
 
+NO_GRADIENT = (
+    "layers and matmuls of gemmd have no gradients: call them under torch.no_grad(), or with"
+    " x.detach() if no gradient is to pass through them"
+)
+
+
+def _no_gradient(grad, shape, dtype):  # type: ignore[no-untyped-def]
+    raise RuntimeError(NO_GRADIENT)
+
+
+_no_gradient.__annotations__ = {
+    "grad": torch.Tensor, "shape": Sequence[int], "dtype": torch.dtype, "return": torch.Tensor,
+}  # fmt: skip
+# An op, since the compiler traces a backward that is never called.
+no_gradient_op = torch.library.custom_op("gemmd::no_gradient", _no_gradient, mutates_args=())
+
+
+@no_gradient_op.register_fake
+def _fake_gradient(grad, shape, dtype):  # type: ignore[no-untyped-def]
+    return grad.new_empty(shape, dtype=dtype)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Of each input, by what its gradient would be made of."""
+    ctx.given = [
+        (tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else None for one in inputs
+    ]
+
+
+def _refuse(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    return tuple(
+        torch.ops.gemmd.no_gradient(grad, *given) if given and wanted else None
+        for given, wanted in zip(ctx.given, ctx.needs_input_grad, strict=True)
+    )
+
+
+for _one in (op, routed_op):
+    _one.register_autograd(_refuse, setup_context=_remember)
+
+
+@op.register_vmap
+def _map(info, in_dims, x, key, features, dtype):  # type: ignore[no-untyped-def]
+    return op(x.movedim(in_dims[0], 0), key, features, dtype), 0
+
+
+class _Refusing(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, result: Any, *_: Any) -> Any:
+        return result.data
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(NO_GRADIENT)
+
+
+def refusing(result: Any, *inputs: Any) -> Any:
+    """`result`, whose backward raises, if a gradient is to reach any of the inputs."""
+    if torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in inputs
+    ):
+        return _Refusing.apply(result, *inputs)
+    return result
+
+
 # Those that a layer takes; this torch may lack the last two.
 _TAKEN = [
     getattr(torch, name)
@@ -62,9 +127,7 @@ _TAKEN = [
 
 
 class Traced:
-    """A layer's call as the op `gemmd::layer`, or a layer of experts' as `gemmd::routed`. It takes
-    part in no gradient, as a call past the compiler does not.
-    """
+    """A layer's call as the op `gemmd::layer`, or a layer of experts' as `gemmd::routed`."""
 
     def __init__(self, layer: Layer) -> None:
         self.key = next(_keys)
@@ -82,14 +145,24 @@ class Traced:
     def is_compiling() -> bool:
         return bool(torch.compiler.is_compiling())
 
+    @staticmethod
+    def sees(x: Any) -> bool:
+        """Whether torch must see a call with x as an op: it has a gradient, or no memory."""
+        if not isinstance(x, torch.Tensor):
+            return False
+        if x.requires_grad and torch.is_grad_enabled():
+            return True
+        stands_in = type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(x)
+        return bool(x.is_meta or stands_in or wrapped)
+
     def call(self, x: Any) -> Any:
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x has shape {x.shape}, the last extent must be k={self.in_features}")
-        return torch.ops.gemmd.layer(x.detach(), self.key, self.features, self._dtype(x))
+        return torch.ops.gemmd.layer(x, self.key, self.features, self._dtype(x))
 
     def route(self, x: Any, experts: Any, weights: Any) -> Any:
-        given = x.detach(), experts, weights.detach()
-        return torch.ops.gemmd.routed(*given, self.key, self.features, self._dtype(x))
+        return torch.ops.gemmd.routed(x, experts, weights, self.key, self.features, self._dtype(x))
 
     def _dtype(self, x: Any) -> Any:
         if x.dtype not in self.dtypes:

@@ -138,9 +138,16 @@ def describe(value: Any, ready: Any = None) -> Memory:
 def as_numpy(value: Any) -> npt.NDArray[Any]:
     """Any array as numpy's. Host memory is not copied where its dtype allows; GPU memory is brought
     here.
+
+    Raises
+    ------
+    TypeError
+        A tensor that is sparse, nested or quantised.
     """
     if not is_tensor(value):
-        return np.asarray(value)
+        given = np.asarray(value)
+        # Byte-swapped, as of a big-endian file: the same numbers in this machine's order.
+        return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
     torch = torch_of(value)
     if torch is None:
         memory = dlpack.describe(value)
@@ -150,7 +157,10 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
                 " the host first"
             )
         return dlpack.as_host_array(memory)
-    host = value.detach().cpu().contiguous()
+    if value.layout is not torch.strided or value.is_nested or value.is_quantized:
+        kind = "nested" if value.is_nested else "quantised" if value.is_quantized else value.layout
+        raise TypeError(f"a tensor that is {kind}; a dense one is needed")
+    host = value.detach().cpu().contiguous().resolve_neg()
     name = str(host.dtype).removeprefix("torch.")
     if name in _TORCH_NAMES:
         raw: npt.NDArray[Any] = host.reshape(-1).view(torch.uint8).numpy()

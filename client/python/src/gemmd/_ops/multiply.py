@@ -98,7 +98,8 @@ class Job:
     def __init__(self, a: MatmulInput, b: MatmulInput, options: MatmulOptions) -> None:
         self.options = options
         self._tensor: Any = a if interop.torch_of(a) is not None else b  # of torch's, or none
-        a, b, bias = _from_torch(a), _from_torch(b), _from_torch(options.bias)
+        self._given = (a, b, options.bias)
+        a, b, bias = _as_array(a), _as_array(b), _as_array(options.bias)
         self._preset = _preset(a, b) if options.quantize is None else QUANTIZED[options.quantize]
         self.scratch_bytes = 0
         self.writes: list[tuple[Tensor, npt.NDArray[Any]]] = []
@@ -135,7 +136,10 @@ class Job:
         """The result as the caller has it: a torch tensor, beside his own, if he gave one."""
         if interop.torch_of(self._tensor) is None:
             return result
-        tensor: Array = interop.as_torch(result).to(self._tensor.device)  # to a type checker
+        from gemmd._layers import torch_ops
+
+        made = interop.as_torch(result).to(self._tensor.device)
+        tensor: Array = torch_ops.refusing(made, *self._given)  # to a type checker
         return tensor
 
     def place(self, scratch: HasTensor | None, buffer_id: bytes) -> None:
@@ -207,9 +211,10 @@ class Job:
         return Operand(values, scales, granularity)
 
 
-def _from_torch(value: Any) -> Any:
-    """A torch tensor as an array; anything else as it is."""
-    return value if interop.torch_of(value) is None else interop.as_numpy(value)
+def _as_array(value: Any) -> Any:
+    """A torch tensor as an array, an array in this machine's byte order; anything else as it is."""
+    given = isinstance(value, np.ndarray) or interop.torch_of(value) is not None
+    return interop.as_numpy(value) if given else value
 
 
 def _preset(a: MatmulInput, b: MatmulInput) -> Preset | None:

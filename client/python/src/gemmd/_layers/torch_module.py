@@ -1,0 +1,39 @@
+"""A layer as a module of torch."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from gemmd._layers.layer import Layer
+
+
+class LayerModule(torch.nn.Module):  # type: ignore[misc]
+    """See `Layer.module`.
+
+    Attributes
+    ----------
+    layer : Linear, MLP or MoE
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *inputs: Any) -> Any:
+        """As the layer's."""
+        return self.layer(*inputs)
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets of `repr`."""
+        return repr(self.layer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LayerModule:
+        memo[id(self.layer)] = self.layer  # its weights are never written
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
