@@ -81,8 +81,9 @@ def test_a_run_that_fails_raises_what_the_server_says(arming_fake, matmul):
     plan, _, _, _ = matmul
     armed = plan.arm()
     arming_fake.plans.clear()  # the plan is gone
-    with pytest.raises(gemmd.NotFound, match="plan does not exist"):
+    with pytest.raises(gemmd.NotFound, match="plan does not exist") as caught:
         armed.run(10)
+    assert caught.value.reason == "PLAN" and caught.value.message.startswith("the plan does not")
     with pytest.raises(gemmd.NotFound):
         armed.check()
 
