@@ -27,6 +27,7 @@ ELSEWHERE = {
     'layer = gemmd.Linear(session, w, split="columns")': "two devices; test_split.py",
     "session.from_dlpack(tensor)": "a tensor of torch; test_torch.py",
     "buffer.torch()": "torch; test_torch.py",
+    "block.mlp = mlp.module()": "a model of torch; test_torch.py",
     "examples/digits": "a folder",
     "examples/workers": "a folder",
     "examples/mlp": "a folder",
