@@ -11,6 +11,7 @@
 #include "kernels/cuda/ladder/ladder.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
@@ -22,8 +23,6 @@ using contract::Scene;
 using ladder::kNumRungs;
 using ladder::kRungs;
 using testing::HasSubstr;
-
-constexpr int64_t kLimit = int64_t{4} << 30;
 
 class LadderGpuTest : public testing::TestWithParam<int> {
  protected:

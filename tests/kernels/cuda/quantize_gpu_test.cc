@@ -17,8 +17,8 @@ using contract::Outcome;
 using contract::Placement;
 using contract::Scene;
 
-constexpr DType kSources[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr DType kTargets[] = {DType::kE4M3, DType::kI8};
+constexpr DType kQuantizeSources[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kQuantizeTargets[] = {DType::kE4M3, DType::kI8};
 constexpr ScaleGranularity kGranularities[] = {
     ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow, ScaleGranularity::kBlock1x128,
     ScaleGranularity::kBlock128x128};
@@ -141,8 +141,8 @@ TEST(QuantizeGpuTest, EqualsTheCpuInEveryShapeAndType) {
   GEMMD_REQUIRE_DEVICE();
   Scene seed_scene;
   for (const Dims& shape : Shapes()) {
-    for (DType from : kSources) {
-      for (DType to : kTargets) {
+    for (DType from : kQuantizeSources) {
+      for (DType to : kQuantizeTargets) {
         for (ScaleGranularity granularity : kGranularities) {
           Scene scene(seed_scene.random()());
           SCOPED_TRACE(testing::Message()
@@ -161,8 +161,8 @@ TEST(QuantizeGpuTest, EqualsTheCpuOnSpecialNumbers) {
   Scene seed_scene;
   for (int turn = 0; turn < 4; ++turn) {
     for (const Dims& shape : {MakeDims({129, 1152}), MakeDims({67, 384}), MakeDims({31, 389})}) {
-      for (DType from : kSources) {
-        for (DType to : kTargets) {
+      for (DType from : kQuantizeSources) {
+        for (DType to : kQuantizeTargets) {
           for (ScaleGranularity granularity : kGranularities) {
             Scene scene(seed_scene.random()());
             SCOPED_TRACE(testing::Message()
@@ -204,7 +204,7 @@ TEST(QuantizeGpuTest, EqualsTheCpuBetweenAnyPlacements) {
 TEST(QuantizeGpuTest, EqualsTheCpuOnAlignedRowsWithGaps) {
   GEMMD_REQUIRE_DEVICE();
   Scene seed_scene;
-  for (DType from : kSources) {
+  for (DType from : kQuantizeSources) {
     for (ScaleGranularity granularity : kGranularities) {
       Scene scene(seed_scene.random()());
       QuantizeOp op{scene.Random(from, MakeDims({137, 640})),

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
@@ -18,8 +19,6 @@ using contract::MatmulCase;
 using contract::Placement;
 using contract::Scene;
 using testing::StartsWith;
-
-constexpr int64_t kLimit = int64_t{4} << 30;
 
 // FP8 with block scales, which the contract suite hands to the TMA families only now and then.
 class Fp8GpuTest : public testing::Test {

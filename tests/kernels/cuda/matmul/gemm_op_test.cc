@@ -31,7 +31,7 @@ std::vector<std::byte*> Slots() {
 }
 
 ScaleCopies Copies(const MatmulOp& op) { return CopiesOf(UnplacedArgs(ProblemOf(op))); }
-std::string Why(const MatmulOp& op) { return WhyNot(AllVariants()[0], ProblemOf(op)); }
+std::string WhyNotOp(const MatmulOp& op) { return WhyNot(AllVariants()[0], ProblemOf(op)); }
 
 std::byte* const kScratch = reinterpret_cast<std::byte*>(uintptr_t{1} << 30);
 
@@ -156,34 +156,34 @@ TEST(GemmOpTest, AppliesEveryActivationButReluBehindTheMatmul) {
 }
 
 TEST(GemmOpTest, TheProblemTellsAllThatTheyLack) {
-  EXPECT_EQ(Why(Op()), "");
+  EXPECT_EQ(WhyNotOp(Op()), "");
   MatmulOp op = Op();
   op.alpha = 0;
-  EXPECT_THAT(Why(op), HasSubstr("alpha is 0"));
+  EXPECT_THAT(WhyNotOp(op), HasSubstr("alpha is 0"));
   op = Op();
   op.bias = TensorRef{5, 0, DType::kF32, MakeDims({300}), MakeDims({2})};
-  EXPECT_THAT(Why(op), HasSubstr("stride of 2"));
+  EXPECT_THAT(WhyNotOp(op), HasSubstr("stride of 2"));
   op = Op();
   op.c = TensorRef{5, 0, DType::kBF16, MakeDims({60, 300}), MakeDims({1, 60})};
-  EXPECT_EQ(Why(op), "");  // beta is 0
+  EXPECT_EQ(WhyNotOp(op), "");  // beta is 0
   op.beta = 1;
-  EXPECT_THAT(Why(op), HasSubstr("row-major c"));
+  EXPECT_THAT(WhyNotOp(op), HasSubstr("row-major c"));
   op = Op();
   op.a.values = TensorRef{0, 0, DType::kE4M3, MakeDims({5, 60, 512}), MakeDims({0, 512, 1})};
   op.a.scales = Dense(1, DType::kF32, MakeDims({5, 60, 4}));
   op.d = Dense(4, DType::kBF16, MakeDims({5, 60, 300}));
-  EXPECT_THAT(Why(op), HasSubstr("stride 0"));
+  EXPECT_THAT(WhyNotOp(op), HasSubstr("stride 0"));
   op = Op();
   op.a.values = Dense(0, DType::kE4M3, MakeDims({1 << 21, 16384}));
   op.a.scales = Dense(1, DType::kF32, MakeDims({1 << 21, 128}));
   op.b.values.shape[1] = op.b.values.strides[0] = 16384;
   op.b.scales = Dense(3, DType::kF32, MakeDims({3, 128}));
   op.d = Dense(4, DType::kBF16, MakeDims({1 << 21, 300}));
-  EXPECT_EQ(Why(op), "");  // 1 GiB of scales are copied
+  EXPECT_EQ(WhyNotOp(op), "");  // 1 GiB of scales are copied
   op.a.values.shape[0] = op.a.scales->shape[0] = op.d.shape[0] = (1 << 21) + 4;
-  EXPECT_THAT(Why(op), HasSubstr("copies of its scales take more than"));
+  EXPECT_THAT(WhyNotOp(op), HasSubstr("copies of its scales take more than"));
   op.a.scales->strides = MakeDims({1, (1 << 21) + 4});
-  EXPECT_EQ(Why(op), "");
+  EXPECT_EQ(WhyNotOp(op), "");
 }
 
 // Explain asks without memory, Compile with it: the arguments that both judge are the same.

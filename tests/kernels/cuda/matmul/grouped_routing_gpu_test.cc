@@ -23,9 +23,9 @@ namespace {
 
 constexpr int64_t kGroups = 12;
 constexpr int64_t kRows = 400;
-constexpr int64_t kN = 384;
-constexpr int64_t kK = 256;
-constexpr uint16_t kPoison = 0xc0e0;  // -7
+constexpr int64_t kRoutedN = 384;
+constexpr int64_t kRoutedK = 256;
+constexpr uint16_t kUnrouted = 0xc0e0;  // -7
 
 using Slots = std::vector<std::vector<std::byte>>;
 
@@ -49,8 +49,8 @@ class GroupedRoutingGpuTest : public testing::Test {
   void Make(bool apart, uint32_t seed) {
     op_ = *OpOf({.groups = kGroups,
                  .m = kRows,
-                 .n = kN,
-                 .k = kK,
+                 .n = kRoutedN,
+                 .k = kRoutedK,
                  .operands = DType::kE4M3,
                  .out = DType::kBF16,
                  .a_granularity = ScaleGranularity::kBlock1x128,
@@ -76,14 +76,15 @@ class GroupedRoutingGpuTest : public testing::Test {
       const std::vector<float> ones(elements, 1.0f);
       if (tensor.dtype == DType::kF32) std::memcpy(slot.data(), ones.data(), slot.size());
     });
-    expected_.assign(kGroups * kRows * kN, 0);
+    expected_.assign(kGroups * kRows * kRoutedN, 0);
     for (int64_t g = 0; g < kGroups; ++g) {
       const TensorRef matrix = MatrixOf(op_, g).values;
       for (int64_t row = 0; row < kRows; ++row) {
-        for (int64_t n = 0; n < kN; ++n) {
-          const int8_t* x = &values[op_.a.values.slot][row * kK];
-          const int8_t* y = &values[matrix.slot][matrix.offset_bytes + n * kK];
-          expected_[(g * kRows + row) * kN + n] = Bf16(std::inner_product(x, x + kK, y, 0));
+        for (int64_t n = 0; n < kRoutedN; ++n) {
+          const int8_t* x = &values[op_.a.values.slot][row * kRoutedK];
+          const int8_t* y = &values[matrix.slot][matrix.offset_bytes + n * kRoutedK];
+          expected_[(g * kRows + row) * kRoutedN + n] =
+              Bf16(std::inner_product(x, x + kRoutedK, y, 0));
         }
       }
     }
@@ -105,7 +106,7 @@ class GroupedRoutingGpuTest : public testing::Test {
 
   LaunchResult Run(Stream& stream, const std::shared_ptr<const Program>& program,
                    const std::vector<int32_t>& numbers, std::vector<uint16_t>& d) {
-    d.assign(kRows * kN, 0);
+    d.assign(kRows * kRoutedN, 0);
     Bindings bindings = bindings_;
     if (!numbers.empty()) {
       bindings.inputs = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(numbers.data()),
@@ -124,10 +125,11 @@ class GroupedRoutingGpuTest : public testing::Test {
   }
 
   std::vector<uint16_t> Wanted(const std::vector<int32_t>& offsets) const {
-    std::vector<uint16_t> d(kRows * kN, kPoison);
+    std::vector<uint16_t> d(kRows * kRoutedN, kUnrouted);
     for (int64_t g = 0; g < kGroups; ++g) {
-      const auto begin = expected_.begin() + (g * kRows + offsets[g]) * kN;
-      std::copy(begin, begin + (offsets[g + 1] - offsets[g]) * kN, d.begin() + offsets[g] * kN);
+      const auto begin = expected_.begin() + (g * kRows + offsets[g]) * kRoutedN;
+      std::copy(begin, begin + (offsets[g + 1] - offsets[g]) * kRoutedN,
+                d.begin() + offsets[g] * kRoutedN);
     }
     return d;
   }
@@ -135,8 +137,9 @@ class GroupedRoutingGpuTest : public testing::Test {
   // Whether element `at` of d was left alone, or is some group's product there: readers of numbers
   // that change may disagree about whose a row is.
   bool IsKnown(int64_t at, uint16_t d) const {
-    bool known = d == kPoison;
-    for (int64_t g = 0; g < kGroups && !known; ++g) known = d == expected_[g * kRows * kN + at];
+    bool known = d == kUnrouted;
+    for (int64_t g = 0; g < kGroups && !known; ++g)
+      known = d == expected_[g * kRows * kRoutedN + at];
     return known;
   }
 
@@ -193,7 +196,7 @@ TEST_F(GroupedRoutingGpuTest, StreamsRunSideBySide) {
   const auto backward = backend_->Compile(ops);
   ASSERT_TRUE(forward.ok() && backward.ok());
   // A second result, since both write theirs at once.
-  auto other_d = backend_->Allocate(kRows * kN * 2, MemoryKind::kDevice);
+  auto other_d = backend_->Allocate(kRows * kRoutedN * 2, MemoryKind::kDevice);
   auto other_numbers = backend_->Allocate((kGroups + 1) * 4, MemoryKind::kDevice);
   ASSERT_TRUE(other_d.ok() && other_numbers.ok());
   Bindings other = bindings_;
@@ -207,7 +210,7 @@ TEST_F(GroupedRoutingGpuTest, StreamsRunSideBySide) {
     absl::Notification done[2];
     absl::Status status[2];
     for (const int side : {0, 1}) {
-      d[side].assign(kRows * kN, 0);
+      d[side].assign(kRows * kRoutedN, 0);
       Bindings bindings = side == 0 ? bindings_ : other;
       bindings.inputs = {absl::MakeConstSpan(reinterpret_cast<const std::byte*>(offsets.data()),
                                              offsets.size() * sizeof(int32_t))};
@@ -225,11 +228,11 @@ TEST_F(GroupedRoutingGpuTest, StreamsRunSideBySide) {
       ASSERT_TRUE(status[side].ok()) << status[side];
     }
     ASSERT_TRUE(d[0] == Wanted(offsets)) << "run " << i;
-    std::vector<uint16_t> wanted(kRows * kN, kPoison);
+    std::vector<uint16_t> wanted(kRows * kRoutedN, kUnrouted);
     for (int64_t g = 0; g < kGroups; ++g) {
-      const auto begin = expected_.begin() + ((kGroups - 1 - g) * kRows + offsets[g]) * kN;
-      std::copy(begin, begin + (offsets[g + 1] - offsets[g]) * kN,
-                wanted.begin() + offsets[g] * kN);
+      const auto begin = expected_.begin() + ((kGroups - 1 - g) * kRows + offsets[g]) * kRoutedN;
+      std::copy(begin, begin + (offsets[g + 1] - offsets[g]) * kRoutedN,
+                wanted.begin() + offsets[g] * kRoutedN);
     }
     ASSERT_TRUE(d[1] == wanted) << "run " << i;
   }
@@ -270,7 +273,7 @@ TEST_F(GroupedRoutingGpuTest, NumbersMayChangeMeanwhile) {
                       ->CopyOut(0, absl::MakeSpan(reinterpret_cast<std::byte*>(d.data()),
                                                   d.size() * sizeof(uint16_t)))
                       .ok());
-      for (int64_t at = 0; at < kRows * kN; ++at) wrong += IsKnown(at, d[at]) ? 0 : 1;
+      for (int64_t at = 0; at < kRows * kRoutedN; ++at) wrong += IsKnown(at, d[at]) ? 0 : 1;
       EXPECT_EQ(wrong, 0) << "run " << i << " apart " << apart;
     }
     stop = true;

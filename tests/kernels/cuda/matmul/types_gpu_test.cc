@@ -14,6 +14,7 @@
 #include "kernels/cuda/matmul/legality.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
+#include "tests/kernels/cuda/backend_fixture.h"
 #include "tests/kernels/cuda/device_buffer.h"
 
 namespace gemmd::kernels::cuda {
@@ -24,8 +25,6 @@ using contract::Outcome;
 using contract::Placement;
 using contract::Scene;
 using testing::StartsWith;
-
-constexpr int64_t kLimit = int64_t{4} << 30;
 
 struct Kind {
   Mma mma;

@@ -10,21 +10,22 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kM = 32;
-constexpr int64_t kN = 8192;  // and k: 64 MiB of weights
+constexpr int64_t kChainRows = 32;
+constexpr int64_t kChainWidth = 8192;  // and k: 64 MiB of weights
 
 using ChainGpuTest = BackendGpuTest;
 
 TEST_F(ChainGpuTest, AChainGivesWhatItsOpsGive) {
-  std::vector<std::byte> weights = RandomBytes(kN * kN, 1);
+  std::vector<std::byte> weights = RandomBytes(kChainWidth * kChainWidth, 1);
   for (std::byte& value : weights) value &= std::byte{0xb7};  // finite
-  std::vector<std::byte> x = RandomBytes(kM * kN * 2, 2);
+  std::vector<std::byte> x = RandomBytes(kChainRows * kChainWidth * 2, 2);
   for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x3f};  // magnitude 0.5 to 2
-  const std::vector<float> scales(kN / 128 * kN / 128, 1.0f / 256);
+  const std::vector<float> scales(kChainWidth / 128 * kChainWidth / 128, 1.0f / 256);
   std::vector<std::unique_ptr<Memory>> memory;
   std::vector<std::byte*> slots;
-  for (const int64_t bytes : {kM * kN * 2, kM * kN, kM * kN / 128 * 4, kN * kN,
-                              static_cast<int64_t>(scales.size() * sizeof(float))}) {
+  for (const int64_t bytes :
+       {kChainRows * kChainWidth * 2, kChainRows * kChainWidth, kChainRows * kChainWidth / 128 * 4,
+        kChainWidth * kChainWidth, static_cast<int64_t>(scales.size() * sizeof(float))}) {
     memory.push_back(Allocate(bytes));
     slots.push_back(memory.back()->address());
   }
@@ -35,7 +36,7 @@ TEST_F(ChainGpuTest, AChainGivesWhatItsOpsGive) {
                   .ok());
   const auto stream = backend_->CreateStream({});
 
-  const std::vector<Op> ops = Layers(kM, kN, 3);
+  const std::vector<Op> ops = Layers(kChainRows, kChainWidth, 3);
   ASSERT_TRUE(memory[0]->CopyIn(0, x).ok());
   for (const Op& op : ops) {
     const auto program = backend_->Compile({op});

@@ -26,9 +26,9 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 
-constexpr int64_t kM = 32;
-constexpr int64_t kN = 512;  // and k
-constexpr int64_t kBytes = kM * kN * 2;
+constexpr int64_t kGraphRows = 32;
+constexpr int64_t kGraphWidth = 512;  // and k
+constexpr int64_t kGraphBytes = kGraphRows * kGraphWidth * 2;
 
 absl::StatusOr<std::unique_ptr<Graph>> NoCapture(cudaStream_t, Graph::Queue) {
   return absl::InternalError("not today");
@@ -49,13 +49,13 @@ struct Buffers {
       for (std::byte& value : values) value = static_cast<std::byte>(random() & 0xb7);  // finite
       return values;
     };
-    const std::vector<float> ones(kN / 128 * kN / 128, 1.0f / 64);
+    const std::vector<float> ones(kGraphWidth / 128 * kGraphWidth / 128, 1.0f / 64);
     std::vector<std::byte> scales(ones.size() * 4);
     std::memcpy(scales.data(), ones.data(), scales.size());
-    memory.emplace_back(kBytes);
-    memory.emplace_back(kM * kN);
-    memory.emplace_back(kM * kN / 128 * 4);
-    memory.emplace_back(bytes(kN * kN));
+    memory.emplace_back(kGraphBytes);
+    memory.emplace_back(kGraphRows * kGraphWidth);
+    memory.emplace_back(kGraphRows * kGraphWidth / 128 * 4);
+    memory.emplace_back(bytes(kGraphWidth * kGraphWidth));
     memory.emplace_back(scales);
     for (const DeviceBuffer& buffer : memory) slots.push_back(buffer.data());
   }
@@ -87,15 +87,15 @@ class GraphGpuTest : public testing::Test {
   }
   // With its input and its result inline.
   std::shared_ptr<const Program> InlineLayers() {
-    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kM, kN}));
-    std::vector<Op> ops = Layers(kM, kN, 3);
+    const TensorRef x = Dense(0, DType::kBF16, MakeDims({kGraphRows, kGraphWidth}));
+    std::vector<Op> ops = Layers(kGraphRows, kGraphWidth, 3);
     ops.insert(ops.begin(), WriteOp{x, 0});
     ops.push_back(ReadOp{x, 0});
     return Compile(ops);
   }
 
   struct Inline {
-    explicit Inline(uint64_t seed) : in(kBytes), out(kBytes) {
+    explicit Inline(uint64_t seed) : in(kGraphBytes), out(kGraphBytes) {
       std::mt19937_64 random(seed);
       for (size_t i = 0; i < in.size(); ++i) {  // BF16 of magnitude 1 to 2
         in[i] = i % 2 == 0 ? static_cast<std::byte>(random()) : std::byte{0x3f};
@@ -198,7 +198,7 @@ TEST_F(GraphGpuTest, ManyRunsInFlightKeepTheirInlineBytesApart) {
 
 TEST_F(GraphGpuTest, OverlapsSurviveTheRecording) {
   Buffers buffers(1);
-  const auto program = Compile(Layers(kM, kN, 20));
+  const auto program = Compile(Layers(kGraphRows, kGraphWidth, 20));
   const auto& code = static_cast<const CudaProgram&>(*program);
   EXPECT_EQ(code.scratch_bytes(), 0);
   const auto prepared = code.Prepare(buffers.slots, nullptr);
@@ -285,7 +285,7 @@ TEST_F(GraphGpuTest, TheEndOfALongProgramIsForecastByTheRunsBefore) {
 TEST_F(GraphGpuTest, APlanOf244MatmulsIsOneLaunch) {
   CudaStream stream(0, pinned_, fence_, {});
   Buffers buffers(1);
-  const auto program = Compile(Layers(kM, kN, 244));
+  const auto program = Compile(Layers(kGraphRows, kGraphWidth, 244));
   for (int run = 0; run < 4; ++run) {
     const double before = ThreadSeconds();
     absl::Notification done;

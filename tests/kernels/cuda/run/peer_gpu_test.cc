@@ -14,9 +14,11 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kBytes = (64 << 20) + 12;
+constexpr int64_t kCopiedBytes = (64 << 20) + 12;
 
-TensorRef Floats(int slot) { return {slot, 0, DType::kF32, MakeDims({kBytes / 4}), MakeDims({1})}; }
+TensorRef Floats(int slot) {
+  return {slot, 0, DType::kF32, MakeDims({kCopiedBytes / 4}), MakeDims({1})};
+}
 
 class PeerGpuTest : public testing::Test {
  protected:
@@ -27,7 +29,7 @@ class PeerGpuTest : public testing::Test {
 
   static std::vector<std::byte> Random() {
     std::mt19937_64 random(testing::UnitTest::GetInstance()->random_seed());
-    std::vector<std::byte> bytes(kBytes);
+    std::vector<std::byte> bytes(kCopiedBytes);
     for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
       const uint64_t word = random();
       std::memcpy(&bytes[i], &word, 8);
@@ -35,7 +37,7 @@ class PeerGpuTest : public testing::Test {
     return bytes;
   }
   std::unique_ptr<Memory> On(int gpu, MemoryKind kind = MemoryKind::kDevice) {
-    auto memory = gpus_[gpu]->Allocate(kBytes, kind);
+    auto memory = gpus_[gpu]->Allocate(kCopiedBytes, kind);
     EXPECT_TRUE(memory.ok()) << memory.status();
     return *std::move(memory);
   }
@@ -74,7 +76,7 @@ TEST_F(PeerGpuTest, EachReadsTheOther) {
     ASSERT_TRUE(result.status.ok()) << result.status;
     EXPECT_TRUE(Contents(*to) == data);
     std::printf("cuda:%d reads cuda:%d at %.1f GB/s\n", reader, 1 - reader,
-                static_cast<double>(kBytes) / result.device_seconds / 1e9);
+                static_cast<double>(kCopiedBytes) / result.device_seconds / 1e9);
   }
 }
 
@@ -124,7 +126,7 @@ TEST_F(PeerGraphGpuTest, KernelsReadWhatLiesThereNow) { EXPECT_TRUE(Replays(512 
 
 // A graph with such a copy was refused, or crashed, once its memory had been freed.
 TEST_F(PeerGraphGpuTest, WhatTheCopyEngineReadsThereIsNotRecorded) {
-  EXPECT_FALSE(Replays(kBytes));
+  EXPECT_FALSE(Replays(kCopiedBytes));
 }
 
 TEST_F(PeerGpuTest, ManyThreadsMayAskAtOnce) {
