@@ -30,11 +30,12 @@ class DrainTest : public testing::Test {
     ops.Add(Matmul{.a = x_.tensor(), .b = x_.tensor(), .d = y_.tensor()});
     std::vector<std::future<absl::StatusOr<client::Result>>> futures;
     for (int i = 0; i < count; ++i) futures.push_back(session.ExecuteAsync(ops));
-    EXPECT_TRUE(WaitUntil([&] {
+    const auto taken = [&] {
       const Samples samples = daemon.Metrics();
       return Sum(samples, "gemmd_programs") + Sum(samples, "gemmd_ops_total", "op=\"matmul\"") >=
              count;
-    }));
+    };
+    EXPECT_TRUE(WaitUntil(taken, absl::Minutes(1)));  // a sanitizer's daemon on a busy machine
     return futures;
   }
 

@@ -210,7 +210,7 @@ TEST_P(ContractTest, OneGroupMayHaveAllRowsAndAllMayHaveNone) {
     c.rows = {5};
     Check(executor(), c);
     c.rows.assign(kMaxGroups, 1);
-    Check(executor(), c);
+    if (Takes()) Check(executor(), c);
   }
 }
 

@@ -159,6 +159,7 @@ TEST_P(ContractTest, TablesOfOneProgramKeepApart) {
     alone.push_back(ResultOf(CheckGrouped(executor(), scene, one), one.op));
   }
   for (int run = 0; run < 20; ++run) {
+    if (!Takes()) continue;
     const absl::StatusOr<Outcome> together = scene.TryRun(executor(), ops);
     ASSERT_TRUE(together.ok()) << together.status();
     for (size_t i = 0; i < scenes.size(); ++i) {

@@ -205,7 +205,7 @@ TEST_P(ContractTest, ManyGroupsOfColumnsAreAddedToC) {
     c.out = out;
     c.beta = beta;
     c.c_is_d = c_is_d;
-    CheckColumns(executor(), c, seeds.random()());
+    if (Takes()) CheckColumns(executor(), c, seeds.random()());
   }
 }
 
