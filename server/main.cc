@@ -199,10 +199,19 @@ int Show(const Options& options, const std::vector<Config>& configs) {
   // The processes of one config read the same files.
   absl::Status fits = Server::CheckFiles(configs.front());
   for (const Config& config : configs) fits.Update(CheckPlaces(config));
-  if (fits.ok()) return kOk;
   const std::string where = options.config.empty() ? "" : absl::StrCat(options.config, ": ");
-  std::cerr << absl::StrCat("gemmd: ", where, fits.message(), "\n");
-  return kBadConfig;
+  if (!fits.ok()) {
+    std::cerr << absl::StrCat("gemmd: ", where, fits.message(), "\n");
+    return kBadConfig;
+  }
+  // No error: a config for GPUs is checked where there are none, too.
+  for (const Config& config : configs) {
+    if (absl::Status there = Server::CheckDevices(config); !there.ok()) {
+      std::cerr << absl::StrCat("gemmd: ", where, "would not start on this machine: ",
+                                there.message(), "\n");
+    }
+  }
+  return kOk;
 }
 
 int Run(const Options& options) {

@@ -28,7 +28,8 @@ or without that variable in /run/gemmd for root and /tmp/gemmd-UID for others. C
                      name ("cuda-1" for cuda:1) and has to be there when there are several; to TCP ports the device's
                      place in the config's list is added: 8470, 8471, ...
   --device NAME      serve this one of the config's devices and nothing else, at these addresses
-  --check            only check the config, the files it names, and that its addresses can be bound; exit 0 or 2
+  --check            only check the config, the files it names, and that its addresses can be bound; exit 0 or 2.
+                     A GPU that this machine lacks is told, and is no error
   --print-config     print the config with every default filled in
   --ready-file FILE  write the listeners' addresses there, one a line, once serving; the metrics address last, as
                      "metrics ADDRESS". With --supervise "device NAME" stands before those of each device, and the file

@@ -45,6 +45,15 @@ constexpr absl::Duration kForceAfter = absl::Milliseconds(350);
 // How long calls have to be answered once their programs were told.
 constexpr absl::Duration kAnswerWithin = absl::Milliseconds(200);
 
+#ifdef GEMMD_HAVE_CUDA
+// 0 of "cuda:0"; none of a CPU's name.
+std::optional<int> GpuOrdinal(absl::string_view device) {
+  int ordinal = 0;
+  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &ordinal)) return ordinal;
+  return std::nullopt;
+}
+#endif
+
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig& config,
                                                               [[maybe_unused]] Log& log) {
   if (absl::StartsWith(config.name, "cpu:")) {
@@ -54,12 +63,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
                                       .disabled_kernels = config.disabled_kernels});
   }
 #ifdef GEMMD_HAVE_CUDA
-  absl::string_view number = config.name;
-  int ordinal = 0;
-  if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &ordinal)) {
+  if (const auto ordinal = GpuOrdinal(config.name)) {
     return kernels::CreateCudaBackend(
         {.name = config.name,
-         .ordinal = ordinal,
+         .ordinal = *ordinal,
          .memory_bytes = config.memory_bytes,
          .disabled_kernels = config.disabled_kernels,
          .tuning_table = config.tuning_table,
@@ -330,6 +337,18 @@ absl::Status Server::CheckFiles(const Config& config) {
     if (files.ok()) continue;
     status.Update(absl::Status(files.code(), absl::StrCat("listeners[", i, "].", files.message())));
   }
+  return status;
+}
+
+absl::Status Server::CheckDevices([[maybe_unused]] const Config& config) {
+  absl::Status status;
+#ifdef GEMMD_HAVE_CUDA
+  for (const DeviceConfig& device : config.devices) {
+    if (const auto ordinal = GpuOrdinal(device.name)) {
+      status.Update(kernels::CheckGpu(device.name, *ordinal));
+    }
+  }
+#endif
   return status;
 }
 

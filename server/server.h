@@ -19,6 +19,9 @@ class Server {
   // Whether the files that a config names, of tokens and of certificates, are right.
   static absl::Status CheckFiles(const Config& config);
 
+  // Whether this machine has a config's devices. What they can do is asked at the start.
+  static absl::Status CheckDevices(const Config& config);
+
   // Builds the devices and starts every listener. On an error nothing is left listening.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
   ~Server();

@@ -47,6 +47,7 @@ Json VerifyJson(const Verified& verified) {
           {"bound", report.bound},
           {"max_abs_error", report.max_abs_error},
           {"nonfinite_wrong", report.nonfinite_wrong},
+          {"nonfinite_right", report.nonfinite_right},
           {"rows_checked", report.rows_checked},
           {"rows_total", report.rows_total},
           {"against_files",
@@ -56,9 +57,16 @@ Json VerifyJson(const Verified& verified) {
 }
 
 std::string NonfiniteText(const VerifyReport& report) {
-  if (report.nonfinite_wrong == 0) return "";
-  return absl::StrCat(", ", report.nonfinite_wrong,
-                      " elements are NaN or infinite and should not be, or the reverse");
+  std::string text;
+  if (report.nonfinite_right > 0) {
+    absl::StrAppend(&text, ", ", report.nonfinite_right,
+                    " elements are NaN or infinite, as they should be");
+  }
+  if (report.nonfinite_wrong > 0) {
+    absl::StrAppend(&text, ", ", report.nonfinite_wrong,
+                    " elements are NaN or infinite and should not be, or the reverse");
+  }
+  return text;
 }
 
 // "against the files: relative error 3.7e-02, quantised to fp8-block".

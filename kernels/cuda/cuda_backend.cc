@@ -336,6 +336,10 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackendForTest(const CudaBack
 
 }  // namespace cuda
 
+absl::Status CheckGpu(const std::string& name, int ordinal) {
+  return cuda::FindDevice(name, ordinal).status();
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
   return cuda::CreateCudaBackendForTest(options, {});
 }

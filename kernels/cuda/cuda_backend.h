@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/backend.h"
 
 namespace gemmd::kernels {
@@ -37,6 +38,10 @@ struct CudaBackendOptions {
   // out: TuningTable::stale().
   std::function<void(const std::string&)> stale_tuning;
 };
+
+// Whether this machine has the GPU: FAILED_PRECONDITION, with the remedy, as CreateCudaBackend says.
+// Makes no context.
+absl::Status CheckGpu(const std::string& name, int ordinal);
 
 // FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of
 // another architecture, or when the tuning table was measured on something else; UNAVAILABLE when

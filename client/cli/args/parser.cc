@@ -127,8 +127,10 @@ absl::StatusOr<const Command*> FindCommand(const CommandTable& table,
 absl::Status CheckPositionals(const CommandTable& table, const Command& command,
                               const std::vector<std::string>& given) {
   if (given.size() > command.positionals.size()) {
-    return UsageError(absl::StrCat("'", given[command.positionals.size()], "': ", command.name,
-                                   " takes at most ", command.positionals.size(), " arguments"));
+    const size_t most = command.positionals.size();
+    return UsageError(absl::StrCat("'", given[most], "': ", command.name, " takes at most ", most,
+                                   most == 1 ? " argument" : " arguments", "; see '", table.program,
+                                   " help ", command.name, "'"));
   }
   for (size_t i = 0; i < command.positionals.size(); ++i) {
     const Positional& positional = command.positionals[i];

@@ -25,12 +25,14 @@ struct Sums {
   double reference2 = 0;
   double max_error = 0;
   int64_t nonfinite_wrong = 0;
+  int64_t nonfinite_right = 0;
 
   void Add(const Sums& other) {
     error2 += other.error2;
     reference2 += other.reference2;
     max_error = std::max(max_error, other.max_error);
     nonfinite_wrong += other.nonfinite_wrong;
+    nonfinite_right += other.nonfinite_right;
   }
 };
 
@@ -60,7 +62,7 @@ void Compare(DType dtype, double got, double want, Sums& sums) {
     return;
   }
   if (std::isnan(want)) {
-    sums.nonfinite_wrong += std::isnan(got) ? 0 : 1;
+    (std::isnan(got) ? sums.nonfinite_right : sums.nonfinite_wrong) += 1;
     return;
   }
   // At the edge of the range rounding decides: 1 % around it, infinite and large are both right.
@@ -69,7 +71,7 @@ void Compare(DType dtype, double got, double want, Sums& sums) {
   const bool near_edge = std::abs(want) > 0.99 * edge && std::abs(want) < 1.01 * edge;
   const bool both_infinite = !want_finite && std::isinf(got);
   const bool right = same_sign && !std::isnan(got) && (both_infinite || near_edge);
-  sums.nonfinite_wrong += right ? 0 : 1;
+  (right ? sums.nonfinite_right : sums.nonfinite_wrong) += 1;
 }
 
 // acc[c] = sum over k of a[k] * b[k][c]. A fixed inner width without a reduction: vectorised
@@ -216,6 +218,7 @@ VerifyReport Verify(const VerifyProblem& problem, const VerifyOptions& options) 
   report.rows_total = total;
   report.max_abs_error = sums.max_error;
   report.nonfinite_wrong = sums.nonfinite_wrong;
+  report.nonfinite_right = sums.nonfinite_right;
   const double reference = std::sqrt(sums.reference2);
   const double error = std::sqrt(sums.error2);
   // Where sums cancel, no FP32 accumulation is exact relative to the small rest: 2^-22 of ||a||

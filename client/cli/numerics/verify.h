@@ -46,6 +46,7 @@ struct VerifyReport {
   double bound = 0;  // what relative_error must not pass
   int64_t nonfinite_wrong =
       0;  // elements where one of D and ref (in D's type) is NaN or infinite and the other is not
+  int64_t nonfinite_right = 0;  // elements where both are
   int64_t rows_checked = 0;
   int64_t rows_total = 0;  // batch * m
   bool ok = false;

@@ -1,5 +1,6 @@
 """Armed plans against the fake: rings, waits, failures, and the layers that use them."""
 
+import asyncio
 import threading
 import time
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 
 import gemmd
+import gemmd.aio
 from gemmd import native
 from gemmd._wire import methods
 
 from .conftest import QUICK
+from .fake.machine import Refused
 
 pytestmark = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 
@@ -86,6 +89,34 @@ def test_a_run_that_fails_raises_what_the_server_says(arming_fake, matmul):
     assert caught.value.reason == "PLAN" and caught.value.message.startswith("the plan does not")
     with pytest.raises(gemmd.NotFound):
         armed.check()
+
+
+LONG = "op 2 (grouped_matmul): ids[3]=7 is no expert; they are 0 to 3, or -1 for none"
+
+
+@pytest.mark.parametrize("message", [LONG, LONG[:48], LONG[:47], LONG[:46]])
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_all_of_a_runs_message_is_told(arming_fake, session, monkeypatch, face, message):
+    """The region has room for its beginning."""
+
+    def refuse(*_):
+        raise Refused("NOT_FOUND", message, "DATA")
+
+    async def awaited():
+        client = gemmd.aio.Client(arming_fake.target, timeout_s=20, retry=QUICK)
+        async with client, client.session() as session:
+            plan = await session.plan([gemmd.fill(await session.upload(np.ones(4, "f4")), 1)])
+            async with await plan.arm() as armed:
+                await armed.run(10)
+
+    def called():
+        with session.plan([gemmd.fill(session.upload(np.ones(4, "f4")), 1)]).arm() as armed:
+            armed.run(10)
+
+    monkeypatch.setattr(arming_fake, "run_ops", refuse)
+    with pytest.raises(gemmd.NotFound) as caught:
+        asyncio.run(awaited()) if face == "asyncio" else called()
+    assert (caught.value.message, caught.value.reason) == (message, "DATA")
 
 
 def test_a_wait_gives_up_after_its_time_and_may_be_repeated(arming_fake, matmul):
@@ -226,10 +257,6 @@ def test_threads_side_by_side_get_each_its_own_result(session, random):
 
 
 def test_an_awaited_run_lets_the_loop_run(arming_fake, random):
-    import asyncio
-
-    import gemmd.aio
-
     w = random.standard_normal((8, 16), "f4")
 
     async def main():
@@ -264,10 +291,6 @@ def test_an_awaited_run_lets_the_loop_run(arming_fake, random):
 
 
 def test_an_awaited_long_run_wakes_the_loop_seldom(arming_fake, monkeypatch):
-    import asyncio
-
-    import gemmd.aio
-
     pauses, sleep = [], asyncio.sleep
 
     async def noted(pause):

@@ -119,7 +119,7 @@ TEST(ParserTest, RefusesValuesOutOfTheirKind) {
 TEST(ParserTest, RefusesMissingExtraAndRepeated) {
   EXPECT_THAT(UsageErrorOf({}), HasSubstr("no command"));
   EXPECT_THAT(UsageErrorOf({"brew"}), HasSubstr("needs BEANS"));
-  EXPECT_THAT(UsageErrorOf({"brew", "a", "b", "c"}), HasSubstr("at most 2"));
+  EXPECT_THAT(UsageErrorOf({"brew", "a", "b", "c"}), HasSubstr("at most 2 arguments; see '"));
   EXPECT_THAT(UsageErrorOf({"brew", "a", "--cups"}), HasSubstr("needs a value"));
   EXPECT_THAT(UsageErrorOf({"brew", "a", "--cups=1", "--cups=2"}), HasSubstr("given twice"));
   EXPECT_THAT(UsageErrorOf({"drain", "--json=yes"}), HasSubstr("takes no value"));

@@ -131,7 +131,9 @@ TEST(VerifyTest, NonFiniteMustMatch) {
   EXPECT_FALSE(report.ok);
   EXPECT_EQ(report.nonfinite_wrong, 4);
   for (int j = 0; j < 4; ++j) product.d[j] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(Verify(product.problem()).ok);
+  report = Verify(product.problem());
+  EXPECT_TRUE(report.ok);
+  EXPECT_EQ(report.nonfinite_right, 4);  // said, or errors of 0 would be all there is to see
   product.d[9] = std::numeric_limits<float>::infinity();
   EXPECT_EQ(Verify(product.problem()).nonfinite_wrong, 1);
 }

@@ -90,6 +90,19 @@ TEST_F(StartTest, AFolderThatCannotBeMadeIsNamedWithItsRemedy) {
   }
 }
 
+TEST_F(StartTest, AGpuThatThisMachineLacksIsToldByTheCheck) {
+  const std::string config = dir_.File("gpu");
+  WriteFile(config, "listeners { address: \"unix:" + dir_.File("g.sock") +
+                        "\" tenant: \"default\" } devices { name: \"cuda:63\" }");
+  const Finished checked = Run(GEMMD_PATH, {"--config", config, "--check"});
+  if (checked.err.find("not a device of this build") != std::string::npos) {
+    GTEST_SKIP() << "built without CUDA";
+  }
+  EXPECT_EQ(checked.status, 0) << checked.err;  // the config is right where there is one
+  EXPECT_THAT(checked.err, HasSubstr("would not start on this machine: device cuda:63: "));
+  EXPECT_NE(Run(GEMMD_PATH, {"--config", config}).status, 0);
+}
+
 // As a unit of Type=notify wants it: ready once calls are answered, and not before.
 TEST_F(StartTest, AServiceManagerIsToldThatItServesAndThatItDrains) {
   const int manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

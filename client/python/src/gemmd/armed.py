@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gemmd.session import Session
 
 SLOTS = 512  # of a session's region: 100 KiB of memory
+REGION_TEXT = 47  # bytes of a run's message that the region holds
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,10 @@ class Armed(ArmedHandle):
         Error
             The run failed, or the server is gone.
         """
-        self._wait(-1.0 if timeout_s is None else timeout_s)
+        try:
+            self._wait(-1.0 if timeout_s is None else timeout_s)
+        except errors.Error as error:
+            raise self.session.arming.whole(error, self.slot_index) from None
 
     def run(self, timeout_s: float | None = None) -> ArmedReport:
         """`ring` and `wait`."""

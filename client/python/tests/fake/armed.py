@@ -74,6 +74,7 @@ class Arming:
         self._fake = fake
         self.region = Region(SLOTS)
         self.armed: dict[int, pb.ArmPlanRequest] = {}
+        self.last: dict[int, Refused] = {}  # errors of last runs, whole
         self.stopped = threading.Event()  # a poller that has stopped takes no ring
         self.goes = threading.Event()  # a run waits for it
         self.goes.set()
@@ -105,6 +106,14 @@ class Arming:
                 raise Refused("NOT_FOUND", f"slot {slot} is not armed", "SLOT")
         return pb.DisarmPlanResponse()
 
+    def list_armed(self, _: pb.ListArmedRequest) -> pb.ListArmedResponse:
+        return pb.ListArmedResponse(
+            slots=[
+                pb.ArmedSlot(slot=slot, code=5, message=str(error), reason=error.reason)
+                for slot, error in self.last.items()
+            ]
+        )
+
     def close(self) -> None:
         self.stopped.set()
         self.goes.set()
@@ -134,6 +143,7 @@ class Arming:
         try:
             report, _ = self._fake.run_ops(self._ops(request))
         except Refused as refused:
+            self.last[slot] = refused
             self.region.answer(slot, 0, 5, str(refused), refused.reason)
         else:
             self.region.answer(slot, int(report.device_seconds * 1e9), 0, "", "")

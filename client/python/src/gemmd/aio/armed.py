@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from gemmd import errors
 from gemmd.armed import ArmedHandle, ArmedReport
 from gemmd.v1 import armed_service_pb2 as pb
 
@@ -52,7 +53,10 @@ class Armed(ArmedHandle):
     async def wait(self, timeout_s: float | None = None) -> None:
         """As `gemmd.Armed.wait`. Cancelled, it leaves the run under way, to be waited for again."""
         await until_done(self, timeout_s)
-        self.slot.wait(0.0)
+        try:
+            self.slot.wait(0.0)
+        except errors.Error as error:
+            raise await self.session.arming.whole(error, self.slot_index) from None
 
     async def run(self, timeout_s: float | None = None) -> ArmedReport:
         """`ring` and `wait`."""

@@ -10,7 +10,13 @@ from gemmd import errors, native
 from gemmd._wire import methods
 from gemmd._wire.programs import Priority, Rebind
 from gemmd.aio.armed import Armed
-from gemmd.armed import arm_request, disarm_request, open_region, region_request
+from gemmd.armed import (
+    REGION_TEXT,
+    arm_request,
+    disarm_request,
+    open_region,
+    region_request,
+)
 from gemmd.v1 import armed_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -72,6 +78,20 @@ class Arming:
         message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM_PLAN, request))
         slot = native.module().Slot(region, message.slot, by_stream, gpu)
         return Armed(session, plan, message, slot, by_stream)
+
+    async def whole(self, error: errors.Error, slot: int) -> errors.Error:
+        """A run's error with all of its message, of which the region holds the beginning."""
+        beginning = error.message
+        if not error.reason or len(beginning.encode()) < REGION_TEXT:
+            return error
+        request = pb.ListArmedRequest(session_id=self._session.session_id)
+        with contextlib.suppress(errors.Error):  # the beginning is better than another error
+            answer = await self._session.transport.ask(request, pb.ListArmedResponse)
+            for one in answer.slots:
+                if one.slot == slot and one.message.startswith(beginning):
+                    error.message = one.message
+                    error.args = (error.message,)
+        return error
 
     async def disarm(self, slot: int) -> None:
         request = disarm_request(self._session.session_id, slot)
