@@ -207,8 +207,8 @@ int Show(const Options& options, const std::vector<Config>& configs) {
   // No error: a config for GPUs is checked where there are none, too.
   for (const Config& config : configs) {
     if (absl::Status there = Server::CheckDevices(config); !there.ok()) {
-      std::cerr << absl::StrCat("gemmd: ", where, "would not start on this machine: ",
-                                there.message(), "\n");
+      std::cerr << absl::StrCat("gemmd: ", where,
+                                "would not start on this machine: ", there.message(), "\n");
     }
   }
   return kOk;

@@ -39,7 +39,7 @@ struct CudaBackendOptions {
   std::function<void(const std::string&)> stale_tuning;
 };
 
-// Whether this machine has the GPU: FAILED_PRECONDITION, with the remedy, as CreateCudaBackend says.
+// Whether this machine has the GPU: FAILED_PRECONDITION, with the remedy, as CreateCudaBackend.
 // Makes no context.
 absl::Status CheckGpu(const std::string& name, int ordinal);
 
