@@ -106,10 +106,16 @@ class Program {
 };
 
 // A point in the work of one stream, behind which work of other streams and devices may be told to
-// stay. Of the backend that made it; set once, by the run whose Bindings have it as `mark`.
+// stay. Of the backend that made it; set once, by the run whose Bindings have it in `marks`.
 class Mark {
  public:
   virtual ~Mark() = default;
+};
+
+// One to be set behind op `op` of a program, and all ops before it.
+struct MarkBehind {
+  int op = 0;
+  std::shared_ptr<Mark> mark;
 };
 
 // Memory for one run. Everything pointed at stays valid until the launch's `done` has run.
@@ -124,8 +130,7 @@ struct Bindings {
   // Marks of runs that were launched before this one, on any stream of backends that make marks: it
   // begins on the device when they are set. The host does not wait.
   std::vector<std::shared_ptr<Mark>> after;
-  std::shared_ptr<Mark> mark;  // null: nobody waits
-  int mark_op = -1;            // that it is set behind, with all ops before it; -1: the last one
+  std::vector<MarkBehind> marks;  // by their ops, ascending; empty: nobody waits
 };
 
 // How a program reached the device.

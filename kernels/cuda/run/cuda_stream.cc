@@ -102,9 +102,9 @@ CudaStream::Flight CudaStream::Take(std::shared_ptr<const Program> program, Bind
   flight.launch_ended = absl::Now();
   // Of a launch that failed halfway no end is recorded.
   last_stamped_ = flight.status.ok() && flight.stamps != nullptr;
-  // Of one that sent results it is not the stream's.
-  const bool has_end = flight.status.ok() && !last_stamped_ && flight.sends == 0;
+  const bool has_end = flight.status.ok() && !last_stamped_;
   last_end_ = has_end ? flight.events.back() : EventRef();
+  last_sent_ = flight.sends > 0;
   ends_with_kernel_ =
       flight.status.ok() && flight.graph == nullptr && flight.code().ends_with_kernel();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
@@ -153,20 +153,23 @@ absl::StatusOr<cudaStream_t> CudaStream::BehindOps(const Flight& flight, bool al
   return behind;
 }
 
-absl::Status CudaStream::SetMarkOf(Flight& flight, bool all) {
-  const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, all);
-  if (!stream.ok()) return stream.status();
-  flight.marked = true;
-  return fence_.Check(SetMark(*flight.bindings.mark, *stream), "setting a mark for other streams");
+absl::Status CudaStream::SetMarks(Flight& flight, int op, bool all) {
+  const std::vector<MarkBehind>& marks = flight.bindings.marks;
+  for (; flight.marked < marks.size() && marks[flight.marked].op <= op; ++flight.marked) {
+    const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, all);
+    if (!stream.ok()) return stream.status();
+    const cudaError_t code = SetMark(*marks[flight.marked].mark, *stream);
+    if (code != cudaSuccess) return fence_.Check(code, "setting a mark for other streams");
+  }
+  return absl::OkStatus();
 }
 
 // The signal first: a caller waits for it, and for the event only what the host does afterwards.
 absl::Status CudaStream::End(Flight& flight, bool sends_last) {
   const absl::StatusOr<cudaStream_t> stream = BehindOps(flight, /*all=*/!sends_last);
   if (!stream.ok()) return stream.status();
-  if (flight.bindings.mark != nullptr && !flight.marked) {
-    if (absl::Status set = SetMarkOf(flight, /*all=*/false); !set.ok()) return set;
-  }
+  const int last = static_cast<int>(flight.code().steps().size());
+  if (absl::Status set = SetMarks(flight, last, /*all=*/false); !set.ok()) return set;
   if (flight.stamps != nullptr) {
     if (flight.graph == nullptr) {
       const cudaError_t code = LaunchEnd(EndOf(flight, flight.stamps, flight.begins),
@@ -307,7 +310,11 @@ absl::Status CudaStream::TakeIo(Flight& flight) {
 // One that is under way may end at any moment: two do not.
 bool CudaStream::IsFirst() const { return in_flight_.load(std::memory_order_relaxed) <= 1; }
 
-bool CudaStream::Follows() const { return last_end_ != nullptr && !IsFirst(); }
+// The end of one that sent results lies behind what it sent, and so does the next one's if that
+// sends, too.
+bool CudaStream::Follows(const Flight& flight) const {
+  return last_end_ != nullptr && !IsFirst() && (!last_sent_ || flight.sends > 0);
+}
 
 absl::Status CudaStream::TakeEvents(Flight& flight) {
   if (flight.stamps != nullptr) {
@@ -316,8 +323,9 @@ absl::Status CudaStream::TakeEvents(Flight& flight) {
   }
   const size_t count = flight.code().timed() ? flight.code().steps().size() + 1 : 2;
   flight.events.reserve(count);
-  // Its time does not count what it waits for other streams.
-  flight.follows = Follows() && flight.bindings.after.empty();
+  // Its time does not count what it waits for other streams, unless it may start under the end of
+  // the one in front: an event of its own between the two would keep it from that.
+  flight.follows = Follows(flight) && (flight.bindings.after.empty() || GoesOn(flight));
   if (flight.follows) flight.events.push_back(last_end_);
   while (flight.events.size() < count) {
     const bool last = flight.events.size() + 1 == count;
@@ -334,12 +342,15 @@ absl::Status CudaStream::Record(Flight& flight, size_t event, cudaStream_t strea
   return fence_.Check(cudaEventRecord(flight.events[event].get(), stream), "recording an event");
 }
 
-// A part of a split program goes on where the one in front of it ended: events and waits are all
-// that lies between, and its first kernel's start need not be added to theirs.
+// A part of a split program does where the one in front of it ended: waits are all that lies
+// between, and its first kernel's start need not be added to theirs.
+bool CudaStream::GoesOn(const Flight& flight) const {
+  return ends_with_kernel_ && flight.stamps == nullptr && !flight.bindings.after.empty();
+}
+
 RunContext::Front CudaStream::FrontOf(const Flight& flight) const {
   if (flight.stamps == nullptr) {
-    const bool goes_on = ends_with_kernel_ && !flight.bindings.after.empty();
-    return goes_on ? RunContext::Front::kRun : RunContext::Front::kOther;
+    return GoesOn(flight) ? RunContext::Front::kRun : RunContext::Front::kOther;
   }
   return flight.begins ? RunContext::Front::kOwnBegin : RunContext::Front::kRun;
 }
@@ -359,10 +370,8 @@ absl::Status CudaStream::LaunchOps(Flight& flight, const Launches& launches) {
   for (size_t i = 0; i < count && status.ok(); ++i) {
     if (i % kOpsALook == kOpsALook - 1) status = CheckStop(flight);
     if (status.ok()) status = fence_.Check(code.LaunchStep(i, context));
-    const bool marks =
-        flight.bindings.mark != nullptr && flight.bindings.mark_op == static_cast<int>(i);
-    if (status.ok() && marks && i + 1 < count) {
-      status = SetMarkOf(flight, /*all=*/!launches.Sends(i));
+    if (status.ok() && i + 1 < count) {
+      status = SetMarks(flight, static_cast<int>(i), /*all=*/!launches.Sends(i));
     }
     if (status.ok() && code.timed() && i + 1 < count) status = Record(flight, event++, stream_);
   }

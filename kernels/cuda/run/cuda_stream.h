@@ -80,7 +80,7 @@ class CudaStream final : public Stream {
     absl::Status status;                   // of the launch
     bool queued = false;                   // something of it may be on the device
     bool signalled = false;                // the device sets bindings.signal
-    bool marked = false;                   // bindings.mark is set
+    size_t marked = 0;                     // of bindings.marks, so many are set
     StopCause stopped = StopCause::kNone;  // before all of it was launched
     LaunchWay way = LaunchWay::kOps;
     std::shared_ptr<CachedGraph> graph;  // that it runs as; null when op by op
@@ -120,8 +120,8 @@ class CudaStream final : public Stream {
   absl::Status GrowScratch(int64_t bytes);
   // Finds flight.graph, or makes it, or gets ready to go without: `launches` then are its.
   absl::Status ChooseWay(Flight& flight, std::shared_ptr<const Launches>& launches);
-  // Whether the next program surely starts when the last one ends.
-  bool Follows() const;
+  // Whether it surely starts when the last one ends.
+  bool Follows(const Flight& flight) const;
   // Whether nothing is in front of it, but perhaps for a run that just ends.
   bool IsFirst() const;
   // Makes flight.graph, with flight.io in it, or leaves both as they are.
@@ -135,13 +135,15 @@ class CudaStream final : public Stream {
   // CANCELLED when nothing more of it is to be given to the device.
   absl::Status CheckStop(Flight& flight) const;
   absl::Status LaunchGraph(Flight& flight);
+  bool GoesOn(const Flight& flight) const;
   RunContext::Front FrontOf(const Flight& flight) const;
   absl::Status LaunchOps(Flight& flight, const Launches& launches);
   absl::Status Record(Flight& flight, size_t event, cudaStream_t stream);
   // Where what tells of a run's ops so far belongs. Behind its sends alone, unless `all`: what they
   // sent is then the last that it did.
   absl::StatusOr<cudaStream_t> BehindOps(const Flight& flight, bool all);
-  absl::Status SetMarkOf(Flight& flight, bool all);
+  // Those of ops up to `op` that are not set yet.
+  absl::Status SetMarks(Flight& flight, int op, bool all);
   absl::Status End(Flight& flight, bool sends_last = false);
   absl::Status Signal(Flight& flight);
 
@@ -179,6 +181,7 @@ class CudaStream final : public Stream {
   StampPool stamps_;
   EventRef last_end_;              // of what was launched last; touched by Launch only
   bool last_stamped_ = false;      // it left none, but stamps; touched by Launch only
+  bool last_sent_ = false;         // by sends_, which its end is behind; touched by Launch only
   bool ends_with_kernel_ = false;  // it did, launched by itself; touched by Launch only
   std::atomic<int> in_flight_ = 0;
   // The end before, as it was seen and by its stamp, if it had one. Touched by whose turn it is to

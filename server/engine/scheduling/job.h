@@ -72,6 +72,7 @@ struct Job {
   int64_t chain_position = 0;
   bool armed = false;         // a ring brought it, not a call
   bool caller_waits = false;  // whoever submits it has nothing else to do until it is answered
+  bool left = false;          // whoever submits it has other lanes' work: this lane's thread has it
   // Runs once it is launched, with no lock held; perhaps after `done`. Not when it never is. Null:
   // nobody asks.
   absl::AnyInvocable<void() &&> launched;

@@ -377,7 +377,8 @@ bool Lane::LeaveToLauncher(const Job* own) {
   // Who polls for rings is awake and has nothing else to do. The lane's thread may wake half a
   // millisecond late, and runs that have ended but are not answered yet look like a backlog.
   if (own != nullptr && own->armed) return false;
-  if (!lingering_ && launched_.size() < kBacklog) return false;
+  const bool asked = own != nullptr && own->left;
+  if (!asked && !lingering_ && launched_.size() < kBacklog) return false;
   handed_over_ = true;
   called_.store(true, std::memory_order_relaxed);
   return true;

@@ -4,8 +4,9 @@
 //
 // There is no hop to a lane thread on the way in: whoever submits also pumps. One thread pumps at a
 // time; another that finds it pumping leaves its job and goes. A submitter pumps for a bounded time
-// and then hands over to the lane's thread; where launches are dear and there is a backlog, at
-// once, and that thread then stays awake for a while. Rings are launched by who polls for them.
+// and then hands over to the lane's thread; where launches are dear, at once if there is a backlog
+// or the job says so, and that thread then stays awake for a while. Rings are launched by who polls
+// for them.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_LANE_H_

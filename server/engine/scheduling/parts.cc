@@ -108,17 +108,17 @@ std::vector<std::vector<int>> Behind(absl::Span<const Op> ops, absl::Span<const 
 }
 
 // Of ops that others wait for: which may be followed by more of their part. Those behind which a
-// few of the lane's ops come, and then one that waits or the end.
+// few of the lane's ops come, and then one that waits, or one that ends its part, or the end.
 std::vector<bool> GoOn(absl::Span<const int> lanes, const std::vector<bool>& awaited,
                        const std::vector<std::vector<int>>& behind,
                        const std::vector<bool>& marks) {
   std::vector<bool> go_on(lanes.size());
-  std::vector<int> run(marks.size());  // by lane: its ops up to the next one that waits
+  std::vector<int> run(marks.size());  // by lane: its ops up to the next part
   for (int i = static_cast<int>(lanes.size()) - 1; i >= 0; --i) {
     const size_t lane = lanes[i];
     if (lane >= marks.size() || !marks[lane]) continue;
     go_on[i] = run[lane] <= kMostBehindMark;
-    run[lane] = !behind[i].empty() ? 0 : awaited[i] ? kMostBehindMark + 1 : run[lane] + 1;
+    run[lane] = !behind[i].empty() ? 0 : awaited[i] && !go_on[i] ? 1 : run[lane] + 1;
   }
   return go_on;
 }
@@ -142,18 +142,20 @@ std::vector<OpRun> CutIntoParts(absl::Span<const Op> ops, absl::Span<const int> 
   }
   const std::vector<bool> go_on = GoOn(lanes, awaited, behind, marks);
   std::vector<OpRun> parts;
-  std::vector<int> open(num_lanes, kNone);  // the part that the lane's next op may join
-  std::vector<int> part_of(ops.size(), kNone);
+  std::vector<int> open(num_lanes, kNone);          // the part that the lane's next op may join
+  std::vector<OpRun::Before> place_of(ops.size());  // of those that are awaited
   for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
     int& part = open[lanes[i]];
     if (part == kNone || !behind[i].empty()) {
       part = static_cast<int>(parts.size());
       parts.push_back({.lane = lanes[i]});
-      for (const int op : behind[i]) parts[part].after.push_back(part_of[op]);
+      for (const int op : behind[i]) parts[part].after.push_back(place_of[op]);
       std::sort(parts[part].after.begin(), parts[part].after.end());
     }
-    part_of[i] = part;
-    if (awaited[i]) parts[part].awaited = static_cast<int>(parts[part].ops.size());
+    if (awaited[i]) {
+      place_of[i] = {part, static_cast<int>(parts[part].awaited.size())};
+      parts[part].awaited.push_back(static_cast<int>(parts[part].ops.size()));
+    }
     parts[part].ops.push_back(i);
     if (awaited[i] && !go_on[i]) part = kNone;
   }

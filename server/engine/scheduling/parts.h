@@ -6,7 +6,7 @@
 // waits for, and nowhere else: so a lane goes on with what concerns nobody while a copy is under
 // way. Where a lane makes marks, the few ops between the two stay in the part: the mark is set in
 // front of them, and a part of their own would cost the host more than they do. A part waits for
-// parts in front of it alone, so no order of lanes makes them wait in a circle.
+// ops in front of its first one alone, so no order of lanes makes parts wait in a circle.
 
 #ifndef GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
 #define GEMMD_SERVER_ENGINE_SCHEDULING_PARTS_H_
@@ -20,9 +20,15 @@ namespace gemmd::server {
 
 struct OpRun {
   int lane = 0;
-  std::vector<int> ops;    // ascending
-  std::vector<int> after;  // parts of other lanes that it waits for; ascending
-  int awaited = -1;        // the place in `ops` of the one that parts of other lanes wait for
+  std::vector<int> ops;  // ascending
+  // What it waits for: an op of another lane's part.
+  struct Before {
+    int part = 0;
+    int awaited = 0;  // its place in that part's `awaited`
+    friend auto operator<=>(const Before&, const Before&) = default;
+  };
+  std::vector<Before> after;  // ascending; one of each lane at most
+  std::vector<int> awaited;   // places in `ops` of those that parts of other lanes wait for
 };
 
 // `lanes` has a number for each op; `marks` tells of each lane whether it makes marks, and none

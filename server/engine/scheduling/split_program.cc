@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/engine/scheduling/parts.h"
 #include "server/engine/scheduling/placement.h"
 #include "server/engine/sessions/host_bytes.h"
 
@@ -90,7 +89,7 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
     }
     split->estimated_seconds_ += part.program->estimated_seconds();
     part.ops = std::move(run.ops);
-    part.awaited = run.awaited;
+    part.awaited = std::move(run.awaited);
     part.after = std::move(run.after);
     split->parts_.push_back(std::move(part));
   }

@@ -16,6 +16,7 @@
 #include "kernels/op.h"
 #include "server/engine/scheduling/device.h"
 #include "server/engine/scheduling/job.h"
+#include "server/engine/scheduling/parts.h"
 #include "server/engine/scheduling/run.h"
 #include "server/engine/sessions/tenant.h"
 
@@ -31,10 +32,10 @@ class SplitProgram final : public kernels::Program {
     Device* device = nullptr;
     Lane* lane = nullptr;  // of the device
     std::shared_ptr<const kernels::Program> program;
-    std::vector<int> ops;    // of the caller's, ascending
-    std::vector<int> after;  // parts of other lanes, all before this one, that it waits for
-    int awaited = -1;        // the place in `ops` of what they wait for here; -1: nobody does
-    Peers peers;             // as Job's
+    std::vector<int> ops;              // of the caller's, ascending
+    std::vector<OpRun::Before> after;  // ops of other lanes' parts, all before this one
+    std::vector<int> awaited;          // as OpRun's
+    Peers peers;                       // as Job's
   };
 
   // Of ops that are valid and write on more than one device. INVALID_ARGUMENT with the remedy for

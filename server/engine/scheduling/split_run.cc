@@ -11,6 +11,10 @@
 namespace gemmd::server {
 namespace {
 
+// Ops from which on a run's lanes launch for themselves, at the same time. Fewer are launched by
+// turns, by who submits them: each takes some 5 us, and a lane's thread 50 to wake.
+constexpr size_t kManyOps = 16;
+
 // What a part's lane says, with its place in the whole.
 absl::Status OfPart(const absl::Status& status, size_t part, size_t parts,
                     const std::string& device) {
@@ -32,7 +36,7 @@ SplitRun::SplitRun(std::shared_ptr<const SplitProgram> program, std::shared_ptr<
   absl::flat_hash_map<const Lane*, int> last;
   for (int i = 0; i < static_cast<int>(parts.size()); ++i) {
     State& state = parts_[i];
-    for (const int before : parts[i].after) parts_[before].followers.push_back(i);
+    for (const OpRun::Before& before : parts[i].after) parts_[before.part].followers.push_back(i);
     state.waits = static_cast<int>(parts[i].after.size());
     const auto [before, first] = last.try_emplace(parts[i].lane, i);
     if (!first) {
@@ -58,6 +62,7 @@ std::shared_ptr<Job> SplitRun::MakeJob(int index) {
   job->deadline = whole_->deadline;
   job->chain = whole_->chain;
   job->chain_position = whole_->chain_position;
+  job->left = program_->steps().size() >= kManyOps;
   job->launched = [self = shared_from_this(), index] { self->Launched(index); };
   job->done = [self = shared_from_this(), index](JobResult result) {
     self->Ended(index, std::move(result));
@@ -100,20 +105,22 @@ void SplitRun::Submit(int index) {
   const Part& part = program_->parts()[index];
   std::shared_ptr<Job> job = MakeJob(index);
   absl::Status refused;
-  if (part.awaited >= 0) {
+  std::vector<std::shared_ptr<kernels::Mark>> marks;
+  for (const int op : part.awaited) {
+    if (!part.device->backend().makes_marks()) break;
     absl::StatusOr<std::shared_ptr<kernels::Mark>> mark = part.device->backend().MakeMark();
     refused = mark.status();
-    if (mark.ok()) {
-      job->bindings.mark = *std::move(mark);
-      job->bindings.mark_op = part.awaited;
-    }
+    if (!refused.ok()) break;
+    marks.push_back(*mark);
+    job->bindings.marks.push_back({.op = op, .mark = *std::move(mark)});
   }
   {
     absl::MutexLock lock(&mutex_);
-    parts_[index].mark = job->bindings.mark;
+    parts_[index].marks = std::move(marks);
     parts_[index].job = job;
-    for (const int before : part.after) {
-      if (parts_[before].mark != nullptr) job->bindings.after.push_back(parts_[before].mark);
+    for (const OpRun::Before& before : part.after) {
+      const auto& set = parts_[before.part].marks;
+      if (!set.empty()) job->bindings.after.push_back(set[before.awaited]);
     }
   }
   if (refused.ok()) refused = part.lane->Submit(job);
@@ -139,8 +146,8 @@ void SplitRun::Launched(int index) {
     absl::MutexLock lock(&mutex_);
     if (finished_) return;  // on another thread, before this one came to tell
     started_ = true;
-    // Its mark is in its stream: what waits for it may go to theirs.
-    if (parts_[index].mark != nullptr) Let(std::exchange(parts_[index].followers, {}));
+    // Its marks are in its stream: what waits for it may go to theirs.
+    if (!parts_[index].marks.empty()) Let(std::exchange(parts_[index].followers, {}));
   }
   Advance();
 }
@@ -156,7 +163,7 @@ void SplitRun::Ended(int index, JobResult result) {
     Merge(part, result);
     parts_[index].job.reset();
     // With a mark they went when it was launched, which may be told of later than the end.
-    if (failure.ok() && parts_[index].mark == nullptr) {
+    if (failure.ok() && parts_[index].marks.empty()) {
       Let(std::exchange(parts_[index].followers, {}));
     }
   }

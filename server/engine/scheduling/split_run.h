@@ -40,8 +40,8 @@ class SplitRun : public std::enable_shared_from_this<SplitRun> {
     int waits = 0;               // for parts of other lanes, and for the one before it in its lane
     std::vector<int> followers;  // on other lanes
     int next_in_lane = -1;
-    std::shared_ptr<kernels::Mark> mark;
-    std::shared_ptr<Job> job;  // while it is in its lane
+    std::vector<std::shared_ptr<kernels::Mark>> marks;  // as the part's `awaited`; empty: none
+    std::shared_ptr<Job> job;                           // while it is in its lane
   };
 
   std::shared_ptr<Job> MakeJob(int part);

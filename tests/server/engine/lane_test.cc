@@ -351,6 +351,22 @@ TEST_F(OneLauncherTest, SubmittersLaunchUntilThereIsABacklog) {
   EXPECT_EQ(here, 4);
 }
 
+// Who submits them has another device's to submit, and each takes a while.
+TEST_F(OneLauncherTest, WhatIsLeftToTheLanesThreadIsLaunchedThereHoweverIdleTheDevice) {
+  for (int i = 0; i < 3; ++i) {
+    auto job = Make(0.0001, std::to_string(i));
+    job->left = true;
+    ASSERT_TRUE(lane_.Submit(std::move(job)).ok());
+  }
+  ASSERT_TRUE(ComesToLaunch(3));
+  for (int i = 0; i < 3; ++i) {
+    FakeDevice::Launched next = device_.TakeOne();
+    EXPECT_NE(next.launcher, std::this_thread::get_id());
+    std::move(next.done)({});
+    EXPECT_EQ(answered().back(), std::to_string(i) + ":OK");
+  }
+}
+
 TEST_F(OneLauncherTest, WhoPollsForRingsLaunchesThemAll) {
   for (int i = 0; i < 10; ++i) {
     auto job = Make(0.0001, "x");

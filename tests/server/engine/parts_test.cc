@@ -18,6 +18,7 @@ using kernels::CopyOp;
 using kernels::FillOp;
 using kernels::Op;
 using kernels::TensorRef;
+using Before = OpRun::Before;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -50,7 +51,7 @@ TEST(PartsTest, APartEndsWithWhatAnotherLaneWaitsFor) {
   EXPECT_THAT(parts[0].ops, ElementsAre(0));
   EXPECT_THAT(parts[1].ops, ElementsAre(1));
   EXPECT_THAT(parts[2].ops, ElementsAre(2, 3));
-  EXPECT_THAT(parts[2].after, ElementsAre(0));
+  EXPECT_THAT(parts[2].after, ElementsAre(Before{0, 0}));
 }
 
 TEST(PartsTest, APartBeginsWithWhatWaits) {
@@ -60,14 +61,14 @@ TEST(PartsTest, APartBeginsWithWhatWaits) {
   EXPECT_THAT(parts[1].ops, ElementsAre(1, 2));
   EXPECT_THAT(parts[1].after, IsEmpty());
   EXPECT_THAT(parts[2].ops, ElementsAre(3));
-  EXPECT_THAT(parts[2].after, ElementsAre(0));
+  EXPECT_THAT(parts[2].after, ElementsAre(Before{0, 0}));
 }
 
 TEST(PartsTest, AReadIsWaitedForByWhoeverWritesOverIt) {
   const std::vector<Op> ops = {CopyOp{At(0), At(1)}, FillOp{At(0)}};
   const std::vector<OpRun> parts = CutIntoParts(ops, {1, 0});
   ASSERT_THAT(parts, SizeIs(2));
-  EXPECT_THAT(parts[1].after, ElementsAre(0));
+  EXPECT_THAT(parts[1].after, ElementsAre(Before{0, 0}));
 }
 
 TEST(PartsTest, TwoReadersDoNotWaitForEachOther) {
@@ -99,20 +100,20 @@ std::vector<Op> Sum() {
 TEST(PartsTest, WithoutMarksWhatIsAwaitedEndsItsPart) {
   const std::vector<OpRun> parts = CutIntoParts(Sum(), kSumLanes);
   ASSERT_THAT(parts, SizeIs(6));
-  EXPECT_EQ(parts[0].awaited, 0);
-  EXPECT_EQ(parts[2].awaited, -1);
+  EXPECT_THAT(parts[0].awaited, ElementsAre(0));
+  EXPECT_THAT(parts[2].awaited, IsEmpty());
 }
 
 TEST(PartsTest, WithMarksFewOpsStayBehindWhatIsAwaited) {
   const std::vector<OpRun> parts = CutIntoParts(Sum(), kSumLanes, {true, true});
   ASSERT_THAT(parts, SizeIs(4));
   EXPECT_THAT(parts[0].ops, ElementsAre(0, 2));
-  EXPECT_EQ(parts[0].awaited, 0);
+  EXPECT_THAT(parts[0].awaited, ElementsAre(0));
   EXPECT_THAT(parts[1].ops, ElementsAre(1, 3));
   EXPECT_THAT(parts[2].ops, ElementsAre(4));
-  EXPECT_THAT(parts[2].after, ElementsAre(1));
-  EXPECT_EQ(parts[2].awaited, -1);
-  EXPECT_THAT(parts[3].after, ElementsAre(0));
+  EXPECT_THAT(parts[2].after, ElementsAre(Before{1, 0}));
+  EXPECT_THAT(parts[2].awaited, IsEmpty());
+  EXPECT_THAT(parts[3].after, ElementsAre(Before{0, 0}));
 }
 
 TEST(PartsTest, ALaneWithoutMarksIsCutBesideOneWithThem) {
@@ -133,18 +134,62 @@ TEST(PartsTest, ManyOpsBehindWhatIsAwaitedAreAPartOfTheirOwn) {
   const std::vector<OpRun> parts = CutIntoParts(ops, lanes, {true, true});
   ASSERT_THAT(parts, SizeIs(3));
   EXPECT_THAT(parts[0].ops, ElementsAre(0));
-  EXPECT_EQ(parts[0].awaited, 0);
+  EXPECT_THAT(parts[0].awaited, ElementsAre(0));
 }
 
-// A part has one mark.
-TEST(PartsTest, OfTwoThatAreAwaitedTheFirstEndsItsPart) {
+// Each lane waits for what it needs of the part, and for no more.
+TEST(PartsTest, APartMayHaveSeveralThatAreAwaited) {
   const std::vector<Op> ops = {FillOp{At(0)}, FillOp{At(4)}, FillOp{At(1)}, CopyOp{At(0), At(2)},
                                CopyOp{At(1), At(3)}};
   const std::vector<OpRun> parts = CutIntoParts(ops, {0, 0, 0, 1, 2}, {true, true, true});
-  ASSERT_THAT(parts, SizeIs(4));
-  EXPECT_THAT(parts[0].ops, ElementsAre(0));
-  EXPECT_THAT(parts[1].ops, ElementsAre(1, 2));
-  EXPECT_EQ(parts[1].awaited, 1);
+  ASSERT_THAT(parts, SizeIs(3));
+  EXPECT_THAT(parts[0].ops, ElementsAre(0, 1, 2));
+  EXPECT_THAT(parts[0].awaited, ElementsAre(0, 2));
+  EXPECT_THAT(parts[1].after, ElementsAre(Before{0, 0}));
+  EXPECT_THAT(parts[2].after, ElementsAre(Before{0, 1}));
+}
+
+// A sum over so many devices: a device has a part up to its addition, and few more where it works
+// for many others; each addition begins a part.
+TEST(PartsTest, ASumOverManyDevicesIsFewPartsADevice) {
+  for (const auto& [devices, wanted] : {std::pair(3, 2), std::pair(4, 2), std::pair(8, 3)}) {
+    std::vector<Op> ops;
+    std::vector<int> lanes;
+    const auto add = [&](const Op& op, int lane) {
+      ops.push_back(op);
+      lanes.push_back(lane);
+    };
+    for (int step = 1; step <= devices; ++step) {
+      for (int at = 0; at < devices; ++at) add(FillOp{At((at + step) % devices, at)}, at);
+    }
+    for (int at = 0; at < devices; ++at) {
+      kernels::TensorRef all = At(at);
+      all.shape = kernels::MakeDims({4 * devices});
+      add(CopyOp{all, At(devices + at)}, at);
+    }
+    const std::vector<OpRun> parts = CutIntoParts(ops, lanes, std::vector<bool>(devices, true));
+    EXPECT_THAT(parts, SizeIs(devices * wanted)) << devices;
+    EXPECT_THAT(parts.back().after, SizeIs(devices - 1));
+  }
+}
+
+TEST(PartsTest, WhatManyWaitForIsCutNowAndThen) {
+  std::vector<Op> ops;
+  std::vector<int> lanes;
+  for (int i = 0; i < 12; ++i) {
+    ops.push_back(FillOp{At(0, i)});
+    lanes.push_back(0);
+  }
+  for (int i = 0; i < 12; ++i) {
+    ops.push_back(CopyOp{At(0, i), At(1, i)});
+    lanes.push_back(1);
+  }
+  const std::vector<OpRun> parts = CutIntoParts(ops, lanes, {true, true});
+  std::vector<size_t> sizes;
+  for (const OpRun& part : parts) {
+    if (part.lane == 0) sizes.push_back(part.ops.size());
+  }
+  EXPECT_THAT(sizes, ElementsAre(4, 4, 4));
 }
 
 bool Conflict(const Op& x, const Op& y) {
@@ -160,7 +205,7 @@ bool Conflict(const Op& x, const Op& y) {
 
 // The ops that are surely over when `part` begins: those of its lane, and of a part that it waits
 // for those up to the mark.
-std::set<int> Before(const std::vector<OpRun>& parts, int part) {
+std::set<int> OpsBefore(const std::vector<OpRun>& parts, int part) {
   std::set<int> before;
   std::vector<std::pair<int, int>> look = {{part, 0}};  // part, and how many of its ops are over
   std::set<std::pair<int, int>> seen;
@@ -169,9 +214,9 @@ std::set<int> Before(const std::vector<OpRun>& parts, int part) {
     look.pop_back();
     if (!seen.insert({at, over}).second) continue;
     for (int i = 0; i < over; ++i) before.insert(parts[at].ops[i]);
-    for (const int one : parts[at].after) {
+    for (const auto& [one, awaited] : parts[at].after) {
       EXPECT_LT(one, at);  // so nothing waits in a circle
-      look.emplace_back(one, parts[one].awaited + 1);
+      look.emplace_back(one, parts[one].awaited[awaited] + 1);
     }
     for (int i = at - 1; i >= 0; --i) {
       if (parts[i].lane != parts[at].lane) continue;
@@ -211,7 +256,7 @@ TEST(PartsTest, AnyProgramKeepsTheOrderOfWhatTouchesTheSameBytes) {
     }
     for (size_t later = 0; later < ops.size(); ++later) {
       ASSERT_NE(part_of[later], -1);
-      const std::set<int> before = Before(parts, part_of[later]);
+      const std::set<int> before = OpsBefore(parts, part_of[later]);
       for (int op = 0; op < static_cast<int>(later); ++op) {
         if (!Conflict(ops[op], ops[later]) || part_of[op] == part_of[later]) continue;
         ASSERT_TRUE(before.contains(op)) << op << " before " << later;

@@ -136,8 +136,9 @@ TEST_F(PlacementTest, WhatReadsAResultThatCameAcrossWaitsForIt) {
   EXPECT_THAT(parts[0].peers, ElementsAre(&device(0)->backend()));
   EXPECT_EQ(parts[1].device, device(0));
   EXPECT_THAT(parts[1].peers, IsEmpty());
-  EXPECT_THAT(parts[1].after, ElementsAre(0));
-  EXPECT_THAT(parts[2].after, ElementsAre(1));  // not over what is still being read
+  EXPECT_THAT(parts[1].after, ElementsAre(OpRun::Before{0, 0}));
+  EXPECT_THAT(parts[2].after,
+              ElementsAre(OpRun::Before{1, 0}));  // not over what is still being read
 }
 
 TEST_F(PlacementTest, APlansResultAcrossMayBeReboundToWhatItsDeviceReaches) {

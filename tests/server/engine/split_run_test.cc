@@ -104,10 +104,12 @@ TEST_P(SplitRunTest, APartIsLaunchedWhenWhatItWaitsForIsLaunchedOrHasEnded) {
     const FakeDevice::Launched middle = other_device_.TakeOne();
     const FakeDevice::Launched last = device_.TakeOne();
     EXPECT_THAT(first.bindings.after, IsEmpty());
-    EXPECT_THAT(middle.bindings.after, ElementsAre(first.bindings.mark));
-    EXPECT_THAT(last.bindings.after, ElementsAre(middle.bindings.mark));
-    EXPECT_NE(first.bindings.mark, nullptr);
-    EXPECT_EQ(last.bindings.mark, nullptr);  // nobody waits for it
+    ASSERT_THAT(first.bindings.marks, SizeIs(1));
+    ASSERT_THAT(middle.bindings.marks, SizeIs(1));
+    EXPECT_THAT(last.bindings.marks, IsEmpty());  // nobody waits for it
+    EXPECT_THAT(middle.bindings.after, ElementsAre(first.bindings.marks[0].mark));
+    EXPECT_THAT(last.bindings.after, ElementsAre(middle.bindings.marks[0].mark));
+    EXPECT_NE(first.bindings.marks[0].mark, nullptr);
     for (const FakeDevice::Launched* one : {&first, &middle, &last}) {
       std::move(const_cast<FakeDevice::Launched*>(one)->done)({.started = absl::Now()});
     }
@@ -133,8 +135,8 @@ TEST_P(SplitRunTest, AFewOpsBehindWhatIsAwaitedAreLaunchedWithItWhereThereAreMar
     EXPECT_EQ(other_device_.pending(), 1);
     const FakeDevice::Launched first = device_.TakeOne();
     EXPECT_EQ(first.program->steps().size(), 2u);
-    EXPECT_NE(first.bindings.mark, nullptr);
-    EXPECT_EQ(first.bindings.mark_op, 0);
+    ASSERT_THAT(first.bindings.marks, SizeIs(1));
+    EXPECT_EQ(first.bindings.marks[0].op, 0);
     std::move(const_cast<FakeDevice::Launched&>(first).done)({.started = absl::Now()});
   }
   CompleteAll();
@@ -142,6 +144,33 @@ TEST_P(SplitRunTest, AFewOpsBehindWhatIsAwaitedAreLaunchedWithItWhereThereAreMar
   EXPECT_TRUE(outcomes_[0]->result.status.ok()) << outcomes_[0]->result.status;
   EXPECT_EQ(device_.total(), marks() ? 1 : 2);
   EXPECT_THAT(outcomes_[0]->op_devices, ElementsAre("fake:0", "fake:0", "fake:1"));
+}
+
+// Each waits for the op that it needs, by a mark of its own.
+TEST_P(SplitRunTest, APartThatTwoWaitForIsLaunchedOnceWhereThereAreMarks) {
+  Submit({FillOp{At(near_), 1}, FillOp{At(near_too_), 2}, CopyOp{At(near_), At(far_)},
+          CopyOp{At(near_too_), At(far_too_)}});
+  if (marks()) {
+    ASSERT_EQ(device_.pending(), 1);
+    ASSERT_EQ(other_device_.pending(), 2);
+    const FakeDevice::Launched both = device_.TakeOne();
+    const FakeDevice::Launched one = other_device_.TakeOne();
+    const FakeDevice::Launched other = other_device_.TakeOne();
+    EXPECT_EQ(both.program->steps().size(), 2u);
+    ASSERT_THAT(both.bindings.marks, SizeIs(2));
+    EXPECT_EQ(both.bindings.marks[0].op, 0);
+    EXPECT_EQ(both.bindings.marks[1].op, 1);
+    EXPECT_THAT(one.bindings.after, ElementsAre(both.bindings.marks[0].mark));
+    EXPECT_THAT(other.bindings.after, ElementsAre(both.bindings.marks[1].mark));
+    for (const FakeDevice::Launched* launched : {&both, &one, &other}) {
+      std::move(const_cast<FakeDevice::Launched*>(launched)->done)({.started = absl::Now()});
+    }
+  }
+  CompleteAll();
+  ASSERT_THAT(outcomes_, SizeIs(1));
+  EXPECT_TRUE(outcomes_[0]->result.status.ok()) << outcomes_[0]->result.status;
+  EXPECT_EQ(device_.total(), marks() ? 1 : 2);
+  EXPECT_EQ(other_device_.total(), 2);
 }
 
 TEST_P(SplitRunTest, TheFirstFailureIsTheAnswerAndNothingMoreIsLaunched) {

@@ -77,10 +77,10 @@ class PeerSendsGpuTest : public testing::Test {
     EXPECT_TRUE(program.ok()) << program.status();
     return *std::move(program);
   }
-  // Queues it, and answers by `ends_`.
-  void Launch(int gpu, const std::shared_ptr<const Program>& program, Bindings bindings) {
+  // Queues it on a GPU's stream, or on one that a test has added, and answers by `ends_`.
+  void Launch(int stream, const std::shared_ptr<const Program>& program, Bindings bindings) {
     auto& end = ends_.emplace_back(std::make_unique<absl::Notification>());
-    streams_[gpu]->Launch(program, std::move(bindings), [&end = *end](LaunchResult result) {
+    streams_[stream]->Launch(program, std::move(bindings), [&end = *end](LaunchResult result) {
       EXPECT_TRUE(result.status.ok()) << result.status;
       EXPECT_GT(result.device_seconds, 0);
       end.Notify();
@@ -193,11 +193,43 @@ TEST_F(PeerSendsGpuTest, AMarkInTheMiddleIsSetWhenWhatIsInFrontHasArrived) {
     const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
     Launch(0, program,
            {.slots = {a->address(), b->address(), far->address(), near->address()},
-            .mark = mark,
-            .mark_op = 0});
+            .marks = {{0, mark}}});
     Launch(1, take, {.slots = {far->address(), taken->address()}, .after = {mark}});
     AwaitAll();
     ASSERT_TRUE(Contents(*taken) == Contents(*near)) << run;
+  }
+}
+
+// Two streams of the other GPU, each behind its own mark of one run: what it waits for is there.
+TEST_F(PeerSendsGpuTest, EachOfTwoMarksIsSetWhenWhatIsInFrontOfItHasArrived) {
+  auto a = Random(0, kWhole.m * kWhole.k), b = Random(0, kWhole.n * kWhole.k);
+  auto near = On(0, kWhole.d_bytes());
+  std::vector<std::unique_ptr<Memory>> far, taken;
+  for (int i = 0; i < 2; ++i) {
+    far.push_back(On(1, kWhole.d_bytes()));
+    taken.push_back(On(1, kWhole.d_bytes()));
+    streams_.push_back(gpus_[1]->CreateStream({}));
+  }
+  const auto program =
+      Compile(0, {Product(kWhole, 0, 1, 2), Product(kWhole, 0, 1, 3), Product(kWhole, 0, 1, 4)});
+  const auto take = Compile(1, {Copy(kWhole.d_bytes(), 0, 1)});
+  const auto clear = Compile(1, {FillOp{Dense(0, DType::kF32, MakeDims({kWhole.d_bytes() / 4}))}});
+  for (int run = 0; run < 10; ++run) {
+    for (int i : {0, 1}) {
+      Launch(1, clear, {.slots = {far[i]->address()}});
+      Launch(1, clear, {.slots = {taken[i]->address()}});
+    }
+    AwaitAll();
+    const std::shared_ptr<Mark> first = *gpus_[0]->MakeMark(), second = *gpus_[0]->MakeMark();
+    Launch(0, program,
+           {.slots = {a->address(), b->address(), far[0]->address(), far[1]->address(),
+                      near->address()},
+            .marks = {{0, first}, {1, second}}});
+    // The later one's stream is asked first: it does not hold the other.
+    Launch(2, take, {.slots = {far[1]->address(), taken[1]->address()}, .after = {second}});
+    Launch(3, take, {.slots = {far[0]->address(), taken[0]->address()}, .after = {first}});
+    AwaitAll();
+    for (int i : {0, 1}) ASSERT_TRUE(Contents(*taken[i]) == Contents(*near)) << run << ' ' << i;
   }
 }
 
@@ -217,7 +249,8 @@ TEST_F(PeerSendsGpuTest, AKernelBehindAMarkWaitsForItHoweverEarlyItMayStart) {
     AwaitAll();
     const std::shared_ptr<Mark> mark = *gpus_[0]->MakeMark();
     Launch(0, program,
-           {.slots = {a->address(), b->address(), far->address(), near->address()}, .mark = mark});
+           {.slots = {a->address(), b->address(), far->address(), near->address()},
+            .marks = {{3, mark}}});
     Launch(1, clear, {.slots = {other->address()}});
     Launch(1, take, {.slots = {far->address(), taken->address()}, .after = {mark}});
     AwaitAll();
