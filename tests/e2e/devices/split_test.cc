@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "absl/strings/str_join.h"
 #include "client/cpp/armed.h"
 #include "client/cpp/split_linear.h"
 #include "gemmd/v1/compute_service.pb.h"
@@ -257,16 +258,19 @@ std::vector<float> ValuesOf(const std::string& bytes) {
 }
 
 struct Case {
+  int devices;
   Split split;
   bool quantize;
   int64_t m, n, k;
 };
 
-class SplitLinearTest : public TwoDevicesTest, public testing::WithParamInterface<Case> {};
+class SplitLinearTest : public TwoDevicesTest, public testing::WithParamInterface<Case> {
+ protected:
+  SplitLinearTest() : TwoDevicesTest("", GetParam().devices) {}
+};
 
 // Against the whole product of the numbers as they are; FP8 has 3 bits of fraction.
 TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
-  if (!WhyNotTwo().empty()) GTEST_SKIP() << WhyNotTwo();
   const Case& c = GetParam();
   const int64_t m = c.m, n = c.n, k = c.k;
   const std::vector<float> x = RandomFloats(m * k, 1), weight = RandomFloats(n * k, 2),
@@ -281,7 +285,9 @@ TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
                                      .bias = client::AsBytes(absl::MakeConstSpan(bias))},
                                     client::AsBytes(absl::MakeConstSpan(weight))));
   };
-  const auto layer = make({kNear, kFar});
+  std::vector<std::string> all;
+  for (int i = 0; i < c.devices; ++i) all.push_back(DeviceName(i));
+  const auto layer = make(all);
   SplitBatch batch = Must(layer->Prepare(m));
   const SplitBatch::Output first = Must(batch.Run(Floats(x)));
   const std::vector<float> got = ValuesOf(first.y);
@@ -304,7 +310,7 @@ TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
   for (int again = 0; again < 3; ++again) {
     EXPECT_TRUE(Must(batch.Run(Floats(x))).y == first.y) << again;
   }
-  EXPECT_EQ(first.result.report().device(), kNear + "," + kFar);
+  EXPECT_EQ(first.result.report().device(), absl::StrJoin(all, ","));
   // And by the caller's own program.
   ASSERT_TRUE(batch.Load(Floats(x)).ok());
   OpList ops;
@@ -316,12 +322,47 @@ TEST_P(SplitLinearTest, GivesWhatOneDeviceGivesAndTheSameBitsEachTime) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layers, SplitLinearTest,
-    testing::Values(Case{Split::kColumns, true, 17, 512, 256},
-                    Case{Split::kColumns, true, 5, 328, 384},  // 3 blocks: 256 and 72
-                    Case{Split::kColumns, false, 9, 384, 64},
-                    Case{Split::kRows, true, 17, 384, 512},
-                    Case{Split::kRows, true, 33, 328, 640},  // 5 blocks of k: 384 and 256
-                    Case{Split::kRows, false, 9, 256, 296}));
+    testing::Values(Case{2, Split::kColumns, true, 17, 512, 256},
+                    Case{2, Split::kColumns, true, 5, 328, 384},  // 3 blocks: 256 and 72
+                    Case{2, Split::kColumns, false, 9, 384, 64},
+                    Case{2, Split::kRows, true, 17, 384, 512},
+                    Case{2, Split::kRows, true, 33, 328, 640},  // 5 blocks of k: 384 and 256
+                    Case{2, Split::kRows, false, 9, 256, 296},
+                    Case{4, Split::kColumns, true, 5, 712, 384},  // 6 blocks: 256, 256, 128, 72
+                    Case{4, Split::kRows, true, 33, 712, 640},    // of k 256 and three times 128
+                    Case{4, Split::kRows, false, 9, 512, 552}));
+
+class FourDevicesTest : public TwoDevicesTest {
+ protected:
+  FourDevicesTest() : TwoDevicesTest("", 4) {}
+};
+
+// Layer behind layer, each on what the one in front gave, over the same memory: sums of ones, so
+// that one that is early or late shows.
+TEST_F(FourDevicesTest, ProductsByRowsOneBehindTheOtherAreEachWhole) {
+  constexpr int64_t kRows = 128, kWidth = 512;  // n = k: what comes out goes in
+  constexpr int kLayers = 12;
+  std::vector<std::string> all;
+  for (int i = 0; i < 4; ++i) all.push_back(DeviceName(i));
+  const std::vector<float> weight(kWidth * kWidth, 1.0f / 256);
+  const auto layer = Must(SplitLinear::Create(
+      session_,
+      {.split = Split::kRows, .devices = all, .n = kWidth, .k = kWidth, .quantize = false},
+      client::AsBytes(absl::MakeConstSpan(weight))));
+  SplitBatch batch = Must(layer->Prepare(kRows));
+  ASSERT_TRUE(batch.Load(Floats(std::vector<float>(kRows * kWidth, 1))).ok());
+  OpList ops;
+  for (int i = 0; i < kLayers; ++i) {
+    batch.AddProduct(ops);
+    for (int at = 0; at < 4; ++at) ops.Add(Copy{batch.y(at), batch.x(at)});
+  }
+  client::Plan plan = Must(session_.CreatePlan(ops));
+  for (int run = 1; run <= 4; ++run) {
+    Must(plan.Run());
+    EXPECT_THAT(ValuesOf(Must(batch.Fetch())),
+                testing::Each(std::ldexp(1.0f, run * kLayers)));  // each layer doubles
+  }
+}
 
 class SplitOptionsTest : public TwoDevicesTest {
  protected:
