@@ -17,7 +17,7 @@ absl::Status Measure(const Serving& serving, Figure& figure) {
   const int64_t bytes = serving.sizes.device_copy_bytes;
   const std::vector<int64_t> shape = {bytes / 4};
   std::vector<client::Buffer> buffers;
-  for (const std::string& device : {serving.other_device, serving.device}) {
+  for (const std::string& device : {serving.other_devices.front(), serving.device}) {
     absl::StatusOr<client::Buffer> buffer = serving.session.CreateBuffer(
         {.dtype = client::DType::kF32, .shape = shape, .device = device});
     if (!buffer.ok()) return buffer.status();
@@ -40,7 +40,7 @@ absl::Status Measure(const Serving& serving, Figure& figure) {
   figure.detail = {{"spread", Spread(rates)},
                    {"bytes", bytes},
                    {"gb_per_second_with_call", Median(called)},
-                   {"from", serving.other_device},
+                   {"from", serving.other_devices.front()},
                    {"to", serving.device}};
   return absl::OkStatus();
 }
@@ -52,7 +52,7 @@ std::vector<Figure> MeasureDeviceCopy(const Serving& serving) {
                    .what = "a Copy op that reads a second device's memory, in device time",
                    .unit = "GB/s",
                    .wanted = kWantedCopyGbPerSecond};
-  if (serving.other_device.empty()) return {Missing(figure, NoSecondDevice(serving))};
+  if (serving.other_devices.empty()) return {Missing(figure, NoSecondDevice(serving))};
   if (absl::Status status = Measure(serving, figure); !status.ok()) {
     return {Missing(figure, status)};
   }

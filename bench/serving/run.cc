@@ -25,7 +25,7 @@ namespace {
 
 struct Place {
   v1::Device device;  // --device, or what the server chooses
-  std::string other_device;
+  std::vector<std::string> other_devices;
   std::string share_socket;
   std::string version;
 };
@@ -54,8 +54,7 @@ absl::StatusOr<Place> FindPlace(client::Client& client, const std::string& name)
                        device.model() == place.device.model();
     // CPU devices are one machine's cores, whatever their number.
     if (alike && device.name() != chosen && !device.gpu_uuid().empty()) {
-      place.other_device = device.name();
-      break;
+      place.other_devices.push_back(device.name());
     }
   }
   return place;
@@ -130,7 +129,7 @@ absl::Status RunServingSuite(cli::Invocation& call) {
                            .target = target,
                            .options = cli::ClientOptionsOf(call.args, cli::CallKind::kWork),
                            .device = place->device.name(),
-                           .other_device = place->other_device,
+                           .other_devices = place->other_devices,
                            .share_socket = place->share_socket,
                            .small_target = call.args.Text("small"),
                            .large_target = call.args.Text("large"),

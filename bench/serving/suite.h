@@ -24,10 +24,10 @@ struct Serving {
   client::Session& session;  // on the device under test
   EchoClient& echo;
   const ServingSizes& sizes;
-  std::string target;             // the daemon's
-  client::ClientOptions options;  // of further connections
-  std::string device;             // under test
-  std::string other_device;       // a second one of the same architecture; empty: there is none
+  std::string target;                      // the daemon's
+  client::ClientOptions options;           // of further connections
+  std::string device;                      // under test
+  std::vector<std::string> other_devices;  // of the daemon, of the same model
   std::string share_socket;
   // Listeners of two tenants of equal weight; empty: not given.
   std::string small_target;
@@ -48,7 +48,7 @@ std::vector<Figure> MeasureUnary(const Serving& serving);       // one matmul, r
 std::vector<Figure> MeasureQueue(const Serving& serving);       // busy share and message rate
 std::vector<Figure> MeasurePlan(const Serving& serving);        // a decode step against its kernels
 std::vector<Figure> MeasureBulk(const Serving& serving);        // uploads
-std::vector<Figure> MeasureDevices(const Serving& serving);     // two against one
+std::vector<Figure> MeasureDevices(const Serving& serving);     // two against one, all beside each
 std::vector<Figure> MeasureDeviceCopy(const Serving& serving);  // from one to another
 std::vector<Figure> MeasureTenants(const Serving& serving);     // equal shares, bounded waits
 std::vector<Figure> MeasureWorkers(const Serving& serving);     // one weight, many clients

@@ -1,11 +1,11 @@
-// split_bench: a linear layer whose weight lies in halves on two devices of a daemon, against the
-// whole of it on one. Every product is checked against the one device's. Writes JSON lines, a
-// figure each, and a table to stderr; exit status 1 when something fails or differs, not when it is
-// slow.
+// split_bench: a linear layer whose weight lies in parts on two or more devices of a daemon,
+// against the whole of it on one. Every product is checked against the one device's. Writes JSON
+// lines, a figure each, and a table to stderr; exit status 1 when something fails or differs, not
+// when it is slow.
 //
-//   split_bench unix:/run/gemmd.sock cuda:0 cuda:1 [quick | NxK .. m=M ..]
+//   split_bench unix:/run/gemmd.sock cuda:0 cuda:1 [cuda:2 ..] [quick | NxK .. m=M ..]
 //
-// Without a weight or rows those of docs/benchmarks/h100x2-split.md. Each device keeps its columns
+// Without a weight or rows those of docs/benchmarks/h200x2.md. Each device keeps its columns
 // of the result; nothing gathers them, nor is that timed.
 
 #include <algorithm>
@@ -37,7 +37,7 @@ using client::SplitLinear;
 constexpr int kCopies = 3;
 constexpr double kProgramSeconds = 20e-3;  // about: a call's own cost, some 0.3 ms, hardly counts
 constexpr int kMostProducts = 480;
-constexpr int kMostByRows = 240;  // a product is up to four parts, of which a program has 1024
+constexpr int kMostParts = 1000;  // of a program, nearly
 constexpr int kRounds = 7;
 constexpr int kWarmUps = 3;
 // Of the largest element of y, that FP8 products summed in another order and BF16 may differ by.
@@ -50,8 +50,19 @@ struct Shape {
 struct Kind {
   Split split;
   const char* name;
-  double wanted;
 };
+
+// What `devices` are to gain; 0 where nothing is said.
+double Wanted(Split split, size_t devices) {
+  if (devices == 2) return split == Split::kColumns ? 1.85 : 1.7;
+  return devices == 4 ? 3.4 : devices == 8 ? 6.0 : 0;
+}
+
+// A product by rows is up to D parts on each of D devices.
+int MostProducts(Split split, size_t devices) {
+  if (split == Split::kColumns) return kMostProducts;
+  return kMostParts / static_cast<int>(devices * devices);
+}
 
 struct Options {
   std::vector<std::string> devices;
@@ -59,12 +70,14 @@ struct Options {
   std::vector<int64_t> rows;
 };
 
-// Without shapes when a word is none of the usage's.
+// Without devices when a word is none of the usage's.
 Options OptionsOf(const std::vector<std::string>& words) {
   Options options;
   for (const std::string& word : words) {
     long n = 0, k = 0, m = 0;
-    if (word == "quick") {
+    if (word.find(':') != std::string::npos) {
+      options.devices.push_back(word);
+    } else if (word == "quick") {
       options.shapes = {{256, 384}};
       options.rows = {16};
     } else if (std::sscanf(word.c_str(), "%ldx%ld", &n, &k) == 2 && n > 0 && k > 0) {
@@ -207,17 +220,18 @@ std::string Json(const Times& times) {
       times.product * 1e6, times.device * 1e6, times.layer * 1e6, times.call * 1e6);
 }
 
-void Tell(const Kind& kind, const Shape& shape, int64_t m, int count, const Times& one,
-          const Times& two, double difference) {
+void Tell(const Kind& kind, size_t devices, const Shape& shape, int64_t m, int count,
+          const Times& one, const Times& two, double difference) {
   const double seen = one.product / two.product;
+  const double wanted = Wanted(kind.split, devices);
   std::printf(
       R"({"line": "split", "name": "%s_%dx%d_m%d", "value": %.4f, "unit": "x", "wanted": %.2f, "ok": %s, )"
-      R"("detail": {"one": %s, "two": %s, "with_quantize": %.4f, "one_call": %.4f, "products_a_program": %d, )"
+      R"("detail": {"devices": %d, "one": %s, "split": %s, "with_quantize": %.4f, "one_call": %.4f, "products_a_program": %d, )"
       R"("largest_difference": %.5f}})"
       "\n",
       kind.name, static_cast<int>(shape.n), static_cast<int>(shape.k), static_cast<int>(m), seen,
-      kind.wanted, seen >= kind.wanted ? "true" : "false", Json(one).c_str(), Json(two).c_str(),
-      one.layer / two.layer, one.call / two.call, count, difference);
+      wanted, seen >= wanted ? "true" : "false", static_cast<int>(devices), Json(one).c_str(),
+      Json(two).c_str(), one.layer / two.layer, one.call / two.call, count, difference);
   std::fflush(stdout);
   std::fprintf(stderr, "%-8s %6dx%-6d m=%-5d %7.2f us -> %7.2f us  %.3f x\n", kind.name,
                static_cast<int>(shape.n), static_cast<int>(shape.k), static_cast<int>(m),
@@ -225,7 +239,7 @@ void Tell(const Kind& kind, const Shape& shape, int64_t m, int count, const Time
 }
 
 absl::Status Measure(Session& session, const Options& options, const Shape& shape) {
-  constexpr Kind kKinds[] = {{Split::kColumns, "columns", 1.85}, {Split::kRows, "rows", 1.7}};
+  constexpr Kind kKinds[] = {{Split::kColumns, "columns"}, {Split::kRows, "rows"}};
   const std::string weight = RandomBf16(shape.n * shape.k, 1);
   Layers one;
   absl::Status made = one.Make(session, Split::kColumns, {options.devices.front()}, shape, weight);
@@ -245,7 +259,7 @@ absl::Status Measure(Session& session, const Options& options, const Shape& shap
     if (!alone.ok()) return alone.status();
     for (size_t i = 0; i < two.size(); ++i) {
       if (absl::Status ready = two[i].Prepare(m, x); !ready.ok()) return ready;
-      const int products = kKinds[i].split == Split::kRows ? std::min(count, kMostByRows) : count;
+      const int products = std::min(count, MostProducts(kKinds[i].split, options.devices.size()));
       auto both = TimesOf(session, two[i], products);
       if (!both.ok()) return both.status();
       const double difference = LargestDifference(alone->y, both->y);
@@ -254,7 +268,7 @@ absl::Status Measure(Session& session, const Options& options, const Shape& shap
                                                 ", k=", shape.k, " differs from one device's by ",
                                                 difference, " of its largest element"));
       }
-      Tell(kKinds[i], shape, m, products, *alone, *both, difference);
+      Tell(kKinds[i], options.devices.size(), shape, m, products, *alone, *both, difference);
       two[i].batches.clear();
     }
   }
@@ -279,12 +293,11 @@ absl::Status Main(const std::string& server, const Options& options) {
 
 int main(int argc, char** argv) {
   gemmd::bench::Options options;
-  if (argc >= 4) options = gemmd::bench::OptionsOf({argv + 4, argv + argc});
-  if (options.shapes.empty()) {
-    std::fprintf(stderr, "usage: split_bench SERVER DEVICE OTHER_DEVICE [quick] [NxK..] [m=M..]\n");
+  if (argc >= 4) options = gemmd::bench::OptionsOf({argv + 2, argv + argc});
+  if (options.devices.size() < 2) {
+    std::fprintf(stderr, "usage: split_bench SERVER DEVICE DEVICE.. [quick] [NxK..] [m=M..]\n");
     return 2;
   }
-  options.devices = {argv[2], argv[3]};
   const absl::Status status = gemmd::bench::Main(argv[1], options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "split_bench: %s\n", status.ToString().c_str());
