@@ -193,6 +193,14 @@ int64_t GroupedBenchCase::active_groups() const {
   return std::count_if(rows.begin(), rows.end(), [](int64_t count) { return count > 0; });
 }
 
+std::vector<int64_t> GroupedBenchCase::starts() const {
+  std::vector<int64_t> starts = {0};
+  for (const int64_t count : rows) {
+    starts.push_back(starts.back() + (count + alignment - 1) / alignment * alignment);
+  }
+  return starts;
+}
+
 double GroupedBenchCase::flops() const {
   const int64_t useful = useful_rows > 0 ? useful_rows : total_rows();
   return 2.0 * static_cast<double>(useful) * static_cast<double>(n) * static_cast<double>(k);
@@ -214,7 +222,7 @@ std::string GroupedBenchCase::name() const {
                       active_groups() == static_cast<int64_t>(rows.size())
                           ? ""
                           : absl::StrCat(", ", active_groups(), " with rows"),
-                      useful_rows > 0 ? ", padded" : "");
+                      useful_rows > 0 ? ", padded" : "", expects ? ", expected" : "");
 }
 
 std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype, bool blocks,

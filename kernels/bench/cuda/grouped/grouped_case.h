@@ -18,6 +18,8 @@ struct GroupedBenchCase {
   GroupLayout layout = GroupLayout::kOffsets;
   std::vector<int64_t> rows;  // of each group
   int64_t m_max = 0;          // of kCounts
+  bool expects = false;       // the op tells how many rows to expect
+  int64_t alignment = 1;      // of kRowIds and kEnds: groups start at its multiples
   int64_t useful_rows = 0;    // of all groups, where others are padding; 0: all are useful
   int64_t n = 0;
   int64_t k = 0;
@@ -31,6 +33,8 @@ struct GroupedBenchCase {
   // The same with each group's rows padded to multiples of `step`, multiplied like the others.
   GroupedBenchCase Padded(int64_t step) const;
   int64_t active_groups() const;
+  // Of a, where groups lie behind one another: the first row of each, and behind them the end.
+  std::vector<int64_t> starts() const;
   double flops() const;  // useful ones: padding is not counted
   std::string name() const;
 };

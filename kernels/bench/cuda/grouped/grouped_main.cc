@@ -1,7 +1,9 @@
 // grouped_bench: grouped matmuls of this build on this machine's GPU, beside a plain read of the
 // weights that have rows. Every result is first held against the kernel that takes anything.
 //
-//   grouped_bench [--suite all|masked|thin|prefill|ragged|sizes|experts|small] [--dtype TYPE]
+//   grouped_bench [--suite
+//   all|masked|thin|prefill|ragged|sizes|experts|small|broad-fit|broad-judge]
+//                 [--dtype TYPE] [--count N]
 //                 [--repeats N] [--config N] [--kernels chosen|all] [--again N] [--only TEXT]
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //                 [--case GROUPSxROWSxNxK,..]
@@ -9,7 +11,9 @@
 // --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
 // configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
 // rests). --kernels all: of FP8, each of these is timed, too, and the choice's regret told.
-// --again: as many more runs have to give the same bits. --only: cases with that in their name.
+// --count: so many cases of broad-fit or broad-judge, whose rows go into the JSON for
+// scripts/grouped_peers.py. --again: as many more runs have to give the same bits. --only: cases
+// with that in their name.
 
 #include <unistd.h>
 
@@ -26,6 +30,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/bench/choice_regret.h"
+#include "kernels/bench/cuda/grouped/broad_cases.h"
 #include "kernels/bench/cuda/grouped/grouped_measure.h"
 
 namespace gemmd::kernels::bench {
@@ -39,7 +44,10 @@ struct GroupedRun {
   std::string cases, json, commit, only;
   DType dtype = DType::kE4M3;
   bool blocks = true;
+  int count = 40;
   GroupedMethod method;
+
+  bool broad() const { return suite.starts_with("broad-"); }
 };
 
 constexpr const char* kKernels[cuda::kRowsKernels] = {"few", "units", "pairs", "rests"};
@@ -65,6 +73,13 @@ void TellRegrets(const std::vector<GroupedTime>& times) {
   }
 }
 
+// What another program needs to multiply the same.
+std::string ShapeFields(const GroupedTime& time) {
+  return absl::StrFormat(", \"chosen\": \"%s\", \"n\": %d, \"k\": %d, \"rows\": [%s]",
+                         time.c.dtype == DType::kE4M3 ? kKernels[time.chosen] : "direct", time.c.n,
+                         time.c.k, absl::StrJoin(time.c.rows, ","));
+}
+
 // A line {line, name, value, unit, wanted, ok} for each case.
 std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run,
                     const Machine& machine) {
@@ -76,7 +91,7 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
         &text,
         "  {\"line\": %d, \"name\": \"%s\", \"value\": %.2f, \"unit\": \"%s\", \"wanted\": %s, "
         "\"ok\": %s, \"us\": %.2f, \"floor_us\": %.2f, \"tflops\": %.1f, \"difference\": "
-        "%.2e%s%s}%s\n",
+        "%.2e%s%s%s}%s\n",
         t.c.line, t.c.name(), by_rate ? t.tflops() : t.us, by_rate ? "TFLOP/s" : "us",
         by_rate               ? absl::StrCat("\">= ", t.c.wanted_tflops, "\"")
         : t.c.wanted_us > 0   ? absl::StrCat("\"<= ", t.c.wanted_us, "\"")
@@ -86,6 +101,7 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
         t.kernels_us.empty()
             ? ""
             : absl::StrFormat(", \"kernels_us\": [%s]", absl::StrJoin(t.kernels_us, ", ")),
+        run.broad() ? ShapeFields(t) : "",
         t.trouble.empty() ? "" : absl::StrCat(", \"trouble\": \"", t.trouble, "\""),
         i + 1 < times.size() ? "," : "");
   }
@@ -95,7 +111,9 @@ std::string Figures(const std::vector<GroupedTime>& times, const GroupedRun& run
 constexpr char kUsage[] =
     R"(grouped_bench: measures grouped matmuls on this machine's GPU, beside a plain read of the weights that have rows.
 
-  --suite SUITE     all (default), masked, thin, prefill, ragged, sizes, experts, or small: for a sanitizer
+  --suite SUITE     all (default), masked, thin, prefill, ragged, sizes, experts, or small: for a sanitizer;
+                    broad-fit or broad-judge: experts of public models that nothing was tuned for
+  --count N         so many cases of broad-fit or broad-judge; default 40
   --case CASES      instead of a suite: groups x rows x n x k, as 64x300x4096x7168 or 64x96..512x4096x7168,..
   --only TEXT       cases whose names contain it, as 64x(192)
   --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
@@ -129,6 +147,8 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       run.only = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.method.repeats) && run.method.repeats > 0;
+    } else if (name == "--count") {
+      ok = absl::SimpleAtoi(value, &run.count) && run.count > 0;
     } else if (name == "--config") {
       ok = absl::SimpleAtoi(value, &run.method.config) && run.method.config >= 0;
     } else if (name == "--again") {
@@ -162,6 +182,18 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
   return run;
 }
 
+std::vector<GroupedBenchCase> CasesOf(const GroupedRun& run) {
+  if (!run.broad()) return GroupedCases(run.suite, run.dtype, run.blocks, run.method.seed);
+  if (run.suite != "broad-fit" && run.suite != "broad-judge") return {};
+  std::vector<GroupedBenchCase> cases =
+      BroadCases(run.suite == "broad-fit" ? Half::kFit : Half::kJudge, run.count, run.method.seed);
+  for (GroupedBenchCase& c : cases) {
+    c.dtype = run.dtype;
+    c.blocks = run.blocks;
+  }
+  return cases;
+}
+
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status, int code) {
     std::fprintf(stderr, "grouped_bench: %s\n", std::string(status.message()).c_str());
@@ -173,8 +205,7 @@ int Main(int argc, char** argv) {
   }
   const auto run = Parse(argc, argv);
   if (!run.ok()) return complain(run.status(), 2);
-  std::vector<GroupedBenchCase> cases =
-      GroupedCases(run->suite, run->dtype, run->blocks, run->method.seed);
+  std::vector<GroupedBenchCase> cases = CasesOf(*run);
   if (!run->cases.empty()) {
     auto asked = ParseCases(run->cases, run->dtype, run->blocks, run->method.seed);
     if (!asked.ok()) return complain(asked.status(), 2);

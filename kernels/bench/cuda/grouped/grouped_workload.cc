@@ -34,12 +34,21 @@ std::vector<int32_t> GroupedWorkload::Index() const {
     for (const int64_t rows : case_.rows) index.push_back(static_cast<int32_t>(rows));
     return index;
   }
-  int32_t at = 0;
-  for (const int64_t rows : case_.rows) {
-    index.push_back(at);
-    at += static_cast<int32_t>(rows);
+  const std::vector<int64_t> starts = case_.starts();
+  if (case_.layout == GroupLayout::kOffsets) {
+    index.assign(starts.begin(), starts.end());
+    return index;
   }
-  index.push_back(at);
+  int64_t end = 0;  // of the group in front that has rows
+  if (case_.layout == GroupLayout::kRowIds) index.assign(static_cast<size_t>(starts.back()), -1);
+  for (size_t g = 0; g < case_.rows.size(); ++g) {
+    if (case_.rows[g] > 0) end = starts[g] + case_.rows[g];
+    if (case_.layout == GroupLayout::kEnds) {
+      index.push_back(static_cast<int32_t>(end));
+    } else {
+      std::fill_n(index.begin() + starts[g], case_.rows[g], static_cast<int32_t>(g));
+    }
+  }
   return index;
 }
 
@@ -121,6 +130,8 @@ GroupedMatmulOp GroupedWorkload::OpOf(bool tma) const {
   };
   GroupedMatmulOp op;
   op.layout = case_.layout;
+  op.alignment = case_.layout == GroupLayout::kEnds ? case_.alignment : 1;
+  op.expected_rows = case_.expects ? case_.total_rows() : 0;
   op.a.values = Dense(0, case_.dtype, dims(case_.k));
   op.b.values = Dense(2, case_.dtype, MakeDims({groups, case_.n, case_.k}));
   op.groups = Dense(4, DType::kI32, MakeDims({static_cast<int64_t>(Index().size())}));
@@ -190,15 +201,15 @@ absl::StatusOr<double> GroupedWorkload::Difference(cudaStream_t stream) {
   };
   double error = 0, norm = 0;
   std::vector<uint16_t> mine, other;
-  int64_t at = 0;
+  const std::vector<int64_t> starts = case_.starts();
   for (size_t g = 0; g < case_.rows.size(); ++g) {
     const bool batched = case_.layout == GroupLayout::kCounts;
     const int64_t skipped = std::max<int64_t>(0, case_.rows[g] - most);
-    const int64_t first = (batched ? static_cast<int64_t>(g) * case_.m_max : at) + skipped;
-    // The rows, and in items two behind them, which are nobody's.
+    const int64_t first = (batched ? static_cast<int64_t>(g) * case_.m_max : starts[g]) + skipped;
+    // The rows, and two behind them that are nobody's.
     const int64_t rows = case_.rows[g] - skipped,
-                  behind = batched ? std::min(case_.m_max - case_.rows[g], int64_t{2}) : 0;
-    at += case_.rows[g];
+                  end = batched ? case_.m_max : starts[g + 1] - starts[g],
+                  behind = std::min(end - case_.rows[g], int64_t{2});
     mine.resize(static_cast<size_t>((rows + behind) * n));
     other.resize(mine.size());
     for (auto [to, from] : {std::pair(&mine, &d_), {&other, &other_d_}}) {

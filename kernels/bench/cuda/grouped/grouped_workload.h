@@ -45,7 +45,7 @@ class GroupedWorkload {
   GroupedMatmulOp OpOf(bool tma) const;
   std::vector<int32_t> Index() const;
   int64_t items() const { return case_.m_max > 0 ? static_cast<int64_t>(case_.rows.size()) : 1; }
-  int64_t rows_of_item() const { return case_.m_max > 0 ? case_.m_max : case_.total_rows(); }
+  int64_t rows_of_item() const { return case_.m_max > 0 ? case_.m_max : case_.starts().back(); }
   int64_t all_rows() const { return items() * rows_of_item(); }
   int64_t element_bytes() const { return SizeBytes(case_.dtype); }
   DType out() const { return element_bytes() == 1 ? DType::kBF16 : case_.dtype; }

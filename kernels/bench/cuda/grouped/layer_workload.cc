@@ -1,7 +1,6 @@
 #include "kernels/bench/cuda/grouped/layer_workload.h"
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -51,28 +50,6 @@ Operand Weights(int slot, int64_t experts, int64_t n, int64_t k) {
   return operand;
 }
 
-// top_k different experts for each token.
-std::vector<int32_t> Choose(const LayerCase& c, std::mt19937_64& random) {
-  std::vector<int32_t> order(static_cast<size_t>(c.experts));
-  std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), random);
-  std::vector<int32_t> ids;
-  std::exponential_distribution<double> wait;
-  std::vector<std::pair<double, int32_t>> arrivals(order.size());
-  for (int64_t token = 0; token < c.tokens; ++token) {
-    for (size_t e = 0; e < order.size(); ++e) {
-      // The first top_k to come are drawn without replacement, each as it is wanted.
-      const double rate = c.zipf ? 1.0 / static_cast<double>(e + 1) : 1.0;
-      arrivals[e] = {wait(random) / rate, order[e]};
-    }
-    std::partial_sort(arrivals.begin(), arrivals.begin() + c.top_k, arrivals.end());
-    for (int64_t i = 0; i < c.top_k; ++i) {
-      ids.push_back(c.balanced ? order[(token * c.top_k + i) % c.experts] : arrivals[i].second);
-    }
-  }
-  return ids;
-}
-
 }  // namespace
 
 double LayerCase::flops() const {
@@ -82,15 +59,13 @@ double LayerCase::flops() const {
 
 std::string LayerCase::name() const {
   return absl::StrCat(tokens, " tokens, top ", top_k, " of ", experts, ", ", hidden, "/", inner,
-                      zipf       ? ", zipf"
-                      : balanced ? ", balanced"
-                                 : ", uniform");
+                      ", ", std::string(Name(routing)));
 }
 
 absl::Status LayerWorkload::Prepare(const LayerCase& c, uint64_t seed, cudaStream_t stream) {
   case_ = c;
   std::mt19937_64 random(seed);
-  const std::vector<int32_t> ids = Choose(c, random);
+  const std::vector<int32_t> ids = Route(c.routing, c.tokens, c.top_k, c.experts, random);
   std::vector<bool> hit(static_cast<size_t>(c.experts));
   for (const int32_t id : ids) hit[static_cast<size_t>(id)] = true;
   active_ = std::count(hit.begin(), hit.end(), true);

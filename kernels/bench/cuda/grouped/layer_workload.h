@@ -15,13 +15,13 @@
 #include "kernels/backend.h"
 #include "kernels/bench/cuda/device_buffer.h"
 #include "kernels/bench/cuda/floor.h"
+#include "kernels/bench/cuda/grouped/routing.h"
 
 namespace gemmd::kernels::bench {
 
 struct LayerCase {
   int64_t tokens = 0, top_k = 8, experts = 0, hidden = 0, inner = 0;
-  bool zipf = false;        // expert e is wanted as 1 / (e + 1)
-  bool balanced = false;    // every expert gets as many rows, as far as they go
+  Routing routing = Routing::kUniform;
   double wanted_us = 0;     // at most; 0: none
   double wanted_ratio = 0;  // likewise, of the read of the active weights
 

@@ -3,10 +3,12 @@
 // has to be read. Results of the fused kernels are first held against those of the kernels behind
 // one another.
 //
-//   moe_bench [--suite all|gate|layer] [--only TEXT] [--repeats N] [--json FILE] [--commit TEXT]
+//   moe_bench [--suite all|gate|layer|broad-fit|broad-judge] [--count N] [--only TEXT] [--repeats
+//   N] [--json FILE] [--commit TEXT]
 //             [--seed N]
 //
-// --only: cases with that in their name.
+// broad-fit and broad-judge: layers of public models that nothing was tuned for. --only: cases with
+// that in their name.
 
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/bench/cuda/cupti_timer.h"
+#include "kernels/bench/cuda/grouped/broad_layers.h"
 #include "kernels/bench/cuda/grouped/dense_gate_workload.h"
 #include "kernels/bench/cuda/grouped/gate_workload.h"
 #include "kernels/bench/cuda/grouped/layer_workload.h"
@@ -250,7 +253,8 @@ absl::StatusOr<Backends> MakeBackends() {
 constexpr char kUsage[] =
     R"(moe_bench: measures layers of experts as one graph, and matmuls with a gate, on this machine's GPU.
 
-  --suite all|gate|layer   default all
+  --suite all|gate|layer   default all; broad-fit or broad-judge: layers that nothing was tuned for
+  --count N         so many of these; default 12
   --only TEXT       cases whose names contain it
   --repeats N       timed runs of each case; default 12
   --seed N          of the routing and of the data
@@ -269,7 +273,7 @@ absl::StatusOr<MoeRun> Parse(int argc, char** argv) {
     bool ok = true;
     if (name == "--suite") {
       run.suite = value;
-      ok = value == "all" || value == "gate" || value == "layer";
+      ok = value == "all" || value == "gate" || value == "layer" || run.broad();
     } else if (name == "--json") {
       run.json = value;
     } else if (name == "--commit") {
@@ -278,6 +282,8 @@ absl::StatusOr<MoeRun> Parse(int argc, char** argv) {
       run.only = value;
     } else if (name == "--repeats") {
       ok = absl::SimpleAtoi(value, &run.repeats) && run.repeats > 0;
+    } else if (name == "--count") {
+      ok = absl::SimpleAtoi(value, &run.count) && run.count > 0;
     } else if (name == "--seed") {
       ok = absl::SimpleAtoi(value, &run.seed);
     } else {
@@ -287,6 +293,18 @@ absl::StatusOr<MoeRun> Parse(int argc, char** argv) {
       return absl::InvalidArgumentError(absl::StrCat(name, " ", value, ": none of its values"));
   }
   return run;
+}
+
+Half HalfOf(const MoeRun& run) { return run.suite == "broad-fit" ? Half::kFit : Half::kJudge; }
+
+std::vector<GateCase> GatesOf(const MoeRun& run) {
+  if (!run.broad()) return GateCases(run.seed);
+  return BroadGates(HalfOf(run), run.count, run.seed);
+}
+
+std::vector<LayerCase> LayersOf(const MoeRun& run) {
+  if (!run.broad()) return LayerCases();
+  return BroadLayers(HalfOf(run), run.count, run.seed);
 }
 
 int Main(int argc, char** argv) {
@@ -307,7 +325,7 @@ int Main(int argc, char** argv) {
     return name.find(run->only) != std::string::npos;
   };
   if (run->suite != "layer") {
-    for (const GateCase& c : GateCases(run->seed)) {
+    for (const GateCase& c : GatesOf(*run)) {
       if (!wanted(c.name)) continue;
       const absl::Status status = MeasureGate(c, *run, **machine, report);
       if (!status.ok()) report.Wrong(c.name, status);
@@ -317,11 +335,11 @@ int Main(int argc, char** argv) {
     auto backends = MakeBackends();
     if (!backends.ok()) return complain(backends.status(), 3);
     for (const DenseCase& c : kDenseCases) {
-      if (!wanted("dense")) continue;
+      if (!wanted("dense") || run->broad()) continue;
       const absl::Status status = MeasureDense(c, *run, **machine, *backends, report);
       if (!status.ok()) report.Wrong("dense", status);
     }
-    for (const LayerCase& c : LayerCases()) {
+    for (const LayerCase& c : LayersOf(*run)) {
       if (!wanted(c.name())) continue;
       const absl::Status status = MeasureLayer(c, *run, **machine, *backends, report);
       if (!status.ok()) report.Wrong(c.name(), status);

@@ -20,7 +20,10 @@ struct MoeRun {
   std::string suite = "all";
   std::string json, commit, only;
   int repeats = 12;
+  int count = 12;
   uint64_t seed = 1;
+
+  bool broad() const { return suite == "broad-fit" || suite == "broad-judge"; }
 };
 
 struct Figure {
