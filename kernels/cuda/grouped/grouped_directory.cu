@@ -17,6 +17,7 @@ struct Shared {
   int rows[kMostGroups];
   int before[kTileLists][kMostGroups + 1];  // tiles of the groups in front of each
   int warp_sums[kWarps];
+  bool ends_wrong;
   int fault;  // the lowest index at fault, with its kind and value below
   DataFaultKind fault_kind;
   int fault_value;
@@ -86,77 +87,154 @@ __device__ void ReadCounts(const DirectoryArgs& args, Shared& shared) {
   }
 }
 
-// Ends depend on those before them: one thread walks over them.
+// Each end by the one before it. Where none is wrong that is a walk's result.
 __device__ void ReadEnds(const DirectoryArgs& args, Shared& shared) {
   int* const ends = shared.before[0];
-  if (threadIdx.x < args.groups) ends[threadIdx.x] = Load(args.index, threadIdx.x);
-  __syncthreads();
-  if (threadIdx.x != 0) return;
+  const int g = threadIdx.x;
+  if (g < args.groups) ends[g] = Load(args.index, g);
+  __syncthreads();  // all ends are there
+  const auto start_behind = [&](int64_t end) {
+    return (end + args.alignment - 1) / args.alignment * args.alignment;
+  };
+  if (g < args.groups) {
+    const int before = g > 0 ? ends[g - 1] : 0, end = ends[g];
+    const int64_t first = start_behind(before);
+    const bool wrong = end != before && (end < first || end > args.rows);
+    if (wrong) {
+      shared.ends_wrong = true;
+    } else if (end != before) {
+      shared.first[g] = static_cast<int>(first);
+      shared.rows[g] = static_cast<int>(end - first);
+    }
+  }
+  __syncthreads();  // whether one is wrong is told
+  if (!shared.ends_wrong || g != 0) return;
+  // Ends behind a wrong one depend on those in front of it: one thread walks over all.
   int64_t before = 0;
-  for (int g = 0; g < args.groups; ++g) {
-    const int64_t first = (before + args.alignment - 1) / args.alignment * args.alignment;
-    const int end = ends[g];
+  for (int i = 0; i < args.groups; ++i) {
+    const int64_t first = start_behind(before);
+    const int end = ends[i];
+    shared.first[i] = shared.rows[i] = 0;
     if (end == before) continue;
     if (end < first || end > args.rows) {
-      Report(shared, DataFaultKind::kEnd, g, end);
+      Report(shared, DataFaultKind::kEnd, i, end);
       continue;
     }
-    shared.first[g] = static_cast<int>(first);
-    shared.rows[g] = static_cast<int>(end - first);
+    shared.first[i] = static_cast<int>(first);
+    shared.rows[i] = static_cast<int>(end - first);
     before = end;
   }
 }
 
+// The largest value of the warp's lanes up to this one.
+__device__ __forceinline__ int LargestSoFar(int value) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, value, step);
+    if (lane >= step) value = max(value, other);
+  }
+  return value;
+}
+
+// Ids that a thread reads at a time, so many loads are under way; a warp's are behind one another.
+constexpr int kIdsEach = 16;
+
+// A warp's ids at one time, from row `row0` on, as ReadRowIds needs them.
+struct WarpIds {
+  int ids[kIdsEach];
+
+  __device__ __forceinline__ void Read(const DirectoryArgs& args, Shared& shared, unsigned row0) {
+#pragma unroll
+    for (int i = 0; i < kIdsEach; ++i) {
+      const unsigned row = row0 + i * 32 + threadIdx.x % 32;
+      ids[i] = row < static_cast<unsigned>(args.rows) ? Load(args.index, row) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kIdsEach; ++i) {
+      if (ids[i] >= -1 && ids[i] < args.groups) continue;
+      Report(shared, DataFaultKind::kRowId, row0 + i * 32 + threadIdx.x % 32, ids[i]);
+      ids[i] = -1;
+    }
+  }
+  __device__ __forceinline__ int Largest() const {
+    int largest = -1;
+#pragma unroll
+    for (int i = 0; i < kIdsEach; ++i) largest = max(largest, ids[i]);
+    return __reduce_max_sync(0xffffffffu, largest);
+  }
+  // `largest`: of all ids in front of these; `in_front`: the last one of them.
+  __device__ __forceinline__ void Tell(Shared& shared, unsigned row0, int largest,
+                                       int in_front) const {
+    const int lane = threadIdx.x % 32;
+    int* const ends = shared.before[0];
+#pragma unroll
+    for (int i = 0; i < kIdsEach; ++i) {
+      const int id = ids[i], row = static_cast<int>(row0 + i * 32 + lane);
+      const int so_far = LargestSoFar(id);
+      int before = __shfl_up_sync(0xffffffffu, so_far, 1);
+      int neighbour = __shfl_up_sync(0xffffffffu, id, 1);
+      const int next = __shfl_down_sync(0xffffffffu, id, 1);
+      before = max(lane == 0 ? -1 : before, largest);
+      if (lane == 0) neighbour = in_front;
+      if (id >= 0 && (id < before || (id == before && neighbour != id))) {
+        Report(shared, DataFaultKind::kRowOrder, row, id);
+      } else if (id >= 0) {
+        if (neighbour != id) shared.first[id] = row;
+        // The last row of a run that is in order; a later run's was told and is not looked at.
+        if (lane == 31 || next != id) atomicMax(&ends[id], row + 1);
+      }
+      largest = max(largest, __shfl_sync(0xffffffffu, so_far, 31));
+      in_front = __shfl_sync(0xffffffffu, id, 31);
+    }
+  }
+};
+
 // A group's first and last row are where ids change. Between the two there is nobody else: an id
 // that comes again, or behind a larger one, is told.
 __device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
-  __shared__ int chunk[kThreads + 1];
-  __shared__ int largest[kWarps];
+  __shared__ int largest[kWarps], last[kWarps];  // of each warp's ids
+  static_assert(kWarps == 32, "a lane for each warp");
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int* const ends = shared.before[0];
   if (threadIdx.x < kMostGroups) ends[threadIdx.x] = 0;
-  if (threadIdx.x == 0) chunk[0] = -1;  // the id in front of row 0
-  int latest = -1;                      // the largest id in front of this chunk
-  for (int base = 0; base < args.rows; base += kThreads) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    int id = i < args.rows ? Load(args.index, i) : -1;
-    if (id < -1 || id >= args.groups) {
-      Report(shared, DataFaultKind::kRowId, i, id);
-      id = -1;
+  int latest = -1, carried = -1;  // the largest id in front of this chunk, and the last one
+  for (unsigned base = 0; base < static_cast<unsigned>(args.rows); base += kThreads * kIdsEach) {
+    const unsigned row0 = base + warp * 32 * kIdsEach;
+    WarpIds mine;
+    mine.Read(args, shared, row0);
+    const int most = mine.Largest();
+    __syncthreads();  // all have read what the last chunk left
+    if (lane == 31) {
+      largest[warp] = most;
+      last[warp] = mine.ids[kIdsEach - 1];
     }
-    __syncthreads();  // chunk[0] is there
-
-    chunk[threadIdx.x + 1] = id;
-    int most = id;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, most, step);
-      if (threadIdx.x % 32 >= step) most = max(most, other);
-    }
-    if (threadIdx.x % 32 == 31) largest[threadIdx.x / 32] = most;
-    __syncthreads();  // ids and warps' maxima are there
-
-    int before = __shfl_up_sync(0xffffffffu, most, 1);
-    if (threadIdx.x % 32 == 0) before = -1;
-    before = max(before, latest);
-    for (int warp = 0; warp < static_cast<int>(threadIdx.x) / 32; ++warp) {
-      before = max(before, largest[warp]);
-    }
-    const int in_front = chunk[threadIdx.x];
-    if (id >= 0 && (id < before || (id == before && in_front != id))) {
-      Report(shared, DataFaultKind::kRowOrder, i, id);
-    } else if (id >= 0 && in_front != id) {
-      shared.first[id] = i;
-    }
-    for (int warp = 0; warp < kWarps; ++warp) latest = max(latest, largest[warp]);
-    // The last row of a run that is in order; a later run's was told and is not looked at.
-    if (id >= 0 && !(id < before || (id == before && in_front != id))) atomicMax(&ends[id], i + 1);
-    __syncthreads();  // all have read the chunk
-    if (threadIdx.x == 0) chunk[0] = chunk[kThreads];
+    __syncthreads();  // every warp's are there
+    const int of_warp = largest[lane];
+    const int before = max(latest, __reduce_max_sync(0xffffffffu, lane < warp ? of_warp : -1));
+    mine.Tell(shared, row0, before, warp > 0 ? last[warp - 1] : carried);
+    latest = max(latest, __reduce_max_sync(0xffffffffu, of_warp));
+    carried = last[kWarps - 1];
   }
   __syncthreads();
   if (threadIdx.x < args.groups && ends[threadIdx.x] > 0) {
     shared.rows[threadIdx.x] = ends[threadIdx.x] - shared.first[threadIdx.x];
   }
+}
+
+// Empty groups start where those in front of them end, so that starts rise.
+__device__ void WriteStarts(const DirectoryArgs& args, Shared& shared) {
+  const int g = threadIdx.x, warp = g / 32;
+  const int rows = g < args.groups ? shared.rows[g] : 0;
+  // The last group with rows up to this one.
+  int latest = LargestSoFar(rows > 0 ? g : -1);
+  if (g % 32 == 31) shared.warp_sums[warp] = latest;
+  __syncthreads();  // every warp's last is there
+  for (int i = 0; i < warp; ++i) latest = max(latest, shared.warp_sums[i]);
+  if (g >= args.groups) return;
+  const int end = latest < 0 ? 0 : shared.first[latest] + shared.rows[latest];
+  args.starts[g] = rows > 0 ? shared.first[g] : end;
+  args.sizes[g] = rows;
 }
 
 __device__ void ReadGroups(const DirectoryArgs& args, Shared& shared) {
@@ -224,7 +302,10 @@ __global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ Di
   ptx::GridDependencyLaunch();  // the kernels behind it make themselves ready meanwhile
   ptx::GridDependencyWait();
   if (threadIdx.x < kMostGroups) shared.first[threadIdx.x] = shared.rows[threadIdx.x] = 0;
-  if (threadIdx.x == 0) shared.fault = 0x7fffffff;
+  if (threadIdx.x == 0) {
+    shared.fault = 0x7fffffff;
+    shared.ends_wrong = false;
+  }
   __syncthreads();
   ReadGroups(args, shared);
   __syncthreads();  // first, rows and faults are there
@@ -245,14 +326,7 @@ __global__ void __launch_bounds__(kThreads) Directory(const __grid_constant__ Di
     if (args.lists[list].count != nullptr) ListTiles(args, shared, list);
     __syncthreads();
   }
-  if (args.starts == nullptr || threadIdx.x != 0) return;
-  // Empty groups start where those in front of them end, so that starts rise.
-  int end = 0;
-  for (int g = 0; g < args.groups; ++g) {
-    args.starts[g] = shared.rows[g] > 0 ? shared.first[g] : end;
-    args.sizes[g] = shared.rows[g];
-    if (shared.rows[g] > 0) end = shared.first[g] + shared.rows[g];
-  }
+  if (args.starts != nullptr) WriteStarts(args, shared);
 }
 
 __global__ void __launch_bounds__(256) Owners(const __grid_constant__ OwnersArgs args) {
