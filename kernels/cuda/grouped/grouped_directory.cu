@@ -137,21 +137,24 @@ __device__ __forceinline__ int LargestSoFar(int value) {
   return value;
 }
 
-// Ids that a thread reads at a time, so many loads are under way; a warp's are behind one another.
-constexpr int kIdsEach = 16;
+// Ids that a thread reads at a time, at most, so many loads are under way; a warp's are behind one
+// another.
+constexpr int kMostIds = 16;
 
-// A warp's ids at one time, from row `row0` on, as ReadRowIds needs them.
+// A warp's ids at one time, `each` a lane, from row `row0` on.
 struct WarpIds {
-  int ids[kIdsEach];
+  int each;
+  unsigned row0;
+  int ids[kMostIds];
 
-  __device__ __forceinline__ void Read(const DirectoryArgs& args, Shared& shared, unsigned row0) {
+  __device__ __forceinline__ void Read(const DirectoryArgs& args, Shared& shared) {
 #pragma unroll
-    for (int i = 0; i < kIdsEach; ++i) {
+    for (int i = 0; i < kMostIds; ++i) {
       const unsigned row = row0 + i * 32 + threadIdx.x % 32;
-      ids[i] = row < static_cast<unsigned>(args.rows) ? Load(args.index, row) : -1;
+      ids[i] = i < each && row < static_cast<unsigned>(args.rows) ? Load(args.index, row) : -1;
     }
 #pragma unroll
-    for (int i = 0; i < kIdsEach; ++i) {
+    for (int i = 0; i < kMostIds; ++i) {
       if (ids[i] >= -1 && ids[i] < args.groups) continue;
       Report(shared, DataFaultKind::kRowId, row0 + i * 32 + threadIdx.x % 32, ids[i]);
       ids[i] = -1;
@@ -160,16 +163,25 @@ struct WarpIds {
   __device__ __forceinline__ int Largest() const {
     int largest = -1;
 #pragma unroll
-    for (int i = 0; i < kIdsEach; ++i) largest = max(largest, ids[i]);
+    for (int i = 0; i < kMostIds; ++i) largest = max(largest, ids[i]);
     return __reduce_max_sync(0xffffffffu, largest);
   }
+  // The last row's id.
+  __device__ __forceinline__ int Last() const {
+    int last = -1;
+#pragma unroll
+    for (int i = 0; i < kMostIds; ++i) {
+      if (i + 1 == each) last = ids[i];
+    }
+    return __shfl_sync(0xffffffffu, last, 31);
+  }
   // `largest`: of all ids in front of these; `in_front`: the last one of them.
-  __device__ __forceinline__ void Tell(Shared& shared, unsigned row0, int largest,
-                                       int in_front) const {
+  __device__ __forceinline__ void Tell(Shared& shared, int largest, int in_front) const {
     const int lane = threadIdx.x % 32;
     int* const ends = shared.before[0];
 #pragma unroll
-    for (int i = 0; i < kIdsEach; ++i) {
+    for (int i = 0; i < kMostIds; ++i) {
+      if (i == each) break;
       const int id = ids[i], row = static_cast<int>(row0 + i * 32 + lane);
       const int so_far = LargestSoFar(id);
       int before = __shfl_up_sync(0xffffffffu, so_far, 1);
@@ -196,23 +208,25 @@ __device__ void ReadRowIds(const DirectoryArgs& args, Shared& shared) {
   __shared__ int largest[kWarps], last[kWarps];  // of each warp's ids
   static_assert(kWarps == 32, "a lane for each warp");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto rows = static_cast<unsigned>(args.rows);
   int* const ends = shared.before[0];
   if (threadIdx.x < kMostGroups) ends[threadIdx.x] = 0;
+  // Of few rows every warp has some.
+  const int each = min((rows + kThreads - 1) / kThreads, unsigned{kMostIds});
   int latest = -1, carried = -1;  // the largest id in front of this chunk, and the last one
-  for (unsigned base = 0; base < static_cast<unsigned>(args.rows); base += kThreads * kIdsEach) {
-    const unsigned row0 = base + warp * 32 * kIdsEach;
-    WarpIds mine;
-    mine.Read(args, shared, row0);
-    const int most = mine.Largest();
+  for (unsigned base = 0; base < rows; base += kThreads * each) {
+    WarpIds mine = {each, base + warp * 32 * each};
+    mine.Read(args, shared);
+    const int most = mine.Largest(), end = mine.Last();
     __syncthreads();  // all have read what the last chunk left
-    if (lane == 31) {
+    if (lane == 0) {
       largest[warp] = most;
-      last[warp] = mine.ids[kIdsEach - 1];
+      last[warp] = end;
     }
     __syncthreads();  // every warp's are there
     const int of_warp = largest[lane];
     const int before = max(latest, __reduce_max_sync(0xffffffffu, lane < warp ? of_warp : -1));
-    mine.Tell(shared, row0, before, warp > 0 ? last[warp - 1] : carried);
+    mine.Tell(shared, before, warp > 0 ? last[warp - 1] : carried);
     latest = max(latest, __reduce_max_sync(0xffffffffu, of_warp));
     carried = last[kWarps - 1];
   }
