@@ -160,7 +160,7 @@ struct GroupedMatmulOp {
   std::optional<TensorRef> bias;      // [groups, n], F32 or d's dtype (not E4M3)
   float alpha = 1.0f;                 // finite, not 0
   Activation activation = Activation::kNone;  // kNone with a gate, which has its own
-  int64_t expected_rows = 0;  // of all groups, for estimates alone; 0: all that a has
+  int64_t expected_rows = 0;  // of all groups, for estimates and choice; 0: all that a has
   std::string kernel;         // a kernel to insist on; empty lets the selector choose
 };
 

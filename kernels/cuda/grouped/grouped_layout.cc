@@ -44,31 +44,75 @@ double PaddedRows(double rows, double active) {
   return active * (cut.wide * kWideRows + cut.half * kHalfRows + cut.thin * kThinRows);
 }
 
-// Whether thin tiles of all groups would leave SMs idle. A group of more rows than they take is
-// then cut finer by units than by wide tiles. Small weights are read in no time by either.
-bool LeavesSmsIdle(const GroupedExtents& extents) {
-  constexpr int64_t kSms = 132, kThinColumns = 128, kSmallWeights = int64_t{1} << 24;
-  return extents.groups * CeilDiv(extents.n, kThinColumns) < kSms &&
-         extents.groups * extents.n * extents.k >= kSmallWeights;
+constexpr int64_t kSms = 132;
+constexpr int64_t kSmallWeights = int64_t{1} << 24;  // read in no time by any tiles
+
+// How often all SMs would be at work, were groups of as many rows each cut into wide tiles.
+double RoundsOf(const GroupedExtents& extents) {
+  constexpr int64_t kWideColumns = 256;
+  const int64_t of_group = CeilDiv(CeilDiv(extents.rows, extents.groups), kWideRows);
+  return static_cast<double>(extents.groups * of_group * CeilDiv(extents.n, kWideColumns)) / kSms;
 }
 
-// By the groups' mean, which is what the host knows; of counts it knows no more than their limit.
-RowsKernel RowsKernelOf(const GroupedExtents& extents, bool counts, bool fused, bool int8) {
-  constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows, kFewRows = 16;
-  if (counts) return RowsKernel::kFew;
-  const bool fills_some = extents.rows > std::max<int64_t>(kThinRows, kFewRows * extents.groups);
-  if (!fused && fills_some && extents.rows <= kOneWideTile * extents.groups &&
-      LeavesSmsIdle(extents)) {
-    return RowsKernel::kUnits;
+// Whether units leave fewer SMs idle: where thin tiles of all groups are no more than the SMs, or
+// wide ones a round and a bit. `padded`: rows are some of nobody's, maybe most.
+bool UnitsFillMore(const GroupedExtents& extents, bool padded) {
+  constexpr int64_t kThinColumns = 128, kFewRows = 16, kOverThin = 48, kTwoWideTiles = 256;
+  constexpr double kFewRounds = 1.4;
+  if (extents.groups * extents.n * extents.k < kSmallWeights) return false;
+  if (!padded && extents.rows > kOverThin * extents.groups &&
+      extents.rows <= kTwoWideTiles * extents.groups && RoundsOf(extents) <= kFewRounds) {
+    return true;
   }
-  // A rest's registers cost whole tiles 1 %. Of two or three pairs' rows one in eight is worth it.
-  constexpr int64_t kMostForRests = 640;
-  if (extents.rows > kMostForRests * extents.groups && !fused) return RowsKernel::kPairs;
-  if (extents.rows > kThreeUnits * extents.groups) {
-    return int8 ? RowsKernel::kPairs : RowsKernel::kRests;  // INT8 has no rests
+  return extents.rows > std::max<int64_t>(kThinRows, kFewRows * extents.groups) &&
+         extents.rows <= kWideRows * extents.groups &&
+         extents.groups * CeilDiv(extents.n, kThinColumns) < kSms;
+}
+
+// A rest's registers and staging cost whole tiles 1 % where k is long, 3 % where it is short and
+// more where there are few tiles. Of two or three pairs' rows one in eight is worth the former;
+// where routers give tokens evenly to experts that get 256 each, half of the groups have one. Small
+// weights take no time either way, and are what self-tests try this kernel with.
+bool RestsPay(const GroupedExtents& extents, double rounds) {
+  constexpr int64_t kLongK = 4096, kLeastK = 2048, kMost = 640, kLeastEven = 224, kMostEven = 304;
+  constexpr double kManyRounds = 16;
+  const int64_t groups = extents.groups;
+  if (extents.rows > kMost * groups) return false;
+  if (groups * extents.n * extents.k < kSmallWeights) return true;
+  if (rounds < kManyRounds) return false;
+  return extents.k >= kLongK || (extents.k >= kLeastK && extents.rows > kLeastEven * groups &&
+                                 extents.rows <= kMostEven * groups);
+}
+
+// Rows of all groups: of those that lie at multiples of an alignment, half of it lies between two.
+int64_t UsefulRows(const GroupedMatmulOp& op, int64_t groups) {
+  const int64_t rows = ExpectedRows(op);
+  if (op.layout != GroupLayout::kEnds || op.expected_rows > 0) return rows;
+  return std::max(rows / 2, rows - groups * (op.alignment / 2));
+}
+
+// By the groups' mean, which is what the host knows. Of counts it knows no more than their limit,
+// unless the op says how many rows to expect. Limits are fitted to grouped_bench's broad-fit.
+RowsKernel RowsKernelOf(const GroupedMatmulOp& op, bool fused) {
+  constexpr int64_t kOneWideTile = kWideRows, kThreeUnits = 3 * kUnitRows, kUnitsK = 2048;
+  constexpr double kUnitsRounds = 6;
+  if (op.layout == GroupLayout::kCounts && op.expected_rows == 0) return RowsKernel::kFew;
+  GroupedExtents extents(op);
+  extents.rows = UsefulRows(op, extents.groups);
+  if (fused) {  // of those with a gate, pairs have rests
+    return extents.rows > kThreeUnits * extents.groups ? RowsKernel::kRests : RowsKernel::kFew;
   }
-  const bool more = extents.rows > kOneWideTile * extents.groups;
-  return more && !fused ? RowsKernel::kUnits : RowsKernel::kFew;
+  const bool aligned = op.layout == GroupLayout::kEnds && op.alignment > 1;
+  const bool padded = op.expected_rows == 0 && (aligned || op.layout == GroupLayout::kRowIds);
+  if (UnitsFillMore(extents, padded)) return RowsKernel::kUnits;
+  if (extents.rows <= kOneWideTile * extents.groups) return RowsKernel::kFew;
+  const double rounds = RoundsOf(extents);
+  if (extents.rows <= kThreeUnits * extents.groups) {
+    // Units are stored more often for as many products: that takes long k, or a better last round.
+    return extents.k >= kUnitsK || rounds <= kUnitsRounds ? RowsKernel::kUnits : RowsKernel::kPairs;
+  }
+  const bool int8 = op.a.values.dtype == DType::kI8;  // which has no rests
+  return !int8 && RestsPay(extents, rounds) ? RowsKernel::kRests : RowsKernel::kPairs;
 }
 
 // b, or each matrix of the table.
@@ -192,7 +236,7 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
   layout.fp8 = fp8;
   layout.fused = fused;
   if (fp8 && !IsDirect(op.a)) {
-    layout.rows = RowsKernelOf(extents, counts, fused, op.a.values.dtype == DType::kI8);
+    layout.rows = RowsKernelOf(op, fused);
   }
   Parts parts;
   if (fp8 && IsDirect(op.a)) {
@@ -240,8 +284,9 @@ GroupedLayout LayoutOf(const GroupedMatmulOp& op, bool fp8, bool fused) {
 double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_per_s, bool fused) {
   // Of this share of a peak of 1.98 PFLOP/s and of the memory's rate; sm90_any_gemm's as measured.
   constexpr double kFp8Flops = 1.3e15, kI8BlockFlops = 1.2e15, kAnyFlops = 6e13, kMemoryShare = 0.8;
-  // Of kernels that apply a gate, as measured at few rows.
-  constexpr double kFusedShare = 0.75;
+  // Of kernels that apply a gate, as measured at few rows. Their tiles are half as many: where
+  // those are no more than the SMs, this is what it costs.
+  constexpr double kFusedShare = 0.75, kFusedSeconds = 8e-6;
   // A gate behind the product, and where offsets do not tell it which rows are somebody's.
   constexpr double kGateSeconds = 3e-6, kOwnersSeconds = 6e-6;
   constexpr double kLaunchesSeconds = 8e-6;
@@ -262,7 +307,7 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
     gate = kGateSeconds + rows * columns * 5 / (rate * kMemoryShare) +
            (op.layout == GroupLayout::kOffsets ? 0 : kOwnersSeconds);
   }
-  return kLaunchesSeconds + gate +
+  return kLaunchesSeconds + (fused ? kFusedSeconds : gate) +
          std::max(flops / (fp8 ? tma_flops : kAnyFlops),
                   bytes / (rate * (fused ? kFusedShare : kMemoryShare)));
 }

@@ -82,7 +82,7 @@ def grouped_matmul(
     gate : Gate, optional
     bias : tensor [groups, n], float32 or d's dtype, optional
     expected_rows : int
-        Of all groups, for estimates alone. 0: all that a has.
+        Of all groups, for estimates and the choice of a kernel. 0: all that a has.
     kernel : str
         A kernel's name to insist on; by default the server chooses.
     """

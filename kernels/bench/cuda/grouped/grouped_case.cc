@@ -101,8 +101,8 @@ void AddWide(std::vector<GroupedBenchCase>& cases, std::mt19937_64& random) {
   add("ragged", Zipf(64, 16384, random), 4096, 7168, 0);
 }
 
-// Of every kind of tile by every kernel, as small as that goes: for a tool that looks at every
-// access.
+// Of every kind of tile, as small as that goes, with --kernels all by every kernel: for a tool that
+// looks at every access.
 void AddSmall(std::vector<GroupedBenchCase>& cases) {
   const Rows few = {0, 1, 17, 64, 65, 100}, more = {0, 130, 1, 193, 200, 140},
              most = {0, 300, 257, 64, 520, 129};

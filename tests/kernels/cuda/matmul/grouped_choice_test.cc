@@ -206,8 +206,65 @@ TEST_F(GroupedChoiceTest, UnitsServeGroupsWhoseThinTilesWouldLeaveSmsIdle) {
   EXPECT_EQ(kernel(8, 8, 1536, 2048), RowsKernel::kFew) << "no group has more than a thin tile";
   EXPECT_EQ(kernel(32, 32, 1536, 2048), RowsKernel::kFew) << "384 thin tiles";
   EXPECT_EQ(kernel(8, 32, 1536, 512), RowsKernel::kFew) << "weights of 6 MB";
-  EXPECT_EQ(kernel(8, 256, 1536, 2048), RowsKernel::kRests);
-  EXPECT_EQ(kernel(8, 1024, 1536, 2048), RowsKernel::kPairs) << "a rest is one row in thirty";
+  EXPECT_EQ(kernel(8, 100, 4096, 14336), RowsKernel::kUnits) << "128 wide tiles";
+  EXPECT_EQ(kernel(8, 256, 7168, 2048), RowsKernel::kPairs) << "448 wide tiles";
+}
+
+TEST_F(GroupedChoiceTest, ManyRowsAreServedByPairsAndTheirRestsWhereThosePay) {
+  const auto kernel = [](int64_t groups, int64_t rows, int64_t n, int64_t k) {
+    return LayoutOf(*OpOf(Fp8Problem(groups, rows, n, k)), true).rows;
+  };
+  EXPECT_EQ(kernel(64, 192, 4096, 7168), RowsKernel::kUnits);
+  EXPECT_EQ(kernel(128, 180, 2048, 768), RowsKernel::kPairs) << "k is short";
+  EXPECT_EQ(kernel(256, 256, 4096, 7168), RowsKernel::kRests);
+  EXPECT_EQ(kernel(256, 256, 7168, 2048), RowsKernel::kRests);
+  EXPECT_EQ(kernel(128, 380, 4096, 1408), RowsKernel::kPairs) << "k is short";
+  EXPECT_EQ(kernel(16, 240, 4096, 4096), RowsKernel::kPairs) << "four rounds";
+  EXPECT_EQ(kernel(64, 1024, 4096, 7168), RowsKernel::kPairs) << "a rest is one row in thirty";
+}
+
+TEST_F(GroupedChoiceTest, CountsAreServedByTheRowsThatTheOpExpects) {
+  GroupedProblem problem = Fp8Problem(8, 4096, 4096, 7168);
+  problem.layout = GroupLayout::kCounts;
+  problem.m = 4096;
+  const auto kernel = [&](int64_t expected) {
+    problem.expected_rows = expected;
+    return LayoutOf(*OpOf(problem), true).rows;
+  };
+  EXPECT_EQ(kernel(0), RowsKernel::kFew) << "the limit says little";
+  EXPECT_EQ(kernel(8 * 20), RowsKernel::kFew);
+  EXPECT_EQ(kernel(8 * 160), RowsKernel::kUnits);
+  EXPECT_EQ(kernel(8 * 1000), RowsKernel::kPairs);
+}
+
+TEST_F(GroupedChoiceTest, RowsBetweenAlignedGroupsAreNotCounted) {
+  GroupedProblem problem = Fp8Problem(128, 160, 2816, 4096);
+  problem.layout = GroupLayout::kEnds;
+  GroupedMatmulOp op = *OpOf(problem);
+  EXPECT_EQ(LayoutOf(op, true).rows, RowsKernel::kUnits);
+  op.alignment = 128;
+  EXPECT_EQ(LayoutOf(op, true).rows, RowsKernel::kFew) << "some 96 rows a group";
+  op.expected_rows = 128 * 160;
+  EXPECT_EQ(LayoutOf(op, true).rows, RowsKernel::kUnits) << "the op knows better";
+}
+
+TEST_F(GroupedChoiceTest, RowsThatMayBeNobodysAreNoReasonForUnits) {
+  GroupedProblem problem = Fp8Problem(8, 128, 2816, 2048);
+  const auto kernel = [&] { return LayoutOf(*OpOf(problem), true).rows; };
+  EXPECT_EQ(kernel(), RowsKernel::kUnits) << "88 wide tiles";
+  problem.layout = GroupLayout::kRowIds;
+  EXPECT_EQ(kernel(), RowsKernel::kFew) << "each may have one row, padded to 128";
+  problem.expected_rows = problem.m;
+  EXPECT_EQ(kernel(), RowsKernel::kUnits);
+}
+
+// One token's experts: the tiles of a kernel that applies the gate would leave SMs idle.
+TEST_F(GroupedChoiceTest, BehindOneTokenAGateIsAKernelOfItsOwn) {
+  GroupedProblem problem = Fp8Problem(128, 1, 1536, 2048);
+  problem.m = 8;
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  EXPECT_EQ(Rank(problem)[0].kernel, kFp8GroupedName);
 }
 
 struct Measured {
