@@ -26,8 +26,9 @@ static_assert(OutputMemory::kFewestBytes == kEngineBytes, "only the engine's cop
 // Likewise of a Copy between the device and memory of the host: a kernel is as fast up to here, and
 // the op behind it may start under its end.
 constexpr int64_t kEngineCopyBytes = 1 << 20;
-// Mean estimate of an op from which each is timed: two event records take about a hundredth of it.
-constexpr double kTimedOpSeconds = 100e-6;
+// Mean estimate of an op from which each is timed. That takes 3 us, a seventieth of it: two event
+// records, and the start of a kernel, which is not under the end of the one in front any more.
+constexpr double kTimedOpSeconds = 200e-6;
 // Shapes that a program tells of; a model's layers have some five, with few numbers of rows.
 constexpr size_t kMostTunable = 64;
 
