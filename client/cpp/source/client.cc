@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/health.h"
 #include "client/cpp/internal/calls/call.h"
@@ -22,9 +24,43 @@ namespace {
 
 using google::protobuf::util::TimeUtil;
 
+bool IsPort(absl::string_view text) {
+  int port = 0;
+  return absl::SimpleAtoi(text, &port) && port > 0 && port < 65536;
+}
+
+// What gRPC would take for the name of a host and look for in vain, or whose port for another. By
+// TLS the port is 443 where none is given.
+absl::Status CheckTarget(absl::string_view target, bool secure) {
+  constexpr absl::string_view kWanted = "write HOST:PORT, unix:/PATH or unix-abstract:NAME";
+  if (target.empty()) return absl::InvalidArgumentError("the target is empty");
+  const size_t colon = target.find(':');
+  if (colon != target.npos) {
+    for (const absl::string_view scheme :
+         {"unix", "unix-abstract", "dns", "ipv4", "ipv6", "vsock", "xds"}) {
+      if (target.substr(0, colon) == scheme) return absl::OkStatus();
+    }
+  }
+  const auto refused = [&](auto... why) {
+    return absl::InvalidArgumentError(absl::StrCat("the target '", target, "' ", why...));
+  };
+  if (absl::StartsWith(target, "/") || absl::StartsWith(target, "./")) {
+    return refused("is a path; write unix:", target);
+  }
+  if (absl::StrContains(target, "://")) return refused("is an URL; ", kWanted);
+  if (secure && colon == target.npos) return absl::OkStatus();
+  const size_t last = target.rfind(':');
+  const bool bracketed = absl::StartsWith(target, "[");
+  const bool one_port = last == colon || (bracketed && last > 0 && target[last - 1] == ']');
+  if (last == target.npos || last == 0 || !one_port || !IsPort(target.substr(last + 1))) {
+    return refused("has no port of 1 to 65535; ", kWanted, ", as 127.0.0.1:8470 or [::1]:8470");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(absl::string_view target, const ClientOptions& options) {
   constexpr int64_t kMostMessage = 1 << 30;  // gRPC's own limits are ints
-  if (target.empty()) return absl::InvalidArgumentError("the target is empty");
+  if (absl::Status fits = CheckTarget(target, options.tls.has_value()); !fits.ok()) return fits;
   if (options.connections < 1 || options.connections > 64) {
     return absl::InvalidArgumentError(
         absl::StrCat("connections=", options.connections, " is not in [1, 64]"));

@@ -68,6 +68,9 @@ OF_A_SESSION = {
         lambda s: s.matmul([[1.0]], W),
         TypeError, ["list", "numpy.asarray", "session.upload(array)"],
     ),
+    "an array to write to": (
+        lambda s: s.matmul(X, W, out=X), TypeError, ["ndarray is no tensor", "session.upload"],
+    ),
     "a number": (
         lambda s: s.matmul(np.float32(1), W), TypeError, ["float32 is neither an array"],
     ),

@@ -314,7 +314,7 @@ def test_a_token_that_everybody_may_read_is_warned_of(fake, token):
         gemmd.Client(fake.target, token_file=token).close()
 
 
-LOCAL = ["127.0.0.1:8470", "127.3.2.1", "[::1]:8470", "::1", "localhost:8470", "dns:localhost",
+LOCAL = ["127.0.0.1:8470", "127.3.2.1:1", "[::1]:8470", "localhost:8470", "dns:localhost",
          "dns:///localhost:8470", "ipv4:127.0.0.1:1,127.0.0.2:1", "unix:/x",
          "unix-abstract:x"]  # fmt: skip
 FAR = ["10.1.2.3:8470", "gemmd.example:8470", "127.0.0.1.example:8470", "dns:///localhost.example",

@@ -66,3 +66,41 @@ def test_a_client_that_is_given_no_target_takes_the_default(fake, monkeypatch):
     with gemmd.Client() as client:
         assert client.info().version
     assert os.environ["GEMMD_SERVER"] == fake.target
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ("http://127.0.0.1:8470", "is an URL; write HOST:PORT, unix:/PATH"),
+        ("/run/gemmd/gemmd.sock", "is a path; write unix:/run/gemmd/gemmd.sock"),
+        ("127.0.0.1", "has no port of 1 to 65535"),
+        ("127.0.0.1:99999", "has no port of 1 to 65535"),
+        ("localhost:gemmd", "has no port of 1 to 65535"),
+        ("::1", r"as 127.0.0.1:8470 or \[::1\]:8470"),
+        ("a:8470,b:8470", "has no port"),
+        ("", "has no port"),
+    ],
+)
+@pytest.mark.parametrize("client", [gemmd.Client, gemmd.connect, gemmd.aio.Client])
+def test_what_is_no_target_is_refused_at_once_with_what_is_one(client, wrong, words, monkeypatch):
+    monkeypatch.setenv("GEMMD_SERVER", wrong or "unset:")
+    with pytest.raises(ValueError, match=words):
+        client(wrong)
+
+
+@pytest.mark.parametrize(
+    "right", ["[::1]:1", "localhost:1", "dns:///localhost:1", "dns:localhost:1", "ipv4:127.0.0.1:1"]
+)
+def test_all_that_grpc_takes_for_a_target_is_one(right):
+    gemmd.Client(right).close()
+
+
+def test_a_name_behind_tls_needs_no_port():
+    gemmd.Client("gemm.example", tls=gemmd.Tls()).close()
+    with pytest.raises(ValueError, match="is an URL"):
+        gemmd.Client("https://gemm.example", tls=gemmd.Tls())
+
+
+def test_a_target_of_another_type_is_told():
+    with pytest.raises(TypeError, match="target has type int; write HOST:PORT"):
+        gemmd.Client(8470)

@@ -138,6 +138,17 @@ def test_a_gradient_is_refused_and_not_left_out(layer, moe, way):
     assert not calls[0](x.detach()).requires_grad
 
 
+def test_a_type_of_torchs_names_one(session, layer):
+    for kind in ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8"):
+        held = session.create_buffer(shape=(2, 2), dtype=getattr(torch, kind))
+        assert held.dtype == gemmd.as_dtype(kind)
+    x, w = torch.randn(3, 40), torch.randn(24, 40)
+    assert session.matmul(x, w.T, out_dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert gemmd.Linear(session, w, out_dtype=torch.float16)(x).dtype == torch.float16
+    with pytest.raises(TypeError, match="float64 is not an element type of gemmd"):
+        session.create_buffer(shape=(2, 2), dtype=torch.float64)
+
+
 def test_a_matmul_refuses_a_gradient_too(session):
     x, w = torch.randn(6, 40, requires_grad=True), torch.randn(24, 40)
     resident = session.upload(w)

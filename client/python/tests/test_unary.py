@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 import gemmd
@@ -14,7 +15,7 @@ def way(request):
 
 def test_both_ways_answer_the_same(client, way):
     call = way(client.transport.channel, methods.GET_SERVER_INFO)
-    for timeout_s in (None, 10.0, 1e12, float("inf")):
+    for timeout_s in (None, 10.0, np.float32(10), 1e12, float("inf")):
         assert pb.ServerInfo.FromString(call(b"", timeout_s)).version == "fake"
 
 

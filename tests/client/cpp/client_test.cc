@@ -41,6 +41,24 @@ TEST(ClientTest, RefusesOptionsOutOfRange) {
   EXPECT_FALSE(Client::Connect(daemon.target(), {.retry = {.max_attempts = 0}}).ok());
 }
 
+TEST(ClientTest, WhatIsNoTargetIsRefusedAtOnceWithWhatIsOne) {
+  const auto told = [](const std::string& target) {
+    const auto client = Client::Connect(target, {.connect_timeout = absl::Milliseconds(10)});
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument) << target;
+    return std::string(client.status().message());
+  };
+  EXPECT_THAT(told("http://127.0.0.1:8470"), HasSubstr("is an URL; write HOST:PORT, unix:/PATH"));
+  EXPECT_THAT(told("/run/gemmd.sock"), HasSubstr("is a path; write unix:/run/gemmd.sock"));
+  for (const char* target :
+       {"127.0.0.1", "127.0.0.1:99999", "localhost:x", "::1", "::1:8470", ":1"}) {
+    EXPECT_THAT(told(target), HasSubstr("has no port of 1 to 65535")) << target;
+  }
+  for (const char* target : {"127.0.0.1:1", "[::1]:1", "dns:///127.0.0.1:1", "ipv4:127.0.0.1:1"}) {
+    const auto client = Client::Connect(target, {.connect_timeout = absl::Milliseconds(10)});
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << target;
+  }
+}
+
 TEST(ClientTest, IntrospectionReturnsTheServersMessages) {
   FakeDaemon daemon;
   Client client = ConnectTo(daemon);

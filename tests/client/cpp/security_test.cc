@@ -211,9 +211,9 @@ TEST_F(SecurityTest, ATokenDoesNotTravelInPlaintextUnlessToldTo) {
     EXPECT_EQ(connect(target, {.send_token_in_plaintext = true}), absl::OkStatus()) << target;
     EXPECT_EQ(connect(target, {.tls = TlsOptions{.ca_file = ca_file_}}), absl::OkStatus());
   }
-  for (const char* target : {"127.0.0.1:8470", "127.3.2.1", "[::1]:8470", "::1", "localhost:8470",
-                             "dns:///localhost:8470", "ipv4:127.0.0.1:8470", "ipv6:[::1]:8470",
-                             "unix:/tmp/nobody", "unix-abstract:nobody"}) {
+  for (const char* target :
+       {"127.0.0.1:8470", "127.3.2.1:1", "[::1]:8470", "localhost:8470", "dns:///localhost:8470",
+        "ipv4:127.0.0.1:8470", "ipv6:[::1]:8470", "unix:/tmp/nobody", "unix-abstract:nobody"}) {
     EXPECT_EQ(connect(target, {}), absl::OkStatus()) << target;
   }
 }

@@ -35,13 +35,15 @@ DTypeLike = npt.DTypeLike
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
     """The numpy dtype for a name ("f32", "bf16", "f16", "e4m3", "e5m2", "i8", "i32"), a numpy or
-    ml_dtypes type, or a dtype.
+    ml_dtypes type, a dtype, or one of torch's.
 
     Raises
     ------
     TypeError
         If gemmd has no such element type.
     """
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
     if isinstance(dtype, str) and dtype in _BY_NAME:
         return _BY_NAME[dtype]
     try:

@@ -150,7 +150,12 @@ class MoE(Pair):
         columns = packed_columns(self.hidden, self.top_k, dtype)
         pack = packed if torch is None else packed_by_torch
         self._columns.value = columns
-        return self.run(pack(x, experts, weights, dtype, columns))
+        y = self.run(pack(x, experts, weights, dtype, columns))
+        if torch is None:
+            return y
+        from gemmd._layers import torch_ops
+
+        return torch_ops.refusing(y, x, weights)
 
     def from_logits(self, x: Any, logits: Any, *, renormalize: bool = True) -> Any:
         """`route` to the `top_k` experts of the largest of softmax(logits), [tokens, experts].

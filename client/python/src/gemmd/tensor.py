@@ -208,7 +208,10 @@ def as_tensor(value: TensorLike) -> Tensor:
         return value
     if isinstance(value, HasTensor):
         return value.tensor()
+    name = type(value).__name__
+    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        raise TypeError(f"{name} is no tensor on the server; session.upload(array) makes one")
     raise TypeError(
-        f"{type(value).__name__} is neither an array nor a tensor on the server; numpy.asarray"
-        " makes an array of it, and session.upload(array) a tensor"
+        f"{name} is neither an array nor a tensor on the server; numpy.asarray makes an array of"
+        " it, and session.upload(array) a tensor"
     )

@@ -217,7 +217,8 @@ def test_another_weight_by_a_name_that_is_taken_is_refused(session):
     """A name that was copied from the layer before."""
     name, w = f"test/taken-{os.getpid()}", np.ones((8, 16), "f4")
     with gemmd.Linear(session, w, name=name) as layer:
-        assert gemmd.Linear(session, 2 * w, name=name)(np.ones((1, 16), "f4"))[0, 0] == 16
+        y = gemmd.Linear(session, 2 * w, name=name)(np.ones((1, 16), "f4"))
+        assert abs(y[0, 0] - 16) < 0.01  # the one that is there
         held = len(session.buffers())
         for shape in ((9, 16), (8, 17)):
             wrong = np.ones(shape, "f4")

@@ -36,6 +36,7 @@ class Security:
         token_file: Path | None = None,
         send_token_in_plaintext: bool = False,
     ) -> None:
+        targets.check(target, tls is not None)
         self._target = target
         self.tls = tls
         self._token = None

@@ -44,6 +44,34 @@ def _is_ours(folder: Path) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077
 
 
+_SCHEMES = ("unix", "unix-abstract", "dns", "ipv4", "ipv6", "vsock", "xds")  # gRPC's
+
+
+def check(target: str, secure: bool) -> None:
+    """Raises ValueError for what gRPC would take for the name of a host and look for in vain, or
+    whose port it would take for another. `secure` says that it goes by TLS, whose port is 443 where
+    none is given.
+    """
+    wanted = "write HOST:PORT, unix:/PATH or unix-abstract:NAME"
+    if not isinstance(target, str):
+        raise TypeError(f"target has type {type(target).__name__}; {wanted}")
+    scheme, colon, rest = target.partition(":")
+    if scheme in _SCHEMES and colon:
+        return
+    if target.startswith(("/", "./")):
+        raise ValueError(f"the target {target!r} is a path; write unix:{target}")
+    if rest.startswith("//"):
+        raise ValueError(f"the target {target!r} is an URL; {wanted}")
+    host, port = host_and_port(target)
+    if secure and host and not port:
+        return
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(
+            f"the target {target!r} has no port of 1 to 65535; {wanted}, as"
+            f" {DEFAULT_TCP_TARGET} or [::1]:8470"
+        )
+
+
 def is_unix_socket(target: str) -> bool:
     return target.startswith(("unix:", "unix-abstract:"))
 

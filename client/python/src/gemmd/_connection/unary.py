@@ -26,7 +26,9 @@ _FOREVER_S = 1e9  # thirty years: gRPC takes larger ones, and infinity, for the 
 
 def bounded(timeout_s: float | None) -> float | None:
     """None for a limit that is as good as none."""
-    return timeout_s if timeout_s is not None and timeout_s < _FOREVER_S else None
+    if timeout_s is None or timeout_s >= _FOREVER_S:
+        return None
+    return float(timeout_s)  # the sum of now and a numpy.float32 would be off by a minute
 
 
 def closed(error: ValueError) -> Exception:

@@ -151,10 +151,17 @@ class Layer(Unpickled):
         self._check_open()
         if interop.torch_of(x) is None:
             return self._on_host(interop.as_numpy(x))
+        if not x.requires_grad:
+            return self._on_tensor(x)
+        from gemmd._layers import torch_ops
+
+        return torch_ops.refusing(self._on_tensor(x.detach()), x)
+
+    def _on_tensor(self, x: Any) -> Any:
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
             m = linear_step.rows_of(x.shape, self._columns_sent)
             if m:
-                return self._local.on_gpu(x.detach() if x.requires_grad else x, m)
+                return self._local.on_gpu(x, m)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
     def module(self) -> Any:

@@ -147,11 +147,9 @@ class Traced:
 
     @staticmethod
     def sees(x: Any) -> bool:
-        """Whether torch must see a call with x as an op: it has a gradient, or no memory."""
+        """Whether torch must see a call with x as an op: it has no memory of its own."""
         if not isinstance(x, torch.Tensor):
             return False
-        if x.requires_grad and torch.is_grad_enabled():
-            return True
         stands_in = type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
         wrapped = torch._C._functorch.is_functorch_wrapped_tensor(x)
         return bool(x.is_meta or stands_in or wrapped)
