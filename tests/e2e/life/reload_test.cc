@@ -102,6 +102,29 @@ TEST(ConfigTest, GrpcRunsAsManyThreadsAsTheEnvironmentSays) {
   EXPECT_GE(threads("9"), few + 7);
 }
 
+// One that each device's client keeps busy, and two; unless the environment says otherwise.
+TEST(ConfigTest, GrpcRunsMoreThreadsForMoreDevicesThanTwo) {
+  const auto threads = [](const char* wanted) {
+    std::string devices;
+    for (int i = 0; i < 4; ++i) {
+      devices +=
+          "devices { name: \"cpu:" + std::to_string(i) + "\" memory_bytes: 1048576 threads: 1 }\n";
+    }
+    if (wanted != nullptr) setenv("GEMMD_GRPC_THREADS", wanted, 1);
+    Daemon daemon({.devices = devices});
+    unsetenv("GEMMD_GRPC_THREADS");
+    const pid_t pid = daemon.process().pid();
+    Must(ConnectTo(daemon).GetServerInfo());
+    EXPECT_EQ(ReadFile("/proc/" + std::to_string(pid) + "/comm"), "gemmd\n");
+    const double running = daemon.Metric("process_threads");
+    EXPECT_EQ(daemon.Stop(), 0);
+    return running;
+  };
+  const double three = threads("3");
+  EXPECT_GT(three, 0);
+  EXPECT_GE(threads(nullptr), three + 3);
+}
+
 int ExecutorThreads(Daemon& daemon) {
   int count = 0;
   const std::string tasks = "/proc/" + std::to_string(daemon.process().pid()) + "/task";
