@@ -11,9 +11,9 @@ import re
 import subprocess
 import sys
 
-MOST_FILES_OF_A_KIND = 8
+MOST_FILES_OF_A_KIND = 7
 # The first kind that is scaled as it is stored: its store, exchange and epilogue stand under its own name.
-NEW_LOOPS = {"kI8": 14}
+NEW_LOOPS = {"kI8": 13}
 CONFIG_NAME = re.compile(r"sm90_\w+_(?:tiled|skinny)_m\d+n\d+")
 # Ops that are one kernel on each backend; those with families of kernels have files for those.
 PLAIN_OPS = ("route", "combine")
@@ -107,6 +107,11 @@ def complaints_of_ops(by_kind, lists):
     return found
 
 
+def cost_of_kind(paths):
+    """Its tables, of dense, grouped and stream-k kernels, are one file."""
+    return len(paths) - max(sum(path.endswith(".cu") for path in paths) - 1, 0)
+
+
 def complaints(files):
     found = [
         f"{path}: names the config {name[0]}; a config is one line in its family's list"
@@ -116,8 +121,8 @@ def complaints(files):
     ]
     for kind in kinds_of(files):
         paths = files_of_kind(files, kind)
-        if len(paths) > NEW_LOOPS.get(kind, MOST_FILES_OF_A_KIND):
-            found.append(f"Mma::{kind} is known to {len(paths)} files, limit {MOST_FILES_OF_A_KIND}: {', '.join(paths)}")
+        if cost_of_kind(paths) > NEW_LOOPS.get(kind, MOST_FILES_OF_A_KIND):
+            found.append(f"Mma::{kind} is known to {cost_of_kind(paths)} files, limit {MOST_FILES_OF_A_KIND}: {', '.join(paths)}")
     return found
 
 

@@ -4,15 +4,18 @@
     gemm_bench --suite models-fit --count 6000 --sweep --quick --pool-times --repeats 3 --json fit.json   on the GPU; or broad-fit
     gemm_bench --features fit.csv --from fit.json
     fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
+    fit_model.py more.csv --upon direct_trees.inc --out kernels/cuda/tuning/model_correction_float16_trees.inc
 
 Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
 regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.15), r
 its time over the shape's best, and is left out above 2.2. Cross-validation leaves models out, never shapes: the weights of
 one model are all in one part, and weights of no model in one by themselves. The files must hold no times of the other half.
+--only and --skip choose among kernels' names: stream-k's have trees of their own. --upon fits to what trees miss that stay.
 """
 
 import argparse
 import csv
+import re
 
 import lightgbm
 import numpy as np
@@ -28,7 +31,7 @@ PARAMETERS = dict(objective="l2", num_leaves=48, learning_rate=0.1, min_data_in_
 class Times:
     """Pairs of shape and kernel, as arrays; `shape` numbers the shapes of each file."""
 
-    def __init__(self, paths):
+    def __init__(self, paths, wanted=lambda kernel: True):
         self.names, rows, self.shapes, self.models, self.kernels = None, [], [], [], []
         shape_of = []
         for path in paths:
@@ -37,6 +40,8 @@ class Times:
                 reader = csv.reader(file)
                 self.names = next(reader)[6:]
                 for model, m, n, k, kernel, *numbers in reader:
+                    if not wanted(kernel):
+                        continue
                     key = (int(m), int(n), int(k))
                     if key not in seen:
                         if not model:
@@ -54,8 +59,36 @@ class Times:
         self.best = np.full(len(self.shapes), np.inf)
         np.minimum.at(self.best, self.shape, self.us)
         self.over_best = self.us / self.best[self.shape]
+        self.base = np.zeros(len(self.us))  # of trees that stay
         self.target = np.log(self.us / self.rough)
         self.weight = np.exp(-(self.over_best - 1) / 0.15)
+
+
+def stand_upon(times, path):
+    """Takes off the targets what the trees of a table make of them."""
+    text = open(path, encoding="utf-8").read()
+
+    def rows(name, pattern):
+        found = re.search(name + r"\[\] = \{(.*?)\n\};", text, re.S)
+        return np.array([[float(x) for x in row.split(", ")] for row in re.findall(pattern, found[1])])
+
+    trees = rows("kTrees", r"\d+, \d+").astype(int)
+    nodes = rows("kNodes", r"[-+\d.e]+, \d+, -?\d+, -?\d+")
+    leaves = rows("kLeaves", r"-?\d+").ravel()
+    thresholds, (features, left, right) = nodes[:, 0].astype(np.float32), nodes[:, 1:].astype(int).T
+    for first_node, first_leaf in trees:
+        at = np.zeros(len(times.us), dtype=int)
+        while (inside := np.flatnonzero(at >= 0)).size:
+            node = first_node + at[inside]
+            goes_left = times.features[inside, features[node]] <= thresholds[node]
+            at[inside] = np.where(goes_left, left[node], right[node])
+        times.base += leaves[first_leaf + ~at] * UNIT
+    times.target = times.target - np.clip(times.base, LEAST, MOST)
+
+
+def corrected(times, booster, of=slice(None)):
+    correction = times.base[of] + booster.predict(times.features[of])
+    return times.rough[of] * np.exp(np.clip(correction, LEAST, MOST))
 
 
 def fit(times, chosen, trees):
@@ -89,8 +122,8 @@ def cross_validate(times, trees):
     for i in range(PARTS):
         booster = fit(times, part != i, trees)
         out = part == i
-        seconds[out] = times.rough[out] * np.exp(np.clip(booster.predict(times.features[out]), LEAST, MOST))
-    report(times, times.rough, "the rates alone")
+        seconds[out] = corrected(times, booster, out)
+    report(times, times.rough * np.exp(np.clip(times.base, LEAST, MOST)), "without these trees")
     report(times, seconds, "corrected, of models that were left out")
 
 
@@ -160,15 +193,20 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--sample")
     parser.add_argument("--trees", type=int, default=200)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--skip")
+    parser.add_argument("--upon")
     parser.add_argument("--no-validation", action="store_true")
     arguments = parser.parse_args()
-    times = Times(arguments.csv)
+    times = Times(arguments.csv, lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel))
+    if arguments.upon:
+        stand_upon(times, arguments.upon)
+        PARAMETERS.update(learning_rate=0.05, num_leaves=24, min_data_in_leaf=100)
     print(f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times")
     if not arguments.no_validation:
         cross_validate(times, arguments.trees)
     booster = fit(times, np.full(len(times.us), True), arguments.trees)
-    fitted = times.rough * np.exp(np.clip(booster.predict(times.features), LEAST, MOST))
-    report(times, fitted, "corrected, of the models that it is fitted to")
+    report(times, corrected(times, booster), "corrected, of the models that it is fitted to")
     if arguments.out:
         source = f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times"
         with open(arguments.out, "w") as file:

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -230,7 +231,9 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> Disabled(
 // Loads the kernels now: the driver would do it at each one's first launch, and wait for the device
 // to do so. Fails when the binary has no code for it.
 absl::Status PrepareFamilies(const std::string& name) {
-  for (const GemmFamilyEntry* family : kGemmFamilies) {
+  std::vector<const GemmFamilyEntry*> families(std::begin(kGemmFamilies), std::end(kGemmFamilies));
+  for (const StreamFamilyEntry* stream : kStreamFamilies) families.push_back(&stream->family);
+  for (const GemmFamilyEntry* family : families) {
     for (int config = 0; config < family->num_configs; ++config) {
       const absl::Status status =
           ToStatus(family->prepare(config),

@@ -6,8 +6,11 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/cuda/device_buffer.h"
+#include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/plain_family.h"
 #include "kernels/cuda/matmul/tma_family.h"
+#include "kernels/cuda/sm90/launch/scratch_front.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::bench {
@@ -23,6 +26,23 @@ absl::StatusOr<Entry> EntryOf(std::string name, Binding bind, const Workload& wo
   entry.bind = std::move(bind);
   entry.call = *std::move(call);
   return entry;
+}
+
+// Scratch memory for calls that come one after the other, and keep it. It grows with what is asked
+// for; the first to ask for more than there is makes it anew.
+absl::StatusOr<std::shared_ptr<const DeviceBuffer>> ScratchOf(int64_t bytes) {
+  static auto* const last = new std::shared_ptr<const DeviceBuffer>();
+  const int64_t size = bytes + cuda::kScratchFront;
+  if (*last != nullptr && (*last)->size_bytes() >= size) return *last;
+  auto buffer = std::make_shared<DeviceBuffer>();
+  absl::Status status = buffer->Reserve(size);
+  if (status.ok()) {
+    status = cuda::ToStatus(cudaMemset(buffer->data(), 0, cuda::kScratchFront), "clearing scratch");
+  }
+  if (status.ok()) status = cuda::ToStatus(cudaDeviceSynchronize(), "clearing scratch");
+  if (!status.ok()) return status;
+  *last = std::move(buffer);
+  return *last;
 }
 
 // `family` is kept by whoever binds.
@@ -42,13 +62,17 @@ absl::StatusOr<Call> BindMember(const cuda::MatmulFamily& family, int member,
   if (const std::string why = family.WhyNot(member, args.problem); !why.empty()) {
     return absl::UnimplementedError(why);
   }
-  auto prepared = family.Prepare(member, args, nullptr);
+  const auto buffer = ScratchOf(family.ScratchBytes(member, args.problem));
+  if (!buffer.ok()) return buffer.status();
+  auto prepared = family.Prepare(member, args, (*buffer)->as<std::byte>() + cuda::kScratchFront);
   if (!prepared.ok()) {
     return absl::Status(prepared.status().code(), absl::StrCat(family.members()[member].name, ": ",
                                                                prepared.status().message()));
   }
   std::shared_ptr<const cuda::PreparedMatmul> matmul = *std::move(prepared);
-  return Call([matmul](cudaStream_t stream) { return matmul->Launch(/*overlap=*/false, stream); });
+  return Call([matmul, scratch = *buffer](cudaStream_t stream) {
+    return matmul->Launch(/*overlap=*/false, stream);
+  });
 }
 
 absl::Status CheckKernelName(const std::string& name) {

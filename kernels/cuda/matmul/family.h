@@ -64,7 +64,8 @@ class MatmulFamily {
   // Device memory that its launches share. Pure.
   virtual int64_t ScratchBytes(int member, const MatmulProblem& problem) const = 0;
 
-  // `scratch`: ScratchBytes at a multiple of 256. The device is current, and `args` pose a problem
+  // `scratch`: ScratchBytes at a multiple of 256, behind kScratchFront bytes (scratch_front.h)
+  // that are zero whenever no kernel runs. The device is current, and `args` pose a problem
   // that the member serves. INVALID_ARGUMENT when the addresses are not what the problem promised.
   virtual absl::StatusOr<std::unique_ptr<const PreparedMatmul>> Prepare(
       int member, const MatmulArgs& args, std::byte* scratch) const = 0;

@@ -21,6 +21,7 @@ constexpr int64_t kMaxExtent = kBeyond;
 // Kernels number tiles in int32, and multiply one direction's count by the height of a band (up to
 // 64 tiles) of their order.
 constexpr int64_t kMaxTiles = int64_t{1} << 25;
+constexpr int64_t kMaxStreamSteps = int64_t{1} << 30;  // they divide numbers below that
 constexpr int64_t kMaxBatch = 65535;
 constexpr int64_t kMaxStrideBytes = (int64_t{1} << 40) - 16;  // TMA: below 2^40
 // Of products of up to 2^14, sums of so many stay below 2^31.
@@ -77,6 +78,10 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
     return StrCat("k=", k, " has ", stages, " blocks of ", stage, ", fewer than split=", split,
                   "; use a smaller split");
   }
+  if (variant.streams_k() && stages < kLeastStreamTile) {
+    return StrCat("k=", k, " has ", stages, " blocks of ", stage, ", fewer than ", kLeastStreamTile,
+                  ", which are not worth dividing; use another kernel");
+  }
   const int64_t row_extent = config.skinny() ? n : m;
   const int64_t col_extent = config.skinny() ? m : n;
   const int64_t row_tiles = RoundUp(CeilDiv(row_extent, config.rows), config.share_cols);
@@ -85,6 +90,12 @@ std::string ConfigWhyNot(const GemmVariant& variant, int64_t batch, int64_t m, i
   if (row_tiles * col_tiles > kMaxTiles / batch) {
     return StrCat("batch=", batch, " m=", m, " n=", n, " has more than ", kMaxTiles, " tiles of ",
                   config.block_m(), "x", config.block_n(), "; divide the matrix");
+  }
+  // Bands of up to 16 tiles of rows make up to twice as many, of which the last are outside of D.
+  if (variant.streams_k() && 2 * row_tiles * col_tiles * batch > kMaxStreamSteps / stages) {
+    return StrCat("batch=", batch, " m=", m, " n=", n, " k=", k, " are more than ",
+                  kMaxStreamSteps / 2, " blocks of ", config.block_m(), "x", config.block_n(), "x",
+                  stage, "; divide the matrix");
   }
   return "";
 }

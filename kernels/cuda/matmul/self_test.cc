@@ -15,6 +15,7 @@
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/matmul/self_test_bench.h"
+#include "kernels/cuda/sm90/launch/scratch_front.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -37,7 +38,8 @@ SelfTestProblem::SelfTestProblem(Mma mma, absl::Span<const GemmVariant> variants
   int64_t blocks = 1;
   for (const GemmVariant& variant : variants) {
     if (variant.shape().mma != mma) continue;
-    blocks = std::max<int64_t>(blocks, variant.split * variant.shape().k_blocks);
+    const int64_t least = variant.split * variant.shape().k_blocks;
+    blocks = std::max({blocks, least, int64_t{variant.streams_k() ? kLeastStreamTile : 1}});
   }
   const int64_t k_blocks = blocks + 1;
   const int64_t k = k_blocks * kind.block_k();
@@ -102,10 +104,21 @@ using Broken = absl::flat_hash_map<std::string, std::string>;
 // The members that serve such operands.
 absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broken) {
   const SelfTestProblem problem(mma, AllVariants());
+  const MatmulProblem posed = ProblemOf(problem.op());
+  int64_t scratch_bytes = 0;
+  for (const auto& family : options.families) {
+    for (int i = 0; i < static_cast<int>(family->members().size()); ++i) {
+      if (!family->WhyNot(i, posed).empty()) continue;
+      scratch_bytes = std::max(scratch_bytes, family->ScratchBytes(i, posed));
+    }
+  }
+  std::vector<std::vector<std::byte>> slots(problem.slots().begin(), problem.slots().end());
+  slots.emplace_back(kScratchFront + scratch_bytes, std::byte{0});
   const absl::StatusOr<std::unique_ptr<SelfTestBench>> bench =
-      SelfTestBench::Make(problem.slots(), SelfTestProblem::kResultSlot, options.device.ordinal);
+      SelfTestBench::Make(slots, SelfTestProblem::kResultSlot, options.device.ordinal);
   if (!bench.ok()) return bench.status();
   const MatmulArgs args = PlacedArgs(problem.op(), (*bench)->slots());
+  std::byte* const scratch = (*bench)->slots().back() + kScratchFront;
   const auto test = [&](const std::string& name, absl::FunctionRef<absl::Status()> launch) {
     const bool spoil = absl::c_linear_search(options.spoiled, name);
     const auto judge = [&](absl::Span<std::byte> result) {
@@ -121,9 +134,8 @@ absl::Status FindBrokenOf(Mma mma, const SelfTestOptions& options, Broken& broke
     for (int i = 0; i < static_cast<int>(family->members().size()); ++i) {
       const KernelInfo& info = family->members()[i];
       if (options.is_off(info) || !family->WhyNot(i, args.problem).empty()) continue;
-      // The problem is laid out so that nothing is copied.
       const absl::Status status = test(info.name, [&]() -> absl::Status {
-        const auto matmul = family->Prepare(i, args, nullptr);
+        const auto matmul = family->Prepare(i, args, scratch);
         if (!matmul.ok()) return matmul.status();
         return (*matmul)->Launch(/*overlap=*/false, (*bench)->stream());
       });

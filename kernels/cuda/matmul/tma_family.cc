@@ -19,6 +19,7 @@ std::string Describe(const GemmVariant& variant) {
                                   c.block_m(), "x", c.block_n(), ", ", c.stages, " stages");
   if (c.multicast() > 1) absl::StrAppend(&text, ", ", c.multicast(), " CTAs share a side");
   if (variant.split > 1) absl::StrAppend(&text, ", k divided by ", variant.split);
+  if (variant.streams_k()) absl::StrAppend(&text, ", CTAs take equal parts of all tiles' k");
   return text;
 }
 
@@ -49,8 +50,9 @@ double TmaFamily::SecondsBehind(const MatmulProblem& problem) const {
   return StreamSeconds(2 * d, memory_bytes_per_s_);
 }
 
-int64_t TmaFamily::ScratchBytes(int, const MatmulProblem& problem) const {
-  return CopiesOf(UnplacedArgs(problem)).scratch_bytes;
+int64_t TmaFamily::ScratchBytes(int member, const MatmulProblem& problem) const {
+  return PartialBytes(AllVariants()[member], device_) +
+         CopiesOf(UnplacedArgs(problem)).scratch_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<const PreparedMatmul>> TmaFamily::Prepare(int member,

@@ -17,7 +17,7 @@ namespace {
 
 class TmaMatmul final : public PreparedMatmul {
  public:
-  TmaMatmul(const GemmVariant& variant, const GemmLaunch& launch,
+  TmaMatmul(const GemmVariant& variant, const StreamLaunch& launch,
             std::vector<ScaleLayoutArgs> copies, std::optional<ActivateArgs> activation)
       : variant_(variant),
         launch_(launch),
@@ -38,7 +38,7 @@ class TmaMatmul final : public PreparedMatmul {
     if (overlap) {
       status = cuda::Launch(variant_, launch_, stream);
     } else {
-      GemmLaunch alone = launch_;
+      StreamLaunch alone = launch_;
       alone.programmatic = false;
       status = cuda::Launch(variant_, alone, stream);
     }
@@ -48,7 +48,7 @@ class TmaMatmul final : public PreparedMatmul {
 
  private:
   const GemmVariant variant_;
-  GemmLaunch launch_;
+  StreamLaunch launch_;
   const std::vector<ScaleLayoutArgs> copies_;
   std::optional<ActivateArgs> activation_;
 };
@@ -62,15 +62,16 @@ absl::StatusOr<std::unique_ptr<const PreparedMatmul>> PrepareTma(const GemmVaria
   const AnyGemmArgs& any = args.gemm;
   // As the problem has it, which the scratch was made for.
   const ScaleCopies copies = CopiesOf(UnplacedArgs(args.problem));
-  const Fp8GemmArgs gemm = Fp8ArgsOf(any, copies, scratch);
+  std::byte* const copied = scratch + PartialBytes(variant, device);
+  const Fp8GemmArgs gemm = Fp8ArgsOf(any, copies, copied);
   // The problem told of offsets; that slots start at multiples of 256 is the caller's word.
   if (std::string why = cuda::WhyNot(variant, gemm); !why.empty()) {
     return absl::InvalidArgumentError(why);
   }
-  const absl::StatusOr<GemmLaunch> launch = PrepareLaunch(variant, gemm, device);
+  const absl::StatusOr<StreamLaunch> launch = PrepareLaunch(variant, gemm, scratch, device);
   if (!launch.ok()) return launch.status();
   std::vector<ScaleLayoutArgs> layouts;
-  for (const auto& copy : {CopyOfA(any, copies, scratch), CopyOfB(any, copies, scratch)}) {
+  for (const auto& copy : {CopyOfA(any, copies, copied), CopyOfB(any, copies, copied)}) {
     if (copy) layouts.push_back(*copy);
   }
   return std::make_unique<TmaMatmul>(variant, *launch, std::move(layouts), ActivationOf(any));

@@ -10,6 +10,7 @@
 #include "kernels/cuda/run/run_stamps.h"
 #include "kernels/cuda/run/stream_mark.h"
 #include "kernels/cuda/run/stream_signal.h"
+#include "kernels/cuda/sm90/launch/scratch_front.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -60,7 +61,7 @@ CudaStream::~CudaStream() {
   if (stream_ == nullptr) return;
   fence_.Check(cudaSetDevice(ordinal_), "choosing the device").IgnoreError();
   graphs_.Clear();
-  std::byte* const scratch = scratch_ != nullptr ? scratch_ - kScratchHead : nullptr;
+  std::byte* const scratch = scratch_ != nullptr ? scratch_ - kScratchFront : nullptr;
   for (void* memory : {static_cast<void*>(scratch), static_cast<void*>(began_)}) {
     if (memory == nullptr) continue;
     fence_.Check(cudaFreeAsync(memory, stream_), "freeing scratch").IgnoreError();
@@ -285,17 +286,17 @@ absl::Status CudaStream::GrowScratch(int64_t bytes) {
   const int64_t size = std::max({bytes, 2 * scratch_bytes_, kMinScratchBytes});
   void* grown = nullptr;
   absl::Status status =
-      fence_.Check(cudaMallocAsync(&grown, static_cast<size_t>(size + kScratchHead), stream_),
+      fence_.Check(cudaMallocAsync(&grown, static_cast<size_t>(size + kScratchFront), stream_),
                    absl::StrCat("allocating ", size, " bytes of scratch memory"));
   if (status.ok()) {
-    status = fence_.Check(cudaMemsetAsync(grown, 0, kScratchHead, stream_), "clearing its head");
+    status = fence_.Check(cudaMemsetAsync(grown, 0, kScratchFront, stream_), "clearing its front");
   }
   if (!status.ok()) return status;
-  std::byte* const old = std::exchange(scratch_, static_cast<std::byte*>(grown) + kScratchHead);
+  std::byte* const old = std::exchange(scratch_, static_cast<std::byte*>(grown) + kScratchFront);
   scratch_bytes_ = size;
   // Freed once the programs launched so far are through.
   if (old != nullptr) {
-    status = fence_.Check(cudaFreeAsync(old - kScratchHead, stream_), "freeing scratch");
+    status = fence_.Check(cudaFreeAsync(old - kScratchFront, stream_), "freeing scratch");
   }
   return status;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the C++ file that defines CodeHash() and KernelCompiler(): code_hash.py OUT OBJECT...
+"""Writes the C++ file that defines CodeHash(), StreamCodeHash() and KernelCompiler(): code_hash.py OUT OBJECT...
 
 Runs at build time, between the compiler of the kernels and that of the file. A digest is of a kernel's instructions, so a
 comment or another name changes none, and another config only adds one.
@@ -10,7 +10,7 @@ import sys
 
 import machine_code
 
-GEMM = re.compile(r"4cuda4GemmILm(\d+)E")  # the config, as Encode() makes a number of it
+GEMM = re.compile(r"4cuda(?:4Gemm|10Gemm(Stream))ILm(\d+)E")  # the config, as Encode() makes a number of it
 
 TEXT = """#include "kernels/cuda/sm90/code_hash.h"
 
@@ -18,30 +18,35 @@ namespace gemmd::kernels::cuda {{
 
 std::string_view KernelCompiler() {{ return "{compiler}"; }}
 
-std::string_view CodeHash(const GemmConfig& config) {{
+{functions}
+}}  // namespace gemmd::kernels::cuda
+"""
+
+FUNCTION = """std::string_view {kind}CodeHash(const GemmConfig& config) {{
   switch (Encode(config)) {{
 {cases}
   }}
   return "";
 }}
-
-}}  // namespace gemmd::kernels::cuda
 """
 
 
 def main(arguments):
     out, *objects = arguments
-    digests, compilers = {}, set()
+    digests, compilers = {"": {}, "Stream": {}}, set()
     for name, kernel in machine_code.kernels_of(objects).items():
         config = GEMM.search(name)
         if config:
-            digests[int(config[1])] = kernel.digest()
+            digests[config[1] or ""][int(config[2])] = kernel.digest()
             compilers.add(kernel.compiler)
     if len(compilers) != 1:
-        return f"code_hash.py: {len(digests)} kernels of {len(compilers)} compilers in {', '.join(objects)}; build anew"
-    cases = "\n".join(f'    case {config:#x}:\n      return "{digest}";' for config, digest in sorted(digests.items()))
+        return f"code_hash.py: {len(digests[''])} kernels of {len(compilers)} compilers in {', '.join(objects)}; build anew"
+    functions = ""
+    for kind, of_kind in digests.items():
+        cases = (f'    case {config:#x}:\n      return "{digest}";' for config, digest in sorted(of_kind.items()))
+        functions += FUNCTION.format(kind=kind, cases="\n".join(cases))
     with open(out, "w", encoding="utf-8") as file:
-        file.write(TEXT.format(compiler=compilers.pop(), cases=cases))
+        file.write(TEXT.format(compiler=compilers.pop(), functions=functions))
     return 0
 
 

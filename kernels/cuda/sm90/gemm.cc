@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/sm90/code_hash.h"
 #include "kernels/cuda/sm90/k_split.h"
+#include "kernels/cuda/sm90/launch/scratch_front.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/cuda/sm90/tile_grid.h"
 #include "kernels/text.h"
@@ -22,11 +23,12 @@ constexpr int kSplits[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 std::vector<GemmVariant> ListVariants() {
   std::vector<GemmVariant> all;
-  for (int family = 0; family < kNumGemmFamilies; ++family) {
-    for (int config = 0; config < kGemmFamilies[family]->num_configs; ++config) {
-      const GemmConfig& shape = kGemmFamilies[family]->configs[config];
+  for (int family = 0; family < kNumGemmFamilies + kNumStreamFamilies; ++family) {
+    const GemmVariant first = {family};
+    for (int config = 0; config < first.entry().num_configs; ++config) {
+      const GemmConfig& shape = first.entry().configs[config];
       for (int split : kSplits) {
-        if (split > 1 && !shape.splits(split)) continue;
+        if (split > 1 && (first.streams_k() || !shape.splits(split))) continue;
         if (shape.multicast() * split > kMaxClusterSize) continue;
         all.push_back({family, config, split});
       }
@@ -101,6 +103,27 @@ bool StoresByCopy(const GemmConfig& shape, const Fp8GemmArgs& args, int split) {
          args.d_batch % 8 == 0 && reinterpret_cast<uintptr_t>(args.d) % 16 == 0;
 }
 
+// The walk of stream_k.h, for as many tiles of the matrices, by up to `ctas`.
+void AddStream(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, int ctas,
+               std::byte* scratch, StreamLaunch& launch) {
+  const int64_t m_tiles = shape.skinny() ? col_tiles : row_tiles;
+  const int64_t n_tiles = shape.skinny() ? row_tiles : col_tiles;
+  const StreamTeams teams =
+      TeamsOf(shape, m_tiles, n_tiles * launch.args.batch, launch.k_blocks, ctas);
+  launch.tiles = shape.skinny()
+                     ? GridOf(n_tiles, teams.bands, launch.args.batch, static_cast<int>(n_tiles))
+                     : GridOf(teams.bands, n_tiles, launch.args.batch, 1);
+  launch.clusters = teams.team * teams.teams;
+  launch.streams_b = teams.bands == 1 && (launch.args.batch == 1 || !launch.one_b);
+  StreamK& stream = launch.stream;
+  stream.partials = reinterpret_cast<float4*>(scratch);
+  stream.flags = StreamFlagsOf(scratch);
+  stream.team = MakeDivisor(teams.team);
+  stream.tile_steps = MakeDivisor(launch.k_blocks);
+  stream.step = static_cast<int>(teams.steps / teams.teams);
+  stream.extra = static_cast<int>(teams.steps % teams.teams);
+}
+
 }  // namespace
 
 std::string Name(const GemmVariant& variant) {
@@ -118,7 +141,9 @@ std::string Name(const GemmVariant& variant) {
   return name;
 }
 
-std::string_view CodeOf(const GemmVariant& variant) { return CodeHash(variant.shape()); }
+std::string_view CodeOf(const GemmVariant& variant) {
+  return variant.streams_k() ? StreamCodeHash(variant.shape()) : CodeHash(variant.shape());
+}
 
 absl::Span<const GemmVariant> AllVariants() {
   static const auto* all = new std::vector<GemmVariant>(ListVariants());
@@ -136,8 +161,8 @@ std::optional<GemmVariant> FindVariant(std::string_view name) {
   return found->second;
 }
 
-absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
-                                         const DeviceTraits& device) {
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+                                           std::byte* scratch, const DeviceTraits& device) {
   const absl::StatusOr<int> at_once = ClustersAtOnce(variant, device.ordinal);
   if (!at_once.ok()) return at_once.status();
   const GemmConfig& shape = variant.shape();
@@ -171,7 +196,7 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   TensorView& cols = shape.skinny() ? a : b;
   rows.box_rows = shape.rows / shape.share_rows;
   cols.box_rows = shape.cols / shape.share_cols;
-  GemmLaunch launch = {};
+  StreamLaunch launch = {};
   const TensorView scales = {.address = args.a_scales,
                              .cols = args.m,
                              .rows = 1,
@@ -217,10 +242,17 @@ absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8Ge
   launch.cluster_ctas = MakeDivisor(shape.multicast() * launch.split.parts);
   launch.streams_b = StreamsB(shape.skinny() ? col_tiles : row_tiles, tiles, args, *at_once);
   launch.clusters = static_cast<int>(ClustersFor(shape, variant.split, tiles, *at_once));
+  if (variant.streams_k()) {
+    const int ctas = std::min({*at_once, device.sms, kStreamFlags / shape.groups});
+    AddStream(shape, row_tiles, col_tiles, ctas, scratch, launch);
+  }
   return launch;
 }
 
-absl::Status Launch(const GemmVariant& variant, const GemmLaunch& launch, cudaStream_t stream) {
+absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream) {
+  if (variant.streams_k()) {
+    return ToStatus(variant.stream_entry().launch(variant.config, launch, stream), Name(variant));
+  }
   return ToStatus(variant.entry().launch(variant.config, launch, stream), Name(variant));
 }
 

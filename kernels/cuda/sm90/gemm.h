@@ -2,7 +2,7 @@
 // serves a problem is selector.h's business, whether it can is legality.h's.
 //
 //   GemmVariant v = *FindVariant("sm90_fp8_skinny_64x64_s10_k4");
-//   absl::StatusOr<GemmLaunch> launch = PrepareLaunch(v, args, traits);
+//   absl::StatusOr<StreamLaunch> launch = PrepareLaunch(v, args, scratch, traits);
 //   absl::Status status = Launch(v, *launch, stream);
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_GEMM_H_
@@ -10,6 +10,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,16 +22,23 @@
 #include "absl/types/span.h"
 #include "kernels/cuda/device/device_traits.h"
 #include "kernels/cuda/sm90/gemm_family.h"
+#include "kernels/cuda/sm90/stream_k.h"
 
 namespace gemmd::kernels::cuda {
 
 // One member of the pool: a family's config, and how many CTAs of a cluster divide k.
 struct GemmVariant {
-  int family = 0;  // index into kGemmFamilies
+  int family = 0;  // index into kGemmFamilies, and behind them kStreamFamilies
   int config = 0;  // index into that family's configs
   int split = 1;
 
-  const GemmFamilyEntry& entry() const { return *kGemmFamilies[family]; }
+  bool streams_k() const { return family >= kNumGemmFamilies; }
+  const StreamFamilyEntry& stream_entry() const {
+    return *kStreamFamilies[family - kNumGemmFamilies];
+  }
+  const GemmFamilyEntry& entry() const {
+    return streams_k() ? stream_entry().family : *kGemmFamilies[family];
+  }
   const GemmConfig& shape() const { return entry().configs[config]; }
   friend bool operator==(const GemmVariant&, const GemmVariant&) = default;
 };
@@ -45,13 +54,20 @@ std::string_view CodeOf(const GemmVariant& variant);
 absl::Span<const GemmVariant> AllVariants();
 std::optional<GemmVariant> FindVariant(std::string_view name);
 
-// Tensor maps and grid for `args`, which must be legal for `variant` (legality.h).
+// Scratch memory in which sums cross between CTAs; of most variants 0.
+inline int64_t PartialBytes(const GemmVariant& variant, const DeviceTraits& device) {
+  const GemmConfig& shape = variant.shape();
+  return variant.streams_k() ? int64_t{device.sms} * shape.rows * shape.cols * 4 : 0;
+}
+
+// Tensor maps and grid for `args`, which must be legal for `variant` (legality.h). `scratch`:
+// PartialBytes, as MatmulFamily::Prepare has it. Of what is no stream the GemmLaunch alone counts.
 // INVALID_ARGUMENT when the driver refuses a tensor map, with the offending value.
-absl::StatusOr<GemmLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
-                                         const DeviceTraits& device);
+absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8GemmArgs& args,
+                                           std::byte* scratch, const DeviceTraits& device);
 
 // Queues it on `stream` of the current device. Thread-safe.
-absl::Status Launch(const GemmVariant& variant, const GemmLaunch& launch, cudaStream_t stream);
+absl::Status Launch(const GemmVariant& variant, const StreamLaunch& launch, cudaStream_t stream);
 
 }  // namespace gemmd::kernels::cuda
 

@@ -33,10 +33,11 @@ double MacsPerClock(const GemmConfig& c) { return 4096.0 / c.element_bytes(); }
 
 // How a variant divides a problem among CTAs.
 struct Division {
-  double groups;    // cluster-tiles
-  double at_once;   // clusters that run at the same time
-  double cluster;   // CTAs of one
-  double k_blocks;  // of one CTA and tile
+  double groups;     // cluster-tiles
+  double at_once;    // clusters that run at the same time
+  double cluster;    // CTAs of one
+  double k_blocks;   // of one CTA and tile; of stream-k, of all its tiles
+  double tiles = 1;  // of stream-k: those of one CTA, not all of them whole
 
   Division(const GemmVariant& variant, const MatmulProblem& problem, const DeviceTraits& device) {
     const GemmConfig& c = variant.shape();
@@ -49,6 +50,14 @@ struct Division {
     at_once = std::max(1, ClustersAtOnce(device, size, c.ctas_per_sm));
     const double stages = CeilDiv(CeilDiv(problem.k, c.block_k()), c.k_blocks);
     k_blocks = CeilDiv(stages, variant.split) * c.k_blocks;
+    if (!variant.streams_k()) return;
+    const auto extent = [](double x, int tile) { return static_cast<int64_t>(CeilDiv(x, tile)); };
+    const StreamTeams teams =
+        TeamsOf(c, extent(problem.m, c.block_m()), extent(problem.n, c.block_n()) * problem.batch,
+                static_cast<int64_t>(stages), device.sms);
+    groups = at_once = teams.team * teams.teams;
+    tiles = teams.longest / k_blocks;
+    k_blocks = static_cast<double>(teams.longest);
   }
   double waves() const { return CeilDiv(groups, at_once); }
 };
@@ -162,7 +171,15 @@ double RoughSeconds(const GemmVariant& variant, const MatmulProblem& problem,
                               TileSeconds(variant, problem, /*last=*/false, constants));
   }
   if (variant.split > 1) seconds += (waves - 1) * constants.restart_seconds;
-  return seconds;
+  if (!variant.streams_k()) return seconds;
+  seconds +=
+      (std::ceil(division.tiles) - 1) * TileSeconds(variant, problem, /*last=*/false, constants);
+  if (division.tiles == std::floor(division.tiles)) return seconds;
+  // A tile of several CTAs: one gives its sums, another takes all the others'.
+  const double crossings = 1 + std::ceil(std::max(1.0, 1 / division.tiles - 1));
+  const double crossing = 1.0 * c.rows * c.cols * sizeof(float);
+  return seconds + constants.stream_seconds +
+         crossings * crossing / constants.partial_bytes_per_clock / clock;
 }
 
 ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& problem,
@@ -179,7 +196,7 @@ ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& proble
   const double features[] = {
       rough_seconds * 1e6,
       1.0 * variant.split,
-      division.groups / division.at_once,
+      variant.streams_k() ? division.tiles : division.groups / division.at_once,
       division.waves(),
       (division.groups - (division.waves() - 1) * division.at_once) / division.at_once,
       division.k_blocks,
@@ -203,6 +220,7 @@ ModelFeatures FeaturesOf(const GemmVariant& variant, const MatmulProblem& proble
       memory / rough_seconds,
       math / constants.clock_hz / rough_seconds,
       share(problem.n, c.block_n()),
+      1.0 * variant.streams_k(),
   };
   static_assert(std::size(features) == kModelFeatureCount);
   ModelFeatures result;

@@ -58,6 +58,9 @@ struct ModelConstants {
   double split_seconds = 0.69e-6;
   double part_seconds = 0.1e-6;  // each CTA more to wait for
   double exchange_bytes_per_clock = 7;
+  // Stream-k: sums wait for each other, and cross by way of L2, once out and once in.
+  double stream_seconds = 1.5e-6;
+  double partial_bytes_per_clock = 40;
   // A CTA that follows another one on its SM (grids of a split are not persistent).
   double restart_seconds = 1.5e-6;
   // CTAs that multicast to each other run in step, and wait for the slowest.

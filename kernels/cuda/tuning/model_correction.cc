@@ -31,6 +31,12 @@ namespace i8_block {
 namespace direct {
 #include "kernels/cuda/tuning/model_correction_direct_trees.inc"
 }  // namespace direct
+namespace float16 {
+#include "kernels/cuda/tuning/model_correction_float16_trees.inc"
+}  // namespace float16
+namespace stream {
+#include "kernels/cuda/tuning/model_correction_stream_trees.inc"
+}  // namespace stream
 
 int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves,
           const ModelFeatures& features) {
@@ -47,14 +53,20 @@ int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves
 }
 
 int SumOf(const ModelFeatures& features, Mma mma) {
+  if (features[kStreamsFeature] > 0) {
+    return SumOf(stream::kTrees, stream::kNodes, stream::kLeaves, features);
+  }
   switch (mma) {
     case Mma::kFp8Block:
       return SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
     case Mma::kI8Block:
       return SumOf(i8_block::kTrees, i8_block::kNodes, i8_block::kLeaves, features);
     default:
-      return SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
+      break;
   }
+  const int sum = SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
+  if (GemmConfig{.mma = mma}.element_bytes() == 1) return sum;
+  return sum + SumOf(float16::kTrees, float16::kNodes, float16::kLeaves, features);
 }
 
 }  // namespace

@@ -41,15 +41,18 @@ inline constexpr const char* kModelFeatureNames[] = {
     "memory_share",
     "math_share",
     "n_share",
+    "streams_k",
 };
 inline constexpr size_t kModelFeatureCount = std::size(kModelFeatureNames);
+inline constexpr size_t kStreamsFeature = kModelFeatureCount - 1;
 using ModelFeatures = std::array<float, kModelFeatureCount>;
 
 // The natural logarithm of the time over the rough one, within kLeastCorrection and
 // kMostCorrection: a kernel unlike all that were measured is not taken or left for it alone.
 inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
-// FP8's kernels have trees of their own, INT8's with block scales too; BF16, FP16 and INT8 share.
+// FP8's kernels have trees of their own, INT8's with block scales and stream-k's too; BF16, FP16
+// and INT8 share. BF16 and FP16 have some on top, fitted to what those miss.
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda

@@ -60,6 +60,8 @@ extern const GemmFamilyEntry kSm90I8Tiled = Direct<Mma::kI8>("i8");
 extern const GemmFamilyEntry kSm90I8Skinny = kNone;
 extern const GemmFamilyEntry kSm90I8BlockTiled = Direct<Mma::kI8Block>("i8block");
 extern const GemmFamilyEntry kSm90I8BlockSkinny = kNone;
+extern const StreamFamilyEntry kSm90Bf16Stream = {kNone, nullptr};
+extern const StreamFamilyEntry kSm90F16Stream = {kNone, nullptr};
 
 GemmVariant DirectVariant(Mma mma) {
   for (int family = 0; family < kNumGemmFamilies; ++family) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/sm90/gemm.h"
+#include "kernels/cuda/sm90/stream_k.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -50,6 +51,38 @@ TEST(KSplitTest, AnInboxIsFreeWhenItIsSaidToBe) {
     }
   }
   EXPECT_GT(early, 0);
+}
+
+TEST(StreamTeamsTest, CoverEveryTileWithTheCtasThatThereAre) {
+  for (const StreamFamilyEntry* family : kStreamFamilies) {
+    for (int i = 0; i < family->family.num_configs; ++i) {
+      const GemmConfig& shape = family->family.configs[i];
+      for (int64_t m_tiles : {1, 2, 3, 9, 16, 17, 33, 100}) {
+        for (int64_t lines : {1, 5, 20, 200}) {
+          for (int64_t tile_steps : {16, 113, 400}) {
+            const StreamTeams teams = TeamsOf(shape, m_tiles, lines, tile_steps, 132);
+            EXPECT_LE(teams.team * teams.teams, 132);
+            EXPECT_GE(teams.team * teams.bands, m_tiles);
+            EXPECT_LT(teams.team * (teams.bands - 1), m_tiles) << "a band without a tile";
+            EXPECT_EQ(teams.steps, teams.bands * lines * tile_steps);
+            EXPECT_GE(teams.longest * teams.teams, teams.steps);
+            EXPECT_LT((teams.longest - 1) * teams.teams, teams.steps);
+            EXPECT_TRUE(teams.team == m_tiles || teams.team * shape.block_m() >= 384 ||
+                        m_tiles > 16)
+                << "weights are read for few rows at a time";
+          }
+        }
+      }
+    }
+  }
+}
+
+// 100 tiles of 128 x 256 on 132 SMs: a wave would take as long as 132 of them.
+TEST(StreamTeamsTest, LeaveHardlyAnSmWithoutWork) {
+  const GemmConfig shape = {.rows = 128, .cols = 256};
+  const StreamTeams teams = TeamsOf(shape, 5, 20, 400, 132);
+  EXPECT_EQ(teams.team, 5);
+  EXPECT_LT(teams.longest, 400 * 0.78);
 }
 
 }  // namespace

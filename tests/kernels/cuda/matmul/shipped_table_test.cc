@@ -75,6 +75,13 @@ TEST(CodeHashTest, IsOf16DigitsForEachConfigAndOneForEachCode) {
       ++configs;
     }
   }
+  for (const GemmVariant& variant : AllVariants()) {
+    if (!variant.streams_k()) continue;
+    EXPECT_EQ(CodeOf(variant).size(), 16) << Name(variant);
+    EXPECT_NE(CodeOf(variant), CodeHash(variant.shape())) << Name(variant);
+    seen.emplace(CodeOf(variant));
+    ++configs;
+  }
   EXPECT_EQ(seen.size(), configs);
   EXPECT_EQ(CodeHash(GemmConfig{.stages = 31}), "");
   EXPECT_NE(KernelCompiler(), "");

@@ -63,8 +63,12 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     ASSERT_EQ(outcome.kernels.size(), 1u);
     EXPECT_THAT(outcome.kernels[0], StartsWith(GetParam().family));
   }
-  // Every kernel that can, on one op, held against one reference. INT8 without scales is exact.
-  void CheckEveryKernel(Scene& scene, MatmulOp op, int most_parts = kMaxClusterSize) {
+  // Every kernel that can, of those that are `wanted`, on one op, held against one reference. INT8
+  // without scales is exact.
+  using Wanted = bool (*)(const GemmVariant&);
+  void CheckEveryKernel(
+      Scene& scene, MatmulOp op, Wanted wanted = [](const GemmVariant&) { return true; },
+      int least_served = 11) {
     const bool exact =
         integers() && !op.a.scales && !op.b.scales && op.d.dtype == DType::kF32 && op.alpha == 1;
     std::vector<double> expected = ReferenceMatmul(op, scene.Reference());
@@ -76,7 +80,7 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
     int served = 0;
     for (const GemmVariant& variant : AllVariants()) {
       if (variant.shape().mma != GetParam().mma || !WhyNot(variant, problem).empty()) continue;
-      if (variant.split > most_parts) continue;
+      if (!wanted(variant)) continue;
       op.kernel = Name(variant);
       const Outcome outcome = scene.Run(*executor_, Op(op));
       ExpectOnlyElementsWritten(scene, outcome, op.d);
@@ -90,7 +94,7 @@ class TypesGpuTest : public testing::TestWithParam<Kind> {
           << op.kernel << " on " << ToString(problem) << ", seed " << scene.seed();
       ++served;
     }
-    EXPECT_GT(served, 10) << ToString(problem);
+    EXPECT_GE(served, least_served) << ToString(problem);
   }
 
   std::unique_ptr<contract::Executor> executor_;
@@ -117,7 +121,44 @@ TEST_P(TypesGpuTest, EveryKernelGoesFromTileToTile) {
   for (int64_t k : {72, 576}) {
     Scene scene(seed_scene.random()());
     MatmulOp op = MakeMatmul(scene, Shape(1540, 3072, Aligned(k), DType::kBF16));
-    CheckEveryKernel(scene, op, /*most_parts=*/1);
+    CheckEveryKernel(scene, op, [](const GemmVariant& variant) { return variant.split == 1; });
+  }
+}
+
+// Parts of tiles, and whole ones between them; a single tile's k among many; teams whose last band
+// has fewer tiles than they have CTAs; batches.
+TEST_P(TypesGpuTest, CtasThatMeetInATileAddUpItsSums) {
+  if (dtype() != DType::kBF16 && dtype() != DType::kF16) GTEST_SKIP() << "no stream-k";
+  struct {
+    int64_t m, n, k, batch;
+  } const shapes[] = {{549, 1300, 1160, 1},
+                      {17, 40, 8200, 1},
+                      {2310, 260, 1032, 1},
+                      {130, 3072, 1096, 1},
+                      {300, 500, 1088, 2}};
+  Scene seed_scene;
+  for (const auto& shape : shapes) {
+    for (DType out : {DType::kF32, DType::kBF16}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(shape.m, shape.n, shape.k, out);
+      c.batch = shape.batch;
+      CheckEveryKernel(
+          scene, MakeMatmul(scene, c), [](const GemmVariant& v) { return v.streams_k(); }, 5);
+    }
+  }
+}
+
+TEST_P(TypesGpuTest, SumsThatCrossGiveTheSameBitsEveryTime) {
+  if (dtype() != DType::kBF16 && dtype() != DType::kF16) GTEST_SKIP() << "no stream-k";
+  Scene scene;
+  MatmulOp op = MakeMatmul(scene, Shape(549, 2560, 4104));
+  for (const GemmVariant& variant : AllVariants()) {
+    if (!variant.streams_k() || variant.shape().mma != GetParam().mma) continue;
+    op.kernel = Name(variant);
+    const Outcome first = scene.Run(*executor_, Op(op));
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(scene.Run(*executor_, Op(op)).slots == first.slots) << op.kernel;
+    }
   }
 }
 

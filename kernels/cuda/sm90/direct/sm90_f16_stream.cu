@@ -1,0 +1,9 @@
+// FP16 by stream-k: the table of sm90_direct_stream_family.cuh.
+
+#include "kernels/cuda/sm90/direct/sm90_direct_stream_family.cuh"
+
+namespace gemmd::kernels::cuda {
+
+extern const StreamFamilyEntry kSm90F16Stream = MakeStreamFamily<Mma::kF16>("sm90_f16_stream");
+
+}  // namespace gemmd::kernels::cuda
