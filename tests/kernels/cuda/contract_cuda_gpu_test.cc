@@ -22,12 +22,13 @@ std::vector<Subject> Subjects() {
       {"cuda", [] { return Without({}); }},
       {"any",
        [] {
-         return Without({"sm90_fp8_tiled", "sm90_fp8_skinny", "sm90_fp8_gate", "sm90_fp8_grouped",
-                         "sm90_fp8_gradient", "sm90_bf16_tiled", "sm90_bf16_skinny",
-                         "sm90_bf16_grouped", "sm90_f16_tiled", "sm90_f16_skinny",
-                         "sm90_f16_grouped", "sm90_i8_tiled", "sm90_i8_skinny",
-                         "sm90_i8block_tiled", "sm90_i8block_skinny", "sm90_i8_grouped",
-                         "sm90_i8block_grouped", "sm90_bf16_gradient", "sm90_f16_gradient"});
+         return Without({"sm90_fp8_tiled",       "sm90_fp8_skinny",     "sm90_fp8_gate",
+                         "sm90_fp8_grouped",     "sm90_fp8_gradient",   "sm90_bf16_tiled",
+                         "sm90_bf16_skinny",     "sm90_bf16_stream",    "sm90_bf16_grouped",
+                         "sm90_f16_tiled",       "sm90_f16_skinny",     "sm90_f16_stream",
+                         "sm90_f16_grouped",     "sm90_i8_tiled",       "sm90_i8_skinny",
+                         "sm90_i8block_tiled",   "sm90_i8block_skinny", "sm90_i8_grouped",
+                         "sm90_i8block_grouped", "sm90_bf16_gradient",  "sm90_f16_gradient"});
        },
        30}};
   // Copy ops that read another GPU's memory.
