@@ -10,8 +10,6 @@ namespace {
 
 using cuda::ToStatus;
 
-constexpr double kHangSeconds = 20;
-
 }  // namespace
 
 Errors ErrorsOf(const ErrorSums& sums, uint64_t stray_words) {
@@ -41,13 +39,13 @@ absl::Status Checker::Prepare(const Workload& workload) {
   const cudaError_t code =
       ComputeReference(workload.operands(), workload.element(), rows_, stream_);
   if (code != cudaSuccess) return ToStatus(code, "computing the reference");
-  return WaitIdle(stream_, kHangSeconds);
+  return WaitIdle(stream_);
 }
 
 absl::Status Checker::PoisonAndCall(Workload& workload, const Call& call) {
   if (absl::Status status = workload.Poison(stream_); !status.ok()) return status;
   if (absl::Status status = call(stream_); !status.ok()) return status;
-  return WaitIdle(stream_, kHangSeconds);
+  return WaitIdle(stream_);
 }
 
 absl::Status Checker::ClearCounters() {

@@ -24,7 +24,6 @@ namespace {
 
 using cuda::ToStatus;
 
-constexpr double kHangSeconds = 30;
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr size_t kBufferAlign = 8;  // CUPTI's demand
 
@@ -111,7 +110,7 @@ class CuptiTimer : public Timer {
 
  private:
   absl::Status FlushRecords(int flag) {
-    if (absl::Status status = WaitIdle(stream_, kHangSeconds); !status.ok()) return status;
+    if (absl::Status status = WaitIdle(stream_); !status.ok()) return status;
     return CuptiStatus(Shared().flush_all(flag), "flush");
   }
 

@@ -12,7 +12,6 @@ namespace {
 
 using cuda::ToStatus;
 
-constexpr double kHangSeconds = 20;
 constexpr int64_t kGuardWords = Workload::kGuardBytes / 2;  // beyond D
 
 }  // namespace
@@ -59,7 +58,7 @@ absl::Status F16Workload::MakeReference(const Shape& part, cudaStream_t stream) 
   const cudaError_t code = ComputeReference(args(part), cuda::ElementType::kF16, rows_, stream);
   if (code != cudaSuccess) return ToStatus(code, "computing the reference");
   reference_of_ = part;
-  return WaitIdle(stream, kHangSeconds);
+  return WaitIdle(stream);
 }
 
 absl::StatusOr<Errors> F16Workload::Check(const Shape& part, const Call& call,
@@ -72,7 +71,7 @@ absl::StatusOr<Errors> F16Workload::Check(const Shape& part, const Call& call,
     if (code != cudaSuccess) return ToStatus(code, "poisoning the output");
   }
   if (absl::Status status = call(stream); !status.ok()) return status;
-  if (absl::Status status = WaitIdle(stream, kHangSeconds); !status.ok()) return status;
+  if (absl::Status status = WaitIdle(stream); !status.ok()) return status;
   Counters* counters = counters_.as<Counters>();
   Counters out;
   for (cudaError_t code :

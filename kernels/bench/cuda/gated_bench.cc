@@ -15,15 +15,13 @@ namespace {
 using cuda::GatedArgs;
 using cuda::ToStatus;
 
-constexpr double kHangSeconds = 20;
-
-struct Buffers {
+struct GatedBuffers {
   DeviceBuffer source, values, scales, sink;
 };
 
 int64_t ScaleFloats(int64_t rows, int64_t n) { return (rows + 3) / 4 * 4 * ((n + 127) / 128); }
 
-GatedArgs ArgsOf(const Buffers& b, int64_t rows, int64_t n) {
+GatedArgs ArgsOf(const GatedBuffers& b, int64_t rows, int64_t n) {
   GatedArgs args;
   args.rows = rows;
   args.n = n;
@@ -39,7 +37,7 @@ GatedArgs ArgsOf(const Buffers& b, int64_t rows, int64_t n) {
 }
 
 // What `launch` leaves in poisoned values and scales, one behind the other.
-absl::StatusOr<std::vector<uint8_t>> Results(const Buffers& b, const GatedArgs& args,
+absl::StatusOr<std::vector<uint8_t>> Results(const GatedBuffers& b, const GatedArgs& args,
                                              cudaError_t (*launch)(const GatedArgs&, cudaStream_t),
                                              cudaStream_t stream) {
   const size_t values = args.rows * args.n;
@@ -53,11 +51,11 @@ absl::StatusOr<std::vector<uint8_t>> Results(const Buffers& b, const GatedArgs& 
                         stream)}) {
     if (code != cudaSuccess) return ToStatus(code, "gated");
   }
-  if (absl::Status s = WaitIdle(stream, kHangSeconds); !s.ok()) return s;
+  if (absl::Status s = WaitIdle(stream); !s.ok()) return s;
   return bytes;
 }
 
-std::vector<Call> CallsOf(const Buffers& b, const GatedArgs& args, int sms) {
+std::vector<Call> CallsOf(const GatedBuffers& b, const GatedArgs& args, int sms) {
   std::vector<Call> calls = {
       [args](cudaStream_t stream) { return ToStatus(cuda::LaunchGated(args, stream), "gated"); }};
   FloorTraffic traffic;
@@ -81,7 +79,7 @@ absl::StatusOr<QuantizeResult> BenchGated(Machine& machine, int64_t rows, int64_
   result.rows = rows;
   result.k = n;
   result.block = "gated";
-  Buffers b;
+  GatedBuffers b;
   for (absl::Status status : {b.source.Reserve(rows * n * 4), b.values.Reserve(rows * n),
                               b.scales.Reserve(ScaleFloats(rows, n) * 4), b.sink.Reserve(256)}) {
     if (!status.ok()) return status;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/bench/cuda/device_buffer.h"
+#include "kernels/bench/cuda/extents.h"
 #include "kernels/bench/cuda/floor.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/bench/cuda/quantize_check.h"
@@ -19,13 +20,10 @@ using cuda::ToStatus;
 
 // Rounding to 3 bits of mantissa costs a uniform +-1/16 at worst; its root mean square is 0.026.
 constexpr double kMaxRelError = 0.04;
-constexpr double kHangSeconds = 20;
 
-struct Buffers {
+struct QuantizeBuffers {
   DeviceBuffer source, values, scales, sums;
 };
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
 
 int64_t ScaleFloats(QuantizeBlock block, int64_t rows, int64_t k) {
   if (block == QuantizeBlock::kRow) return rows;
@@ -33,7 +31,7 @@ int64_t ScaleFloats(QuantizeBlock block, int64_t rows, int64_t k) {
                                         : BlocksOf(rows) * BlocksOf(k);
 }
 
-absl::Status Fill(const Buffers& b, int64_t rows, int64_t k, cudaStream_t stream) {
+absl::Status Fill(const QuantizeBuffers& b, int64_t rows, int64_t k, cudaStream_t stream) {
   for (cudaError_t code : {RandomBf16(1, rows, k, b.source.as<uint16_t>(), stream),
                            cudaMemsetAsync(b.values.data(), 0xff, b.values.size_bytes(), stream),
                            cudaMemsetAsync(b.scales.data(), 0xff, b.scales.size_bytes(), stream),
@@ -43,7 +41,8 @@ absl::Status Fill(const Buffers& b, int64_t rows, int64_t k, cudaStream_t stream
   return absl::OkStatus();
 }
 
-QuantizeArgs ArgsOf(const Buffers& b, int64_t rows, int64_t k, QuantizeBlock block, bool int8) {
+QuantizeArgs ArgsOf(const QuantizeBuffers& b, int64_t rows, int64_t k, QuantizeBlock block,
+                    bool int8) {
   QuantizeArgs args;
   args.rows = rows;
   args.k = k;
@@ -64,7 +63,8 @@ QuantizeArgs ArgsOf(const Buffers& b, int64_t rows, int64_t k, QuantizeBlock blo
   return args;
 }
 
-absl::StatusOr<double> RelError(const Buffers& b, const QuantizeArgs& args, cudaStream_t stream) {
+absl::StatusOr<double> RelError(const QuantizeBuffers& b, const QuantizeArgs& args,
+                                cudaStream_t stream) {
   const QuantizedMatrix matrix{b.source.as<uint16_t>(),
                                b.values.data(),
                                b.scales.as<float>(),
@@ -95,7 +95,7 @@ absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int
                  : block == QuantizeBlock::k1x128 ? "1x128"
                                                   : "128x128";
   if (int8) result.block += " i8";
-  Buffers b;
+  QuantizeBuffers b;
   const int64_t scale_bytes = ScaleFloats(block, rows, k) * 4;
   for (absl::Status status : {b.source.Reserve(rows * k * 2), b.values.Reserve(rows * k),
                               b.scales.Reserve(scale_bytes + 256), b.sums.Reserve(256)}) {
@@ -107,7 +107,7 @@ absl::StatusOr<QuantizeResult> BenchQuantize(Machine& machine, int64_t rows, int
     return ToStatus(cuda::LaunchQuantize(args, stream), "quantize");
   }};
   if (absl::Status s = calls[0](machine.stream); !s.ok()) return s;
-  if (absl::Status s = WaitIdle(machine.stream, kHangSeconds); !s.ok()) return s;
+  if (absl::Status s = WaitIdle(machine.stream); !s.ok()) return s;
   absl::StatusOr<double> error = RelError(b, args, machine.stream);
   if (!error.ok()) return error.status();
   result.rel_error = *error;

@@ -55,9 +55,11 @@ class Timer {
                                                                 int repeats) = 0;
 };
 
+inline constexpr double kHangSeconds = 30;
+
 // Waits until `stream` is idle. DEADLINE_EXCEEDED when it is not within `limit_s`: a kernel that
 // hangs must not take the machine's time with it.
-absl::Status WaitIdle(cudaStream_t stream, double limit_s);
+absl::Status WaitIdle(cudaStream_t stream, double limit_s = kHangSeconds);
 
 std::unique_ptr<Timer> MakeEventTimer(const Flush& flush, cudaStream_t stream);
 

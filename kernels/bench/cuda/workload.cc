@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/bench/cuda/extents.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/cuda/device/cuda_status.h"
 
@@ -14,9 +15,6 @@ using cuda::MatmulArgs;
 using cuda::ToStatus;
 
 constexpr int kNanByte = 0xff;  // four of them are a NaN in FP32, two in BF16
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
-int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
 // The floor kernel reads whole units of 16 bytes.
 absl::Status ReserveUnits(DeviceBuffer& buffer, int64_t size_bytes) {

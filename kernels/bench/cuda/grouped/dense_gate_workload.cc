@@ -1,21 +1,22 @@
 #include "kernels/bench/cuda/grouped/dense_gate_workload.h"
 
+#include "kernels/bench/cuda/extents.h"
+#include "kernels/bench/cuda/grouped/row_scales.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/cuda/device/cuda_status.h"
 
 namespace gemmd::kernels::bench {
 namespace {
 
-enum Slot { kA, kAScales, kB, kBScales, kProduct, kH, kHScales };
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
-int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
-
-TensorRef RowScales(int slot, int64_t rows, int64_t k) {
-  TensorRef scales = Dense(slot, DType::kF32, MakeDims({rows, BlocksOf(k)}));
-  scales.strides = MakeDims({1, RoundUp4(rows)});
-  return scales;
-}
+enum DenseSlot {
+  kDenseA,
+  kDenseAScales,
+  kDenseB,
+  kDenseBScales,
+  kDenseProduct,
+  kDenseH,
+  kDenseHScales
+};
 
 }  // namespace
 
@@ -32,10 +33,10 @@ absl::Status DenseGateWorkload::Prepare(int64_t m, int64_t n, int64_t k, uint64_
   }
   if (absl::Status s = sink_.Reserve(256); !s.ok()) return s;
   for (const cudaError_t code :
-       {QuantizeRandom1x128(seed, m, k, slots_[kA].data(), slots_[kAScales].as<float>(),
+       {QuantizeRandom1x128(seed, m, k, slots_[kDenseA].data(), slots_[kDenseAScales].as<float>(),
                             RoundUp4(m), stream),
-        QuantizeRandom128x128(seed + 1, n, k, slots_[kB].data(), slots_[kBScales].as<float>(),
-                              BlocksOf(k), stream),
+        QuantizeRandom128x128(seed + 1, n, k, slots_[kDenseB].data(),
+                              slots_[kDenseBScales].as<float>(), BlocksOf(k), stream),
         cudaStreamSynchronize(stream)}) {
     if (code != cudaSuccess) return cuda::ToStatus(code, "making a matmul's operands");
   }
@@ -44,17 +45,17 @@ absl::Status DenseGateWorkload::Prepare(int64_t m, int64_t n, int64_t k, uint64_
 
 std::vector<Op> DenseGateWorkload::Ops(bool gate) const {
   MatmulOp op;
-  op.a.values = Dense(kA, DType::kE4M3, MakeDims({m_, k_}));
+  op.a.values = Dense(kDenseA, DType::kE4M3, MakeDims({m_, k_}));
   op.a.granularity = ScaleGranularity::kBlock1x128;
-  op.a.scales = RowScales(kAScales, m_, k_);
-  op.b.values = Dense(kB, DType::kE4M3, MakeDims({n_, k_}));
+  op.a.scales = RowScales(kDenseAScales, m_, k_);
+  op.b.values = Dense(kDenseB, DType::kE4M3, MakeDims({n_, k_}));
   op.b.granularity = ScaleGranularity::kBlock128x128;
-  op.b.scales = Dense(kBScales, DType::kF32, MakeDims({BlocksOf(n_), BlocksOf(k_)}));
-  op.d = Dense(kProduct, DType::kBF16, MakeDims({m_, n_}));
+  op.b.scales = Dense(kDenseBScales, DType::kF32, MakeDims({BlocksOf(n_), BlocksOf(k_)}));
+  op.d = Dense(kDenseProduct, DType::kBF16, MakeDims({m_, n_}));
   if (gate) {
     op.gate = Gate{};
-    op.d = Dense(kH, DType::kE4M3, MakeDims({m_, n_ / 2}));
-    op.d_scales = RowScales(kHScales, m_, n_ / 2);
+    op.d = Dense(kDenseH, DType::kE4M3, MakeDims({m_, n_ / 2}));
+    op.d_scales = RowScales(kDenseHScales, m_, n_ / 2);
   }
   return {op};
 }
@@ -69,7 +70,7 @@ Bindings DenseGateWorkload::Memory() const {
 
 FloorTraffic DenseGateWorkload::traffic() const {
   FloorTraffic traffic;
-  traffic.source[0] = slots_[kB].data();
+  traffic.source[0] = slots_[kDenseB].data();
   traffic.source_bytes[0] = n_ * k_;
   traffic.sink = sink_.as<unsigned>();
   return traffic;

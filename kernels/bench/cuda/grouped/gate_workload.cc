@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/cuda/extents.h"
+#include "kernels/bench/cuda/grouped/row_scales.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/cuda/device/cuda_status.h"
 
@@ -12,18 +14,6 @@ namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::ToStatus;
-
-constexpr double kHangSeconds = 30;
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
-int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
-
-// Scales of [rows, k] as the kernels read them: one k block's of all rows in a run.
-TensorRef RowScales(int slot, int64_t rows, int64_t k) {
-  TensorRef scales = Dense(slot, DType::kF32, MakeDims({rows, BlocksOf(k)}));
-  scales.strides = MakeDims({1, RoundUp4(rows)});
-  return scales;
-}
 
 }  // namespace
 
@@ -112,7 +102,7 @@ absl::StatusOr<Call> GateWorkload::Bind(GateWay way, const cuda::DeviceTraits& d
 }
 
 absl::Status GateWorkload::Compare(cudaStream_t stream) const {
-  if (absl::Status s = WaitIdle(stream, kHangSeconds); !s.ok()) return s;
+  if (absl::Status s = WaitIdle(stream); !s.ok()) return s;
   for (const auto& [name, buffers, bytes] :
        {std::tuple("values", h_, h_bytes()), {"scales", h_scales_, h_scale_bytes()}}) {
     std::vector<uint8_t> mine(static_cast<size_t>(bytes)), other(mine.size());

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/cuda/extents.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/bench/cuda/reference.h"
 #include "kernels/cuda/device/cuda_status.h"
@@ -15,11 +16,6 @@ namespace gemmd::kernels::bench {
 namespace {
 
 using cuda::ToStatus;
-
-constexpr double kHangSeconds = 30;
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
-int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
 float FromBf16(uint16_t code) { return std::bit_cast<float>(static_cast<uint32_t>(code) << 16); }
 
@@ -192,7 +188,7 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
 }
 
 absl::StatusOr<double> GroupedWorkload::Difference(cudaStream_t stream) {
-  if (absl::Status s = WaitIdle(stream, kHangSeconds); !s.ok()) return s;
+  if (absl::Status s = WaitIdle(stream); !s.ok()) return s;
   const int64_t n = case_.n;
   const int64_t most = std::max<int64_t>(
       1, kMostCompared / (n * static_cast<int64_t>(case_.rows.size())));  // rows of a group
@@ -247,7 +243,7 @@ absl::StatusOr<bool> GroupedWorkload::SameBits(cudaStream_t stream) {
                                            cudaMemcpyDeviceToHost, stream)}) {
     if (code != cudaSuccess) return ToStatus(code, "comparing results");
   }
-  if (absl::Status s = WaitIdle(stream, kHangSeconds); !s.ok()) return s;
+  if (absl::Status s = WaitIdle(stream); !s.ok()) return s;
   return count == 0;
 }
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/bench/cuda/extents.h"
 #include "kernels/bench/cuda/operands.h"
 #include "kernels/cuda/device/cuda_status.h"
 
@@ -29,9 +30,6 @@ enum Slot {
   kDownScales,
   kExpanded,  // and behind it d
 };
-
-int64_t BlocksOf(int64_t x) { return (x + 127) / 128; }
-int64_t RoundUp4(int64_t x) { return (x + 3) / 4 * 4; }
 
 Operand Rows(int slot, int64_t rows, int64_t k) {
   Operand operand;
