@@ -10,6 +10,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "tests/server/engine/fake_clock.h"
 #include "tests/server/engine/share_client.h"
 
@@ -169,7 +170,7 @@ TEST_F(SharePeerTest, StalledPeersGiveWaySoonerWhenAllPlacesAreTaken) {
   // The places fill at some moment of the real clock, so time has to pass more than once.
   std::atomic<bool> served{false};
   std::thread time([&] {
-    for (; !served; std::this_thread::yield()) clock_.Advance(absl::Microseconds(1));
+    for (; !served; absl::SleepFor(absl::Milliseconds(1))) clock_.Advance(absl::Milliseconds(1));
   });
   const ShareAnswer answer = waiting.Receive();
   served = true;
