@@ -21,7 +21,7 @@ constexpr int kSuccess = 0;
 constexpr unsigned kClockSm = 1;
 constexpr unsigned kClockMemory = 2;
 constexpr unsigned kTemperatureGpu = 0;
-struct Memory {
+struct NvmlMemory {
   unsigned long long total;
   unsigned long long free;
   unsigned long long used;
@@ -49,7 +49,7 @@ struct Nvml {
   int (*shutdown)() = nullptr;
   const char* (*error)(int) = nullptr;
   int (*by_uuid)(const char*, Device*) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
+  int (*memory)(Device, NvmlMemory*) = nullptr;
   int (*clock_mhz)(Device, unsigned, unsigned*) = nullptr;
   int (*power_mw)(Device, unsigned*) = nullptr;
   int (*power_limit_mw)(Device, unsigned*) = nullptr;
@@ -80,7 +80,7 @@ class NvmlSensors : public Sensors {
  private:
   SensorReading Ask() const {
     SensorReading reading;
-    if (Memory memory = {}; nvml_.memory(device_, &memory) == kSuccess) {
+    if (NvmlMemory memory = {}; nvml_.memory(device_, &memory) == kSuccess) {
       reading.memory_total_bytes = static_cast<int64_t>(memory.total);
       reading.memory_used_bytes = static_cast<int64_t>(memory.used);
     }

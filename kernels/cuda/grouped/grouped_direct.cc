@@ -8,6 +8,7 @@
 #include "kernels/cuda/grouped/grouped_extents.h"
 #include "kernels/cuda/grouped/grouped_op.h"
 #include "kernels/cuda/matmul/gemm_op.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/text.h"
 
@@ -15,8 +16,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 using absl::StrCat;
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // Of products of up to 2^14, sums of so many stay below 2^31.
 constexpr int64_t kMostInt8K = (int64_t{1} << 17) - 1;
@@ -42,7 +41,7 @@ std::string ScalesWhyNot(const char* name, const Operand& operand) {
                 int8 ? "none, tensor or row" : "none");
 }
 
-std::string OperandWhyNot(const char* name, const Operand& operand, DType wanted) {
+std::string DirectOperandWhyNot(const char* name, const Operand& operand, DType wanted) {
   const DType given = operand.values.dtype;
   if (given != wanted || !IsDirectType(given)) {
     return StrCat(name, " is ", Text(Name(given)), "; these kernels multiply ",
@@ -106,12 +105,12 @@ std::string_view TmaGroupedName(const Operand& a) {
 std::string WhyNotDirect(const GroupedMatmulOp& op) {
   const GroupedExtents extents(op);
   const DType type = op.a.values.dtype;
-  std::string why = OperandWhyNot("a", op.a, type);
+  std::string why = DirectOperandWhyNot("a", op.a, type);
   if (op.table.empty()) {
-    if (why.empty()) why = OperandWhyNot("b", op.b, type);
+    if (why.empty()) why = DirectOperandWhyNot("b", op.b, type);
   } else {
     for (size_t g = 0; why.empty() && g < op.table.size(); ++g) {
-      why = OperandWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
+      why = DirectOperandWhyNot(StrCat("weights[", g, "]").c_str(), op.table[g], type);
     }
   }
   if (why.empty()) why = ResultWhyNot(op, extents);

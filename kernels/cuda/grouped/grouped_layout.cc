@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/grouped/grouped_extents.h"
 #include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -13,14 +14,10 @@ namespace {
 using absl::StrCat;
 
 constexpr int64_t kAlignment = 256;  // of each part of the scratch
-constexpr int64_t kTmaBytes = 16;
 
 static_assert(kMostGroups == kMaxGroups);
 static_assert(static_cast<int>(GroupLayoutType::kEnds) == static_cast<int>(GroupLayout::kEnds));
 static_assert(static_cast<int>(GroupLayoutType::kRowIds) == static_cast<int>(GroupLayout::kRowIds));
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
 // Bytes one behind the other, each part at a multiple of kAlignment.
 class Parts {

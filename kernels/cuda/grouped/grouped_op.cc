@@ -5,12 +5,11 @@
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/grouped/grouped_extents.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // The slots, and one more with the product.
 std::vector<std::byte*> WithProduct(SlotAddresses slots, std::byte* product) {

@@ -261,7 +261,7 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   });
 }
 
-std::string Text(const GroupedTrial& trial) {
+std::string TrialText(const GroupedTrial& trial) {
   const Dims& b = trial.op().b.values.shape;
   return absl::StrCat(
       "groups by ", kernels::Text(Name(trial.op().layout)),
@@ -284,7 +284,7 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
       const bool spoil = absl::c_linear_search(options.spoiled, name);
       const auto why = Try(trial, name, spoil, options.device);
       if (!why.ok()) return TookTheDevice(name, why.status());
-      if (!why->empty()) broken.try_emplace(name, absl::StrCat(Text(trial), *why));
+      if (!why->empty()) broken.try_emplace(name, absl::StrCat(TrialText(trial), *why));
     }
   }
   return broken;

@@ -2,13 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/grouped/grouped_op.h"
+#include "kernels/cuda/rounding.h"
 
 namespace gemmd::kernels::cuda {
-namespace {
-
-constexpr int64_t kTmaBytes = 16;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status AddTable(const GroupedMatmulOp& op, const GroupedLayout& layout, SlotAddresses slots,
                       std::byte* scratch, GroupedLaunches& launches) {

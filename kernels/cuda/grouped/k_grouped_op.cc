@@ -9,7 +9,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kPartAlignment = 256;
 
 GradientProblem ProblemOf(const KGroupedMatmulOp& op, SlotAddresses slots) {
   // Of group 0 with all columns; d and c lead from group to group.
@@ -28,7 +28,7 @@ std::vector<std::byte*> Somewhere(const Op& op) {
   int slots = 0;
   ForEachTensor(op,
                 [&](const TensorRef& tensor, Access) { slots = std::max(slots, tensor.slot + 1); });
-  return std::vector<std::byte*>(slots, reinterpret_cast<std::byte*>(uintptr_t{kAlignment}));
+  return std::vector<std::byte*>(slots, reinterpret_cast<std::byte*>(uintptr_t{kPartAlignment}));
 }
 GradientProblem Unbound(const KGroupedMatmulOp& op) { return ProblemOf(op, Somewhere(Op(op))); }
 
@@ -40,7 +40,7 @@ KGroupedLayout LayoutOf(const KGroupedMatmulOp& op, bool fast) {
   KGroupedLayout layout;
   layout.fast = fast;
   const int64_t numbers = 2 * op.d.shape[0] * static_cast<int64_t>(sizeof(int32_t));
-  layout.copies_offset = (numbers + kAlignment - 1) / kAlignment * kAlignment;
+  layout.copies_offset = (numbers + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
   layout.scratch_bytes = layout.copies_offset;
   if (!fast) return layout;
   const GradientProblem problem = Unbound(op);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/text.h"
 
@@ -17,8 +18,6 @@ constexpr int64_t kUnitBytes = 16;  // of a row of d at a time
 // Tiles of rows that go through the weights together. Few rows a group: its own. Many: as much of A
 // as stays in L2 beside the weights.
 constexpr int kThinBand = 2, kWideBand = 16;
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 absl::Status MakeMaps(const GemmConfig& config, const Fp8GemmArgs& args, int64_t matrices,
                       GemmLaunch& launch) {

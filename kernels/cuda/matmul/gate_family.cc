@@ -10,6 +10,7 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/legality.h"
 #include "kernels/cuda/matmul/problem_args.h"
+#include "kernels/cuda/rounding.h"
 
 namespace gemmd::kernels::cuda {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using absl::StrCat;
 
 constexpr int64_t kMostTiles = int64_t{1} << 25;
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 const GemmConfig& ConfigAt(int config) { return kSm90Fp8Gate.configs[config]; }
 

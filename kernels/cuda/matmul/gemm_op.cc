@@ -1,5 +1,6 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 
+#include "kernels/cuda/rounding.h"
 #include "kernels/op.h"
 
 namespace gemmd::kernels::cuda {
@@ -7,9 +8,6 @@ namespace {
 
 constexpr int64_t kTmaFloats = 4;  // strides of 16 bytes
 constexpr int64_t kScratchAlignment = 256;
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
 int64_t KBlocks(const AnyGemmArgs& g) { return CeilDiv(g.k, kScaleBlock); }
 int64_t NBlocks(const AnyGemmArgs& g) { return CeilDiv(g.n, kScaleBlock); }

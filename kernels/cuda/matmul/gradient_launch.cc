@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/sm90/tensor_map.h"
 #include "kernels/text.h"
 
@@ -13,13 +14,9 @@ namespace {
 
 using absl::StrCat;
 
-constexpr int64_t kTmaBytes = 16;
 constexpr int64_t kMostExtent = 1 << 29;  // Divide() and int coordinates
 constexpr int64_t kMostStride = int64_t{1} << 39;
 constexpr int64_t kScratchAlignment = 256;
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
 bool IsFp8(ElementType type) { return type == ElementType::kE4M3 || type == ElementType::kE5M2; }
 bool Is16Bits(ElementType type) { return type == ElementType::kBF16 || type == ElementType::kF16; }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/matmul/gemm_op.h"
 #include "kernels/cuda/matmul/operand_kind.h"
 #include "kernels/cuda/matmul/problem_args.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/text.h"
 
 namespace gemmd::kernels::cuda {
@@ -27,9 +28,6 @@ constexpr int64_t kMaxStrideBytes = (int64_t{1} << 40) - 16;  // TMA: below 2^40
 // Of products of up to 2^14, sums of so many stay below 2^31.
 constexpr int64_t kMaxInt8K = (int64_t{1} << 17) - 1;
 constexpr int64_t kTmaAlignment = 16;  // bytes; TMA's addresses and strides are multiples of it
-
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
 
 std::string ExtentWhyNot(const char* name, int64_t extent, int64_t limit) {
   if (extent < 1) return StrCat(name, "=", extent, ": there is nothing to multiply");

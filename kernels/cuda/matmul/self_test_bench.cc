@@ -18,7 +18,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 // Allowed of an element: BF16's rounding is at most 2^-9 of it; FP8 tensor cores leave some 4e-4 of
 // the elements' root mean square. A block of k too many or too few is 0.2 of it and more.
 constexpr double kOfElement = 1.0 / 128;
-constexpr double kOfRms = 0.01;
+constexpr double kOfBenchRms = 0.01;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ std::vector<std::byte> RandomScales(const TensorRef& tensor, SelfTestRandom& ran
 }
 
 double SelfTestAllowed(double expected, double rms) {
-  return kOfElement * std::abs(expected) + kOfRms * rms;
+  return kOfElement * std::abs(expected) + kOfBenchRms * rms;
 }
 
 absl::StatusOr<std::unique_ptr<SelfTestBench>> SelfTestBench::Make(

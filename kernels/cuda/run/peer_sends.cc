@@ -9,7 +9,7 @@
 namespace gemmd::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 1 << 20;
+constexpr int64_t kSendAlignment = 1 << 20;
 
 cudaError_t MakeEvent(cudaEvent_t* event) {
   return cudaEventCreateWithFlags(event, cudaEventDisableTiming);
@@ -47,7 +47,7 @@ absl::Status PeerSends::Begin() {
 absl::Status PeerSends::Grow(int64_t bytes, cudaStream_t stream) {
   if (bytes <= place_bytes_) return absl::OkStatus();
   if (absl::Status begun = Begin(); !begun.ok()) return begun;
-  const int64_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t size = (bytes + kSendAlignment - 1) / kSendAlignment * kSendAlignment;
   void* grown = nullptr;
   absl::Status status =
       ToStatus(cudaMallocAsync(&grown, static_cast<size_t>(kPlaces * size), stream),

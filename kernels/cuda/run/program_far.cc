@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/matmul/placed_args.h"
 #include "kernels/cuda/memory/home.h"
+#include "kernels/cuda/rounding.h"
 #include "kernels/cuda/run/cuda_program.h"
 #include "kernels/cuda/run/program_op.h"
 
@@ -16,8 +17,6 @@ namespace gemmd::kernels::cuda {
 namespace {
 
 constexpr int64_t kPieceRows = 128;  // a multiple of: blocks of scales stay whole
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool SeveralGpus() {
   static const bool several = [] {

@@ -193,7 +193,9 @@ std::string DumpString(std::string_view text) {
 }
 
 // To a nanosecond: more digits are noise and make two runs' files harder to compare.
-std::string Microseconds(double seconds) { return json(std::round(seconds * 1e9) / 1e3).dump(); }
+std::string JsonMicroseconds(double seconds) {
+  return json(std::round(seconds * 1e9) / 1e3).dump();
+}
 
 }  // namespace
 
@@ -273,7 +275,7 @@ std::string TuningTable::Serialize(std::string_view gpu_model, std::string_view 
     text += ", \"kernels\": [";
     for (size_t i = 0; i < kernels.size(); ++i) {
       absl::StrAppend(&text, i == 0 ? "" : ", ", "{\"name\": ", DumpString(kernels[i].kernel),
-                      ", \"us\": ", Microseconds(kernels[i].seconds), "}");
+                      ", \"us\": ", JsonMicroseconds(kernels[i].seconds), "}");
     }
     text += "]}";
     separator = ",\n";
