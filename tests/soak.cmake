@@ -11,7 +11,7 @@ set(folder ${CMAKE_CURRENT_SOURCE_DIR}/soak)
 set(entry ${GEMMD_VENV_PYTHON} -m pytest -q -s -p no:cacheprovider test_soak.py --gemmd $<TARGET_FILE:gemmd>
           --gemmd-leaky $<TARGET_FILE:gemmd_leaky> --doomed-client $<TARGET_FILE:gemmd_doomed_client>)
 add_test(NAME soak.short COMMAND ${entry} --seconds 20 WORKING_DIRECTORY ${folder})
-set_tests_properties(soak.short PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300 RUN_SERIAL ON)
+set_tests_properties(soak.short PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
 add_test(NAME soak.mixed COMMAND ${entry} --seconds 900 WORKING_DIRECTORY ${folder})
 set_tests_properties(soak.mixed PROPERTIES LABELS "python,long,no_sanitizer" TIMEOUT 1500 RUN_SERIAL ON)
 set_tests_properties(soak.short soak.mixed PROPERTIES ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")

@@ -112,7 +112,10 @@ class Crasher:
         try:
             assert doomed.stdout is not None and doomed.stderr is not None
             ready = doomed.stdout.readline()
-            assert ready == b"ready\n", doomed.stderr.read()
+            if ready != b"ready\n":
+                refused = doomed.stderr.read()
+                # Those who crashed before still hold their share: a busy machine notices late.
+                assert b"BUFFER_BYTES_LIMIT" in refused, refused
         finally:
             doomed.kill()
             doomed.communicate()
@@ -130,7 +133,10 @@ class SlowReader:
 
     def round(self) -> None:
         with self._client.session(label="slow") as session:
-            buffer = session.create_buffer(48 << 20)
+            try:
+                buffer = session.create_buffer(48 << 20)
+            except gemmd.errors.ResourceExhausted:
+                return  # to those who crashed, which a busy machine notices late
             request = buffer_pb.DownloadRequest(
                 session_id=session.session_id, buffer_id=buffer.buffer_id
             )

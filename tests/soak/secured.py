@@ -14,7 +14,6 @@ import urllib.request
 import grpc
 import trustme
 
-# Room for what several crashed clients of the noise still hold where a busy machine notices them late.
 CONFIG = """
 listeners {{ address: "unix:{dir}/worker.sock" tenant: "worker" }}
 listeners {{ address: "unix:{dir}/noise.sock" tenant: "noise" }}
@@ -26,8 +25,8 @@ listeners {{
 auth {{ certificates {{ name: "worker.soak" tenant: "worker" }} }}
 tenants {{ name: "default" }}
 tenants {{ name: "worker" weight: {weight} }}
-tenants {{ name: "noise" limits {{ max_buffer_bytes: 805306368 }} }}
-devices {{ name: "cpu:0" threads: 1 memory_bytes: 1073741824 }}
+tenants {{ name: "noise" limits {{ max_buffer_bytes: 268435456 }} }}
+devices {{ name: "cpu:0" threads: 1 memory_bytes: 536870912 }}
 session {{ default_grace_ms: 200 }}
 metrics {{ address: "127.0.0.1:0" }}
 log {{ level: LEVEL_WARNING }}

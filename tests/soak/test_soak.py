@@ -59,8 +59,11 @@ class Cast:
             thread.start()
         self._stop.wait(seconds)
         for _ in range(3):
-            if not enough():
-                self._stop.wait(min(seconds, 60))
+            if enough():
+                break
+            self._stop.wait(min(seconds, 60))
+        else:
+            enough()
         self._stop.set()
         for thread in self._threads:
             thread.join(120)
@@ -80,15 +83,21 @@ def soak(gemmd: str, doomed: str, folder, seconds: float, leaks: frozenset[str] 
         cast.add(SlowReader(daemon), 0.5)
         cast.add(Canceller(daemon), 0.05)
         cast.add(Operator(daemon, stop), 0.5)
+        grown: list[str] = []
         with Watch(daemon.process.pid) as watch:
-            cast.play(seconds, lambda: {one.split()[0] for one in growth(watch.looks)} == leaks)
+
+            def as_expected() -> bool:
+                grown[:] = growth(watch.looks)
+                return {one.split()[0] for one in grown} == leaks
+
+            cast.play(seconds, as_expected)
         complaints = cast.failures[:3]
         if len(cast.failures) > 3:
             complaints.append(f"and {len(cast.failures) - 3} failures more")
         complaints += [f"{name} got no round done" for name, n in cast.rounds.items() if n == 0]
         if not wait_until(lambda: not any(live(daemon).values()), 30):
             complaints.append(f"left behind: {live(daemon)}")
-        complaints += growth(watch.looks)
+        complaints += grown
         for result, least in (("ok", 2), ("invalid", 1), ("refused", 1)):
             if total(daemon, "gemmd_config_reloads_total", f'result="{result}"') < least:
                 complaints.append(f"no reload was {result}: the soak did not do its part")
