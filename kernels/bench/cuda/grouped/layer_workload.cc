@@ -40,7 +40,7 @@ Operand Rows(int slot, int64_t rows, int64_t k) {
   return operand;
 }
 
-Operand Weights(int slot, int64_t experts, int64_t n, int64_t k) {
+Operand ExpertWeights(int slot, int64_t experts, int64_t n, int64_t k) {
   Operand operand;
   operand.values = Dense(slot, DType::kE4M3, MakeDims({experts, n, k}));
   operand.granularity = ScaleGranularity::kBlock128x128;
@@ -128,14 +128,14 @@ std::vector<Op> LayerWorkload::Ops() const {
   quantize.rows = route.rows;
   GroupedMatmulOp first;
   first.a = a;
-  first.b = Weights(kGateUp, c.experts, 2 * c.inner, c.hidden);
+  first.b = ExpertWeights(kGateUp, c.experts, 2 * c.inner, c.hidden);
   first.groups = route.offsets;
   first.d = h.values;
   first.d_scales = h.scales;
   first.gate = Gate{};
   GroupedMatmulOp second;
   second.a = h;
-  second.b = Weights(kDown, c.experts, c.hidden, c.inner);
+  second.b = ExpertWeights(kDown, c.experts, c.hidden, c.inner);
   second.groups = route.offsets;
   second.d = Dense(kExpanded, DType::kBF16, MakeDims({rows, c.hidden}));
   CombineOp combine{.src = second.d,
