@@ -21,9 +21,10 @@ mapfile -t files < <(git ls-files --cached --others --exclude-standard -- \
   echo "format: no C++ file found" >&2
   exit 1
 }
+each() { printf '%s\0' "${files[@]}" | xargs -0 -n 64 -P "$(nproc)" "$format" "$@"; }
 if [ "${1:-}" = --check ]; then
-  "$format" --dry-run --Werror "${files[@]}"
+  each --dry-run --Werror
   echo "format: ${#files[@]} files are as clang-format 14 wants them"
 else
-  "$format" -i "${files[@]}"
+  each -i
 fi

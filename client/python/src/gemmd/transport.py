@@ -185,4 +185,3 @@ class Transport:
         for channel in (self.channel, self._streams, *self._before):
             if channel is not None:
                 channel.close()
-        self.home.disconnects()

@@ -140,9 +140,12 @@ TEST_F(SelfTestGpuTest, TheKernelThatGatesIsTestedToo) {
                                     .a_granularity = ScaleGranularity::kBlock1x128,
                                     .b_granularity = ScaleGranularity::kBlock128x128,
                                     .gate = Gate{}});
-  EXPECT_EQ(Make({})->ExplainGrouped(op)[0].kernel, kFp8GateName);
+  GroupedMatmulOp forced = op;  // so few rows would not choose it
+  forced.kernel = kFp8GateName;
+  EXPECT_TRUE(Make({})->Compile({Op(forced)}).ok());
   const auto backend = Make({kFp8GateName});
   EXPECT_THAT(Quarantined(*backend), UnorderedElementsAre(kFp8GateName));
+  EXPECT_FALSE(backend->Compile({Op(forced)}).ok());
   EXPECT_EQ(backend->ExplainGrouped(op)[0].kernel, kFp8GroupedName);
 }
 

@@ -1,27 +1,26 @@
 """What a fork inherits must not be used: two processes on one connection get each other's answers,
 and write into each other's part of shared memory. gRPC does not notice.
 
-Nor may the child connect anew while its parent is connected: gRPC's threads are not forked, its
-sockets are, and both processes hang or crash.
+Nor may the child of a process that has been connected connect anew: gRPC's threads are not forked,
+its sockets and locks are, and both processes hang or crash. To close all clients first is not
+enough: gRPC ends its threads some time after the last channel.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 
 from gemmd import errors
 
 _forks = 0  # between the process that imported this and this one
-_connected: weakref.WeakSet[Home] = weakref.WeakSet()
-_inherited = False  # whether this process was forked from one that was connected
+_connected = False  # whether this process has made a connection
+_inherited = False  # whether it was forked from one that had
 
 
 def _in_child() -> None:
-    global _forks, _inherited, _connected
+    global _forks, _inherited
     _forks += 1
-    _inherited = _inherited or len(_connected) > 0
-    _connected = weakref.WeakSet()
+    _inherited = _inherited or _connected
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -30,7 +29,7 @@ os.register_at_fork(after_in_child=_in_child)
 class Home:
     """The process in which this was made."""
 
-    __slots__ = ("__weakref__", "_forks")
+    __slots__ = ("_forks",)
 
     def __init__(self) -> None:
         self._forks = _forks
@@ -56,18 +55,15 @@ class Home:
         Raises
         ------
         FailedPrecondition
-            `check`'s, or this process was forked from one that was connected.
+            `check`'s, or this process was forked from one that has been connected.
         """
+        global _connected
         self.check()
         if _inherited:
             raise errors.FailedPrecondition(
-                "this process was forked from one that was connected to a gemmd server, and gRPC"
-                " breaks in both if it connects here, too: start workers by multiprocessing's"
-                " 'spawn', or before the first connection, or close all clients before",
+                "this process was forked from one that has been connected to a gemmd server, and"
+                " gRPC breaks in both if it connects here, too: start workers by multiprocessing's"
+                " 'spawn', or before the first call",
                 reason="FORKED",
             )
-        _connected.add(self)
-
-    def disconnects(self) -> None:
-        """Said after the last connection that was made here is closed."""
-        _connected.discard(self)
+        _connected = True

@@ -168,4 +168,3 @@ class Transport:
         self._channels.clear()
         self._before.clear()
         self._calls.clear()
-        self.home.disconnects()
