@@ -260,7 +260,7 @@ TEST_F(GraphGpuTest, RunsOpByOpWhatCannotBeRecorded) {
                                 LaunchWay::kOps));
 }
 
-// Long enough to be slept for until shortly before its end, which its first run as a graph told.
+// Long enough to be slept for until shortly before its end, which runs as a graph told.
 TEST_F(GraphGpuTest, TheEndOfALongProgramIsForecastByTheRunsBefore) {
   constexpr int64_t kValues = int64_t{16} << 20;
   DeviceBuffer memory(kValues * 4);
@@ -275,10 +275,11 @@ TEST_F(GraphGpuTest, TheEndOfALongProgramIsForecastByTheRunsBefore) {
   std::vector<std::byte*> slots = {memory.data()};
   EXPECT_EQ(Run(stream, program, {slots, {}, {}}).way, LaunchWay::kOps);
   EXPECT_EQ(code.forecast().usual(), absl::ZeroDuration());
-  for (int run = 0; run < 4; ++run) {
+  // A thread that a busy machine wakes late finds the run ended, and learns nothing of it.
+  for (int run = 0; run < 100 && code.forecast().usual() == absl::ZeroDuration(); ++run) {
     EXPECT_EQ(Run(stream, program, {slots, {}, {}}).way, LaunchWay::kGraph);
-    EXPECT_GT(code.forecast().usual(), absl::ZeroDuration());
   }
+  EXPECT_GT(code.forecast().usual(), absl::ZeroDuration());
 }
 
 // 61 layers of four projections, each with its quantisation. Prints what the host pays.
