@@ -1,7 +1,6 @@
 // gemmd: reads the config, starts the server, or a process with one for each device, and turns
 // signals into what it does.
 
-#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -27,6 +26,7 @@
 #include "server/engine/version.h"
 #include "server/exit_status.h"
 #include "server/grpc_threads/grpc_threads.h"
+#include "server/kept_memory.h"
 #include "server/options.h"
 #include "server/places.h"
 #include "server/process_start.h"
@@ -104,14 +104,6 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// gRPC reads messages into blocks of up to a megabyte. By default glibc gives such blocks back to
-// the kernel as they are freed and faults them in again for the next message, which cost uploads a
-// third of their rate; now up to 64 MiB an arena stay with the process.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-}
-
 int Complain(const absl::Status& status, int exit_status) {
   // In one piece: processes that start at once write to the same place.
   WriteWithin(STDERR_FILENO, absl::StrCat("gemmd: ", status.message(), "\n"), kLastWord);
@@ -119,7 +111,6 @@ int Complain(const absl::Status& status, int exit_status) {
 }
 
 int Serve(const Options& options, const Config& config, const Signals& signals) {
-  KeepFreedMemory();
   if (absl::Status made = MakeSocketFolders(config); !made.ok()) return Complain(made, kFailed);
   auto server = Server::Start(config);
   if (!server.ok()) {
@@ -267,6 +258,7 @@ __attribute__((section(".preinit_array"), used)) void (*const open_standard_desc
     gemmd::server::OpenStandardDescriptors;
 
 int main(int argc, char** argv) {
+  gemmd::server::KeepFreedMemory();
   gemmd::server::ExplainUncaughtExceptions();
   return gemmd::server::Run(gemmd::server::ParseOptions(argc, argv), argv);
 }

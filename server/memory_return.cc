@@ -1,10 +1,11 @@
 #include "server/memory_return.h"
 
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+
+#include "server/kept_memory.h"
 
 namespace gemmd::server {
 namespace {
@@ -25,7 +26,7 @@ int64_t ResidentBytes() {
 
 }  // namespace
 
-MemoryReturn::MemoryReturn() : MemoryReturn({ResidentBytes, [] { malloc_trim(0); }}) {}
+MemoryReturn::MemoryReturn() : MemoryReturn({ResidentBytes, GiveBackFreedMemory}) {}
 
 bool MemoryReturn::Idle(const Work& work) const {
   return work.under_way == 0 && work.begun - begun_ <= kNextToNothing;

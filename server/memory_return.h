@@ -1,6 +1,6 @@
 // MemoryReturn: gives the memory of a burst back once the burst is over. malloc keeps what is freed
-// in blocks below 32 MiB, so that messages do not fault their pages in again (main.cc), and by
-// itself would keep it for good.
+// in blocks below 32 MiB (kept_memory.h), so that messages do not fault their pages in again, and
+// by itself would keep it for good.
 
 #ifndef GEMMD_SERVER_MEMORY_RETURN_H_
 #define GEMMD_SERVER_MEMORY_RETURN_H_
