@@ -12,10 +12,8 @@ from gemmd._layers import linear_step
 from gemmd._layers.layer import Layer, check_result
 from gemmd._layers.linear_step import Step, Way
 from gemmd._layers.split_step import Split
-from gemmd.buffer import Buffer
-from gemmd.ops import Activation, Op
+from gemmd.ops import Activation
 from gemmd.resident import Quantize, Source, obtain
-from gemmd.tensor import Tensor
 
 if TYPE_CHECKING:
     from gemmd.session import Session
@@ -106,7 +104,7 @@ class Linear(Layer):
         check_result(out_dtype)
         self.name = name
         self._activation = activation
-        self.buffer = obtain(session, weight, bias, scales, name, quantize)
+        self._held = self.buffer = obtain(session, weight, bias, scales, name, quantize)
         self.weights = linear_step.Weights.of(self.buffer)
         features = (self.weights.k, self.weights.n)
         super().__init__(session, self.buffer.device, features, out_dtype)
@@ -118,13 +116,6 @@ class Linear(Layer):
     def step(self, m: int, dtype: np.dtype[Any], way: Way) -> Step:
         """As `Layer.step`."""
         return Step(self.weights, m, dtype, self.result_dtype(dtype), self._activation, way)
-
-    def program(
-        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
-    ) -> list[Op]:
-        """As `Layer.program`."""
-        program: list[Op] = step.program(self.buffer, io, scratch, result)
-        return program
 
     def unpublish(self) -> None:
         """Takes the name away: the weight goes when the last worker has let go of it."""

@@ -93,11 +93,7 @@ class Layer(Unpickled):
         """How m rows of that type lie in memory on their way."""
         raise NotImplementedError
 
-    def program(
-        self, step: Forward, io: Buffer, scratch: Buffer, result: Tensor | None = None
-    ) -> list[Op]:
-        """The ops of a step, on these buffers; a plan of them is rebound to others."""
-        raise NotImplementedError
+    _held: Any  # the weights' buffer or buffers, as a step takes them
 
     def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:
         """What comes back for x sent in that type."""
@@ -107,6 +103,12 @@ class Layer(Unpickled):
     def _columns_sent(self) -> int:
         """Of a row, on its way to the server."""
         return self.in_features
+
+    def program(
+        self, step: Forward, io: Buffer, scratch: Buffer, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops of a step, on these buffers; a plan of them is rebound to others."""
+        return step.program(self._held, io, scratch, result)
 
     # Calls.
 

@@ -99,6 +99,18 @@ class Weights:
         scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
         return Operand(values, scales, Granularity.BLOCK_128X128)
 
+    def room_bytes(self, rows: int) -> int:
+        """Of memory for an operand [rows, k] that the weights multiply."""
+        if self.quantized:
+            return quantized_bytes((rows, self.k))
+        return padded(rows * self.k * self.dtype.itemsize)
+
+    def room(self, memory: Handle, rows: int, at: int = 0) -> Operand:
+        """That operand, in such memory."""
+        if self.quantized:
+            return quantized_in(memory, (rows, self.k), at)
+        return Operand(memory.tensor((rows, self.k), self.dtype, offset_bytes=at))
+
     def bias(self, buffer: Handle) -> Tensor | None:
         if not self.has_bias:
             return None
@@ -147,12 +159,21 @@ class Forward:
         raise NotImplementedError
 
     @property
-    def x_bytes(self) -> int:
+    def columns(self) -> int:
+        """Of x."""
         raise NotImplementedError
 
     @property
     def scratch_bytes(self) -> int:
         raise NotImplementedError
+
+    def _compute(self, weights: Any, io: Handle, scratch: Handle, d: Tensor) -> list[Op]:
+        """The ops between x and d."""
+        raise NotImplementedError
+
+    @property
+    def x_bytes(self) -> int:
+        return self.m * self.columns * self.in_dtype.itemsize
 
     @property
     def d_bytes(self) -> int:
@@ -165,6 +186,32 @@ class Forward:
     @property
     def io_bytes(self) -> int:
         return self.d_at + padded(self.d_bytes)
+
+    def x_of(self, io: Handle) -> Tensor:
+        return io.tensor((self.m, self.columns), self.in_dtype)
+
+    def program(
+        self, weights: Any, io: Handle, scratch: Handle, result: Tensor | None = None
+    ) -> list[Op]:
+        """The ops, on the weights' buffer or buffers and these; a plan of them is rebound to
+        others. `result`: where it goes instead of into `io`.
+        """
+        x = self.x_of(io)
+        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
+        program = self._compute(weights, io, scratch, d)
+        if self.way != "inline":
+            return program
+        return [ops.write(x, np.zeros(x.shape, self.in_dtype)), *program, ops.read(d)]
+
+    def _brought(self, x: Tensor, room: Operand, program: list[Op]) -> Operand:
+        """x as a matmul takes it: quantised into `room`, or as it is."""
+        if room.scales is not None:
+            program.append(ops.quantize(x, room))
+        elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
+            program.append(ops.copy(x, room.values))
+        else:
+            return Operand(x)
+        return room
 
 
 @dataclass(frozen=True)
@@ -183,44 +230,18 @@ class Step(Forward):
         return self.weights.n
 
     @property
-    def x_bytes(self) -> int:
-        return self.m * self.weights.k * self.in_dtype.itemsize
+    def columns(self) -> int:
+        return self.weights.k
 
     @property
     def scratch_bytes(self) -> int:
-        if not self.weights.quantized:
-            return padded(self.x_bytes)
-        return quantized_bytes((self.m, self.weights.k))
+        return self.weights.room_bytes(self.m)
 
-    def x_of(self, io: Handle) -> Tensor:
-        return io.tensor((self.m, self.weights.k), self.in_dtype)
-
-    def d_of(self, io: Handle) -> Tensor:
-        return io.tensor((self.m, self.weights.n), self.out_dtype, offset_bytes=self.d_at)
-
-    def program(
-        self, weights: Handle, io: Handle, scratch: Handle, result: Tensor | None = None
-    ) -> list[Op]:
-        """The ops, on these buffers; a plan of them is rebound to others. `result`: where it goes
-        instead of into `io`.
-        """
-        m, k = self.m, self.weights.k
-        x, d, program = self.x_of(io), result or self.d_of(io), list[Op]()
-        if self.way == "inline":
-            program.append(ops.write(x, np.zeros((m, k), self.in_dtype)))
-        if self.weights.quantized:
-            a = quantized_in(scratch, (m, k))
-            program.append(ops.quantize(x, a))
-        elif self.way == "host_shared":  # kernels read A more than once, over PCIe perhaps
-            a = Operand(scratch.tensor((m, k), self.in_dtype))
-            program.append(ops.copy(x, a.values))
-        else:
-            a = Operand(x)
+    def _compute(self, weights: Handle, io: Handle, scratch: Handle, d: Tensor) -> list[Op]:
+        program = list[Op]()
+        a = self._brought(self.x_of(io), self.weights.room(scratch, self.m), program)
         operand, bias = self.weights.operand(weights), self.weights.bias(weights)
-        program.append(ops.matmul(a, operand, d, bias=bias, activation=self.activation))
-        if self.way == "inline":
-            program.append(ops.read(d))
-        return program
+        return [*program, ops.matmul(a, operand, d, bias=bias, activation=self.activation)]
 
 
 def other_gpu(uuid: str, home: str, devices: Iterable[pb.Device]) -> str:

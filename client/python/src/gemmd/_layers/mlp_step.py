@@ -9,14 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gemmd import ops, words
-from gemmd._layers.linear_step import (
-    Forward,
-    Way,
-    Weights,
-    quantized_bytes,
-    quantized_in,
-    starts_of,
-)
+from gemmd._layers.linear_step import Forward, Way, Weights, starts_of
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Op, Operand
 from gemmd.tensor import Tensor
@@ -64,8 +57,8 @@ class MlpStep(Forward):
         return self.down.n
 
     @property
-    def x_bytes(self) -> int:
-        return self.m * self.gate_up.k * self.in_dtype.itemsize
+    def columns(self) -> int:
+        return self.gate_up.k
 
     @property
     def fuses(self) -> bool:
@@ -77,50 +70,21 @@ class MlpStep(Forward):
     def _starts(self) -> list[int]:
         """Of x, the product and h; the end."""
         product = 0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize
-        x, h = (self._operand_bytes(weights) for weights in (self.gate_up, self.down))
+        x, h = (weights.room_bytes(self.m) for weights in (self.gate_up, self.down))
         return starts_of([x, product, h])
-
-    def _operand_bytes(self, weights: Weights) -> int:
-        if weights.quantized:
-            return quantized_bytes((self.m, weights.k))
-        return self.m * weights.k * weights.dtype.itemsize
 
     @property
     def scratch_bytes(self) -> int:
         return self._starts[-1]
 
-    def _operand(self, scratch: Handle, weights: Weights, at: int) -> Operand:
-        """Room for an operand [m, k] of the weights."""
-        shape = (self.m, weights.k)
-        if weights.quantized:
-            return quantized_in(scratch, shape, at)
-        return Operand(scratch.tensor(shape, weights.dtype, offset_bytes=at))
-
-    def program(
-        self,
-        weights: tuple[Handle, Handle],
-        io: Handle,
-        scratch: Handle,
-        result: Tensor | None = None,
+    def _compute(
+        self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
     ) -> list[Op]:
-        """As `Step.program`."""
         x_at, product_at, h_at, _ = self._starts
-        x = io.tensor((self.m, self.gate_up.k), self.in_dtype)
-        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
-        a = self._operand(scratch, self.gate_up, x_at)
-        h = self._operand(scratch, self.down, h_at)
         of_gate_up, of_down = weights
-        program: list[Op] = []
-        if self.way == "inline":
-            program.append(ops.write(x, np.zeros(x.shape, self.in_dtype)))
-        if self.gate_up.quantized:
-            program.append(ops.quantize(x, a))
-        elif self.in_dtype != self.gate_up.dtype or self.way == "host_shared":
-            # Kernels read A more than once, over PCIe perhaps.
-            move = ops.copy if self.in_dtype == self.gate_up.dtype else ops.convert
-            program.append(move(x, a.values))
-        else:
-            a = Operand(x)
+        program = list[Op]()
+        a = self._brought(self.x_of(io), self.gate_up.room(scratch, self.m, x_at), program)
+        h = self.down.room(scratch, self.m, h_at)
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
         if self.fuses:
             program.append(ops.matmul(a, up, h, gate=self.gate.of_matmul))
@@ -129,10 +93,7 @@ class MlpStep(Forward):
             product = scratch.tensor(shape, self.in_dtype, offset_bytes=product_at)
             program.append(ops.matmul(a, up, product, bias=self.gate_up.bias(of_gate_up)))
             program.append(self.gate.op(product, h))
-        program.append(ops.matmul(h, down, d, bias=self.down.bias(of_down)))
-        if self.way == "inline":
-            program.append(ops.read(d))
-        return program
+        return [*program, ops.matmul(h, down, d, bias=self.down.bias(of_down))]
 
 
 def check_pair(gate_up: Weights, down: Weights) -> None:

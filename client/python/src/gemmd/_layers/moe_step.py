@@ -124,10 +124,6 @@ class MoeStep(Forward):
         return packed_columns(self.gate_up.k, self.top_k, self.in_dtype)
 
     @property
-    def x_bytes(self) -> int:
-        return self.m * self.columns * self.in_dtype.itemsize
-
-    @property
     def _expanded(self) -> np.dtype[Any]:
         """Of the rows that are added up."""
         return self.out_dtype if self.out_dtype.itemsize == 2 else dtypes.float32
@@ -146,7 +142,7 @@ class MoeStep(Forward):
     def _inputs(self, io: Handle) -> tuple[Tensor, Tensor, Tensor]:
         """x, experts and weights of the tokens' rows."""
         row_bytes = self.columns * self.in_dtype.itemsize
-        x = io.tensor((self.m, self.columns), self.in_dtype)[:, : self.gate_up.k]
+        x = self.x_of(io)[:, : self.gate_up.k]
         words = (self.m, row_bytes // 4)
         experts = io.tensor(words, "i32", offset_bytes=0)
         weights = io.tensor(words, "f32", offset_bytes=0)
@@ -157,14 +153,9 @@ class MoeStep(Forward):
             weights[:, first + self.top_k : first + 2 * self.top_k],
         )
 
-    def program(
-        self,
-        weights: tuple[Handle, Handle],
-        io: Handle,
-        scratch: Handle,
-        result: Tensor | None = None,
+    def _compute(
+        self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
     ) -> list[Op]:
-        """As `Step.program`."""
         offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, _ = self._starts
         x, experts, factors = self._inputs(io)
         offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
@@ -172,22 +163,16 @@ class MoeStep(Forward):
         positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)
         a = quantized_in(scratch, (self.rows, self.gate_up.k), a_at)
         h = quantized_in(scratch, (self.rows, self.down.k), h_at)
-        d = result or io.tensor((self.m, self.n), self.out_dtype, offset_bytes=self.d_at)
         expanded = scratch.tensor((self.rows, self.n), self._expanded, offset_bytes=expanded_at)
         of_gate_up, of_down = weights
-        program: list[Op] = []
-        if self.way == "inline":
-            whole = io.tensor((self.m, self.columns), self.in_dtype)
-            program.append(ops.write(whole, np.zeros(whole.shape, self.in_dtype)))
-        program.append(grouped.route(experts, offsets, rows, positions))
-        program.append(ops.quantize(x, a, rows=rows))
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
-        program.append(grouped.grouped_matmul(a, up, offsets, h, gate=self.gate))
-        program.append(grouped.grouped_matmul(h, down, offsets, expanded))
-        program.append(grouped.combine(expanded, positions, factors, d))
-        if self.way == "inline":
-            program.append(ops.read(d))
-        return program
+        return [
+            grouped.route(experts, offsets, rows, positions),
+            ops.quantize(x, a, rows=rows),
+            grouped.grouped_matmul(a, up, offsets, h, gate=self.gate),
+            grouped.grouped_matmul(h, down, offsets, expanded),
+            grouped.combine(expanded, positions, factors, d),
+        ]
 
 
 def check_experts(gate_up: ExpertWeights, down: ExpertWeights) -> None:

@@ -8,8 +8,6 @@ import numpy as np
 
 from gemmd._layers.layer import Layer
 from gemmd.buffer import Buffer
-from gemmd.ops import Op
-from gemmd.tensor import Tensor
 
 PARTS = ("gate_up", "down")  # of a published name
 
@@ -32,12 +30,9 @@ class Pair(Layer):
         found: np.dtype[Any] = self.weights[0].dtype_for(dtype)
         return found
 
-    def program(
-        self, step: Any, io: Buffer, scratch: Buffer, result: Tensor | None = None
-    ) -> list[Op]:
-        """As `Layer.program`."""
-        program: list[Op] = step.program(self.buffers, io, scratch, result)
-        return program
+    @property
+    def _held(self) -> Any:
+        return self.buffers
 
     def unpublish(self) -> None:
         """Takes the names away: the weights go when the last worker has let go of them."""
