@@ -6,13 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, native, share, words
+from gemmd import errors, native, share
 from gemmd._connection.forked import Home
 from gemmd._connection.here_only import Unpickled
-from gemmd._wire.programs import Priority, Rebind
-from gemmd.report import PRIORITIES, Report
+from gemmd.report import Report
 from gemmd.v1 import armed_service_pb2 as pb
-from gemmd.v1 import compute_service_pb2 as compute_pb
 
 if TYPE_CHECKING:
     from gemmd.plan import Plan
@@ -45,13 +43,8 @@ class ArmedReport:
         return Report(self.device, self.queue_seconds, self.device_seconds, (), "armed")
 
 
-def region_request(session_id: bytes) -> bytes:
-    return pb.GetArmedRegionRequest(session_id=session_id, slots=SLOTS).SerializeToString()
-
-
-def open_region(answer: bytes) -> Any:
+def open_region(parts: pb.ArmedRegion) -> Any:
     """The region that the server's answer stands for, mapped."""
-    parts = pb.ArmedRegion.FromString(answer)
     try:
         memory = share.fetch_descriptor(parts.share_socket, parts.region_token)
         try:
@@ -64,25 +57,6 @@ def open_region(answer: bytes) -> Any:
     return native.module().Region(
         memory, wake, parts.size_bytes, parts.slots, parts.layout_version, parts.share_socket
     )
-
-
-def arm_request(
-    session_id: bytes, plan_id: bytes, rebind: Rebind | None, priority: Priority, by_stream: bool
-) -> bytes:
-    return pb.ArmPlanRequest(
-        session_id=session_id,
-        plan_id=plan_id,
-        rebind=[
-            compute_pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
-            for old, new in (rebind or {}).items()
-        ],
-        priority=words.chosen("priority", priority, PRIORITIES),
-        rung_by_stream=by_stream,
-    ).SerializeToString()
-
-
-def disarm_request(session_id: bytes, slot: int) -> bytes:
-    return pb.DisarmPlanRequest(session_id=session_id, slots=[slot]).SerializeToString()
 
 
 def stream_handle(stream: Any) -> int:

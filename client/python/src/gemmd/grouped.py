@@ -104,12 +104,11 @@ def grouped_matmul(
         d_scales=None if d_.scales is None else d_.scales.message,
         gate=None if gate is None else gate.message,
         bias=None if bias is None else as_tensor(bias).message,
+        alpha=None if alpha == 1.0 else alpha,
         activation=activation_number(activation),  # type: ignore[arg-type]
         kernel=kernel,
         expected_rows=expected_rows,
     )
-    if alpha != 1.0:
-        message.alpha = alpha
     return Op("grouped_matmul", pb.Op(grouped_matmul=message), (a_, matrices, numbers, d_, bias))
 
 
@@ -163,11 +162,10 @@ def k_grouped_matmul(
         alignment=0 if alignment == 1 else alignment,
         d=d_.message,
         c=None if c_ is None else c_.message,
+        alpha=None if alpha == 1.0 else alpha,
         beta=beta,
         kernel=kernel,
     )
-    if alpha != 1.0:
-        message.alpha = alpha
     return Op("k_grouped_matmul", pb.Op(k_grouped_matmul=message), (a_, b_, numbers, d_, c_))
 
 

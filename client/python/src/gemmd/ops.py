@@ -56,15 +56,13 @@ class Gate:
     @property
     def message(self) -> pb.Gate:
         """As it travels."""
-        message = pb.Gate(
+        return pb.Gate(
             activation=activation_number(self.activation),  # type: ignore[arg-type]
             period=self.period,
+            alpha=None if self.alpha == 1.0 else self.alpha,
             limit=self.limit,
             up_offset=self.up_offset,
         )
-        if self.alpha != 1.0:
-            message.alpha = self.alpha
-        return message
 
 
 def check_gated(d: Operand) -> None:
@@ -116,12 +114,11 @@ def matmul(
         gate=None if gate is None else gate.message,
         c=None if c is None else as_tensor(c).message,
         bias=None if bias is None else as_tensor(bias).message,
+        alpha=None if alpha == 1.0 else alpha,
         beta=beta,
         activation=activation_number(activation),  # type: ignore[arg-type]
         kernel=kernel,
     )
-    if alpha != 1.0:
-        message.alpha = alpha
     return Op("matmul", pb.Op(matmul=message), (a_, b_, d_, c, bias))
 
 
@@ -195,11 +192,10 @@ def gated(
         scales=None if target.scales is None else target.scales.message,
         activation=activation_number(activation),  # type: ignore[arg-type]
         period=period,
+        alpha=None if alpha == 1.0 else alpha,
         limit=limit,
         up_offset=up_offset,
     )
-    if alpha != 1.0:
-        message.alpha = alpha
     return Op("gated", pb.Op(gated=message), (source, target))
 
 

@@ -122,19 +122,20 @@ def payloads(writes: Sequence[Tensor], inputs: Sequence[npt.ArrayLike]) -> list[
     return [ops_.payload(tensor, data) for tensor, data in zip(writes, inputs, strict=True)]
 
 
+def rebindings(rebind: Rebind | None) -> list[pb.Rebinding]:
+    return [
+        pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
+        for old, new in (rebind or {}).items()
+    ]
+
+
 def plan_run(
     plan_id: bytes, writes: Sequence[Tensor], rebind: Rebind | None, inputs: Sequence[Any] | None
 ) -> list[wire.BytesLike]:
     """What to run and on what: a PlanRun message in pieces, inputs where they are. Errors as
     `payloads`'.
     """
-    head = pb.PlanRun(
-        plan_id=plan_id,
-        rebind=[
-            pb.Rebinding(from_buffer_id=old.buffer_id, to_buffer_id=new.buffer_id)
-            for old, new in (rebind or {}).items()
-        ],
-    )
+    head = pb.PlanRun(plan_id=plan_id, rebind=rebindings(rebind))
     pieces: list[wire.BytesLike] = [head.SerializeToString()]
     for data in [] if inputs is None else payloads(writes, inputs):
         pieces += wire.framed(_INPUTS, [data])

@@ -120,47 +120,37 @@ def explain(
         if quantize
         else (dtypes.as_dtype(dtype or "f32"), Granularity.NONE, Granularity.NONE)
     )
-    out_dtype = options.pop("out_dtype", "f32")
-    activation = options.pop("activation", "none")
+    fields: dict[str, Any] = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "output_dtype": dtypes.to_wire(options.pop("out_dtype", "f32")),
+        "a_granularity": int(of_a),
+        "b_granularity": int(of_b),
+    }
+    activation = activation_number(options.pop("activation", "none"))
     if b_dtype := options.pop("b_dtype", None):
-        options["b_dtype"] = dtypes.to_wire(b_dtype)
+        fields["b_dtype"] = dtypes.to_wire(b_dtype)
     if options.pop("along_k", False):
-        layout = options.pop("layout", "ends")
-        columns = compute_pb.KGroupedMatmulProblem(
-            groups=options.pop("groups", 1), m=m, n=n, k=k,
-            a_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
-            output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
-            a_granularity=int(of_a),  # type: ignore[arg-type]
-            b_granularity=int(of_a),  # type: ignore[arg-type]
-            layout=group_layout_number(layout),  # type: ignore[arg-type]
-            **options,
-        )  # fmt: skip
+        fields.update(
+            a_dtype=dtypes.to_wire(stored),
+            b_granularity=int(of_a),
+            groups=options.pop("groups", 1),
+            layout=group_layout_number(options.pop("layout", "ends")),
+        )
+        columns = compute_pb.KGroupedMatmulProblem(**fields, **options)
         return compute_pb.ExplainRequest(k_grouped=columns, device=device)
-    gate = options.pop("gate", None)
-    if groups := options.pop("groups", 0):
-        layout = options.pop("layout", "offsets")
-        grouped = compute_pb.GroupedMatmulProblem(
-            groups=groups, m=m, n=n, k=k,
-            operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
-            output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
-            a_granularity=int(of_a),  # type: ignore[arg-type]
-            b_granularity=int(of_b),  # type: ignore[arg-type]
-            layout=group_layout_number(layout),  # type: ignore[arg-type]
-            gate=None if gate is None else gate.message,
-            activation=activation_number(activation),  # type: ignore[arg-type]
-            **options,
-        )  # fmt: skip
-        return compute_pb.ExplainRequest(grouped=grouped, device=device)
-    problem = compute_pb.MatmulProblem(
-        m=m, n=n, k=k, batch=batch,
-        operand_dtype=dtypes.to_wire(stored),  # type: ignore[arg-type]
-        output_dtype=dtypes.to_wire(out_dtype),  # type: ignore[arg-type]
-        a_granularity=int(of_a),  # type: ignore[arg-type]
-        b_granularity=int(of_b),  # type: ignore[arg-type]
-        activation=activation_number(activation),  # type: ignore[arg-type]
+    gate: Gate | None = options.pop("gate", None)
+    fields.update(
+        operand_dtype=dtypes.to_wire(stored),
         gate=None if gate is None else gate.message,
-        **options,
-    )  # fmt: skip
+        activation=activation,
+    )
+    if groups := options.pop("groups", 0):
+        fields["layout"] = group_layout_number(options.pop("layout", "offsets"))
+        rows = compute_pb.GroupedMatmulProblem(groups=groups, **fields, **options)
+        return compute_pb.ExplainRequest(grouped=rows, device=device)
+    problem = compute_pb.MatmulProblem(batch=batch, **fields, **options)
     return compute_pb.ExplainRequest(problem=problem, device=device)
 
 

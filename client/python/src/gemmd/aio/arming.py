@@ -6,17 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from gemmd import errors, native
-from gemmd._wire import methods
-from gemmd._wire.programs import Priority, Rebind
+from gemmd import errors, native, words
+from gemmd._wire.programs import Priority, Rebind, rebindings
 from gemmd.aio.armed import Armed
-from gemmd.armed import (
-    REGION_TEXT,
-    arm_request,
-    disarm_request,
-    open_region,
-    region_request,
-)
+from gemmd.armed import REGION_TEXT, SLOTS, open_region
+from gemmd.report import PRIORITIES
 from gemmd.v1 import armed_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -59,8 +53,8 @@ class Arming:
             if self._region is None:
                 session = self._session
                 await session.client.share_socket()  # its error says what to do on another host
-                request = region_request(session.session_id)
-                answer = await session.transport.call(methods.GET_ARMED_REGION, request)
+                request = pb.GetArmedRegionRequest(session_id=session.session_id, slots=SLOTS)
+                answer = await session.transport.ask(request, pb.ArmedRegion)
                 self._region = await asyncio.to_thread(open_region, answer)
             return self._region
 
@@ -74,8 +68,14 @@ class Arming:
             gpu = next((one.gpu_uuid for one in devices if one.name == plan.device), "")
             if gpu:
                 region.prepare(gpu)
-        request = arm_request(session.session_id, plan.plan_id, rebind, priority, by_stream)
-        message = pb.ArmedPlan.FromString(await session.transport.call(methods.ARM_PLAN, request))
+        request = pb.ArmPlanRequest(
+            session_id=session.session_id,
+            plan_id=plan.plan_id,
+            rebind=rebindings(rebind),
+            priority=words.chosen("priority", priority, PRIORITIES),
+            rung_by_stream=by_stream,
+        )
+        message = await session.transport.ask(request, pb.ArmedPlan)
         slot = native.module().Slot(region, message.slot, by_stream, gpu)
         return Armed(session, plan, message, slot, by_stream)
 
@@ -94,6 +94,6 @@ class Arming:
         return error
 
     async def disarm(self, slot: int) -> None:
-        request = disarm_request(self._session.session_id, slot)
+        request = pb.DisarmPlanRequest(session_id=self._session.session_id, slots=[slot])
         with contextlib.suppress(errors.NotFound, errors.Unavailable):  # gone with its session
-            await self._session.transport.call(methods.DISARM_PLAN, request)
+            await self._session.transport.ask(request, pb.DisarmPlanResponse)
