@@ -87,18 +87,11 @@ absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
   return std::make_shared<const Charge>(*std::move(charge));
 }
 
-struct Compiled {
-  Device* device = nullptr;
-  Peers peers;
-  std::shared_ptr<const SplitProgram> split;  // `program`, uncharged, when there are several
-  std::shared_ptr<const kernels::Program> program;
-  uint64_t tuning = 0;  // Plan::tuning
-  std::vector<int64_t> output_bytes;
-};
-
-absl::StatusOr<Compiled> Compile(Session& session, absl::Span<const Op> ops, const SlotTable& slots,
-                                 const Inputs& inputs) {
-  Compiled compiled{.output_bytes = OutputBytes(ops)};
+// A run of the ops that has its program and where that goes, and no memory yet.
+absl::StatusOr<RunRequest> Compile(Session& session, absl::Span<const Op> ops,
+                                   const SlotTable& slots, const Inputs& inputs) {
+  RunRequest compiled;
+  compiled.output_bytes = OutputBytes(ops);
   const std::vector<int64_t> input_bytes = SizesOf(inputs);
   if (absl::Status limits =
           CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
@@ -238,22 +231,15 @@ absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
 
 absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
                                       const SlotTable& slots, Inputs inputs) {
-  auto compiled = Compile(*use, ops, slots, inputs);
-  if (!compiled.ok()) return compiled.status();
-  RunRequest request;
-  request.use = std::move(use);
-  request.device = compiled->device;
-  request.split = std::move(compiled->split);
-  request.peers = std::move(compiled->peers);
-  request.program = std::move(compiled->program);
-  request.tuning = compiled->tuning;
-  request.output_bytes = std::move(compiled->output_bytes);
-  request.inputs = std::move(inputs);
+  auto request = Compile(*use, ops, slots, inputs);
+  if (!request.ok()) return request;
+  request->use = std::move(use);
+  request->inputs = std::move(inputs);
   auto buffers = std::make_shared<BoundBuffers>();
   buffers->Reserve(slots.size());
   for (int i = 0; i < slots.size(); ++i) buffers->Add(slots.slot(i).ref.buffer);
-  CountShared(ops, buffers->leases, request);
-  request.buffers = std::move(buffers);
+  CountShared(ops, buffers->leases, *request);
+  request->buffers = std::move(buffers);
   return request;
 }
 

@@ -1,7 +1,8 @@
 #include "server/service/wire/chunk.h"
 
+#include <grpcpp/support/proto_buffer_reader.h>
+
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #if __has_include(<isa-l/crc.h>)
@@ -11,141 +12,88 @@
 #endif
 
 #include "gemmd/v1/buffer_service.pb.h"
+#include "gemmd/v1/wire.h"
 #include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 
 namespace gemmd::server {
 namespace {
 
-// Wire types of the protobuf encoding (https://protobuf.dev/programming-guides/encoding).
-enum WireType { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 };
-
-absl::Status Malformed() {
-  return absl::InvalidArgumentError(
-      "the message is not an UploadRequest; check that client and server speak gemmd.v1");
-}
-
-// Reads across slice boundaries.
-class SliceReader {
- public:
-  explicit SliceReader(const std::vector<grpc::Slice>& slices) : slices_(slices) { Skip(0); }
-
-  bool AtEnd() const { return index_ == slices_.size(); }
-
-  bool Varint(uint64_t* value) {
-    *value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (AtEnd()) return false;
-      const uint8_t byte = slices_[index_].begin()[at_];
-      Skip(1);
-      *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-
-  // The next `bytes` bytes, in pieces.
-  bool Take(uint64_t bytes, std::vector<absl::Span<const std::byte>>* pieces) {
-    while (bytes > 0) {
-      if (AtEnd()) return false;
-      const uint64_t here = std::min<uint64_t>(bytes, slices_[index_].size() - at_);
-      if (pieces != nullptr) {
-        pieces->push_back(absl::MakeConstSpan(
-            reinterpret_cast<const std::byte*>(slices_[index_].begin()) + at_, here));
-      }
-      Skip(here);
-      bytes -= here;
-    }
-    return true;
-  }
-
-  bool Copy(uint64_t bytes, void* out) {
-    std::vector<absl::Span<const std::byte>> pieces;
-    if (!Take(bytes, &pieces)) return false;
-    char* to = static_cast<char*>(out);
-    for (const auto& piece : pieces) {
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-    }
-    return true;
-  }
-
- private:
-  void Skip(size_t bytes) {
-    at_ += bytes;
-    while (index_ < slices_.size() && at_ == slices_[index_].size()) {
-      ++index_;
-      at_ = 0;
-    }
-  }
-
-  const std::vector<grpc::Slice>& slices_;
-  size_t index_ = 0;
-  size_t at_ = 0;
-};
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using wire::kBytes;
+using wire::kFixed32;
+using wire::kVarint;
+using wire::Tag;
 
 // Ids are 16 bytes; anything longer than this is refused before it is copied.
-constexpr uint64_t kMaxIdBytes = 64;
+constexpr int kMaxIdBytes = 64;
 
-bool ReadId(SliceReader& reader, std::string* id) {
-  uint64_t length = 0;
-  if (!reader.Varint(&length) || length > kMaxIdBytes) return false;
-  id->resize(length);
-  return reader.Copy(length, id->data());
+bool ReadId(CodedInputStream& in, std::string& id) {
+  int size = 0;
+  return in.ReadVarintSizeAsInt(&size) && size <= kMaxIdBytes && in.ReadString(&id, size);
 }
 
-bool SkipField(SliceReader& reader, int wire_type) {
-  uint64_t value = 0;
-  switch (wire_type) {
-    case kVarint:
-      return reader.Varint(&value);
-    case kFixed64:
-      return reader.Take(8, nullptr);
-    case kFixed32:
-      return reader.Take(4, nullptr);
-    case kLength:
-      return reader.Varint(&value) && reader.Take(value, nullptr);
-    default:
-      return false;
+bool ReadData(CodedInputStream& in, UploadChunk& chunk) {
+  int left = 0;
+  if (!in.ReadVarintSizeAsInt(&left)) return false;
+  chunk.data.clear();
+  chunk.data_bytes = left;
+  while (left > 0) {
+    const void* run = nullptr;
+    int length = 0;
+    if (!in.GetDirectBufferPointer(&run, &length)) return false;
+    const int part = std::min(left, length);
+    chunk.data.push_back(absl::MakeConstSpan(static_cast<const std::byte*>(run), part));
+    in.Skip(part);
+    left -= part;
   }
+  return true;
 }
 
-bool ReadField(SliceReader& reader, uint64_t tag, UploadChunk& chunk) {
+bool ReadField(CodedInputStream& in, uint32_t tag, UploadChunk& chunk) {
   using R = v1::UploadRequest;
-  uint64_t value = 0;
   switch (tag) {
-    case R::kSessionIdFieldNumber << 3 | kLength:
-      return ReadId(reader, &chunk.session_id);
-    case R::kBufferIdFieldNumber << 3 | kLength:
-      return ReadId(reader, &chunk.buffer_id);
-    case R::kOffsetBytesFieldNumber << 3 | kVarint:
-      if (!reader.Varint(&value)) return false;
+    case Tag(R::kSessionIdFieldNumber, kBytes):
+      return ReadId(in, chunk.session_id);
+    case Tag(R::kBufferIdFieldNumber, kBytes):
+      return ReadId(in, chunk.buffer_id);
+    case Tag(R::kOffsetBytesFieldNumber, kVarint): {
+      uint64_t value = 0;
+      if (!in.ReadVarint64(&value)) return false;
       chunk.offset_bytes = static_cast<int64_t>(value);
       return true;
-    case R::kCrc32CFieldNumber << 3 | kFixed32:
-      return reader.Copy(4, &chunk.crc32c);
-    case R::kDataFieldNumber << 3 | kLength:
-      if (!reader.Varint(&value)) return false;
-      chunk.data.clear();
-      chunk.data_bytes = static_cast<int64_t>(value);
-      return reader.Take(value, &chunk.data);
+    }
+    case Tag(R::kCrc32CFieldNumber, kFixed32):
+      return in.ReadLittleEndian32(&chunk.crc32c);
+    case Tag(R::kDataFieldNumber, kBytes):
+      return ReadData(in, chunk);
     default:
-      return tag >> 3 != 0 && SkipField(reader, tag & 7);
+      return WireFormatLite::SkipField(&in, tag);
   }
+}
+
+bool ReadFields(CodedInputStream& in, UploadChunk& chunk) {
+  while (const uint32_t tag = in.ReadTag()) {
+    if (!ReadField(in, tag, chunk)) return false;
+  }
+  return in.ConsumedEntireMessage();
 }
 
 }  // namespace
 
 absl::StatusOr<UploadChunk> ParseUploadChunk(const grpc::ByteBuffer& message) {
-  UploadChunk chunk;
-  if (!message.Dump(&chunk.slices).ok()) return Malformed();
-  SliceReader reader(chunk.slices);
-  while (!reader.AtEnd()) {
-    uint64_t tag = 0;
-    if (!reader.Varint(&tag) || tag > UINT32_MAX || !ReadField(reader, tag, chunk)) {
-      return Malformed();
-    }
+  UploadChunk chunk{.memory = message};
+  bool read = chunk.memory.Valid();
+  if (read) {
+    grpc::ProtoBufferReader reader(&chunk.memory);
+    CodedInputStream in(&reader);
+    read = ReadFields(in, chunk);
   }
-  return chunk;
+  if (read) return chunk;
+  return absl::InvalidArgumentError(
+      "the message is not an UploadRequest; check that client and server speak gemmd.v1");
 }
 
 grpc::ByteBuffer MakeDownloadChunk(int64_t offset_bytes, uint32_t crc32c, grpc::Slice data) {
@@ -153,13 +101,13 @@ grpc::ByteBuffer MakeDownloadChunk(int64_t offset_bytes, uint32_t crc32c, grpc::
   uint8_t header[64];
   uint8_t* at = header;
   const auto varint = [&](uint64_t value) {
-    at = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(value, at);
+    at = CodedOutputStream::WriteVarint64ToArray(value, at);
   };
-  varint(R::kOffsetBytesFieldNumber << 3 | kVarint);
+  varint(Tag(R::kOffsetBytesFieldNumber, kVarint));
   varint(static_cast<uint64_t>(offset_bytes));
-  varint(R::kCrc32CFieldNumber << 3 | kFixed32);
-  at = google::protobuf::io::CodedOutputStream::WriteLittleEndian32ToArray(crc32c, at);
-  varint(R::kDataFieldNumber << 3 | kLength);
+  varint(Tag(R::kCrc32CFieldNumber, kFixed32));
+  at = CodedOutputStream::WriteLittleEndian32ToArray(crc32c, at);
+  varint(Tag(R::kDataFieldNumber, kBytes));
   varint(data.size());
   const grpc::Slice slices[2] = {grpc::Slice(header, at - header), std::move(data)};
   return grpc::ByteBuffer(slices, 2);

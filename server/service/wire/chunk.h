@@ -16,15 +16,15 @@
 
 namespace gemmd::server {
 
-// An UploadRequest. `data` points into `slices`, in order.
+// An UploadRequest. `data` points into `memory`, in order.
 struct UploadChunk {
-  std::string session_id;
-  std::string buffer_id;
+  grpc::ByteBuffer memory;
+  std::string session_id = {};
+  std::string buffer_id = {};
   int64_t offset_bytes = 0;
   uint32_t crc32c = 0;
   int64_t data_bytes = 0;
-  std::vector<absl::Span<const std::byte>> data;
-  std::vector<grpc::Slice> slices;
+  std::vector<absl::Span<const std::byte>> data = {};
 };
 
 // INVALID_ARGUMENT for bytes that are not an UploadRequest. Unknown fields are skipped, the last of
