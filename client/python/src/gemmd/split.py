@@ -148,9 +148,8 @@ class SplitLinear(Linear, in_parts=True):
         return "a program on several devices is not armed"
 
     def _on_host(self, x: npt.NDArray[Any]) -> Array:
-        m = linear_step.rows_of(x.shape, self.in_features)
-        flat = np.ascontiguousarray(x, self.dtype_for(linear_step.activations(x)))
-        flat = flat.reshape(m, self.in_features)
+        flat = self._dense(x)
+        m = len(flat)
         if not m:
             return self._of_no_row(x, flat.dtype)
         out_dtype = self.result_dtype(flat.dtype)
