@@ -1,5 +1,7 @@
 import asyncio
 import functools
+import gc
+import warnings
 
 import numpy as np
 import pytest
@@ -307,3 +309,41 @@ async def test_integers_are_refused_and_float64_warns_as_without_asyncio(fake):
         with pytest.warns(gemmd.PrecisionWarning, match="a, b: float64") as caught:
             await session.matmul(whole.astype("f8"), whole.astype("f8"))
         assert [one.filename for one in caught] == [__file__]
+
+
+@in_loop
+async def test_a_session_that_is_dropped_is_closed_and_says_so(fake, random):
+    a = random.standard_normal((200, 200), "f4")
+    async with connect(fake) as client:
+        session = await client.session()
+        large = await session.upload(a)
+        await session.matmul(a, a)
+        await session.matmul(a, large)
+        del large
+        await asyncio.sleep(0)
+        with pytest.warns(ResourceWarning, match=r"unclosed Session\(.*`with`"):
+            del session
+            gc.collect()
+        while fake.sessions:
+            await asyncio.sleep(0.01)
+    assert fake.count(methods.CLOSE_SESSION) == 1
+
+
+@in_loop
+async def test_a_stream_that_breaks_is_opened_anew(fake):
+    async with connect(fake) as client, client.session():
+        fake.cut_hold.set()
+        while fake.count(methods.HOLD) < 2 or not fake.held:
+            await asyncio.sleep(0.01)
+
+
+def test_a_session_that_outlives_its_loop_is_dropped_in_peace(fake):
+    async def leave():
+        async with connect(fake) as client:
+            return await client.session()
+
+    session = asyncio.run(leave())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del session
+        gc.collect()

@@ -49,12 +49,12 @@ def opened(servers, prepare=None, **options):
 
 def work(session, state):
     """A call that needs its session, and nothing else."""
-    session.keep_alive()
+    session.buffers()
     return state
 
 
 def calls(servers):
-    return [server.count(methods.KEEP_ALIVE) for server in servers]
+    return [server.count(methods.LIST_BUFFERS) for server in servers]
 
 
 def test_calls_are_shared_among_those_that_serve(pair):
@@ -78,7 +78,7 @@ def test_a_call_goes_elsewhere(pair, code, reason):
     prepare = Prepared()
     with opened(pair, prepare) as replicas:
         for server in pair:
-            server.fail(methods.KEEP_ALIVE, code, "go away", reason)
+            server.fail(methods.LIST_BUFFERS, code, "go away", reason)
         # Both fail once: the call comes back to one that was prepared anew.
         assert replicas.run(work) >= 3
         assert sum(calls(pair)) == 3
@@ -114,7 +114,7 @@ def test_what_would_fail_anywhere_is_raised(pair, error):
 def test_a_call_that_servers_die_under_does_not_go_round_them_all(pair):
     with opened(pair) as replicas:
         for server in pair:
-            server.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "Socket closed", times=10)
+            server.fail(methods.LIST_BUFFERS, "UNAVAILABLE", "Socket closed", times=10)
         with pytest.raises(gemmd.Unavailable):
             replicas.run(work)
         assert sum(calls(pair)) == 3
@@ -158,7 +158,7 @@ def test_one_that_drains_is_left_for_another(pair, monkeypatch):
         assert calls(pair) == [before[0], before[1] + 10]
         # Alone and still taking work, it is better than none.
         two.health = b"\x08\x02"
-        two.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "draining", "DRAINING")
+        two.fail(methods.LIST_BUFFERS, "UNAVAILABLE", "draining", "DRAINING")
         replicas.run(work)
         assert calls(pair)[0] == before[0] + 1
 
@@ -222,7 +222,7 @@ def test_many_callers_while_sessions_end_under_them(pair):
             thread.start()
         for _ in range(3):
             for server in pair:
-                server.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "draining", "DRAINING", times=2)
+                server.fail(methods.LIST_BUFFERS, "UNAVAILABLE", "draining", "DRAINING", times=2)
             at = sum(calls(pair)) + 20
             assert eventually(lambda at=at: sum(calls(pair)) >= min(at, 200))
         for thread in threads:
@@ -246,13 +246,13 @@ def in_loop(pair, test, **options):
 
 
 async def work_aio(session, state):
-    await session.keep_alive()
+    await session.buffers()
     return state
 
 
 def test_asyncio_goes_elsewhere_too(pair):
     for server in pair:
-        server.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "go away", "DRAINING")
+        server.fail(methods.LIST_BUFFERS, "UNAVAILABLE", "go away", "DRAINING")
 
     async def test(replicas):
         got = await asyncio.gather(*(replicas.run(work_aio) for _ in range(50)))
@@ -268,7 +268,7 @@ def test_asyncio_goes_elsewhere_too(pair):
 def test_asyncio_gives_up_like_the_other(pair):
     async def test(replicas):
         for server in pair:
-            server.fail(methods.KEEP_ALIVE, "UNAVAILABLE", "Socket closed", times=10)
+            server.fail(methods.LIST_BUFFERS, "UNAVAILABLE", "Socket closed", times=10)
         with pytest.raises(gemmd.Unavailable):
             await replicas.run(work_aio)
         assert sum(calls(pair)) == 3

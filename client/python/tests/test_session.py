@@ -1,3 +1,6 @@
+import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -78,6 +81,83 @@ def test_a_heartbeat_outlives_failures_and_ends_with_its_session(fake, client, m
         closed.session()  # is not closed
         assert beating()
     assert eventually(lambda: not beating())
+
+
+def test_a_stream_that_breaks_is_opened_anew(fake, client, monkeypatch):
+    monkeypatch.setattr("gemmd.hold.HEARTBEAT_S", 0.02)
+    with client.session():
+        fake.cut_hold.set()
+        assert eventually(lambda: fake.count(methods.HOLD) == 2 and fake.held)
+
+
+def test_the_heartbeat_of_a_session_that_has_ended_ends(fake, client, monkeypatch):
+    monkeypatch.setattr("gemmd.hold.HEARTBEAT_S", 0.02)
+    session = client.session()
+    fake.sessions.clear()
+    assert eventually(lambda: "gemmd-hold" not in [one.name for one in threading.enumerate()])
+    session.close()
+
+
+def test_a_session_that_is_dropped_is_closed_and_says_so(fake, client, random):
+    a = random.standard_normal((200, 200), "f4")
+
+    def use():
+        session = client.session()
+        large = session.upload(a)
+        session.matmul(a, a), session.matmul(a, large)
+        assert np.array_equal(large.download(), a)
+        return session
+
+    gc.disable()  # no cycle keeps it
+    try:
+        session = use()
+        with pytest.warns(ResourceWarning, match=r"unclosed Session\(.*`with`"):
+            del session
+    finally:
+        gc.enable()
+    assert eventually(lambda: not fake.sessions)
+    assert fake.count(methods.CLOSE_SESSION) == 1
+
+
+def test_a_session_is_dropped_when_nothing_of_it_is_left(fake, client):
+    buffer = client.session().create_buffer(64)
+    gc.collect()
+    assert fake.sessions
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del buffer
+        gc.collect()
+    assert eventually(lambda: not fake.sessions)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_closed_or_not_held_or_has_no_client_is_not_warned_of(fake):
+    with gemmd.Client(fake.target, timeout_s=20) as client:
+        with client.session():
+            pass
+        client.session(hold=False)  # its ttl ends it
+        with pytest.raises(ValueError, match="shared_memory"):
+            client.session(shared_memory="perhaps")
+        session = client.session()
+    del session  # its stream went with the connection
+    gc.collect()
+
+
+DROPPED_AT_EXIT = """
+import sys, gemmd
+session = gemmd.Client(sys.argv[1]).session()
+layer = [session]
+layer.append(layer)
+print("end", flush=True)
+"""
+
+
+def test_a_program_that_closes_nothing_ends(fake):
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", DROPPED_AT_EXIT, fake.target],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_options_of_a_session_reach_the_server(fake, client):

@@ -258,3 +258,87 @@ def test_an_unquantised_layer_answers_in_its_weights_type(layer):
     assert y.dtype == torch.float32
     w = torch.from_numpy(np.array(layer.buffer.download()))
     torch.testing.assert_close(y, x.float() @ w.T, rtol=1e-4, atol=1e-4)
+
+
+def by_dual_numbers(function, x):
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        result = function(forward_ad.make_dual(x, torch.ones_like(x)))
+        return forward_ad.unpack_dual(result).tangent
+
+
+FORWARD = {
+    "jvp": lambda function, x: torch.func.jvp(function, (x,), (torch.ones_like(x),)),
+    "jacfwd": lambda function, x: torch.func.jacfwd(function)(x),
+    "linearize": lambda function, x: torch.func.linearize(function, x)[1](x),
+    "dual numbers": by_dual_numbers,
+    "jvp of vmap": lambda function, x: torch.func.jvp(
+        torch.vmap(function), (x,), (torch.ones_like(x),)
+    ),
+    "compiled jvp": lambda function, x: compiled(
+        lambda x: torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    )(x),
+}
+BACKWARD = {
+    "grad": lambda function, x: torch.func.grad(lambda x: function(x).sum())(x),
+    "vjp": lambda function, x: torch.func.vjp(function, x)[1](torch.ones(3, 24)),
+    "jacrev": lambda function, x: torch.func.jacrev(function)(x),
+}
+
+
+@pytest.mark.parametrize("way", [*FORWARD, *BACKWARD])
+def test_a_derivative_by_a_transform_is_refused_and_not_zero(layer, way):
+    ways = FORWARD | BACKWARD
+    kind = "derivatives" if way in FORWARD else "gradients"
+    x = torch.randn(3, 40)
+    layer(x)
+    with pytest.raises(Exception, match=f"have no {kind}.*detach"):
+        ways[way](layer, x)
+
+
+@pytest.mark.parametrize("way", ["jvp", "dual numbers"])
+def test_a_forward_derivative_of_a_matmul_or_of_an_older_layer_is_refused(layer, session, way):
+    x = torch.randn(3, 40)
+    w = session.upload(torch.randn(24, 40))
+    layer._traced = None  # as of one that was made before torch was imported
+    functions = [lambda x: session.matmul(x, w.T), lambda x: x @ w.T]
+    if way == "dual numbers":
+        functions.append(layer)
+    for function in functions:
+        with pytest.raises(RuntimeError, match=r"have no derivatives.*detach"):
+            FORWARD[way](function, x)
+
+
+def test_a_derivative_by_experts_is_refused_and_not_zero(moe):
+    x, choice = torch.randn(3, 24), (torch.randint(0, 4, (3, 2)), torch.rand(3, 2))
+    for way in ("jvp", "dual numbers"):
+        with pytest.raises(RuntimeError, match=r"have no derivatives.*detach"):
+            FORWARD[way](lambda x: moe(x, *choice), x)
+        with pytest.raises(RuntimeError, match=r"have no derivatives.*detach"):
+            FORWARD[way](lambda weights: moe(x, choice[0], weights), choice[1])
+    with pytest.raises(RuntimeError, match=r"have no derivatives.*detach"):
+        mapped = torch.vmap(lambda x: moe(x, *choice))
+        FORWARD["jvp"](mapped, torch.randn(2, 3, 24))
+
+
+def test_a_derivative_may_pass_beside_a_layer(layer):
+    x, y = torch.randn(3, 40), torch.randn(3, 24)
+    wanted = torch.ones_like(y)
+    for function in (lambda y: layer(x) + y, lambda y: layer(x.detach()).detach() + y):
+        assert torch.equal(torch.func.jvp(function, (y,), (wanted,))[1], wanted)
+        assert torch.equal(torch.func.grad(lambda y, f=function: f(y).sum())(y), wanted)
+    through = torch.func.jvp(
+        lambda x: layer(x.detach()).sum() + x.sum(), (x,), (torch.ones_like(x),)
+    )
+    assert through[1] == 120
+
+
+def test_vmap_maps_a_layer_and_a_matmul_says_why_not(layer, session):
+    x = torch.randn(5, 3, 40)
+    for got in (torch.vmap(layer)(x), torch.vmap(torch.vmap(layer))(x)):
+        assert torch.equal(got, layer(x))
+    assert torch.equal(torch.vmap(layer, in_dims=1, out_dims=1)(x), layer(x))
+    w = session.upload(torch.randn(24, 40))
+    with pytest.raises(TypeError, match=r"within a transform.*gemmd\.Linear"):
+        torch.vmap(lambda x: session.matmul(x, w.T))(x)

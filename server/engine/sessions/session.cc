@@ -75,7 +75,9 @@ absl::Status Session::Gone() const {
 absl::StatusOr<SessionUse> Session::Use(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return Gone();
-  if (!held_) expiry_ = std::max(expiry_, now + options_.ttl);
+  // What a client sent before it died is read after its stream was cut: by the ttl, it would keep
+  // the dead one's buffers for half a minute or an hour.
+  if (!held_) expiry_ = std::max(expiry_, now + (cut_ ? options_.grace : options_.ttl));
   ++uses_;
   return SessionUse(shared_from_this());
 }

@@ -58,6 +58,32 @@ TEST_F(ClientDeathTest, ASessionThatIsClosedIsNoFailedCall) {
   EXPECT_THAT(daemon.process().err(), testing::Not(testing::HasSubstr("call_failed")));
 }
 
+// What a client sent last is read after the end of its Hold stream was, on a busy machine often: its
+// ttl would keep the buffers for half a minute here, and for an hour where the client asked for one.
+TEST_F(ClientDeathTest, ACallThatComesLateKeepsNothing) {
+  Daemon daemon({.config = "session { max_ttl_ms: 3600000 }"});
+  Wire wire(daemon.target());
+  v1::OpenSessionRequest open;
+  open.mutable_ttl()->set_seconds(3600);
+  open.mutable_grace()->set_nanos(absl::ToInt64Nanoseconds(absl::Milliseconds(900)));
+  v1::OpenSessionResponse opened;
+  grpc::ClientContext opening;
+  ASSERT_TRUE(wire.sessions().OpenSession(&opening, open, &opened).ok());
+  const std::string buffer = wire.CreateBuffer(opened.session_id(), 1 << 20);
+  grpc::ClientContext holding;
+  v1::HoldRequest hold;
+  hold.set_session_id(opened.session_id());
+  auto held = wire.sessions().Hold(&holding, hold);
+  v1::HoldEvent event;
+  ASSERT_TRUE(held->Read(&event));
+  holding.TryCancel();
+  ASSERT_TRUE(WaitUntil([&] { return HoldingsOf(daemon).streams == 0; }));
+  EXPECT_TRUE(wire.Execute(opened.session_id(), {FillOp(View(buffer, {16}), 1)}).ok());
+  EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }))
+      << testing::PrintToString(HoldingsOf(daemon));
+  EXPECT_EQ(daemon.Metric("gemmd_sessions_ended_total", "cause=\"cut\""), 1);
+}
+
 TEST_F(ClientDeathTest, TenInARowLeaveNoDescriptor) {
   Daemon daemon({.config = "session { default_grace_ms: 100 }"});
   ProcessUse first;

@@ -83,6 +83,28 @@ TEST_F(SessionTest, AHeldSessionDoesNotExpireAndACutOneLivesForItsGrace) {
   EXPECT_EQ(metrics_.SessionsEnded("cut").Value(), 1);
 }
 
+TEST_F(SessionTest, WhatADeadClientSentLastKeepsItsSessionNoLongerThanTheGrace) {
+  auto session = Open(*red_);
+  auto ticket = session->Hold({});
+  ASSERT_TRUE(ticket.ok());
+  session->Unhold(*ticket, clock_.Now());
+  for (int call = 0; call < 3; ++call) {  // each moves the expiry: a client may hold it again
+    clock_.Advance(absl::Milliseconds(1900));
+    sessions().Reap();
+    EXPECT_EQ(UseCode(*red_, *session), absl::StatusCode::kOk);
+  }
+  ticket = session->Hold({});
+  ASSERT_TRUE(ticket.ok());
+  clock_.Advance(absl::Hours(1));
+  sessions().Reap();
+  EXPECT_EQ(UseCode(*red_, *session), absl::StatusCode::kOk);
+  session->Unhold(*ticket, clock_.Now());
+  EXPECT_EQ(UseCode(*red_, *session), absl::StatusCode::kOk);
+  clock_.Advance(absl::Milliseconds(2100));
+  sessions().Reap();
+  EXPECT_EQ(sessions().size(), 0);
+}
+
 TEST_F(SessionTest, ASecondHolderReplacesTheFirst) {
   auto session = Open(*red_);
   bool replaced = false;

@@ -64,6 +64,8 @@ class FakeServer:
         self.arming = Arming(self) if arms else None
         self.drain = threading.Event()
         self.stop_holding = threading.Event()
+        self.cut_hold = threading.Event()  # of one stream
+        self.held: set[bytes] = set()
         self._lock = threading.Lock()
         # Hold streams and queues keep a thread each.
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=24))
@@ -101,7 +103,10 @@ class FakeServer:
     def keep_alive(self, request: ses.KeepAliveRequest) -> ses.KeepAliveResponse:
         if request.session_id not in self.sessions:
             raise Refused("NOT_FOUND", "the session has ended", "SESSION_GONE")
-        return ses.KeepAliveResponse()
+        answer = ses.KeepAliveResponse()
+        if request.session_id not in self.held:
+            answer.expire_time.GetCurrentTime()
+        return answer
 
     def close_session(self, request: ses.CloseSessionRequest) -> ses.CloseSessionResponse:
         self.sessions.discard(request.session_id)
@@ -281,12 +286,19 @@ class FakeServer:
 
     # Streams.
 
-    def hold(self, _: ses.HoldRequest, context):
-        yield ses.HoldEvent(kind=ses.HoldEvent.KIND_HELD)
-        while context.is_active() and not self.stop_holding.is_set():
-            if self.drain.wait(0.01):
-                yield ses.HoldEvent(kind=ses.HoldEvent.KIND_DRAINING)
-                self.stop_holding.wait()
+    def hold(self, request: ses.HoldRequest, context):
+        self.held.add(request.session_id)
+        try:
+            yield ses.HoldEvent(kind=ses.HoldEvent.KIND_HELD)
+            while context.is_active() and not self.stop_holding.is_set():
+                if self.cut_hold.is_set():
+                    self.cut_hold.clear()
+                    raise Refused("UNAVAILABLE", "connection reset")
+                if self.drain.wait(0.01):
+                    yield ses.HoldEvent(kind=ses.HoldEvent.KIND_DRAINING)
+                    self.stop_holding.wait()
+        finally:
+            self.held.discard(request.session_id)
 
     def upload(self, requests, context) -> buf.UploadResponse:
         known, expected = None, 0

@@ -141,9 +141,10 @@ class Layer(Unpickled):
         if traced is not None:
             if traced.is_compiling():
                 return traced.call(x)
-            again = self._local.again(x)
-            if again is not None:
-                return again
+            if not traced.carries_tangents():
+                again = self._local.again(x)
+                if again is not None:
+                    return again
             if traced.sees(x):
                 return traced.call(x)
         return self.run(x)
@@ -151,9 +152,10 @@ class Layer(Unpickled):
     def run(self, x: Any) -> Any:
         """`forward`, past torch's compiler."""
         self._check_open()
-        if interop.torch_of(x) is None:
+        torch = interop.torch_of(x)
+        if torch is None:
             return self._on_host(interop.as_numpy(x))
-        if not x.requires_grad:
+        if not x.requires_grad and torch.autograd.forward_ad._current_level < 0:
             return self._on_tensor(x)
         from gemmd._layers import torch_ops
 

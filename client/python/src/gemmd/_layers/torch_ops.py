@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
+from gemmd._layers import transforms
+from gemmd._layers.transforms import NO_GRADIENT
 from gemmd._memory import interop
 from gemmd._ops import narrowing
 
@@ -54,12 +57,6 @@ def _fake_routed(x, experts, weights, key, features, dtype):  # type: ignore[no-
     return x.new_empty((*x.shape[:-1], features), dtype=dtype)
 
 
-NO_GRADIENT = (
-    "layers and matmuls of gemmd have no gradients: call them under torch.no_grad(), or with"
-    " x.detach() if no gradient is to pass through them"
-)
-
-
 def _no_gradient(grad, shape, dtype):  # type: ignore[no-untyped-def]
     raise RuntimeError(NO_GRADIENT)
 
@@ -96,6 +93,7 @@ for _one in (op, routed_op):
 
 @op.register_vmap
 def _map(info, in_dims, x, key, features, dtype):  # type: ignore[no-untyped-def]
+    transforms.refuse_derivatives(x)  # below vmap, what is above it
     return op(x.movedim(in_dims[0], 0), key, features, dtype), 0
 
 
@@ -110,7 +108,10 @@ class _Refusing(torch.autograd.Function):  # type: ignore[misc]
 
 
 def refusing(result: Any, *inputs: Any) -> Any:
-    """`result`, whose backward raises, if a gradient is to reach any of the inputs."""
+    """`result`, whose backward raises, if a gradient is to reach any of the inputs. Raises if a
+    derivative of one is carried forward.
+    """
+    transforms.refuse_derivatives(*inputs)
     if torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in inputs
     ):
@@ -146,20 +147,27 @@ class Traced:
         return bool(torch.compiler.is_compiling())
 
     @staticmethod
+    def carries_tangents() -> bool:
+        """Whether x may be more than its numbers."""
+        return bool(forward_ad._current_level >= 0)
+
+    @staticmethod
     def sees(x: Any) -> bool:
         """Whether torch must see a call with x as an op: it has no memory of its own."""
         if not isinstance(x, torch.Tensor):
             return False
         stands_in = type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(x)
-        return bool(x.is_meta or stands_in or wrapped)
+        # Within a transform every new tensor is one of its own, the result's, too.
+        return bool(x.is_meta or stands_in or transforms.within() or transforms.has_tangent(x))
 
     def call(self, x: Any) -> Any:
+        transforms.refuse_derivatives(x)
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x has shape {x.shape}, the last extent must be k={self.in_features}")
         return torch.ops.gemmd.layer(x, self.key, self.features, self._dtype(x))
 
     def route(self, x: Any, experts: Any, weights: Any) -> Any:
+        transforms.refuse_derivatives(x, weights)
         return torch.ops.gemmd.routed(x, experts, weights, self.key, self.features, self._dtype(x))
 
     def _dtype(self, x: Any) -> Any:

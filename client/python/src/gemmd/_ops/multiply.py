@@ -99,6 +99,10 @@ class Job:
         self.options = options
         self._tensor: Any = a if interop.torch_of(a) is not None else b  # of torch's, or none
         self._given = (a, b, options.bias)
+        if interop.torch_of(self._tensor) is not None:
+            from gemmd._layers import transforms
+
+            transforms.refuse_within(*self._given)
         a, b, bias = _as_array(a), _as_array(b), _as_array(options.bias)
         self._preset = _preset(a, b) if options.quantize is None else QUANTIZED[options.quantize]
         self.scratch_bytes = 0

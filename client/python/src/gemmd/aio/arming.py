@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from gemmd import errors, native, words
@@ -22,10 +23,16 @@ class Arming:
     """A session's region, made by the first plan that is armed."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._of = weakref.ref(session)  # a cycle would keep one that is dropped
         self._lock = asyncio.Lock()
         self._region: Any = None
         self._why: str | None = None
+
+    @property
+    def _session(self) -> Session:
+        session = self._of()
+        assert session is not None  # it calls this
+        return session
 
     async def why_not(self) -> str:
         """Why this session's plans cannot be armed; "" if they can. Asked once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +35,13 @@ class Buffer(Handle, Awaited):
     def __init__(self, session: Session, message: pb.Buffer) -> None:
         super().__init__(message)
         self.session = session
+
+    def _kept_by_session(self) -> Buffer:
+        """The same, for what the session keeps of its own: in a cycle, a session that is dropped
+        would live until the next collection.
+        """
+        self.session = weakref.proxy(self.session)
+        return self
 
     async def upload(self, data: npt.ArrayLike, offset_bytes: int = 0) -> Transfer:
         """Puts the elements of an array or a torch tensor at `offset_bytes`, dense and row-major.

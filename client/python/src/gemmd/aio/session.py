@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -78,6 +80,21 @@ class Session(Buffers, Awaited):
         self._threads: gemmd.session.Session | None = None  # aio
 
     _elsewhere = "open a session of its own, in the process that needs one"
+
+    # What __del__ finds of one whose making failed.
+    _closed = True
+    _hold: Hold | None = None
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        hold = self._hold
+        if self._closed or hold is None or self.transport.home.left or hold.ended:
+            return
+        hold.drop()  # or it would live as long as this process
+        _warn(
+            f"unclosed {self!r} is closed now; close it yourself, or open it in a `with` statement",
+            ResourceWarning,
+            source=self,
+        )
 
     def __repr__(self) -> str:
         ended = ", closed" if self._closed else ""

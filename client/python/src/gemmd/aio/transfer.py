@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator  # aio
 
 # sync: from collections.abc import Callable, Iterator
@@ -38,12 +39,18 @@ class AsyncMover:
     """Moves bytes for one session and decides which way, one transfer at a time."""
 
     def __init__(self, session: Session, mode: str) -> None:
-        self._session = session
+        self._of = weakref.ref(session)  # a cycle would keep one that is dropped
         self._mode = mode
         self._why: str | None = "turned off by the client" if mode == "off" else None
         self._staging: Buffer | None = None
         self._no_larger = False  # than STAGING_BYTES: the server refused one
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def _session(self) -> Session:
+        session = self._of()
+        assert session is not None  # it calls this
+        return session
 
     async def why_not_shared(self) -> str:
         """Why shared memory is not used; "" if it is. Found out on first use."""
@@ -160,7 +167,7 @@ class AsyncMover:
                 continue
             if self._staging is not None:
                 await self._session.delete_buffers([self._staging])
-            self._staging = made
+            self._staging = made._kept_by_session()
             break
         assert self._staging is not None
         return self._staging

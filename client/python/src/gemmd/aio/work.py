@@ -287,7 +287,7 @@ class Work(Unpickled):
 
     def _keep_scratch(self, made: asyncio.Future[Buffer]) -> None:
         if not made.cancelled() and made.exception() is None:
-            self._scratch.append(made.result())
+            self._scratch.append(made.result()._kept_by_session())
 
     # }
 
@@ -304,7 +304,7 @@ class Work(Unpickled):
             found = None
         if found is None:
             await self._delete_lost()
-        buffer = found or await self._new_scratch(scratch_size(nbytes))
+        buffer = found or (await self._new_scratch(scratch_size(nbytes)))._kept_by_session()
         try:
             yield buffer
         except BaseException as error:
