@@ -58,8 +58,9 @@ TEST_F(ClientDeathTest, ASessionThatIsClosedIsNoFailedCall) {
   EXPECT_THAT(daemon.process().err(), testing::Not(testing::HasSubstr("call_failed")));
 }
 
-// What a client sent last is read after the end of its Hold stream was, on a busy machine often: its
-// ttl would keep the buffers for half a minute here, and for an hour where the client asked for one.
+// What a client sent last is read after the end of its Hold stream was, on a busy machine often:
+// its ttl would keep the buffers for half a minute here, and for an hour where the client asked for
+// one.
 TEST_F(ClientDeathTest, ACallThatComesLateKeepsNothing) {
   Daemon daemon({.config = "session { max_ttl_ms: 3600000 }"});
   Wire wire(daemon.target());
