@@ -83,7 +83,7 @@ endfunction()
 function(gemmd_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 600)  # of one that hangs: a busy machine may take a minute for what takes seconds
   endif()
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)

@@ -10,7 +10,7 @@ foreach(file IN LISTS files)
            COMMAND ${GEMMD_DEPLOY_PYTHON} -m pytest -q -p no:cacheprovider ${file}
                    --gemmd $<TARGET_FILE:gemmd> --gemmctl $<TARGET_FILE:gemmctl>)
   # cloudcoil's plugin would start clusters of its own.
-  set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 300
+  set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 900
                        ENVIRONMENT "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1;PYTHONDONTWRITEBYTECODE=1")
 endforeach()
 # A Debian is installed and gemmd compiled in it, twice where there is a CUDA toolkit: minutes.

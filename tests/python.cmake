@@ -9,7 +9,7 @@ file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_
 foreach(file IN LISTS files)
   string(REGEX REPLACE "^test_(.*)\\.py$" "python.\\1" name ${file})
   add_test(NAME ${name} COMMAND ${pytest} tests/${file} WORKING_DIRECTORY ${folder})
-  set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 900)
 endforeach()
 # pytest ends with 5 when no test ran: here, where torch is not installed.
 set_tests_properties(python.torch PROPERTIES SKIP_RETURN_CODE 5)
@@ -20,15 +20,15 @@ foreach(file IN LISTS files)
   add_test(NAME ${name} WORKING_DIRECTORY ${folder}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${pytest} tests/e2e/${file}
                    --gemmd-server @SERVER@)
-  set_tests_properties(${name} PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 900)
 endforeach()
 
 add_test(NAME python.e2e_digits
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/e2e/with_daemon.sh $<TARGET_FILE:gemmd> ${GEMMD_VENV_PYTHON}
                  ${CMAKE_SOURCE_DIR}/examples/digits/digits.py --server @SERVER@)
-set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
+set_tests_properties(python.e2e_digits PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 900)
 
 add_test(NAME gemmctl_screens
          COMMAND ${pytest} ${CMAKE_CURRENT_SOURCE_DIR}/client/cli/screens --gemmctl $<TARGET_FILE:gemmctl>
                  --gemmd $<TARGET_FILE:gemmd>)
-set_tests_properties(gemmctl_screens PROPERTIES LABELS "cpu,no_sanitizer" TIMEOUT 120)
+set_tests_properties(gemmctl_screens PROPERTIES LABELS "cpu,no_sanitizer" TIMEOUT 900)

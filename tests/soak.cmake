@@ -11,7 +11,7 @@ set(folder ${CMAKE_CURRENT_SOURCE_DIR}/soak)
 set(entry ${GEMMD_VENV_PYTHON} -m pytest -q -s -p no:cacheprovider test_soak.py --gemmd $<TARGET_FILE:gemmd>
           --gemmd-leaky $<TARGET_FILE:gemmd_leaky> --doomed-client $<TARGET_FILE:gemmd_doomed_client>)
 add_test(NAME soak.short COMMAND ${entry} --seconds 20 WORKING_DIRECTORY ${folder})
-set_tests_properties(soak.short PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 300)
+set_tests_properties(soak.short PROPERTIES LABELS "python,e2e,no_sanitizer" TIMEOUT 900)
 add_test(NAME soak.mixed COMMAND ${entry} --seconds 900 WORKING_DIRECTORY ${folder})
 set_tests_properties(soak.mixed PROPERTIES LABELS "python,long,no_sanitizer" TIMEOUT 1500 RUN_SERIAL ON)
 set_tests_properties(soak.short soak.mixed PROPERTIES ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
@@ -23,5 +23,5 @@ foreach(name plans queues copies deadline session limit terminal share_tenant de
 endforeach()
 add_test(NAME hostile.findings
          COMMAND ${GEMMD_VENV_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/hostile/findings ${CMAKE_BINARY_DIR} ${findings})
-set_tests_properties(hostile.findings PROPERTIES LABELS "hostile,python,long,no_sanitizer" TIMEOUT 600 RUN_SERIAL ON
+set_tests_properties(hostile.findings PROPERTIES LABELS "hostile,python,long,no_sanitizer" TIMEOUT 900 RUN_SERIAL ON
                      ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -45,9 +46,12 @@ def test_a_mistake_in_the_adapters_rule_is_reported(change, sentence, facts):
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the system gives to whoever asks for any: nobody else takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager
@@ -61,8 +65,8 @@ def _prometheus(folder: pathlib.Path, targets: dict[str, str]):
     job = {
         "job_name": "gemmd",
         "metrics_path": endpoint["path"],
-        "scrape_interval": "500ms",
-        "scrape_timeout": "500ms",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
         "static_configs": static,
     }
     (folder / "prometheus.yaml").write_text(

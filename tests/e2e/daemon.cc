@@ -58,8 +58,8 @@ void Daemon::Start() {
     command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", options_.log_to});
   }
   process_ = std::make_unique<Process>(Process::Start(command, dir_.path()));
-  const bool up = WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); },
-                            absl::Seconds(30));
+  const bool up =
+      WaitUntil([&] { return !ReadFile(ready).empty() || !process_->running(); }, absl::Minutes(1));
   if (!up || !process_->running()) {
     std::fprintf(stderr, "gemmd does not serve; its log:\n%s\n", log().c_str());
     std::abort();

@@ -44,7 +44,7 @@ struct DaemonOptions {
 
 class Daemon {
  public:
-  // Returns when it serves; ends the test program, with its log, if it does not within 30 s.
+  // Returns when it serves; ends the test program, with its log, if it does not within a minute.
   explicit Daemon(const DaemonOptions& options = {});
   // When the test has failed, says what became of the daemon and what it logged.
   ~Daemon();
@@ -76,7 +76,7 @@ class Daemon {
   // Starts it again, once it has ended; ports may be others.
   void Start();
   // SIGTERM; the exit status, or nothing if it has not ended within `timeout`.
-  std::optional<int> Stop(absl::Duration timeout = absl::Seconds(30));
+  std::optional<int> Stop(absl::Duration timeout = absl::Minutes(1));
 
  private:
   std::string ConfigText(const std::string& extra) const;

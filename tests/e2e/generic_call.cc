@@ -33,7 +33,7 @@ Answered CallByName(const std::shared_ptr<grpc::Channel>& channel, const std::st
                     const std::vector<std::string>& requests, const Metadata& metadata) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
   grpc::CompletionQueue queue;
   const auto call = stub.PrepareCall(&context, method, &queue);

@@ -7,11 +7,11 @@ namespace gemmd::e2e {
 HealthWatch::HealthWatch(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
   stream_ = stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &queue_);
   stream_->StartCall(nullptr);
-  if (!Step(absl::Seconds(10))) return;
+  if (!Step(absl::Minutes(1))) return;
   // An empty HealthCheckRequest asks about the whole server.
   grpc::Slice empty;
   stream_->WriteLast(grpc::ByteBuffer(&empty, 1), grpc::WriteOptions(), nullptr);
-  Step(absl::Seconds(10));
+  Step(absl::Minutes(1));
 }
 
 HealthWatch::~HealthWatch() {

@@ -65,7 +65,7 @@ struct Finished {
   std::string out;
   std::string err;
 };
-Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout = absl::Seconds(60));
+Finished RunToEnd(const std::vector<std::string>& argv, absl::Duration timeout = absl::Minutes(2));
 
 // The program of that name in the folder $GEMMD_TEST_PROGRAMS (another build's, such as a
 // sanitizer's), else beside this one, as in a tree of scripts/dist.sh, else where it was built.
@@ -74,8 +74,9 @@ std::string FindProgram(const std::string& built);
 std::string ReadFile(const std::string& path);  // "" when it does not exist
 void WriteFile(const std::string& path, const std::string& text);
 
-// Asks again and again until `condition` holds; false when `timeout` passes first.
-bool WaitUntil(const std::function<bool()>& condition, absl::Duration timeout = absl::Seconds(20));
+// Asks again and again until `condition` holds; false when `timeout` passes first, which is a
+// failure and no measure of speed.
+bool WaitUntil(const std::function<bool()>& condition, absl::Duration timeout = absl::Minutes(1));
 
 // From /proc: resident bytes, open descriptors and threads of a process.
 struct ProcessUse {

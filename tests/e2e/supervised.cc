@@ -98,7 +98,7 @@ void Supervised::Reload(const std::string& config) {
 
 std::optional<int> Supervised::Stop() {
   process_->Signal(SIGTERM);
-  return process_->Wait(absl::Seconds(30));
+  return process_->Wait(absl::Minutes(1));
 }
 
 }  // namespace gemmd::e2e

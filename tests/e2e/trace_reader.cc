@@ -40,7 +40,7 @@ bool TraceReader::WaitBegun() {
   mutex_.AwaitWithTimeout(
       absl::Condition(
           +[](TraceReader* self) { return self->begun_ || self->ended_; }, this),
-      absl::Seconds(20));
+      absl::Minutes(1));
   return begun_;
 }
 
@@ -51,7 +51,7 @@ bool TraceReader::WaitFor(v1::TraceEvent::Kind kind, size_t count) {
                [kind](const v1::TraceEvent& event) { return event.kind() == kind; })) >= count;
   };
   absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+  return mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Minutes(1));
 }
 
 std::vector<v1::TraceEvent> TraceReader::Events() {

@@ -30,7 +30,7 @@ drain { notice_ms: 50 limit_ms: 20000 }
 CONFIG
 "$gemmd" --config "$dir/config" --ready-file "$dir/ready" 2>"$dir/log" &
 daemon=$!
-for _ in $(seq 600); do
+for _ in $(seq 2400); do
   [ -s "$dir/ready" ] && break
   kill -0 "$daemon" || exit 1
   sleep 0.05

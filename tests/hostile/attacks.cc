@@ -21,7 +21,7 @@ AttackCounts Repeat(const PeerOptions& options, absl::Time until, Work on_connec
   AttackCounts counts;
   while (absl::Now() < until && counts.cut < options.most_cuts) {
     RawConnection peer(options);
-    if (peer.Handshake(absl::Seconds(2))) {
+    if (peer.Handshake(until - absl::Now())) {
       ++counts.connections;
       on_connection(peer, counts);
       counts.cut += !peer.open();
@@ -59,8 +59,8 @@ class Unfinished {
   static constexpr int kStreams = 60;
   static constexpr int64_t kMessageBytes = 4 << 20;
 
-  explicit Unfinished(const PeerOptions& options) : peer_(options) {
-    if (!peer_.Handshake(absl::Seconds(2))) return;
+  Unfinished(const PeerOptions& options, absl::Time until) : peer_(options) {
+    if (!peer_.Handshake(std::min(until - absl::Now(), absl::Seconds(10)))) return;
     for (int i = 0; i < kStreams; ++i) {
       // The prefix says 4 MiB less what the prefix takes; the last byte is never sent.
       std::string prefix(1, '\0');
@@ -77,9 +77,9 @@ class Unfinished {
   // True when something went.
   bool Step() {
     bool moved = false;
-    for (int i = 0; i < kStreams && peer_.open(); ++i) {
+    for (size_t i = 0; i < left_.size() && peer_.open(); ++i) {
       const int64_t before = left_[i];
-      left_[i] = SendSome(peer_, 2 * i + 1, before);
+      left_[i] = SendSome(peer_, static_cast<uint32_t>(2 * i + 1), before);
       moved = moved || left_[i] < before;
     }
     peer_.Read();
@@ -88,7 +88,7 @@ class Unfinished {
 
  private:
   RawConnection peer_;
-  std::vector<int64_t> left_;
+  std::vector<int64_t> left_;  // of each stream's message; none before the handshake
 };
 
 }  // namespace
@@ -128,7 +128,7 @@ AttackCounts UnfinishedMessages(const PeerOptions& options, absl::Time until) {
   while (absl::Now() < until && counts.cut < options.most_cuts) {
     counts.cut += std::erase_if(peers, [](const auto& peer) { return !peer->open(); });
     if (peers.size() < kConnections) {
-      peers.push_back(std::make_unique<Unfinished>(options));
+      peers.push_back(std::make_unique<Unfinished>(options, until));
       ++counts.connections;
       counts.sent += Unfinished::kStreams;
     }
@@ -151,7 +151,7 @@ AttackCounts WatchFlood(const PeerOptions& options, absl::Time until) {
       continue;
     }
     auto peer = std::make_unique<RawConnection>(options);
-    if (!peer->Handshake(absl::Seconds(2))) {
+    if (!peer->Handshake(until - absl::Now())) {
       absl::SleepFor(kPause);
       continue;
     }

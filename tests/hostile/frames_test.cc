@@ -68,8 +68,12 @@ TEST_P(FramesTest, CostsLittleAndNobodyElse) {
     Bystander other(channel, nullptr);
     auto client = client::Client::Connect(target, secured.WithToken("user", tls));
     ASSERT_TRUE(client.ok()) << client.status();
-    const AttackCounts counts = attack.run({.target = target, .source = "127.0.0.2", .tls = tls},
-                                           absl::Now() + AttackTime());
+    AttackCounts counts;
+    // On a busy machine the first connection may stand too late for anything to be sent.
+    for (int tries = 0; tries < 5 && counts.sent == 0; ++tries) {
+      counts = attack.run({.target = target, .source = "127.0.0.2", .tls = tls},
+                          absl::Now() + AttackTime());
+    }
     EXPECT_GT(counts.connections, 0);
     EXPECT_GT(counts.sent, 0);
     if (!kSanitized) {
@@ -85,10 +89,10 @@ TEST_P(FramesTest, CostsLittleAndNobodyElse) {
     ASSERT_TRUE(later.ok()) << later.status();
     const auto later_session = later->OpenSession();
     EXPECT_TRUE(later_session.ok()) << later_session.status();
-    EXPECT_TRUE(e2e::WaitUntil([&] { return daemon.Metric("gemmd_unfinished_request_bytes") == 0; },
-                               absl::Seconds(30)))
-        << daemon.Metric("gemmd_unfinished_request_bytes") << " bytes on "
-        << daemon.Metric("gemmd_connections") << " connections";
+    EXPECT_TRUE(e2e::WaitUntil([&] {
+      return daemon.Metric("gemmd_unfinished_request_bytes") == 0;
+    })) << daemon.Metric("gemmd_unfinished_request_bytes")
+        << " bytes on " << daemon.Metric("gemmd_connections") << " connections";
   }
   RecordProperty("growth_mib", static_cast<int>(growth() / kMiB));
 }

@@ -189,7 +189,7 @@ void RawConnection::Close() {
 void RawConnection::Fail() { Close(); }
 
 bool RawConnection::ShakeHands(const PeerOptions& options) {
-  const timeval patience = {10, 0};
+  const timeval patience = {20, 0};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   context_.reset(SSL_CTX_new(TLS_client_method()));
   if (!options.identity.certificate.empty() && !Show(context_.get(), options.identity)) {

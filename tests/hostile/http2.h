@@ -73,9 +73,9 @@ class RawConnection {
 
   bool open() const { return fd_ >= 0; }
   // Preface and SETTINGS both ways; true when the server's came and were acknowledged.
-  bool Handshake(absl::Duration timeout = absl::Seconds(10));
+  bool Handshake(absl::Duration timeout = absl::Minutes(1));
   // All of it, reading meanwhile; false when the connection is cut or nothing moves for `patience`.
-  bool Send(std::string_view bytes, absl::Duration patience = absl::Seconds(10));
+  bool Send(std::string_view bytes, absl::Duration patience = absl::Minutes(1));
   // Reads what is there, waiting for up to `timeout`. False when the connection is cut.
   bool Read(absl::Duration timeout = absl::ZeroDuration());
   // True when the server has cut the connection before the time is over.

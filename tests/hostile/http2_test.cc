@@ -19,7 +19,7 @@ std::string AskForHealth(const PeerOptions& options) {
   if (!peer.Handshake()) return "no handshake";
   peer.Send(Frame(FrameType::kHeaders, kEndHeaders, 1, RequestHeaders(kHealth)) +
             Frame(FrameType::kData, kEndStream, 1, Message("")));
-  const absl::Time end = absl::Now() + absl::Seconds(20);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
   while (peer.data(1).empty() && absl::Now() < end && peer.Read(absl::Milliseconds(20))) {
   }
   return peer.data(1);

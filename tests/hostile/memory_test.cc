@@ -3,6 +3,7 @@
 // retries, all at once. The daemon's resident memory stays under what docs/operations.md says,
 // "Host memory", and comes near it: a formula that promised too much would be of no use.
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -134,8 +135,8 @@ TEST_F(MemoryTest, OneTenantsBestTryComesNearTheFormulaAndStaysUnderIt) {
       std::make_unique<hostile::UnreadQueues>(daemon_.target(), session_, queue_count, batch);
   auto downloads = std::make_unique<hostile::UnreadDownloads>(
       daemon_.target(), session_, buffer_, static_cast<int>(limits_.streams) - queue_count);
-  WaitUntil([&] { return daemon_.Metric("gemmd_streams") >= static_cast<double>(limits_.streams); },
-            absl::Seconds(30));
+  WaitUntil(
+      [&] { return daemon_.Metric("gemmd_streams") >= static_cast<double>(limits_.streams); });
   v1::ExecuteRequest request;
   request.set_session_id(session_);
   *request.add_ops() = read;
@@ -151,8 +152,13 @@ TEST_F(MemoryTest, OneTenantsBestTryComesNearTheFormulaAndStaysUnderIt) {
   const auto unfinished = std::make_unique<hostile::UnfinishedCalls>(
       daemon_.target(), static_cast<int>(limits_.received_bytes * 9 / 10 / limits_.message_bytes),
       limits_.message_bytes);
-  const int64_t grown = Resident() - before;
   const double limit = static_cast<double>(limits_.HostMemory());
+  int64_t grown = 0;
+  // A busy machine's daemon is at its part of it for a while yet.
+  WaitUntil([&] {
+    grown = std::max(grown, Resident() - before);
+    return static_cast<double>(grown) >= 0.8 * limit;
+  });
   const double ratio = static_cast<double>(grown) / limit;
   std::printf(
       "%d plans with data, %d of many ops, %d small; %g MiB charged, %lld MiB unfinished; resident "

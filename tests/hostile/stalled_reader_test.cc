@@ -114,7 +114,7 @@ class Bystander {
       client::OpList ops;
       ops.Add(client::Fill{buffer_.tensor(), 1});
       const absl::Time begin = absl::Now();
-      const auto result = session_.Execute(ops, {.call = {.timeout = absl::Seconds(10)}});
+      const auto result = session_.Execute(ops, {.call = {.timeout = absl::Minutes(1)}});
       waits.push_back(absl::Now() - begin);
       EXPECT_TRUE(result.ok()) << result.status();
       between();

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import pathlib
+import random
 import socket
 import subprocess
 import time
@@ -53,9 +54,12 @@ class Prometheus:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the system gives to whoever asks for any: nobody else takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager

@@ -60,15 +60,15 @@ class Newcomer:
         with self._daemon.channel() as channel:
             info = channel.unary_unary(
                 INFO, device_pb.GetServerInfoRequest.SerializeToString, device_pb.ServerInfo.FromString
-            )(device_pb.GetServerInfoRequest(), timeout=20)
+            )(device_pb.GetServerInfoRequest(), timeout=60)
             assert info.tenant == "worker", info
             opened = channel.unary_unary(
                 OPEN,
                 session_pb.OpenSessionRequest.SerializeToString,
                 session_pb.OpenSessionResponse.FromString,
-            )(session_pb.OpenSessionRequest(label="newcomer"), timeout=20)
+            )(session_pb.OpenSessionRequest(label="newcomer"), timeout=60)
             channel.unary_unary(CLOSE, session_pb.CloseSessionRequest.SerializeToString)(
-                session_pb.CloseSessionRequest(session_id=opened.session_id), timeout=20
+                session_pb.CloseSessionRequest(session_id=opened.session_id), timeout=60
             )
 
     def close(self) -> None:

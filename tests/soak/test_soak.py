@@ -29,6 +29,16 @@ def total(daemon: Secured, name: str, label: str = "") -> float:
     return sum(v for k, v in daemon.samples().items() if k.split("{")[0] == name and label in k)
 
 
+def reloads_missing(daemon: Secured) -> list[str]:
+    """Results of a reload that there should have been by now."""
+    least = {"ok": 2, "invalid": 1, "refused": 1}
+    return [
+        result
+        for result, count in least.items()
+        if total(daemon, "gemmd_config_reloads_total", f'result="{result}"') < count
+    ]
+
+
 class Cast:
     """Actors, each on a thread of its own, round after round."""
 
@@ -88,19 +98,20 @@ def soak(gemmd: str, doomed: str, folder, seconds: float, leaks: frozenset[str] 
 
             def as_expected() -> bool:
                 grown[:] = growth(watch.looks)
-                return {one.split()[0] for one in grown} == leaks
+                played = all(cast.rounds.values()) and not reloads_missing(daemon)
+                return played and {one.split()[0] for one in grown} == leaks
 
             cast.play(seconds, as_expected)
         complaints = cast.failures[:3]
         if len(cast.failures) > 3:
             complaints.append(f"and {len(cast.failures) - 3} failures more")
         complaints += [f"{name} got no round done" for name, n in cast.rounds.items() if n == 0]
-        if not wait_until(lambda: not any(live(daemon).values()), 30):
+        if not wait_until(lambda: not any(live(daemon).values()), 120):
             complaints.append(f"left behind: {live(daemon)}")
         complaints += grown
-        for result, least in (("ok", 2), ("invalid", 1), ("refused", 1)):
-            if total(daemon, "gemmd_config_reloads_total", f'result="{result}"') < least:
-                complaints.append(f"no reload was {result}: the soak did not do its part")
+        complaints += [
+            f"no reload was {result}: the soak did not do its part" for result in reloads_missing(daemon)
+        ]
         first, last = watch.looks[len(watch.looks) // 3], watch.looks[-1]
         print(f"{seconds:.0f} s, rounds {cast.rounds}, requests"
               f" {total(daemon, 'gemmd_requests_total'):.0f}, from {first} to {last}")

@@ -43,7 +43,7 @@ def test_each_ring_runs_the_plan_on_what_the_buffers_hold_then(arming_fake, matm
         calls = len(arming_fake.calls)
         for count in range(1, 6):
             x[...] = random.standard_normal(x.shape, "f4")
-            report = armed.run(timeout_s=10)
+            report = armed.run(timeout_s=60)
             np.testing.assert_allclose(y, x @ w.T, rtol=1e-4, atol=1e-5)
             assert report.run == count and report.device_seconds > 0
         assert len(arming_fake.calls) == calls  # none of it was a call
@@ -53,7 +53,7 @@ def test_a_ring_returns_at_once_and_done_tells_when_it_is(matmul):
     plan, _, _, _ = matmul
     with plan.arm() as armed:
         armed.ring()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not armed.done():
             assert time.monotonic() < end
         armed.wait(0)
@@ -311,7 +311,7 @@ def test_an_awaited_long_run_wakes_the_loop_seldom(arming_fake, monkeypatch):
                 with pytest.raises(gemmd.DeadlineExceeded):
                     await armed.wait(0.5)
                 monkeypatch.undo()
-                assert 0.5 <= time.monotonic() - began < 5
+                assert 0.5 <= time.monotonic() - began < 60
 
     asyncio.run(main())
     later = [pause for pause in pauses if pause > 0]

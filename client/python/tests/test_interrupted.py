@@ -21,7 +21,7 @@ class Interrupt(Exception):
 
 @pytest.fixture
 def interrupting():
-    """`with interrupting():` raises `Interrupt` in this thread soon."""
+    """`interrupting()` raises `Interrupt` in this thread soon."""
 
     def interrupt(*_):
         raise Interrupt
@@ -40,7 +40,7 @@ class Gate:
         run = fake.run_ops
 
         def held(ops, inputs=()):
-            assert self._open.wait(20)
+            assert self._open.wait(60)
             return run(ops, inputs)
 
         self._close = lambda: monkeypatch.setattr(fake, "run_ops", held)
@@ -73,8 +73,8 @@ def test_a_layer_that_was_interrupted_in_an_armed_call_goes_on(
         assert layer(x).report.path == "armed"
         layer(x[:rows_then])
         with Gate(arming_fake, monkeypatch):
-            interrupting()
             with pytest.raises(Interrupt):
+                interrupting()
                 layer(x)
         for factor in (2, 3):
             got = layer(factor * x[:rows_then])

@@ -11,7 +11,7 @@ import gemmd
 from gemmd._wire import methods
 
 
-def eventually(condition, seconds=5.0):
+def eventually(condition, seconds=60.0):
     """Waits for what another thread is about to do."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:

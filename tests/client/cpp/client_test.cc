@@ -134,7 +134,7 @@ TEST(ClientTest, DeadlineEndsAStalledCallAndItsRetries) {
   const absl::Time start = absl::Now();
   const absl::Status status = client.ListDevices({.timeout = absl::Milliseconds(60)}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
   EXPECT_EQ(daemon.Calls("ListDevices"), 1);
 }
 

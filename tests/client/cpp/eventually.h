@@ -9,9 +9,9 @@
 
 namespace gemmd::client {
 
-// True once `condition` holds; false after 10 s, which is a failure and no measure of speed.
+// True once `condition` holds; false after a minute, which is a failure and no measure of speed.
 inline bool Eventually(absl::FunctionRef<bool()> condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
   while (!condition()) {
     if (absl::Now() > deadline) return false;
     absl::SleepFor(absl::Microseconds(200));

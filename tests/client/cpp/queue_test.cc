@@ -66,7 +66,7 @@ TEST_F(QueueTest, ResultsComeBackToTheirTickets) {
 }
 
 // How many batches came in each message, of 64 submitted at once; and again, as long as `enough`
-// does not hold, for half a minute at most.
+// does not hold, for a minute at most.
 std::vector<int> MessagesOf(const FakeDaemon::Options& served, const QueueOptions& options,
                             const std::function<bool(const std::vector<int>&)>& enough) {
   FakeDaemon daemon(served);
@@ -75,7 +75,7 @@ std::vector<int> MessagesOf(const FakeDaemon::Options& served, const QueueOption
   Buffer buffer = *session.CreateBuffer({.size_bytes = 16});
   Queue queue = *session.OpenQueue(options);
   std::vector<Ticket> tickets;
-  const absl::Time end = absl::Now() + absl::Seconds(30);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
   do {
     for (int i = 0; i < 64; ++i) {
       const std::string text(1 + tickets.size() % 9, 'x');

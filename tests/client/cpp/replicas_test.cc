@@ -36,8 +36,8 @@ class ReplicasTest : public testing::Test {
   ReplicaOptions Options() {
     ReplicaOptions options;
     options.client.retry.max_attempts = 1;
-    options.client.connect_timeout = absl::Seconds(5);
-    options.patience = absl::Seconds(10);
+    options.client.connect_timeout = absl::Seconds(30);
+    options.patience = absl::Minutes(1);
     return options;
   }
   Replicas<Count> Open(const std::vector<std::string>& targets, const ReplicaOptions& options) {

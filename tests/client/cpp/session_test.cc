@@ -168,7 +168,7 @@ TEST(SessionTest, KeepAliveOutlastsAServerThatIsAwayForLessThanTheTtl) {
   FakeDaemon daemon;
   Client client = ConnectTo(daemon, {.retry = {.max_attempts = 1}});
   Events events;
-  Session session = *client.OpenSession({.ttl = absl::Seconds(3),
+  Session session = *client.OpenSession({.ttl = absl::Seconds(6),
                                          .liveness = SessionOptions::Liveness::kKeepAlive,
                                          .on_event = events.Sink()});
   daemon.Fail("KeepAlive", Torn(), /*times=*/2);

@@ -140,7 +140,7 @@ TEST_F(TraceTest, TracesThatOverlapAllCompleteAndOneTooManyIsRefused) {
   std::vector<std::unique_ptr<TraceReader>> traces;
   for (int i = 0; i < 4; ++i) {
     traces.push_back(
-        std::make_unique<TraceReader>(wire_.channel(), absl::Milliseconds(1500 + 100 * i)));
+        std::make_unique<TraceReader>(wire_.channel(), absl::Milliseconds(5000 + 100 * i)));
     ASSERT_TRUE(traces.back()->WaitBegun());
   }
   grpc::ClientContext context;

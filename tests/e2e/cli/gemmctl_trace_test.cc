@@ -198,7 +198,7 @@ TEST_F(GemmctlTraceTest, WhatADrainCutShortIsWrittenAsFarAsItCame) {
     for (int i = 0; i < 10; ++i) Must(session.Execute(OpList().Add(Fill{buffer.tensor(), 1})));
   }
   EXPECT_EQ(daemon_.Stop(), 0);
-  EXPECT_EQ(ctl.Wait(absl::Seconds(20)), 5) << ctl.err();
+  EXPECT_EQ(ctl.Wait(absl::Minutes(1)), 5) << ctl.err();
   EXPECT_THAT(ctl.err(), HasSubstr("DRAINING"));
   const json document = json::parse(ReadFile(path));
   EXPECT_EQ(document["otherData"]["devices"][0]["programs"], 10);

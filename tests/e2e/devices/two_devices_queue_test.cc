@@ -168,7 +168,7 @@ TEST_F(TwoDevicesQueueTest, ADrainAnswersTheBatchThatWaits) {
   daemon_.process().Signal(SIGTERM);
   EXPECT_TRUE(first.Wait().ok());
   EXPECT_THAT(FloatsOf(Must(waiting.Wait())), Each(7.0f));
-  EXPECT_EQ(daemon_.process().Wait(absl::Seconds(30)), 0);
+  EXPECT_EQ(daemon_.process().Wait(absl::Minutes(1)), 0);
 }
 
 }  // namespace

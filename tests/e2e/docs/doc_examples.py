@@ -16,7 +16,7 @@ def block(text, language):
 
 
 def output(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode != 0:
         sys.exit(f"{command[0]} exited with {done.returncode}:\n{done.stderr}")
     return done.stdout

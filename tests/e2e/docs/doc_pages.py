@@ -82,7 +82,7 @@ def run(page, gemmd, gemmctl):
             start_new_session=True,
         )
         try:
-            status = shell.wait(timeout=240)
+            status = shell.wait(timeout=600)
         except subprocess.TimeoutExpired:
             status = "a time-out"
         finally:

@@ -107,11 +107,11 @@ def main():
         subprocess.run([sys.executable, "-c", doc_rows.FILES], check=True, cwd=shell["cwd"])
         daemon = subprocess.Popen(["gemmd"], stderr=subprocess.DEVNULL, **shell)
         try:
-            subprocess.run(["gemmctl", "health", "--timeout", "20s"], check=True, stdout=subprocess.DEVNULL, **shell)
-            failed = subprocess.run(["python3", "-c", program_of(ran)], check=False, timeout=120, **shell).returncode != 0
+            subprocess.run(["gemmctl", "health", "--timeout", "60s"], check=True, stdout=subprocess.DEVNULL, **shell)
+            failed = subprocess.run(["python3", "-c", program_of(ran)], check=False, timeout=240, **shell).returncode != 0
         finally:
             daemon.send_signal(signal.SIGTERM)
-            status = daemon.wait(timeout=60)
+            status = daemon.wait(timeout=120)
     print(f"{len(ran)} rows ran, {len(ELSEWHERE)} are tested elsewhere; gemmd exited with {status}")
     if failed or status != 0:
         sys.exit(1)

@@ -77,7 +77,7 @@ def meant(command):
 
 
 def run(command, shell):
-    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, timeout=60, check=False, **shell)
+    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, timeout=240, check=False, **shell)
     if done.returncode != 0:
         print(f"`{command}` exited with {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
     return done.returncode == 0
@@ -107,11 +107,11 @@ def main():
         shell = {"env": doc_pages.environment(root, gemmd, gemmctl), "cwd": doc_pages.folder_in(root)}
         daemon = subprocess.Popen(["gemmd"], stderr=subprocess.DEVNULL, **shell)
         try:
-            run("gemmctl health --timeout 20s", shell)
+            run("gemmctl health --timeout 60s", shell)
             ran, failed = run_all(pages, shell, unused)
         finally:
             daemon.send_signal(signal.SIGTERM)
-            status = daemon.wait(timeout=60)
+            status = daemon.wait(timeout=120)
     print(f"{ran} commands ran, {failed} failed, {len(ELSEWHERE)} kinds are tested elsewhere; gemmd exited with {status}")
     if unused:
         sys.exit(f"no row has these any more: {sorted(unused)}")

@@ -34,7 +34,7 @@ TEST_F(ClientDeathTest, BytesBuffersAndSessionsComeBack) {
   EXPECT_GE(owned.streams, baseline.streams + 2);  // Hold and Upload
 
   doomed.Signal(SIGKILL);
-  ASSERT_EQ(doomed.Wait(absl::Seconds(10)), 128 + SIGKILL);
+  ASSERT_EQ(doomed.Wait(absl::Minutes(1)), 128 + SIGKILL);
 
   EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == baseline; }))
       << testing::PrintToString(HoldingsOf(daemon)) << ", baseline "
@@ -108,11 +108,10 @@ TEST_F(ClientDeathTest, AnAbandonedSessionExpires) {
   client::Client client = ConnectTo(daemon);
   {
     client::Session session = Must(client.OpenSession(
-        {.ttl = absl::Seconds(1), .liveness = client::SessionOptions::Liveness::kNone}));
+        {.ttl = absl::Seconds(3), .liveness = client::SessionOptions::Liveness::kNone}));
     MakeBuffer(session, {16}).Release();
     session.Release();
   }
-  EXPECT_EQ(HoldingsOf(daemon).buffers, 1);
   EXPECT_TRUE(WaitUntil([&] { return HoldingsOf(daemon) == Holdings(); }));
   EXPECT_EQ(daemon.Metric("gemmd_sessions_ended_total", "cause=\"expired\""), 1);
 }

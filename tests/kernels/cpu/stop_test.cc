@@ -19,7 +19,7 @@ namespace {
 
 // Each op here takes minutes, or, where it has to write what it makes, a large part of a second;
 // told to stop it is gone in well under a second, and on a busy machine in this.
-constexpr absl::Duration kSoon = absl::Seconds(20);
+constexpr absl::Duration kSoon = absl::Minutes(1);
 
 // A view of few bytes that poses a problem of any size.
 TensorRef Repeated(int slot, DType dtype, Dims shape) {

@@ -56,7 +56,7 @@ class ArmedCaller {
     EXPECT_EQ(write(wake_fd_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
   }
   // Spins until the slot is done, takes that back and returns it; 0 after `timeout`.
-  uint32_t Wait(int slot, absl::Duration timeout = absl::Seconds(20)) {
+  uint32_t Wait(int slot, absl::Duration timeout = absl::Minutes(1)) {
     const absl::Time end = absl::Now() + timeout;
     for (int looks = 1;; ++looks) {
       const uint32_t value = done(slot).load(std::memory_order_acquire);

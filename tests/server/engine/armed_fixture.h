@@ -59,7 +59,7 @@ class ArmedTest : public StateTest {
     return Comes([&] { return device_.pending() == programs; });
   }
   static bool Comes(const std::function<bool()>& condition) {
-    const absl::Time end = absl::Now() + absl::Seconds(20);
+    const absl::Time end = absl::Now() + absl::Minutes(1);
     while (!condition()) {
       if (absl::Now() > end) return false;
       absl::SleepFor(absl::Microseconds(200));

@@ -43,7 +43,7 @@ class LaneTest : public ::testing::Test {
   }
   // What the lane's thread does comes in its own time.
   bool ComesToLaunch(int programs) {
-    const absl::Time end = absl::Now() + absl::Seconds(30);
+    const absl::Time end = absl::Now() + absl::Minutes(1);
     while (device_.pending() < programs && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
     return device_.pending() == programs;
   }

@@ -182,7 +182,7 @@ TEST_F(VersionsTest, ATtlRunsFromTheLastHolder) {
   clock_.Advance(absl::Seconds(1));
   // The server looks, too, by itself.
   std::vector<std::string> expired = published().Expire();
-  for (int i = 0; i < 100 && red_->usage().buffer_bytes != 1024; ++i) {
+  for (int i = 0; i < 1200 && red_->usage().buffer_bytes != 1024; ++i) {
     absl::SleepFor(absl::Milliseconds(50));
   }
   EXPECT_EQ(red_->usage().buffer_bytes, 1024);

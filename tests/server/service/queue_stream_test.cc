@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 
 bool ComesTrue(absl::FunctionRef<bool()> condition) {
-  const absl::Time end = absl::Now() + absl::Seconds(30);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
   while (!condition() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
   return condition();
 }
@@ -287,7 +287,7 @@ TEST_F(QueueStreamTest, AStreamCutInABurstLeavesNothing) {
   }
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::CANCELLED);
   writer.join();
-  EXPECT_TRUE(streams_.AwaitNone(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(streams_.AwaitNone(absl::Now() + absl::Minutes(1)));
   // A session ends when nothing of it is under way any more.
   std::atomic<bool> freed = false;
   session_->End([&](Session::Freed) { freed = true; });

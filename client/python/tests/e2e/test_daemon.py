@@ -140,7 +140,7 @@ def test_a_killed_clients_session_ends_after_its_grace(client, address):
     finally:
         child.kill()
         child.wait()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while name in [one.name for one in client.sessions()] and time.monotonic() < end:
         time.sleep(0.02)
     assert name not in [one.name for one in client.sessions()]
@@ -168,7 +168,7 @@ def test_a_named_kernel_is_used_and_an_unknown_one_not_found(client, session, ra
 def test_the_digits_are_recognised_in_fp8(address):
     done = subprocess.run(
         [sys.executable, str(DIGITS), "--server", address, "--json"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -180,7 +180,7 @@ def test_the_bench_prints_its_figures(address):
     done = subprocess.run(
         [sys.executable, str(BENCH / "calls.py"), "--server", address, "--json", "--count", "100",
          "--mib", "4"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -200,7 +200,7 @@ def test_the_bench_of_workers_counts_every_way_and_one_copy_of_the_weight(client
             [sys.executable, str(BENCH / "workers.py"), "--server", address, "--device", device,
              "--values", named[0], "--scales", named[1], "--rows", "16", "--workers", "2",
              "--seconds", "0.2"],
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         for name in named:
             session.unpublish(name)
@@ -215,7 +215,7 @@ def test_the_bench_of_workers_says_why_it_cannot(client, address):
     done = subprocess.run(
         [sys.executable, str(BENCH / "workers.py"), "--server", address, "--device", "cpu:0",
          "--values", "not/there", "--scales", "not/there"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 1 and "NotFound" in done.stderr and "a worker ended" in done.stderr
 
@@ -241,4 +241,4 @@ for _ in range(4):
 
 def test_children_connect_before_their_parent_does(address):
     """In a process of its own: this one is connected."""
-    subprocess.run([sys.executable, "-c", FORKING, address], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORKING, address], check=True, timeout=240)

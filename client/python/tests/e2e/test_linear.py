@@ -107,7 +107,7 @@ def test_processes_share_one_copy_of_a_named_weight(client, address, name, rando
         def work(_):
             done = subprocess.run(
                 [sys.executable, "-c", WORKER, address, name], input=b"", capture_output=True,
-                timeout=120,
+                timeout=240,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr.decode()  # whoever loads finds no weight
             return np.array(json.loads(done.stdout)["y"])
@@ -118,7 +118,7 @@ def test_processes_share_one_copy_of_a_named_weight(client, address, name, rando
         published = [one for one in client.published() if one.published_name == name]
         assert len(published) == 1 and published[0].size_bytes == layer.weights.size_bytes
         layer.unpublish()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while sum(one.buffers for one in client.devices()) > buffers and time.monotonic() < end:
         time.sleep(0.02)
     assert sum(one.buffers for one in client.devices()) == buffers
@@ -163,7 +163,7 @@ def test_asyncio_layers_give_the_bits_of_the_others(address, session, random):
 def test_the_workers_example_shares_one_weight(address):
     done = subprocess.run(
         [sys.executable, str(WORKERS), "--server", address, "--workers", "3", "--calls", "20"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "in 1 copy" in done.stdout and "everywhere: True" in done.stdout

@@ -39,7 +39,7 @@ def daemon(request, tmp_path):
     command = [str(Path(request.config.getoption("--gemmd")).resolve()), "--config", str(config)]
     ready = tmp_path / "ready"
     process = subprocess.Popen([*command, "--ready-file", str(ready)], stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not ready.exists():
         assert process.poll() is None and time.monotonic() < end, "gemmd did not get ready"
         time.sleep(0.05)

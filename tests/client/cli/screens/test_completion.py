@@ -34,7 +34,7 @@ def run(folder, shell, text, *arguments):
     ).stdout
     done = subprocess.run(
         [shell, "-c", script + text, *arguments],
-        capture_output=True, text=True, check=True, cwd=folder, timeout=20,
+        capture_output=True, text=True, check=True, cwd=folder, timeout=120,
         env={"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)},
     )  # fmt: skip
     assert not (folder / "hacked").exists()

@@ -190,7 +190,7 @@ TEST_F(LogTest, LinesOfManyThreadsDoNotMixOnStderr) {
     });
   }
   for (auto& writer : writers) writer.join();
-  EXPECT_TRUE(log.Flush(absl::Seconds(20)));
+  EXPECT_TRUE(log.Flush(absl::Minutes(1)));
   dup2(saved, STDERR_FILENO);
   close(saved);
   close(ends[1]);

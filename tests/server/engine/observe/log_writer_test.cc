@@ -40,7 +40,7 @@ class LogWriterTest : public testing::Test {
     writer_.reset();
   }
 
-  void Open(size_t max_queued_bytes, absl::Duration patience = absl::Seconds(20)) {
+  void Open(size_t max_queued_bytes, absl::Duration patience = absl::Minutes(1)) {
     writer_ = std::make_unique<LogWriter>(
         LogWriter::Options{
             .fd = ends_[1], .max_queued_bytes = max_queued_bytes, .patience = patience},
@@ -70,7 +70,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
 TEST_F(LogWriterTest, WritesLinesInOrder) {
   Open(1 << 20);
   for (int i = 0; i < 3; ++i) writer_->Write(absl::StrCat("line ", i, "\n"), false);
-  EXPECT_TRUE(writer_->Flush(absl::Seconds(20)));
+  EXPECT_TRUE(writer_->Flush(absl::Minutes(1)));
   std::string text;
   ReadLines(text, 3);
   EXPECT_EQ(text, "line 0\nline 1\nline 2\n");
@@ -161,7 +161,7 @@ TEST_F(LogWriterTest, AClosedPipeLosesLinesAndNothingElse) {
   Open(1 << 20);
   CloseReader();
   for (int i = 0; i < 10; ++i) writer_->Write("line\n", false);
-  EXPECT_TRUE(writer_->Flush(absl::Seconds(20)));
+  EXPECT_TRUE(writer_->Flush(absl::Minutes(1)));
   EXPECT_EQ(writer_->dropped(), 10);
 }
 
@@ -170,7 +170,7 @@ TEST_F(LogWriterTest, AFullDiskLosesLinesAndNothingElse) {
   ASSERT_GE(full, 0);
   LogWriter writer({.fd = full}, DroppedLine);
   for (int i = 0; i < 10; ++i) writer.Write("line\n", false);
-  EXPECT_TRUE(writer.Flush(absl::Seconds(20)));
+  EXPECT_TRUE(writer.Flush(absl::Minutes(1)));
   EXPECT_EQ(writer.dropped(), 10);
   close(full);
 }
@@ -195,7 +195,7 @@ TEST_F(LogWriterTest, LongLinesGoOutWhole) {
 }
 
 TEST_F(LogWriterTest, ALastWordIsWrittenOrGivenUp) {
-  WriteWithin(ends_[1], "the end\n", absl::Seconds(20));
+  WriteWithin(ends_[1], "the end\n", absl::Minutes(1));
   std::string text;
   ReadLines(text, 1);
   EXPECT_THAT(LinesOf(text), ElementsAre("the end"));
@@ -205,7 +205,7 @@ TEST_F(LogWriterTest, ALastWordIsWrittenOrGivenUp) {
   ASSERT_EQ(fcntl(ends_[1], F_SETFL, 0), 0);
   WriteWithin(ends_[1], "never read\n", absl::Milliseconds(10));
   CloseReader();
-  WriteWithin(ends_[1], "never read\n", absl::Seconds(20));
+  WriteWithin(ends_[1], "never read\n", absl::Minutes(1));
 }
 
 }  // namespace

@@ -274,20 +274,26 @@ TEST(MetricsServerTest, HalfRequestsKeepNobodyOut) {
   Metrics metrics("1");
   const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
   ASSERT_TRUE(server.ok()) << server.status();
-  std::vector<int> slow;
+  // Each gives up its place after 5 seconds: were a scrape to wait for one, it would take longer
+  // than this every time, and not on a busy machine alone.
+  constexpr absl::Duration kSoon = absl::Seconds(4);
   for (const int count : {24, 200}) {
-    while (slow.size() < count) {
-      slow.push_back(ConnectTo((*server)->port()));
-      EXPECT_EQ(write(slow.back(), "GET /metrics HTTP/1.1\r\n", 23), 23);
+    absl::Duration took = absl::InfiniteDuration();
+    for (int tries = 0; tries < 5 && took >= kSoon; ++tries) {
+      std::vector<int> slow;
+      for (int i = 0; i < count; ++i) {
+        slow.push_back(ConnectTo((*server)->port()));
+        EXPECT_EQ(write(slow.back(), "GET /metrics HTTP/1.1\r\n", 23), 23);
+      }
+      const absl::Time begin = absl::Now();
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
+      }
+      took = absl::Now() - begin;
+      for (const int fd : slow) close(fd);
     }
-    const absl::Time begin = absl::Now();
-    for (int i = 0; i < 4; ++i) {
-      EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 200"));
-    }
-    // Each gives up its place after 5 seconds: had a scrape waited for one, this would be more.
-    EXPECT_LT(absl::Now() - begin, absl::Seconds(4));
+    EXPECT_LT(took, kSoon) << count;
   }
-  for (const int fd : slow) close(fd);
 }
 
 TEST(MetricsServerTest, ARequestInPiecesIsServed) {
