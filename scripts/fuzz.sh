@@ -29,7 +29,7 @@ mkdir -p "$artifacts"
 fuzz_one() {
   local target=$1 found="$build/fuzz_found/$1" log="$artifacts/$1.log" dict="tests/fuzz/$1.dict"
   mkdir -p "$found"
-  local options=(-max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1
+  local options=(-max_total_time="$seconds" -timeout=60 -rss_limit_mb=3000 -print_final_stats=1
     -artifact_prefix="$artifacts/$target-")
   [ -f "$dict" ] && options+=(-dict="$dict")
   # allocator_may_return_null: what asks for too much gets null and its own error path, as in
