@@ -19,6 +19,7 @@ foreach(kind wheel deb)
   list(APPEND installed package.${kind})
   list(APPEND fresh package.${kind}_debian)
 endforeach()
+add_test(NAME package.service COMMAND ${GEMMD_PYTHON3} ${package}/service.py ${CMAKE_BINARY_DIR})
 set_tests_properties(package.javascript PROPERTIES LABELS "package,no_sanitizer" TIMEOUT 900 SKIP_RETURN_CODE 77)
 # Minutes: gemmd is packed or a project compiled, and packages are fetched; for some a Debian is installed first.
-set_tests_properties(package.consumer package.go package.rust ${installed} ${fresh} PROPERTIES LABELS "package,long,no_sanitizer" TIMEOUT 1800 SKIP_RETURN_CODE 77)
+set_tests_properties(package.consumer package.go package.rust package.service ${installed} ${fresh} PROPERTIES LABELS "package,long,no_sanitizer" TIMEOUT 1800 SKIP_RETURN_CODE 77)

@@ -16,6 +16,11 @@ for name in bin/gemmd bin/gemmctl bin/gemmd_bench share/man/man1/gemmctl.1 share
   share/zsh/vendor-completions/_gemmctl share/fish/vendor_completions.d/gemmctl.fish; do
   [ -s "$prefix/$name" ] || { echo "$name is not installed"; exit 1; }
 done
+# A program that has no page is one that nobody meant to install, and that `gemmd_installed` does not build.
+for program in "$prefix"/bin/*; do
+  name=$(basename "$program")
+  compgen -G "$prefix/share/man/man*/$name.[18]" >/dev/null || { echo "bin/$name has no man page"; exit 1; }
+done
 if command -v groff >/dev/null; then
   warnings=$(groff -man -Tutf8 -ww -z "$prefix"/share/man/man*/* 2>&1)
   [ -z "$warnings" ] || { echo "groff: $warnings"; exit 1; }
