@@ -45,10 +45,12 @@ ARG SOURCE_DATE_EPOCH=0
 COPY scripts/container-runtime.sh /tmp/container-runtime.sh
 RUN /tmp/container-runtime.sh && rm /tmp/container-runtime.sh
 COPY scripts/container.textproto /etc/gemmd/gemmd.textproto
+COPY LICENSE /usr/local/share/doc/gemmd/LICENSE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gemmd" \
       org.opencontainers.image.description="Matrix multiplication as a service, on Hopper GPUs and CPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 WORKDIR /run/gemmd

@@ -117,6 +117,12 @@ def test_its_labels_say_which_version_it_is(dockerfile):
     assert any(label.startswith("org.opencontainers.image.title=") for label in labels)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_it_carries_its_licence(dockerfile, target):
+    assert any(i.words()[0] == "LICENSE" for i in dockerfile.all(target, "COPY"))
+    assert "org.opencontainers.image.licenses=Apache-2.0" in dockerfile.last(target, "LABEL").words()
+
+
 def _runtime_packages() -> list[str]:
     return re.search(r"^packages=\(\n(.*?)\n\)", RUNTIME.read_text(encoding="utf-8"), re.M | re.S)[
         1
