@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
 PAGES = [
     "README.md", "client/python/README.md", "docs/tutorial.md", "docs/python.md", "docs/api.md",
+    "docs/weights.md",
 ]  # fmt: skip
 
 # Each line that ends with a comment must be refused with those words, and no other line.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs a page's blocks as a reader would: its ```sh blocks in one shell, in order; each ```python block by itself, or, if
-it names a file, into that file. In an empty folder, with gemmd, gemmctl and the package's python3 on the PATH.
+it names a file, into that file. With gemmd, gemmctl and the package's python3 on the PATH, in an empty folder; a page that starts
+no daemon finds one without an argument there, and the files that examples name.
 
   doc_pages.py GEMMD GEMMCTL PAGE..
 
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+import doc_files
+
 BLOCK = re.compile(r"^```(sh|python)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 SKIPPED = 77
 CLONE_NEWNET = 0x40000000
@@ -36,12 +39,42 @@ def alone_on_loopback():
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
 
 
+BESIDE_A_DAEMON = f"""
+gemmd 2>gemmd.log &
+daemon=$!
+gemmctl health --timeout 20s
+python3 - <<'END_OF_FILES'
+{doc_files.FILES}
+END_OF_FILES
+"""
+
+
+def blocks_of(page):
+    return BLOCK.findall(pathlib.Path(page).read_text(encoding="utf-8"))
+
+
+def commands_of(page):
+    """How many a reader types: lines of shell that begin one, and programs of Python."""
+    count = 0
+    for language, _, text in blocks_of(page):
+        if language == "python":
+            count += 1
+            continue
+        text = re.sub(r"<<'(\w+)'(.*?)^\1$", "", text, flags=re.M | re.S)
+        lines = re.sub(r"\\\\\n", " ", text).splitlines()
+        count += sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines)
+    return count
+
+
 def script_of(page):
     """One bash script, which says where it is so that a failure names its block."""
-    blocks = BLOCK.findall(pathlib.Path(page).read_text(encoding="utf-8"))
-    if not any(language == "sh" for language, _, _ in blocks):
-        sys.exit(f"{page} has no ```sh block: there is nothing to test")
+    blocks = blocks_of(page)
+    if not blocks:
+        sys.exit(f"{page} has no block of ```sh or ```python: there is nothing to test")
     parts = ["set -eu"]
+    starts_one = any(language == "sh" and re.search(r"^gemmd ", text, re.M) for language, _, text in blocks)
+    if not starts_one:
+        parts.append(BESIDE_A_DAEMON)
     for number, (language, file, text) in enumerate(blocks, 1):
         parts.append(f"echo '== {os.path.basename(page)}, block {number}'")
         if language == "sh":
@@ -51,6 +84,8 @@ def script_of(page):
             parts.append(f"cat >{name} <<'END_OF_BLOCK'\n{text}END_OF_BLOCK")
             if not file:
                 parts.append(f"python3 {name}")
+    if not starts_one:
+        parts.append("kill -TERM $daemon\nwait $daemon")
     return "\n".join(parts)
 
 
@@ -101,6 +136,7 @@ def main():
     alone_on_loopback()
     for page in pages:
         run(page, gemmd, gemmctl)
+    print(f"{sum(map(commands_of, pages))} commands of {len(pages)} pages ran")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import doc_files
 import doc_pages
 import doc_rows
 
@@ -104,7 +105,7 @@ def main():
     doc_pages.alone_on_loopback()
     with tempfile.TemporaryDirectory() as root:
         shell = {"env": doc_pages.environment(root, gemmd, gemmctl), "cwd": doc_pages.folder_in(root)}
-        subprocess.run([sys.executable, "-c", doc_rows.FILES], check=True, cwd=shell["cwd"])
+        subprocess.run([sys.executable, "-c", doc_files.FILES], check=True, cwd=shell["cwd"])
         daemon = subprocess.Popen(["gemmd"], stderr=subprocess.DEVNULL, **shell)
         try:
             subprocess.run(["gemmctl", "health", "--timeout", "60s"], check=True, stdout=subprocess.DEVNULL, **shell)

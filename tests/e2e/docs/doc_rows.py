@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import doc_files
 import doc_pages
 
 ROW = re.compile(r"^\|(.*)\|$", re.M)
@@ -36,32 +37,6 @@ ELSEWHERE = {
 # What a reader sees and a pipe does not: the screen is gemmctl_screens' to look at.
 AT_A_TERMINAL = {"gemmctl top": "gemmctl top --once"}
 UNTIL_STOPPED = {"gemmd --config FILE"}  # its config is checked
-
-FILES = """
-import json, pathlib
-import numpy as np
-
-def safetensors(path, tensors):
-    header, data = {}, b""
-    for name, array in tensors.items():
-        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
-    text = json.dumps(header).encode()
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-draw = np.random.default_rng(1).standard_normal
-some = {"a": (8, 256), "b": (256, 128), "c": (8, 128), "bias": (128,), "x": (8, 256), "w": (256, 128)}
-for name, shape in some.items():
-    np.save(name + ".npy", draw(shape, "f4"))
-safetensors(pathlib.Path("model.safetensors"), {"layer.0.w": draw((128, 256), "f4")})
-for folder in ("model", "model-b"):
-    safetensors(pathlib.Path(folder, "model.safetensors"), {"layer.0.w": draw((128, 256), "f4")})
-socket = pathlib.Path("checked.sock").absolute()
-pathlib.Path("gemmd.textproto").write_text(
-    f'listeners {{ address: "unix:{socket}" }} tenants {{ name: "default" }} devices {{ name: "cpu:0" }}')
-"""
-
 
 def commands_of(page):
     text = re.sub(r"^```.*?^```$", "", pathlib.Path(page).read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -88,7 +63,7 @@ def run_all(pages, shell, unused):
     for page in pages:
         shell = shell | {"cwd": pathlib.Path(shell["cwd"], pathlib.Path(page).stem)}
         shell["cwd"].mkdir()
-        subprocess.run([sys.executable, "-c", FILES], check=True, cwd=shell["cwd"])
+        subprocess.run([sys.executable, "-c", doc_files.FILES], check=True, cwd=shell["cwd"])
         for command in commands_of(page):
             why = next((start for start in ELSEWHERE if command.startswith(start)), None)
             if why is not None:
