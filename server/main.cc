@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config/load.h"
 #include "server/device_processes.h"
@@ -200,7 +201,20 @@ int Show(const Options& options, const std::vector<Config>& configs) {
     std::cerr << absl::StrCat("gemmd: ", where, fits.message(), "\n");
     return kBadConfig;
   }
-  // No error: a config for GPUs is checked where there are none, too.
+  // No errors: a config is checked beside the daemon that has it, and one for GPUs where there are
+  // none.
+  for (const std::string& expired : Server::ExpiredCertificates(configs.front())) {
+    std::cerr << absl::StrCat("gemmd: ", where, expired, "\n");
+  }
+  std::vector<std::string> used;
+  for (const Config& config : configs) {
+    for (std::string& address : AddressesInUse(config)) used.push_back(std::move(address));
+  }
+  if (!used.empty()) {
+    std::cerr << absl::StrCat("gemmd: ", where, "in use now: ", absl::StrJoin(used, ", "),
+                              "; right for the gemmd that has this config, but a second one would "
+                              "not start\n");
+  }
   for (const Config& config : configs) {
     if (absl::Status there = Server::CheckDevices(config); !there.ok()) {
       std::cerr << absl::StrCat("gemmd: ", where,

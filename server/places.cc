@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -88,7 +89,8 @@ absl::Status MakeFolder(const Place& place) {
   return CheckFolder(place);
 }
 
-absl::Status CheckBind(const Place& place) {
+// OK where somebody listens already, which `in_use` tells.
+absl::Status CheckBind(const Place& place, bool* in_use = nullptr) {
   const std::string& address = place.address;
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -107,12 +109,28 @@ absl::Status CheckBind(const Place& place) {
   const auto closer = absl::MakeCleanup([fd] { close(fd); });
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (bind(fd, found->ai_addr, found->ai_addrlen) == 0 || errno == EADDRINUSE) {
+  if (bind(fd, found->ai_addr, found->ai_addrlen) == 0) return absl::OkStatus();
+  if (errno == EADDRINUSE) {
+    if (in_use != nullptr) *in_use = true;
     return absl::OkStatus();
   }
   return Bad(place, absl::StrCat("cannot bind it: ", std::strerror(errno),
                                  errno == EACCES ? "; choose a port above 1023"
                                                  : "; choose an address that this host has"));
+}
+
+// A socket that a killed daemon left refuses, and is replaced.
+bool SomebodyListens(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  path.copy(address.sun_path, path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return false;
+  const bool connected =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN;
+  close(fd);
+  return connected;
 }
 
 // The files of Unix sockets.
@@ -146,6 +164,24 @@ absl::Status CheckPlaces(const Config& config) {
   }
   return config.metrics_address.empty() ? absl::OkStatus()
                                         : CheckBind({"metrics.address", config.metrics_address});
+}
+
+std::vector<std::string> AddressesInUse(const Config& config) {
+  std::vector<std::string> used;
+  for (const Place& place : SocketsOf(config)) {
+    if (SomebodyListens(SocketPath(place.address))) used.push_back(place.address);
+  }
+  std::vector<std::string> others;
+  for (const ListenerConfig& listener : config.listeners) {
+    if (!IsUnix(listener.address)) others.push_back(listener.address);
+  }
+  if (!config.metrics_address.empty()) others.push_back(config.metrics_address);
+  for (const std::string& address : others) {
+    bool in_use = false;
+    (void)CheckBind({"address", address}, &in_use);
+    if (in_use) used.push_back(address);
+  }
+  return used;
 }
 
 }  // namespace gemmd::server

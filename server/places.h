@@ -3,6 +3,9 @@
 #ifndef GEMMD_SERVER_PLACES_H_
 #define GEMMD_SERVER_PLACES_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "server/engine/config.h"
 
@@ -18,6 +21,9 @@ absl::Status MakeSocketFolders(const Config& config);
 // sockets' folders are there or can be made. Changes nothing. An address in use is no error: a
 // daemon may serve there that is to be restarted with this config.
 absl::Status CheckPlaces(const Config& config);
+
+// Those of the same addresses at which somebody listens now.
+std::vector<std::string> AddressesInUse(const Config& config);
 
 }  // namespace gemmd::server
 

@@ -1,6 +1,10 @@
 #include "server/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -87,6 +91,29 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const DeviceConfig
       absl::StrCat("device ", config.name, " is of no kind this build has; use cpu:0"));
 }
 
+absl::Status CheckKernelNames(const DeviceConfig& config) {
+  absl::Status names;
+  if (absl::StartsWith(config.name, "cpu:")) {
+    names = kernels::CheckCpuKernels(config.name, config.disabled_kernels);
+  }
+#ifdef GEMMD_HAVE_CUDA
+  if (GpuOrdinal(config.name)) {
+    names = kernels::CheckGpuKernels(config.name, config.disabled_kernels);
+  }
+#endif
+  return names;
+}
+
+// One comes with the machine that has the device.
+absl::Status CheckTuningTable(const DeviceConfig& config) {
+  if (config.tuning_table.empty() || access(config.tuning_table.c_str(), R_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("device ", config.name, ": tuning_table ",
+                                                 config.tuning_table,
+                                                 ": cannot read: ", std::strerror(errno)));
+}
+
 // One process's contexts are all under MPS or none is.
 bool UnderMps([[maybe_unused]] const ServerState& state) {
 #ifdef GEMMD_HAVE_CUDA
@@ -151,6 +178,13 @@ class Server::Impl {
       auto listener = Listener::Start(config, {*state_, live_, streams_, connections_, quota_});
       if (!listener.ok()) return listener.status();
       listeners_.push_back(*std::move(listener));
+    }
+    for (const auto& device : state_->devices()) {
+      const kernels::DeviceInfo& info = device->backend().info();
+      log_.Info("device", {{"device", info.name},
+                           {"model", info.model},
+                           {"memory_bytes", info.memory_bytes},
+                           {"kernels", static_cast<int64_t>(device->backend().kernels().size())}});
     }
     for (const auto& listener : listeners_) {
       log_.Info("listening", {{"address", listener->address()}});
@@ -337,10 +371,29 @@ absl::Status Server::CheckFiles(const Config& config) {
     if (files.ok()) continue;
     status.Update(absl::Status(files.code(), absl::StrCat("listeners[", i, "].", files.message())));
   }
+  for (size_t i = 0; i < config.devices.size(); ++i) {
+    const absl::Status names = CheckKernelNames(config.devices[i]);
+    if (names.ok()) continue;
+    status.Update(absl::Status(
+        names.code(), absl::StrCat("devices[", i, "].disabled_kernels: ", names.message())));
+  }
   return status;
 }
 
-absl::Status Server::CheckDevices([[maybe_unused]] const Config& config) {
+std::vector<std::string> Server::ExpiredCertificates(const Config& config) {
+  std::vector<std::string> expired;
+  for (size_t i = 0; i < config.listeners.size(); ++i) {
+    const auto& tls = config.listeners[i].tls;
+    if (!tls) continue;
+    const auto expiry = CertificateExpiry(tls->certificate_file);
+    if (!expiry.ok() || *expiry > absl::Now()) continue;
+    expired.push_back(absl::StrCat(
+        "listeners[", i, "].tls.certificate_file: ", ExpiredText(tls->certificate_file, *expiry)));
+  }
+  return expired;
+}
+
+absl::Status Server::CheckDevices(const Config& config) {
   absl::Status status;
 #ifdef GEMMD_HAVE_CUDA
   for (const DeviceConfig& device : config.devices) {
@@ -349,6 +402,7 @@ absl::Status Server::CheckDevices([[maybe_unused]] const Config& config) {
     }
   }
 #endif
+  for (const DeviceConfig& device : config.devices) status.Update(CheckTuningTable(device));
   return status;
 }
 

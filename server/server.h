@@ -16,10 +16,15 @@ namespace gemmd::server {
 
 class Server {
  public:
-  // Whether the files that a config names, of tokens and of certificates, are right.
+  // Whether the files that a config names, of tokens and of certificates, are right, and whether
+  // the kernels that it disables exist.
   static absl::Status CheckFiles(const Config& config);
 
-  // Whether this machine has a config's devices. What they can do is asked at the start.
+  // What clients will refuse: a sentence for each certificate whose time is over.
+  static std::vector<std::string> ExpiredCertificates(const Config& config);
+
+  // Whether this machine has a config's devices and their tuning tables. What they can do is asked
+  // at the start.
   static absl::Status CheckDevices(const Config& config);
 
   // Builds the devices and starts every listener. On an error nothing is left listening.

@@ -124,19 +124,23 @@ absl::Status CheckOptions(const CpuBackendOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "memory_bytes=", options.memory_bytes, " is negative; use 0 for half of the machine's"));
   }
-  std::set<std::string> names;
-  for (const KernelInfo& kernel : AllKernels()) names.insert({kernel.name, kernel.family});
-  for (const std::string& name : options.disabled_kernels) {
-    if (names.count(name) != 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("disabled kernel \"", name, "\" does not exist on ", options.name,
-                     "; use names or families out of ", absl::StrJoin(names, ", ")));
-  }
-  return absl::OkStatus();
+  return CheckCpuKernels(options.name, options.disabled_kernels);
 }
 
 }  // namespace
 }  // namespace cpu
+
+absl::Status CheckCpuKernels(const std::string& device, const std::vector<std::string>& names) {
+  std::set<std::string> known;
+  for (const KernelInfo& kernel : cpu::AllKernels()) known.insert({kernel.name, kernel.family});
+  for (const std::string& name : names) {
+    if (known.count(name) != 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("disabled kernel \"", name, "\" does not exist on ", device,
+                     "; use names or families out of ", absl::StrJoin(known, ", ")));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
   if (absl::Status status = cpu::CheckOptions(options); !status.ok()) return status;

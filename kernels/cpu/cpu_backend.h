@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/backend.h"
 
 namespace gemmd::kernels {
@@ -20,6 +21,9 @@ struct CpuBackendOptions {
   std::vector<std::string>
       disabled_kernels;  // names or families; INVALID_ARGUMENT for one that does not exist
 };
+
+// INVALID_ARGUMENT for a name that is no kernel's and no family's, with those that there are.
+absl::Status CheckCpuKernels(const std::string& device, const std::vector<std::string>& names);
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
 

@@ -343,6 +343,12 @@ absl::Status CheckGpu(const std::string& name, int ordinal) {
   return cuda::FindDevice(name, ordinal).status();
 }
 
+absl::Status CheckGpuKernels(const std::string& device, const std::vector<std::string>& names) {
+  cuda::GemmPoolOptions pool;
+  pool.families = cuda::MatmulFamilies(cuda::DeviceTraits(), 0);
+  return cuda::Disabled({.name = device, .disabled_kernels = names}, pool).status();
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
   return cuda::CreateCudaBackendForTest(options, {});
 }

@@ -43,6 +43,9 @@ struct CudaBackendOptions {
 // Makes no context.
 absl::Status CheckGpu(const std::string& name, int ordinal);
 
+// INVALID_ARGUMENT for a name that is no kernel's and no family's. Needs no GPU.
+absl::Status CheckGpuKernels(const std::string& device, const std::vector<std::string>& names);
+
 // FAILED_PRECONDITION, with the remedy, when the machine has no driver, no such GPU or one of
 // another architecture, or when the tuning table was measured on something else; UNAVAILABLE when
 // the self-test of a kernel takes the device with it. Needs the device's context, which takes a few

@@ -89,11 +89,12 @@ absl::Status CheckUnixName(const std::string& path, std::string_view name, const
 }
 
 // Splits and checks everything but which host it is.
-absl::Status CheckTcp(const std::string& path, std::string_view address, HostKind* kind) {
+absl::Status CheckTcp(const std::string& path, std::string_view address, HostKind* kind,
+                      int usual_port = 8470) {
   const std::optional<HostPort> split = Split(address);
-  if (!split) {
+  if (!split || IsUnix(address)) {
     return Invalid(path, absl::StrCat(Quoted(address), " is not host:port; give for example ",
-                                      "127.0.0.1:8470 or [::1]:8470"));
+                                      "127.0.0.1:", usual_port, " or [::1]:", usual_port));
   }
   if (!IsPort(split->port)) {
     return Invalid(path, absl::StrCat("port ", Quoted(split->port), " is not in 0 to ", kMaxPort,
@@ -121,6 +122,9 @@ bool HasFreePort(std::string_view address) {
 }
 
 absl::Status CheckSocketPath(const std::string& path, std::string_view socket_path) {
+  if (socket_path.starts_with(kUnix)) {
+    return Invalid(path, absl::StrCat(Quoted(socket_path), " is a path here; leave out unix:"));
+  }
   if (!socket_path.empty() && !socket_path.starts_with('/')) {
     return Invalid(path, absl::StrCat(Quoted(socket_path),
                                       " is a relative path; give an absolute one, such as ",
@@ -175,7 +179,7 @@ absl::Status CheckCollectorAddress(const std::string& path, std::string_view add
 
 absl::Status CheckMetricsAddress(const std::string& path, std::string_view address) {
   HostKind kind = HostKind::kWrong;
-  return CheckTcp(path, address, &kind);
+  return CheckTcp(path, address, &kind, 8471);
 }
 
 }  // namespace gemmd::server

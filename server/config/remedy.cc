@@ -1,5 +1,6 @@
 #include "server/config/remedy.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -40,6 +41,26 @@ std::string ValuesOf(const EnumDescriptor& values) {
   return absl::StrJoin(names, ", ");
 }
 
+constexpr absl::string_view kLooks =
+    "a config is Protocol Buffers text: listeners { address: \"127.0.0.1:8470\" }";
+constexpr absl::string_view kQuotes = "put text in quotes: address: \"127.0.0.1:8470\"";
+
+// Parts of the parser's words, and what is behind them most often: another format's syntax, or
+// quotes.
+constexpr std::pair<absl::string_view, absl::string_view> kSyntax[] = {
+    {"Expected identifier, got: {", kLooks},  // JSON
+    {"Expected \"{\", found", kLooks},        // YAML
+    {"Expected string, got: ", kQuotes},
+    {"Already saw decimal point", kQuotes},
+    {"Need space between number", kQuotes},
+    {"Expected integer or identifier, got: \"", "the names of values stand without quotes"},
+    {"Expected integer, got: \"",
+     "give a number without quotes, in bytes or in the unit that ends the field's name"},
+    {"non ascii",
+     "outside of quotes only ASCII may stand: is it a curly quote, or a byte order mark?"},
+    {"specified multiple times", "keep one, with all that belongs in it"},
+};
+
 }  // namespace
 
 std::string RemedyFor(absl::string_view parser_error) {
@@ -54,9 +75,11 @@ std::string RemedyFor(absl::string_view parser_error) {
     const EnumDescriptor* values = EnumOf(parts[3]);
     if (values != nullptr) return absl::StrCat("; give one of ", ValuesOf(*values));
   }
-  if (absl::StrContains(parser_error, "Expected integer or identifier, got: \"")) {
-    return "; the names of values stand without quotes";
+  for (const auto& [words, remedy] : kSyntax) {
+    if (absl::StrContains(parser_error, words)) return absl::StrCat("; ", remedy);
   }
+  // Nothing behind it: the file's end.
+  if (parser_error == "Expected identifier, got: ") return "; a block is open: close it with }";
   return "";
 }
 

@@ -9,8 +9,8 @@
 
 namespace gemmd::server {
 
-// "; give .." behind the parser's words for an unknown field, or for a value that an enum lacks or
-// that stands in quotes; "" behind others.
+// "; give .." behind the parser's words for an unknown field or value, "; .." behind those for
+// syntax that is another format's; "" behind others.
 std::string RemedyFor(absl::string_view parser_error);
 
 }  // namespace gemmd::server

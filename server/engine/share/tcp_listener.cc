@@ -31,9 +31,20 @@ struct TcpAddress {
   }
 };
 
-absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", why,
-                                             "; is the address in use or not this host's?"));
+absl::Status CannotListen(const std::string& address, const std::string& why,
+                          absl::string_view remedy) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address, ": ", why, "; ", remedy));
+}
+
+// After a bind that failed with `error`.
+std::string RemedyOf(int error, absl::string_view port) {
+  if (error == EADDRINUSE) {
+    return absl::StrCat("'ss -ltnp sport = :", port,
+                        "' names who listens there; stop it, or choose another port");
+  }
+  if (error == EACCES) return "choose a port above 1023";
+  return "choose an address that this host has";
 }
 
 absl::StatusOr<std::vector<TcpAddress>> Resolve(const std::string& host, const std::string& port) {
@@ -83,7 +94,7 @@ UniqueFd Listen(TcpAddress& address) {
 
 absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return CannotListen(address, "it has no port");
+  if (colon == std::string::npos) return CannotListen(address, "it has no port", "give host:port");
   absl::string_view host(address.data(), colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   const std::string port = address.substr(colon + 1);
@@ -92,7 +103,7 @@ absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
   const bool wildcard = host == "0.0.0.0" || host == "::";
   if (wildcard) hosts = {"::", "0.0.0.0"};
   TcpListener listener;
-  std::string error = "no such address";
+  std::string error = "no such address", remedy = RemedyOf(0, port);
   in_port_t taken = 0;
   for (const std::string& name : hosts) {
     if (wildcard && !listener.sockets_.empty()) break;
@@ -105,6 +116,7 @@ absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
       if (each.port() == 0) each.port() = taken;  // the addresses of a name have one port
       UniqueFd socket = Listen(each);
       if (!socket.valid()) {
+        remedy = RemedyOf(errno, port);
         error = std::strerror(errno);
         continue;
       }
@@ -112,7 +124,7 @@ absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
       listener.sockets_.push_back(std::move(socket));
     }
   }
-  if (listener.sockets_.empty()) return CannotListen(address, error);
+  if (listener.sockets_.empty()) return CannotListen(address, error, remedy);
   listener.address_ = absl::StrCat(address.substr(0, colon), ":", ntohs(taken));
   return listener;
 }

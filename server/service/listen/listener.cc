@@ -157,6 +157,12 @@ void Listener::Watch() {
   services_->context.state.metrics()
       .CertificateExpiry(config_address_)
       .Set(expiry.ok() ? absl::ToDoubleSeconds(*expiry - absl::UnixEpoch()) : 0);
+  const bool expired = !expiry.ok() || *expiry <= now;
+  if (std::exchange(certificate_expired_, expired) == expired || !expired) return;
+  services_->context.state.log().Warning(
+      "certificate_expired", {{"listener", config_address_},
+                              {"message", expiry.ok() ? ExpiredText(certificate_file_, *expiry)
+                                                      : std::string(expiry.status().message())}});
 }
 
 void Listener::SetServing(bool serving) {

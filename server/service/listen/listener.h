@@ -44,7 +44,8 @@ class Listener {
   void SetServing(bool serving);
   // False while it cannot take connections: out of descriptors, or as many as may be are open.
   bool accepting() const;
-  // Shows when the certificate ends. To be called every now and then, by the same thread.
+  // Shows when the certificate ends, and logs once that it has. To be called every now and then, by
+  // the same thread.
   void Watch();
   // Stops listening; calls still there at `deadline` are cancelled.
   void Shutdown(absl::Time deadline);
@@ -57,6 +58,7 @@ class Listener {
   std::string config_address_;    // as the config has it: a metric's label
   std::string certificate_file_;  // empty without TLS
   absl::Time next_look_ = absl::InfinitePast();
+  bool certificate_expired_ = false;
 };
 
 // Turns on reflection and channelz, where no credentials are asked for. Once, before the first

@@ -116,6 +116,12 @@ absl::StatusOr<absl::Time> CertificateExpiry(const std::string& certificate_file
   return absl::FromTM(end, absl::UTCTimeZone());
 }
 
+std::string ExpiredText(const std::string& certificate_file, absl::Time expiry) {
+  return absl::StrCat(certificate_file, " expired on ",
+                      absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()),
+                      ", and clients refuse it; put a new one and its key in place");
+}
+
 std::shared_ptr<grpc::ServerCredentials> MakeTlsCredentials(const ListenerConfig& config) {
   namespace tls = grpc::experimental;
   const TlsConfig& files = *config.tls;

@@ -22,6 +22,9 @@ absl::Status CheckTlsFiles(const TlsConfig& tls);
 // When the first certificate of a PEM file ends. INVALID_ARGUMENT when there is none in it.
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& certificate_file);
 
+// "FILE expired on .., and clients refuse it; ..".
+std::string ExpiredText(const std::string& certificate_file, absl::Time expiry);
+
 // Credentials that read the files again every tls.watch; what is not right then is not taken.
 std::shared_ptr<grpc::ServerCredentials> MakeTlsCredentials(const ListenerConfig& config);
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "tests/e2e/certificates.h"
 #include "tests/e2e/fixture.h"
 
 namespace gemmd::e2e {
@@ -165,12 +167,56 @@ TEST_F(StartTest, CheckTriesToBind) {
     EXPECT_THAT(homeless.err, AllOf(HasSubstr("share.socket_path"), HasSubstr("no/such"),
                                     HasSubstr("install -d")));
   }
-  // What a daemon serves already is no fault of the config.
+  // What a daemon serves already is no fault of the config, but told.
   Daemon daemon;
-  EXPECT_EQ(
-      Run(GEMMD_PATH, {"--check", "--listen", daemon.tcp_target(), "--listen", daemon.target()})
-          .status,
-      0);
+  const Finished used =
+      Run(GEMMD_PATH, {"--check", "--listen", daemon.tcp_target(), "--listen", daemon.target()});
+  EXPECT_EQ(used.status, 0) << used.err;
+  EXPECT_THAT(used.err, AllOf(HasSubstr("in use now: "), HasSubstr(daemon.tcp_target()),
+                              HasSubstr(daemon.target())));
+  // Who starts a second one learns how to find the first.
+  const Finished second = Run(GEMMD_PATH, {"--listen", daemon.tcp_target()});
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.err, HasSubstr("'ss -ltnp sport = :"));
+}
+
+TEST_F(StartTest, AnExpiredCertificateIsToldByTheCheckAndInTheLog) {
+  Authority authority("servers");
+  const Identity old = authority.Issue({.common_name = "gemmd", .end = -absl::Minutes(1)});
+  WriteFile(dir_.File("tls.crt"), old.certificate);
+  WriteFile(dir_.File("tls.key"), old.key);
+  const std::string listener =
+      absl::StrCat("listeners { address: \"127.0.0.1:0\" tls { certificate_file: \"",
+                   dir_.File("tls.crt"), "\" key_file: \"", dir_.File("tls.key"), "\" } }");
+  WriteFile(dir_.File("config"), listener);
+  const Finished checked = Run(GEMMD_PATH, {"--config", dir_.File("config"), "--check"});
+  EXPECT_EQ(checked.status, 0) << checked.err;  // a new one is taken without a restart
+  EXPECT_THAT(checked.err, AllOf(HasSubstr("tls.crt expired on "), HasSubstr("clients refuse it")));
+  Daemon daemon({.config = listener});
+  EXPECT_TRUE(WaitUntil([&] { return absl::StrContains(daemon.log(), "certificate_expired"); }))
+      << daemon.log();
+}
+
+TEST_F(StartTest, CheckKnowsTheKernels) {
+  WriteFile(dir_.File("config"),
+            "listeners { address: \"127.0.0.1:0\" } devices { name: \"cpu:0\" disabled_kernels: "
+            "\"cpu_blass\" }");
+  for (const bool check : {true, false}) {
+    std::vector<std::string> flags = {"--config", dir_.File("config")};
+    if (check) flags.push_back("--check");
+    const Finished refused = Run(GEMMD_PATH, flags);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("cpu_blass"), HasSubstr("cpu_blas, ")));
+  }
+  // A GPU's too, whether this machine has one or not.
+  WriteFile(dir_.File("config"),
+            "listeners { address: \"127.0.0.1:0\" } devices { name: \"cuda:0\" disabled_kernels: "
+            "\"sm90_fp8_tile\" }");
+  const Finished gpu = Run(GEMMD_PATH, {"--config", dir_.File("config"), "--check"});
+  EXPECT_EQ(gpu.status, 2);
+  if (!absl::StrContains(gpu.err, "not a device of this build")) {
+    EXPECT_THAT(gpu.err, AllOf(HasSubstr("sm90_fp8_tile\""), HasSubstr("sm90_fp8_tiled, ")));
+  }
 }
 
 }  // namespace

@@ -48,6 +48,28 @@ TEST(LoadTest, UnknownFieldOrValueIsToldWithThoseThatThereAre) {
   EXPECT_THAT(ErrorOf("log { level: \"info\" }"), HasSubstr("; the names of values stand without"));
 }
 
+TEST(LoadTest, OtherFormatsAndMissingQuotesAreTold) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"listeners\": [{\"address\": \"127.0.0.1:8470\"}]}", "Protocol Buffers text"},
+      {"listeners:\n  - address: 127.0.0.1:8470\n", "Protocol Buffers text"},
+      {"listeners { address: 127.0.0.1:8470 }", "put text in quotes"},
+      {"listeners { address: localhost:8470 }", "put text in quotes"},
+      {"devices { name: cpu:0 }", "put text in quotes"},
+      {"devices { name: \"cpu:0\" memory_bytes: \"8GiB\" }", "without quotes, in bytes"},
+      {"drain { limit_ms: \"30s\" }", "the unit that ends the field's name"},
+      {"listeners { address: \"127.0.0.1:0\"", "close it with }"},
+      {"listeners { address: \u201d127.0.0.1:0\u201d }", "a curly quote"},
+      {"\ufefflisteners { address: \"127.0.0.1:0\" }", "a byte order mark"},
+      {"log { level: LEVEL_INFO } log { format: FORMAT_JSON }", "keep one"},
+  };
+  for (const auto& [text, remedy] : cases) {
+    const auto config = ParseConfig(text);
+    EXPECT_THAT(std::string(config.status().message()),
+                AllOf(StartsWith("line "), HasSubstr(remedy)))
+        << text;
+  }
+}
+
 TEST(LoadTest, WrongTypeIsNamedWithItsLine) {
   EXPECT_THAT(ErrorOf("session { min_ttl_ms: \"soon\" }"), StartsWith("line 2, column "));
 }
