@@ -100,7 +100,7 @@ def measure(plan: gemmd.Plan, data: Digits, exact: npt.NDArray[np.float64]) -> d
     }
 
 
-def run(server: str) -> dict[str, Any]:
+def run(server: str | None) -> dict[str, Any]:
     learn, held_out = network.load()
     began = time.perf_counter()
     net = network.fit(learn)
@@ -137,7 +137,7 @@ def show(figures: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", required=True, help='"127.0.0.1:8470", "unix:/path"')
+    parser.add_argument("--server", help="default: GEMMD_SERVER, or a gemmd of this machine")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args()
     try:

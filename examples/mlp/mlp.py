@@ -1,8 +1,8 @@
 """What a step of four MLP layers takes a worker: torch by itself, and gemmd's Linear and MLP.
 
     python3 mlp.py --mode torch
-    python3 mlp.py --mode MLP --server unix:/run/gemmd/gemmd.sock
-    python3 mlp.py --mode MLP --server .. --workers 8     all together, on one copy of the weights
+    python3 mlp.py --mode MLP
+    python3 mlp.py --mode MLP --workers 8     all together, on one copy of the weights
 
 Prints a line for people, or with --json one object: p50_us and p99_us of a step, from its first
 launch to its synchronised result, and with --workers the steps a second of all of them.
@@ -28,7 +28,9 @@ import layers as example
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mlp.py", description=__doc__.splitlines()[0])
     parser.add_argument("--mode", choices=["torch", "Linear", "MLP"], required=True)
-    parser.add_argument("--server", help="of the modes that are gemmd's")
+    parser.add_argument(
+        "--server", help="of gemmd's modes; default: GEMMD_SERVER, or a gemmd of this machine"
+    )
     parser.add_argument("--device", default="cuda", help='of the tensors: "cuda", "cpu"')
     parser.add_argument("--server-device", default="", help='of the weights: "cuda:0"')
     parser.add_argument("--steps", type=int, default=500, help="that are timed one by one")
@@ -39,10 +41,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     for name in ("hidden", "inner", "layers", "rows"):
         parser.add_argument(f"--{name}", type=int, default=getattr(example.Sizes, name))
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)  # be one worker
-    options = parser.parse_args(arguments)
-    if options.mode != "torch" and not options.server:
-        parser.error(f"--mode {options.mode} needs --server")
-    return options
+    return parser.parse_args(arguments)
 
 
 def percentile(values: list[float], share: float) -> float:

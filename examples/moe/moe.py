@@ -1,6 +1,6 @@
 """A layer of experts in FP8 on a gemmd server, held against numpy.
 
-    python3 moe.py --server unix:/run/gemmd/gemmd.sock --model mixtral --tokens 64
+    python3 moe.py --model mixtral --tokens 64
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def in_numpy(x: Floats, logits: Floats, gate_up: Floats, down: Floats, sizes: Si
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="moe.py", description=__doc__.splitlines()[0])
-    parser.add_argument("--server", required=True)
+    parser.add_argument("--server", help="default: GEMMD_SERVER, or a gemmd of this machine")
     parser.add_argument("--model", choices=sorted(MODELS), default="mixtral")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--calls", type=int, default=20, help="that are timed")
