@@ -27,10 +27,6 @@ absl::Status CannotRead(absl::string_view path) {
   return errno == ENOENT ? absl::NotFoundError(text) : absl::PermissionDeniedError(text);
 }
 
-int64_t Nanoseconds(const timespec& time) {
-  return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ParseToken(absl::string_view text, absl::string_view path) {
@@ -57,12 +53,6 @@ absl::StatusOr<std::string> ParseToken(absl::string_view text, absl::string_view
   return std::string(token);
 }
 
-absl::StatusOr<TokenFile::Stamp> TokenFile::Look(const std::string& path) {
-  struct stat found;
-  if (stat(path.c_str(), &found) != 0) return CannotRead(path);
-  return Stamp{found.st_dev, found.st_ino, found.st_size, Nanoseconds(found.st_ctim)};
-}
-
 absl::StatusOr<TokenFile::Version> TokenFile::Read(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return CannotRead(path);
@@ -82,9 +72,7 @@ absl::StatusOr<TokenFile::Version> TokenFile::Read(const std::string& path) {
   text.resize(size);
   absl::StatusOr<std::string> token = ParseToken(text, path);
   if (!token.ok()) return token.status();
-  return Version{{found.st_dev, found.st_ino, found.st_size, Nanoseconds(found.st_ctim)},
-                 *std::move(token),
-                 (found.st_mode & S_IROTH) != 0};
+  return Version{*std::move(token), (found.st_mode & S_IROTH) != 0};
 }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Trouble trouble) {
@@ -101,7 +89,6 @@ TokenFile::TokenFile(std::string path, Trouble trouble, const Version& first)
     : path_(std::move(path)),
       trouble_(std::move(trouble)),
       looked_(absl::Now()),
-      seen_(first.stamp),
       header_(std::make_shared<const std::string>(absl::StrCat("Bearer ", first.token))) {}
 
 std::shared_ptr<const std::string> TokenFile::header() {
@@ -119,24 +106,16 @@ std::shared_ptr<const std::string> TokenFile::header() {
 }
 
 absl::Status TokenFile::LookAgain(absl::Time now) {
-  // A file written twice within one tick of the kernel's clock has one stamp: while it is that
-  // young it is read whatever the stamp says.
-  const bool young = absl::FromUnixNanos(seen_.changed_ns) + 2 * kBetweenLooks > looked_;
   looked_ = now;
-  const absl::StatusOr<Stamp> stamp = Look(path_);
-  if (stamp.ok() && *stamp == seen_ && !young) return absl::OkStatus();
   const absl::StatusOr<Version> version = Read(path_);
-  if (!version.ok()) {
-    // Told once: what is there now counts as seen.
-    const bool news = !stamp.ok() ? seen_ != Stamp() : *stamp != seen_;
-    seen_ = stamp.ok() ? *stamp : Stamp();
-    if (!news) return absl::OkStatus();
-    return absl::Status(version.status().code(),
-                        absl::StrCat(version.status().message(), "; the token before it stays"));
+  const absl::Status before = std::exchange(trouble_seen_, version.status());
+  if (version.ok()) {
+    header_ = std::make_shared<const std::string>(absl::StrCat("Bearer ", version->token));
+    return absl::OkStatus();
   }
-  seen_ = version->stamp;
-  header_ = std::make_shared<const std::string>(absl::StrCat("Bearer ", version->token));
-  return absl::OkStatus();
+  if (version.status() == before) return absl::OkStatus();  // told once
+  return absl::Status(version.status().code(),
+                      absl::StrCat(version.status().message(), "; the token before it stays"));
 }
 
 }  // namespace gemmd::client

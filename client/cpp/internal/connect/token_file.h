@@ -24,8 +24,9 @@ namespace gemmd::client {
 // left out. INVALID_ARGUMENT says what is wrong with `path`, and never shows the text.
 absl::StatusOr<std::string> ParseToken(absl::string_view text, absl::string_view path);
 
-// Thread-safe. The file is looked at again when it is asked a second after the last time; a file
-// that has become unusable leaves the token as it was.
+// Thread-safe. The file is read again when it is asked a second after the last time: it is so small
+// that no stamp need say whether it changed. One that has become unusable leaves the token as it
+// was.
 class TokenFile {
  public:
   // `trouble` hears what is no reason to fail: a file that others may read, one that went wrong
@@ -38,23 +39,13 @@ class TokenFile {
   std::shared_ptr<const std::string> header() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What tells one version of the file from another.
-  struct Stamp {
-    dev_t device = 0;
-    ino_t inode = 0;
-    off_t size = -1;
-    int64_t changed_ns = 0;
-    friend bool operator==(const Stamp&, const Stamp&) = default;
-  };
   struct Version {
-    Stamp stamp;
     std::string token;
     bool others_read = false;
   };
 
   TokenFile(std::string path, Trouble trouble, const Version& first);
   static absl::StatusOr<Version> Read(const std::string& path);
-  static absl::StatusOr<Stamp> Look(const std::string& path);
   // The trouble with what was found, if it is to be told.
   absl::Status LookAgain(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -62,7 +53,7 @@ class TokenFile {
   const Trouble trouble_;
   absl::Mutex mu_;
   absl::Time looked_ ABSL_GUARDED_BY(mu_);
-  Stamp seen_ ABSL_GUARDED_BY(mu_);
+  absl::Status trouble_seen_ ABSL_GUARDED_BY(mu_);                  // the last look's
   std::shared_ptr<const std::string> header_ ABSL_GUARDED_BY(mu_);  // calls keep what they sent
 };
 
