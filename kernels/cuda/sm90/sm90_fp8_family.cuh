@@ -54,20 +54,20 @@ struct Entry {
   }
 };
 
-// Tables of functions over a constexpr array of configs.
-template <const auto& kConfigs, int... I>
+// Tables of functions, a row for each config's entry. Its kernel is given `LaunchArgs`.
+template <typename LaunchArgs, typename... Entries>
 struct FamilyTable {
   static cudaError_t Prepare(int config) {
-    static constexpr cudaError_t (*kTable[])() = {Entry<kConfigs[I]>::Prepare...};
+    static constexpr cudaError_t (*kTable[])() = {Entries::Prepare...};
     return kTable[config]();
   }
-  static cudaError_t Launch(int config, const GemmLaunch& launch, cudaStream_t stream) {
-    static constexpr cudaError_t (*kTable[])(const GemmLaunch&,
-                                             cudaStream_t) = {Entry<kConfigs[I]>::Launch...};
+  static cudaError_t Launch(int config, const LaunchArgs& launch, cudaStream_t stream) {
+    static constexpr cudaError_t (*kTable[])(const LaunchArgs&,
+                                             cudaStream_t) = {Entries::Launch...};
     return kTable[config](launch, stream);
   }
   static cudaError_t MaxClusters(int config, int cluster_size, int* clusters) {
-    static constexpr cudaError_t (*kTable[])(int, int*) = {Entry<kConfigs[I]>::MaxClusters...};
+    static constexpr cudaError_t (*kTable[])(int, int*) = {Entries::MaxClusters...};
     return kTable[config](cluster_size, clusters);
   }
 };
@@ -83,7 +83,7 @@ struct MakeIndices<0, I...> {
 
 template <const auto& kConfigs, int... I>
 constexpr GemmFamilyEntry MakeFamily(const char* name, Indices<I...>) {
-  using Table = FamilyTable<kConfigs, I...>;
+  using Table = FamilyTable<GemmLaunch, Entry<kConfigs[I]>...>;
   return {name, kConfigs, sizeof...(I), Table::Prepare, Table::Launch, Table::MaxClusters};
 }
 

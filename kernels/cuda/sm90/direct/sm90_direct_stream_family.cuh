@@ -65,29 +65,10 @@ struct StreamEntry {
 };
 
 template <Mma kMma, int... I>
-struct StreamTable {
-  static constexpr auto& kAll = StreamConfigs<kMma>::kAll;
-  static cudaError_t Prepare(int config) {
-    static constexpr cudaError_t (*kTable[])() = {StreamEntry<kAll[I]>::Prepare...};
-    return kTable[config]();
-  }
-  static cudaError_t Launch(int config, const StreamLaunch& launch, cudaStream_t stream) {
-    static constexpr cudaError_t (*kTable[])(const StreamLaunch&,
-                                             cudaStream_t) = {StreamEntry<kAll[I]>::Launch...};
-    return kTable[config](launch, stream);
-  }
-  static cudaError_t MaxClusters(int config, int cluster_size, int* clusters) {
-    static constexpr cudaError_t (*kTable[])(int, int*) = {StreamEntry<kAll[I]>::MaxClusters...};
-    return kTable[config](cluster_size, clusters);
-  }
-};
-
-template <Mma kMma, int... I>
 constexpr StreamFamilyEntry MakeStreamFamily(const char* name, Indices<I...>) {
-  using Table = StreamTable<kMma, I...>;
-  return {
-      {name, StreamConfigs<kMma>::kAll, sizeof...(I), Table::Prepare, nullptr, Table::MaxClusters},
-      Table::Launch};
+  constexpr auto& kAll = StreamConfigs<kMma>::kAll;
+  using Table = FamilyTable<StreamLaunch, StreamEntry<kAll[I]>...>;
+  return {{name, kAll, sizeof...(I), Table::Prepare, nullptr, Table::MaxClusters}, Table::Launch};
 }
 template <Mma kMma>
 constexpr StreamFamilyEntry MakeStreamFamily(const char* name) {
