@@ -266,7 +266,7 @@ def _make(session: Session, weight: Any, scales: Any) -> Buffer:
             _quantize(session, weight, layout, buffer)
         else:
             buffer.upload(interop.as_numpy(weight))
-            session._move_up(buffer, linear_step.float_bytes(scales), layout.scales_at)
+            session._mover.upload(buffer, linear_step.float_bytes(scales), layout.scales_at)
     except BaseException:
         buffer.delete()
         raise

@@ -135,7 +135,7 @@ def _make(
             buffer.upload(interop.as_numpy(weight))
         for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
             if array is not None:
-                session._move_up(buffer, linear_step.float_bytes(array), at)
+                session._mover.upload(buffer, linear_step.float_bytes(array), at)
     except BaseException:
         buffer.delete()
         raise

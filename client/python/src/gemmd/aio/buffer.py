@@ -61,7 +61,7 @@ class Buffer(Handle, Awaited):
             A chunk was damaged on the way, on every attempt.
         """
         raw = chunks.as_bytes(narrowing.fitted("data", data, self.dtype))
-        self.transfer = await self.session._move_up(self, raw, offset_bytes)
+        self.transfer = await self.session._mover.upload(self, raw, offset_bytes)
         return self.transfer
 
     async def download(
@@ -91,7 +91,7 @@ class Buffer(Handle, Awaited):
             The range goes past the end, or `out` cannot take it.
         """
         raw = self._room(offset_bytes, nbytes, out)
-        transfer = await self.session._move_down(self, raw.data, offset_bytes)
+        transfer = await self.session._mover.download(self, raw.data, offset_bytes)
         found = self._typed(raw, offset_bytes, nbytes) if out is None else out
         return Array.of(found, transfer=transfer)
 
@@ -106,7 +106,7 @@ class Buffer(Handle, Awaited):
         FailedPrecondition
             The buffer is not "host_shared", or the server is on another host.
         """
-        return self._typed(await self.session._map(self), 0, None)
+        return self._typed(await self.session._mover.map(self, not self.read_only), 0, None)
 
     async def device_array(self) -> DeviceArray:
         """The memory of a "device_shared" buffer in this process, by CUDA IPC, without a copy.
@@ -120,7 +120,7 @@ class Buffer(Handle, Awaited):
             This machine has no GPU.
         """
         return self._array_over(
-            await self.session._map_device(self)
+            await self.session._mover.map_device(self)
             if self._needs_mapping()
             else cast(Mapping, self.mapping)
         )

@@ -104,10 +104,10 @@ async def _make(session: Session, weight: Weight) -> Buffer:
         if weight.form == "fp8-block":
             await _quantize(session, weight, buffer)
         else:
-            await session._move_up(buffer, await asyncio.to_thread(weight.source), 0)
+            await session._mover.upload(buffer, await asyncio.to_thread(weight.source), 0)
         if weight.scales is not None and weight.layout is not None:
             scales = float_bytes(np.frombuffer(weight.scales.data, np.float32))
-            await session._move_up(buffer, scales, weight.layout.scales_at)
+            await session._mover.upload(buffer, scales, weight.layout.scales_at)
     except BaseException:
         await buffer.delete()
         raise
@@ -120,7 +120,7 @@ async def _quantize(session: Session, weight: Weight, buffer: Buffer) -> None:
         shape=weight.shape, dtype=weight.source_dtype, device=buffer.device, label="session.load"
     )
     try:
-        await session._move_up(staged, await asyncio.to_thread(weight.source), 0)
+        await session._mover.upload(staged, await asyncio.to_thread(weight.source), 0)
         await session.execute([ops.quantize(staged.tensor(), weight.layout.operand(buffer))])
     finally:
         await staged.delete()

@@ -116,7 +116,7 @@ class Plan(PlanHandle, Awaited):
         ResourceExhausted
             All slots of the session or of the tenant are taken.
         """
-        return await self.session._arm(self, rebind, priority, by_stream)
+        return await self.session.arming.arm(self, rebind, priority, by_stream)
 
     async def delete(self) -> None:
         """Ends the plan. What runs finishes."""

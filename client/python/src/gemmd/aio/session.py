@@ -9,27 +9,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 import gemmd.session  # aio
 from gemmd import errors, loads, words
 from gemmd._connection.here_only import Awaited  # aio
 from gemmd._memory.inline import MEMORY_LABEL, Arena, Block, Sharing
 from gemmd._ops.multiply import SHARED_INLINE_BYTES
 from gemmd._wire import requests
-from gemmd._wire.programs import Priority, Rebind
 from gemmd.aio import loading
-from gemmd.aio.armed import Armed
 from gemmd.aio.arming import Arming
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.buffers import Buffers
 from gemmd.aio.hold import Hold
-from gemmd.aio.plan import Plan
 from gemmd.aio.transfer import AsyncMover
-from gemmd.device_array import Mapping
 from gemmd.loads import Loaded
-from gemmd.report import Transfer
 from gemmd.v1 import buffer_service_pb2 as buffer_pb
 from gemmd.v1 import session_service_pb2 as pb
 
@@ -162,30 +154,9 @@ class Session(Buffers, Awaited):
     def _buffer(self, message: buffer_pb.Buffer) -> Buffer:
         return Buffer(self, message)
 
-    # What Buffer asks for. One transfer at a time: they share the staging memory, and two would not
-    # be faster.
-
-    async def _move_up(self, buffer: Buffer, data: memoryview, at: int) -> Transfer:
-        return await self._mover.upload(buffer, data, at)
-
-    async def _move_down(self, buffer: Buffer, out: memoryview, at: int) -> Transfer:
-        return await self._mover.download(buffer, out, at)
-
-    async def _map(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
-        return await self._mover.map(buffer, not buffer.read_only)
-
     async def why_not_shared(self) -> str:
         """Why this session shares no memory with the server; "" if it does."""
         return await self._mover.why_not_shared()
-
-    async def _map_device(self, buffer: Buffer) -> Mapping:
-        return await self._mover.map_device(buffer)
-
-    async def _arm(
-        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
-    ) -> Armed:
-        """See `plan.arm`."""
-        return await self.arming.arm(plan, rebind, priority, by_stream)
 
     # Inline data.
 

@@ -36,7 +36,9 @@ _Fetched = TypeVar("_Fetched")
 
 
 class AsyncMover:
-    """Moves bytes for one session and decides which way, one transfer at a time."""
+    """Moves bytes for one session and decides which way, one transfer at a time: all share the
+    staging memory, and two would not be faster.
+    """
 
     def __init__(self, session: Session, mode: str) -> None:
         self._of = weakref.ref(session)  # a cycle would keep one that is dropped

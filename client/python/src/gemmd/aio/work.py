@@ -22,7 +22,7 @@ from gemmd._ops.multiply import (
     scratch_size,
 )
 from gemmd._wire import methods, programs
-from gemmd._wire.programs import Priority, Rebind, ReportLevel
+from gemmd._wire.programs import Priority, ReportLevel
 from gemmd._wire.wire import BytesLike
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.opening import Opening  # aio
@@ -35,11 +35,13 @@ from gemmd.tensor import Tensor, TensorLike
 from gemmd.v1 import compute_service_pb2 as pb
 
 if TYPE_CHECKING:
-    from gemmd.aio.armed import Armed
+    from gemmd.aio.arming import Arming
 
 
 class Work(Unpickled):
     """What submits programs for one session."""
+
+    arming: Arming  # Session has it
 
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
@@ -197,11 +199,6 @@ class Work(Unpickled):
         """See `plan.delete`."""
         request = pb.DeletePlanRequest(session_id=self.session_id, plan_id=plan.plan_id)
         await self.transport.ask(request, pb.DeletePlanResponse)
-
-    async def _arm(
-        self, plan: Plan, rebind: Rebind | None, priority: Priority, by_stream: bool
-    ) -> Armed:
-        raise NotImplementedError  # Session has the region
 
     def queue(
         self, *, priority: Priority = "normal", report: ReportLevel = "full"
