@@ -1,70 +1,22 @@
 #include "server/engine/scheduling/run.h"
 
-#include <algorithm>
+#include <numeric>
 
-#include "server/engine/reason.h"
-#include "server/engine/scheduling/placement.h"
-#include "server/engine/scheduling/program_limits.h"
 #include "server/engine/scheduling/split_program.h"
 #include "server/engine/scheduling/split_run.h"
-#include "server/engine/sessions/host_bytes.h"
 
 namespace gemmd::server {
 namespace {
 
-using kernels::Op;
-
-constexpr int64_t kTooMany = -1;  // CheckSize refuses it
 // Bytes from which a transfer goes beside programs: what it takes then is more than what a second
 // lane's threads take to wake.
 constexpr int64_t kLeastBeside = 1 << 20;
-
-// Of each Read. Nothing has been validated yet: of an extent below 0 ValidateOps will tell, so it
-// counts as 0 here.
-std::vector<int64_t> OutputBytes(absl::Span<const Op> ops) {
-  std::vector<int64_t> bytes;
-  for (const Op& op : ops) {
-    if (const auto* read = std::get_if<kernels::ReadOp>(&op)) {
-      const auto elements = kernels::NumElements(read->src.shape);
-      const bool countable = elements.ok() && *elements < (int64_t{1} << 60);
-      bytes.push_back(countable
-                          ? std::max<int64_t>(*elements, 0) * kernels::SizeBytes(read->src.dtype)
-                          : kTooMany);
-    }
-  }
-  return bytes;
-}
-
-// What Copy ops carry between memory that clients map and the device's own: transfers, as uploads
-// are.
-void CountShared(absl::Span<const Op> ops, absl::Span<const BufferLease> leases, RunRequest& run) {
-  const auto is_shared = [&](const kernels::TensorRef& tensor) {
-    return leases[tensor.slot]->spec().kind == kernels::MemoryKind::kHostShared;
-  };
-  run.only_transfers = true;
-  for (const Op& op : ops) {
-    const auto* copy = std::get_if<kernels::CopyOp>(&op);
-    if (copy == nullptr || is_shared(copy->src) == is_shared(copy->dst)) {
-      run.only_transfers = false;
-      continue;
-    }
-    const int64_t bytes =
-        *kernels::NumElements(copy->src.shape) * kernels::SizeBytes(copy->src.dtype);
-    (is_shared(copy->src) ? run.shared_in_bytes : run.shared_out_bytes) += bytes;
-  }
-}
 
 // A stream's programs keep their order, which two lanes do not.
 Lane& LaneOf(const RunRequest& run) {
   const bool beside = run.only_transfers && run.chain == nullptr &&
                       run.shared_in_bytes + run.shared_out_bytes >= kLeastBeside;
   return beside ? run.device->transfers() : run.device->lane();
-}
-
-int64_t TotalOf(absl::Span<const int64_t> sizes) {
-  int64_t total = 0;
-  for (const int64_t size : sizes) total += size;
-  return total;
 }
 
 // What came with the program, for as long as it is under way.
@@ -80,214 +32,65 @@ absl::StatusOr<Charge> TakeInlineBytes(const RunRequest& request) {
 // What it brings, until nobody has it any more. Null for nothing.
 absl::StatusOr<std::shared_ptr<const Charge>> TakeOutputBytes(Tenant& tenant,
                                                               const RunRequest& request) {
-  const int64_t bytes = TotalOf(request.output_bytes);
+  const std::vector<int64_t>& sizes = request.output_bytes;
+  const int64_t bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   if (bytes == 0) return std::shared_ptr<const Charge>();
   absl::StatusOr<Charge> charge = tenant.TakeHostBytes(bytes);
   if (!charge.ok()) return charge.status();
   return std::make_shared<const Charge>(*std::move(charge));
 }
 
-// A run of the ops that has its program and where that goes, and no memory yet.
-absl::StatusOr<RunRequest> Compile(Session& session, absl::Span<const Op> ops,
-                                   const SlotTable& slots, const Inputs& inputs) {
-  RunRequest compiled;
-  compiled.output_bytes = OutputBytes(ops);
-  const std::vector<int64_t> input_bytes = SizesOf(inputs);
-  if (absl::Status limits =
-          CheckSize(session.tenant(), ops.size(), input_bytes, compiled.output_bytes);
-      !limits.ok()) {
-    return limits;
-  }
-  absl::InlinedVector<kernels::SlotInfo, 8> infos;
-  for (int i = 0; i < slots.size(); ++i) {
-    const BufferRef& ref = slots.slot(i).ref;
-    infos.push_back({.size_bytes = ref.buffer->spec().size_bytes, .read_only = ref.read_only()});
-  }
-  if (absl::Status valid = kernels::ValidateOps(
-          ops, infos, {.input_bytes = input_bytes, .output_bytes = compiled.output_bytes});
-      !valid.ok()) {
-    return absl::IsFailedPrecondition(valid) ? WithReason(valid, reason::kReadOnly) : valid;
-  }
-  absl::StatusOr<std::shared_ptr<const kernels::Program>> program;
-  std::string where;
-  if (IsSplit(ops, slots)) {
-    auto split = SplitProgram::Compile(session.tenant(), ops, slots);
-    if (!split.ok()) return split.status();
-    compiled.split = *split;
-    compiled.device = split->get()->parts().front().device;
-    where = compiled.split->DeviceNames();
-    program = *std::move(split);
-  } else {
-    auto placement = Place(ops, slots);
-    if (!placement.ok()) return placement.status();
-    compiled.device = placement->device;
-    compiled.peers = std::move(placement->peers);
-    compiled.tuning = compiled.device->tuning();
-    where = compiled.device->name();
-    program = compiled.device->backend().Compile(ops);
-  }
+// What a tenant pays with from a run's acceptance on.
+struct RunCharges {
+  Charge program, device_time, inline_data;
+  std::shared_ptr<const Charge> outputs;  // null without any
+};
+
+absl::StatusOr<RunCharges> TakeCharges(const RunRequest& request) {
+  Tenant& tenant = request.use->tenant();
+  absl::StatusOr<Charge> program = tenant.TakeProgram();
   if (!program.ok()) return program.status();
-  auto charged = ChargedProgram(session.tenant(), *std::move(program));
-  if (!charged.ok()) return charged.status();
-  compiled.program = *std::move(charged);
-  if (absl::Status time = CheckTime(session.tenant(), where, compiled.program->estimated_seconds());
-      !time.ok()) {
-    return time;
-  }
-  return compiled;
+  absl::StatusOr<Charge> time =
+      tenant.TakeDeviceTime(absl::Seconds(request.program->estimated_seconds()));
+  if (!time.ok()) return time.status();
+  absl::StatusOr<Charge> inline_data = TakeInlineBytes(request);
+  if (!inline_data.ok()) return inline_data.status();
+  absl::StatusOr<std::shared_ptr<const Charge>> outputs = TakeOutputBytes(tenant, request);
+  if (!outputs.ok()) return outputs.status();
+  return RunCharges{*std::move(program), *std::move(time), *std::move(inline_data),
+                    *std::move(outputs)};
 }
 
-// What runs in the plan's place when its inline data lies in shared memory; null without any.
-absl::StatusOr<std::shared_ptr<const SharedInline>> CompileShared(Tenant& tenant, Device& device,
-                                                                  absl::Span<const Op> ops,
-                                                                  int first_slot) {
-  LoweredInline lowered = LowerInline(ops, first_slot);
-  if (lowered.moves.empty()) return std::shared_ptr<const SharedInline>();
-  auto program = device.backend().Compile(lowered.ops);
-  if (!program.ok()) return program.status();
-  auto charged = ChargedProgram(tenant, *std::move(program));
-  if (!charged.ok()) return charged.status();
-  return std::make_shared<const SharedInline>(
-      SharedInline{std::move(lowered.moves),
-                   KeepProgram(tenant, device, lowered.ops, *std::move(charged)), NamesOf(ops)});
-}
-
-// What the plan's ops do to each slot: `plan` has its device.
-void AddSlots(absl::Span<const Op> ops, const SlotTable& slots, Plan& plan) {
-  for (int i = 0; i < slots.size(); ++i) {
-    const SlotTable::Slot& slot = slots.slot(i);
-    const Device& home = slot.ref.buffer->device();
-    const bool split = plan.split != nullptr;
-    plan.slots.push_back({.handle = slot.handle,
-                          .foreign = !split && &home != plan.device,
-                          .home = split ? &home : nullptr});
-    plan.slot_of.emplace(slot.handle, i);
+// Of the request, whose memory, order and claim it takes; `outcome` gets room for what it brings.
+// Shared by the lane and by whoever may cancel it.
+std::shared_ptr<Job> MakeJob(RunRequest& request, RunCharges charges, Outcome& outcome) {
+  auto job = std::make_shared<Job>();
+  job->program = std::move(request.program);
+  job->bindings.inputs = std::move(request.inputs);
+  outcome.charge = std::move(charges.outputs);
+  outcome.outputs.reserve(request.output_bytes.size());
+  for (const int64_t bytes : request.output_bytes) {
+    outcome.outputs.push_back(request.device->backend().AllocateOutput(bytes));
+    job->bindings.outputs.push_back(outcome.outputs.back()->span());
   }
-  for (size_t i = 0; i < ops.size(); ++i) {
-    kernels::ForEachTensor(ops[i], [&](const kernels::TensorRef& tensor, kernels::Access access) {
-      Plan::Slot& slot = plan.slots[tensor.slot];
-      slot.reached_across |= plan.split != nullptr && &plan.split->device_of(i) != slot.home;
-      slot.reach = std::max(slot.reach, kernels::TouchedBytes(tensor)->end);
-      slot.written |= access == kernels::Access::kWrite;
-      const bool has_nan =
-          tensor.dtype != kernels::DType::kI8 && tensor.dtype != kernels::DType::kI32;
-      if (access == kernels::Access::kWrite && has_nan) {
-        plan.float_outputs.push_back(tensor);
-      }
-    });
-  }
+  job->bindings.slots = request.buffers->addresses;
+  job->buffers = std::move(request.buffers);
+  job->peers = std::move(request.peers);
+  job->tenant = &request.use->tenant();
+  job->session_key = request.use->key();
+  job->charge = std::move(charges.program);
+  job->time_charge = std::move(charges.device_time);
+  job->inline_charge = std::move(charges.inline_data);
+  job->priority = request.priority;
+  job->deadline = request.deadline;
+  job->chain = std::move(request.chain);
+  job->chain_position = request.chain_position;
+  job->caller_waits = request.caller_waits;
+  job->use = std::move(request.use);
+  return job;
 }
 
 }  // namespace
-
-std::vector<int64_t> SizesOf(const Inputs& inputs) {
-  std::vector<int64_t> sizes;
-  sizes.reserve(inputs.size());
-  for (const auto& input : inputs) sizes.push_back(static_cast<int64_t>(input.size()));
-  return sizes;
-}
-
-int SlotTable::Find(const Handle& handle) const {
-  if (size() > kFewSlots) {
-    const auto found = by_handle_.find(handle);
-    return found == by_handle_.end() ? -1 : found->second;
-  }
-  for (int i = 0; i < size(); ++i) {
-    if (slots_[i].handle == handle) return i;
-  }
-  return -1;
-}
-
-int SlotTable::Find(const Buffer& buffer) const {
-  if (size() > kFewSlots) {
-    const auto found = by_buffer_.find(&buffer);
-    return found == by_buffer_.end() ? -1 : found->second;
-  }
-  for (int i = 0; i < size(); ++i) {
-    if (slots_[i].ref.buffer.get() == &buffer) return i;
-  }
-  return -1;
-}
-
-void SlotTable::Add(const Handle& handle, BufferRef ref) {
-  slots_.push_back({handle, std::move(ref)});
-  if (size() <= kFewSlots) return;
-  for (int i = static_cast<int>(by_handle_.size()); i < size(); ++i) {
-    by_handle_.emplace(slots_[i].handle, i);
-    by_buffer_.emplace(slots_[i].ref.buffer.get(), i);
-  }
-}
-
-absl::StatusOr<int> SlotTable::Resolve(const Handle& handle) {
-  if (const int known = Find(handle); known >= 0) return known;
-  absl::StatusOr<BufferRef> ref = session_.FindBuffer(handle);
-  if (!ref.ok()) return ref.status();
-  // Two handles of one buffer (its owner's, and one found by name) are one slot: overlap is checked
-  // within a slot.
-  if (const int same = Find(*ref->buffer); same >= 0) return same;
-  Add(handle, *std::move(ref));
-  return size() - 1;
-}
-
-absl::StatusOr<RunRequest> CompileRun(SessionUse use, absl::Span<const Op> ops,
-                                      const SlotTable& slots, Inputs inputs) {
-  auto request = Compile(*use, ops, slots, inputs);
-  if (!request.ok()) return request;
-  request->use = std::move(use);
-  request->inputs = std::move(inputs);
-  auto buffers = std::make_shared<BoundBuffers>();
-  buffers->Reserve(slots.size());
-  for (int i = 0; i < slots.size(); ++i) buffers->Add(slots.slot(i).ref.buffer);
-  CountShared(ops, buffers->leases, *request);
-  request->buffers = std::move(buffers);
-  return request;
-}
-
-absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session, absl::Span<const Op> ops,
-                                                        const SlotTable& slots,
-                                                        const Inputs& inputs, std::string label) {
-  absl::StatusOr<Charge> charge = session.tenant().TakePlan();
-  if (!charge.ok()) return charge.status();
-  absl::StatusOr<Charge> host_charge =
-      session.tenant().TakeHostBytes(TotalOf(SizesOf(inputs)) + slots.size() * kSlotBytes);
-  if (!host_charge.ok()) return host_charge.status();
-  auto compiled = Compile(session, ops, slots, inputs);
-  if (!compiled.ok()) return compiled.status();
-  auto plan = std::make_shared<Plan>();
-  plan->label = std::move(label);
-  plan->device = compiled->device;
-  if (compiled->split != nullptr) {  // its inline data comes in messages
-    plan->split = std::move(compiled->split);
-    plan->program = KeptProgram(std::move(compiled->program));
-  } else {
-    auto shared = CompileShared(session.tenant(), *compiled->device, ops, slots.size());
-    if (!shared.ok()) return shared.status();
-    plan->shared_inline = *std::move(shared);
-    plan->program = KeepProgram(session.tenant(), *plan->device, ops, std::move(compiled->program));
-  }
-  plan->output_bytes = std::move(compiled->output_bytes);
-  plan->charge = *std::move(charge);
-  plan->host_charge = *std::move(host_charge);
-  for (const auto& input : inputs) {
-    input.CopyTo(
-        reinterpret_cast<std::byte*>(plan->inputs.emplace_back(input.size(), '\0').data()));
-  }
-  AddSlots(ops, slots, *plan);
-  return plan;
-}
-
-std::shared_ptr<const Plan> PlanOf(const RunRequest& run, absl::Span<const Op> ops,
-                                   const SlotTable& slots) {
-  if (!run.on_one_device() || run.op_names != nullptr) return nullptr;
-  if (run.shared_in_bytes != 0 || run.shared_out_bytes != 0) return nullptr;
-  auto plan = std::make_shared<Plan>();
-  plan->device = run.device;
-  plan->program = KeptProgram(run.program);
-  plan->tuning = run.tuning;
-  plan->output_bytes = run.output_bytes;
-  AddSlots(ops, slots, *plan);
-  return plan;
-}
 
 void RunTicket::Cancel(const absl::Status& status) const {
   if (split != nullptr) return split->Cancel(status);
@@ -304,7 +107,6 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
   Session& session = *request.use;
   const OpId op_id = std::move(request.op_id);
   if (!op_id.id.empty() && !session.replays().Begin(op_id, done)) return {};
-
   session.ProgramAccepted();
   auto finish = [op_id, &session,
                  done = std::move(done)](std::shared_ptr<Outcome> outcome) mutable {
@@ -314,50 +116,22 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     }
     std::move(done)(std::move(outcome), /*replayed=*/false);
   };
+  const std::shared_ptr<Chain> chain = request.chain;
+  const int64_t chain_position = request.chain_position;
+  const auto refuse = [&](absl::Status status) {
+    if (chain != nullptr) chain->Fail(chain_position);
+    outcome->result.status = std::move(status);
+  };
 
-  absl::StatusOr<Charge> charge = session.tenant().TakeProgram();
-  absl::StatusOr<Charge> time_charge =
-      session.tenant().TakeDeviceTime(absl::Seconds(request.program->estimated_seconds()));
-  absl::StatusOr<Charge> inline_charge = TakeInlineBytes(request);
-  absl::StatusOr<std::shared_ptr<const Charge>> output_charge =
-      TakeOutputBytes(session.tenant(), request);
-  absl::Status room = charge.status();
-  for (const absl::Status& status :
-       {time_charge.status(), inline_charge.status(), output_charge.status()}) {
-    room.Update(status);
-  }
-  if (!room.ok()) {
-    if (request.chain != nullptr) request.chain->Fail(request.chain_position);
-    outcome->result.status = std::move(room);
+  absl::StatusOr<RunCharges> charges = TakeCharges(request);
+  if (!charges.ok()) {
+    refuse(charges.status());
     finish(std::move(outcome));
     return {};
   }
-  outcome->charge = *std::move(output_charge);
-  // Shared by the lane and by whoever may cancel it.
-  auto job = std::make_shared<Job>();
-  job->program = std::move(request.program);
-  job->bindings.inputs = std::move(request.inputs);
-  outcome->outputs.reserve(request.output_bytes.size());
-  for (const int64_t bytes : request.output_bytes) {
-    outcome->outputs.push_back(request.device->backend().AllocateOutput(bytes));
-    job->bindings.outputs.push_back(outcome->outputs.back()->span());
-  }
-  job->bindings.slots = request.buffers->addresses;
-  job->buffers = std::move(request.buffers);
-  job->peers = std::move(request.peers);
-  job->tenant = &session.tenant();
-  job->session_key = session.key();
-  job->charge = *std::move(charge);
-  job->time_charge = *std::move(time_charge);
-  job->inline_charge = *std::move(inline_charge);
-  job->priority = request.priority;
-  job->deadline = request.deadline;
   // By its chain, too, which the job takes.
   Lane* const lane = request.split == nullptr ? &LaneOf(request) : nullptr;
-  job->chain = std::move(request.chain);
-  job->chain_position = request.chain_position;
-  job->caller_waits = request.caller_waits;
-  job->use = std::move(request.use);
+  std::shared_ptr<Job> job = MakeJob(request, *std::move(charges), *outcome);
   // A refused job is never answered by the lane, so the answer must not be inside it then.
   auto answer = std::make_shared<decltype(finish)>(std::move(finish));
   job->done = [answer, outcome, plan = std::move(request.plan),
@@ -373,10 +147,8 @@ RunTicket Run(RunRequest request, OutcomeDone done) {
     split->Start();
     return {.split = std::move(split)};
   }
-  absl::Status refused = lane->Submit(job);
-  if (!refused.ok()) {
-    if (job->chain != nullptr) job->chain->Fail(job->chain_position);
-    outcome->result.status = std::move(refused);
+  if (absl::Status refused = lane->Submit(job); !refused.ok()) {
+    refuse(std::move(refused));
     (*answer)(std::move(outcome));
     return {};
   }

@@ -6,6 +6,7 @@
 #include "gemmd/v1/compute_service.grpc.pb.h"
 #include "server/engine/scheduling/split_program.h"
 #include "server/engine/sessions/host_bytes.h"
+#include "server/engine/text.h"
 #include "server/service/compute/execute.h"
 #include "server/service/compute/prepare.h"
 #include "server/service/compute/queue.h"
@@ -126,6 +127,43 @@ absl::Status DeletePlan(Call& call, const v1::DeletePlanRequest& request, v1::De
   return (*use)->DeletePlan(*handle);
 }
 
+// The op of a grouped problem, which the request has in that field.
+template <typename Message>
+auto GroupedOpOf(const Message& message, std::string_view field, v1::ExplainResponse* response)
+    -> decltype(kernels::OpOf(*Convert(message))) {
+  auto problem = Convert(message);
+  if (!problem.ok()) return problem.status();
+  auto op = kernels::OpOf(*problem);
+  if (!op.ok()) {
+    return absl::Status(op.status().code(), absl::StrCat(Text(field), ": ", op.status().message()));
+  }
+  response->set_problem(kernels::ToString(*problem));
+  return op;
+}
+
+absl::StatusOr<std::vector<kernels::Candidate>> CandidatesFor(const v1::ExplainRequest& request,
+                                                              kernels::Backend& backend,
+                                                              v1::ExplainResponse* response) {
+  if (request.has_problem() + request.has_grouped() + request.has_k_grouped() > 1) {
+    return absl::InvalidArgumentError(
+        "of problem, grouped and k_grouped several are given; leave all but one out");
+  }
+  if (request.has_k_grouped()) {
+    auto op = GroupedOpOf(request.k_grouped(), "k_grouped", response);
+    if (!op.ok()) return op.status();
+    return backend.ExplainKGrouped(*op);
+  }
+  if (request.has_grouped()) {
+    auto op = GroupedOpOf(request.grouped(), "grouped", response);
+    if (!op.ok()) return op.status();
+    return backend.ExplainGrouped(*op);
+  }
+  auto problem = Convert(request.problem());
+  if (!problem.ok()) return problem.status();
+  response->set_problem(kernels::ToString(*problem));
+  return backend.Explain(*problem);
+}
+
 absl::Status Explain(Call& call, const v1::ExplainRequest& request, v1::ExplainResponse* response) {
   Device* device = call.state().devices().front().get();
   if (!request.device().empty()) {
@@ -134,36 +172,9 @@ absl::Status Explain(Call& call, const v1::ExplainRequest& request, v1::ExplainR
     device = *named;
   }
   response->set_device(device->name());
-  std::vector<kernels::Candidate> candidates;
-  if (request.has_problem() + request.has_grouped() + request.has_k_grouped() > 1) {
-    return absl::InvalidArgumentError(
-        "of problem, grouped and k_grouped several are given; leave all but one out");
-  }
-  if (request.has_k_grouped()) {
-    auto problem = Convert(request.k_grouped());
-    if (!problem.ok()) return problem.status();
-    auto op = kernels::OpOf(*problem);
-    if (!op.ok()) {
-      return absl::Status(op.status().code(), absl::StrCat("k_grouped: ", op.status().message()));
-    }
-    response->set_problem(kernels::ToString(*problem));
-    candidates = device->backend().ExplainKGrouped(*op);
-  } else if (request.has_grouped()) {
-    auto problem = Convert(request.grouped());
-    if (!problem.ok()) return problem.status();
-    auto op = kernels::OpOf(*problem);
-    if (!op.ok()) {
-      return absl::Status(op.status().code(), absl::StrCat("grouped: ", op.status().message()));
-    }
-    response->set_problem(kernels::ToString(*problem));
-    candidates = device->backend().ExplainGrouped(*op);
-  } else {
-    auto problem = Convert(request.problem());
-    if (!problem.ok()) return problem.status();
-    response->set_problem(kernels::ToString(*problem));
-    candidates = device->backend().Explain(*problem);
-  }
-  for (const auto& candidate : candidates) {
+  auto candidates = CandidatesFor(request, device->backend(), response);
+  if (!candidates.ok()) return candidates.status();
+  for (const auto& candidate : *candidates) {
     v1::Candidate* proto = response->add_candidates();
     proto->set_kernel(std::string(candidate.kernel));
     proto->set_feasible(candidate.feasible);
