@@ -117,7 +117,7 @@ absl::StatusOr<client::Result> MatmulJob::Run() {
                            .d = d_.tensor(),
                            .alpha = settings_.alpha,
                            .beta = settings_.beta,
-                           .activation = static_cast<client::Activation>(settings_.activation),
+                           .activation = settings_.activation,
                            .kernel = settings_.kernel};
   if (inputs_.c) {
     absl::StatusOr<Tensor> c = Converted(c_, settings_.out_dtype, c_converted_, ops);
@@ -266,7 +266,7 @@ absl::StatusOr<Verified> MatmulJob::Check(absl::Span<const std::byte> d) {
     side.host->values = *values;
     side.host->row_stride = shape_.k;  // quantised, B is always [n, k]
     side.host->k_stride = 1;
-    side.host->granularity = ToNumerics(side.granularity);
+    side.host->granularity = side.granularity;
     side.host->scales = reinterpret_cast<const float*>(*scales);
     if (side.host->batch_stride != 0) {
       side.host->scale_batch_stride = ScaleCount(side.host->granularity, side.host->rows, shape_.k);

@@ -66,11 +66,4 @@ files::DType ToFile(DType dtype) {
   }
 }
 
-// The two enums name the same things in the same order.
-Granularity ToNumerics(ScaleGranularity granularity) {
-  static_assert(static_cast<int>(Granularity::kBlock128x128) ==
-                static_cast<int>(ScaleGranularity::kBlock128x128));
-  return static_cast<Granularity>(granularity);
-}
-
 }  // namespace gemmd::cli

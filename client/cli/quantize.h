@@ -7,7 +7,6 @@
 
 #include "absl/strings/string_view.h"
 #include "client/cli/files/dtype.h"
-#include "client/cli/numerics/operand.h"
 #include "client/cpp/types.h"
 
 namespace gemmd::cli {
@@ -31,7 +30,6 @@ inline constexpr absl::string_view kOutputDTypeNames[] = {"f32", "bf16", "f16"};
 
 client::DType ToClient(files::DType dtype);  // not kF64
 files::DType ToFile(client::DType dtype);    // not kUnspecified
-Granularity ToNumerics(client::ScaleGranularity granularity);
 
 }  // namespace gemmd::cli
 

@@ -159,13 +159,39 @@ struct Place {
   client::Session session;
 };
 
-absl::StatusOr<Place> OpenPlace(const Args& args) {
+// Does nothing once it is open.
+absl::Status Open(const Args& args, std::optional<Place>& place) {
+  if (place) return absl::OkStatus();
   absl::StatusOr<client::Client> client = Connect(args, CallKind::kWork);
   if (!client.ok()) return client.status();
   absl::StatusOr<client::Session> session =
       client->OpenSession({.label = "gemmctl matmul", .device = args.Text("device")});
   if (!session.ok()) return session.status();
-  return Place{*std::move(client), *std::move(session)};
+  place = Place{*std::move(client), *std::move(session)};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MatmulShape> CheckedShape(const MatmulInputs& inputs, bool nt) {
+  absl::StatusOr<MatmulShape> shape = ShapeOfMatmul(inputs.a.shape(), inputs.b.shape(), nt);
+  if (!shape.ok()) return BadFile(shape.status());
+  absl::Status fits = inputs.c ? CheckC(*shape, inputs.c->shape()) : absl::OkStatus();
+  if (fits.ok() && inputs.bias) fits = CheckBias(*shape, inputs.bias->shape());
+  if (!fits.ok()) return BadFile(fits);
+  return shape;
+}
+
+// Fetches D into the file that is written, or into memory where --verify alone wants it. What
+// --verify found.
+absl::StatusOr<std::optional<Verified>> FetchD(bool verify, const MatmulShape& shape,
+                                               client::DType dtype, MatmulJob& job,
+                                               std::optional<files::MatrixWriter>& writer) {
+  if (!writer && !verify) return std::nullopt;
+  std::vector<std::byte> memory;
+  if (!writer) memory.resize(shape.batch * shape.m * shape.n * client::SizeBytes(dtype));
+  const absl::Span<std::byte> d = writer ? writer->data() : absl::MakeSpan(memory);
+  if (absl::Status fetched = job.DownloadD(d); !fetched.ok()) return fetched;
+  if (!verify) return std::nullopt;
+  return job.Check(d);
 }
 
 absl::Status RunMatmul(Invocation& call) {
@@ -181,20 +207,14 @@ absl::Status RunMatmul(Invocation& call) {
   std::optional<Place> place;
   if (!PublishedNameOf(call.args.Positional(0)).empty() ||
       !PublishedNameOf(call.args.Positional(1)).empty()) {
-    absl::StatusOr<Place> opened = OpenPlace(call.args);
-    if (!opened.ok()) return opened.status();
-    place = *std::move(opened);
+    if (absl::Status opened = Open(call.args, place); !opened.ok()) return opened;
     absl::Status found = FindInputs(call.args, place->session, *inputs);
     if (!found.ok()) return found;
   }
   absl::StatusOr<MatmulSettings> settings = Settings(call.args, *inputs);
   if (!settings.ok()) return settings.status();
-  absl::StatusOr<MatmulShape> shape =
-      ShapeOfMatmul(inputs->a.shape(), inputs->b.shape(), settings->nt);
-  if (!shape.ok()) return BadFile(shape.status());
-  absl::Status checked = inputs->c ? CheckC(*shape, inputs->c->shape()) : absl::OkStatus();
-  if (checked.ok() && inputs->bias) checked = CheckBias(*shape, inputs->bias->shape());
-  if (!checked.ok()) return BadFile(checked);
+  absl::StatusOr<MatmulShape> shape = CheckedShape(*inputs, settings->nt);
+  if (!shape.ok()) return shape.status();
   std::optional<files::MatrixWriter> writer;
   if (!output.empty()) {
     absl::StatusOr<files::MatrixWriter> created =
@@ -202,38 +222,25 @@ absl::Status RunMatmul(Invocation& call) {
     if (!created.ok()) return created.status();
     writer = *std::move(created);
   }
-  if (!place) {
-    absl::StatusOr<Place> opened = OpenPlace(call.args);
-    if (!opened.ok()) return opened.status();
-    place = *std::move(opened);
-  }
+  if (absl::Status opened = Open(call.args, place); !opened.ok()) return opened;
 
   MatmulJob job(place->session, *inputs, *settings, *shape, call.out);
-  absl::Status uploaded = job.Upload();
-  if (!uploaded.ok()) return uploaded;
+  if (absl::Status uploaded = job.Upload(); !uploaded.ok()) return uploaded;
   absl::StatusOr<client::Result> result = job.Run();
   if (!result.ok()) return result.status();
-
-  MatmulReport report = {
-      .shape = *shape, .settings = *settings, .result = *result, .job = job, .output = output};
-  std::vector<std::byte> memory;
-  if (writer || call.args.On("verify")) {
-    if (!writer)
-      memory.resize(shape->batch * shape->m * shape->n * client::SizeBytes(settings->out_dtype));
-    const absl::Span<std::byte> d = writer ? writer->data() : absl::MakeSpan(memory);
-    absl::Status downloaded = job.DownloadD(d);
-    if (!downloaded.ok()) return downloaded;
-    if (call.args.On("verify")) {
-      absl::StatusOr<Verified> verified = job.Check(d);
-      if (!verified.ok()) return verified.status();
-      report.verified = *verified;
-    }
-  }
+  absl::StatusOr<std::optional<Verified>> verified =
+      FetchD(call.args.On("verify"), *shape, settings->out_dtype, job, writer);
+  if (!verified.ok()) return verified.status();
   // A wrong D is written too: whoever asked wants to look at it.
   if (writer) {
-    absl::Status committed = CommitFile(*writer);
-    if (!committed.ok()) return committed;
+    if (absl::Status committed = CommitFile(*writer); !committed.ok()) return committed;
   }
+  const MatmulReport report = {.shape = *shape,
+                               .settings = *settings,
+                               .result = *result,
+                               .job = job,
+                               .output = output,
+                               .verified = *verified};
   call.out.Result(ReportJson(report), ReportText(report));
   if (!report.verified || report.verified->kernel.ok) return absl::OkStatus();
   return WithExit(ExitCode::kCheckFailed, absl::DataLossError(VerifyText(report.verified->kernel)));

@@ -4,11 +4,11 @@
 #define GEMMD_CLIENT_CLI_NUMERICS_ACTIVATION_H_
 
 #include "absl/strings/string_view.h"
+#include "client/cpp/types.h"
 
 namespace gemmd::cli {
 
-// The wire's numbers.
-enum class Activation : int { kNone = 0, kRelu = 1, kSilu = 2, kGeluTanh = 3, kGeluErf = 4 };
+using client::Activation;
 
 // For a flag's `choices`, by number.
 inline constexpr absl::string_view kActivationNames[] = {"none", "relu", "silu", "gelu_tanh",

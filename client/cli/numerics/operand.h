@@ -8,11 +8,11 @@
 #include <span>
 
 #include "client/cli/files/dtype.h"
+#include "client/cpp/types.h"
 
 namespace gemmd::cli {
 
-// How many elements share one scale; value = stored * scale. Blocks are 128 long.
-enum class Granularity { kNone, kPerTensor, kPerRow, kBlock1x128, kBlock128x128 };
+using Granularity = client::ScaleGranularity;
 
 // Scales of one batch entry: [1], [rows], [rows, ceil(k/128)] or [ceil(rows/128), ceil(k/128)]; 0
 // for kNone.
