@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -203,8 +204,12 @@ int Show(const Options& options, const std::vector<Config>& configs) {
   }
   // No errors: a config is checked beside the daemon that has it, and one for GPUs where there are
   // none.
-  for (const std::string& expired : Server::ExpiredCertificates(configs.front())) {
-    std::cerr << absl::StrCat("gemmd: ", where, expired, "\n");
+  std::set<std::string> warnings;  // processes of one config have the same certificates
+  for (const Config& config : configs) {
+    for (std::string& warning : Server::Warnings(config)) warnings.insert(std::move(warning));
+  }
+  for (const std::string& warning : warnings) {
+    std::cerr << absl::StrCat("gemmd: ", where, warning, "\n");
   }
   std::vector<std::string> used;
   for (const Config& config : configs) {

@@ -380,17 +380,25 @@ absl::Status Server::CheckFiles(const Config& config) {
   return status;
 }
 
-std::vector<std::string> Server::ExpiredCertificates(const Config& config) {
-  std::vector<std::string> expired;
+std::vector<std::string> Server::Warnings(const Config& config) {
+  std::vector<std::string> warnings;
   for (size_t i = 0; i < config.listeners.size(); ++i) {
     const auto& tls = config.listeners[i].tls;
     if (!tls) continue;
     const auto expiry = CertificateExpiry(tls->certificate_file);
     if (!expiry.ok() || *expiry > absl::Now()) continue;
-    expired.push_back(absl::StrCat(
+    warnings.push_back(absl::StrCat(
         "listeners[", i, "].tls.certificate_file: ", ExpiredText(tls->certificate_file, *expiry)));
   }
-  return expired;
+  const int64_t there = kernels::CpuMemoryBytes();
+  for (const DeviceConfig& device : config.devices) {
+    if (!absl::StartsWith(device.name, "cpu:") || device.memory_bytes <= there) continue;
+    warnings.push_back(absl::StrCat("device ", device.name, ": memory_bytes ", device.memory_bytes,
+                                    " is above the ", there,
+                                    " that this process may use: it would "
+                                    "be killed before it refuses a buffer"));
+  }
+  return warnings;
 }
 
 absl::Status Server::CheckDevices(const Config& config) {

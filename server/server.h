@@ -20,8 +20,9 @@ class Server {
   // the kernels that it disables exist.
   static absl::Status CheckFiles(const Config& config);
 
-  // What clients will refuse: a sentence for each certificate whose time is over.
-  static std::vector<std::string> ExpiredCertificates(const Config& config);
+  // What starts and goes wrong later, a sentence each: a certificate whose time is over, a CPU
+  // device with more memory than there is.
+  static std::vector<std::string> Warnings(const Config& config);
 
   // Whether this machine has a config's devices and their tuning tables. What they can do is asked
   // at the start.

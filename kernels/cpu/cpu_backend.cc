@@ -142,6 +142,8 @@ absl::Status CheckCpuKernels(const std::string& device, const std::vector<std::s
   return absl::OkStatus();
 }
 
+int64_t CpuMemoryBytes() { return cpu::UsableMemory(); }
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
   if (absl::Status status = cpu::CheckOptions(options); !status.ok()) return status;
   const int threads = options.threads > 0 ? options.threads : cpu::UsableCores();

@@ -25,6 +25,9 @@ struct CpuBackendOptions {
 // INVALID_ARGUMENT for a name that is no kernel's and no family's, with those that there are.
 absl::Status CheckCpuKernels(const std::string& device, const std::vector<std::string>& names);
 
+// What this process may use of the machine's memory.
+int64_t CpuMemoryBytes();
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options);
 
 }  // namespace gemmd::kernels

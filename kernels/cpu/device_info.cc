@@ -50,18 +50,18 @@ int UsableCores() {
   return std::max(cores, 1);
 }
 
+int64_t UsableMemory() {
+  const int64_t total = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const int64_t limit = ReadCgroupLimits().memory_bytes;
+  return limit > 0 ? std::min(total, limit) : total;
+}
+
 DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_bytes) {
   DeviceInfo info;
   info.name = name;
   info.model = absl::StrCat(ModelName(), ", ", threads, threads == 1 ? " thread" : " threads");
   info.architecture = Architecture();
-  info.memory_bytes = memory_bytes;
-  if (memory_bytes == 0) {
-    int64_t total = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-    const int64_t limit = ReadCgroupLimits().memory_bytes;
-    if (limit > 0) total = std::min(total, limit);
-    info.memory_bytes = total / 2;
-  }
+  info.memory_bytes = memory_bytes > 0 ? memory_bytes : UsableMemory() / 2;
   const Machine machine = MachineFor(threads);
   info.peak_flops.fill(machine.sgemm_flops);  // every kernel here multiplies in FP32
   info.memory_bytes_per_s = machine.memory_bytes_per_s;

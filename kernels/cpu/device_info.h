@@ -14,7 +14,10 @@ namespace gemmd::kernels::cpu {
 // threads than that take turns, and OpenBLAS's spin while they wait.
 int UsableCores();
 
-// `memory_bytes` 0 takes half of the smaller of the machine's memory and the cgroups' limit.
+// The smaller of the machine's memory and the cgroups' limit.
+int64_t UsableMemory();
+
+// `memory_bytes` 0 takes half of UsableMemory.
 DeviceInfo DescribeCpu(const std::string& name, int threads, int64_t memory_bytes);
 
 }  // namespace gemmd::kernels::cpu

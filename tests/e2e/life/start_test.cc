@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -195,6 +196,18 @@ TEST_F(StartTest, AnExpiredCertificateIsToldByTheCheckAndInTheLog) {
   Daemon daemon({.config = listener});
   EXPECT_TRUE(WaitUntil([&] { return absl::StrContains(daemon.log(), "certificate_expired"); }))
       << daemon.log();
+}
+
+TEST_F(StartTest, CheckTellsOfMoreMemoryThanThereIs) {
+  for (const auto& [bytes, told] : {std::pair("99999999999999", true), {"1048576", false}}) {
+    WriteFile(dir_.File("config"),
+              absl::StrCat("listeners { address: \"127.0.0.1:0\" } devices { name: \"cpu:0\" "
+                           "memory_bytes: ",
+                           bytes, " }"));
+    const Finished checked = Run(GEMMD_PATH, {"--config", dir_.File("config"), "--check"});
+    EXPECT_EQ(checked.status, 0) << checked.err;
+    EXPECT_EQ(absl::StrContains(checked.err, "device cpu:0: memory_bytes "), told) << checked.err;
+  }
 }
 
 TEST_F(StartTest, CheckKnowsTheKernels) {
