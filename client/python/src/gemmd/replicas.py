@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gemmd._connection import elsewhere
 from gemmd._connection.elsewhere import Member, Seat, State
-from gemmd.errors import Error, Unavailable
+from gemmd.errors import Error
 from gemmd.replica_base import ReplicaBase
 from gemmd.session import Session
 
@@ -146,18 +146,10 @@ class Replicas(ReplicaBase[State]):
                     raise self._no_server() from last
                 self._changed.wait(left)
 
-    def _no_server(self) -> Unavailable:
-        why = elsewhere.why_none(self._members) or str(self._trouble)
-        return Unavailable(f"no server takes work: {why}")
-
     def _await_first(self) -> None:
         deadline = time.monotonic() + self._patience_s
         with self._changed:
-            while not any(member.usable() for member in self._members):
-                troubles = [member.trouble for member in self._members]
-                if troubles and all(map(elsewhere.is_final, troubles)):
-                    assert troubles[0] is not None
-                    raise troubles[0]
+            while not self._any_ready():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self._no_server()

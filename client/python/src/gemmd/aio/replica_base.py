@@ -114,6 +114,20 @@ class ReplicaBase(Generic[State], Unpickled, Awaited):
             await client.close()
             raise
 
+    def _any_ready(self) -> bool:
+        """Whether a server is prepared. Raises the trouble that all have, if it does not pass."""
+        if any(member.usable() for member in self._members):
+            return True
+        troubles = [member.trouble for member in self._members]
+        if troubles and all(map(elsewhere.is_final, troubles)):
+            assert troubles[0] is not None
+            raise troubles[0]
+        return False
+
+    def _no_server(self) -> Unavailable:
+        why = elsewhere.why_none(self._members) or str(self._trouble)
+        return Unavailable(f"no server takes work: {why}")
+
     @staticmethod
     async def _close(seat: Seat[State]) -> None:
         with contextlib.suppress(Error):  # its server may be gone, and the session with it

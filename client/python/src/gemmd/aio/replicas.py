@@ -13,7 +13,7 @@ from gemmd._connection import elsewhere
 from gemmd._connection.elsewhere import Member, State
 from gemmd.aio.replica_base import ReplicaBase
 from gemmd.aio.session import Session
-from gemmd.errors import Error, Unavailable
+from gemmd.errors import Error
 
 T = TypeVar("T")
 
@@ -38,11 +38,7 @@ class Replicas(ReplicaBase[State]):
         self._follower = asyncio.create_task(self._follow())
         deadline = time.monotonic() + self._patience_s
         try:
-            while not any(member.usable() for member in self._members):
-                troubles = [member.trouble for member in self._members]
-                if troubles and all(map(elsewhere.is_final, troubles)):
-                    assert troubles[0] is not None
-                    raise troubles[0]
+            while not self._any_ready():
                 await self._wait(deadline, None)
         except BaseException:
             await self.close()
@@ -102,8 +98,7 @@ class Replicas(ReplicaBase[State]):
         """For something to change; Unavailable once the deadline has passed."""
         left = deadline - time.monotonic()
         if left <= 0:
-            why = elsewhere.why_none(self._members) or str(self._trouble)
-            raise Unavailable(f"no server takes work: {why}") from last
+            raise self._no_server() from last
         await self._sleep(min(left, _LONGEST_PAUSE_S))
 
     async def _sleep(self, seconds: float) -> None:
