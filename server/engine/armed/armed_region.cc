@@ -19,18 +19,6 @@ namespace {
 
 constexpr int kLine = GEMMD_ARMED_WORDS_PER_LINE;
 
-// Of a plan's buffers, those that stand in the place of others among them.
-std::vector<Handle> HandlesOf(const Plan& plan, absl::Span<const Rebinding> rebind) {
-  std::vector<Handle> handles;
-  handles.reserve(plan.slots.size());
-  for (const Plan::Slot& slot : plan.slots) {
-    const auto change = std::find_if(rebind.begin(), rebind.end(),
-                                     [&](const Rebinding& one) { return one.from == slot.handle; });
-    handles.push_back(change == rebind.end() ? slot.handle : change->to);
-  }
-  return handles;
-}
-
 // Fills what the plan writes and can hold NaN. Null when there is nothing of that kind.
 absl::StatusOr<std::shared_ptr<const kernels::Program>> CompilePoison(const Plan& plan) {
   std::vector<kernels::Op> fills;
@@ -95,11 +83,6 @@ void ArmedRegion::Watch(int slot, bool on) {
   }
 }
 
-bool ArmedRegion::Program::StillWritable() const {
-  return std::none_of(buffers->written.begin(), buffers->written.end(),
-                      [](const Buffer* buffer) { return buffer->published(); });
-}
-
 absl::StatusOr<std::shared_ptr<ArmedRegion::Program>> ArmedRegion::Prepare(
     RunRequest request, const ArmOptions& options) {
   if (!request.output_bytes.empty()) {
@@ -130,7 +113,8 @@ absl::StatusOr<ArmedRegion::Armed> ArmedRegion::Arm(SessionUse use, const Handle
   auto plan = use->FindPlan(plan_id);
   if (!plan.ok()) return plan.status();
   Session& session = *use;
-  std::vector<Handle> handles = HandlesOf(**plan, rebind);
+  auto named = HandlesOf(**plan, rebind);
+  if (!named.ok()) return named.status();
   auto request = BindPlan(std::move(use), *plan, rebind, {});
   if (!request.ok()) return request.status();
   const SessionUse held = std::move(request->use);
@@ -142,14 +126,13 @@ absl::StatusOr<ArmedRegion::Armed> ArmedRegion::Arm(SessionUse use, const Handle
                 .label = (*plan)->label,
                 .device = (*plan)->device->name(),
                 .options = options};
-  std::vector<const Handle*> named;
-  const std::vector<Handle> again = handles;
-  for (const Handle& handle : again) named.push_back(&handle);
+  std::vector<Handle> handles;
+  for (const Handle* handle : *named) handles.push_back(*handle);
   auto slot = Place(*program, std::move(info), *std::move(charge), std::move(handles));
   if (!slot.ok()) return slot.status();
   // Deletions tell of themselves from here on. What was deleted before that is not there now.
   absl::Status there = session.FindPlan(plan_id).status();
-  there.Update(session.FindBuffers(named).status);
+  there.Update(session.FindBuffers(*named).status);
   if (!there.ok()) {
     Disarm({*slot}).IgnoreError();  // unless the client has already
     return there;

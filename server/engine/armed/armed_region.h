@@ -112,7 +112,6 @@ class ArmedRegion : public std::enable_shared_from_this<ArmedRegion> {
     Peers peers;
     ArmOptions options;
     std::byte* done_word = nullptr;  // on the device; null when the host sets it
-    bool StillWritable() const;
   };
   struct Run {
     int slot = 0;

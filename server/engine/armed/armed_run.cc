@@ -89,7 +89,7 @@ void ArmedRegion::Take(int slot) {
 absl::StatusOr<std::shared_ptr<ArmedRegion::RunJob>> ArmedRegion::MakeJob(const Run& run) {
   if (absl::Status open = environment_.check_open(); !open.ok()) return open;
   const Program& program = *run.program;
-  if (!program.StillWritable()) {
+  if (!program.buffers->StillWritable()) {
     return WithReason(absl::FailedPreconditionError(
                           "a buffer that this slot's plan writes was published and is read-only "
                           "now; disarm the slot and arm the plan with another"),
@@ -173,7 +173,7 @@ bool ArmedRegion::SubmitPoison(const Run& run, JobResult& result) {
   if (run.program == nullptr || run.program->poison == nullptr) return false;
   const Program& program = *run.program;
   Device& device = *program.plan->device;
-  if (!device.backend().health().ok() || !program.StillWritable()) return false;
+  if (!device.backend().health().ok() || !program.buffers->StillWritable()) return false;
   const std::shared_ptr<Session> session = session_.lock();
   if (session == nullptr) return false;
   auto use = session->Use(absl::InfinitePast());

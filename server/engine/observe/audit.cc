@@ -1,6 +1,6 @@
 #include "server/engine/observe/audit.h"
 
-#include <utility>
+#include <optional>
 #include <vector>
 
 namespace gemmd::server {
@@ -23,23 +23,10 @@ void Audit::Admin(const AuditEvent& event, std::string_view code) {
 }
 
 void Audit::Refused(const AuditEvent& event, std::string_view reason) {
-  int64_t left_out = 0;
-  {
-    absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_.Now();
-    if (now - second_ >= absl::Seconds(1)) {
-      second_ = now;
-      lines_ = 0;
-    }
-    if (lines_ >= kRefusalsPerSecond) {
-      ++left_out_;
-      return;
-    }
-    ++lines_;
-    left_out = std::exchange(left_out_, 0);
-  }
+  const std::optional<int64_t> left_out = refusals_.Take(clock_.Now());
+  if (!left_out) return;
   Write(LogLevel::kWarning, {{"decision", "refused"}, {"reason", reason}}, event,
-        {"left_out", left_out});
+        {"left_out", *left_out});
 }
 
 }  // namespace gemmd::server

@@ -9,10 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "server/engine/clock.h"
+#include "server/engine/observe/line_budget.h"
 #include "server/engine/observe/log.h"
 
 namespace gemmd::server {
@@ -44,10 +42,7 @@ class Audit {
 
   const Clock& clock_;
   Log& log_;
-  absl::Mutex mutex_;
-  absl::Time second_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when this one began
-  int lines_ ABSL_GUARDED_BY(mutex_) = 0;                             // in it
-  int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;                      // since the last line
+  LineBudget refusals_{kRefusalsPerSecond};
 };
 
 }  // namespace gemmd::server

@@ -102,6 +102,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> CompilePlan(Session& session,
                                                         const SlotTable& slots,
                                                         const Inputs& inputs, std::string label);
 
+// By slot, the handle of the buffer to run on: the plan's own or the first that is to replace it.
+// They point into what is given. INVALID_ARGUMENT for a change to what is none of the plan's.
+absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
+                                                     absl::Span<const Rebinding> rebind);
+
 // A run of a plan: its buffers, or those put in their place, checked for device, size, writability
 // and aliasing. Inputs empty: the defaults; `plan` keeps them alive. With `inline_at`, one for each
 // Write and Read, the inline data lies there and `inputs` is empty.

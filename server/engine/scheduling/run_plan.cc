@@ -71,24 +71,6 @@ absl::Status CheckAliases(const Plan& plan, absl::Span<const BufferLease> leases
       "..., and the plan writes one of them; bind different buffers"));
 }
 
-// By slot, the handle of the buffer to run on: the plan's own or the first that is to replace it.
-absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
-                                                     absl::Span<const Rebinding> rebind) {
-  std::vector<const Handle*> handles;
-  handles.reserve(plan.slots.size());
-  for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
-  for (const Rebinding& change : rebind) {
-    const auto slot = plan.slot_of.find(change.from);
-    if (slot == plan.slot_of.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rebind: buffer ", Redacted(change.from), "... is not one of the plan's"));
-    }
-    const Handle*& handle = handles[slot->second];
-    if (handle == &plan.slots[slot->second].handle) handle = &change.to;
-  }
-  return handles;
-}
-
 // Looks every buffer up and checks it, in the plan's slots.
 absl::StatusOr<std::shared_ptr<BoundBuffers>> Bind(const Plan& plan,
                                                    absl::Span<const Handle* const> handles,
@@ -134,12 +116,6 @@ absl::StatusOr<std::shared_ptr<const BoundBuffers>> BindBuffers(
                             found);
   }
   return buffers;
-}
-
-// All that may have changed since what is remembered was checked.
-bool StillWritable(const BoundBuffers& buffers) {
-  return std::none_of(buffers.written.begin(), buffers.written.end(),
-                      [](const Buffer* buffer) { return buffer->published(); });
 }
 
 absl::StatusOr<Inputs> BindInputs(const Plan& plan, Inputs inputs) {
@@ -194,6 +170,23 @@ absl::Status ShareInline(Session& session, const Plan& plan, const Inputs& input
 
 }  // namespace
 
+absl::StatusOr<std::vector<const Handle*>> HandlesOf(const Plan& plan,
+                                                     absl::Span<const Rebinding> rebind) {
+  std::vector<const Handle*> handles;
+  handles.reserve(plan.slots.size());
+  for (const Plan::Slot& slot : plan.slots) handles.push_back(&slot.handle);
+  for (const Rebinding& change : rebind) {
+    const auto slot = plan.slot_of.find(change.from);
+    if (slot == plan.slot_of.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rebind: buffer ", Redacted(change.from), "... is not one of the plan's"));
+    }
+    const Handle*& handle = handles[slot->second];
+    if (handle == &plan.slots[slot->second].handle) handle = &change.to;
+  }
+  return handles;
+}
+
 absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> plan,
                                     absl::Span<const Rebinding> rebind, Inputs inputs,
                                     absl::Span<const SharedBytes> inline_at) {
@@ -201,7 +194,8 @@ absl::StatusOr<RunRequest> BindPlan(SessionUse use, std::shared_ptr<const Plan> 
   if (plan->slots.size() >= RecentBindings::kFewestSlots) {
     request.buffers = use->FindBinding(plan, rebind);
   }
-  if (request.buffers == nullptr || !StillWritable(*request.buffers)) {
+  // All that may have changed since what is remembered was checked.
+  if (request.buffers == nullptr || !request.buffers->StillWritable()) {
     auto buffers = BindBuffers(*use, plan, rebind, request.peers);
     if (!buffers.ok()) return buffers.status();
     request.buffers = *std::move(buffers);

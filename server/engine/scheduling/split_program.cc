@@ -34,29 +34,66 @@ absl::StatusOr<OpPlace> PlaceOp(absl::Span<const Op> ops, size_t index, const Sl
                  std::move(placed->peers)};
 }
 
+// Where the ops of a program run: an OpPlace for each, and the lanes that these are of.
+struct Places {
+  std::vector<OpPlace> ops;
+  std::vector<int> lane_of;  // by op, into `lanes`
+  std::vector<Lane*> lanes;
+  std::vector<bool> marks;  // by lane
+};
+
+absl::StatusOr<Places> PlaceOps(absl::Span<const Op> ops, const SlotTable& slots) {
+  Places places;
+  places.ops.reserve(ops.size());
+  places.lane_of.reserve(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    auto place = PlaceOp(ops, i, slots);
+    if (!place.ok()) return place.status();
+    const auto found = std::find(places.lanes.begin(), places.lanes.end(), place->lane);
+    places.lane_of.push_back(static_cast<int>(found - places.lanes.begin()));
+    if (found == places.lanes.end()) {
+      places.lanes.push_back(place->lane);
+      places.marks.push_back(place->device->backend().makes_marks());
+    }
+    places.ops.push_back(*std::move(place));
+  }
+  return places;
+}
+
+// The part that runs `run`, compiled.
+absl::StatusOr<SplitProgram::Part> CompilePart(Tenant& tenant, absl::Span<const Op> ops,
+                                               const Places& places, OpRun run) {
+  SplitProgram::Part part{.device = places.ops[run.ops.front()].device,
+                          .lane = places.lanes[run.lane]};
+  std::vector<Op> own;
+  own.reserve(run.ops.size());
+  for (const int op : run.ops) {
+    own.push_back(ops[op]);
+    for (const kernels::Backend* peer : places.ops[op].peers) {
+      if (std::find(part.peers.begin(), part.peers.end(), peer) == part.peers.end()) {
+        part.peers.push_back(peer);
+      }
+    }
+  }
+  auto program = part.device->backend().Compile(own);
+  if (!program.ok()) return program.status();
+  auto charged = ChargedProgram(tenant, *std::move(program));
+  if (!charged.ok()) return charged.status();
+  part.program = *std::move(charged);
+  part.ops = std::move(run.ops);
+  part.awaited = std::move(run.awaited);
+  part.after = std::move(run.after);
+  return part;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant& tenant,
                                                                           absl::Span<const Op> ops,
                                                                           const SlotTable& slots) {
-  std::vector<OpPlace> places;
-  std::vector<Lane*> lanes;
-  std::vector<bool> marks;  // by lane
-  std::vector<int> lane_of;
-  places.reserve(ops.size());
-  lane_of.reserve(ops.size());
-  for (size_t i = 0; i < ops.size(); ++i) {
-    auto place = PlaceOp(ops, i, slots);
-    if (!place.ok()) return place.status();
-    const auto found = std::find(lanes.begin(), lanes.end(), place->lane);
-    lane_of.push_back(static_cast<int>(found - lanes.begin()));
-    if (found == lanes.end()) {
-      lanes.push_back(place->lane);
-      marks.push_back(place->device->backend().makes_marks());
-    }
-    places.push_back(*std::move(place));
-  }
-  std::vector<OpRun> runs = CutIntoParts(ops, lane_of, marks);
+  auto places = PlaceOps(ops, slots);
+  if (!places.ok()) return places.status();
+  std::vector<OpRun> runs = CutIntoParts(ops, places->lane_of, places->marks);
   if (runs.size() > kMostParts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the program's devices would have to wait for each other so often that it "
@@ -65,33 +102,16 @@ absl::StatusOr<std::shared_ptr<const SplitProgram>> SplitProgram::Compile(Tenant
   }
   auto split = std::make_shared<SplitProgram>();
   split->devices_.reserve(ops.size());
-  for (const OpPlace& place : places) split->devices_.push_back(place.device);
+  for (const OpPlace& place : places->ops) split->devices_.push_back(place.device);
   split->steps_.resize(ops.size());
   for (OpRun& run : runs) {
-    Part part{.device = places[run.ops.front()].device, .lane = lanes[run.lane]};
-    std::vector<Op> own;
-    own.reserve(run.ops.size());
-    for (const int op : run.ops) {
-      own.push_back(ops[op]);
-      for (const kernels::Backend* peer : places[op].peers) {
-        if (std::find(part.peers.begin(), part.peers.end(), peer) == part.peers.end()) {
-          part.peers.push_back(peer);
-        }
-      }
+    auto part = CompilePart(tenant, ops, *places, std::move(run));
+    if (!part.ok()) return part.status();
+    for (size_t i = 0; i < part->ops.size(); ++i) {
+      split->steps_[part->ops[i]] = part->program->steps()[i];
     }
-    auto program = part.device->backend().Compile(own);
-    if (!program.ok()) return program.status();
-    auto charged = ChargedProgram(tenant, *std::move(program));
-    if (!charged.ok()) return charged.status();
-    part.program = *std::move(charged);
-    for (size_t i = 0; i < run.ops.size(); ++i) {
-      split->steps_[run.ops[i]] = part.program->steps()[i];
-    }
-    split->estimated_seconds_ += part.program->estimated_seconds();
-    part.ops = std::move(run.ops);
-    part.awaited = std::move(run.awaited);
-    part.after = std::move(run.after);
-    split->parts_.push_back(std::move(part));
+    split->estimated_seconds_ += part->program->estimated_seconds();
+    split->parts_.push_back(*std::move(part));
   }
   return std::shared_ptr<const SplitProgram>(std::move(split));
 }

@@ -5,6 +5,7 @@
 #ifndef GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
 #define GEMMD_SERVER_ENGINE_SESSIONS_BOUND_BUFFERS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -25,6 +26,11 @@ struct BoundBuffers {
   void Add(BufferLease lease) {
     addresses.push_back(lease->memory().address());
     leases.push_back(std::move(lease));
+  }
+  // Whether none of those written was published since, which makes it read-only.
+  bool StillWritable() const {
+    return std::none_of(written.begin(), written.end(),
+                        [](const Buffer* buffer) { return buffer->published(); });
   }
 };
 

@@ -96,6 +96,8 @@ class QueueStream final
   // What the thread that accepts does; it is one at a time.
   absl::Status Open(const v1::QueueOpen& open);
   absl::StatusOr<bool> Take(v1::QueueRequest& message, int item);
+  // Counts it to the window, or refuses it. False when the stream is ending.
+  absl::StatusOr<bool> Enter(const std::shared_ptr<Entry>& entry) ABSL_LOCKS_EXCLUDED(mutex_);
   // An error ends the stream; a batch that is merely wrong is completed with its error. False when
   // the batch waits for its turn, which then goes on with what is behind it.
   absl::StatusOr<bool> Accept(v1::Batch* batch);

@@ -78,8 +78,25 @@ absl::StatusOr<RunRequest> QueueStream::Prepare(const v1::Batch& batch) {
   return run;
 }
 
-absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
+absl::StatusOr<bool> QueueStream::Enter(const std::shared_ptr<Entry>& entry) {
   const Limits& limits = call_.tenant().limits();
+  absl::MutexLock lock(&mutex_);
+  if (ending_) return false;
+  if (static_cast<int>(entries_.size()) >= limits.window_batches ||
+      inline_bytes_ + entry->inline_bytes > limits.window_bytes) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "batch ", entry->sequence, " comes with ", entries_.size(), " batches and ",
+            inline_bytes_, " inline bytes in flight; the window is ", limits.window_batches,
+            " batches and ", limits.window_bytes, " bytes; wait for completions")),
+        reason::kWindow);
+  }
+  entries_.push_back(entry);
+  inline_bytes_ += entry->inline_bytes;
+  return true;
+}
+
+absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   if (batch->sequence() <= last_sequence_) {
     return absl::InvalidArgumentError(absl::StrCat("batch sequence ", batch->sequence(),
                                                    " is not above the last one, ", last_sequence_));
@@ -89,21 +106,9 @@ absl::StatusOr<bool> QueueStream::Accept(v1::Batch* batch) {
   entry->sequence = batch->sequence();
   if (call_.SamplesBatch()) entry->sampled_at = absl::Now();
   entry->inline_bytes = InlineBytes(*batch);
-  {
-    absl::MutexLock lock(&mutex_);
-    if (ending_) return true;
-    if (static_cast<int>(entries_.size()) >= limits.window_batches ||
-        inline_bytes_ + entry->inline_bytes > limits.window_bytes) {
-      return WithReason(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "batch ", entry->sequence, " comes with ", entries_.size(), " batches and ",
-              inline_bytes_, " inline bytes in flight; the window is ", limits.window_batches,
-              " batches and ", limits.window_bytes, " bytes; wait for completions")),
-          reason::kWindow);
-    }
-    entries_.push_back(entry);
-    inline_bytes_ += entry->inline_bytes;
-  }
+  const absl::StatusOr<bool> entered = Enter(entry);
+  if (!entered.ok()) return entered.status();
+  if (!*entered) return true;
   if (batch->resume()) chain_ = std::make_shared<Chain>();
   absl::Status chained = chain_->Check(entry->sequence);
   absl::StatusOr<RunRequest> run = chained.ok() ? Prepare(*batch) : chained;
