@@ -20,7 +20,6 @@ std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(
 class Reader : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& error() const { return error_; }
-  bool has_map() const { return has_map_; }
   std::map<std::string, std::string> TakeMap() { return std::move(map_); }
 
   bool key(string_t& key) override {
