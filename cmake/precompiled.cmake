@@ -1,7 +1,7 @@
 # Precompiled headers: parsing gRPC, Abseil and GoogleTest again in every file took two thirds of a cold build.
 #
-# A precompiled header serves what is compiled with the same options: libraries and tests have one each, and libraries without
-# gRPC a smaller one. A file with options of its own needs SKIP_PRECOMPILE_HEADERS.
+# A precompiled header serves what is compiled with the same options: libraries and what is in tests/ have one each, and
+# libraries without gRPC a smaller one. A file with options of its own needs SKIP_PRECOMPILE_HEADERS.
 
 option(GEMMD_PRECOMPILED "Parse the headers that most files include once" ON)
 
@@ -37,9 +37,8 @@ if(GEMMD_PRECOMPILED)
   add_library(gemmd_precompiled_grpc OBJECT ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
   gemmd_make_precompiled(grpc ${abseil} gemmd_proto gRPC::grpc++ protobuf::libprotobuf)
   if(GEMMD_TESTS)
-    # An executable, as the tests are: its code is not position-independent in the way of a library's.
-    add_executable(gemmd_precompiled_test EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
+    add_library(gemmd_precompiled_test OBJECT ${CMAKE_SOURCE_DIR}/cmake/precompiled/empty.cc)
     gemmd_make_precompiled(test ${abseil} gemmd_proto gRPC::grpc++ protobuf::libprotobuf GTest::gmock GTest::gtest)
-    target_compile_options(gemmd_precompiled_test PRIVATE ${gemmd_test_optimisation})  # as gemmd_test
+    target_compile_options(gemmd_precompiled_test PRIVATE ${gemmd_test_options})
   endif()
 endif()

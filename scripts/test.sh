@@ -78,19 +78,25 @@ build_soak() {
   listed - cpu -L long
 }
 
+# The label of checks of the sources that need neither a build nor a virtual environment.
+static='^static,no_sanitizer$'
+
 # All that CI runs: what asan runs of the preset is not run again, nor built. What needs no build comes first, since it ends
 # in seconds what would fail at last.
 build_all() {
   stage static "checks of the sources"
-  scripts/venv.sh
   scripts/build.sh --configure "$whole"
-  ctest --preset "$whole" -j "$jobs" -L static
+  ctest --preset "$whole" -j "$jobs" -L "$static"
+  # Beside the first build: it is one process, and waits for the network.
+  scripts/venv.sh &
+  local venv=$!
   build_asan
+  wait "$venv"
   stage fuzz "each target for 10 s from the committed corpus"
   scripts/fuzz.sh 10
   build_tsan
   build_whole "$whole" gemmd_ci
-  listed - "$whole" -LE '^e2e$|long' -E "$(any "${asan_only[@]}")"
+  listed - "$whole" -LE "^e2e$|long|$static" -E "$(any "${asan_only[@]}")"
 }
 
 for name in "$@"; do

@@ -13,15 +13,16 @@ namespace gemmd::bench {
 namespace {
 
 // A client of its own on one device, with work of its own.
-struct Seat {
+struct DeviceSeat {
   client::Client client;
   client::Session session;
   ResidentMatmul matmul;
   client::OpList ops;
 };
 
-absl::StatusOr<std::unique_ptr<Seat>> TakeSeat(const Serving& serving, const std::string& device) {
-  auto seat = std::make_unique<Seat>();
+absl::StatusOr<std::unique_ptr<DeviceSeat>> TakeSeat(const Serving& serving,
+                                                     const std::string& device) {
+  auto seat = std::make_unique<DeviceSeat>();
   absl::StatusOr<client::Client> client = client::Client::Connect(serving.target, serving.options);
   if (!client.ok()) return client.status();
   seat->client = *std::move(client);
@@ -39,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Seat>> TakeSeat(const Serving& serving, const std
 
 // Batches a second of each seat, all at work at once with their queues full.
 absl::StatusOr<std::vector<double>> Rates(const Serving& serving,
-                                          absl::Span<const std::unique_ptr<Seat>> seats) {
+                                          absl::Span<const std::unique_ptr<DeviceSeat>> seats) {
   std::vector<std::unique_ptr<Pump>> pumps;
   for (const auto& seat : seats) {
     absl::StatusOr<std::unique_ptr<Pump>> pump = Pump::Start(seat->session, seat->ops);
@@ -63,12 +64,12 @@ absl::StatusOr<std::vector<double>> Rates(const Serving& serving,
 }
 
 absl::Status Measure(const Serving& serving, Figure& sum, Figure& each) {
-  std::vector<std::unique_ptr<Seat>> seats;
+  std::vector<std::unique_ptr<DeviceSeat>> seats;
   std::vector<double> alone;
   std::vector<std::string> devices = {serving.device};
   devices.insert(devices.end(), serving.other_devices.begin(), serving.other_devices.end());
   for (const std::string& device : devices) {
-    absl::StatusOr<std::unique_ptr<Seat>> seat = TakeSeat(serving, device);
+    absl::StatusOr<std::unique_ptr<DeviceSeat>> seat = TakeSeat(serving, device);
     if (!seat.ok()) return seat.status();
     seats.push_back(*std::move(seat));
     auto rate = Rates(serving, absl::MakeConstSpan(seats).last(1));

@@ -12,12 +12,12 @@
 namespace gemmd::client {
 namespace {
 
-using Encode = absl::FunctionRef<Program(const InlineMemory::Block&)>;
+using Encoder = absl::FunctionRef<Program(const InlineMemory::Block&)>;
 
 // A run of `ops` with its data in a block, which `encode` names. `inputs`: WriteInputs'.
 absl::StatusOr<SharedRun> Share(const SessionCore& session, const OpList& ops,
                                 absl::Span<const absl::string_view> inputs,
-                                const ExecuteOptions& options, Encode encode) {
+                                const ExecuteOptions& options, Encoder encode) {
   const absl::StatusOr<int64_t> bytes = BlockBytes(ops, options);
   if (!bytes.ok()) return bytes.status();
   auto block = session.inline_memory().Take(*bytes, options.call);

@@ -17,12 +17,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Time kStart = absl::FromUnixSeconds(1'800'000'000);
+constexpr absl::Time kOrigin = absl::FromUnixSeconds(1'800'000'000);
 
-// A second long, `begin` after kStart, told apart by its number.
+// A second long, `begin` after kOrigin, told apart by its number.
 TimelineEvent Event(uint64_t number, absl::Duration begin = absl::Seconds(1)) {
   return {.kind = TimelineEvent::Kind::kDevice,
-          .begin = kStart + begin,
+          .begin = kOrigin + begin,
           .duration = absl::Seconds(1),
           .device = "cpu:0",
           .program = number,
@@ -40,9 +40,9 @@ TEST(TimelineTest, RecordsFromBeginToStopInTheOrderOfAdding) {
   Timeline timeline;
   EXPECT_FALSE(timeline.on());
   timeline.Add(Event(1));
-  Recording recording = *timeline.Begin(kStart);
+  Recording recording = *timeline.Begin(kOrigin);
   EXPECT_TRUE(timeline.on());
-  EXPECT_EQ(recording.begin(), kStart);
+  EXPECT_EQ(recording.begin(), kOrigin);
   for (uint64_t i = 2; i < 10; ++i) timeline.Add(Event(i));
   recording.Stop();
   EXPECT_FALSE(timeline.on());
@@ -54,10 +54,10 @@ TEST(TimelineTest, RecordsFromBeginToStopInTheOrderOfAdding) {
 
 TEST(TimelineTest, GivesAnEventBackAsItWasAdded) {
   Timeline timeline;
-  Recording recording = *timeline.Begin(kStart);
+  Recording recording = *timeline.Begin(kOrigin);
   TimelineEvent added = {.kind = TimelineEvent::Kind::kOp,
                          .estimated = true,
-                         .begin = kStart + absl::Nanoseconds(7),
+                         .begin = kOrigin + absl::Nanoseconds(7),
                          .duration = absl::Nanoseconds(5),
                          .device = "cuda:1",
                          .tenant = "red",
@@ -85,7 +85,7 @@ TEST(TimelineTest, GivesAnEventBackAsItWasAdded) {
 
 TEST(TimelineTest, LeavesOutWhatEndedBeforeItBegan) {
   Timeline timeline;
-  Recording recording = *timeline.Begin(kStart);
+  Recording recording = *timeline.Begin(kOrigin);
   timeline.Add(Event(1, absl::Seconds(-2)));    // ended a second before
   timeline.Add(Event(2, absl::Seconds(-0.5)));  // lasted into it
   timeline.Add(Event(3, absl::Seconds(-1)));    // ended as it began
@@ -95,7 +95,7 @@ TEST(TimelineTest, LeavesOutWhatEndedBeforeItBegan) {
 
 TEST(TimelineTest, CountsWhatFoundNoRoomAndGoesOnWhenThereIs) {
   Timeline timeline(/*events_each=*/4);
-  Recording recording = *timeline.Begin(kStart);
+  Recording recording = *timeline.Begin(kOrigin);
   for (uint64_t i = 1; i <= 10; ++i) timeline.Add(Event(i));
   EXPECT_EQ(recording.dropped(), 6);
   EXPECT_THAT(TakeAll(recording), ElementsAre(1, 2, 3, 4));
@@ -106,9 +106,9 @@ TEST(TimelineTest, CountsWhatFoundNoRoomAndGoesOnWhenThereIs) {
 
 TEST(TimelineTest, EveryRecordingGetsEverythingForItself) {
   Timeline timeline;
-  Recording first = *timeline.Begin(kStart);
+  Recording first = *timeline.Begin(kOrigin);
   timeline.Add(Event(1));
-  Recording second = *timeline.Begin(kStart);
+  Recording second = *timeline.Begin(kOrigin);
   timeline.Add(Event(2));
   first.End();
   EXPECT_TRUE(timeline.on());
@@ -120,16 +120,16 @@ TEST(TimelineTest, RefusesOneTooManyAndTakesTheNextWhenOneEnds) {
   Timeline timeline(/*events_each=*/4);
   std::vector<Recording> recordings;
   for (int i = 0; i < Timeline::kMaxRecordings; ++i) {
-    recordings.push_back(*timeline.Begin(kStart));
+    recordings.push_back(*timeline.Begin(kOrigin));
   }
   for (uint64_t i = 1; i <= 9; ++i) timeline.Add(Event(i));
-  const absl::Status refused = timeline.Begin(kStart).status();
+  const absl::Status refused = timeline.Begin(kOrigin).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), "TRACE_LIMIT");
   EXPECT_THAT(std::string(refused.message()),
               testing::AllOf(HasSubstr("limit 4"), HasSubstr("wait")));
   recordings.pop_back();
-  Recording next = *timeline.Begin(kStart);
+  Recording next = *timeline.Begin(kOrigin);
   EXPECT_EQ(next.dropped(), 0);
   EXPECT_THAT(TakeAll(next), IsEmpty());
   timeline.Add(Event(20));
@@ -140,7 +140,7 @@ TEST(TimelineTest, ThreadsLoseNothingThatIsNotCounted) {
   constexpr int kThreads = 4;
   constexpr uint64_t kEach = 20'000;
   Timeline timeline(/*events_each=*/256);
-  Recording recording = *timeline.Begin(kStart);
+  Recording recording = *timeline.Begin(kOrigin);
   std::vector<std::thread> writers;
   std::atomic<int> left = kThreads;
   for (uint64_t t = 0; t < kThreads; ++t) {
@@ -183,7 +183,7 @@ TEST(TimelineTest, RecordingsComeAndGoUnderWriters) {
   for (int t = 0; t < 3; ++t) {
     readers.emplace_back([&] {
       for (int i = 0; i < 50; ++i) {
-        Recording recording = *timeline.Begin(kStart);
+        Recording recording = *timeline.Begin(kOrigin);
         int taken = 0;
         while (taken < 100) {
           recording.Take(10, [&](const TimelineEvent& event) {
