@@ -84,7 +84,42 @@ OF_A_SESSION = {
     "booleans": (lambda s: s.matmul(X > 0, W), TypeError, ["a has dtype bool", "float32"]),
     "complex numbers": (lambda s: s.matmul(X + 1j, W), TypeError, ["a has dtype complex"]),
     "int8 by float32": (
-        lambda s: s.matmul(X.astype("int8"), W), TypeError, ["int8 multiplies int8 alone"],
+        lambda s: s.matmul(X.astype("int8"), W),
+        TypeError, ["int8 multiplies int8 alone", "convert the other side first"],
+    ),
+    "float32 by int8": (
+        lambda s: s.matmul(X, W.astype("int8")),
+        TypeError, ["b has dtype int8", "convert b first, b.astype('float32')"],
+    ),
+    "alpha that is no number": (
+        lambda s: s.matmul(X, W, alpha="2"), TypeError, ["alpha has type str; give a number"],
+    ),
+    "a size that is not whole": (
+        lambda s: s.create_buffer(2.5), TypeError, ["size_bytes=2.5 is no whole number"],
+    ),
+    "a shape that is not whole": (
+        lambda s: s.create_buffer(shape=(2, 2.5), dtype="f32"),
+        TypeError, ["an extent of shape=2.5 is no whole number"],
+    ),
+    "a device by its number": (
+        lambda s: s.create_buffer(64, device=0), TypeError, ["device has type int; give a str"],
+    ),
+    "a name that is none": (lambda s: s.find(5), TypeError, ["name has type int; give a str"]),
+    "a time that is none": (
+        lambda s: s.client.session(ttl_s="1 h"), TypeError, ["ttl_s has type str; give a number"],
+    ),
+    "a time that is no number": (
+        lambda s: s.client.session(ttl_s=float("nan")), ValueError, ["ttl_s=nan is not within 0"],
+    ),
+    "a time without end": (
+        lambda s: s.client.session(grace_s=float("inf")), ValueError, ["grace_s=inf", "within 0"],
+    ),
+    "a layer of a client": (
+        lambda s: gemmd.Linear(s.client, W), TypeError, ["type Client", "client.session()"],
+    ),
+    "experts of a client": (
+        lambda s: gemmd.MoE(s.client, np.ones((2, 8, 4), "f4"), np.ones((2, 4, 4), "f4"), top_k=1),
+        TypeError, ["type Client", "client.session()"],
     ),
     "numpy takes a buffer for an array": (
         lambda s: np.asarray(s.upload(W)), TypeError, ["Buffer(float32[8, 5]", "download()", "@"],

@@ -79,6 +79,7 @@ def test_a_client_that_is_given_no_target_takes_the_default(fake, monkeypatch):
         ("::1", r"as 127.0.0.1:8470 or \[::1\]:8470"),
         ("a:8470,b:8470", "has no port"),
         ("", "has no port"),
+        ("unix:", "says nothing behind unix:; write"),
     ],
 )
 @pytest.mark.parametrize("client", [gemmd.Client, gemmd.connect, gemmd.aio.Client])

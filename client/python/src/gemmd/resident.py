@@ -44,6 +44,11 @@ def find(session: Session, weight: Any, name: str) -> Buffer | None:
     FailedPrecondition
         What is published has another shape than a weight that is given as an array.
     """
+    if not hasattr(session, "create_buffer"):
+        raise TypeError(
+            f"session has type {type(session).__name__}; weights lie in a session:"
+            " client.session() makes one"
+        )
     if name:
         try:
             found = session.find(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -44,6 +45,34 @@ def check_options(call: str, given: Iterable[str], known: Iterable[str]) -> None
             raise TypeError(
                 f"{call} has no option {name!r}{_nearest(name, names)}; it takes {', '.join(names)}"
             )
+
+
+def number(what: str, value: object) -> float:
+    """Of an argument that is a number.
+
+    Raises
+    ------
+    TypeError
+        It is none; names the argument.
+    """
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{what} has type {type(value).__name__}; give a number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def whole(what: str, value: object) -> int:
+    """The same of a whole number."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what}={value!r} is no whole number; give an int") from None
+
+
+def text(what: str, value: object) -> str:
+    """The same of a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} has type {type(value).__name__}; give a str")
+    return value
 
 
 def _no_such(what: str, word: object, choices: Iterable[str]) -> str:

@@ -57,6 +57,8 @@ def check(target: str, secure: bool) -> None:
         raise TypeError(f"target has type {type(target).__name__}; {wanted}")
     scheme, colon, rest = target.partition(":")
     if scheme in _SCHEMES and colon:
+        if not rest:
+            raise ValueError(f"the target {target!r} says nothing behind {scheme}:; {wanted}")
         return
     if target.startswith(("/", "./")):
         raise ValueError(f"the target {target!r} is a path; write unix:{target}")

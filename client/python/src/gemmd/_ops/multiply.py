@@ -79,6 +79,7 @@ class MatmulOptions:
         if options.quantize is not None:
             words.check("quantize", options.quantize, QUANTIZED)
         words.check("activation", options.activation, ops.ACTIVATIONS)
+        words.number("alpha", options.alpha)
         return options
 
 

@@ -103,9 +103,12 @@ def check(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     """
     own = multiplied_as(name, value)
     if (own == dtypes.int8) != (dtype == dtypes.int8):
+        which = f"{name} first, {_conversion(name, value)}"
+        if own != dtypes.int8:
+            which = "the other side first, .astype('float32')"
         raise TypeError(
             f"{name} has dtype {own}, the other side {dtype}; int8 multiplies int8 alone: convert"
-            f" {name} first, {_conversion(name, value)}"
+            f" {which}"
         )
 
 

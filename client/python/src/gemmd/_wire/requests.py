@@ -36,17 +36,26 @@ class ExplainKeywords(TypedDict, total=False):
     expected_rows: int
 
 
-def _duration(seconds: float | None) -> Duration | None:
+_LONGEST_S = 1e9  # thirty years: more than any server's bounds, and less than the wire's
+
+
+def _duration(what: str, seconds: float | None) -> Duration | None:
     if seconds is None:
         return None
-    return Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+    given = words.number(what, seconds)
+    if not 0 <= given <= _LONGEST_S:
+        raise ValueError(f"{what}={seconds} is not within 0 to {_LONGEST_S:.0e} seconds")
+    return Duration(seconds=int(given), nanos=int(given % 1 * 1e9))
 
 
 def open_session(
     ttl_s: float | None, label: str, device: str, grace_s: float | None
 ) -> session_pb.OpenSessionRequest:
     return session_pb.OpenSessionRequest(
-        ttl=_duration(ttl_s), label=label, device=device, grace=_duration(grace_s)
+        ttl=_duration("ttl_s", ttl_s),
+        label=words.text("label", label),
+        device=words.text("device", device),
+        grace=_duration("grace_s", grace_s),
     )
 
 
@@ -61,12 +70,12 @@ def create_buffer(
 ) -> buffer_pb.CreateBufferRequest:
     return buffer_pb.CreateBufferRequest(
         session_id=session_id,
-        size_bytes=size_bytes,
-        device=device,
+        size_bytes=words.whole("size_bytes", size_bytes),
+        device=words.text("device", device),
         memory_kind=words.chosen("memory_kind", memory_kind, MEMORY_KINDS),
         dtype=pb.DTYPE_UNSPECIFIED if dtype is None else dtypes.to_wire(dtype),  # type: ignore[arg-type]
-        shape=shape,
-        label=label,
+        shape=[words.whole("an extent of shape", extent) for extent in shape],
+        label=words.text("label", label),
     )
 
 
@@ -78,7 +87,7 @@ def publish(
         buffer_id=buffer_id,
         name=name,
         content_hash=content_hash,
-        ttl=_duration(ttl_s),
+        ttl=_duration("ttl_s", ttl_s),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, errors
+from gemmd import dtypes, errors, words
 from gemmd._memory import imports, interop
 from gemmd._ops import narrowing
 from gemmd._wire import requests
@@ -211,7 +211,9 @@ class Buffers(Work):
         A name without version means the current one. While the session holds a buffer that it
         found so, all names of it mean that version, whatever `client.switch_version` does.
         """
-        request = buffer_pb.FindBufferRequest(session_id=self.session_id, name=name)
+        request = buffer_pb.FindBufferRequest(
+            session_id=self.session_id, name=words.text("name", name)
+        )
         return self._buffer(await self.transport.ask(request, buffer_pb.Buffer))
 
     async def unpublish(self, name: str, *, unless_held: bool = False) -> None:
@@ -223,7 +225,7 @@ class Buffers(Work):
             With `unless_held`: a session holds the buffer, or another of its version.
         """
         request = buffer_pb.UnpublishBufferRequest(
-            session_id=self.session_id, name=name, unless_held=unless_held
+            session_id=self.session_id, name=words.text("name", name), unless_held=unless_held
         )
         await self.transport.ask(request, buffer_pb.UnpublishBufferResponse)
 
