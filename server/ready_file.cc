@@ -1,7 +1,9 @@
 #include "server/ready_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,14 @@ std::string ReadyText(absl::Span<const std::string> addresses, const std::string
 }
 
 absl::Status WriteReadyFile(const std::string& path, const std::string& text) {
+  struct stat there;
+  const bool exists = lstat(path.c_str(), &there) == 0;
+  if (exists && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+    return absl::InternalError(
+        absl::StrCat("cannot write --ready-file ", path,
+                     ": it is a device, a pipe or a link, and would be replaced by a file; name "
+                     "another, or give --ready-fd"));
+  }
   const int error = ReplaceFile(path, text, {});
   if (error == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cannot write --ready-file ", path, ": ",

@@ -1,6 +1,7 @@
 #include "server/engine/replace_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,11 @@ int WriteAll(int fd, std::string_view text) {
 }
 
 int ReplaceFile(const std::string& path, std::string_view text, const ReplaceOptions& options) {
+  // Root's rename would put a file in the place of the machine's /dev/null.
+  struct stat there;
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode)) {
+    return S_ISDIR(there.st_mode) ? EISDIR : EEXIST;
+  }
   const std::string draft = absl::StrCat(path, ".", getpid());
   const int fd =
       open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, options.mode);

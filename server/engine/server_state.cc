@@ -5,9 +5,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/engine/armed/armed_plans.h"
+#include "server/engine/clock_steps.h"
 #include "server/engine/observe/device_metrics.h"
 #include "server/engine/observe/exposition.h"
 #include "server/engine/observe/tenant_metrics.h"
@@ -63,7 +65,14 @@ absl::StatusOr<std::unique_ptr<ServerState>> ServerState::Create(
     state->share_ = *std::move(share);
   }
   state->reaper_ = std::thread([state = state.get()] {
-    while (!state->stop_.WaitForNotificationWithTimeout(kReapEvery)) {
+    ClockSteps steps;
+    // A sleep: absl's waits with a limit last an hour longer where the clock is set back by one.
+    for (; !state->stop_.HasBeenNotified(); absl::SleepFor(kReapEvery)) {
+      if (const absl::Duration step = steps.Take(); step != absl::ZeroDuration()) {
+        state->log_.Warning("clock_set", {{"seconds", absl::ToDoubleSeconds(step)}});
+        state->sessions_->MoveTimes(step);
+        state->published_.MoveTimes(step);
+      }
       state->access_->Poll();
       // A drain cuts Hold streams, and what their sessions queued is still to be answered: nothing
       // expires any more.

@@ -77,7 +77,7 @@ struct Connections::State {
     }
     if (open >= limits.max) return Refusal::kAll;
     const absl::Time now = absl::Now();
-    const Peer& peer = PeerOf(connection.peer, now);
+    Peer& peer = PeerOf(connection.peer, now);
     const bool has_room = peer.connections < limits.max_per_peer && peer.MayWait(now);
     return has_room ? Refusal::kNone : Refusal::kPeer;
   }

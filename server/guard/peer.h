@@ -32,7 +32,11 @@ struct Peer {
       : bytes({.burst = static_cast<double>(limits.max_unfinished_bytes) / 2,
                .per_second = kBytesPerSecond}) {}
 
-  bool MayWait(absl::Time now) const { return next_turn <= now + kLongestWait; }
+  bool MayWait(absl::Time now) {
+    // Further away than any turn is: the clock was set back.
+    if (next_turn > now + kLongestWait + kBetweenTurns) next_turn = now;
+    return next_turn <= now + kLongestWait;
+  }
   // When gRPC may get its next connection.
   absl::Time TakeTurn(absl::Time now) {
     if (!cuts.empty(now)) return now;

@@ -22,7 +22,7 @@ class TokenBucket {
   // Takes as many of `count` as there are. How many there were not.
   double TakeUpTo(double count, absl::Time now) {
     const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - last_));
-    last_ = std::max(last_, now);
+    last_ = now;  // back, too, where the clock was set back: or nothing came until it had caught up
     left_ = std::min(rate_.burst, left_ + seconds * rate_.per_second);
     const double taken = std::min(left_, count);
     left_ -= taken;

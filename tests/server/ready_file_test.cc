@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "server/engine/replace_file.h"
 
 namespace gemmd::server {
 namespace {
@@ -44,6 +48,22 @@ TEST_F(ReadyFileTest, OneThatCannotBePutInPlaceLeavesNothingAndSaysWhy) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(dir_ + "/ready"), HasSubstr("Is a directory")));
   EXPECT_EQ(Files(), 1);
+}
+
+// As root it was: of /dev/stdout, a machine's own.
+TEST_F(ReadyFileTest, WhatIsNoFileIsNotReplacedByOne) {
+  const std::string pipe = dir_ + "/pipe", link = dir_ + "/link";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/stdout", link);
+  for (const std::string& path : {pipe, link}) {
+    EXPECT_THAT(std::string(WriteReadyFile(path, "one\n").message()),
+                AllOf(HasSubstr(path), HasSubstr("--ready-fd")));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ReplaceFile(pipe, "{}", {}), EEXIST);
+  EXPECT_EQ(ReplaceFile(link, "{}", {}), 0);  // a link's place is taken, as by any rename
+  EXPECT_EQ(Files(), 2);
 }
 
 TEST_F(ReadyFileTest, OneInAFolderThatIsNotThereSaysSo) {

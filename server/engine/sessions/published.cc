@@ -235,6 +235,15 @@ std::vector<std::string> PublishedBuffers::Expire() {
   return names;
 }
 
+void PublishedBuffers::MoveTimes(absl::Duration by) {
+  absl::MutexLock lock(&mutex_);
+  next_expiry_ += by;
+  for (const auto& [key, entry] : by_name_) entry->last_use += by;
+  for (auto& [key, versions] : versions_) {
+    for (auto& [number, version] : versions.all) version.last_use += by;
+  }
+}
+
 void PublishedBuffers::Clear() {
   std::vector<BufferLease> released;
   absl::MutexLock lock(&mutex_);

@@ -94,6 +94,8 @@ class PublishedBuffers {
 
   // Takes the names away whose ttl is over, at most every 250 ms, and tells which.
   std::vector<std::string> Expire();
+  // The machine's clock was set: what was to expire in a while still does in that while.
+  void MoveTimes(absl::Duration by);
   void Clear();
 
  private:

@@ -120,6 +120,11 @@ void Session::Unhold(int64_t ticket, absl::Time now) {
   expiry_ = now + options_.grace;
 }
 
+void Session::MoveTimes(absl::Duration by) {
+  absl::MutexLock lock(&mutex_);
+  expiry_ += by;
+}
+
 EndCause Session::ExpiryCause() const {
   absl::MutexLock lock(&mutex_);
   return cut_ ? EndCause::kCut : EndCause::kExpired;

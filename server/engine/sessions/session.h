@@ -74,6 +74,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // The stream is gone: the grace period begins. Nothing happens if another stream has taken over.
   void Unhold(int64_t ticket, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // See SessionStore.
+  void MoveTimes(absl::Duration by) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // What ends the session when its expiry passes: kCut after a stream that held it was cut, else
   // kExpired.
   EndCause ExpiryCause() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -140,6 +140,10 @@ void SessionStore::Reap() {
   }
 }
 
+void SessionStore::MoveTimes(absl::Duration by) {
+  for (const auto& session : Snapshot()) session->MoveTimes(by);
+}
+
 std::vector<std::shared_ptr<Session>> SessionStore::List(const Tenant* tenant) const {
   std::vector<std::shared_ptr<Session>> listed = Snapshot();
   if (tenant != nullptr) {

@@ -53,6 +53,8 @@ class SessionStore {
   void EndAll(EndCause cause);
   // Ends what has expired. The server's reaper calls it.
   void Reap();
+  // The machine's clock was set: what was to expire in a while still does in that while.
+  void MoveTimes(absl::Duration by);
 
   // Oldest first; of every tenant for null.
   std::vector<std::shared_ptr<Session>> List(const Tenant* tenant) const;

@@ -26,6 +26,7 @@ class UploadPace {
   absl::Mutex mutex_;
   // When all that was taken would have come at the rate.
   absl::Time paid_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time last_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace gemmd::server

@@ -139,8 +139,10 @@ Call::~Call() {
 
 absl::Time Call::deadline() const {
   const auto deadline = context_->deadline();
-  return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
-                                                                  : absl::FromChrono(deadline);
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  // By what is left: absl's clock follows one that was set only seconds later, and would find every
+  // deadline past until then.
+  return absl::Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
 std::string Call::RequestId() const {

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
+#include "server/engine/clock_steps.h"
 #include "server/engine/reason.h"
 #include "tests/server/engine/state_fixture.h"
 
@@ -103,6 +104,41 @@ TEST_F(SessionTest, WhatADeadClientSentLastKeepsItsSessionNoLongerThanTheGrace) 
   clock_.Advance(absl::Milliseconds(2100));
   sessions().Reap();
   EXPECT_EQ(sessions().size(), 0);
+}
+
+TEST_F(SessionTest, AClockThatIsSetMovesNoEnd) {
+  for (const absl::Duration step : {absl::Hours(1), -absl::Hours(1)}) {
+    auto session = Open(*red_), cut = Open(*red_);
+    const auto ticket = cut->Hold({});
+    ASSERT_TRUE(ticket.ok());
+    cut->Unhold(*ticket, clock_.Now());
+    clock_.Advance(step);
+    sessions().MoveTimes(step);
+    clock_.Advance(absl::Milliseconds(1900));
+    sessions().Reap();
+    EXPECT_EQ(sessions().size(), 2);
+    clock_.Advance(absl::Milliseconds(200));
+    sessions().Reap();
+    EXPECT_EQ(sessions().size(), 1);  // the cut one has had its grace
+    clock_.Advance(absl::Seconds(27));
+    sessions().Reap();
+    EXPECT_EQ(sessions().size(), 1);
+    clock_.Advance(absl::Seconds(1));
+    sessions().Reap();
+    EXPECT_EQ(sessions().size(), 0);
+  }
+}
+
+TEST(ClockStepsTest, AreWhatTheClockWasSetByAndNotWhatPassed) {
+  const absl::Time wall = absl::FromUnixSeconds(1'000'000);
+  const ClockSteps::Steady steady{std::chrono::seconds(77)};
+  const auto s = [](int64_t seconds) { return std::chrono::seconds(seconds); };
+  ClockSteps steps(wall, steady);
+  EXPECT_EQ(steps.Take(wall + absl::Seconds(500), steady + s(500)), absl::ZeroDuration());
+  EXPECT_EQ(steps.Take(wall + absl::Seconds(1000.9), steady + s(1000)), absl::ZeroDuration());
+  EXPECT_EQ(steps.Take(wall + absl::Seconds(1001.2), steady + s(1000)), absl::Seconds(1.2));
+  EXPECT_EQ(steps.Take(wall - absl::Seconds(2600), steady + s(1000)), absl::Seconds(-3601.2));
+  EXPECT_EQ(steps.Take(wall - absl::Seconds(2600), steady + s(1000)), absl::ZeroDuration());
 }
 
 TEST_F(SessionTest, ASecondHolderReplacesTheFirst) {

@@ -22,6 +22,14 @@ TEST(UploadPaceTest, ABurstIsFreeAndThenTheRateHolds) {
   EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart + absl::Seconds(2)), absl::Seconds(1));
 }
 
+TEST(UploadPaceTest, AClockThatIsSetBackMakesNobodyWait) {
+  UploadPace pace;
+  pace.Take(kRate, kRate, kPaceStart);
+  const absl::Duration wait = pace.Take(kRate, kRate, kPaceStart - absl::Hours(1));
+  EXPECT_EQ(wait, absl::Seconds(2) - UploadPace::kBurst);
+  EXPECT_EQ(pace.Take(kRate, kRate, kPaceStart - absl::Hours(1) + wait), absl::Seconds(1));
+}
+
 TEST(UploadPaceTest, AnIdleSpellSavesNoMoreThanABurst) {
   UploadPace pace;
   pace.Take(kRate, kRate, kPaceStart);

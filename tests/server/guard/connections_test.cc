@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/guard/peer.h"
+#include "server/guard/token_bucket.h"
 
 namespace gemmd::guard {
 namespace {
@@ -293,6 +295,26 @@ TEST_F(ConnectionsTest, AnAdmittedCallsConnectionIsNotBounded) {
   EXPECT_TRUE(Send(0, Unfinished(3, 8000000)));
   EXPECT_EQ(connections_.counts().unfinished_bytes, 0);
   EXPECT_TRUE(cuts_.empty());
+}
+
+TEST(TokenBucketTest, FillsAgainAfterTheClockWasSetBack) {
+  const absl::Time now = absl::FromUnixSeconds(1'000'000'000);
+  TokenBucket bucket({.burst = 10, .per_second = 5});
+  EXPECT_TRUE(bucket.Take(10, now));
+  EXPECT_FALSE(bucket.Take(1, now - absl::Hours(1)));
+  EXPECT_TRUE(bucket.Take(5, now - absl::Hours(1) + absl::Seconds(1)));
+}
+
+TEST(PeerTest, DoesNotWaitForAClockThatWasSetBack) {
+  absl::Time now = absl::FromUnixSeconds(1'000'000'000);
+  Peer peer(kLimits);
+  peer.cuts.TakeUpTo(1000, now);
+  int turns = 0;
+  for (; peer.MayWait(now); ++turns) EXPECT_LE(peer.TakeTurn(now), now + Peer::kLongestWait);
+  EXPECT_EQ(turns, 11);
+  now -= absl::Hours(1);
+  EXPECT_TRUE(peer.MayWait(now));
+  EXPECT_EQ(peer.TakeTurn(now), now);
 }
 
 TEST(ResolveTest, LimitsFollowTheDescriptors) {
