@@ -38,6 +38,7 @@ Outcome SystemError(const char* what) {
 
 std::shared_ptr<Region> Region::Open(RegionParts parts, Outcome& why) {
   std::shared_ptr<Region> region(new Region);
+  region->process_ = getpid();
   region->wake_fd_ = parts.wake_fd;
   region->slots_ = static_cast<uint32_t>(parts.slots);
   region->share_socket_ = parts.share_socket;
@@ -92,6 +93,12 @@ Outcome Region::Map(int memory_fd) {
 }
 
 Region::~Region() {
+  if (getpid() != process_) {
+    // Forked since: the thread is the parent's, and so is the eventfd by which it would be stopped.
+    // To join it hangs or aborts; to forget it is all that is left.
+    static_cast<void>(new std::thread(std::move(watcher_)));
+    registered_.clear();  // with the parent's driver
+  }
   if (watcher_.joinable()) {
     stopping_.store(true);
     const uint64_t one = 1;

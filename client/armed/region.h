@@ -89,6 +89,7 @@ class Region {
   size_t mapped_bytes_ = 0;
   uint32_t slots_ = 0;
   int wake_fd_ = -1;
+  int process_ = -1;  // that opened it
   std::string share_socket_;
 
   mutable std::mutex mu_;

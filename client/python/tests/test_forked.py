@@ -3,6 +3,7 @@ it does to that does not reach the other.
 """
 
 import asyncio
+import gc
 import os
 import threading
 
@@ -134,3 +135,21 @@ def test_a_session_that_a_child_leaves_is_still_the_parents(client):
 
         assert in_child(leave) == "None"
         np.testing.assert_array_equal(session.matmul(X, W.T), np.full((4, 8), 16))
+
+
+@pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+def test_a_child_that_lets_go_of_an_armed_session_ends_and_the_parent_goes_on(client):
+    with client.session() as session:
+        layer = gemmd.Linear(session, W, quantize=None)
+        wanted = np.array(layer(X))
+
+        def let_go():
+            nonlocal layer
+            region, session.arming._region = session.arming._region, None
+            layer._local.__dict__.clear()
+            del layer, region  # the thread that watches the daemon is the parent's
+            gc.collect()
+            return "let go"
+
+        assert in_child(let_go) == "let go"
+        assert np.array_equal(layer(X), wanted)
