@@ -84,10 +84,10 @@ bool ReadFields(CodedInputStream& in, UploadChunk& chunk) {
 }  // namespace
 
 absl::StatusOr<UploadChunk> ParseUploadChunk(const grpc::ByteBuffer& message) {
-  UploadChunk chunk{.memory = message};
-  bool read = chunk.memory.Valid();
+  UploadChunk chunk{.memory = std::make_unique<grpc::ByteBuffer>(message)};
+  bool read = chunk.memory->Valid();
   if (read) {
-    grpc::ProtoBufferReader reader(&chunk.memory);
+    grpc::ProtoBufferReader reader(chunk.memory.get());
     CodedInputStream in(&reader);
     read = ReadFields(in, chunk);
   }

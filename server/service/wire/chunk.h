@@ -8,6 +8,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ namespace gemmd::server {
 
 // An UploadRequest. `data` points into `memory`, in order.
 struct UploadChunk {
-  grpc::ByteBuffer memory;
+  // Where it is: a ByteBuffer that is moved is copied, and with it what lies in it itself, as the
+  // bytes of small slices do.
+  std::unique_ptr<grpc::ByteBuffer> memory;
   std::string session_id = {};
   std::string buffer_id = {};
   int64_t offset_bytes = 0;

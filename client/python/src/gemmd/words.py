@@ -57,7 +57,7 @@ def number(what: str, value: object) -> float:
     """
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise TypeError(f"{what} has type {type(value).__name__}; give a number")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def whole(what: str, value: object) -> int:
