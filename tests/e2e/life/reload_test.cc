@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -89,17 +90,27 @@ TEST_F(ReloadTest, WhicheverThreadTheSignalComesTo) {
   EXPECT_EQ(daemon_.Stop(), 0);
 }
 
+// The threads that stay: others come and go, on a busy machine for longer.
+double ThreadsOf(const Daemon& daemon) {
+  double least = daemon.Metric("process_threads");
+  for (int look = 0; look < 20; ++look) {
+    absl::SleepFor(absl::Milliseconds(50));
+    least = std::min(least, daemon.Metric("process_threads"));
+  }
+  return least;
+}
+
 TEST(ConfigTest, GrpcRunsAsManyThreadsAsTheEnvironmentSays) {
   const auto threads = [](const char* wanted) {
     setenv("GEMMD_GRPC_THREADS", wanted, 1);
     Daemon daemon;
     unsetenv("GEMMD_GRPC_THREADS");
     Must(ConnectTo(daemon).GetServerInfo());
-    return daemon.Metric("process_threads");
+    return ThreadsOf(daemon);
   };
   const double few = threads("2");
   EXPECT_GT(few, 0);
-  EXPECT_GE(threads("9"), few + 4);  // of 7: others come and go
+  EXPECT_GE(threads("9"), few + 7);
 }
 
 // One that each device's client keeps busy, and two; unless the environment says otherwise.
@@ -116,13 +127,13 @@ TEST(ConfigTest, GrpcRunsMoreThreadsForMoreDevicesThanTwo) {
     const pid_t pid = daemon.process().pid();
     Must(ConnectTo(daemon).GetServerInfo());
     EXPECT_EQ(ReadFile("/proc/" + std::to_string(pid) + "/comm"), "gemmd\n");
-    const double running = daemon.Metric("process_threads");
+    const double running = ThreadsOf(daemon);
     EXPECT_EQ(daemon.Stop(), 0);
     return running;
   };
   const double three = threads("3");
   EXPECT_GT(three, 0);
-  EXPECT_GE(threads(nullptr), three + 2);  // of 3: others come and go
+  EXPECT_GE(threads(nullptr), three + 3);
 }
 
 int ExecutorThreads(Daemon& daemon) {

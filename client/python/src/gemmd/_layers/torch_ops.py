@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd import forward_ad
 
 from gemmd._layers import transforms
 from gemmd._layers.transforms import NO_GRADIENT
@@ -146,10 +145,7 @@ class Traced:
     def is_compiling() -> bool:
         return bool(torch.compiler.is_compiling())
 
-    @staticmethod
-    def carries_tangents() -> bool:
-        """Whether x may be more than its numbers."""
-        return bool(forward_ad._current_level >= 0)
+    carries_tangents = staticmethod(transforms.carries_tangents)
 
     @staticmethod
     def sees(x: Any) -> bool:

@@ -28,9 +28,14 @@ def within() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def carries_tangents() -> bool:
+    """Whether a tensor may be more than its numbers: a derivative is carried forward beside it."""
+    return bool(forward_ad._current_level >= 0)
+
+
 def has_tangent(x: Any) -> bool:
     """Whether a derivative of x is carried forward: torch drops it in ops that say nothing."""
-    if forward_ad._current_level < 0 or not isinstance(x, torch.Tensor):
+    if not carries_tangents() or not isinstance(x, torch.Tensor):
         return False
     while not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(x):
         x = torch._C._functorch.get_unwrapped(x)  # vmap cannot unpack
