@@ -115,13 +115,9 @@ void AddStream(const GemmConfig& shape, int64_t row_tiles, int64_t col_tiles, in
                      : GridOf(teams.bands, n_tiles, launch.args.batch, 1);
   launch.clusters = teams.team * teams.teams;
   launch.streams_b = teams.bands == 1 && (launch.args.batch == 1 || !launch.one_b);
-  StreamK& stream = launch.stream;
-  stream.partials = reinterpret_cast<float4*>(scratch);
-  stream.flags = StreamFlagsOf(scratch);
-  stream.team = MakeDivisor(teams.team);
-  stream.tile_steps = MakeDivisor(launch.k_blocks);
-  stream.step = static_cast<int>(teams.steps / teams.teams);
-  stream.extra = static_cast<int>(teams.steps % teams.teams);
+  launch.stream = LineOf(teams, launch.k_blocks);
+  launch.stream.partials = reinterpret_cast<float4*>(scratch);
+  launch.stream.flags = StreamFlagsOf(scratch);
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ namespace gemmd::kernels::cuda {
 inline constexpr int kLeastStreamSteps = 4;
 // The fewest k blocks of a tile that is worth dividing.
 inline constexpr int kLeastStreamTile = 16;
+// How many k blocks a team's part has to be longer than a tile for a tile's other sums to be there
+// before its last k blocks begin: what it takes for them to cross.
+inline constexpr int kStreamCrossingSteps = 8;
 // In front of the scratch memory, zero between kernels: a word for each warpgroup of a CTA, set
 // while its sums wait to be taken.
 inline constexpr int kStreamFlags = 512;
@@ -35,6 +38,9 @@ struct StreamK {
   Divisor tile_steps;  // k blocks of a tile
   int step = 0;
   int extra = 0;
+  // Where sums are promoted: the others' sums of a tile are there before its last k blocks begin,
+  // and come while the first of these multiplies.
+  bool takes_first = false;
 };
 
 // Its tiles are those of a team: `team` times as many rows of A as the config has.
@@ -73,6 +79,17 @@ inline StreamTeams TeamsOf(const GemmConfig& shape, int64_t m_tiles, int64_t lin
   return best;
 }
 
+// The line of tiles of `tile_steps` k blocks, divided so. Memory is the caller's to add.
+inline StreamK LineOf(const StreamTeams& teams, int64_t tile_steps) {
+  StreamK line;
+  line.team = MakeDivisor(teams.team);
+  line.tile_steps = MakeDivisor(tile_steps);
+  line.step = static_cast<int>(teams.steps / teams.teams);
+  line.extra = static_cast<int>(teams.steps % teams.teams);
+  line.takes_first = line.step >= tile_steps + kStreamCrossingSteps;
+  return line;
+}
+
 // One .cu, as GemmFamilyEntry tells of it. Its launch takes a StreamLaunch.
 struct StreamFamilyEntry {
   GemmFamilyEntry family;
@@ -81,9 +98,10 @@ struct StreamFamilyEntry {
 
 extern const StreamFamilyEntry kSm90Bf16Stream;
 extern const StreamFamilyEntry kSm90F16Stream;
-inline constexpr int kNumStreamFamilies = 2;
-inline const StreamFamilyEntry* const kStreamFamilies[kNumStreamFamilies] = {&kSm90Bf16Stream,
-                                                                             &kSm90F16Stream};
+extern const StreamFamilyEntry kSm90Fp8Stream;
+inline constexpr int kNumStreamFamilies = 3;
+inline const StreamFamilyEntry* const kStreamFamilies[kNumStreamFamilies] = {
+    &kSm90Bf16Stream, &kSm90F16Stream, &kSm90Fp8Stream};
 
 }  // namespace gemmd::kernels::cuda
 

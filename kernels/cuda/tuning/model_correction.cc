@@ -37,6 +37,9 @@ namespace float16 {
 namespace stream {
 #include "kernels/cuda/tuning/model_correction_stream_trees.inc"
 }  // namespace stream
+namespace fp8_stream {
+#include "kernels/cuda/tuning/model_correction_fp8_stream_trees.inc"
+}  // namespace fp8_stream
 
 int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves,
           const ModelFeatures& features) {
@@ -53,6 +56,9 @@ int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves
 }
 
 int SumOf(const ModelFeatures& features, Mma mma) {
+  if (features[kStreamsFeature] > 0 && mma == Mma::kFp8Block) {
+    return SumOf(fp8_stream::kTrees, fp8_stream::kNodes, fp8_stream::kLeaves, features);
+  }
   if (features[kStreamsFeature] > 0) {
     return SumOf(stream::kTrees, stream::kNodes, stream::kLeaves, features);
   }

@@ -51,8 +51,9 @@ using ModelFeatures = std::array<float, kModelFeatureCount>;
 // kMostCorrection: a kernel unlike all that were measured is not taken or left for it alone.
 inline constexpr float kLeastCorrection = -0.45f;
 inline constexpr float kMostCorrection = 0.6f;
-// FP8's kernels have trees of their own, INT8's with block scales and stream-k's too; BF16, FP16
-// and INT8 share. BF16 and FP16 have some on top, fitted to what those miss.
+// FP8's kernels have trees of their own, as have INT8's with block scales and those of stream-k, of
+// FP8 and of 16 bits; BF16, FP16 and INT8 share. BF16 and FP16 have some on top, fitted to what
+// those miss.
 float CorrectionOf(const ModelFeatures& features, Mma mma);
 
 }  // namespace gemmd::kernels::cuda

@@ -98,7 +98,7 @@ class HintsTest(unittest.TestCase):
     def test_finds_kernels_in_every_object(self):
         for path in OBJECTS:
             with open(path, "rb") as file:
-                self.assertGreater(len(list(HINTS.kernels(bytearray(file.read())))), 5, path)
+                self.assertGreater(len(list(HINTS.kernels(bytearray(file.read())))), 1, path)
 
     def test_a_cached_scale_is_the_next_instructions_scale(self):
         for name, code in each_kernel():

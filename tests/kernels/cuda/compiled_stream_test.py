@@ -5,7 +5,7 @@ import struct
 import sys
 import unittest
 
-HGMMA, COPY, REGISTERS = 0x9F0, 0x5B4, 0x9C8  # low 12 bits; UTMALDG, USETMAXREG
+HGMMA, QGMMA, COPY, REGISTERS = 0x9F0, 0x9F3, 0x5B4, 0x9C8  # low 12 bits; UTMALDG, USETMAXREG
 LOCAL = (0x983, 0x387, 0x987)  # LDL, STL: registers that were spilled
 STREAM = re.compile(r"10GemmStreamILm(\d+)E")
 
@@ -22,12 +22,12 @@ class StreamTest(unittest.TestCase):
         kinds = {}
         for config in self.kernels:
             kinds[config >> 56 & 3] = kinds.get(config >> 56 & 3, 0) + 1
-        self.assertEqual(set(kinds), {1, 2}, "GemmConfig::mma of BF16 and FP16")
+        self.assertEqual(set(kinds), {0, 1, 2}, "GemmConfig::mma of E4M3, BF16 and FP16")
         self.assertEqual(kinds[1], kinds[2])
 
     def test_tensor_cores_multiply_and_no_register_is_spilled(self):
         for config, code in self.kernels.items():
-            self.assertIn(HGMMA, code, f"{config:#x}")
+            self.assertIn(HGMMA if config >> 56 & 3 else QGMMA, code, f"{config:#x}")
             self.assertFalse([x for x in code if x in LOCAL], f"{config:#x}")
 
     def test_registers_move_before_the_first_copy(self):

@@ -4,6 +4,7 @@
 
 namespace gemmd::kernels::cuda {
 
-extern const StreamFamilyEntry kSm90Bf16Stream = MakeStreamFamily<Mma::kBf16>("sm90_bf16_stream");
+extern const StreamFamilyEntry kSm90Bf16Stream =
+    MakeDirectStreamFamily<Mma::kBf16>("sm90_bf16_stream");
 
 }  // namespace gemmd::kernels::cuda

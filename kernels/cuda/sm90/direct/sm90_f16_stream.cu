@@ -4,6 +4,7 @@
 
 namespace gemmd::kernels::cuda {
 
-extern const StreamFamilyEntry kSm90F16Stream = MakeStreamFamily<Mma::kF16>("sm90_f16_stream");
+extern const StreamFamilyEntry kSm90F16Stream =
+    MakeDirectStreamFamily<Mma::kF16>("sm90_f16_stream");
 
 }  // namespace gemmd::kernels::cuda

@@ -62,6 +62,7 @@ extern const GemmFamilyEntry kSm90I8BlockTiled = Direct<Mma::kI8Block>("i8block"
 extern const GemmFamilyEntry kSm90I8BlockSkinny = kNone;
 extern const StreamFamilyEntry kSm90Bf16Stream = {kNone, nullptr};
 extern const StreamFamilyEntry kSm90F16Stream = {kNone, nullptr};
+extern const StreamFamilyEntry kSm90Fp8Stream = {kNone, nullptr};
 
 GemmVariant DirectVariant(Mma mma) {
   for (int family = 0; family < kNumGemmFamilies; ++family) {

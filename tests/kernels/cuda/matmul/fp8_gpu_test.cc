@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/matmul/legality.h"
 #include "tests/kernels/contract/backend_executor.h"
 #include "tests/kernels/contract/matmul_check.h"
 #include "tests/kernels/cuda/backend_fixture.h"
@@ -124,6 +126,61 @@ TEST_F(Fp8GpuTest, ActivatesResultsHoweverTheyLie) {
           op.activation = static_cast<Activation>(activation);
           Check(scene, op);
         }
+      }
+    }
+  }
+}
+
+std::vector<std::string> StreamKernels() {
+  std::vector<std::string> names;
+  for (const GemmVariant& variant : AllVariants()) {
+    if (variant.streams_k() && variant.shape().mma == Mma::kFp8Block)
+      names.push_back(Name(variant));
+  }
+  return names;
+}
+
+// More tiles than SMs, whose sums are there first; parts of tiles; a single tile's k among many
+// CTAs; teams whose last band has fewer tiles than they have CTAs; batches; k that ends in a block.
+TEST_F(Fp8GpuTest, CtasThatMeetInATileAddUpItsSums) {
+  struct {
+    int64_t m, n, k, batch;
+  } const shapes[] = {{1290, 4100, 2192, 1}, {549, 1300, 2064, 1}, {17, 40, 8208, 1},
+                      {2310, 260, 2048, 1},  {130, 3072, 4112, 1}, {300, 500, 2176, 2}};
+  ASSERT_FALSE(StreamKernels().empty());
+  Scene seed_scene;
+  for (const auto& shape : shapes) {
+    for (DType out : {DType::kF32, DType::kBF16}) {
+      Scene scene(seed_scene.random()());
+      MatmulCase c = Shape(shape.m, shape.n, shape.k);
+      c.out = out;
+      c.batch = shape.batch;
+      MatmulOp op = MakeMatmul(scene, c);
+      if (shape.m == 549) {
+        op.c = scene.Random(out, op.d.shape, Placement::kPadded);
+        op.beta = 1.25f;
+        op.bias = scene.Random(out, MakeDims({shape.n}));
+      }
+      for (const std::string& kernel : StreamKernels()) {
+        op.kernel = kernel;
+        SCOPED_TRACE(testing::Message() << shape.m << "x" << shape.n << "x" << shape.k);
+        EXPECT_EQ(ExpectMatchesReference(*executor_, scene, op).kernels,
+                  std::vector<std::string>{kernel});
+      }
+    }
+  }
+}
+
+TEST_F(Fp8GpuTest, SumsThatCrossGiveTheSameBitsEveryTime) {
+  Scene scene;
+  for (const auto& [m, n, k] :
+       {std::tuple<int64_t, int64_t, int64_t>{549, 2560, 4112}, {1290, 4100, 2192}}) {
+    MatmulOp op = MakeMatmul(scene, Shape(m, n, k));
+    for (const std::string& kernel : StreamKernels()) {
+      op.kernel = kernel;
+      const contract::Outcome first = scene.Run(*executor_, Op(op));
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE(scene.Run(*executor_, Op(op)).slots == first.slots) << kernel;
       }
     }
   }

@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
+#include <vector>
 
 #include "kernels/cuda/sm90/gemm.h"
+#include "kernels/cuda/sm90/stream/stream_line.h"
 #include "kernels/cuda/sm90/stream_k.h"
 
 namespace gemmd::kernels::cuda {
@@ -83,6 +86,104 @@ TEST(StreamTeamsTest, LeaveHardlyAnSmWithoutWork) {
   const StreamTeams teams = TeamsOf(shape, 5, 20, 400, 132);
   EXPECT_EQ(teams.team, 5);
   EXPECT_LT(teams.longest, 400 * 0.78);
+}
+
+// A tile's part as a team meets it, and how many k blocks the team has behind it by then.
+struct Visit {
+  int tile, from, to;
+  int done;
+};
+
+std::vector<Visit> VisitsOf(const StreamK& line, int team) {
+  std::vector<Visit> visits;
+  int done = 0;
+  for (StreamPart part(line, team); part.valid(); part.Next()) {
+    visits.push_back({part.tile, part.from, part.to, done});
+    done += part.to - part.from;
+  }
+  return visits;
+}
+
+std::vector<int> TakenBy(const StreamK& line, int team, int tile) {
+  std::vector<int> taken;
+  for (StreamPart part(line, team); part.valid(); part.Next()) {
+    if (part.tile == tile) part.EachBefore([&](int other) { taken.push_back(other); });
+  }
+  return taken;
+}
+
+// What kernels count on, of one line: each k block is somebody's; a team leaves one tile's sums at
+// most, and first, so that nobody's are overwritten before they are taken; it waits for lower
+// numbers alone, behind all else; and all sums that are left are taken once, so that flags end as
+// they were.
+void ExpectEachStepOnceAndNoWaitInACircle(const StreamTeams& teams, int tile_steps) {
+  const StreamK line = LineOf(teams, tile_steps);
+  std::vector<int> covered(teams.steps / tile_steps,
+                           0);             // k blocks of each tile, from its first on
+  std::vector<int> left(teams.teams, -1);  // the tile whose sums a team leaves
+  std::vector<int> taken(teams.teams, 0);
+  for (int team = 0; team < teams.teams; ++team) {
+    const std::vector<Visit> visits = VisitsOf(line, team);
+    for (size_t i = 0; i < visits.size(); ++i) {
+      const auto [tile, from, to, done] = visits[i];
+      ASSERT_LT(from, to);
+      ASSERT_EQ(from, covered[tile]) << "teams take a tile's k in their order";
+      covered[tile] = to;
+      if (to < tile_steps) {
+        EXPECT_EQ(i, 0u) << "sums are left by the first tile alone";
+        left[team] = tile;
+        continue;
+      }
+      if (from == 0) continue;
+      EXPECT_EQ(i, visits.size() - 1) << "only the last tile's sums are waited for";
+      const std::vector<int> others = TakenBy(line, team, tile);
+      int nearest = team;
+      int joined = from;
+      for (int other : others) {
+        ASSERT_LT(other, nearest) << "always in the same order";
+        nearest = other;
+        EXPECT_EQ(left[other], tile);
+        ++taken[other];
+        const Visit gave = VisitsOf(line, other)[0];
+        EXPECT_EQ(gave.to, joined);
+        joined = gave.from;
+        if (!line.takes_first) continue;
+        EXPECT_EQ(others.size(), 1u);
+        EXPECT_LE(gave.to - gave.from, done) << "they are there before the last part begins";
+      }
+      EXPECT_EQ(joined, 0);
+    }
+  }
+  for (int steps : covered) EXPECT_EQ(steps, tile_steps);
+  for (int team = 0; team < teams.teams; ++team) EXPECT_EQ(taken[team], left[team] >= 0);
+}
+
+TEST(StreamLineTest, EveryKBlockIsOneTeamsAndSumsCrossToHigherNumbersOnce) {
+  std::mt19937 random(7);
+  const auto between = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  int with_sums_first = 0;
+  for (const StreamFamilyEntry* family : kStreamFamilies) {
+    for (int i = 0; i < family->family.num_configs; ++i) {
+      const GemmConfig& shape = family->family.configs[i];
+      for (int trial = 0; trial < 400; ++trial) {
+        const int sms = trial % 4 == 0 ? between(1, 170) : 132;
+        const int ctas = std::min(sms, kStreamFlags / shape.groups);
+        const int m_tiles = between(1, trial % 3 == 0 ? 40 : 6);
+        const int lines = between(1, trial % 5 == 0 ? 400 : 60);
+        const int tile_steps = between(kLeastStreamTile, trial % 2 == 0 ? 300 : 60);
+        SCOPED_TRACE(testing::Message() << m_tiles << " x " << lines << " tiles of " << tile_steps
+                                        << " on " << ctas << " CTAs");
+        const StreamTeams teams = TeamsOf(shape, m_tiles, lines, tile_steps, ctas);
+        ASSERT_LE(teams.team * teams.teams * shape.groups, kStreamFlags);
+        ExpectEachStepOnceAndNoWaitInACircle(teams, tile_steps);
+        if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
+        with_sums_first += LineOf(teams, tile_steps).takes_first;
+      }
+    }
+  }
+  EXPECT_GT(with_sums_first, 100) << "one of two ways was hardly tried";
 }
 
 }  // namespace

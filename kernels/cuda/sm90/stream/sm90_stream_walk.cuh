@@ -1,47 +1,27 @@
 // A CTA's part of stream_k.h's line, and how sums cross between CTAs that meet in a tile.
 
-#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_STREAM_WALK_CUH_
-#define GEMMD_KERNELS_CUDA_SM90_SM90_STREAM_WALK_CUH_
+#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_
 
 #include "kernels/cuda/ptx/flag.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 #include "kernels/cuda/sm90/sm90_sum.cuh"
-#include "kernels/cuda/sm90/stream_k.h"
+#include "kernels/cuda/sm90/stream/stream_line.h"
 
 namespace gemmd::kernels::cuda {
 
-// From the end of the part to its beginning: the first tile, of which another CTA has the last k
-// blocks, is left for it early, and the last one, whose sums this CTA adds up, finds the others'
-// there. A CTA waits for those of lower numbers alone, which were started before it.
+// The part of a CTA: its team's, of the tiles of rows that are its own. It waits for CTAs of lower
+// numbers alone, which were started before it.
 template <GemmConfig C>
-struct StreamWalk {
+struct StreamWalk : StreamPart {
   const StreamLaunch& launch;
-  int team;
   int member;
-  int begin;  // of the line's steps
-  int end;
-  int tile;  // the team's; of it k blocks [from, to)
-  int from;
-  int to;
 
-  __device__ StreamWalk(const StreamLaunch& launch, int cta) : launch(launch) {
-    const int size = static_cast<int>(launch.stream.team.value);
-    team = Divide(cta, launch.stream.team);
-    member = cta - team * size;
-    begin = Bound(team);
-    end = Bound(team + 1);
-    tile = Divide(max(end - 1, 0), launch.stream.tile_steps);
-    Aim();
-  }
-
-  __device__ int tile_steps() const { return static_cast<int>(launch.stream.tile_steps.value); }
-  __device__ bool valid() const { return from < to; }
-  __device__ bool EndsTile() const { return to == tile_steps(); }
-  __device__ void Next() {
-    --tile;
-    Aim();
-  }
+  __device__ StreamWalk(const StreamLaunch& launch, int cta)
+      : StreamPart(launch.stream, Divide(cta, launch.stream.team)),
+        launch(launch),
+        member(cta - team * static_cast<int>(launch.stream.team.value)) {}
 
   __device__ __forceinline__ Tile At(const ClusterPlace<C>& place) const {
     Tile at = TileAt<C>(launch.tiles, tile, place);
@@ -54,30 +34,11 @@ struct StreamWalk {
     return (C.skinny() ? at.col0 : at.row0) >= static_cast<int>(launch.args.m);
   }
 
-  // `visit` those who have the tile's k blocks in front of `from`, from the nearest on.
+  // `visit` the CTAs that have the tile's k blocks in front of `from`, from the nearest on.
   template <class Visit>
-  __device__ __forceinline__ void EachBefore(const Visit& visit) const {
-    if (from == 0) return;
-    int last = begin;
-    for (int other = team - 1; last > tile * tile_steps(); --other) {
-      const int first = Bound(other);
-      if (first < last) visit(other * static_cast<int>(launch.stream.team.value) + member);
-      last = first;
-    }
-  }
-
- private:
-  // Where a team's part begins: at a tile's edge if that is near.
-  __device__ int Bound(int of_team) const {
-    const StreamK& stream = launch.stream;
-    const int at = of_team * stream.step + min(of_team, stream.extra);
-    const int inside = at - Divide(at, stream.tile_steps) * tile_steps();
-    const int left = tile_steps() - inside;
-    return inside < kLeastStreamSteps ? at - inside : left < kLeastStreamSteps ? at + left : at;
-  }
-  __device__ void Aim() {
-    from = max(begin - tile * tile_steps(), 0);
-    to = min(end - tile * tile_steps(), tile_steps());
+  __device__ __forceinline__ void EachCtaBefore(const Visit& visit) const {
+    EachBefore(
+        [&](int other) { visit(other * static_cast<int>(launch.stream.team.value) + member); });
   }
 };
 
@@ -144,7 +105,8 @@ __device__ __forceinline__ void PassFlags(const StreamLaunch& launch, const Clus
       if (lane == 0) ptx::SetFlag(FlagOf<C>(launch.stream, cta, group));
     } else if (walk.from > 0) {
       if (lane == 0) {
-        walk.EachBefore([&](int other) { ptx::TakeFlag(FlagOf<C>(launch.stream, other, group)); });
+        walk.EachCtaBefore(
+            [&](int other) { ptx::TakeFlag(FlagOf<C>(launch.stream, other, group)); });
       }
       __syncwarp();
       ptx::NamedArrive(kThereBarrier + group, kFlagThreads);
@@ -154,4 +116,4 @@ __device__ __forceinline__ void PassFlags(const StreamLaunch& launch, const Clus
 
 }  // namespace gemmd::kernels::cuda
 
-#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_STREAM_WALK_CUH_
+#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_WALK_CUH_

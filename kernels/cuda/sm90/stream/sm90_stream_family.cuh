@@ -1,0 +1,62 @@
+// What a stream-k family's .cu needs to list its configs.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_
+
+#include "kernels/cuda/sm90/sm90_fp8_family.cuh"
+#include "kernels/cuda/sm90/stream/sm90_stream.cuh"
+
+namespace gemmd::kernels::cuda {
+
+template <GemmConfig C>
+struct StreamEntry {
+  static_assert(CheckStream<C>());
+  static constexpr auto* kKernel = GemmStream<Encode(C)>;
+
+  static cudaError_t Prepare() {
+    return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                C.smem_bytes());
+  }
+  static cudaLaunchConfig_t Config(int ctas, cudaLaunchAttribute* programmatic) {
+    programmatic->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    programmatic->val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(ctas);
+    config.blockDim = dim3(StreamThreads(C));
+    config.dynamicSmemBytes = C.smem_bytes();
+    config.attrs = programmatic;
+    return config;
+  }
+  static cudaError_t Launch(const StreamLaunch& launch, cudaStream_t stream) {
+    cudaLaunchAttribute programmatic;
+    cudaLaunchConfig_t config = Config(launch.clusters, &programmatic);
+    config.stream = stream;
+    config.numAttrs = launch.programmatic ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kKernel, launch);
+  }
+  static cudaError_t MaxClusters(int cluster_size, int* clusters) {
+    if (cluster_size != 1) return cudaErrorInvalidValue;
+    int device = 0, sms = 0, ctas = 0;
+    cudaError_t code = cudaGetDevice(&device);
+    if (code == cudaSuccess) {
+      code = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    if (code == cudaSuccess) {
+      code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kKernel, StreamThreads(C),
+                                                           C.smem_bytes());
+    }
+    *clusters = sms * ctas;
+    return code;
+  }
+};
+
+template <const auto& kConfigs, int... I>
+constexpr StreamFamilyEntry MakeStreamFamily(const char* name, Indices<I...>) {
+  using Table = FamilyTable<StreamLaunch, StreamEntry<kConfigs[I]>...>;
+  return {{name, kConfigs, sizeof...(I), Table::Prepare, nullptr, Table::MaxClusters},
+          Table::Launch};
+}
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_STREAM_SM90_STREAM_FAMILY_CUH_
