@@ -18,7 +18,7 @@ namespace gemmd::kernels::cuda {
 
 template <GemmConfig C>
 constexpr bool CheckStream() {
-  static_assert(Check<C>() && C.mma != Mma::kI8, "sums are FP32");
+  static_assert(Check<C>() && (C.promotes() || C.element_bytes() == 2), "sums are FP32");
   static_assert(C.multicast() == 1 && C.ctas_per_sm == 1 && C.k_groups == 1 && C.k_blocks == 1);
   static_assert(!C.alternates && !C.stores_tile && C.groups >= 2);
   static_assert(C.stages > kStagesAtStart);
