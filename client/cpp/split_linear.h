@@ -20,6 +20,9 @@
 //   kRows      n rows, k/D of k             k/D cols   n/D cols   (D-1)/D of its sums, m x n of y's
 //                                                                 type
 //
+// kRows is for x that lies in parts already, as the y of a kColumns layer does, and for n at most
+// k: what it exchanges grows with n, what it saves with n times k.
+//
 // Parts are whole blocks of 128, so with a remainder the first devices have a block more. Sums of
 // kRows are rounded to y's type once on each device, then added in the devices' order: runs on the
 // same data give the same bits.

@@ -54,8 +54,10 @@ class Linear(Layer):
         Puts the weight in parts on several devices of the server, which work on each call at once:
         one program with one report, whose ops name their devices. "columns": each has rows of the
         weight, and makes columns of the result from all of x. "rows": each has columns of the
-        weight and of x, and the devices add their sums up; no activation. Parts are whole blocks of
-        128. Calls go through the host's memory, those with CUDA tensors too, and by gRPC.
+        weight and of x, and the devices add their sums up; no activation. Calls bring x from the
+        host: "columns" is as quick or quicker for any weight, and "rows" slower than one device
+        where n is above k. Parts are whole blocks of 128. Calls go through the host's memory,
+        those with CUDA tensors too, and by gRPC.
     devices : sequence of str, optional
         For `split`: which ones. By default all that serve and are like the session's, which comes
         first. Of a published weight: where its parts are.
