@@ -23,16 +23,16 @@ import gemmd
 import numpy as np
 from gemmd.checkpoint import open_checkpoint
 
-N, K = 4096, 2048
 PREFIX = "load-ratio"
 
 
-def write_shard(path, names, random):
-    header, at = {}, 0
+def write_shard(path, names, shape, random):
+    (n, k), header, at = shape, {}, 0
+    scales = n // 128 * (k // 128)
     for name in names:
         for tensor, dtype, shape, size in (
-            (name, "F8_E4M3", [N, K], N * K),
-            (name + "_scale_inv", "F32", [N // 128, K // 128], N * K // 128**2 * 4),
+            (name, "F8_E4M3", [n, k], n * k),
+            (name + "_scale_inv", "F32", [n // 128, k // 128], 4 * scales),
         ):
             header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
             at += size
@@ -41,23 +41,24 @@ def write_shard(path, names, random):
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _ in names:
-            file.write(random.integers(0, 0x78, N * K, dtype=np.uint8).tobytes())
-            file.write(random.random(N * K // 128**2, dtype=np.float32).tobytes())
+            file.write(random.integers(0, 0x78, n * k, dtype=np.uint8).tobytes())
+            file.write(random.random(scales, dtype=np.float32).tobytes())
         file.flush()
         os.fsync(file.fileno())
 
 
-def make_checkpoint(folder, size_gb, shards):
+def make_checkpoint(folder, size_gb, shards, shape):
     index = folder / "model.safetensors.index.json"
-    each = max(1, round(size_gb * 1e9 / shards / (N * K)))
-    if not index.exists() or json.loads(index.read_text())["metadata"] != {"matrices": each * shards}:
+    each = max(1, round(size_gb * 1e9 / shards / (shape[0] * shape[1])))
+    metadata = {"matrices": each * shards, "shape": shape}
+    if not index.exists() or json.loads(index.read_text())["metadata"] != metadata:
         random, shard_of = np.random.default_rng(), {}
         for shard in range(shards):
             file = f"model-{shard:05d}.safetensors"
             names = [f"layers.{shard * each + i}.weight" for i in range(each)]
-            write_shard(folder / file, names, random)
+            write_shard(folder / file, names, shape, random)
             shard_of |= {one + end: file for one in names for end in ("", "_scale_inv")}
-        index.write_text(json.dumps({"metadata": {"matrices": each * shards}, "weight_map": shard_of}))
+        index.write_text(json.dumps({"metadata": metadata, "weight_map": shard_of}))
     return sorted(folder / one for one in set(json.loads(index.read_text())["weight_map"].values()))
 
 
@@ -143,13 +144,14 @@ def main():
     parser.add_argument("--dir", type=Path, help="kept, with the checkpoint; default: one that is removed")
     parser.add_argument("--size-gb", type=float, default=1.5)
     parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--shape", type=int, nargs=2, default=[4096, 2048], help="of each matrix: multiples of 128")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=4)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.dir or Path(temporary) / "model"
         folder.mkdir(parents=True, exist_ok=True)
-        files = make_checkpoint(folder, arguments.size_gb, arguments.shards)
+        files = make_checkpoint(folder, arguments.size_gb, arguments.shards, arguments.shape)
         daemon = None
         if not arguments.server:
             arguments.server = f"unix:{temporary}/gemmd.sock"
