@@ -4,9 +4,9 @@
     build/venv/bin/python scripts/load_ratio.py --gemmd PATH --gemmctl PATH [--size-gb 1.5] [--repeats 3]
 
 Makes an FP8 checkpoint in shards (E4M3 matrices and their scales) in --dir, starts a daemon on this machine's CPU, and for
-each repeat measures with the files out of the page cache: reading them, moving them by 'gemmctl upload' one tensor at
-a time, 'gemmctl load', the same load again, and four loads at once. Prints each repeat as a JSON line and the medians at the
-end. --server measures a server that runs instead, such as one with a GPU.
+each repeat measures, with the files out of the page cache (or in it, --warm): reading them, moving them by 'gemmctl upload'
+one tensor at a time, 'gemmctl load', the same load again, and four loads at once. Prints each repeat as a JSON line and the
+medians at the end. --server measures a server that runs instead, such as one with a GPU.
 """
 
 import argparse
@@ -15,8 +15,10 @@ import os
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gemmd
@@ -26,7 +28,8 @@ from gemmd.checkpoint import open_checkpoint
 PREFIX = "load-ratio"
 
 
-def write_shard(path, names, shape, random):
+def write_shard(path, names, shape, warm):
+    random = np.random.default_rng()
     (n, k), header, at = shape, {}, 0
     scales = n // 128 * (k // 128)
     for name in names:
@@ -38,26 +41,29 @@ def write_shard(path, names, shape, random):
             at += size
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 64)
+    values = random.integers(0, 0x78, n * k + len(names), dtype=np.uint8)  # each matrix begins a byte later
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _ in names:
-            file.write(random.integers(0, 0x78, n * k, dtype=np.uint8).tobytes())
-            file.write(random.random(scales, dtype=np.float32).tobytes())
-        file.flush()
-        os.fsync(file.fileno())
+        for i in range(len(names)):
+            file.write(values[i : i + n * k])
+            file.write(random.random(scales, dtype=np.float32))
+        if not warm:
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def make_checkpoint(folder, size_gb, shards, shape):
+def make_checkpoint(folder, size_gb, shards, shape, warm):
     index = folder / "model.safetensors.index.json"
     each = max(1, round(size_gb * 1e9 / shards / (shape[0] * shape[1])))
     metadata = {"matrices": each * shards, "shape": shape}
     if not index.exists() or json.loads(index.read_text())["metadata"] != metadata:
-        random, shard_of = np.random.default_rng(), {}
-        for shard in range(shards):
-            file = f"model-{shard:05d}.safetensors"
-            names = [f"layers.{shard * each + i}.weight" for i in range(each)]
-            write_shard(folder / file, names, shape, random)
-            shard_of |= {one + end: file for one in names for end in ("", "_scale_inv")}
+        shard_of = {}
+        with ThreadPoolExecutor() as pool:
+            for shard in range(shards):
+                file = f"model-{shard:05d}.safetensors"
+                names = [f"layers.{shard * each + i}.weight" for i in range(each)]
+                pool.submit(write_shard, folder / file, names, shape, warm)
+                shard_of |= {one + end: file for one in names for end in ("", "_scale_inv")}
         index.write_text(json.dumps({"metadata": metadata, "weight_map": shard_of}))
     return sorted(folder / one for one in set(json.loads(index.read_text())["weight_map"].values()))
 
@@ -112,10 +118,14 @@ def measure(arguments, folder, files):
     with gemmd.Client(arguments.server) as client:
         client.wait_ready()
         for _ in range(arguments.repeats):
-            forget(files)
+            if not arguments.warm:
+                forget(files)
             read_s = read(files)
+            print(f"read in {read_s:.2f} s", file=sys.stderr, flush=True)
             move_s = move(arguments, folder)
-            forget(files)
+            print(f"moved in {move_s:.2f} s", file=sys.stderr, flush=True)
+            if not arguments.warm:
+                forget(files)
             first = ctl(arguments, "load", str(folder), "--prefix", PREFIX, "--jobs", str(arguments.jobs))
             again = ctl(arguments, "load", str(folder), "--prefix", PREFIX)
             ctl(arguments, "unpublish", PREFIX + "/*")
@@ -143,6 +153,7 @@ def main():
     parser.add_argument("--server")
     parser.add_argument("--dir", type=Path, help="kept, with the checkpoint; default: one that is removed")
     parser.add_argument("--size-gb", type=float, default=1.5)
+    parser.add_argument("--warm", action="store_true", help="leave the files in the page cache: memory, not a disk")
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--shape", type=int, nargs=2, default=[4096, 2048], help="of each matrix: multiples of 128")
     parser.add_argument("--repeats", type=int, default=3)
@@ -151,7 +162,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.dir or Path(temporary) / "model"
         folder.mkdir(parents=True, exist_ok=True)
-        files = make_checkpoint(folder, arguments.size_gb, arguments.shards, arguments.shape)
+        files = make_checkpoint(folder, arguments.size_gb, arguments.shards, arguments.shape, arguments.warm)
         daemon = None
         if not arguments.server:
             arguments.server = f"unix:{temporary}/gemmd.sock"
