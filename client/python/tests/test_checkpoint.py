@@ -139,6 +139,8 @@ def test_patterns_choose(model):
             "both be published as a-b",
         ),
         ({"n" * 130: ("F32", [1], bytes(4))}, "limit 128"),
+        ({"": ("F32", [1], bytes(4))}, r"tensor '' has no name .*only=\"\?\*\" leaves it out"),
+        ({}, "the checkpoint holds no tensor"),
         ({"w": ("F32", [3], bytes(8))}, "does not take the 8 bytes"),
         ({"w": ("F32", [-1], bytes(4))}, "header is wrong"),
         ({"w": ("F32", "x", bytes(4))}, "header is wrong"),

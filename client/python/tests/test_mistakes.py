@@ -244,6 +244,32 @@ OF_A_SESSION = {
     "a layer's weight of three dimensions": (
         lambda s: gemmd.Linear(s, np.ones((2, 8, 5), "f4")), ValueError, ["(2, 8, 5)", "[n, k]"],
     ),
+    "a layer's weight without a row": (
+        lambda s: gemmd.Linear(s, np.ones((0, 5), "f4")),
+        ValueError, ["(0, 5)", "[n, k] of 1 and more"],
+    ),
+    "a layer's weight of e5m2": (
+        lambda s: gemmd.Linear(s, W.astype(gemmd.as_dtype("e5m2")), quantize=None),
+        ValueError, ["float8_e5m2", 'quantize="fp8-block"'],
+    ),
+    "a layer of a buffer without its scales": (
+        lambda s: (
+            s.upload(W.astype(gemmd.as_dtype("e4m3"))).publish("plain"),
+            gemmd.Linear(s, name="plain"),
+        ),
+        gemmd.FailedPrecondition, ["has no scales of 128x128", "float32 [1, 1]"],
+    ),
+    "a layer of a vector": (
+        lambda s: (s.upload(W[0]).publish("vector"), gemmd.Linear(s, name="vector")),
+        gemmd.FailedPrecondition, ["is no matrix", "another name"],
+    ),
+    "an activation by its short name": (
+        lambda s: gemmd.Linear(s, W, activation="gelu"), ValueError, ["did you mean 'gelu_"],
+    ),
+    "arrays of four extents": (
+        lambda s: s.matmul(np.ones((2, 3, 4, 5), "f4"), np.ones((2, 3, 5, 4), "f4")),
+        ValueError, ["(2, 3, 4, 5)", "1 to 3 extents", "reshape it"],
+    ),
     "a layer without a weight": (lambda s: gemmd.Linear(s), ValueError, ["a weight, or the name"]),
     "a layer's activation": (
         lambda s: gemmd.Linear(s, W, activation="swish"),
@@ -353,6 +379,13 @@ def test_a_mistake_of_asyncio_is_told_with_the_way_out(fake, mistake, kind, word
                 assert word in str(caught.value)
 
     asyncio.run(make())
+
+
+def test_a_client_of_another_event_loop_says_so(fake):
+    client = gemmd.aio.Client(fake.target)
+    asyncio.run(client.devices())
+    with pytest.raises(RuntimeError, match="belongs to another event loop.*make one in each"):
+        asyncio.run(client.devices())
 
 
 def test_a_server_that_is_not_there_is_told_with_its_address_and_the_remedy(tmp_path):

@@ -80,6 +80,8 @@ def test_a_client_that_is_given_no_target_takes_the_default(fake, monkeypatch):
         ("a:8470,b:8470", "has no port"),
         ("", "has no port"),
         ("unix:", "says nothing behind unix:; write"),
+        ("unix:/" + "é" * 60, "a path of 121 bytes; that of a socket has 107 at most"),
+        ("unix:///" + "a" * 107, "a path of 108 bytes"),
     ],
 )
 @pytest.mark.parametrize("client", [gemmd.Client, gemmd.connect, gemmd.aio.Client])

@@ -1,6 +1,8 @@
 """Layers and torch on the CPU: the op, its fake kernel, the compiler. Skips without torch."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -170,16 +172,17 @@ def test_tensors_without_memory_give_such(layer, moe):
         torch.testing.assert_close(y, layer(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["sparse", "nested", "quantised"])
+@pytest.mark.parametrize("kind", ["sparse", "nested", "nested, jagged", "quantised"])
 def test_tensors_that_are_not_dense_are_refused(session, layer, kind):
     x = torch.randn(3, 40)
     odd = {
         "sparse": x.to_sparse,
         "nested": lambda: torch.nested.nested_tensor([x, x[:2]]),
+        "nested, jagged": lambda: torch.nested.nested_tensor([x, x[:2]], layout=torch.jagged),
         "quantised": lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
     }[kind]()
     for call in (layer, session.upload):
-        with pytest.raises(TypeError, match=f"{kind}.*a dense one is needed"):
+        with pytest.raises(TypeError, match=f"{kind.split(',')[0]}.*a dense one is needed"):
             call(odd)
     assert torch.equal(layer(torch._neg_view(x)), layer(-x))
 
@@ -215,9 +218,98 @@ def test_a_layer_takes_a_modules_place(layer, tmp_path):
     assert block(x.bfloat16()).dtype == layer(x.bfloat16()).dtype
 
 
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+def test_what_records_a_model_records_a_layer_as_one_step(layer, moe):
+    """A constant of the first call would come back for every other x."""
+
+    class Experts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.moe = torch.nn.Linear(24, 4), moe.module()
+
+        def forward(self, x):
+            weights, choice = self.router(x).softmax(-1).topk(2)
+            return self.moe(x, choice, weights)
+
+    model = torch.nn.Sequential(layer.module(), Experts())
+    x, other = torch.randn(3, 40), torch.randn(5, 40)
+    assert torch.equal(torch.jit.trace(model, (x,))(other), model(other))
+    assert torch.equal(torch.fx.symbolic_trace(model)(other), model(other))
+    with pytest.raises(TypeError, match="trace a module that holds this one"):
+        torch.fx.symbolic_trace(layer.module())
+
+
+ELSEWHERE = """
+import sys
+import numpy as np, torch, gemmd
+
+target, named, unnamed = sys.argv[1:]
+x = torch.ones(2, 8)
+with gemmd.Client(target) as client, client.session() as session:
+    others = [gemmd.Linear(session, np.full((8, 8), 7, "f4"), quantize=None) for _ in range(3)]
+    layer = gemmd.Linear(session, name="exported", quantize=None)
+    assert torch.equal(torch.export.load(named).module()(x), layer(x))
+    try:
+        torch.export.load(unnamed).module()(x)
+    except RuntimeError as error:
+        assert "another process's" in str(error), error
+    else:
+        raise AssertionError("another layer was called")
+"""
+
+
+def test_an_exported_program_calls_the_layer_of_that_name_elsewhere_and_no_other(
+    session, random, tmp_path
+):
+    x = torch.ones(2, 8)
+    w = random.standard_normal((8, 8), "f4")
+    paths = []
+    for name in ("exported", ""):
+        layer = gemmd.Linear(session, w, name=name, quantize=None)
+        program = torch.export.export(layer.module(), (x,))
+        assert torch.equal(program.module()(x), layer(x))
+        paths.append(str(tmp_path / f"program{name}.pt2"))
+        torch.export.save(program, paths[-1])
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, session.client.transport.target, *paths],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_layers_of_a_name_are_told_apart(session, random):
+    w = random.standard_normal((8, 8), "f4")
+    first = gemmd.Linear(session, w, name="twice", quantize=None)
+    second = gemmd.Linear(session, name="twice", quantize=None, activation="relu")
+    third = gemmd.Linear(session, name="twice", quantize=None)
+    x = torch.randn(2, 8)
+    calls = [compiled(layer) for layer in (first, second, third)]
+    assert torch.equal(calls[0](x), first(x))
+    assert torch.equal(calls[1](x), torch.relu(first(x)))
+    assert torch.equal(calls[2](x), first(x))
+    del first
+    assert torch.equal(calls[2](x), third(x))
+
+
 def test_experts_are_a_module_with_three_inputs(moe):
     x, choice = torch.randn(3, 24), (torch.randint(0, 4, (3, 2)), torch.rand(3, 2))
     assert torch.equal(moe.module()(x, *choice), moe(x, *choice))
+
+
+def test_a_module_or_a_tensor_without_elements_is_no_weight(session):
+    module = torch.nn.Linear(8, 24)
+    for mistake in (
+        lambda: gemmd.Linear(session, module),
+        lambda: gemmd.MLP(session, module, torch.randn(8, 12)),
+        lambda: gemmd.MLP(session, torch.randn(24, 8), module),
+    ):
+        with pytest.raises(TypeError, match=r"is a module of torch, Linear; give its \.weight"):
+            mistake()
+    with pytest.raises(TypeError, match="on the meta device has no elements"):
+        gemmd.Linear(session, torch.empty(24, 8, device="meta"))
 
 
 def test_experts_are_compiled_too(moe):

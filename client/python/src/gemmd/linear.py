@@ -49,7 +49,8 @@ class Linear(Layer):
         None keeps the weight's own dtype.
     activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
     out_dtype : DTypeLike, optional
-        Of what `forward` returns: float32, bfloat16 or float16. Default: x's.
+        Of what `forward` returns: float32, bfloat16 or float16. Default: x's; with `quantize=None`
+        the weight's, to which x is rounded.
     split : {"columns", "rows"}, optional
         Puts the weight in parts on several devices of the server, which work on each call at once:
         one program with one report, whose ops name their devices. "columns": each has rows of the

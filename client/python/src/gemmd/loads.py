@@ -132,6 +132,8 @@ def weights_of(tensors: list[FileTensor], asked: Wanted) -> list[Weight]:
         if asked.skip and fnmatch.fnmatchcase(tensor.name, asked.skip):
             continue
         wanted[tensor.name] = tensor
+    if not tensors:
+        raise ValueError("the checkpoint holds no tensor")
     if not wanted:
         raise ValueError(
             f"none of the {len(tensors)} tensors is left by only={asked.only!r} and"
@@ -168,7 +170,9 @@ def _weight_of(tensor: FileTensor, scales: FileTensor | None, asked: Wanted) -> 
     prefix = asked.prefix
     folder = prefix if not prefix or prefix.endswith("/") else prefix + "/"
     name = folder + re.sub(rb"[^A-Za-z0-9._/-]", b"-", tensor.name.encode()).decode()
-    if len(name) > _MOST_NAME_BYTES or not tensor.name:
+    if not tensor.name:
+        raise tensor.wrong('has no name to be published by; only="?*" leaves it out')
+    if len(name) > _MOST_NAME_BYTES:
         raise tensor.wrong(
             f"would be published as a name of {len(name)} bytes, limit {_MOST_NAME_BYTES}; take a"
             " shorter prefix, or leave it out with skip="

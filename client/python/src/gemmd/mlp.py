@@ -99,6 +99,7 @@ class MLP(Pair):
 
 def joined(gate_up: Any) -> Any:
     """One weight of a pair of gate and up, or of a function that returns one."""
+    interop.refuse_module("gate_up", gate_up)
     if callable(gate_up) and interop.torch_of(gate_up) is None:
         return lambda: joined(gate_up())
     if not isinstance(gate_up, tuple | list):

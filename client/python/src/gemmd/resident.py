@@ -49,6 +49,7 @@ def find(session: Session, weight: Any, name: str) -> Buffer | None:
             f"session has type {type(session).__name__}; weights lie in a session:"
             " client.session() makes one"
         )
+    interop.refuse_module("weight", weight)
     if name:
         try:
             found = session.find(name)

@@ -60,7 +60,10 @@ class Tensor(Resident):
         self.offset_bytes = offset_bytes
         self.owner = owner
         if not 1 <= len(self.shape) <= 3 or len(self.strides) != len(self.shape):
-            raise ValueError(f"shape={self.shape}, strides={self.strides}: 1 to 3 of each")
+            raise ValueError(
+                f"shape={self.shape}, strides={self.strides}: a tensor has 1 to 3 extents, and as"
+                " many strides; reshape it"
+            )
 
     @property
     def ndim(self) -> int:

@@ -82,5 +82,7 @@ def _no_such(what: str, word: object, choices: Iterable[str]) -> str:
 
 
 def _nearest(word: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(word).lower().replace("_", "-"), list(known), 1, 0.5)
+    choices, given = list(known), str(word).lower()
+    near = [one for one in choices if given and one.startswith(given)]
+    near += difflib.get_close_matches(given.replace("_", "-"), choices, 1, 0.5)
     return f", did you mean {near[0]!r}?" if near else ""

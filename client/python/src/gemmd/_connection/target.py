@@ -44,6 +44,7 @@ def _is_ours(folder: Path) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077
 
 
+_MOST_PATH_BYTES = 107  # Linux's sockaddr_un, less a NUL
 _SCHEMES = ("unix", "unix-abstract", "dns", "ipv4", "ipv6", "vsock", "xds")  # gRPC's
 
 
@@ -59,6 +60,12 @@ def check(target: str, secure: bool) -> None:
     if scheme in _SCHEMES and colon:
         if not rest:
             raise ValueError(f"the target {target!r} says nothing behind {scheme}:; {wanted}")
+        path = rest.removeprefix("//") if scheme == "unix" else ""
+        if len(os.fsencode(path)) > _MOST_PATH_BYTES:
+            raise ValueError(
+                f"the target {target!r} has a path of {len(os.fsencode(path))} bytes; that of a"
+                f" socket has {_MOST_PATH_BYTES} at most"
+            )
         return
     if target.startswith(("/", "./")):
         raise ValueError(f"the target {target!r} is a path; write unix:{target}")

@@ -93,6 +93,7 @@ class Layer(Unpickled):
         """How m rows of that type lie in memory on their way."""
         raise NotImplementedError
 
+    name: str  # "" if it has none
     _held: Any  # the weights' buffer or buffers, as a step takes them
 
     def result_dtype(self, sent: np.dtype[Any]) -> np.dtype[Any]:

@@ -80,9 +80,15 @@ class Weights:
             Another kind of buffer has the name.
         """
         if not buffer.label.startswith(_LABEL) or buffer.dtype is None or len(buffer.shape) != 2:
+            lacks = "is not laid out as gemmd.Linear's weights"
+            if buffer.dtype is None or len(buffer.shape) != 2:
+                lacks = "is no matrix"
+            elif buffer.dtype == dtypes.float8_e4m3fn:
+                n, k = Granularity.BLOCK_128X128.scales_shape(buffer.shape)
+                lacks = f"has no scales of 128x128 behind it, float32 [{n}, {k}]"
             raise FailedPrecondition(
-                f'{buffer!r} published as "{buffer.published_name}" was not made by gemmd.Linear;'
-                " choose another name"
+                f"{buffer!r} {lacks}: it was not made by gemmd.Linear, nor loaded as a weight of it;"
+                " choose another name, or use session.matmul"
             )
         return cls(*buffer.shape, buffer.dtype, buffer.label.endswith(_BIAS))
 
@@ -274,7 +280,8 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
     """
     shape = tuple(int(extent) for extent in weight.shape)
     if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"weight has shape {shape}; [n, k] is needed, as frameworks keep it")
+        wanted = "[n, k] of 1 and more" if len(shape) == 2 else "[n, k]"
+        raise ValueError(f"weight has shape {shape}; {wanted} is needed, as frameworks keep it")
     if quantize is not None:
         words.check("quantize", quantize, ("fp8-block",))
     dtype = narrowing.multiplied_as("weight", weight)
@@ -285,6 +292,11 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         )
     if dtype == dtypes.int8:
         raise ValueError("an int8 weight has no scales here; use session.matmul")
+    if dtype == dtypes.float8_e5m2 and quantize is None:
+        raise ValueError(
+            "a weight of float8_e5m2 would have x rounded to its 2 bits; convert it, or give"
+            ' quantize="fp8-block"'
+        )
     kept = dtypes.float8_e4m3fn if quantize is not None else dtype
     return Weights(*shape, kept, bias is not None)
 

@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.fx
 
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
@@ -24,7 +25,12 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
         self.layer = layer
 
     def forward(self, *inputs: Any) -> Any:
-        """As the layer's."""
+        """As the layer's. To torch.fx it is one call of this module, within another."""
+        if isinstance(inputs, torch.fx.Proxy):
+            raise TypeError("torch.fx sees nothing in a layer; trace a module that holds this one")
+        if inputs and isinstance(inputs[0], torch.fx.Proxy):
+            tracer = inputs[0].tracer
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), inputs, {})
         return self.layer(*inputs)
 
     def extra_repr(self) -> str:

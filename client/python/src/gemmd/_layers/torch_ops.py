@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import secrets
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,13 +20,34 @@ if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
 
 _layers: weakref.WeakValueDictionary[int, Layer] = weakref.WeakValueDictionary()
-_keys = itertools.count(1)
+_of_this_process = secrets.token_hex(16)
+_unnamed = itertools.count(1)
+
+
+def _key_of(layer: Layer) -> int:
+    """What stands for a layer in a program of torch. An exported one may run in another process:
+    there it finds the layer of the same name and kind, and must not find any other.
+    """
+    if not layer.name:
+        return _digest(f"{_of_this_process} {next(_unnamed)}")
+    kind = [type(layer).__name__, layer.name, layer.in_features, layer.out_features]
+    kind += [getattr(layer, one, None) for one in ("_activation", "_gate", "top_k", "_out_dtype")]
+    keys = (_digest(f"{kind} {turn}") for turn in itertools.count())
+    return next(key for key in keys if key not in _layers)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _by(key: int) -> Any:
     found = _layers.get(key)
     if found is None:
-        raise RuntimeError(f"gemmd::layer: layer {key} is gone; keep it while it is called")
+        raise RuntimeError(
+            "gemmd::layer: the layer that this program of torch calls is gone, or another process's:"
+            " keep it while it is called; before a program is exported give it a name, and make it"
+            " by that name where the program runs"
+        )
     return found
 
 
@@ -130,7 +153,7 @@ class Traced:
     """A layer's call as the op `gemmd::layer`, or a layer of experts' as `gemmd::routed`."""
 
     def __init__(self, layer: Layer) -> None:
-        self.key = next(_keys)
+        self.key = _key_of(layer)
         _layers[self.key] = layer
         self.features = layer.out_features
         self.in_features = layer.in_features
@@ -149,9 +172,13 @@ class Traced:
 
     @staticmethod
     def sees(x: Any) -> bool:
-        """Whether torch must see a call with x as an op: it has no memory of its own."""
-        if not isinstance(x, torch.Tensor):
+        """Whether torch must see a call with x as an op: it has no memory of its own, or what is
+        done with it is recorded.
+        """
+        if not isinstance(x, torch.Tensor) or x.is_nested:
             return False
+        if torch.jit.is_tracing():
+            return True
         stands_in = type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
         # Within a transform every new tensor is one of its own, the result's, too.
         return bool(x.is_meta or stands_in or transforms.within() or transforms.has_tangent(x))

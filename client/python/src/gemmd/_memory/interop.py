@@ -34,6 +34,16 @@ def torch_of(value: Any) -> Any:
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
+def refuse_module(what: str, value: Any) -> None:
+    """Raises TypeError for a module of torch where its weight is meant: it is callable, too."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        raise TypeError(
+            f"{what} is a module of torch, {type(value).__name__}; give its .weight, and its .bias"
+            " as the bias"
+        )
+
+
 def has_torch() -> bool:
     """Whether this process has imported torch."""
     return "torch" in sys.modules
@@ -142,7 +152,7 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
     Raises
     ------
     TypeError
-        A tensor that is sparse, nested or quantised.
+        A tensor that is sparse, nested or quantised, or has no elements.
     """
     if not is_tensor(value):
         given = np.asarray(value)
@@ -160,6 +170,8 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
     if value.layout is not torch.strided or value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantised" if value.is_quantized else value.layout
         raise TypeError(f"a tensor that is {kind}; a dense one is needed")
+    if value.is_meta:
+        raise TypeError("a tensor on the meta device has no elements; load it to the CPU first")
     host = value.detach().cpu().contiguous().resolve_neg()
     name = str(host.dtype).removeprefix("torch.")
     if name in _TORCH_NAMES:

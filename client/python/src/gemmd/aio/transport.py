@@ -31,6 +31,7 @@ class Transport:
     ) -> None:
         self.target = target
         self.home = Home()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.timeout_s = timeout_s
         self.retry = retry
         self.security = security or Security(target)
@@ -40,6 +41,13 @@ class Transport:
 
     def _open(self, purpose: str) -> Any:
         self.home.check()
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise RuntimeError(
+                "this client of gemmd.aio belongs to another event loop, which called with it first;"
+                " make one in each loop: asyncio.run opens a new one"
+            )
         # Not in __init__: grpc.aio binds a channel to the running loop, and a client may be made
         # before there is one.
         if self.security.rotated():  # new connections once the files of TLS are new
