@@ -1,4 +1,6 @@
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -149,3 +151,37 @@ def test_inner_extents_must_agree(session):
 )
 def test_scratch_grows_by_powers_of_two(need, made):
     assert scratch_size(need) == made
+
+
+def scratch_of(session):
+    return [one for one in session.buffers() if one.label == "scratch"]
+
+
+def test_scratch_that_a_burst_needed_is_given_up_after_it(session, random):
+    a = random.standard_normal((64, 64), "f4")
+    together, at_once = threading.Barrier(12), session.execute
+
+    def one_of_a_burst(_):
+        session.matmul(a, a)
+
+    def execute(*given, **options):
+        together.wait(timeout=20)  # each call has its scratch before any has done
+        return at_once(*given, **options)
+
+    session.execute = execute
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(one_of_a_burst, range(12)))
+    del session.execute
+    assert len(scratch_of(session)) == 12
+    for _ in range(200):
+        session.matmul(a, a)
+    assert len(scratch_of(session)) == 1
+
+
+def test_idle_scratch_gives_way_to_a_buffer_that_has_no_room(fake, session, random):
+    a = random.standard_normal((64, 64), "f4")
+    session.matmul(a, a)
+    assert len(scratch_of(session)) == 1
+    fake.fail(methods.CREATE_BUFFER, "RESOURCE_EXHAUSTED", "tenant default has too many bytes")
+    session.upload(a)
+    assert not scratch_of(session)

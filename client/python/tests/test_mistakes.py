@@ -384,7 +384,7 @@ def test_a_mistake_of_asyncio_is_told_with_the_way_out(fake, mistake, kind, word
 def test_a_client_of_another_event_loop_says_so(fake):
     client = gemmd.aio.Client(fake.target)
     asyncio.run(client.devices())
-    with pytest.raises(RuntimeError, match="belongs to another event loop.*make one in each"):
+    with pytest.raises(RuntimeError, match=r"belongs to another event loop.*make one in each"):
         asyncio.run(client.devices())
 
 

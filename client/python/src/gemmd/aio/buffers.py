@@ -59,10 +59,14 @@ class Buffers(Work):
         try:
             answer = await self.transport.ask(message, buffer_pb.Buffer)
         except errors.ResourceExhausted:
-            # What the session shares for its own ends may be what is in the way.
-            if self.sharing.arena is None:
+            # What the session keeps for its own ends may be what is in the way.
+            idle = self._scratch.take_all()
+            if self.sharing.arena is None and not idle:
                 raise
-            self.sharing.give_up(self.sharing.arena)
+            if self.sharing.arena is not None:
+                self.sharing.give_up(self.sharing.arena)
+            for one in idle:
+                self._lose(one)
             await self._delete_lost()
             answer = await self.transport.ask(message, buffer_pb.Buffer)
         return self._buffer(answer)
@@ -239,9 +243,14 @@ class Buffers(Work):
         self.sharing.lost.append(buffer.buffer_id)
 
     async def _delete_lost(self) -> None:
-        for buffer_id in self.sharing.take_lost():
-            request = buffer_pb.DeleteBuffersRequest(
-                session_id=self.session_id, buffer_ids=[buffer_id]
-            )
-            with contextlib.suppress(errors.Error):
-                await self.transport.ask(request, buffer_pb.DeleteBuffersResponse)
+        lost = self.sharing.take_lost()
+        try:
+            while lost:
+                request = buffer_pb.DeleteBuffersRequest(
+                    session_id=self.session_id, buffer_ids=lost[-1:]
+                )
+                with contextlib.suppress(errors.Error):
+                    await self.transport.ask(request, buffer_pb.DeleteBuffersResponse)
+                lost.pop()
+        finally:
+            self.sharing.lost.extend(lost)  # for another call, if this one is cancelled

@@ -13,6 +13,7 @@ from gemmd import errors
 from gemmd._connection.here_only import Unpickled
 from gemmd._memory import inline
 from gemmd._memory.inline import Block, Run, Sharing
+from gemmd._memory.scratch import Scratch
 from gemmd._ops.multiply import (
     INLINE_BYTES,
     Job,
@@ -49,7 +50,7 @@ class Work(Unpickled):
         self.sharing = sharing
         self._head = programs.session_field(session_id)
         self._op_ids = programs.OpIds()
-        self._scratch: list[Buffer] = []
+        self._scratch: Scratch[Buffer] = Scratch()
 
     async def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
         raise NotImplementedError  # of Buffers; matmul takes its scratch memory from it
@@ -284,7 +285,7 @@ class Work(Unpickled):
 
     def _keep_scratch(self, made: asyncio.Future[Buffer]) -> None:
         if not made.cancelled() and made.exception() is None:
-            self._scratch.append(made.result()._kept_by_session())
+            self._scratch.give(made.result()._kept_by_session())
 
     # }
 
@@ -293,12 +294,11 @@ class Work(Unpickled):
         """Device memory for one call, kept for later ones: a call in steady state creates
         nothing.
         """
-        found = next((one for one in self._scratch if one.size_bytes >= nbytes), None)
-        try:
-            if found is not None:
-                self._scratch.remove(found)
-        except ValueError:  # another thread took it in between
-            found = None
+        if spare := self._scratch.take_spare():
+            for one in spare:
+                self._lose(one)
+            await self._delete_lost()
+        found = self._scratch.take(nbytes)
         if found is None:
             await self._delete_lost()
         buffer = found or (await self._new_scratch(scratch_size(nbytes)))._kept_by_session()
@@ -308,9 +308,9 @@ class Work(Unpickled):
             if errors.may_still_run(error):
                 self._lose(buffer)  # what runs there may still write
             else:
-                self._scratch.append(buffer)
+                self._scratch.give(buffer)
             raise
-        self._scratch.append(buffer)
+        self._scratch.give(buffer)
 
 
 class Prepared(Unpickled):
