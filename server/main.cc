@@ -258,6 +258,7 @@ int Run(const Options& options, char** argv) {
   RaiseFileLimit();
   const Signals signals;
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f, a log for one, is a write that fails
 
   // At once: what libraries do at a process's end may want what there is too little of.
   if (absl::Status room = CheckRoom(); !room.ok()) _exit(Complain(room, kFailed));

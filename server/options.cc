@@ -132,7 +132,11 @@ Options ParseOptions(int argc, char** argv) {
         Misuse("");
     }
   }
-  if (optind < argc) Misuse("");
+  if (optind < argc) {
+    const std::string extra = argv[optind];
+    Misuse("unexpected argument '" + extra + "'; a config is given by --config FILE, an address by" +
+           " --listen ADDRESS");
+  }
   Check(options);
   return options;
 }

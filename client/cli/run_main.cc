@@ -31,6 +31,7 @@ void ExitInterrupted(int) {
 
 void HandleSignals() {
   std::signal(SIGPIPE, SIG_IGN);  // gRPC's sockets; `gemmctl ... | head` ends by a failed write
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f: likewise
   for (int number : {SIGINT, SIGTERM, SIGHUP}) {
     // One that is ignored stays so: nohup.
     if (std::signal(number, ExitInterrupted) == SIG_IGN) std::signal(number, SIG_IGN);

@@ -25,9 +25,10 @@ const Flag* FindFlag(std::span<const Flag> flags, absl::string_view name) {
   return nullptr;
 }
 
-std::string DidYouMean(absl::string_view typed, const std::vector<absl::string_view>& known) {
+std::string DidYouMean(absl::string_view typed, const std::vector<absl::string_view>& known,
+                       absl::string_view before = "") {
   const absl::string_view nearest = Nearest(typed, known);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", before, nearest, "'?");
 }
 
 absl::Status CheckChoice(absl::string_view what, absl::string_view value,
@@ -200,7 +201,7 @@ absl::StatusOr<Args> ParseArgs(const CommandTable& table, std::span<const char* 
       for (const Flag& known : (*command)->flags) names.push_back(known.name);
       for (const Flag& known : table.global_flags) names.push_back(known.name);
       return UsageError(absl::StrCat("unknown flag '", arg, "' for ", (*command)->name,
-                                     DidYouMean(typed.name, names), " (see '", table.program,
+                                     DidYouMean(typed.name, names, "--"), " (see '", table.program,
                                      " help ", (*command)->name, "')"));
     }
     if (flag->kind == ValueKind::kSwitch) {

@@ -58,7 +58,10 @@ absl::StatusOr<std::string> NameOf(const CheckpointTensor& tensor, const std::st
                        c == '/' || c == '-';
     name += taken ? c : '-';
   }
-  if (name.size() > kMaxNameBytes || tensor.name.empty()) {
+  if (tensor.name.empty()) {
+    return Bad(tensor, "has no name to be published by; --only '?*' leaves it out");
+  }
+  if (name.size() > kMaxNameBytes) {
     return Bad(tensor, absl::StrCat("would be published as a name of ", name.size(),
                                     " bytes, limit ", kMaxNameBytes,
                                     "; take a shorter --prefix, or leave it out with --skip"));
@@ -123,6 +126,9 @@ absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
     if (!options.only.empty() && !Like(options.only, tensor.name)) continue;
     if (!options.skip.empty() && Like(options.skip, tensor.name)) continue;
     if (!wanted.emplace(tensor.name, &tensor).second) return Bad(tensor, "is there twice");
+  }
+  if (checkpoint.tensors.empty()) {
+    return absl::InvalidArgumentError("the checkpoint holds no tensor");
   }
   if (wanted.empty()) {
     return absl::InvalidArgumentError(

@@ -1,12 +1,14 @@
 #include "client/cpp/client.h"
 
 #include <google/protobuf/util/time_util.h>
+#include <sys/un.h>
 
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/cpp/health.h"
 #include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/paged.h"
@@ -24,6 +26,8 @@ namespace {
 
 using google::protobuf::util::TimeUtil;
 
+constexpr size_t kMaxSocketPathBytes = sizeof(sockaddr_un::sun_path) - 1;
+
 bool IsPort(absl::string_view text) {
   int port = 0;
   return absl::SimpleAtoi(text, &port) && port > 0 && port < 65536;
@@ -34,16 +38,21 @@ bool IsPort(absl::string_view text) {
 absl::Status CheckTarget(absl::string_view target, bool secure) {
   constexpr absl::string_view kWanted = "write HOST:PORT, unix:/PATH or unix-abstract:NAME";
   if (target.empty()) return absl::InvalidArgumentError("the target is empty");
+  const auto refused = [&](auto... why) {
+    return absl::InvalidArgumentError(absl::StrCat("the target '", target, "' ", why...));
+  };
   const size_t colon = target.find(':');
   if (colon != target.npos) {
     for (const absl::string_view scheme :
          {"unix", "unix-abstract", "dns", "ipv4", "ipv6", "vsock", "xds"}) {
-      if (target.substr(0, colon) == scheme) return absl::OkStatus();
+      if (target.substr(0, colon) != scheme) continue;
+      absl::string_view path = scheme == "unix" ? target.substr(colon + 1) : "";
+      absl::ConsumePrefix(&path, "//");
+      if (path.size() <= kMaxSocketPathBytes) return absl::OkStatus();
+      return refused("has a path of ", path.size(), " bytes; that of a socket has ",
+                     kMaxSocketPathBytes, " at most");
     }
   }
-  const auto refused = [&](auto... why) {
-    return absl::InvalidArgumentError(absl::StrCat("the target '", target, "' ", why...));
-  };
   if (absl::StartsWith(target, "/") || absl::StartsWith(target, "./")) {
     return refused("is a path; write unix:", target);
   }

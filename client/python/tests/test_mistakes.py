@@ -279,6 +279,16 @@ OF_A_SESSION = {
         lambda s: gemmd.Linear(s, W, quantize="fp8"),
         ValueError, ["quantize 'fp8'", "did you mean 'fp8-block'", "use one of fp8-block"],
     ),
+    "a time that is text": (
+        lambda s: s.execute([gemmd.fill(s.upload(W), 0)], timeout_s="5s"),
+        TypeError, ["timeout_s has type str", "give a number"],
+    ),
+    "experts that are no whole numbers": (
+        lambda s: gemmd.MoE(s, np.ones((4, 16, 8), "f4"), np.ones((4, 8, 8), "f4"), top_k=1)(
+            X, np.zeros((3, 1), "f4"), np.ones((3, 1), "f4")
+        ),
+        TypeError, ["experts has dtype float32", "whole numbers"],
+    ),
     "a layer's x": (
         lambda s: gemmd.Linear(s, W, quantize=None)(np.ones((3, 9), "f4")),
         ValueError, ["(3, 9)", "k=5"],

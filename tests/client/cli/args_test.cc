@@ -100,7 +100,7 @@ TEST(ParserTest, TakesEverythingAfterTwoDashesAsArguments) {
 
 TEST(ParserTest, SuggestsTheNearestCommandAndFlag) {
   EXPECT_THAT(UsageErrorOf({"bew"}), HasSubstr("did you mean 'brew'?"));
-  EXPECT_THAT(UsageErrorOf({"brew", "a", "--cusp", "3"}), HasSubstr("did you mean 'cups'?"));
+  EXPECT_THAT(UsageErrorOf({"brew", "a", "--cusp", "3"}), HasSubstr("did you mean '--cups'?"));
   EXPECT_THAT(UsageErrorOf({"xylophone"}), Not(HasSubstr("did you mean")));
 }
 

@@ -53,6 +53,8 @@ TEST(ClientTest, WhatIsNoTargetIsRefusedAtOnceWithWhatIsOne) {
        {"127.0.0.1", "127.0.0.1:99999", "localhost:x", "::1", "::1:8470", ":1"}) {
     EXPECT_THAT(told(target), HasSubstr("has no port of 1 to 65535")) << target;
   }
+  EXPECT_THAT(told("unix:///" + std::string(107, 'a')),
+              HasSubstr("has a path of 108 bytes; that of a socket has 107 at most"));
   for (const char* target : {"127.0.0.1:1", "[::1]:1", "dns:///127.0.0.1:1", "ipv4:127.0.0.1:1"}) {
     const auto client = Client::Connect(target, {.connect_timeout = absl::Milliseconds(10)});
     EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << target;

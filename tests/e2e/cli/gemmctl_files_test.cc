@@ -217,6 +217,18 @@ TEST_F(GemmctlFilesTest, AResultThatCannotBeWrittenIsAnError) {
   }
 }
 
+TEST_F(GemmctlFilesTest, AFileBeyondItsLimitIsAnErrorAndLeavesNothing) {
+  WriteFile(File("a.npy"), Npy("<f4", 64, 64, std::string(64 * 64 * 4, '\1')));
+  ASSERT_EQ(Ctl({"upload", File("a.npy"), "--name", "limited"}).status, 0);
+  const Finished done =
+      Shell("ulimit -f 8; exec " + CtlLine("download limited " + File("back.npy")));
+  EXPECT_EQ(done.status, 3);
+  EXPECT_THAT(done.err, HasSubstr("File too large"));
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("back"))) << entry.path();
+  }
+}
+
 TEST_F(GemmctlFilesTest, TopEndsWhenItsReaderHasGone) {
   const auto top = [&](const std::string& interval, const std::string& reader) {
     return Shell("{ " + CtlLine("top --interval " + interval) + "; echo $? >" + File("status") +

@@ -218,6 +218,10 @@ TEST_F(GemmctlLoadTest, BadCheckpointsAreRefusedBeforeAnythingMoves) {
   WriteFile(File("long.safetensors"),
             SafetensorsText({{std::string(130, 'n'), "F32", {2}, RandomFloats(2, 1)}}));
   ExpectRefused({"load", File("long.safetensors")}, 3, "limit 128");
+  WriteFile(File("unnamed.safetensors"), SafetensorsText({{"", "F32", {2}, RandomFloats(2, 1)}}));
+  ExpectRefused({"load", File("unnamed.safetensors")}, 3, "has no name to be published by");
+  WriteFile(File("nothing.safetensors"), std::string("\2\0\0\0\0\0\0\0{}", 10));
+  ExpectRefused({"load", File("nothing.safetensors")}, 3, "holds no tensor");
   WriteFile(File("deep.safetensors"),
             SafetensorsText({{"w", "F32", {1, 1, 1, 2}, RandomFloats(2, 1)}}));
   ExpectRefused({"load", File("deep.safetensors")}, 3, "[1, 1, 1, 2]");

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,6 +92,24 @@ TEST_F(StartTest, AFolderThatCannotBeMadeIsNamedWithItsRemedy) {
       EXPECT_THAT(done.err, AllOf(HasSubstr(place), HasSubstr("choose another address"))) << place;
     }
   }
+}
+
+TEST_F(StartTest, AnAddressWithoutItsOptionIsTold) {
+  const Finished done = Run(GEMMD_PATH, {"127.0.0.1:0"});
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("unexpected argument '127.0.0.1:0'"),
+                              HasSubstr("by --listen ADDRESS"), HasSubstr("usage: gemmd")));
+}
+
+TEST_F(StartTest, AFileBeyondItsLimitIsAnErrorAndEndsNobody) {
+  const std::string ready = dir_.File("ready");
+  const Finished done =
+      RunToEnd({"/bin/sh", "-c",
+                "ulimit -f 0; exec " + FindProgram(GEMMD_PATH) + " --listen unix:" +
+                    dir_.File("x.sock") + " --ready-file " + ready});
+  EXPECT_EQ(done.status, 1);
+  EXPECT_THAT(done.err, HasSubstr("cannot write --ready-file " + ready + ": File too large"));
+  EXPECT_FALSE(std::filesystem::exists(ready));
 }
 
 TEST_F(StartTest, AGpuThatThisMachineLacksIsToldByTheCheck) {

@@ -138,6 +138,8 @@ class MoE(Pair):
                 raise ValueError(
                     f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
                 )
+        if not is_whole(experts):
+            raise TypeError(f"experts has dtype {experts.dtype}; give whole numbers, as topk's indices")
         traced = self._traced
         if traced is not None and (
             traced.is_compiling() or traced.sees(x) or traced.sees(experts) or traced.sees(weights)
@@ -192,6 +194,13 @@ def top_of(logits: npt.NDArray[Any], top_k: int) -> tuple[npt.NDArray[Any], npt.
     shares /= shares.sum(-1, keepdims=True)
     experts = np.argsort(-shares, axis=-1, kind="stable")[:, :top_k]
     return experts, np.take_along_axis(shares, experts, -1)
+
+
+def is_whole(array: Any) -> bool:
+    """Whether an array or a torch tensor is of integers."""
+    if interop.torch_of(array) is not None:
+        return not (array.is_floating_point() or array.is_complex())
+    return bool(np.issubdtype(array.dtype, np.integer))
 
 
 def check_experts_of(experts: npt.NDArray[Any], count: int) -> None:

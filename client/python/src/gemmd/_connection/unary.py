@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from gemmd import errors
+from gemmd import errors, words
 from gemmd._connection.token_file import Metadata
 
 # (request, timeout_s or None) -> answer; raises gemmd.Error.
@@ -26,9 +26,11 @@ _FOREVER_S = 1e9  # thirty years: gRPC takes larger ones, and infinity, for the 
 
 def bounded(timeout_s: float | None) -> float | None:
     """None for a limit that is as good as none."""
-    if timeout_s is None or timeout_s >= _FOREVER_S:
+    if timeout_s is None:
         return None
-    return float(timeout_s)  # the sum of now and a numpy.float32 would be off by a minute
+    # As a float: the sum of now and a numpy.float32 would be off by a minute.
+    limit = words.number("timeout_s", timeout_s)
+    return None if limit >= _FOREVER_S else limit
 
 
 def closed(error: ValueError) -> Exception:
