@@ -134,8 +134,8 @@ Options ParseOptions(int argc, char** argv) {
   }
   if (optind < argc) {
     const std::string extra = argv[optind];
-    Misuse("unexpected argument '" + extra + "'; a config is given by --config FILE, an address by" +
-           " --listen ADDRESS");
+    Misuse("unexpected argument '" + extra +
+           "'; a config is given by --config FILE, an address by" + " --listen ADDRESS");
   }
   Check(options);
   return options;

@@ -105,8 +105,8 @@ TEST_F(StartTest, AFileBeyondItsLimitIsAnErrorAndEndsNobody) {
   const std::string ready = dir_.File("ready");
   const Finished done =
       RunToEnd({"/bin/sh", "-c",
-                "ulimit -f 0; exec " + FindProgram(GEMMD_PATH) + " --listen unix:" +
-                    dir_.File("x.sock") + " --ready-file " + ready});
+                "ulimit -f 0; exec " + FindProgram(GEMMD_PATH) +
+                    " --listen unix:" + dir_.File("x.sock") + " --ready-file " + ready});
   EXPECT_EQ(done.status, 1);
   EXPECT_THAT(done.err, HasSubstr("cannot write --ready-file " + ready + ": File too large"));
   EXPECT_FALSE(std::filesystem::exists(ready));
