@@ -1,5 +1,7 @@
 #include "server/engine/share/unix_listener.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,11 +11,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace gemmd::server {
 namespace {
@@ -48,6 +52,27 @@ absl::Status Occupied(const UnixListenerOptions& options, const char* what) {
 UniqueFd NewSocket() {
   return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
+
+// Servers that start in one folder at once take turns until each listens: else one takes the
+// other's new file for what a dead one left. Whoever else has the folder locked delays the start
+// and no more.
+class Turn {
+ public:
+  explicit Turn(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path();
+    folder_ =
+        UniqueFd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const absl::Time end = absl::Now() + kMostWait;
+    while (folder_.valid() && flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK || absl::Now() >= end) return;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+
+ private:
+  static constexpr absl::Duration kMostWait = absl::Seconds(2);
+  UniqueFd folder_;  // closing it ends the lock
+};
 
 // A file in the way is removed only when it is a socket that nobody accepts on.
 absl::Status RemoveStale(const UnixListenerOptions& options) {
@@ -128,6 +153,7 @@ absl::StatusOr<UnixListener> UnixListener::Bind(const UnixListenerOptions& optio
     if (listen(listener.fd(), SOMAXCONN) != 0) return Errno(options, "cannot listen on", name);
     return listener;
   }
+  const Turn turn(path);
   if (absl::Status status = BindPath(fd.get(), options); !status.ok()) return status;
   UnixListener listener(std::move(fd), absl::StrCat("unix:", path));
   struct stat file;

@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <latch>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "tests/server/engine/share_client.h"
 
@@ -74,6 +79,28 @@ TEST_F(UnixListenerTest, StaleSocketIsReplaced) {
   const auto listener = Bind(path_);
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_TRUE(ShareClient("unix:" + path_).connected());
+}
+
+TEST_F(UnixListenerTest, OfServersThatStartAtOnceOneHasTheSocket) {
+  constexpr int kServers = 6;
+  for (int round = 0; round < 100; ++round) {
+    LeaveStaleSocket();
+    std::vector<std::optional<UnixListener>> listeners(kServers);
+    std::latch all(kServers);
+    std::vector<std::thread> servers;
+    for (std::optional<UnixListener>& one : listeners) {
+      servers.emplace_back([&] {
+        all.arrive_and_wait();
+        absl::StatusOr<UnixListener> bound = Bind(path_);
+        if (bound.ok()) one.emplace(*std::move(bound));
+      });
+    }
+    for (std::thread& server : servers) server.join();
+    EXPECT_EQ(std::ranges::count_if(listeners, [](const auto& one) { return one.has_value(); }), 1);
+    EXPECT_TRUE(ShareClient("unix:" + path_).connected()) << round;
+    listeners.clear();
+    EXPECT_FALSE(std::filesystem::exists(path_));
+  }
 }
 
 TEST_F(UnixListenerTest, LiveSocketIsKept) {
