@@ -178,6 +178,25 @@ def test_scratch_that_a_burst_needed_is_given_up_after_it(session, random):
     assert len(scratch_of(session)) == 1
 
 
+@pytest.mark.parametrize("sharing", [False, True])
+def test_a_session_whose_buffers_are_all_deleted_works_on(fake, sharing_fake, random, sharing):
+    a, large = random.standard_normal((64, 64), "f4"), random.standard_normal((1024, 2048), "f4")
+    target = (sharing_fake if sharing else fake).target
+    with gemmd.Client(target, timeout_s=20) as client, client.session() as session:
+        for turn in range(2):
+            np.testing.assert_allclose(session.matmul(a, a), a @ a, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(session.matmul(a, large[:64]), a @ large[:64], 1e-3, 1e-3)
+            held = session.upload(large)
+            assert turn or bool(held.transfer.why) != sharing
+            np.testing.assert_array_equal(held.download(), large)
+            for buffer in session.buffers():
+                buffer.delete()
+        with pytest.raises(gemmd.NotFound, match=held.buffer_id.hex()[:8]):
+            held.download()
+        with pytest.raises(gemmd.NotFound):
+            session.matmul(large.T[:8], held)
+
+
 def test_idle_scratch_gives_way_to_a_buffer_that_has_no_room(fake, session, random):
     a = random.standard_normal((64, 64), "f4")
     session.matmul(a, a)

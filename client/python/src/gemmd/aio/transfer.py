@@ -146,6 +146,10 @@ class AsyncMover:
                 await asyncio.to_thread(staging.move_wide, host, at, data, up)
             else:
                 await self._staged(buffer.buffer_id, data, at, up)
+        except errors.NotFound as error:
+            # What was not found may be the staging memory, which a caller has deleted with all
+            # buffers of the session. By gRPC the server says it of the caller's own buffer.
+            return str(error)
         except (errors.FailedPrecondition, errors.ResourceExhausted, OSError) as error:
             # Another host's server behind a socket of the same name, or no room for staging: the
             # bytes still have a way.

@@ -258,7 +258,16 @@ class Work(Unpickled):
         ValueError
             The shapes do not fit each other, or a word is none of those above.
         """
-        job = Job(a, b, MatmulOptions.of(options))
+        chosen = MatmulOptions.of(options)
+        try:
+            return await self._multiplied(Job(a, b, chosen))
+        except errors.NotFound:
+            # A caller who deletes all buffers of the session has deleted its scratch, too.
+            for one in self._scratch.take_all():
+                self._lose(one)
+            return await self._multiplied(Job(a, b, chosen))
+
+    async def _multiplied(self, job: Job) -> Array | Result:
         async with self._scratch_for(job.scratch_bytes) as scratch:
             job.place(scratch, scratch.buffer_id)
             if job.inline_bytes <= INLINE_BYTES or await self._shares_inline(job.inline_bytes):
