@@ -139,7 +139,9 @@ class MoE(Pair):
                     f"{what} has shape {tuple(given.shape)}, {[x.shape[0], self.top_k]} is needed"
                 )
         if not is_whole(experts):
-            raise TypeError(f"experts has dtype {experts.dtype}; give whole numbers, as topk's indices")
+            raise TypeError(
+                f"experts has dtype {experts.dtype}; give whole numbers, as topk's indices"
+            )
         traced = self._traced
         if traced is not None and (
             traced.is_compiling() or traced.sees(x) or traced.sees(experts) or traced.sees(weights)
