@@ -426,3 +426,32 @@ def test_data_beyond_a_message_is_told_with_the_way_it_goes(fake, way):
 
     with pytest.raises(gemmd.ResourceExhausted, match=r"than max .*by session\.upload or buffer"):
         asyncio.run(awaited()) if way == "asyncio" else called()
+
+
+@pytest.mark.parametrize("way", ["sync", "asyncio"])
+def test_what_a_block_raised_is_not_hidden_by_a_server_that_is_gone(fake, way):
+    class Mine(Exception):
+        pass
+
+    async def awaited():
+        async with (
+            gemmd.aio.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
+            client.session() as session,
+            await session.upload(W) as held,
+            await session.plan([gemmd.fill(held, 0)]),
+        ):
+            fake.close()
+            raise Mine
+
+    def called():
+        with (
+            gemmd.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
+            client.session() as session,
+            session.upload(W) as held,
+            session.plan([gemmd.fill(held, 0)]),
+        ):
+            fake.close()
+            raise Mine
+
+    with pytest.raises(Mine):
+        asyncio.run(awaited()) if way == "asyncio" else called()

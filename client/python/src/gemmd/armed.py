@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -201,5 +202,6 @@ class Armed(ArmedHandle):
     def __enter__(self) -> Armed:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.disarm()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            self.disarm()

@@ -152,6 +152,13 @@ def may_still_run(error: BaseException) -> bool:
     return not (turned_away or isinstance(error, _REFUSALS))
 
 
+def beside(raised: type[BaseException] | None) -> type[Error]:
+    """What the end of a `with` leaves unsaid: that its thing is gone already; and if its block has
+    raised, all that would stand in the way of that.
+    """
+    return NotFound if raised is None else Error
+
+
 def from_code(code: int, message: str, reason: str = "", request_id: str = "") -> Error:
     """The exception for a google.rpc.Code."""
     return _BY_CODE.get(code, Error)(message, reason=reason, request_id=request_id)

@@ -369,5 +369,6 @@ class Layer(Unpickled):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            self.close()

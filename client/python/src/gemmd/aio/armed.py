@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gemmd import errors
@@ -72,5 +73,6 @@ class Armed(ArmedHandle):
     async def __aenter__(self) -> Armed:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.disarm()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            await self.disarm()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import gemmd.linear
 import gemmd.mlp
 import gemmd.moe
+from gemmd import errors
 from gemmd._connection.here_only import Awaited, Unpickled
 from gemmd._layers.layer import Layer
 from gemmd._layers.places import HostRun
@@ -114,8 +116,9 @@ class AsyncLayer(Unpickled, Awaited, Generic[L]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            await self.close()
 
 
 class Linear(AsyncLayer[gemmd.linear.Linear]):

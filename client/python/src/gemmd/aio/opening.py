@@ -5,8 +5,10 @@ end.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+from gemmd import errors
 from gemmd._connection.here_only import Awaited
 
 
@@ -37,6 +39,7 @@ class Opening(Generic[T], Awaited):
         self._opened = await self._opener()
         return self._opened
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._opened is not None:
-            await self._opened.close()
+            with suppress(errors.beside(kind)):
+                await self._opened.close()

@@ -125,6 +125,6 @@ class Plan(PlanHandle, Awaited):
     async def __aenter__(self) -> Plan:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        with suppress(errors.NotFound):  # deleted in the block, or gone with its session
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):  # NotFound: deleted in the block, or with its session
             await self.delete()

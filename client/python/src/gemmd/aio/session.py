@@ -239,5 +239,6 @@ class Session(Buffers, Awaited):
     async def __aenter__(self) -> Session:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(errors.beside(kind)):
+            await self.close()
