@@ -87,8 +87,8 @@ class Weights:
                 n, k = Granularity.BLOCK_128X128.scales_shape(buffer.shape)
                 lacks = f"has no scales of 128x128 behind it, float32 [{n}, {k}]"
             raise FailedPrecondition(
-                f"{buffer!r} {lacks}: it was not made by gemmd.Linear, nor loaded as a weight of it;"
-                " choose another name, or use session.matmul"
+                f"{buffer!r} {lacks}: it was not made by gemmd.Linear, nor loaded as a weight"
+                " of it; choose another name, or use session.matmul"
             )
         return cls(*buffer.shape, buffer.dtype, buffer.label.endswith(_BIAS))
 

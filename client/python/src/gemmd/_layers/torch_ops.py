@@ -44,8 +44,8 @@ def _by(key: int) -> Any:
     found = _layers.get(key)
     if found is None:
         raise RuntimeError(
-            "gemmd::layer: the layer that this program of torch calls is gone, or another process's:"
-            " keep it while it is called; before a program is exported give it a name, and make it"
+            "gemmd::layer: the layer that this program of torch calls is gone, or another"
+            " process's: keep it while it is called; before a program is exported give it a name, and make it"
             " by that name where the program runs"
         )
     return found

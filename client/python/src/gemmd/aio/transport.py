@@ -45,8 +45,8 @@ class Transport:
         self._loop = self._loop or loop
         if loop is not self._loop:
             raise RuntimeError(
-                "this client of gemmd.aio belongs to another event loop, which called with it first;"
-                " make one in each loop: asyncio.run opens a new one"
+                "this client of gemmd.aio belongs to another event loop, which called with it"
+                " first; make one in each loop: asyncio.run opens a new one"
             )
         # Not in __init__: grpc.aio binds a channel to the running loop, and a client may be made
         # before there is one.
