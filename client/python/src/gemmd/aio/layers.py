@@ -17,8 +17,8 @@ import gemmd.moe
 from gemmd import errors
 from gemmd._connection.here_only import Awaited, Unpickled
 from gemmd._layers.layer import Layer
-from gemmd._layers.places import HostRun
 from gemmd._layers.pair import Pair
+from gemmd._layers.places import HostRun
 from gemmd._memory import interop
 from gemmd.aio.armed import until_done
 
