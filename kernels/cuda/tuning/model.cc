@@ -14,6 +14,12 @@ constexpr double kReferenceSms = 132;  // what ModelConstants' chip-wide rates w
 // have unlike numbers of SMs, and what is left of one is no use to a cluster.
 constexpr int kClustersOf132[kMaxClusterSize] = {132, 66, 39, 30, 22, 18, 15, 15};
 
+// Of FP8's stream-k: teams are at different k, and each reads A from memory again for each of its
+// tiles where L2 does not hold all of it. Where CTAs have few tiles that is little, and whole tiles
+// would leave more SMs idle.
+constexpr double kStreamedInL2 = 32e6;
+constexpr double kMostStreamRounds = 2;
+
 double CeilDiv(double value, double divisor) { return std::ceil(value / divisor); }
 
 // A maximum without its edge: what is close to the bottleneck costs something too. Keeps kernels
@@ -237,8 +243,13 @@ double CorrectedSeconds(const GemmVariant& variant, const MatmulProblem& problem
   const double floor =
       std::max(problem.bytes() / constants.hbm_bytes_per_s,
                problem.flops() / (flops_per_clock * device.sms * constants.clock_hz));
+  const bool rereads = variant.streams_k() && variant.shape().promotes() &&
+                       1.0 * problem.m * problem.k > kStreamedInL2 &&
+                       Division(variant, problem, device).tiles > kMostStreamRounds;
   const float correction =
-      CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds), variant.shape().mma);
+      rereads
+          ? kMostCorrection
+          : CorrectionOf(FeaturesOf(variant, problem, device, rough_seconds), variant.shape().mma);
   return std::max(floor, rough_seconds * std::exp(correction));
 }
 

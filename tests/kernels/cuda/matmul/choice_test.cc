@@ -53,6 +53,18 @@ GemmSelector Untuned() {
   return GemmSelector({.model = "NVIDIA H200"}, {AllVariants().begin(), AllVariants().end()}, {});
 }
 
+// A round that would be hardly begun goes to stream-k; not where A leaves L2 and is read again for
+// each of many tiles. Both were measured on an H200 and an H100.
+TEST(ChoiceTest, Fp8GoesToStreamKForFewTilesOfLongK) {
+  const auto streams = [](const MatmulProblem& problem) {
+    return Untuned().Choose(problem)->variant.streams_k();
+  };
+  EXPECT_TRUE(streams(Fp8Problem(627, 5120, 17920)));
+  EXPECT_TRUE(streams(Fp8Problem(423, 4608, 18432)));
+  EXPECT_FALSE(streams(Fp8Problem(2000, 5120, 25600)));
+  EXPECT_FALSE(streams(Fp8Problem(3408, 3072, 24576)));
+}
+
 TEST(ChoiceTest, NamesAreUniqueAndFound) {
   std::set<std::string> names;
   for (const GemmVariant& variant : AllVariants()) {
