@@ -74,6 +74,8 @@ __device__ __forceinline__ void TensorStoreWait() {
 __device__ __forceinline__ void CpAsync4(uint32_t target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
 }
+// Until this thread's have come.
+__device__ __forceinline__ void CpAsyncWait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 }  // namespace gemmd::kernels::cuda::ptx
 

@@ -89,6 +89,8 @@ struct GemmConfig {
   static constexpr int kThinCols = 64;
 
   constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
+  // Sums are scaled by row and column as they are stored.
+  constexpr bool scales_results() const { return mma == Mma::kI8; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
   // Elements of k in a k block.
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
@@ -228,10 +230,15 @@ struct GemmConfig {
   // Where the second k group leaves its results for the first.
   constexpr int fold_bytes() const { return (k_groups - 1) * rows * cols * 4; }
   constexpr int smem_bytes() const {
-    const int barriers = stages * 16 + 16;
     return 1024 + stages * (stage_bytes() + scale_bytes()) + (store_bytes() + 127) / 128 * 128 +
-           fold_bytes() + barriers;
+           fold_bytes() + barrier_bytes();
   }
+  constexpr int barrier_bytes() const { return stages * 16 + 16; }
+  // Behind them, in the kernel of one problem: the scales of results, sm90_direct_scales.cuh.
+  constexpr int result_scale_bytes() const {
+    return scales_results() ? groups * 2 * (row_subs() * 64 + cols) * 4 : 0;
+  }
+  constexpr int dense_smem_bytes() const { return smem_bytes() + result_scale_bytes(); }
   // When a cluster's CTAs divide k, the ring ends as an inbox: from each of the `parts`, in 32
   // bits, the receiver's share of the chunks of 8 columns.
   constexpr int chunk_bytes() const { return rows * 8 * 4; }

@@ -12,6 +12,7 @@
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/shared.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -50,26 +51,6 @@ __device__ __forceinline__ void StoreAs(void* base, int64_t index, OutType type,
   }
 }
 
-// What scales are where there are none.
-static __device__ const float kOne = 1.0f;
-
-// The scales of the rows of one matrix. Few registers: a tile's results leave no more.
-struct Scales {
-  const float* data = nullptr;
-  int step = 0;
-  int last = 0;
-
-  Scales() = default;
-  __device__ Scales(const float* scales, int64_t ld, int64_t offset, int64_t rows)
-      : data(scales != nullptr ? scales + offset : &kOne),
-        step(scales != nullptr ? static_cast<int>(ld) : 0),
-        last(static_cast<int>(rows) - 1) {}
-  // A row outside takes the last one's: its products go nowhere.
-  __device__ __forceinline__ float Of(int row) const {
-    return __ldg(data + static_cast<int64_t>(min(row, last)) * step);
-  }
-};
-
 // One warpgroup's way to D. A chunk is 8 columns of the column side for the warpgroup's 64 rows:
 // four values a thread, at (row, col) = (16 warp + lane / 4, 2 (lane % 4)), its right neighbour,
 // and the same 8 rows further down.
@@ -85,8 +66,7 @@ struct Epilogue {
   bool aligned;     // rows of D start at multiples of 16 bytes
   bool whole;       // and end at one: every unit of 16 bytes is in D or outside
   uint64_t policy;  // of L2 for D
-  Scales a_scales;  // of INT8
-  Scales b_scales;
+  typename ResultScalesOf<C>::Type scales;
 
   static constexpr int kPitch = C.store_pitch();
   static constexpr int kPitchF32 = C.skinny()          ? C.kSkinnyPitchF32
@@ -98,7 +78,11 @@ struct Epilogue {
   static constexpr int kStepF32 = C.stages_halves() ? 2 : kStep > 1 ? kStep / 2 : 1;
 
   __device__ Epilogue(const GemmLaunch& launch, const SmemLayout<C>& smem, int math_warp, int lane)
-      : args(launch.args), warp(math_warp % 4), lane(lane), group(math_warp / 4 % C.groups) {
+      : args(launch.args),
+        warp(math_warp % 4),
+        lane(lane),
+        group(math_warp / 4 % C.groups),
+        scales(smem, group) {
     staging = smem.base + SmemLayout<C>::kStore + group * C.store_group_bytes() +
               (C.skinny() ? 0 : warp * C.staged_rows() * kPitch);
     general = args.out == OutType::kF32 || args.alpha != 1.0f || args.beta != 0.0f ||
@@ -109,32 +93,15 @@ struct Epilogue {
     policy = launch.streams_b ? ptx::kEvictLast : ptx::kEvictNormal;
   }
 
-  // Has the scales of a tile brought into L2 while it multiplies: cold, a store would wait a
-  // microsecond for them.
-  __device__ __forceinline__ void PrefetchScales(const Tile& next) const {
-    if constexpr (C.mma == Mma::kI8) {
-      const int thread = warp * 32 + lane;
+  // The scales of a tile's results: asked for as it begins, and there when it is stored.
+  __device__ __forceinline__ void FetchScales(const Tile& next) {
+    if constexpr (C.scales_results()) {
       const int row0 = next.row0 + (C.alternates ? 0 : group * C.row_subs() * 64);
-      const int m0 = C.skinny() ? next.col0 : row0, n0 = C.skinny() ? row0 : next.col0;
-      constexpr int kRows = C.row_subs() * 64;
-      const int m = m0 + thread, n = n0 + thread;
-      const float* const a = args.a_scales + next.batch * args.a_scales_batch;
-      const float* const b = args.b_scales + next.batch * args.b_scales_batch;
-      if (args.a_scales != nullptr && thread < (C.skinny() ? C.cols : kRows) && m < args.m) {
-        ptx::PrefetchL2(a + m * args.a_scales_ld);
-      }
-      if (args.b_scales == nullptr) return;
-#pragma unroll
-      for (int i = 0; i < (C.skinny() ? kRows : C.cols); i += 128) {
-        if (n + i < args.n) ptx::PrefetchL2(b + (n + i) * args.b_scales_ld);
-      }
+      scales.Fetch(args, next, row0, warp * 32 + lane);
     }
   }
-
-  // At the tile's batch; behind its products, so that none of this takes registers from them.
-  __device__ __forceinline__ void AimScales() {
-    a_scales = Scales(args.a_scales, args.a_scales_ld, tile.batch * args.a_scales_batch, args.m);
-    b_scales = Scales(args.b_scales, args.b_scales_ld, tile.batch * args.b_scales_batch, args.n);
+  __device__ __forceinline__ void AwaitScales() {
+    if constexpr (C.scales_results()) scales.Await(kStagingBarrier + group, warp, lane);
   }
 
   // First row, on the row side, of the warpgroup's sub-tile.
@@ -146,23 +113,6 @@ struct Epilogue {
   __device__ void Sync() const {
     __syncwarp();  // lanes leave CopyOut at different times, and the barrier takes whole warps
     if constexpr (C.skinny()) ptx::NamedBarrier(kStagingBarrier + group, 128);
-  }
-
-  // A chunk of a sub-tile times the scales of its rows and columns, where those are applied here.
-  __device__ __forceinline__ float4 Scaled(int sub, int chunk, float4 v) const {
-    if constexpr (C.mma == Mma::kI8) {
-      const Scales& rows = C.skinny() ? b_scales : a_scales;
-      const Scales& cols = C.skinny() ? a_scales : b_scales;
-      const int row = SubRow(sub) + warp * 16 + lane / 4;
-      const int col = tile.col0 + chunk * 8 + lane % 4 * 2;
-      const float upper = rows.Of(row), lower = rows.Of(row + 8);
-      const float left = cols.Of(col), right = cols.Of(col + 1);
-      v.x *= upper * left;
-      v.y *= upper * right;
-      v.z *= lower * left;
-      v.w *= lower * right;
-    }
-    return v;
   }
 
   // Rounds a chunk into staging; `first` is the chunk at its left edge.

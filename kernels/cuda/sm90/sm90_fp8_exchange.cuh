@@ -171,9 +171,9 @@ __device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Shar
 #pragma unroll
       for (int chunk = 0; chunk < kAtOnce; ++chunk) {
         if (chunk == count) break;
-        if constexpr (C.mma == Mma::kI8) {
+        if constexpr (C.scales_results()) {
           const float4 sum = SumOfParts<int, kMost>(at + chunk * kUnit, share.stride, parts);
-          out.Stage(chunk, 0, out.Scaled(sub, first + chunk, sum));
+          out.Stage(chunk, 0, out.scales.Apply(sub, first + chunk, sum));
         } else {
           out.Stage(chunk, 0, SumOfParts<float, kMost>(at + chunk * kUnit, share.stride, parts));
         }
@@ -206,7 +206,7 @@ __device__ __forceinline__ void StoreSum(const Epilogue<C>& out, const Share& sh
 #pragma unroll 1
       for (int chunk = first; chunk < last; ++chunk, at += kUnit) {
         float4 sum = SumOfParts<Sum<C>, kMaxClusterSize>(at, share.stride, parts);
-        if constexpr (C.mma == Mma::kI8) sum = out.Scaled(sub, chunk, sum);
+        if constexpr (C.scales_results()) sum = out.scales.Apply(sub, chunk, sum);
         out.general ? out.StageF32(chunk, first, sum) : out.Stage(chunk, first, sum);
       }
       out.Sync();

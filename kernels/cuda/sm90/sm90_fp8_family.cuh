@@ -18,7 +18,7 @@ struct Entry {
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                C.smem_bytes());
+                                C.dense_smem_bytes());
   }
   static cudaLaunchConfig_t Config(int ctas, int cluster_size, cudaLaunchAttribute* cluster) {
     cluster->id = cudaLaunchAttributeClusterDimension;
@@ -28,7 +28,7 @@ struct Entry {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(ctas);
     config.blockDim = dim3(C.threads());
-    config.dynamicSmemBytes = C.smem_bytes();
+    config.dynamicSmemBytes = C.dense_smem_bytes();
     config.attrs = cluster;
     config.numAttrs = 1;
     return config;

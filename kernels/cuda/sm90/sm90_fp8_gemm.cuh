@@ -53,8 +53,8 @@ constexpr bool Check() {
                 "a tile is one warpgroup's");
   static_assert(C.k_blocks == 1 || C.multicast() == 1,
                 "a slice of several k blocks does not land where the whole one would");
-  static_assert(C.smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
-  static_assert(C.ctas_per_sm * (C.smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
+  static_assert(C.dense_smem_bytes() <= kMaxSmemBytes, "a block's shared memory");
+  static_assert(C.ctas_per_sm * (C.dense_smem_bytes() + kReservedSmem) <= kSmemPerSm, "an SM's");
   static_assert(C.result_regs() + C.accumulator_regs() <= (C.groups == 3 ? 128 : 200),
                 "a thread's registers");
   return true;
@@ -96,8 +96,9 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
   if (launch.split.parts > 1) ways = Ways<C>::Of(launch.split, smem, place, lane);
   const auto store = [&](const Tile& tile, bool rehearsal) {
     out.tile = tile;
-    if constexpr (C.mma == Mma::kI8) out.AimScales();
+    out.AwaitScales();
     if (C.alternates || launch.split.parts == 1) {
+      if constexpr (C.scales_results()) out.scales.ApplyInPlace(result);
       StoreWhole<C>(launch, smem, out, result);
     } else {
       Share share = {.from = smem.base + SmemLayout<C>::kStore, .end = 1};
@@ -112,7 +113,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
     for (int index = cluster + out.group * launch.clusters; index < launch.tiles.count;
          index += C.groups * launch.clusters) {
       if (index != cluster) ptx::NamedBarrier(kTurnBarrier + out.group, kThreads);
-      out.PrefetchScales(TileAt<C>(launch.tiles, index, place));
+      out.FetchScales(TileAt<C>(launch.tiles, index, place));
       math.Run(steps, [&] {
         if (index + launch.clusters >= launch.tiles.count) return;
         ptx::NamedArrive(kTurnBarrier + 1 - out.group, kThreads);
@@ -134,7 +135,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
       Tile tile = kNoTile;
       if (index < launch.tiles.count) {
         tile = TileAt<C>(launch.tiles, index, place);
-        out.PrefetchScales(tile);
+        out.FetchScales(tile);
         math.Run(steps, tile);
       } else {
         math.Clear();
@@ -152,7 +153,7 @@ __device__ __forceinline__ void Consume(const GemmLaunch& launch, const SmemLayo
         math.Clear();
       } else {
         tile = TileAt<C>(launch.tiles, index, place);
-        out.PrefetchScales(tile);
+        out.FetchScales(tile);
         math.Run(steps, tile);
         index += launch.clusters;
         if constexpr (C.k_groups > 1) {

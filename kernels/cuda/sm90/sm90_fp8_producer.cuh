@@ -7,6 +7,7 @@
 #include "kernels/cuda/ptx/l2_policy.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/sm90/direct/sm90_direct_scales.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
 namespace gemmd::kernels::cuda {
@@ -132,13 +133,17 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   ptx::FenceMbarrierInit();
 }
 
-// B's scales of the stages that Start asked for, by the whole warp.
+// B's scales of the stages that Start asked for, or those of the first tile's results, by the whole
+// warp.
 template <GemmConfig C>
 __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                             const ClusterPlace<C>& place, int cluster, int lane) {
-  if constexpr (!C.promotes()) return;
+  if constexpr (!C.promotes() && !C.scales_results()) return;
   if (C.takes_spares() && cluster >= launch.tiles.count) return;
   ptx::GridDependencyWait();
+  if constexpr (C.scales_results()) {
+    return PrefetchResultScales<C>(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
+  }
   const KRange range = KRange::Of(launch.split, place.k_part);
   const BScaleLoads<C> b_scales(launch.args, TileAt<C>(launch.tiles, cluster, place), lane);
   // Not a loop: beside one, ptxas keeps the descriptors of 128 x 64 out of uniform registers.

@@ -14,19 +14,11 @@
 
 namespace gemmd::kernels::cuda {
 
-// The i-th four of a thread's results, times the scales of their rows and columns where those are
-// applied here: one chunk of the epilogue.
+// The i-th four of a thread's results: one chunk of the epilogue. INT8's have been scaled.
 template <GemmConfig C>
-__device__ __forceinline__ float4 ChunkOf(const Epilogue<C>& out,
-                                          const Sum<C> (&result)[C.result_regs()], int i) {
-  if constexpr (C.mma == Mma::kI8) {
-    constexpr int kChunks = Epilogue<C>::kChunks;
-    return out.Scaled(
-        i / kChunks, i % kChunks,
-        make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]));
-  } else {
-    return make_float4(result[4 * i], result[4 * i + 1], result[4 * i + 2], result[4 * i + 3]);
-  }
+__device__ __forceinline__ float4 ChunkOf(const Sum<C> (&result)[C.result_regs()], int i) {
+  return make_float4(BitsOf(result[4 * i]), BitsOf(result[4 * i + 1]), BitsOf(result[4 * i + 2]),
+                     BitsOf(result[4 * i + 3]));
 }
 
 // By the copy engine: each math warpgroup rounds its part of the tile into boxes, and a warp of the
@@ -90,8 +82,8 @@ __device__ __forceinline__ void StageTile(const Epilogue<C>& out, const SmemLayo
   ptx::NamedBarrier(kBoxesFreeBarrier + out.group, Boxes::kThreads);
 #pragma unroll
   for (int pair = 0; pair < C.row_subs() * C.cols / 16; ++pair) {
-    const float4 a = ChunkOf<C>(out, result, 2 * pair);
-    const float4 b = ChunkOf<C>(out, result, 2 * pair + 1);
+    const float4 a = ChunkOf<C>(result, 2 * pair);
+    const float4 b = ChunkOf<C>(result, 2 * pair + 1);
     const uint32_t at = Boxes::Offset(2 * pair);
     const uint32_t step = Boxes::Offset(2 * pair + 1) - at;
     const uint32_t target =
@@ -138,9 +130,9 @@ __device__ __forceinline__ void StoreRounded(const Epilogue<C>& out,
       out.Sync();
 #pragma unroll
       for (int chunk = first; chunk < last; chunk += kAtOnce) {
-        const float4 v = ChunkOf<C>(out, result, sub * Out::kChunks + chunk);
+        const float4 v = ChunkOf<C>(result, sub * Out::kChunks + chunk);
         if constexpr (kAtOnce == 2) {
-          out.StagePair(chunk, first, v, ChunkOf<C>(out, result, sub * Out::kChunks + chunk + 1));
+          out.StagePair(chunk, first, v, ChunkOf<C>(result, sub * Out::kChunks + chunk + 1));
         } else {
           out.Stage(chunk, first, v);
         }
@@ -169,7 +161,7 @@ __device__ __forceinline__ void StoreWhole(const GemmLaunch& launch, const SmemL
         out.Sync();
 #pragma unroll
         for (int chunk = first; chunk < last; ++chunk) {
-          out.StageF32(chunk, first, ChunkOf<C>(out, result, sub * Out::kChunks + chunk));
+          out.StageF32(chunk, first, ChunkOf<C>(result, sub * Out::kChunks + chunk));
         }
         out.Sync();
         out.Finish(sub, first, last);

@@ -163,6 +163,7 @@ struct SmemLayout {
   static constexpr uint32_t kScales = kStore + (C.store_bytes() + 127) / 128 * 128;
   static constexpr uint32_t kFold = kScales + C.stages * C.scale_bytes();
   static constexpr uint32_t kBarriers = kFold + C.fold_bytes();
+  static constexpr uint32_t kResultScales = kBarriers + C.barrier_bytes();
 
   uint32_t base;
   __device__ uint32_t Rows(int stage) const { return base + stage * C.stage_bytes(); }

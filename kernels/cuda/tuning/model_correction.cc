@@ -34,6 +34,9 @@ namespace direct {
 namespace float16 {
 #include "kernels/cuda/tuning/model_correction_float16_trees.inc"
 }  // namespace float16
+namespace i8 {
+#include "kernels/cuda/tuning/model_correction_i8_trees.inc"
+}  // namespace i8
 namespace stream {
 #include "kernels/cuda/tuning/model_correction_stream_trees.inc"
 }  // namespace stream
@@ -71,7 +74,7 @@ int SumOf(const ModelFeatures& features, Mma mma) {
       break;
   }
   const int sum = SumOf(direct::kTrees, direct::kNodes, direct::kLeaves, features);
-  if (GemmConfig{.mma = mma}.element_bytes() == 1) return sum;
+  if (mma == Mma::kI8) return sum + SumOf(i8::kTrees, i8::kNodes, i8::kLeaves, features);
   return sum + SumOf(float16::kTrees, float16::kNodes, float16::kLeaves, features);
 }
 

@@ -97,14 +97,13 @@ struct DirectConfigs {
       Skinny(112, 128, 1, 6),
       TwoSubTiles(Skinny(112, 256, 1, 4)),
       Skinny(144, 128, 1, 5),
-      Skinny(160, 128, 1, 5),
       Skinny(176, 128, 1, 4),
+      Skinny(160, 128, 1, 5),
   };
-  // Scales take registers as a tile is stored: of INT8 the last ones would spill.
-  static constexpr int kTiledCount =
-      sizeof(kTiled) / sizeof(kTiled[0]) - (kMma == Mma::kI8 ? 4 : 0);
+  static constexpr int kTiledCount = sizeof(kTiled) / sizeof(kTiled[0]);
+  // Beside the last one's ring and staging there is no room for scales.
   static constexpr int kSkinnyCount =
-      sizeof(kSkinny) / sizeof(kSkinny[0]) - (kMma == Mma::kI8 ? 3 : 0);
+      sizeof(kSkinny) / sizeof(kSkinny[0]) - (kMma == Mma::kI8 ? 1 : 0);
 };
 
 template <Mma kMma>

@@ -1,6 +1,7 @@
 // INT8 with block scales: FP8's loop with S32 chains. Of the FP8 families' configs those that were
-// the fastest for one of the 44 shapes, and their neighbours. A promotion has a conversion for each
-// FFMA and takes longer than another warpgroup's products: with three warpgroups there are two.
+// the fastest for one of the 44 shapes, their neighbours, and widths in between, for any rows. A
+// promotion has a conversion for each FFMA and takes longer than another warpgroup's products: with
+// three warpgroups there are two.
 
 #include "kernels/cuda/sm90/sm90_fp8_family.cuh"
 
@@ -57,13 +58,21 @@ constexpr GemmConfig kI8BlockTiledConfigs[] = {
     Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(256, 128, 3))),
     Tiled(192, 64, 6),           Tiled(192, 96, 5),
     Tiled(192, 112, 5),          Storing(Tiled(192, 128, 4)),
+    Tiled(128, 96, 7),           Tiled(128, 160, 5),
 };
 // One k block a stage serves k that is not a multiple of 128.
 constexpr GemmConfig kI8BlockSkinnyConfigs[] = {
-    TwoPerSm(Skinny(16, 64, 1, 9)), TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
-    TwoPerSm(Skinny(32, 64, 1, 7)), TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
-    TwoPerSm(Skinny(64, 64, 1, 6)), TwoKGroups(Skinny(64, 64, 2, 6)),
+    TwoPerSm(Skinny(16, 64, 1, 9)),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
+    TwoPerSm(Skinny(32, 64, 1, 7)),
+    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
+    TwoPerSm(Skinny(64, 64, 1, 6)),
+    TwoKGroups(Skinny(64, 64, 2, 6)),
     Skinny(96, 128, 1, 6),
+    TwoPerSm(TwoKGroups(Skinny(24, 64, 2, 4))),
+    TwoPerSm(Skinny(48, 64, 1, 6)),
+    TwoKGroups(Skinny(48, 64, 2, 7)),
+    TwoKGroups(Skinny(80, 64, 2, 5)),
 };
 
 template <const auto& kConfigs>

@@ -280,6 +280,24 @@ TEST_P(Int8GpuTest, EveryKernelAppliesScalesByRow) {
   }
 }
 
+// More tiles than SMs, of several matrices: a CTA fetches one's scales while the other's are read.
+TEST_P(Int8GpuTest, EveryKernelKeepsTheScalesOfItsTilesApart) {
+  Scene seed_scene;
+  for (const auto& [m, n, batch] :
+       {std::tuple<int64_t, int64_t, int64_t>{1540, 3072, 1}, {514, 1100, 5}, {24, 9000, 3}}) {
+    for (int64_t k : {80, 1040}) {
+      for (DType out : {DType::kF32, DType::kBF16}) {
+        Scene scene(seed_scene.random()());
+        MatmulCase c = Shape(m, n, k, out);
+        c.batch = batch;
+        c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
+        CheckEveryKernel(scene, MakeMatmul(scene, c),
+                         [](const GemmVariant& variant) { return variant.split == 1; });
+      }
+    }
+  }
+}
+
 TEST_P(Int8GpuTest, SumsTheLargestProductsOfTheLongestK) {
   Scene scene;
   MatmulOp op = MakeMatmul(scene, Shape(3, 5, 131056, DType::kF32));
