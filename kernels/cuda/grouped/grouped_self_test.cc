@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/matmul/reference.h"
@@ -234,15 +235,31 @@ std::vector<GroupedTrial> GroupedTrials() {
   return trials;
 }
 
+std::vector<GroupedForm> FormsOf(std::string_view kernel) {
+  const bool fp8 = kernel == kFp8GroupedName, gate = kernel == kFp8GateName;
+  if (!fp8 && !gate && kernel != kI8BlockGroupedName) return {{}};
+  std::vector<GroupedForm> forms;
+  for (int grain = kGrainThatFills; grain < kGrains; ++grain) {
+    forms.push_back({.rows = RowsKernel::kFew, .grain = grain});
+  }
+  if (!gate) {
+    forms.push_back({.rows = RowsKernel::kUnits});
+    forms.push_back({.rows = RowsKernel::kPairs});
+  }
+  if (fp8 || gate) forms.push_back({.rows = RowsKernel::kRests});
+  return forms;
+}
+
 namespace {
 
 // One problem by one kernel on a bench of its own, whose last slot is the op's scratch memory with
 // the fault's place behind it.
-absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& kernel, bool spoil,
-                                const DeviceTraits& device) {
+absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& kernel,
+                                const GroupedForm& form, const DeviceTraits& device,
+                                absl::FunctionRef<std::string(absl::Span<std::byte>)> judge) {
   constexpr int64_t kFaultBytes = 256;
-  const GroupedLayout layout =
-      LayoutOf(trial.op(), kernel != kAnyGroupedName, kernel == kFp8GateName);
+  GroupedLayout layout = LayoutOf(trial.op(), kernel != kAnyGroupedName, kernel == kFp8GateName);
+  layout.rows = form.rows;
   std::vector<std::vector<std::byte>> slots(trial.slots().begin(), trial.slots().end());
   slots.emplace_back(kScratchHead + layout.scratch_bytes + kFaultBytes, std::byte{0});
   const auto bench = SelfTestBench::Make(slots, trial.result_slot(), device.ordinal);
@@ -250,26 +267,40 @@ absl::StatusOr<std::string> Try(const GroupedTrial& trial, const std::string& ke
   std::byte* const scratch = (*bench)->slots().back() + kScratchHead;
   auto* const fault = reinterpret_cast<DataFault*>(scratch + layout.scratch_bytes);
   // Kept to the end of the run, which may use what it holds.
-  const auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
+  auto launches = PrepareGrouped(trial.op(), layout, (*bench)->slots(), scratch, device);
+  if (launches.ok() && launches->fp8) launches->fp8->grain = form.grain;
   const auto launch = [&] {
     return launches.ok() ? QueueGrouped(*launches, fault, false, (*bench)->stream())
                          : launches.status();
   };
-  return TryKernel(**bench, launch, [&](absl::Span<std::byte> result) {
-    if (spoil) trial.Spoil(result);
-    return trial.Judge(result);
-  });
+  return TryKernel(**bench, launch, judge);
 }
 
-std::string TrialText(const GroupedTrial& trial) {
+std::string TrialText(const GroupedTrial& trial, const GroupedForm& form) {
+  constexpr const char* kKernels[kRowsKernels] = {"", "units, ", "pairs, ", "rests, "};
+  constexpr const char* kCuts[kGrains] = {"wide tiles, ", "half tiles, ", "thin tiles, "};
   const Dims& b = trial.op().b.values.shape;
   return absl::StrCat(
       "groups by ", kernels::Text(Name(trial.op().layout)),
       trial.op().table.empty() ? "" : ", matrices apart", trial.op().gate ? ", gated" : "", ", ",
-      kernels::Text(Name(trial.op().a.values.dtype)), ", n=", b[1], " k=", b[2], ": ");
+      kernels::Text(Name(trial.op().a.values.dtype)), ", ", kKernels[static_cast<int>(form.rows)],
+      form.grain < 0 ? "" : kCuts[form.grain], "n=", b[1], " k=", b[2], ": ");
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::byte>> ResultOf(const GroupedTrial& trial,
+                                                const std::string& kernel, const GroupedForm& form,
+                                                const DeviceTraits& device) {
+  std::vector<std::byte> kept;
+  const auto why = Try(trial, kernel, form, device, [&](absl::Span<std::byte> result) {
+    kept.assign(result.begin(), result.end());
+    return trial.Judge(result);
+  });
+  if (!why.ok()) return why.status();
+  if (!why->empty()) return absl::InternalError(absl::StrCat(TrialText(trial, form), *why));
+  return kept;
+}
 
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedKernels(
     const GroupedSelfTestOptions& options) {
@@ -282,9 +313,14 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> FindBrokenGroupedK
       const bool any = name == kAnyGroupedName;
       if (!fused && !any && name != TmaGroupedName(trial.op().a)) continue;
       const bool spoil = absl::c_linear_search(options.spoiled, name);
-      const auto why = Try(trial, name, spoil, options.device);
-      if (!why.ok()) return TookTheDevice(name, why.status());
-      if (!why->empty()) broken.try_emplace(name, absl::StrCat(TrialText(trial), *why));
+      for (const GroupedForm& form : FormsOf(name)) {
+        const auto why = Try(trial, name, form, options.device, [&](absl::Span<std::byte> result) {
+          if (spoil) trial.Spoil(result);
+          return trial.Judge(result);
+        });
+        if (!why.ok()) return TookTheDevice(name, why.status());
+        if (!why->empty()) broken.try_emplace(name, absl::StrCat(TrialText(trial, form), *why));
+      }
     }
   }
   return broken;

@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/grouped/grouped_op.h"
 #include "kernels/cuda/sm90/gemm.h"
 #include "kernels/grouped_problem.h"
 #include "kernels/grouping.h"
@@ -63,6 +65,18 @@ class GroupedTrial {
 // Every problem of the self-test: thin groups and wide ones, empty ones, k of whole blocks and not,
 // with a gate and without.
 std::vector<GroupedTrial> GroupedTrials();
+
+// One of the kernels behind a name, and how that for groups of any size cuts them.
+struct GroupedForm {
+  RowsKernel rows = RowsKernel::kFew;
+  int grain = kGrainThatFills;
+};
+// All that the kernel of this name multiplies by: each tries every trial that is the name's.
+std::vector<GroupedForm> FormsOf(std::string_view kernel);
+// What the trial's result slot holds behind one of them.
+absl::StatusOr<std::vector<std::byte>> ResultOf(const GroupedTrial& trial,
+                                                const std::string& kernel, const GroupedForm& form,
+                                                const DeviceTraits& device);
 
 struct GroupedSelfTestOptions {
   DeviceTraits device;

@@ -33,6 +33,45 @@ TEST(GroupCutTest, ThinTilesStandAloneAndHalfOnesAtTheEnd) {
   EXPECT_EQ(CutOf(8192).wide, 64);
 }
 
+TEST(GroupCutTest, EveryGrainHasAPlaceForEveryRow) {
+  for (int rows = 0; rows < 5000; ++rows) {
+    for (const Grain grain : {Grain::kHalves, Grain::kThin}) {
+      const GroupCut cut = CutOf(rows, grain);
+      EXPECT_GE(Places(cut), rows);
+      EXPECT_LT(Places(cut), rows + 64) << rows;
+      EXPECT_EQ(cut.wide, 0) << rows;
+      EXPECT_TRUE(cut.half == 0 || cut.thin == 0) << rows;
+    }
+    EXPECT_EQ(CutOf(rows, Grain::kThin).half, 0);
+    if (rows > kThinRows) {
+      EXPECT_EQ(CutOf(rows, Grain::kHalves).thin, 0);
+    }
+  }
+}
+
+// Of one group, whose weights have so many rows, beside thin tiles of others.
+Grain ChosenGrain(int rows, int n, int k_blocks, int thin = 0, bool gated = false) {
+  int fine[kGrains];
+  for (int grain = 0; grain < kGrains; ++grain) {
+    const GroupCut cut = CutOf(rows, static_cast<Grain>(grain));
+    fine[grain] = (cut.wide + cut.half) * (n / 256) + cut.thin * (n / (gated ? 256 : 128));
+  }
+  return GrainOf(fine, thin, k_blocks, gated, 132);
+}
+
+TEST(GrainTest, FewTilesAreFinerAsFarAsThatFillsTheSms) {
+  EXPECT_EQ(ChosenGrain(79, 5120, 64), Grain::kThin);     // 80 of them, where wide ones are 20
+  EXPECT_EQ(ChosenGrain(319, 5120, 64), Grain::kHalves);  // 100; thin ones would be 200
+  EXPECT_EQ(ChosenGrain(512, 8192, 64), Grain::kWide);    // 128
+  EXPECT_EQ(ChosenGrain(640, 8192, 64), Grain::kWide);    // 160 are more than a round
+  EXPECT_EQ(ChosenGrain(319, 5120, 64, 0, true), Grain::kHalves);
+}
+
+TEST(GrainTest, BesideManyThinTilesALongOneIsNoLongerTheLast) {
+  EXPECT_NE(ChosenGrain(130, 512, 56, 130), Grain::kWide);
+  EXPECT_EQ(ChosenGrain(130, 512, 56, 13000), Grain::kWide);  // the mean is what counts
+}
+
 TEST(PairCutTest, EveryRowHasItsPlaceAndFewRowsBehindPairsAreTheLastOnes) {
   for (int rows = 0; rows < 5000; ++rows) {
     const PairCut cut = PairCutOf(rows, true);

@@ -57,17 +57,19 @@ template <GemmConfig W, GemmConfig T>
 struct MixedTiles {
   static_assert(W.block_m() == kWideRows && T.block_m() == kThinRows);
   static constexpr int kThinOfWide = W.block_n() / T.block_n();  // thin tiles with a wide one's n
+  static constexpr int kWays = kGrains;
   // Wide tiles of a group that go through the weights together, for L2.
   static constexpr int kBand = 16;
 
   // For W.block_n() of the weights.
-  static __device__ __forceinline__ int Count(int rows) {
-    const GroupCut cut = CutOf(rows);
+  static __device__ __forceinline__ int Count(int rows, int way) {
+    const GroupCut cut = CutOf(rows, static_cast<Grain>(way));
     return cut.wide + cut.half + kThinOfWide * cut.thin;
   }
   // What `at` lacks of the group's tile `inside`: its first row is the group's before.
-  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
-    const GroupCut cut = CutOf(rows);
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, int way,
+                                               GroupPlace& at) {
+    const GroupCut cut = CutOf(rows, static_cast<Grain>(way));
     // The last band has the half tile as well.
     const int per_band = kBand * n_tiles;
     const int last = max(cut.wide - 1, 0) / kBand;
@@ -79,12 +81,26 @@ struct MixedTiles {
     const int tile = in_band - n * of_n;
     at.n0 = n * W.block_n();
     if (cut.thin > 0) {
+      const int right = tile / cut.thin;
       at.kind = kThinTile;
-      at.n0 += tile * T.block_n();
-    } else {
-      at.kind = tile < wide ? kWideTile : kHalfTile;
+      at.n0 += right * T.block_n();
+      at.row0 += (tile - right * cut.thin) * kThinRows;
+      at.row_end = min(at.row_end, at.row0 + kThinRows);
+    } else if (tile < wide) {
+      at.kind = kWideTile;
       at.row0 += (band * kBand + tile) * W.block_m();
+    } else {
+      at.kind = kHalfTile;
+      at.row0 += cut.wide * W.block_m() + (tile - wide) * kHalfRows;
+      at.row_end = min(at.row_end, at.row0 + kHalfRows);
     }
+  }
+  // The way by which all groups are done first. `counts`: by way, tiles of groups with more than
+  // kThinRows rows, and behind them those of the others.
+  static __device__ __forceinline__ int Choose(const int (&counts)[kWays + 1], int k_blocks,
+                                               int sms) {
+    const int fine[kWays] = {counts[0], counts[1], counts[2]};
+    return static_cast<int>(GrainOf(fine, counts[kWays], k_blocks, T.gates, sms));
   }
 };
 
@@ -95,12 +111,15 @@ struct PairedTiles {
   static_assert(W.rows == kWideRows && W.share_cols == 2);
   static constexpr int kBand = 8;  // pairs of a group that go through the weights together
 
+  static constexpr int kWays = 1;
+
   // For twice W.block_n() of the weights.
-  static __device__ __forceinline__ int Count(int rows) {
+  static __device__ __forceinline__ int Count(int rows, int) {
     const PairCut cut = PairCutOf(rows, W.takes_rest);
     return 2 * cut.pairs + cut.wide + cut.half;
   }
-  static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, GroupPlace& at) {
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_steps, int,
+                                               GroupPlace& at) {
     const PairCut cut = PairCutOf(rows, W.takes_rest);
     const int per_band = 2 * kBand * n_steps;
     const int last = max(cut.pairs - 1, 0) / kBand;
@@ -135,8 +154,11 @@ struct RaggedTiles {
   static_assert(W.groups == kMostUnits && W.rows == kMostUnits * kUnitRows);
   static constexpr int kBand = 2048 / W.rows;  // of a group's tiles, as MixedTiles'
 
-  static __device__ __forceinline__ int Count(int rows) { return ManyRowsCut(rows).tiles; }
-  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, GroupPlace& at) {
+  static constexpr int kWays = 1;
+
+  static __device__ __forceinline__ int Count(int rows, int) { return ManyRowsCut(rows).tiles; }
+  static __device__ __forceinline__ void Place(int rows, int inside, int n_tiles, int,
+                                               GroupPlace& at) {
     const ManyRowsCut cut(rows);
     const int per_band = kBand * n_tiles;
     const int band = min(inside / per_band, (cut.tiles - 1) / kBand);
@@ -158,15 +180,21 @@ struct GroupWalk {
   static constexpr int kGroupsAThread = (kMostGroups + W.math_threads() - 1) / W.math_threads();
   static constexpr bool kFits = kGroupsAThread * W.math_threads() == kMostGroups;
 
-  // By group: its first row, its rows, tiles of those in front; behind them the tiles of all, and
-  // the warps' sums and first faults.
+  static constexpr int kWays = Tiles::kWays;  // of cutting groups into tiles
+
+  // By group: its first row, its rows, tiles of those in front; behind them the tiles of all, the
+  // warps' sums and first faults. Where there are several ways: the one that was chosen, and of
+  // each warp its tiles that depend on it, and by way these and the others.
   static constexpr int kFirst = 0;
   static constexpr int kRows = kMostGroups;
   static constexpr int kBefore = 2 * kMostGroups;
   static constexpr int kTotal = 3 * kMostGroups;
   static constexpr int kSums = kTotal + 1;
   static constexpr int kFaults = kSums + kWarps;
-  static constexpr int kBytes = (kFaults + kWarps) * 4;
+  static constexpr int kWay = kFaults + kWarps;
+  static constexpr int kFine = kWay + 1;
+  static constexpr int kCounts = kFine + kWarps;
+  static constexpr int kBytes = (kWays > 1 ? kCounts + (kWays + 1) * kWarps : kWay) * 4;
   // Behind what SmemLayout has.
   static constexpr uint32_t kTable = SmemLayout<W>::kBarriers + W.stages * 16 + 16;
 
@@ -177,7 +205,7 @@ struct GroupWalk {
   __device__ __forceinline__ void Make(int warp, int lane) const {
     const GroupSource& from = launch.source;
     const int first = (warp * 32 + lane) * kGroupsAThread;
-    int tiles[kGroupsAThread], mine = 0;
+    int tiles[kGroupsAThread], mine = 0, fine = 0;
     int fault = INT_MAX, fault_value = 0;
 #pragma unroll
     for (int i = 0; i < kGroupsAThread; ++i) {
@@ -187,7 +215,8 @@ struct GroupWalk {
         table[kFirst + first + i] = rows.first;
         table[kRows + first + i] = rows.count;
       }
-      mine += tiles[i] = launch.n_tiles * Tiles::Count(rows.count);
+      mine += tiles[i] = launch.n_tiles * Tiles::Count(rows.count, 0);
+      if (kWays > 1 && rows.count > kThinRows) fine += tiles[i];
       if (rows.fault_index < fault) {
         fault = rows.fault_index;
         fault_value = rows.fault_value;
@@ -200,6 +229,10 @@ struct GroupWalk {
       if (lane >= step) sum += other;
     }
     if (lane == 31) table[kSums + warp] = sum;
+    if constexpr (kWays > 1) {
+      fine = __reduce_add_sync(0xffffffffu, fine);
+      if (lane == 0) table[kFine + warp] = fine;
+    }
     const int warp_fault = __reduce_min_sync(0xffffffffu, fault);
     if (lane == 0) table[kFaults + warp] = warp_fault;
     ptx::NamedBarrier(kStagingBarrier, W.math_threads());  // every warp's are there
@@ -210,6 +243,11 @@ struct GroupWalk {
       if (i < warp) before += table[kSums + i];
       first_fault = min(first_fault, table[kFaults + i]);
     }
+    if constexpr (kWays > 1) {
+      int way = 0;
+      if (MayBeFiner()) way = ChooseWay(first, warp, lane, tiles, before);
+      if (warp == 0 && lane == 0) table[kWay] = way;
+    }
 #pragma unroll
     for (int i = 0; i < kGroupsAThread; ++i) {
       if (kFits || first + i < kMostGroups) table[kBefore + first + i] = before;
@@ -217,6 +255,55 @@ struct GroupWalk {
     }
     if (warp == kWarps - 1 && lane == 31) table[kTotal] = before;
     if (blockIdx.x == 0 && first_fault != INT_MAX && fault == first_fault) Tell(fault, fault_value);
+  }
+
+  // Whether another way than the first may be chosen: most kernels with thin tiles alone, and those
+  // with many others, are not to fetch the code for it.
+  __device__ __forceinline__ bool MayBeFiner() const {
+    int fine = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) fine += table[kFine + i];
+    return launch.grain > 0 ||
+           (launch.grain == kGrainThatFills && fine > 0 && fine <= static_cast<int>(gridDim.x));
+  }
+  // By all math warps. Another way's tiles of this thread's groups, and those in front of them.
+  __device__ __forceinline__ int ChooseWay(int first, int warp, int lane,
+                                           int (&tiles)[kGroupsAThread], int& before) const {
+    static_assert(kFits);
+#pragma unroll 1
+    for (int way = 0; way <= kWays; ++way) {
+      int count = 0;
+      for (int i = 0; i < kGroupsAThread; ++i) {
+        const int rows = table[kRows + first + i];
+        if ((rows > kThinRows) == (way < kWays)) count += Tiles::Count(rows, way);
+      }
+      count = __reduce_add_sync(0xffffffffu, count * launch.n_tiles);
+      if (lane == 0) table[kCounts + way * kWarps + warp] = count;
+    }
+    ptx::NamedBarrier(kStagingBarrier, W.math_threads());
+    int counts[kWays + 1] = {};
+#pragma unroll
+    for (int i = 0; i < (kWays + 1) * kWarps; ++i) counts[i / kWarps] += table[kCounts + i];
+    const int way = launch.grain != kGrainThatFills
+                        ? launch.grain
+                        : Tiles::Choose(counts, launch.gemm.k_blocks, static_cast<int>(gridDim.x));
+    if (way == 0) return 0;
+    int mine = 0;
+#pragma unroll
+    for (int i = 0; i < kGroupsAThread; ++i) {
+      mine += tiles[i] = launch.n_tiles * Tiles::Count(table[kRows + first + i], way);
+    }
+    int sum = mine;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    before = sum - mine;
+    for (int i = 0; i < warp; ++i) {
+      before += table[kCounts + way * kWarps + i] + table[kCounts + kWays * kWarps + i];
+    }
+    return way;
   }
 
   // In place of Make, the table of another CTA of the cluster, at `remote`: numbers that change
@@ -252,7 +339,8 @@ struct GroupWalk {
                      .row0 = first,
                      .row_end = first + rows,
                      .group = low};
-    Tiles::Place(rows, index - table[kBefore + low], launch.n_tiles, at);
+    const int way = kWays > 1 ? table[kWay] : 0;
+    Tiles::Place(rows, index - table[kBefore + low], launch.n_tiles, way, at);
     return at;
   }
 };

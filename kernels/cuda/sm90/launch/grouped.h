@@ -125,6 +125,8 @@ struct GroupedLaunch {
   // Of thin tiles: k blocks of the weights that each CTA reads before L2 is told to evict them
   // first.
   int clearing_blocks = 0;
+  // Of groups with more than a thin tile's rows, where tiles are of any size.
+  int grain = kGrainThatFills;
   // By group, where matrices lie apart; null: they are one tensor.
   const GroupMatrix* table = nullptr;
   const CUtensorMap* b_maps[kTileLists] = {};

@@ -198,16 +198,27 @@ TEST_F(GroupedChoiceTest, TablesHaveRoom) {
   }
 }
 
-TEST_F(GroupedChoiceTest, UnitsServeGroupsWhoseThinTilesWouldLeaveSmsIdle) {
+TEST_F(GroupedChoiceTest, FewTilesGoWhereTheyAreDoneFirst) {
   const auto kernel = [](int64_t groups, int64_t rows, int64_t n, int64_t k) {
     return LayoutOf(*OpOf(Fp8Problem(groups, rows, n, k)), true).rows;
   };
-  EXPECT_EQ(kernel(8, 32, 1536, 2048), RowsKernel::kUnits);
+  EXPECT_EQ(kernel(1, 79, 5120, 8192), RowsKernel::kFew) << "80 thin tiles, 20 wide ones";
+  EXPECT_EQ(kernel(1, 416, 896, 13056), RowsKernel::kFew) << "49 thin tiles, 16 wide ones";
+  EXPECT_EQ(kernel(1, 643, 4096, 1024), RowsKernel::kUnits) << "128 tiles of units";
+  EXPECT_EQ(kernel(8, 32, 1536, 512), RowsKernel::kUnits) << "k is short, and so is their code";
   EXPECT_EQ(kernel(8, 8, 1536, 2048), RowsKernel::kFew) << "no group has more than a thin tile";
   EXPECT_EQ(kernel(32, 32, 1536, 2048), RowsKernel::kFew) << "384 thin tiles";
-  EXPECT_EQ(kernel(8, 32, 1536, 512), RowsKernel::kFew) << "weights of 6 MB";
-  EXPECT_EQ(kernel(8, 100, 4096, 14336), RowsKernel::kUnits) << "128 wide tiles";
+  EXPECT_EQ(kernel(4, 121, 6272, 4736), RowsKernel::kUnits) << "some groups have two wide tiles";
   EXPECT_EQ(kernel(8, 256, 7168, 2048), RowsKernel::kPairs) << "448 wide tiles";
+}
+
+TEST_F(GroupedChoiceTest, AGateWithFewTilesIsCutByTheDevice) {
+  GroupedProblem problem = Fp8Problem(1, 300, 4096, 7168);
+  problem.out = DType::kE4M3;
+  problem.gate = Gate{};
+  EXPECT_EQ(LayoutOf(*OpOf(problem), true, true).rows, RowsKernel::kFew) << "80 halves";
+  problem.m = 2000;
+  EXPECT_EQ(LayoutOf(*OpOf(problem), true, true).rows, RowsKernel::kRests) << "256 wide tiles";
 }
 
 TEST_F(GroupedChoiceTest, ManyRowsAreServedByPairsAndTheirRestsWhereThosePay) {
@@ -249,9 +260,9 @@ TEST_F(GroupedChoiceTest, RowsBetweenAlignedGroupsAreNotCounted) {
 }
 
 TEST_F(GroupedChoiceTest, RowsThatMayBeNobodysAreNoReasonForUnits) {
-  GroupedProblem problem = Fp8Problem(8, 128, 2816, 2048);
+  GroupedProblem problem = Fp8Problem(8, 32, 1536, 512);
   const auto kernel = [&] { return LayoutOf(*OpOf(problem), true).rows; };
-  EXPECT_EQ(kernel(), RowsKernel::kUnits) << "88 wide tiles";
+  EXPECT_EQ(kernel(), RowsKernel::kUnits) << "k is short";
   problem.layout = GroupLayout::kRowIds;
   EXPECT_EQ(kernel(), RowsKernel::kFew) << "each may have one row, padded to 128";
   problem.expected_rows = problem.m;

@@ -163,9 +163,12 @@ std::vector<int32_t> Routing(std::mt19937& random) {
   return offsets;
 }
 
+// By the kernel for a mean of many rows, and by that for groups of any size.
 TEST_F(GroupedRoutingGpuTest, OneGraphServesFiveHundredRoutings) {
-  for (const bool apart : {false, true}) {
+  for (const auto& [apart, expected_rows] :
+       {std::pair(false, int64_t{0}), {false, kGroups}, {true, int64_t{0}}, {true, kGroups}}) {
     Make(apart, 1);
+    op_.expected_rows = expected_rows;
     const auto program = backend_->Compile(Step());
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ((*program)->steps()[2].choice.kernel, "sm90_fp8_grouped");
@@ -178,7 +181,8 @@ TEST_F(GroupedRoutingGpuTest, OneGraphServesFiveHundredRoutings) {
       const LaunchResult result = Run(*stream, *program, offsets, d);
       ASSERT_TRUE(result.status.ok()) << result.status;
       graphs += result.way == LaunchWay::kGraph ? 1 : 0;
-      ASSERT_TRUE(d == Wanted(offsets)) << "routing " << i << " apart " << apart;
+      ASSERT_TRUE(d == Wanted(offsets))
+          << "routing " << i << " apart " << apart << " rows " << expected_rows;
     }
     EXPECT_EQ(graphs, 499);  // all but the first
   }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
-#include <tuple>
+#include <string_view>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
@@ -75,55 +75,54 @@ std::vector<int> RowsOf(const GroupedTrial& trial) {
   return rows;
 }
 
+TEST_F(GroupedSelfTestTest, EveryKernelAndEveryCutIsTried) {
+  const auto of = [](std::string_view kernel) {
+    std::vector<std::pair<RowsKernel, int>> forms;
+    for (const GroupedForm& form : FormsOf(kernel)) forms.emplace_back(form.rows, form.grain);
+    return forms;
+  };
+  const std::pair few(RowsKernel::kFew, kGrainThatFills), units(RowsKernel::kUnits, -1),
+      pairs(RowsKernel::kPairs, -1), rests(RowsKernel::kRests, -1), wide(RowsKernel::kFew, 0),
+      halves(RowsKernel::kFew, 1), thin(RowsKernel::kFew, 2);
+  EXPECT_THAT(of(kFp8GroupedName),
+              UnorderedElementsAre(few, wide, halves, thin, units, pairs, rests));
+  EXPECT_THAT(of(kI8BlockGroupedName), UnorderedElementsAre(few, wide, halves, thin, units, pairs));
+  EXPECT_THAT(of(kFp8GateName), UnorderedElementsAre(few, wide, halves, thin, rests));
+  EXPECT_THAT(of(kAnyGroupedName), UnorderedElementsAre(few));
+  EXPECT_THAT(of(kBf16GroupedName), UnorderedElementsAre(few));
+}
+
 TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
-  bool thin = false, wide = false, half = false, any_k = false, apart = false;
-  bool rest[2][2] = {};                                  // gated, of more than 16 rows
-  std::set<std::tuple<RowsKernel, bool, bool>> kernels;  // gated, matrices apart
+  bool any_k = false;
+  std::set<std::pair<bool, bool>> kinds;  // gated, matrices apart
+  bool rest[2][2] = {};                   // gated, of more than 16 rows
+  bool few = false, half = false, units[2] = {};
   std::set<DType> types;
-  std::set<RowsKernel> int8_kernels;  // of block scales
+  int int8_blocks = 0;
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
     const Dims& b = trial.op().b.values.shape;
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
     types.insert(trial.op().a.values.dtype);
-    if (TmaGroupedName(trial.op().a) == kI8BlockGroupedName) {
-      int8_kernels.insert(LayoutOf(trial.op(), true).rows);
-    }
+    if (TmaGroupedName(trial.op().a) == kI8BlockGroupedName) ++int8_blocks;
     if (trial.op().a.values.dtype != DType::kE4M3) continue;
     const bool gated = trial.op().gate.has_value();
-    const RowsKernel kernel = LayoutOf(trial.op(), true, gated).rows;
-    kernels.emplace(kernel, gated, !trial.op().table.empty());
-    for (const int rows : RowsOf(trial)) {
-      const int behind = kernel == RowsKernel::kRests ? PairCutOf(rows, true).rest : 0;
-      if (behind > 0) rest[gated][behind > kMostRest / 2] = true;
-    }
-    if (kernel != RowsKernel::kFew) continue;
-    for (const int rows : RowsOf(trial)) {
-      const GroupCut cut = CutOf(rows);
-      thin |= cut.thin > 0;
-      wide |= cut.wide > 0;
-      half |= cut.half > 0;
-    }
+    EXPECT_TRUE(!gated || WhyNotFused(trial.op()).empty());
+    kinds.emplace(gated, !trial.op().table.empty());
     any_k |= b[2] % 128 != 0;
-    apart |= !trial.op().table.empty();
+    for (const int rows : RowsOf(trial)) {
+      const int behind = PairCutOf(rows, true).rest;
+      if (behind > 0) rest[gated][behind > kMostRest / 2] = true;
+      few |= CutOf(rows).thin > 0;
+      half |= CutOf(rows).wide > 0 && CutOf(rows).half > 0;
+      if (rows > 0) units[ManyRowsCut(rows).whole > 0] = true;
+    }
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8));
-  EXPECT_TRUE(thin && wide && half && any_k && apart);
-  EXPECT_THAT(int8_kernels,
-              UnorderedElementsAre(RowsKernel::kFew, RowsKernel::kUnits, RowsKernel::kPairs));
+  EXPECT_GE(int8_blocks, 4);
+  EXPECT_TRUE(few && half && any_k && units[false] && units[true]);
   for (const auto& widths : rest) EXPECT_TRUE(widths[false] && widths[true]);
-  for (const bool apart_too : {false, true}) {
-    for (const bool gated : {false, true}) {
-      EXPECT_TRUE(kernels.contains({RowsKernel::kFew, gated, apart_too}));
-      EXPECT_TRUE(kernels.contains({RowsKernel::kRests, gated, apart_too}));
-    }
-    EXPECT_TRUE(kernels.contains({RowsKernel::kPairs, false, apart_too}));
-    EXPECT_TRUE(kernels.contains({RowsKernel::kUnits, false, apart_too}));
-  }
-  // Some with a gate that is fused, of few rows and of many.
-  EXPECT_TRUE(std::any_of(Trials().begin(), Trials().end(), [](const GroupedTrial& trial) {
-    return trial.op().gate && WhyNotFused(trial.op()).empty();
-  }));
+  EXPECT_EQ(kinds.size(), 4);
 }
 
 TEST_F(GroupedSelfTestTest, AcceptsARoundedResult) {

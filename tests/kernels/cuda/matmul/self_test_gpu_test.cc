@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend_for_test.h"
+#include "kernels/cuda/grouped/grouped_self_test.h"
 #include "kernels/cuda/grouped/k_grouped.h"
 #include "kernels/cuda/ops/any_gemm.h"
 #include "kernels/cuda/sm90/gradient.h"
@@ -128,6 +129,30 @@ TEST_F(SelfTestGpuTest, GroupedKernelsAreTestedToo) {
     forced.kernel = spoiled;
     EXPECT_FALSE(backend->Compile({Op(forced)}).ok());
   }
+}
+
+// Which kernel and which tiles serve a group depends on the others, and nobody is to see it.
+TEST_F(SelfTestGpuTest, EveryWayToCutGroupsLeavesTheSameBits) {
+  const auto device = TraitsOf(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  int compared = 0;
+  for (const GroupedTrial& trial : GroupedTrials()) {
+    for (const char* kernel : {kFp8GroupedName, kI8BlockGroupedName, kFp8GateName}) {
+      if (kernel != kFp8GateName ? kernel != TmaGroupedName(trial.op().a) : !trial.op().gate) {
+        continue;
+      }
+      std::vector<std::byte> first;
+      for (const GroupedForm& form : FormsOf(kernel)) {
+        const auto result = ResultOf(trial, kernel, form, *device);
+        ASSERT_TRUE(result.ok()) << result.status();
+        if (first.empty()) first = *result;
+        EXPECT_TRUE(*result == first) << kernel << ", rows kernel " << static_cast<int>(form.rows)
+                                      << ", grain " << form.grain;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
 }
 
 TEST_F(SelfTestGpuTest, TheKernelThatGatesIsTestedToo) {
