@@ -4,13 +4,16 @@
 //   grouped_bench [--suite
 //   all|masked|thin|prefill|ragged|sizes|experts|small|broad-fit|broad-judge]
 //                 [--dtype TYPE] [--count N]
-//                 [--repeats N] [--config N] [--kernels chosen|all] [--again N] [--only TEXT]
+//                 [--repeats N] [--config N] [--grain N] [--kernels chosen|all] [--again N]
+//                 [--only TEXT]
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //                 [--case GROUPSxROWSxNxK,..]
 //
 // --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
 // configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
-// rests). --kernels all: of FP8, each of these is timed, too, and the choice's regret told.
+// rests). --grain: how the kernel for groups of any size cuts them (0 wide, 1 halves, 2 thin), in
+// place of what the device chooses. --kernels all: of FP8, each of these is timed, too, and the
+// choice's regret told.
 // --count: so many cases of broad-fit or broad-judge, whose rows go into the JSON for
 // scripts/grouped_peers.py. --again: as many more runs have to give the same bits. --only: cases
 // with that in their name.
@@ -120,6 +123,7 @@ constexpr char kUsage[] =
   --repeats N       timed calls of each case; default 12
   --again N         as many more calls must give the same bits
   --config N        this pair of the family's configs, not the chosen one; of block scales: this kernel
+  --grain N         groups of any size in wide tiles (0), halves (1) or thin ones (2), not as the device chooses
   --kernels WHICH   chosen (default) or all: of FP8, each kernel is timed, and the choice's regret told
   --timer WHICH     auto (default), cupti or events; under compute-sanitizer: events
   --seed N          of the groups' sizes and of the data
@@ -151,6 +155,9 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       ok = absl::SimpleAtoi(value, &run.count) && run.count > 0;
     } else if (name == "--config") {
       ok = absl::SimpleAtoi(value, &run.method.config) && run.method.config >= 0;
+    } else if (name == "--grain") {
+      ok = absl::SimpleAtoi(value, &run.method.grain) && run.method.grain >= 0 &&
+           run.method.grain < cuda::kGrains;
     } else if (name == "--again") {
       ok = absl::SimpleAtoi(value, &run.method.again) && run.method.again >= 0;
     } else if (name == "--kernels") {

@@ -37,7 +37,7 @@ absl::Status CheckBits(const Call& mine, int runs, Machine& machine, GroupedWork
 absl::Status MeasureGrouped(const GroupedMethod& method, Machine& machine, GroupedWorkload& work,
                             GroupedTime& time) {
   if (absl::Status s = work.Prepare(time.c, method.seed, machine.stream); !s.ok()) return s;
-  auto mine = work.Bind(true, machine.traits, method.config);
+  auto mine = work.Bind(true, machine.traits, method.config, method.grain);
   if (!mine.ok()) return mine.status();
   auto other = work.Bind(false, machine.traits);
   if (!other.ok()) return other.status();

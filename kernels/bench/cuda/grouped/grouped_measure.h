@@ -15,8 +15,9 @@ namespace gemmd::kernels::bench {
 // How each case is measured.
 struct GroupedMethod {
   int repeats = 12;
-  int config = -1;  // as GroupedWorkload::Bind takes it
-  int again = 0;    // so many more runs have to give the same bits
+  int config = -1;  // as GroupedWorkload::Bind takes it, like `grain`
+  int grain = cuda::kGrainThatFills;
+  int again = 0;  // so many more runs have to give the same bits
   bool all_kernels = false;
   uint64_t seed = 1;
 };

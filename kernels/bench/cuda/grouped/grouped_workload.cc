@@ -147,7 +147,8 @@ GroupedMatmulOp GroupedWorkload::OpOf(bool tma) const {
   return op;
 }
 
-absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& device, int config) {
+absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& device, int config,
+                                           int grain) {
   const GroupedMatmulOp op = OpOf(tma);
   if (const std::string why = cuda::WhyNotTma(op); tma && !why.empty()) {
     return absl::UnimplementedError(why);
@@ -181,6 +182,7 @@ absl::StatusOr<Call> GroupedWorkload::Bind(bool tma, const cuda::DeviceTraits& d
   auto prepared = cuda::PrepareGrouped(
       op, layout, slots, reinterpret_cast<std::byte*>(scratch.data()) + cuda::kScratchHead, device);
   if (!prepared.ok()) return prepared.status();
+  if (prepared->fp8) prepared->fp8->grain = grain;
   const auto launches = std::make_shared<cuda::GroupedLaunches>(*std::move(prepared));
   return Call([launches, fault = fault_.as<DataFault>()](cudaStream_t stream) {
     return cuda::QueueGrouped(*launches, fault, false, stream);

@@ -23,7 +23,8 @@ class GroupedWorkload {
 
   // The op's launches, by the TMA kernels or by the one that takes anything, whose d is another.
   // `config`: if not negative, that one of the family's, or of block scales that RowsKernel.
-  absl::StatusOr<Call> Bind(bool tma, const cuda::DeviceTraits& device, int config = -1);
+  absl::StatusOr<Call> Bind(bool tma, const cuda::DeviceTraits& device, int config = -1,
+                            int grain = cuda::kGrainThatFills);
 
   // The kernel that the op's FP8 launches are by.
   cuda::RowsKernel Chosen() const { return cuda::LayoutOf(OpOf(true), true).rows; }
