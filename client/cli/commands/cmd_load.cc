@@ -136,8 +136,9 @@ const Command kLoadCommand = {
         "again after an interruption, or from another worker: what is there with the same content "
         "is not moved. A name that has other content is refused; load that as a new version:\n\n"
         "  gemmctl load model-b/ --prefix m@2 --switch\n\n"
-        "E4M3 matrices take the scales of 128x128 along that the checkpoint holds for them "
-        "(NAME_scale_inv). Matrices can be used as @m/NAME of 'gemmctl matmul', and by name in "
+        "E4M3 matrices take the scales along that the checkpoint holds for them (NAME_scale_inv "
+        "or NAME_scale): of 128x128, or one for all. Matrices can be used as @m/NAME of 'gemmctl "
+        "matmul', and by name in "
         "gemmd.Linear of Python.",
     .positionals = kLoadPositionals,
     .flags = kLoadFlags,

@@ -150,9 +150,10 @@ class Loader {
     } else {
       done = Move(weight, *buffer, moved);
     }
-    if (done.ok() && weight.scales != nullptr) {
+    if (done.ok() && !weight.block_scales.empty()) {
       const auto at = LinearScalesAt(static_cast<int64_t>(weight.values->data.size()));
-      done = Upload(*buffer, Chars(weight.scales->data), at, moved);
+      const auto scales = absl::MakeConstSpan(weight.block_scales);
+      done = Upload(*buffer, client::AsBytes(scales), at, moved);
     }
     if (!done.ok()) return done;
     return buffer;

@@ -36,18 +36,40 @@ bool Like(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// The scales of an E4M3 matrix, if the checkpoint holds them in the form that kernels take.
+bool IsFloat(files::DType dtype) {
+  return dtype == files::DType::kF32 || dtype == files::DType::kBf16 ||
+         dtype == files::DType::kF16 || dtype == files::DType::kF64;
+}
+
+int64_t CountOf(absl::Span<const int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  return count;
+}
+
+// The scales of an E4M3 matrix, if the checkpoint holds one for each block of 128x128 or one for
+// all. A scale for each row is not what kernels take.
 const CheckpointTensor* ScalesOf(const CheckpointTensor& values,
                                  const std::map<std::string, const CheckpointTensor*>& by_name) {
   if (values.dtype != files::DType::kE4m3 || values.shape.size() != 2) return nullptr;
   for (absl::string_view ending : kScaleEndings) {
     auto it = by_name.find(absl::StrCat(values.name, ending));
-    if (it != by_name.end() && it->second->dtype == files::DType::kF32 &&
-        it->second->shape == LinearScalesShape(values.shape)) {
-      return it->second;
-    }
+    if (it == by_name.end() || !it->second->dtype || !IsFloat(*it->second->dtype)) continue;
+    const std::vector<int64_t>& shape = it->second->shape;
+    if (shape == LinearScalesShape(values.shape) || CountOf(shape) == 1) return it->second;
   }
   return nullptr;
+}
+
+// One for each block: a single one again and again.
+std::vector<float> BlockScales(const CheckpointTensor& scales, absl::Span<const int64_t> shape) {
+  std::vector<float> blocks(CountOf(LinearScalesShape(shape)));
+  const bool one_for_all = CountOf(scales.shape) == 1;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = static_cast<float>(files::ElementAt(*scales.dtype, scales.data.data(),
+                                                    one_for_all ? 0 : static_cast<int64_t>(i)));
+  }
+  return blocks;
 }
 
 absl::StatusOr<std::string> NameOf(const CheckpointTensor& tensor, const std::string& prefix) {
@@ -87,24 +109,24 @@ absl::StatusOr<Weight> WeightOf(const CheckpointTensor& tensor, const Checkpoint
                absl::StrCat("has shape ", files::ShapeText(weight.shape), "; 1 to ", kMaxRank,
                             " extents of at least 1 are served: leave it out with --skip"));
   }
-  const bool floats = *tensor.dtype == files::DType::kF32 || *tensor.dtype == files::DType::kBf16 ||
-                      *tensor.dtype == files::DType::kF16 || *tensor.dtype == files::DType::kF64;
+  const bool floats = IsFloat(*tensor.dtype);
   const bool matrix = weight.shape.size() == 2;
   weight.dtype =
       *tensor.dtype == files::DType::kF64 ? client::DType::kF32 : ToClient(*tensor.dtype);
-  if (scales != nullptr) weight.form = Form::kWithScales;
+  if (scales != nullptr) {
+    weight.form = Form::kWithScales;
+    weight.block_scales = BlockScales(*scales, weight.shape);
+  }
   if (options.fp8_block && floats && matrix) {
     weight.form = Form::kQuantize;
     weight.dtype = client::DType::kE4M3;
   }
-  int64_t count = 1;
-  for (int64_t extent : weight.shape) count *= extent;
-  weight.size_bytes = count * client::SizeBytes(weight.dtype);
+  weight.size_bytes = CountOf(weight.shape) * client::SizeBytes(weight.dtype);
   weight.linear = matrix && (floats || weight.form != Form::kPlain);
   if (weight.form != Form::kPlain) {
-    const std::vector<int64_t> blocks = LinearScalesShape(weight.shape);
-    weight.size_bytes = LinearScalesAt(weight.size_bytes) +
-                        LinearScalesAt(blocks[0] * blocks[1] * int64_t{sizeof(float)});
+    const int64_t blocks = CountOf(LinearScalesShape(weight.shape));
+    weight.size_bytes =
+        LinearScalesAt(weight.size_bytes) + LinearScalesAt(blocks * int64_t{sizeof(float)});
   }
   return weight;
 }
@@ -175,9 +197,8 @@ std::string ContentHash(const Weight& weight) {
   EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
   EVP_DigestUpdate(context.get(), head.data(), head.size());
   EVP_DigestUpdate(context.get(), weight.values->data.data(), weight.values->data.size());
-  if (weight.scales != nullptr) {
-    EVP_DigestUpdate(context.get(), weight.scales->data.data(), weight.scales->data.size());
-  }
+  EVP_DigestUpdate(context.get(), weight.block_scales.data(),
+                   weight.block_scales.size() * sizeof(float));
   std::string hash(32, '\0');
   EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(hash.data()), nullptr);
   return hash;

@@ -26,12 +26,13 @@ std::vector<int64_t> LinearScalesShape(absl::Span<const int64_t> shape);
 struct Weight {
   enum class Form {
     kPlain,       // as the file has it; F64 becomes F32
-    kWithScales,  // E4M3 and the F32 scales that the checkpoint holds beside it
+    kWithScales,  // E4M3 and the scales that the checkpoint holds beside it
     kQuantize,    // to E4M3 with scales of 128x128, on the device
   };
   std::string name;                          // to publish it under
   const CheckpointTensor* values = nullptr;  // in the checkpoint
-  const CheckpointTensor* scales = nullptr;  // kWithScales
+  const CheckpointTensor* scales = nullptr;  // kWithScales; of 128x128, or one for all
+  std::vector<float> block_scales;           // the same of 128x128, row-major
   Form form = Form::kPlain;
   std::vector<int64_t> shape;  // rank 1 to 3
   client::DType dtype;         // of the buffer
@@ -58,7 +59,7 @@ absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
                                               const WeightOptions& options);
 
 // SHA-256 of a line that tells form, type and shape, of the values as the file has them, and of
-// their scales: docs/weights.md. 32 bytes.
+// their scales of 128x128 in F32: docs/weights.md. 32 bytes.
 std::string ContentHash(const Weight& weight);
 
 }  // namespace gemmd::cli

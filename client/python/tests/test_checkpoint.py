@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmd import loads
-from gemmd.checkpoint import FileTensor, open_checkpoint
+from gemmd.checkpoint import SERVED, FileTensor, open_checkpoint
 
 
 def file_text(tensors):
@@ -115,6 +115,42 @@ def test_fp8_of_either_kind_is_served_and_one_has_scales(tmp_path):
     assert [(one.name, one.form) for one in found] == [("w", "plain"), ("w_scale_inv", "fp8-block")]
     # (printf 'gemmd-weight/1 plain e5m2 130x4\n'; head -c 520 /dev/zero) | sha256sum
     assert found[0].content_hash().hex() == HASH_OF_E5M2
+
+
+BLOCKS = np.array([[0.5, 0.25], [2, 0.125]], "f4")  # exact in 16 bits
+
+
+@pytest.mark.parametrize(
+    ("ending", "dtype", "scales"),
+    [
+        ("_scale_inv", "BF16", BLOCKS),
+        ("_scale", "F16", BLOCKS),
+        ("_scale", "F32", np.float32(0.5)),
+        ("_scale", "BF16", np.full((1, 1), 0.5, "f4")),
+        ("_scale_inv", "F32", np.full(1, 0.5, "f4")),
+    ],
+)
+def test_scales_may_be_one_for_all_and_of_any_floats(tmp_path, ending, dtype, scales):
+    def loaded(dtype, scales):
+        raw = scales.astype(SERVED[dtype]).tobytes()
+        tensors = {"w": ("F8_E4M3", [130, 200], bytes(26000))}
+        tensors["w" + ending] = (dtype, list(scales.shape), raw)
+        (tmp_path / "x.safetensors").write_bytes(file_text(tensors))
+        (weight,) = weights(tmp_path / "x.safetensors")
+        return weight
+
+    blocks = np.broadcast_to(scales, (2, 2))
+    weight = loaded(dtype, scales)
+    assert weight.form == "with-scales"
+    np.testing.assert_array_equal(weight.block_scales(), blocks)
+    assert weight.content_hash() == loaded("F32", blocks).content_hash()
+
+
+def test_a_scale_for_each_row_stays_beside_its_values(tmp_path):
+    tensors = {"w": ("F8_E4M3", [130, 4], bytes(520)), "w_scale": ("F32", [130, 1], floats(130))}
+    (tmp_path / "x.safetensors").write_bytes(file_text(tensors))
+    found = weights(tmp_path / "x.safetensors")
+    assert [(one.name, one.form) for one in found] == [("w", "plain"), ("w_scale", "plain")]
 
 
 HASH_OF_E5M2 = "09b2c94cfe4bab4cee3dd70cbe525ee03a40af4df7746cdfb09f88fc609f27eb"

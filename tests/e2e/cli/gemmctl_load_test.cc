@@ -137,6 +137,45 @@ TEST_F(GemmctlLoadTest, LoadedWeightsAreOperands) {
   ExpectRefused({"matmul", File("x.safetensors"), "@m/layer.0.bias", "--nt"}, 5, "no matrix");
 }
 
+// Most checkpoints of FP8 have one scale for a matrix, or blocks' in BF16.
+TEST_F(GemmctlLoadTest, ScalesMayBeOneForAllAndOfAnyFloats) {
+  const std::string values = RandomE4m3(kRows * kCols, 7), bf16_half("\0\x3f", 2);
+  const float half = 0.5F;
+  const std::string f32_half(reinterpret_cast<const char*>(&half), sizeof(half));
+  std::string f32_blocks, bf16_blocks;
+  for (int i = 0; i < 4; ++i) {
+    f32_blocks += f32_half;
+    bf16_blocks += bf16_half;
+  }
+  const auto write = [&](const std::string& file, const std::string& dtype,
+                         std::vector<int64_t> shape, const std::string& scales) {
+    WriteFile(File(file), SafetensorsText({{"w", "F8_E4M3", {kRows, kCols}, values},
+                                           {"w_scale", dtype, std::move(shape), scales}}));
+  };
+  write("blocks.safetensors", "F32", {2, 2}, f32_blocks);
+  EXPECT_EQ(CtlJson({"load", File("blocks.safetensors"), "--prefix", "m"})["loaded"], 1);
+  write("bf16.safetensors", "BF16", {2, 2}, bf16_blocks);
+  write("one.safetensors", "F32", {}, f32_half);
+  write("one-bf16.safetensors", "BF16", {1}, bf16_half);
+  for (const char* same : {"bf16.safetensors", "one.safetensors", "one-bf16.safetensors"}) {
+    EXPECT_EQ(CtlJson({"load", File(same), "--prefix", "m"})["found"], 1) << same;
+  }
+  // What was moved from one scale is what was moved from blocks.
+  CtlJson({"load", File("one.safetensors"), "--prefix", "one"});
+  WriteFile(File("x.safetensors"),
+            SafetensorsText({{"x", "F32", {16, kCols}, RandomFloats(16 * kCols, 99)}}));
+  for (const char* name : {"m", "one"}) {
+    const Finished done =
+        Ctl({"matmul", File("x.safetensors"), std::string("@") + name + "/w", "--nt", "--quantize",
+             "fp8-block", "-o", File(std::string(name) + ".npy")});
+    ASSERT_EQ(done.status, 0) << done.err;
+  }
+  EXPECT_EQ(ReadFile(File("m.npy")), ReadFile(File("one.npy")));
+  // A scale for each row is no scale of blocks: it stays beside its values.
+  write("rows.safetensors", "F32", {kRows, 1}, RandomFloats(kRows, 3));
+  EXPECT_EQ(CtlJson({"load", File("rows.safetensors"), "--prefix", "rows"})["weights"], 2);
+}
+
 TEST_F(GemmctlLoadTest, FourWorkersMakeOneCopy) {
   const int64_t bytes = WriteModel();
   std::vector<Process> workers;

@@ -28,6 +28,7 @@ BufferT = TypeVar("BufferT")
 _MOST_NAME_BYTES = 128
 _MOST_RANK = 3
 _SCALE_ENDINGS = ("_scale_inv", "_scale")  # what checkpoints call the scales of "x.weight"
+_FLOATS = ("F64", "F32", "BF16", "F16")
 _HASHED_NAMES = {
     "F64": "f64", "F32": "f32", "BF16": "bf16", "F16": "f16", "F8_E4M3": "e4m3",
     "F8_E5M2": "e5m2", "I8": "i8",
@@ -65,7 +66,7 @@ class Weight:
     @property
     def layout(self) -> Weights | None:
         """Of a matrix that `Linear` can use; None for others."""
-        floats = self.values.dtype_name in ("F64", "F32", "BF16", "F16")
+        floats = self.values.dtype_name in _FLOATS
         if len(self.shape) != 2 or not (floats or self.scales is not None):
             return None
         return Weights(*self.shape, self.dtype, has_bias=False)
@@ -83,16 +84,25 @@ class Weight:
         wide = np.frombuffer(self.values.data, np.float64)
         return wide.astype(np.float32).view(np.uint8).data
 
+    def block_scales(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        """One of 128x128 for each block; a single one of the file's again and again."""
+        if self.scales is None:
+            return None
+        found = np.frombuffer(self.scales.data, SERVED[self.scales.dtype_name]).astype(np.float32)
+        wanted = _scales_shape(self.values)
+        return np.broadcast_to(found if found.size == 1 else found.reshape(wanted), wanted)
+
     def content_hash(self) -> bytes:
         """SHA-256 of a line that tells form, type and shape, of the values as the file has them,
-        and of their scales; 32 bytes, and the same as gemmctl's.
+        and of their scales of 128x128 in F32; 32 bytes, and the same as gemmctl's.
         """
         dtype = _HASHED_NAMES[self.values.dtype_name]
         shape = "x".join(str(extent) for extent in self.shape)
         found = hashlib.sha256(f"gemmd-weight/1 {self.form} {dtype} {shape}\n".encode())
         found.update(self.values.data)
-        if self.scales is not None:
-            found.update(self.scales.data)
+        scales = self.block_scales()
+        if scales is not None:
+            found.update(scales.tobytes())
         return found.digest()
 
 
@@ -155,13 +165,20 @@ def weights_of(tensors: list[FileTensor], asked: Wanted) -> list[Weight]:
     return list(by_name.values())
 
 
+def _scales_shape(values: FileTensor) -> tuple[int, ...]:
+    n, k = values.shape
+    return Weights(n, k, dtypes.float8_e4m3fn, has_bias=False).scales_shape
+
+
 def _scales_of(values: FileTensor, wanted: Mapping[str, FileTensor]) -> FileTensor | None:
+    """One for each block of 128x128, or one for all. One for each row is not what kernels take."""
     if values.dtype_name != "F8_E4M3" or len(values.shape) != 2:
         return None
-    shape = Weights(*values.shape, dtypes.float8_e4m3fn, has_bias=False).scales_shape
     for ending in _SCALE_ENDINGS:
         found = wanted.get(values.name + ending)
-        if found is not None and found.dtype_name == "F32" and found.shape == shape:
+        if found is None or found.dtype_name not in _FLOATS:
+            continue
+        if found.shape == _scales_shape(values) or math.prod(found.shape) == 1:
             return found
     return None
 
@@ -189,7 +206,7 @@ def _weight_of(tensor: FileTensor, scales: FileTensor | None, asked: Wanted) -> 
             " out with skip="
         )
     form: Form = "plain" if scales is None else "with-scales"
-    if asked.quantize and len(shape) == 2 and tensor.dtype_name in ("F64", "F32", "BF16", "F16"):
+    if asked.quantize and len(shape) == 2 and tensor.dtype_name in _FLOATS:
         form = "fp8-block"
     return Weight(name, tensor, scales, form, shape)
 

@@ -11,8 +11,6 @@ import time
 # sync: from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gemmd import errors, loads, ops
 from gemmd._layers.linear_step import float_bytes
 from gemmd._ops import narrowing
@@ -105,9 +103,9 @@ async def _make(session: Session, weight: Weight) -> Buffer:
             await _quantize(session, weight, buffer)
         else:
             await session._mover.upload(buffer, await asyncio.to_thread(weight.source), 0)
-        if weight.scales is not None and weight.layout is not None:
-            scales = float_bytes(np.frombuffer(weight.scales.data, np.float32))
-            await session._mover.upload(buffer, scales, weight.layout.scales_at)
+        scales = weight.block_scales()
+        if scales is not None and weight.layout is not None:
+            await session._mover.upload(buffer, float_bytes(scales), weight.layout.scales_at)
     except BaseException:
         await buffer.delete()
         raise
