@@ -187,7 +187,7 @@ TEST_F(GemmctlTest, WrongUseIsRefused) {
   ExpectRefused({"matmul", File("B.npy"), File("B.npy")}, 3, "131");
   ExpectRefused({"matmul", File("A.npy")}, 2, "B");
   ExpectRefused({"matmul", File("A.npy"), File("B.npy"), "--quantise", "x"}, 2,
-                "did you mean 'quantize'");
+                "did you mean '--quantize'");
   ExpectRefused({"matmul", File("A.npy"), File("B.npy"), "--kernel", "none"}, 5, "none");
   ExpectRefused({"matmul", File("A.npy"), File("B.npy"), "--device", "cuda:0"}, 5, "cuda:0");
 }
