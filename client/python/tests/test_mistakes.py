@@ -353,60 +353,6 @@ def test_a_mistake_is_told_with_the_way_out(session, what):
         at = text.index(word, at)
 
 
-def aio_linear_called(client):
-    return gemmd.aio.Linear(None, W)
-
-
-def aio_client_in_a_plain_with(client):
-    with client:
-        pass
-
-
-def aio_session_in_a_plain_with(client):
-    with client.session():
-        pass
-
-
-def aio_session_not_awaited(client):
-    return client.session().upload(W)
-
-
-@pytest.mark.parametrize(
-    "mistake, kind, words",
-    [
-        (aio_linear_called, TypeError, ["await gemmd.aio.Linear.create"]),
-        (aio_client_in_a_plain_with, TypeError, ["`async with`"]),
-        (aio_session_in_a_plain_with, TypeError, ["`async with`"]),
-        (aio_session_not_awaited, AttributeError, ["'upload'", "`await` it first"]),
-    ],
-)
-def test_a_mistake_of_asyncio_is_told_with_the_way_out(fake, mistake, kind, words):
-    async def make():
-        async with gemmd.aio.Client(fake.target) as client:
-            with pytest.raises(kind) as caught:
-                mistake(client)
-            for word in words:
-                assert word in str(caught.value)
-
-    asyncio.run(make())
-
-
-def test_a_client_of_another_event_loop_says_so(fake):
-    client = gemmd.aio.Client(fake.target)
-    asyncio.run(client.devices())
-    with pytest.raises(RuntimeError, match=r"belongs to another event loop.*make one in each"):
-        asyncio.run(client.devices())
-
-
-def test_a_server_that_is_not_there_is_told_with_its_address_and_the_remedy(tmp_path):
-    target = f"unix:{tmp_path}/nobody.sock"
-    with (
-        gemmd.Client(target, retry=gemmd.Retry(attempts=1)) as client,
-        pytest.raises(gemmd.Unavailable, match=r"nobody answers at unix:.*; start gemmd there"),
-    ):
-        client.info()
-
-
 @pytest.mark.parametrize("way", ["execute", "queue", "asyncio"])
 def test_data_beyond_a_message_is_told_with_the_way_it_goes(fake, way):
     data = np.zeros(17 << 20, "f4")
@@ -425,33 +371,4 @@ def test_data_beyond_a_message_is_told_with_the_way_it_goes(fake, way):
                 queue.submit(ops).result()
 
     with pytest.raises(gemmd.ResourceExhausted, match=r"than max .*by session\.upload or buffer"):
-        asyncio.run(awaited()) if way == "asyncio" else called()
-
-
-@pytest.mark.parametrize("way", ["sync", "asyncio"])
-def test_what_a_block_raised_is_not_hidden_by_a_server_that_is_gone(fake, way):
-    class Mine(Exception):
-        pass
-
-    async def awaited():
-        async with (
-            gemmd.aio.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
-            client.session() as session,
-            await session.upload(W) as held,
-            await session.plan([gemmd.fill(held, 0)]),
-        ):
-            fake.close()
-            raise Mine
-
-    def called():
-        with (
-            gemmd.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
-            client.session() as session,
-            session.upload(W) as held,
-            session.plan([gemmd.fill(held, 0)]),
-        ):
-            fake.close()
-            raise Mine
-
-    with pytest.raises(Mine):
         asyncio.run(awaited()) if way == "asyncio" else called()

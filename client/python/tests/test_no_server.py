@@ -1,0 +1,49 @@
+"""A server that is not there, or gone: what a caller is told."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import gemmd
+import gemmd.aio
+
+W = np.ones((8, 5), "f4")
+
+
+def test_a_server_that_is_not_there_is_told_with_its_address_and_the_remedy(tmp_path):
+    target = f"unix:{tmp_path}/nobody.sock"
+    with (
+        gemmd.Client(target, retry=gemmd.Retry(attempts=1)) as client,
+        pytest.raises(gemmd.Unavailable, match=r"nobody answers at unix:.*; start gemmd there"),
+    ):
+        client.info()
+
+
+@pytest.mark.parametrize("way", ["sync", "asyncio"])
+def test_what_a_block_raised_is_not_hidden_by_a_server_that_is_gone(fake, way):
+    class Mine(Exception):
+        pass
+
+    async def awaited():
+        async with (
+            gemmd.aio.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
+            client.session() as session,
+            await session.upload(W) as held,
+            await session.plan([gemmd.fill(held, 0)]),
+        ):
+            fake.close()
+            raise Mine
+
+    def called():
+        with (
+            gemmd.Client(fake.target, retry=gemmd.Retry(attempts=1)) as client,
+            client.session() as session,
+            session.upload(W) as held,
+            session.plan([gemmd.fill(held, 0)]),
+        ):
+            fake.close()
+            raise Mine
+
+    with pytest.raises(Mine):
+        asyncio.run(awaited()) if way == "asyncio" else called()
