@@ -5,9 +5,10 @@ set(pytest ${GEMMD_VENV_PYTHON} -m pytest -q -p no:cacheprovider)
 set(folder ${CMAKE_SOURCE_DIR}/client/python)
 
 # New test files appear by themselves; CONFIGURE_DEPENDS looks again at every build.
-file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_*.py)
+file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder}/tests ${folder}/tests/test_*.py ${folder}/tests/mistakes/test_*.py)
 foreach(file IN LISTS files)
-  string(REGEX REPLACE "^test_(.*)\\.py$" "python.\\1" name ${file})
+  string(REPLACE "/test_" "_" name ${file})
+  string(REGEX REPLACE "^(test_)?(.*)\\.py$" "python.\\2" name ${name})
   add_test(NAME ${name} COMMAND ${pytest} tests/${file} WORKING_DIRECTORY ${folder})
   set_tests_properties(${name} PROPERTIES LABELS "python,no_sanitizer" TIMEOUT 900)
 endforeach()
