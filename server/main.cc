@@ -51,12 +51,12 @@ constexpr absl::Duration kWatchEvery = absl::Milliseconds(50);
 constexpr absl::Duration kLastWord = absl::Seconds(1);
 
 // The configs to serve: one, or with --supervise one for each device's process.
-absl::StatusOr<std::vector<Config>> Load(const Options& options) {
+absl::StatusOr<std::vector<ParsedConfig>> Load(const Options& options) {
   if (!options.supervise && options.device.empty()) {
     auto config = options.config.empty() ? ParseConfig("", options.listen)
                                          : LoadConfig(options.config, options.listen);
     if (!config.ok()) return config.status();
-    return std::vector<Config>{*std::move(config)};
+    return std::vector<ParsedConfig>{*std::move(config)};
   }
   auto configs = options.config.empty() ? ParseConfigPerDevice("", options.listen)
                                         : LoadConfigPerDevice(options.config, options.listen);
@@ -64,17 +64,17 @@ absl::StatusOr<std::vector<Config>> Load(const Options& options) {
   auto config = PickDevice(*configs, options.device);
   if (!config.ok()) return config.status();
   config->log.process = options.device;
-  return std::vector<Config>{*std::move(config)};
+  return std::vector<ParsedConfig>{*std::move(config)};
 }
 
 // What to start with: a supervisor hands over what it has, which the file may not be by now.
-absl::StatusOr<std::vector<Config>> LoadFirst(const Options& options) {
+absl::StatusOr<std::vector<ParsedConfig>> LoadFirst(const Options& options) {
   if (options.config_fd < 0) return Load(options);
   auto config = LoadConfig(absl::StrCat("/proc/self/fd/", options.config_fd));
   close(options.config_fd);
   if (!config.ok()) return config.status();
   config->log.process = options.device;
-  return std::vector<Config>{*std::move(config)};
+  return std::vector<ParsedConfig>{*std::move(config)};
 }
 
 bool StopsUs(int signal) { return signal == SIGTERM || signal == SIGINT; }
@@ -140,7 +140,7 @@ int Serve(const Options& options, const Config& config, const Signals& signals) 
 }
 
 // Whether the processes may be told to read the config again. What is wrong goes to the log.
-bool MayReload(const Options& options, std::vector<Config>& configs, Log& log) {
+bool MayReload(const Options& options, std::vector<ParsedConfig>& configs, Log& log) {
   const auto next = Load(options);
   if (!next.ok()) {
     log.Warning("reload_invalid", {{"message", std::string(next.status().message())}});
@@ -158,13 +158,13 @@ bool MayReload(const Options& options, std::vector<Config>& configs, Log& log) {
   return true;
 }
 
-std::vector<std::string> Printed(const std::vector<Config>& configs) {
+std::vector<std::string> Printed(const std::vector<ParsedConfig>& configs) {
   std::vector<std::string> texts;
-  for (const Config& config : configs) texts.push_back(PrintConfig(config));
+  for (const ParsedConfig& config : configs) texts.push_back(config.text);
   return texts;
 }
 
-int Supervise(const Options& options, std::vector<Config> configs, const Signals& signals) {
+int Supervise(const Options& options, std::vector<ParsedConfig> configs, const Signals& signals) {
   Log log(configs.front().log);
   std::vector<DeviceProcesses::Device> devices;
   for (const Config& config : configs) {
@@ -187,11 +187,11 @@ int Supervise(const Options& options, std::vector<Config> configs, const Signals
 }
 
 // --print-config and --check.
-int Show(const Options& options, const std::vector<Config>& configs) {
-  for (const Config& config : configs) {
+int Show(const Options& options, const std::vector<ParsedConfig>& configs) {
+  for (const ParsedConfig& config : configs) {
     if (!options.print_config) break;
     if (options.supervise) std::cout << "# the process of " << config.devices.front().name << "\n";
-    std::cout << PrintConfig(config);
+    std::cout << config.text;
   }
   if (!options.check) return kOk;
   // The processes of one config read the same files.

@@ -12,22 +12,24 @@ constexpr int64_t kMaxUid = 4294967294;  // the last one, 2^32 - 1, means none
 
 // Tenant and role of a rule, with their defaults.
 template <typename Message>
-PrincipalConfig ConvertPrincipal(const std::string& path, const Message& message,
+PrincipalConfig ConvertPrincipal(const std::string& path, Message& message,
                                  absl::Span<const TenantConfig> tenants, Fields& fields) {
   PrincipalConfig principal;
-  if (!message.tenant().empty()) principal.tenant = message.tenant();
+  if (message.tenant().empty()) message.set_tenant(principal.tenant);
+  if (message.role() == v1::ROLE_UNSPECIFIED) message.set_role(v1::ROLE_USER);
+  principal.tenant = message.tenant();
   CheckTenant(absl::StrCat(path, ".tenant"), principal.tenant, tenants, fields);
   principal.role = ConvertRole(absl::StrCat(path, ".role"), message.role(), fields);
   return principal;
 }
 
-std::vector<PrincipalConfig> ConvertCertificates(const v1::AuthConfig& message,
+std::vector<PrincipalConfig> ConvertCertificates(v1::AuthConfig& message,
                                                  absl::Span<const TenantConfig> tenants,
                                                  Fields& fields) {
   std::vector<PrincipalConfig> principals;
   absl::flat_hash_set<std::string> names;
   for (int i = 0; i < message.certificates_size(); ++i) {
-    const v1::CertificatePrincipal& rule = message.certificates(i);
+    v1::CertificatePrincipal& rule = *message.mutable_certificates(i);
     const std::string path = absl::StrCat("auth.certificates[", i, "]");
     if (rule.name().empty() || rule.name().size() > kMaxRuleNameBytes) {
       fields.Fail(absl::StrCat(path, ".name"),
@@ -46,13 +48,13 @@ std::vector<PrincipalConfig> ConvertCertificates(const v1::AuthConfig& message,
   return principals;
 }
 
-std::vector<PrincipalConfig> ConvertUnixPeers(const v1::AuthConfig& message,
+std::vector<PrincipalConfig> ConvertUnixPeers(v1::AuthConfig& message,
                                               absl::Span<const TenantConfig> tenants,
                                               Fields& fields) {
   std::vector<PrincipalConfig> principals;
   absl::flat_hash_set<int64_t> uids;
   for (int i = 0; i < message.unix_peers_size(); ++i) {
-    const v1::UnixPrincipal& rule = message.unix_peers(i);
+    v1::UnixPrincipal& rule = *message.mutable_unix_peers(i);
     const std::string path = absl::StrCat("auth.unix_peers[", i, "]");
     if (rule.uid() < 0 || rule.uid() > kMaxUid) {
       fields.Fail(absl::StrCat(path, ".uid"),
@@ -88,7 +90,6 @@ void CheckCredentials(absl::Span<const ListenerConfig> listeners, const AuthConf
 
 Role ConvertRole(const std::string& path, v1::Role role, Fields& fields) {
   switch (role) {
-    case v1::ROLE_UNSPECIFIED:
     case v1::ROLE_USER:
       return Role::kUser;
     case v1::ROLE_OBSERVER:
@@ -102,9 +103,9 @@ Role ConvertRole(const std::string& path, v1::Role role, Fields& fields) {
   }
 }
 
-AuthConfig ConvertAuth(const v1::ServerConfig& message, absl::Span<const TenantConfig> tenants,
+AuthConfig ConvertAuth(v1::ServerConfig& message, absl::Span<const TenantConfig> tenants,
                        absl::Span<const ListenerConfig> listeners, Fields& fields) {
-  const v1::AuthConfig& auth = message.auth();
+  v1::AuthConfig& auth = *message.mutable_auth();
   AuthConfig config{.token_file = auth.token_file(),
                     .certificates = ConvertCertificates(auth, tenants, fields),
                     .unix_peers = ConvertUnixPeers(auth, tenants, fields)};

@@ -1,6 +1,7 @@
 #include "server/config/convert.h"
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/text_format.h"
 #include "server/config/address.h"
 
 namespace gemmd::server {
@@ -8,88 +9,67 @@ namespace {
 
 constexpr int64_t kMaxTtlMs = int64_t{365} * 24 * 3600 * 1000;  // a year
 
-SessionConfig ConvertSession(const v1::SessionConfig& message, Fields& fields) {
-  const SessionConfig defaults;
+SessionConfig ConvertSession(v1::SessionConfig& message, Fields& fields) {
+  Section section("session", message, fields);
   const auto ms = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
-  const int64_t min_ms =
-      fields.Int("session.min_ttl_ms", message.min_ttl_ms(), {1, kMaxTtlMs}, ms(defaults.min_ttl));
-  const int64_t max_ms = fields.Int(
-      "session.max_ttl_ms", message.max_ttl_ms(),
-      {.min = min_ms, .max = kMaxTtlMs, .min_field = "session.min_ttl_ms"}, ms(defaults.max_ttl));
-  const int64_t default_ms = fields.Int(
-      "session.default_ttl_ms", message.default_ttl_ms(),
-      {min_ms, max_ms, "session.min_ttl_ms", "session.max_ttl_ms"}, ms(defaults.default_ttl));
-  const int64_t grace_ms = fields.Int("session.default_grace_ms", message.default_grace_ms(),
-                                      {1, kMaxTtlMs}, ms(defaults.default_grace));
-  return {absl::Milliseconds(default_ms), absl::Milliseconds(min_ms), absl::Milliseconds(max_ms),
-          absl::Milliseconds(grace_ms)};
+  SessionConfig session;
+  session.min_ttl = section.Time("min_ttl_ms", {1, kMaxTtlMs}, session.min_ttl);
+  session.max_ttl = section.Time(
+      "max_ttl_ms",
+      {.min = ms(session.min_ttl), .max = kMaxTtlMs, .min_field = "session.min_ttl_ms"},
+      session.max_ttl);
+  session.default_ttl = section.Time(
+      "default_ttl_ms",
+      {ms(session.min_ttl), ms(session.max_ttl), "session.min_ttl_ms", "session.max_ttl_ms"},
+      session.default_ttl);
+  session.default_grace = section.Time("default_grace_ms", {1, kMaxTtlMs}, session.default_grace);
+  return session;
 }
 
-SchedulerConfig ConvertScheduler(const v1::SchedulerConfig& message, Fields& fields) {
-  const SchedulerConfig defaults;
-  return {
-      .lookahead = absl::Microseconds(fields.Int("scheduler.lookahead_us", message.lookahead_us(),
-                                                 {10, 1000000},
-                                                 absl::ToInt64Microseconds(defaults.lookahead))),
-      .aging = absl::Milliseconds(fields.Int("scheduler.aging_ms", message.aging_ms(), {1, 60000},
-                                             absl::ToInt64Milliseconds(defaults.aging))),
-      .inline_below = absl::Microseconds(
-          fields.Int("scheduler.inline_below_us", message.inline_below_us(), {0, 1000},
-                     absl::ToInt64Microseconds(defaults.inline_below))),
-      .processor_wake =
-          message.has_processor_wake_us()
-              ? std::optional(absl::Microseconds(fields.Int(
-                    "scheduler.processor_wake_us", message.processor_wake_us(), {0, 1000000}, 0)))
-              : std::nullopt,
-      .busy_poll =
-          absl::Microseconds(fields.Int("scheduler.busy_poll_us", message.busy_poll_us(),
-                                        {0, 10000}, absl::ToInt64Microseconds(defaults.busy_poll))),
-      .armed_linger =
-          message.has_armed_linger_us()
-              ? absl::Microseconds(fields.Int("scheduler.armed_linger_us",
-                                              message.armed_linger_us(), {0, 1000000}, 0))
-              : defaults.armed_linger,
-      .armed_stream_linger =
-          message.has_armed_stream_linger_us()
-              ? absl::Microseconds(fields.Int("scheduler.armed_stream_linger_us",
-                                              message.armed_stream_linger_us(), {0, 10000000}, 0))
-              : defaults.armed_stream_linger,
-  };
+SchedulerConfig ConvertScheduler(v1::SchedulerConfig& message, Fields& fields) {
+  Section section("scheduler", message, fields);
+  SchedulerConfig scheduler;
+  scheduler.lookahead = section.Time("lookahead_us", {10, 1000000}, scheduler.lookahead);
+  scheduler.aging = section.Time("aging_ms", {1, 60000}, scheduler.aging);
+  scheduler.inline_below = section.Time("inline_below_us", {0, 1000}, scheduler.inline_below);
+  if (message.has_processor_wake_us()) {
+    scheduler.processor_wake =
+        section.Time("processor_wake_us", {0, 1000000}, absl::ZeroDuration());
+  }
+  scheduler.busy_poll = section.Time("busy_poll_us", {0, 10000}, scheduler.busy_poll);
+  scheduler.armed_linger = section.Time("armed_linger_us", {0, 1000000}, scheduler.armed_linger);
+  scheduler.armed_stream_linger =
+      section.Time("armed_stream_linger_us", {0, 10000000}, scheduler.armed_stream_linger);
+  return scheduler;
 }
 
-DrainConfig ConvertDrain(const v1::DrainConfig& message, Fields& fields) {
+DrainConfig ConvertDrain(v1::DrainConfig& message, Fields& fields) {
+  Section section("drain", message, fields);
   const DrainConfig defaults;
-  return {
-      .notice = absl::Milliseconds(fields.Int("drain.notice_ms", message.notice_ms(), {0, 60000},
-                                              absl::ToInt64Milliseconds(defaults.notice))),
-      .limit = absl::Milliseconds(fields.Int("drain.limit_ms", message.limit_ms(), {0, 600000},
-                                             absl::ToInt64Milliseconds(defaults.limit))),
-  };
+  return {.notice = section.Time("notice_ms", {0, 60000}, defaults.notice),
+          .limit = section.Time("limit_ms", {0, 600000}, defaults.limit)};
 }
 
 // The largest message that limits.max_message_bytes may allow.
 constexpr int64_t kLeastReceivedBytes = 64 << 20;
 
-ConnectionsConfig ConvertConnections(const v1::ConnectionsConfig& message, Fields& fields) {
-  const int max =
-      static_cast<int>(fields.IntOrUnset("connections.max", message.max(), {1, kMaxConnections}));
+ConnectionsConfig ConvertConnections(v1::ConnectionsConfig& message, Fields& fields) {
+  Section section("connections", message, fields);
+  const int max = static_cast<int>(section.IntOrUnset("max", {1, kMaxConnections}));
   const IntRange within_max = max == 0 ? IntRange{1, kMaxConnections}
                                        : IntRange{.max = max, .max_field = "connections.max"};
-  return {
-      .max = max,
-      .max_per_peer = static_cast<int>(
-          fields.IntOrUnset("connections.max_per_peer", message.max_per_peer(), within_max)),
-      .max_streams = static_cast<int>(fields.Int("connections.max_streams", message.max_streams(),
-                                                 {16, 100000}, ConnectionsConfig().max_streams)),
-      .max_received_bytes =
-          fields.IntOrUnset("connections.max_received_bytes", message.max_received_bytes(),
-                            {kLeastReceivedBytes, kMaxConfigBytes})};
+  return {.max = max,
+          .max_per_peer = static_cast<int>(section.IntOrUnset("max_per_peer", within_max)),
+          .max_streams = static_cast<int>(
+              section.Int("max_streams", {16, 100000}, ConnectionsConfig().max_streams)),
+          .max_received_bytes =
+              section.IntOrUnset("max_received_bytes", {kLeastReceivedBytes, kMaxConfigBytes})};
 }
 
-TuningConfig ConvertTuning(const v1::TuningConfig& message, Fields& fields) {
+TuningConfig ConvertTuning(v1::TuningConfig& message, Fields& fields) {
+  Section section("tuning", message, fields);
   return {.background = message.background(),
-          .max_share = fields.Double("tuning.max_share", message.max_share(), 0.0001, 0.5,
-                                     TuningConfig().max_share)};
+          .max_share = section.Double("max_share", 0.0001, 0.5, TuningConfig().max_share)};
 }
 
 // No listener has the address too.
@@ -109,15 +89,16 @@ ShareConfig ConvertShare(const v1::ShareConfig& message, Fields& fields) {
   return {message.disabled(), message.socket_path()};
 }
 
-TracingConfig ConvertTracing(const v1::TracingConfig& message, Fields& fields) {
+TracingConfig ConvertTracing(v1::TracingConfig& message, Fields& fields) {
   TracingConfig tracing = {.otlp_endpoint = message.otlp_endpoint(),
                            .ca_file = message.ca_file(),
                            .plaintext_beyond_loopback = message.plaintext_beyond_loopback()};
-  if (message.has_sample()) {
-    tracing.sample = fields.Double("tracing.sample", message.sample(), 0, 1, 0);
+  const bool has_sample = message.has_sample();
+  if (has_sample || !tracing.otlp_endpoint.empty()) {
+    tracing.sample = Section("tracing", message, fields).Double("sample", 0, 1, tracing.sample);
   }
   if (tracing.otlp_endpoint.empty()) {
-    if (message.has_sample() || !tracing.ca_file.empty()) {
+    if (has_sample || !tracing.ca_file.empty()) {
       fields.Fail("tracing.otlp_endpoint",
                   "is empty beside other settings of tracing; name the collector, such as "
                   "127.0.0.1:4317, or remove tracing");
@@ -133,7 +114,7 @@ TracingConfig ConvertTracing(const v1::TracingConfig& message, Fields& fields) {
   return tracing;
 }
 
-LogConfig ConvertLog(const v1::LogConfig& message, Fields& fields) {
+LogConfig ConvertLog(v1::LogConfig& message, Fields& fields) {
   LogConfig log;
   switch (message.format()) {
     case v1::LogConfig::FORMAT_TEXT:
@@ -163,27 +144,27 @@ LogConfig ConvertLog(const v1::LogConfig& message, Fields& fields) {
       fields.Fail("log.level", absl::StrCat(message.level(), " is not a level; give LEVEL_DEBUG, ",
                                             "LEVEL_INFO, LEVEL_WARNING or LEVEL_ERROR"));
   }
-  log.sample_calls =
-      fields.Int("log.sample_calls", message.sample_calls(), {.min = 0}, log.sample_calls);
+  log.sample_calls = static_cast<int>(
+      Section("log", message, fields).Int("sample_calls", {.min = 0}, log.sample_calls));
   return log;
 }
 
 }  // namespace
 
-absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
-                                     absl::Span<const std::string> extra_listeners,
-                                     absl::Span<const std::string> known_devices) {
+absl::StatusOr<ParsedConfig> ConvertConfig(v1::ServerConfig message,
+                                           absl::Span<const std::string> extra_listeners,
+                                           absl::Span<const std::string> known_devices) {
   Fields fields;
-  Config config;
-  const Limits top = ConvertTopLimits(message.limits(), fields);
+  ParsedConfig config;
+  const Limits top = ConvertTopLimits(*message.mutable_limits(), fields);
   config.tenants = ConvertTenants(message, top, fields);
   config.listeners = ConvertListeners(message, extra_listeners, config.tenants, fields);
   config.devices = ConvertDevices(message, known_devices, fields);
-  config.session = ConvertSession(message.session(), fields);
-  config.scheduler = ConvertScheduler(message.scheduler(), fields);
-  config.drain = ConvertDrain(message.drain(), fields);
-  config.connections = ConvertConnections(message.connections(), fields);
-  config.tuning = ConvertTuning(message.tuning(), fields);
+  config.session = ConvertSession(*message.mutable_session(), fields);
+  config.scheduler = ConvertScheduler(*message.mutable_scheduler(), fields);
+  config.drain = ConvertDrain(*message.mutable_drain(), fields);
+  config.connections = ConvertConnections(*message.mutable_connections(), fields);
+  config.tuning = ConvertTuning(*message.mutable_tuning(), fields);
   config.share = ConvertShare(message.share(), fields);
   config.metrics_address = message.metrics().address();
   if (!config.metrics_address.empty()) {
@@ -194,10 +175,11 @@ absl::StatusOr<Config> ConvertConfig(const v1::ServerConfig& message,
     CheckAlone("share.socket_path", absl::StrCat("unix:", config.share.socket_path),
                config.listeners, fields);
   }
-  config.log = ConvertLog(message.log(), fields);
-  config.tracing = ConvertTracing(message.tracing(), fields);
+  config.log = ConvertLog(*message.mutable_log(), fields);
+  config.tracing = ConvertTracing(*message.mutable_tracing(), fields);
   config.auth = ConvertAuth(message, config.tenants, config.listeners, fields);
   if (!fields.status().ok()) return fields.status();
+  google::protobuf::TextFormat::PrintToString(message, &config.text);
   return config;
 }
 

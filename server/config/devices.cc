@@ -48,75 +48,70 @@ void CheckDeviceName(const std::string& path, const std::string& name,
                                  absl::StrJoin(known_devices, ", ")));
 }
 
-void CheckTuningFile(const std::string& path, const v1::DeviceConfig& device,
-                     absl::flat_hash_set<std::string>& files, Fields& fields) {
+void CheckTuningFile(Section& section, const v1::DeviceConfig& device,
+                     absl::flat_hash_set<std::string>& files) {
   const std::string& file = device.tuning_file();
   if (file.empty()) return;
-  const std::string field = absl::StrCat(path, ".tuning_file");
   if (!device.name().starts_with("cuda:")) {
-    fields.Fail(field, absl::StrCat(Quoted(device.name()),
-                                    " has no kernels to tune; leave it out, "
-                                    "or give it to a cuda device"));
+    section.Fail("tuning_file", absl::StrCat(Quoted(device.name()),
+                                             " has no kernels to tune; leave it out, or give it to "
+                                             "a cuda device"));
   } else if (file == device.tuning_table()) {
-    fields.Fail(field, absl::StrCat(Quoted(file),
-                                    " is the tuning_table, which is never written; "
-                                    "give another file"));
+    section.Fail("tuning_file", absl::StrCat(Quoted(file),
+                                             " is the tuning_table, which is never written; give "
+                                             "another file"));
   } else if (!files.insert(file).second) {
-    fields.Fail(field, absl::StrCat(Quoted(file), " is another device's; give each its own"));
+    section.Fail("tuning_file",
+                 absl::StrCat(Quoted(file), " is another device's; give each its own"));
   }
+}
+
+// Of what only a GPU has.
+void CheckNoGpu(Section& section, const v1::DeviceConfig& device) {
+  const auto refuse = [&](bool set, const char* field, const char* why) {
+    if (set) section.Fail(field, absl::StrCat(Quoted(device.name()), why));
+  };
+  refuse(!device.tuning_table().empty(), "tuning_table",
+         " takes no tuning table; leave it out, or give it to a cuda device");
+  refuse(device.skip_self_test(), "skip_self_test", " has no self-test; leave it out");
+  refuse(device.no_numa_binding(), "no_numa_binding", " is never bound to a node; leave it out");
 }
 
 }  // namespace
 
-std::vector<DeviceConfig> ConvertDevices(const v1::ServerConfig& message,
+std::vector<DeviceConfig> ConvertDevices(v1::ServerConfig& message,
                                          absl::Span<const std::string> known_devices,
                                          Fields& fields) {
   std::vector<DeviceConfig> devices;
   absl::flat_hash_set<std::string> names;
   absl::flat_hash_set<std::string> tuning_files;
   for (int i = 0; i < message.devices_size(); ++i) {
-    const v1::DeviceConfig& device = message.devices(i);
-    const std::string path = absl::StrCat("devices[", i, "]");
-    CheckDeviceName(absl::StrCat(path, ".name"), device.name(), known_devices, fields);
+    v1::DeviceConfig& device = *message.mutable_devices(i);
+    Section section(absl::StrCat("devices[", i, "]"), device, fields);
+    CheckDeviceName(section.At("name"), device.name(), known_devices, fields);
     if (!names.insert(device.name()).second) {
-      fields.Fail(absl::StrCat(path, ".name"), absl::StrCat(Quoted(device.name()),
-                                                            " is listed above; list a device "
-                                                            "once"));
+      section.Fail("name",
+                   absl::StrCat(Quoted(device.name()), " is listed above; list a device once"));
     }
     for (int k = 0; k < device.disabled_kernels_size(); ++k) {
       if (IsKernelName(device.disabled_kernels(k))) continue;
-      fields.Fail(absl::StrCat(path, ".disabled_kernels[", k, "]"),
-                  absl::StrCat(Quoted(device.disabled_kernels(k)), " is not a kernel's or a ",
-                               "family's name; give one of those that gemmctl kernels lists"));
+      section.Fail(absl::StrCat("disabled_kernels[", k, "]"),
+                   absl::StrCat(Quoted(device.disabled_kernels(k)), " is not a kernel's or a ",
+                                "family's name; give one of those that gemmctl kernels lists"));
     }
-    if (!device.tuning_table().empty() && !device.name().starts_with("cuda:")) {
-      fields.Fail(absl::StrCat(path, ".tuning_table"),
-                  absl::StrCat(Quoted(device.name()),
-                               " takes no tuning table; leave it out, or "
-                               "give it to a cuda device"));
-    }
-    CheckTuningFile(path, device, tuning_files, fields);
-    if (device.skip_self_test() && !device.name().starts_with("cuda:")) {
-      fields.Fail(absl::StrCat(path, ".skip_self_test"),
-                  absl::StrCat(Quoted(device.name()), " has no self-test; leave it out"));
-    }
-    if (device.no_numa_binding() && !device.name().starts_with("cuda:")) {
-      fields.Fail(absl::StrCat(path, ".no_numa_binding"),
-                  absl::StrCat(Quoted(device.name()), " is never bound to a node; leave it out"));
-    }
+    CheckTuningFile(section, device, tuning_files);
+    if (!device.name().starts_with("cuda:")) CheckNoGpu(section, device);
     devices.push_back(
         {.name = device.name(),
-         .memory_bytes = fields.IntOrUnset(absl::StrCat(path, ".memory_bytes"),
-                                           device.memory_bytes(), {.max = kMaxConfigBytes}),
-         .threads = static_cast<int>(fields.IntOrUnset(absl::StrCat(path, ".threads"),
-                                                       device.threads(), {.max = kMaxThreads})),
+         .memory_bytes = section.IntOrUnset("memory_bytes", {.max = kMaxConfigBytes}),
+         .threads = static_cast<int>(section.IntOrUnset("threads", {.max = kMaxThreads})),
          .disabled_kernels = {device.disabled_kernels().begin(), device.disabled_kernels().end()},
          .tuning_table = device.tuning_table(),
          .tuning_file = device.tuning_file(),
          .self_test = !device.skip_self_test(),
          .numa_binding = !device.no_numa_binding()});
   }
-  if (devices.empty()) devices.emplace_back();
+  if (devices.empty()) message.add_devices()->set_name(devices.emplace_back().name);
   return devices;
 }
 

@@ -14,69 +14,62 @@ constexpr int64_t kMinUploadRate = 65536;
 constexpr int64_t kMinHostBytes = 1 << 20;
 
 // Everything but max_message_bytes, which is `base`'s.
-Limits Convert(const std::string& path, const v1::LimitsConfig& message, const Limits& base,
-               Fields& fields) {
-  const auto at = [&](const char* field) { return absl::StrCat(path, ".", field); };
-  const auto count = [&](const char* field, int32_t value, int fallback) {
-    return static_cast<int>(fields.Int(at(field), value, {1, kMaxInt32}, fallback));
-  };
+Limits Convert(Section& section, const Limits& base) {
+  const IntRange bytes = {.max = kMaxConfigBytes};
   Limits limits = base;
-  limits.max_ops = fields.Int(at("max_ops"), message.max_ops(), {1, 65536}, base.max_ops);
-  limits.max_inline_bytes = fields.Int(
-      at("max_inline_bytes"), message.max_inline_bytes(),
-      {.max = base.max_message_bytes, .max_field = kMaxMessageField}, base.max_inline_bytes);
-  limits.max_sessions = count("max_sessions", message.max_sessions(), base.max_sessions);
-  limits.max_buffers = count("max_buffers", message.max_buffers(), base.max_buffers);
-  const int64_t buffer_bytes = fields.IntOrUnset(at("max_buffer_bytes"), message.max_buffer_bytes(),
-                                                 {.max = kMaxConfigBytes});
-  if (buffer_bytes != 0) limits.max_buffer_bytes = buffer_bytes;
-  limits.max_plans = count("max_plans", message.max_plans(), base.max_plans);
-  limits.max_armed = count("max_armed", message.max_armed(), base.max_armed);
-  limits.max_queued_programs =
-      count("max_queued_programs", message.max_queued_programs(), base.max_queued_programs);
-  limits.max_streams = count("max_streams", message.max_streams(), base.max_streams);
-  limits.window_batches = count("window_batches", message.window_batches(), base.window_batches);
-  limits.window_bytes = fields.Int(at("window_bytes"), message.window_bytes(),
-                                   {.max = kMaxConfigBytes}, base.window_bytes);
-  limits.idempotency_entries =
-      count("idempotency_entries", message.idempotency_entries(), base.idempotency_entries);
-  limits.max_program_time =
-      absl::Milliseconds(fields.Int(at("max_program_ms"), message.max_program_ms(), {1, 3'600'000},
-                                    absl::ToInt64Milliseconds(base.max_program_time)));
-  const int64_t queued_ms = fields.IntOrUnset(
-      at("max_queued_device_ms"), message.max_queued_device_ms(), {.max = kMaxQueuedDeviceMs});
+  for (const auto& [name, limit] : {std::pair("max_sessions", &limits.max_sessions),
+                                    {"max_buffers", &limits.max_buffers},
+                                    {"max_plans", &limits.max_plans},
+                                    {"max_armed", &limits.max_armed},
+                                    {"max_queued_programs", &limits.max_queued_programs},
+                                    {"max_streams", &limits.max_streams},
+                                    {"window_batches", &limits.window_batches},
+                                    {"idempotency_entries", &limits.idempotency_entries}}) {
+    *limit = static_cast<int>(section.Int(name, {}, *limit));
+  }
+  limits.max_ops = static_cast<int>(section.Int("max_ops", {1, 65536}, base.max_ops));
+  limits.max_inline_bytes = section.Int(
+      "max_inline_bytes", {.max = base.max_message_bytes, .max_field = kMaxMessageField},
+      base.max_inline_bytes);
+  limits.max_buffer_bytes = section.IntOrUnset("max_buffer_bytes", bytes, base.max_buffer_bytes);
+  limits.window_bytes = section.Int("window_bytes", bytes, base.window_bytes);
+  limits.max_program_time = section.Time("max_program_ms", {1, 3'600'000}, base.max_program_time);
+  const bool bounded = base.max_queued_device_time != absl::InfiniteDuration();
+  const int64_t queued_ms =
+      section.IntOrUnset("max_queued_device_ms", {.max = kMaxQueuedDeviceMs},
+                         bounded ? absl::ToInt64Milliseconds(base.max_queued_device_time) : 0);
   if (queued_ms != 0) limits.max_queued_device_time = absl::Milliseconds(queued_ms);
-  const int64_t upload_bytes =
-      fields.IntOrUnset(at("max_upload_bytes_per_second"), message.max_upload_bytes_per_second(),
-                        {.min = kMinUploadRate, .max = kMaxConfigBytes});
-  if (upload_bytes != 0) limits.max_upload_bytes_per_second = upload_bytes;
-  limits.max_host_bytes =
-      fields.Int(at("max_host_bytes"), message.max_host_bytes(),
-                 {.min = kMinHostBytes, .max = kMaxConfigBytes}, base.max_host_bytes);
+  limits.max_upload_bytes_per_second = section.IntOrUnset(
+      "max_upload_bytes_per_second", {.min = kMinUploadRate, .max = kMaxConfigBytes},
+      base.max_upload_bytes_per_second);
+  limits.max_host_bytes = section.Int(
+      "max_host_bytes", {.min = kMinHostBytes, .max = kMaxConfigBytes}, base.max_host_bytes);
   return limits;
 }
 
 }  // namespace
 
-Limits ConvertTopLimits(const v1::LimitsConfig& message, Fields& fields) {
+Limits ConvertTopLimits(v1::LimitsConfig& message, Fields& fields) {
+  Section section("limits", message, fields);
   Limits base;
-  base.max_message_bytes = fields.Int(std::string(kMaxMessageField), message.max_message_bytes(),
-                                      {65536, 67108864}, base.max_message_bytes);
+  base.max_message_bytes =
+      section.Int("max_message_bytes", {65536, 67108864}, base.max_message_bytes);
   // A smaller message leaves less room for data; the framing keeps the default's share, 1/64.
   base.max_inline_bytes =
       std::min(base.max_inline_bytes, base.max_message_bytes - base.max_message_bytes / 64);
-  return Convert("limits", message, base, fields);
+  return Convert(section, base);
 }
 
-Limits ConvertTenantLimits(const std::string& path, const v1::LimitsConfig& message,
-                           const Limits& top, Fields& fields) {
+Limits ConvertTenantLimits(const std::string& path, v1::LimitsConfig& message, const Limits& top,
+                           Fields& fields) {
+  Section section(path, message, fields);
   if (message.max_message_bytes() != 0) {
-    fields.Fail(absl::StrCat(path, ".max_message_bytes"),
-                absl::StrCat(message.max_message_bytes(),
-                             " is set for one tenant, but connections have one limit; set ",
-                             std::string(kMaxMessageField)));
+    section.Fail("max_message_bytes",
+                 absl::StrCat(message.max_message_bytes(),
+                              " is set for one tenant, but connections have one limit; set ",
+                              std::string(kMaxMessageField)));
   }
-  return Convert(path, message, top, fields);
+  return Convert(section, top);
 }
 
 }  // namespace gemmd::server

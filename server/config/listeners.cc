@@ -36,6 +36,11 @@ class ListenerList {
   std::vector<ListenerConfig> listeners_;
 };
 
+void FillDefaults(v1::Listener& listener) {
+  if (listener.tenant().empty()) listener.set_tenant(ListenerConfig().tenant);
+  if (listener.role() == v1::ROLE_UNSPECIFIED) listener.set_role(v1::ROLE_USER);
+}
+
 int UnixMode(const std::string& path, const v1::Listener& listener, Fields& fields) {
   const ListenerConfig defaults;
   if (listener.unix_mode() != 0 && !IsUnixPath(listener.address())) {
@@ -51,8 +56,9 @@ int UnixMode(const std::string& path, const v1::Listener& listener, Fields& fiel
   return listener.unix_mode() == 0 ? defaults.unix_mode : listener.unix_mode();
 }
 
-TlsConfig ConvertTls(const std::string& path, const v1::Listener& listener, Fields& fields) {
-  const v1::TlsConfig& message = listener.tls();
+TlsConfig ConvertTls(const std::string& path, v1::Listener& listener, Fields& fields) {
+  v1::TlsConfig& message = *listener.mutable_tls();
+  Section section(path, message, fields);
   TlsConfig tls{message.certificate_file(), message.key_file(), message.client_ca_file()};
   if (IsUnix(listener.address())) {
     fields.Fail(path, absl::StrCat("is set for ", Quoted(listener.address()),
@@ -61,12 +67,10 @@ TlsConfig ConvertTls(const std::string& path, const v1::Listener& listener, Fiel
   for (const auto& [field, file] : {std::pair("certificate_file", &tls.certificate_file),
                                     std::pair("key_file", &tls.key_file)}) {
     if (file->empty()) {
-      fields.Fail(absl::StrCat(path, ".", field), "none given; give the path of a PEM file");
+      section.Fail(field, "none given; give the path of a PEM file");
     }
   }
-  tls.watch =
-      absl::Milliseconds(fields.Int(absl::StrCat(path, ".watch_ms"), message.watch_ms(),
-                                    {1000, 3'600'000}, absl::ToInt64Milliseconds(tls.watch)));
+  tls.watch = section.Time("watch_ms", {1000, 3'600'000}, tls.watch);
   return tls;
 }
 
@@ -101,11 +105,10 @@ Credentials ConvertCredentials(const std::string& path, const v1::Listener& list
   return credentials;
 }
 
-ListenerConfig ConvertListener(const std::string& path, const v1::Listener& listener,
-                               Fields& fields) {
+ListenerConfig ConvertListener(const std::string& path, v1::Listener& listener, Fields& fields) {
   const auto at = [&](const char* field) { return absl::StrCat(path, ".", field); };
-  ListenerConfig config{.address = listener.address()};
-  if (!listener.tenant().empty()) config.tenant = listener.tenant();
+  FillDefaults(listener);
+  ListenerConfig config{.address = listener.address(), .tenant = listener.tenant()};
   config.unix_mode = UnixMode(at("unix_mode"), listener, fields);
   if (listener.has_tls()) config.tls = ConvertTls(at("tls"), listener, fields);
   config.credentials = ConvertCredentials(at("credentials"), listener, fields);
@@ -119,12 +122,13 @@ ListenerConfig ConvertListener(const std::string& path, const v1::Listener& list
     fields.Fail(at("health_only"),
                 "is set beside tls or credentials, which it has no use for; remove them");
   }
+  if (IsUnixPath(config.address)) listener.set_unix_mode(config.unix_mode);
   return config;
 }
 
 }  // namespace
 
-std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
+std::vector<ListenerConfig> ConvertListeners(v1::ServerConfig& message,
                                              absl::Span<const std::string> extra_listeners,
                                              absl::Span<const TenantConfig> tenants,
                                              Fields& fields) {
@@ -132,11 +136,13 @@ std::vector<ListenerConfig> ConvertListeners(const v1::ServerConfig& message,
   for (int i = 0; i < message.listeners_size(); ++i) {
     const std::string path = absl::StrCat("listeners[", i, "]");
     list.Add(path, absl::StrCat(path, ".address"),
-             ConvertListener(path, message.listeners(i), fields));
+             ConvertListener(path, *message.mutable_listeners(i), fields));
   }
   for (size_t i = 0; i < extra_listeners.size(); ++i) {
     const std::string path = absl::StrCat("--listen[", i, "]");
-    list.Add(path, path, {.address = extra_listeners[i]});
+    v1::Listener& added = *message.add_listeners();
+    added.set_address(extra_listeners[i]);
+    list.Add(path, path, ConvertListener(path, added, fields));
   }
   std::vector<ListenerConfig> listeners = list.Take();
   const bool serves =

@@ -73,18 +73,18 @@ absl::Status InFile(const std::string& path, const absl::Status& error) {
 
 }  // namespace
 
-absl::StatusOr<Config> ParseConfig(std::string_view textproto,
-                                   absl::Span<const std::string> extra_listeners,
-                                   absl::Span<const std::string> known_devices) {
+absl::StatusOr<ParsedConfig> ParseConfig(std::string_view textproto,
+                                         absl::Span<const std::string> extra_listeners,
+                                         absl::Span<const std::string> known_devices) {
   absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
   if (!message.ok()) return message.status();
   const absl::Status one_process =
       CheckOneProcess({*message, {extra_listeners.begin(), extra_listeners.end()}});
   if (!one_process.ok()) return one_process;
-  return ConvertConfig(*message, extra_listeners, known_devices);
+  return ConvertConfig(*std::move(message), extra_listeners, known_devices);
 }
 
-absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
+absl::StatusOr<std::vector<ParsedConfig>> ParseConfigPerDevice(
     std::string_view textproto, absl::Span<const std::string> extra_listeners) {
   absl::StatusOr<v1::ServerConfig> message = ParseMessage(textproto);
   if (!message.ok()) return message.status();
@@ -98,9 +98,9 @@ absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
   const auto sources = SplitByDevice(
       {*std::move(message), {extra_listeners.begin(), extra_listeners.end()}}, devices);
   if (!sources.ok()) return sources.status();
-  std::vector<Config> configs;
+  std::vector<ParsedConfig> configs;
   for (const ConfigSource& source : *sources) {
-    absl::StatusOr<Config> config = ConvertConfig(source.message, source.listen, {});
+    absl::StatusOr<ParsedConfig> config = ConvertConfig(source.message, source.listen, {});
     if (!config.ok()) return config.status();
     configs.push_back(*std::move(config));
   }
@@ -108,9 +108,10 @@ absl::StatusOr<std::vector<Config>> ParseConfigPerDevice(
   return configs;
 }
 
-absl::StatusOr<Config> PickDevice(absl::Span<const Config> per_device, std::string_view device) {
+absl::StatusOr<ParsedConfig> PickDevice(absl::Span<const ParsedConfig> per_device,
+                                        std::string_view device) {
   std::vector<std::string> names;
-  for (const Config& config : per_device) {
+  for (const ParsedConfig& config : per_device) {
     if (config.devices.front().name == device) return config;
     names.push_back(config.devices.front().name);
   }
@@ -119,21 +120,21 @@ absl::StatusOr<Config> PickDevice(absl::Span<const Config> per_device, std::stri
                                                  absl::StrJoin(names, " or ")));
 }
 
-absl::StatusOr<Config> LoadConfig(const std::string& path,
-                                  absl::Span<const std::string> extra_listeners,
-                                  absl::Span<const std::string> known_devices) {
+absl::StatusOr<ParsedConfig> LoadConfig(const std::string& path,
+                                        absl::Span<const std::string> extra_listeners,
+                                        absl::Span<const std::string> known_devices) {
   absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  absl::StatusOr<Config> config = ParseConfig(*text, extra_listeners, known_devices);
+  absl::StatusOr<ParsedConfig> config = ParseConfig(*text, extra_listeners, known_devices);
   if (config.ok()) return config;
   return InFile(path, config.status());
 }
 
-absl::StatusOr<std::vector<Config>> LoadConfigPerDevice(
+absl::StatusOr<std::vector<ParsedConfig>> LoadConfigPerDevice(
     const std::string& path, absl::Span<const std::string> extra_listeners) {
   absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  absl::StatusOr<std::vector<Config>> configs = ParseConfigPerDevice(*text, extra_listeners);
+  absl::StatusOr<std::vector<ParsedConfig>> configs = ParseConfigPerDevice(*text, extra_listeners);
   if (configs.ok()) return configs;
   return InFile(path, configs.status());
 }

@@ -31,7 +31,8 @@ absl::Status CheckReload(const Config& current, const Config& next) {
   return absl::OkStatus();
 }
 
-absl::Status CheckReload(absl::Span<const Config> current, absl::Span<const Config> next) {
+absl::Status CheckReload(absl::Span<const ParsedConfig> current,
+                         absl::Span<const ParsedConfig> next) {
   if (current.size() != next.size()) return CannotChange("devices");
   for (size_t i = 0; i < current.size(); ++i) {
     if (absl::Status status = CheckReload(current[i], next[i]); !status.ok()) return status;

@@ -27,30 +27,29 @@ void CheckTenant(const std::string& path, const std::string& name,
                                  Quoted(name), " } or name one that exists"));
 }
 
-std::vector<TenantConfig> ConvertTenants(const v1::ServerConfig& message, const Limits& top,
+std::vector<TenantConfig> ConvertTenants(v1::ServerConfig& message, const Limits& top,
                                          Fields& fields) {
+  if (message.tenants_size() == 0) message.add_tenants()->set_name(TenantConfig().name);
   std::vector<TenantConfig> tenants;
   absl::flat_hash_set<std::string> names;
   for (int i = 0; i < message.tenants_size(); ++i) {
-    const v1::Tenant& tenant = message.tenants(i);
-    const std::string path = absl::StrCat("tenants[", i, "]");
+    v1::Tenant& tenant = *message.mutable_tenants(i);
+    Section section(absl::StrCat("tenants[", i, "]"), tenant, fields);
     if (!IsName(tenant.name())) {
-      fields.Fail(absl::StrCat(path, ".name"),
-                  absl::StrCat(Quoted(tenant.name()), " is not a tenant's name; give 1 to ",
-                               kMaxNameBytes, " of a-z, 0-9 and -"));
+      section.Fail("name",
+                   absl::StrCat(Quoted(tenant.name()), " is not a tenant's name; give 1 to ",
+                                kMaxNameBytes, " of a-z, 0-9 and -"));
     }
     if (!names.insert(tenant.name()).second) {
-      fields.Fail(absl::StrCat(path, ".name"), absl::StrCat(Quoted(tenant.name()),
-                                                            " is taken by a tenant above; give "
-                                                            "each tenant a name of its own"));
+      section.Fail("name", absl::StrCat(Quoted(tenant.name()),
+                                        " is taken by a tenant above; give each tenant a name of "
+                                        "its own"));
     }
-    tenants.push_back(
-        {.name = tenant.name(),
-         .weight = fields.Double(absl::StrCat(path, ".weight"), tenant.weight(), 0.01, 100, 1),
-         .limits =
-             ConvertTenantLimits(absl::StrCat(path, ".limits"), tenant.limits(), top, fields)});
+    tenants.push_back({.name = tenant.name(),
+                       .weight = section.Double("weight", 0.01, 100, 1),
+                       .limits = ConvertTenantLimits(section.At("limits"), *tenant.mutable_limits(),
+                                                     top, fields)});
   }
-  if (tenants.empty()) tenants.push_back({.limits = top});
   return tenants;
 }
 

@@ -28,10 +28,10 @@ inline std::string ErrorOf(const std::string& rest) {
 }
 
 // The Config of such a file; fails the test and gives an empty one on an error.
-inline Config ConfigOf(const std::string& rest) {
+inline ParsedConfig ConfigOf(const std::string& rest) {
   auto config = ParseConfig(WithListener(rest));
   EXPECT_TRUE(config.ok()) << rest << "\n" << config.status();
-  return config.ok() ? *std::move(config) : Config();
+  return config.ok() ? *std::move(config) : ParsedConfig();
 }
 
 // One message that breaks a rule: it has to begin with the path and hold the value, the limit and

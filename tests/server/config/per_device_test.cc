@@ -20,10 +20,11 @@ std::string Listeners(const std::vector<std::string>& addresses) {
   return text;
 }
 
-std::vector<Config> Split(const std::string& text, const std::vector<std::string>& listen = {}) {
+std::vector<ParsedConfig> Split(const std::string& text,
+                                const std::vector<std::string>& listen = {}) {
   auto configs = ParseConfigPerDevice(text, listen);
   EXPECT_TRUE(configs.ok()) << text << "\n" << configs.status();
-  return configs.ok() ? *std::move(configs) : std::vector<Config>(2);
+  return configs.ok() ? *std::move(configs) : std::vector<ParsedConfig>(2);
 }
 
 std::string SplitError(const std::string& text, const std::vector<std::string>& listen = {}) {
@@ -40,7 +41,7 @@ std::vector<std::string> AddressesOf(const Config& config) {
 }
 
 TEST(PerDeviceTest, EachProcessHasItsDeviceAlone) {
-  const std::vector<Config> configs = Split(Listeners({"127.0.0.1:0"}) + kTwo);
+  const std::vector<ParsedConfig> configs = Split(Listeners({"127.0.0.1:0"}) + kTwo);
   ASSERT_EQ(configs.size(), 2);
   ASSERT_EQ(configs[0].devices.size(), 1);
   ASSERT_EQ(configs[1].devices.size(), 1);
@@ -53,7 +54,7 @@ TEST(PerDeviceTest, UnixAddressesGetTheDevicesName) {
   const std::string text =
       Listeners({"unix:/run/{device}.sock", "unix-abstract:{device}/{device}"}) +
       "share { socket_path: \"/run/{device}/share.sock\" }" + kTwo;
-  const std::vector<Config> configs = Split(text, {"unix:/tmp/{device}"});
+  const std::vector<ParsedConfig> configs = Split(text, {"unix:/tmp/{device}"});
   EXPECT_THAT(AddressesOf(configs[0]),
               ElementsAre("unix:/run/cpu-0.sock", "unix-abstract:cpu-0/cpu-0", "unix:/tmp/cpu-0"));
   EXPECT_THAT(
@@ -66,7 +67,7 @@ TEST(PerDeviceTest, UnixAddressesGetTheDevicesName) {
 TEST(PerDeviceTest, PortsMoveByTheDevicesIndex) {
   const std::string text = Listeners({"127.0.0.1:8470", "[::1]:8480", "127.0.0.1:0"}) +
                            "metrics { address: \"0.0.0.0:65534\" }" + kTwo;
-  const std::vector<Config> configs = Split(text, {"localhost:1"});
+  const std::vector<ParsedConfig> configs = Split(text, {"localhost:1"});
   EXPECT_THAT(AddressesOf(configs[0]),
               ElementsAre("127.0.0.1:8470", "[::1]:8480", "127.0.0.1:0", "localhost:1"));
   EXPECT_THAT(AddressesOf(configs[1]),
@@ -88,14 +89,14 @@ TEST(PerDeviceTest, APlaceThatAllWouldShareIsRefused) {
 }
 
 TEST(PerDeviceTest, OneDeviceNeedsNoNameInItsPlaces) {
-  const std::vector<Config> configs =
+  const std::vector<ParsedConfig> configs =
       Split(Listeners({"unix:/run/gemmd.sock", "127.0.0.1:8470"}) + "devices { name: \"cpu:3\" }");
   ASSERT_EQ(configs.size(), 1);
   EXPECT_THAT(AddressesOf(configs[0]), ElementsAre("unix:/run/gemmd.sock", "127.0.0.1:8470"));
 }
 
 TEST(PerDeviceTest, WithoutDevicesThereIsTheDefaultOne) {
-  const std::vector<Config> configs = Split(Listeners({"unix:/run/{device}.sock"}));
+  const std::vector<ParsedConfig> configs = Split(Listeners({"unix:/run/{device}.sock"}));
   ASSERT_EQ(configs.size(), 1);
   EXPECT_EQ(configs[0].devices[0].name, "cpu:0");
   EXPECT_THAT(AddressesOf(configs[0]), ElementsAre("unix:/run/cpu-0.sock"));
@@ -146,7 +147,7 @@ TEST(PerDeviceTest, OneProcessTakesNoPlaceForADevice) {
 }
 
 TEST(PerDeviceTest, TheConfigOfADeviceIsFoundByItsName) {
-  const std::vector<Config> configs = Split(Listeners({"127.0.0.1:8470"}) + kTwo);
+  const std::vector<ParsedConfig> configs = Split(Listeners({"127.0.0.1:8470"}) + kTwo);
   const auto second = PickDevice(configs, "cpu:12");
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_THAT(AddressesOf(*second), ElementsAre("127.0.0.1:8471"));
@@ -158,7 +159,7 @@ TEST(PerDeviceTest, TheConfigOfADeviceIsFoundByItsName) {
 
 TEST(PerDeviceTest, AReloadMayNotChangeADevice) {
   const std::string listeners = Listeners({"127.0.0.1:0"});
-  const std::vector<Config> two = Split(listeners + kTwo);
+  const std::vector<ParsedConfig> two = Split(listeners + kTwo);
   EXPECT_TRUE(CheckReload(two, Split(listeners + kTwo + "limits { max_ops: 7 }")).ok());
   const absl::Status fewer = CheckReload(two, Split(listeners));
   EXPECT_EQ(fewer.code(), absl::StatusCode::kFailedPrecondition);

@@ -15,10 +15,12 @@ void ExpectSame(const Config& a, const Config& b) {
   EXPECT_EQ(a.metrics_address, b.metrics_address);
   EXPECT_EQ(a.log, b.log);
   EXPECT_EQ(a.tracing, b.tracing);
+  EXPECT_EQ(a.tuning, b.tuning);
+  EXPECT_EQ(a.auth, b.auth);
 }
 
-void ExpectRoundTrip(const Config& config) {
-  const std::string text = PrintConfig(config);
+void ExpectRoundTrip(const ParsedConfig& config) {
+  const std::string& text = config.text;
   const auto parsed = ParseConfig(text);
   ASSERT_TRUE(parsed.ok()) << parsed.status() << "\n" << text;
   ExpectSame(*parsed, config);
@@ -27,7 +29,7 @@ void ExpectRoundTrip(const Config& config) {
 TEST(PrintTest, DefaultsRoundTrip) { ExpectRoundTrip(ConfigOf("")); }
 
 TEST(PrintTest, DefaultsAreShown) {
-  const std::string text = PrintConfig(ConfigOf(""));
+  const std::string text = ConfigOf("").text;
   for (const char* line :
        {"name: \"cpu:0\"", "name: \"default\"", "max_ops: 4096", "max_message_bytes: 4194304",
         "default_ttl_ms: 30000", "lookahead_us: 2000", "notice_ms: 1000"}) {
@@ -82,6 +84,12 @@ TEST(PrintTest, EverythingSetRoundTrips) {
     metrics { address: "127.0.0.1:1" }
     log { format: FORMAT_JSON level: LEVEL_ERROR sample_calls: 16 }
     tracing { otlp_endpoint: "otel.example:4317" sample: 0 ca_file: "/ca" }
+    tuning { background: true max_share: 0.25 }
+    auth {
+      token_file: "/tokens"
+      certificates { name: "spiffe://a/b" role: ROLE_ADMIN }
+      unix_peers { uid: 7 tenant: "b" }
+    }
   )pb"));
 }
 
@@ -90,7 +98,7 @@ TEST(PrintTest, WhatOnlyAGpuHasRoundTrips) {
       "devices { name: \"cuda:0\" tuning_table: \"t\" skip_self_test: true no_numa_binding: true }";
   const auto config = ParseConfig(WithListener(text), {}, {"cuda:0"});
   ASSERT_TRUE(config.ok()) << config.status();
-  const auto parsed = ParseConfig(PrintConfig(*config), {}, {"cuda:0"});
+  const auto parsed = ParseConfig(config->text, {}, {"cuda:0"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   ExpectSame(*parsed, *config);
   EXPECT_FALSE(parsed->devices[0].numa_binding);
