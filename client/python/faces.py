@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FACES = (
-    "arming", "buffer", "buffers", "client", "loading", "plan", "replica_base",
+    "arming", "buffer", "buffers", "client", "loading", "plan", "replicas",
     "session", "transfer", "work",
 )  # fmt: skip
 

@@ -119,7 +119,8 @@ class Member(Generic[State]):
     stopped: bool = False
 
     def usable(self) -> Seat[State] | None:
-        return self.seat if self.seat is not None and not self.seat.gone else None
+        seat = self.seat  # once: another thread may take it away
+        return seat if seat is not None and not seat.gone else None
 
     def wanting(self) -> bool:
         """True while a new seat is to be prepared."""
