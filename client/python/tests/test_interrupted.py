@@ -11,6 +11,7 @@ import gemmd
 import gemmd.aio
 from gemmd import native
 from gemmd._wire import methods
+from gemmd.armed import Armed
 
 from .conftest import QUICK
 
@@ -79,6 +80,66 @@ def test_a_layer_that_was_interrupted_in_an_armed_call_goes_on(
         for factor in (2, 3):
             got = layer(factor * x[:rows_then])
             np.testing.assert_array_equal(got, np.full((rows_then, 8), factor * 16))
+
+
+@pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+def test_an_interrupt_just_after_the_ring_leaves_its_memory_to_the_run(
+    arming_fake, monkeypatch, ones
+):
+    x, w = ones
+    with (
+        gemmd.Client(arming_fake.target, timeout_s=20, retry=QUICK) as client,
+        client.session() as session,
+        gemmd.Linear(session, w, quantize=None) as layer,
+    ):
+        layer(x)
+        ring = Armed.ring
+
+        def interrupted(armed):
+            ring(armed)
+            raise Interrupt
+
+        with Gate(arming_fake, monkeypatch), monkeypatch.context() as patch:
+            patch.setattr(Armed, "ring", interrupted)
+            with pytest.raises(Interrupt):
+                layer(x)
+        np.testing.assert_array_equal(layer(2 * x), np.full((4, 8), 32))
+
+
+@pytest.mark.parametrize("moment", ["__enter__", "__exit__"])
+def test_an_interrupt_while_grpcio_takes_its_lock_stops_no_other_call(session, monkeypatch, moment):
+    session.keep_alive()
+    real, this_thread = getattr(threading.Condition, moment), threading.get_ident()
+
+    def interrupted(self, *args):
+        if threading.get_ident() != this_thread:
+            return real(self, *args)
+        if moment == "__enter__":
+            real(self)
+        raise Interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Condition, moment, interrupted)
+        with pytest.raises(Interrupt):
+            session.keep_alive()
+    other = threading.Thread(target=session.keep_alive, daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
+
+
+def test_a_batch_that_an_interrupt_kept_from_being_sent_is_not_waited_for(session, monkeypatch):
+    d = session.create_buffer(shape=(2,), dtype="f32")
+
+    class Interrupted:
+        put = staticmethod(lambda *_: signal.raise_signal(signal.SIGINT))
+
+    with session.queue() as queue:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(queue, "_outgoing", Interrupted)
+            queue.submit([gemmd.fill(d, 1)])
+        result = queue.submit([gemmd.fill(d, 2), gemmd.read(d)]).result(10)
+        np.testing.assert_array_equal(result[0], [2, 2])
 
 
 @pytest.fixture(params=["arrays", "layer", "large arrays"])

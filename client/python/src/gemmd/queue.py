@@ -162,7 +162,9 @@ class Queue(QueueBase):
             self._messages(open_request(session_id, priority, report)),
             metadata=transport.metadata(),
         )
-        self._room = threading.Condition()
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)  # entered by its lock: an interrupt within
+        # Condition.__enter__ or __exit__ would leave it locked
         self._window = Window()
         self._flying: deque[Pending] = deque()
         # What callbacks submitted, until there is room.
@@ -209,7 +211,7 @@ class Queue(QueueBase):
         future: Future[Result] = Future()
         # The reader makes the room, so it must not wait for it.
         waits = threading.current_thread() is not self._reader
-        with self._room:
+        with self._lock:
             while waits and not (self._closed or self._end or self._has_room(batch)):
                 self._room.wait()
             if self._closed:
@@ -226,9 +228,9 @@ class Queue(QueueBase):
         return not self._held and self._window.has_room(batch.inline_bytes)
 
     def _send(self, batch: Batch, future: Future[Result]) -> None:
-        self._window.take(batch.inline_bytes)
         self._sequence += 1
         self._flying.append(Pending(self._sequence, batch, future))
+        self._window.take(batch.inline_bytes)
         self._outgoing.put(batch.encoded(self._sequence))
 
     def _send_held(self) -> None:
@@ -239,7 +241,7 @@ class Queue(QueueBase):
 
     def close(self) -> None:
         """Sends no more, and waits until all that was submitted has completed."""
-        with self._room:
+        with self._lock:
             if not self._closed:
                 self._closed = True
                 self._send_held()
@@ -268,7 +270,7 @@ class Queue(QueueBase):
                 self._complete(pb.QueueResponse.FromString(message).completions.items)
         except grpc.RpcError as error:
             end = self._explained(errors.from_rpc(error))
-        with self._room:
+        with self._lock:
             self._end = end
             left = [pending.future for pending in self._flying]
             left += [future for _, future in self._held]
@@ -281,10 +283,11 @@ class Queue(QueueBase):
 
     def _complete(self, items: Iterable[pb.Completion]) -> None:
         done: list[tuple[Pending, pb.Completion]] = []
-        with self._room:
+        with self._lock:
             for item in items:
-                pending = self._flying.popleft()
-                self._window.give(pending.batch.inline_bytes)
+                pending = self._landed()
+                while pending.sequence != item.sequence:  # an interrupt kept it from being sent
+                    pending = self._landed()
                 done.append((pending, item))
             self._send_held()
             if self._window.is_worth_waking_for():
@@ -292,6 +295,11 @@ class Queue(QueueBase):
         # Outside the lock: a future's callback may submit again.
         for pending, item in done:
             _settle(pending.future, outcome(item, pending.batch))
+
+    def _landed(self) -> Pending:
+        pending = self._flying.popleft()
+        self._window.give(pending.batch.inline_bytes)
+        return pending
 
     def __enter__(self) -> Queue:
         return self

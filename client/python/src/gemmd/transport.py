@@ -15,7 +15,7 @@ from gemmd import errors
 from gemmd._connection.forked import Home
 from gemmd._connection.security import Security
 from gemmd._connection.token_file import Metadata
-from gemmd._connection.unary import UnaryCall, unary_call
+from gemmd._connection.unary import UnaryCall, closed, unary_call, unlock
 from gemmd._wire import methods
 from gemmd.retry import Retry, broken_connection
 
@@ -151,16 +151,28 @@ class Transport:
             return answer
         except grpc.RpcError as error:
             raise self.security.explained(errors.from_rpc(error)) from None
+        except ValueError as error:
+            raise closed(error) from None
+        except BaseException as error:
+            unlock(error)
+            raise
 
     def receive_stream(self, name: str, request: bytes) -> Iterator[bytes]:
         """A server stream over the connection for streams. Leaving the iterator cancels it."""
-        call = self.streams.unary_stream(name)(request, metadata=self.metadata())
+        call = None
         try:
+            call = self.streams.unary_stream(name)(request, metadata=self.metadata())
             yield from call
         except grpc.RpcError as error:
             raise self.security.explained(errors.from_rpc(error)) from None
+        except ValueError as error:
+            raise closed(error) from None
+        except BaseException as error:
+            unlock(error)
+            raise
         finally:
-            call.cancel()
+            if call is not None:
+                call.cancel()
 
     def wait_ready(self, timeout_s: float) -> None:
         self.home.connects()

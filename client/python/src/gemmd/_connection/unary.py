@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,20 @@ def closed(error: ValueError) -> Exception:
     return errors.Cancelled("the client is closed; close its sessions first, or make another")
 
 
+def unlock(error: BaseException) -> None:
+    """Releases what an interrupt has left locked. A signal's exception that comes while a `with` of
+    a `threading.Condition` begins or ends leaves it locked. One of grpcio's is every thread's and
+    every call's: they would wait for ever.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        held = trace.tb_frame.f_locals.get("self")
+        if isinstance(held, threading.Condition):
+            while held._is_owned():  # type: ignore[attr-defined]
+                held.release()
+        trace = trace.tb_next
+
+
 def nothing() -> None:
     """No metadata."""
 
@@ -64,6 +79,9 @@ def documented(channel: grpc.Channel, name: str, metadata: MetadataSource = noth
             raise errors.from_rpc(error) from None
         except ValueError as error:
             raise closed(error) from None
+        except BaseException as error:
+            unlock(error)
+            raise
 
     return call
 
@@ -101,9 +119,12 @@ def direct(channel: Any, name: str, metadata: MetadataSource = nothing) -> Unary
                 defaults, method, None, deadline, None, None, ((operations, None),), context,
                 *handle,
             )  # fmt: skip
+            started.next_event()  # all six are one batch: this is its end
         except ValueError as error:
             raise closed(error) from None
-        started.next_event()  # all six are one batch: this is its end
+        except BaseException as error:
+            unlock(error)
+            raise
         if status.code():
             raise errors.from_status(status.code(), status.details(), status.trailing_metadata())
         answer: bytes = message.message()

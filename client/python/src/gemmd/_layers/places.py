@@ -112,8 +112,8 @@ class HostRun:
         try:
             place.finish()
             np.copyto(place.memory[: step.x_bytes], x.reshape(-1).view(np.uint8))
+            place.rung = self.armed  # before: an interrupt between the two would leave it unknown
             self.armed.ring()
-            place.rung = self.armed
         except BaseException:
             place.busy.release()
             raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 PIECE_BYTES = 4 << 20
 # What a piece costs beside its bytes is the lanes' turns at the interpreter's lock, each of which
@@ -77,13 +78,11 @@ def run_lanes(count: int, pieces: Pieces, work: Callable[[int], None]) -> None:
     helpers = [threading.Thread(target=run, args=(lane,)) for lane in range(1, count)]
     started: list[threading.Thread] = []
     try:
-        for helper in helpers:
-            helper.start()
-            started.append(helper)
-    except RuntimeError:
-        pass  # no more threads to be had: those there are do the rest
-    run(0)
-    try:
+        with suppress(RuntimeError):  # no more threads to be had: those there are do the rest
+            for helper in helpers:
+                helper.start()
+                started.append(helper)
+        run(0)
         for helper in started:
             helper.join()
     except BaseException:  # an interrupt: the caller's array is still in use
