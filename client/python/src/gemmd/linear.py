@@ -23,8 +23,9 @@ class Linear(Layer):
     """y = activation(x @ weight.T + bias), the weight resident.
 
     With `quantize` (the default) the weight is turned into FP8 with scales of 128x128 once, on the
-    server, and activations into FP8 with scales of 1x128 in the program of each call. A plan is
-    kept for each batch size. With a server on this host it is armed: a call rings it in memory
+    server, and activations into FP8 with scales of 1x128 in the program of each call. A weight with
+    one scale a row, as "FP8-dynamic" checkpoints have it, takes activations with one a row. A plan
+    is kept for each batch size. With a server on this host it is armed: a call rings it in memory
     shared with the server, and `repr` says "armed"; otherwise why it goes by gRPC.
 
     With a `name` the weight is published: the first worker of the tenant to come makes it, all
@@ -41,12 +42,13 @@ class Linear(Layer):
         `name` is not published yet. May be left out if it is.
     bias : array or torch tensor [n], optional
         Kept in float32.
-    scales : array or torch tensor [ceil(n/128), ceil(k/128)], optional
-        Of a weight that is float8_e4m3fn already; value = stored * scale.
+    scales : array or torch tensor, optional
+        Of a weight that is float8_e4m3fn already; value = stored * scale. [ceil(n/128),
+        ceil(k/128)]: one a block of 128x128; [n] or [n, 1]: one a row; one element: for all.
     name : str
         1 to 128 of [A-Za-z0-9._/-].
-    quantize : {"fp8-block", None}
-        None keeps the weight's own dtype.
+    quantize : {"fp8-block", "fp8-row", None}
+        None keeps the weight's own dtype. Of a weight that comes with scales these decide.
     activation : {"none", "relu", "silu", "gelu_tanh", "gelu_erf"}
     out_dtype : DTypeLike, optional
         Of what `forward` returns: float32, bfloat16 or float16. Default: x's; with `quantize=None`
@@ -130,4 +132,4 @@ class Linear(Layer):
     def __repr__(self) -> str:
         named = f' "{self.name}"' if self.name else ""
         shape = f"{self.weights.k} -> {self.weights.n}"
-        return f"Linear{named}({shape}, {self.weights.dtype.name}, {self._way()})"
+        return f"Linear{named}({shape}, {self.weights.shown}, {self._way()})"

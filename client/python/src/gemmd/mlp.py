@@ -33,12 +33,13 @@ class MLP(Pair):
         Gate and up, one above the other, or as `layout` says. May be left out if `name` is
         published.
     down : array or torch tensor [n, i], or a function that returns one
-    gate_up_scales, down_scales : array or torch tensor [ceil(rows/128), ceil(columns/128)]
-        Of weights that are float8_e4m3fn already (`weight_scale_inv`).
+    gate_up_scales, down_scales : array or torch tensor
+        Of weights that are float8_e4m3fn already (`weight_scale_inv`, `weight_scale`), as
+        `gemmd.Linear` takes them; the two may differ in kind.
     gate_up_bias, down_bias : array or torch tensor, optional
     name : str
         The weights are published as NAME.gate_up and NAME.down.
-    quantize : {"fp8-block", None}
+    quantize : {"fp8-block", "fp8-row", None}
     activation : {"silu", "gelu_tanh", "gelu_erf", "relu", "none"}
     layout : {"halves", "interleaved"}
         The rows of gate_up: all gates before all ups, or a gate before each up.
@@ -93,7 +94,7 @@ class MLP(Pair):
         named = f' "{self.name}"' if self.name else ""
         gate_up, down = self.weights
         shape = f"{gate_up.k} -> {down.k} -> {down.n}"
-        kind = f"{gate_up.dtype.name}, {self._gate.activation}"
+        kind = f"{gate_up.shown}, {self._gate.activation}"
         return f"MLP{named}({shape}, {kind}, {self._way()})"
 
 

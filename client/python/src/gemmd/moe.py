@@ -268,7 +268,12 @@ def _make(session: Session, weight: Any, scales: Any) -> Buffer:
             f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
         )
     layout = ExpertWeights(*shape)
-    linear_step.check_scales(interop.element_type(weight), shape, scales)
+    linear_step.check_has_scales(interop.element_type(weight), scales)
+    if scales is not None and tuple(scales.shape) != layout.scales_shape:
+        raise ValueError(
+            f"scales have shape {tuple(scales.shape)}; experts of {shape} have one a block of"
+            f" 128x128, {layout.scales_shape}, and none by row"
+        )
     buffer = session.create_buffer(
         layout.size_bytes, shape=shape, dtype=dtypes.float8_e4m3fn, label=layout.label
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from gemmd import errors, ops
 from gemmd._layers import linear_step
+from gemmd._layers.linear_step import Quantize as Quantize
 from gemmd._layers.linear_step import Weights
 from gemmd._memory import cuda, interop
 from gemmd.buffer import Buffer
@@ -18,7 +19,6 @@ from gemmd.tensor import Tensor
 if TYPE_CHECKING:
     from gemmd.session import Session
 
-Quantize = Literal["fp8-block"]
 Source = npt.NDArray[Any] | Any  # an array or a torch tensor
 
 
@@ -139,7 +139,8 @@ def _make(
             _quantize(session, weight, layout, buffer)
         else:
             buffer.upload(interop.as_numpy(weight))
-        for array, at in ((scales, layout.scales_at), (bias, layout.bias_at)):
+        kept = None if scales is None else layout.scales_of(scales)
+        for array, at in ((kept, layout.scales_at), (bias, layout.bias_at)):
             if array is not None:
                 session._mover.upload(buffer, linear_step.float_bytes(array), at)
     except BaseException:

@@ -137,7 +137,8 @@ class SplitLinear(Linear, in_parts=True):
             return found
         assert weight is not None
         whole = linear_step.taken(weight(), bias=bias, scales=scales)
-        linear_step.layout_of(whole, bias, scales, quantize)  # what is wrong with it is said of all
+        layout = linear_step.layout_of(whole, bias, scales, quantize)  # errors are of the whole
+        scales = None if scales is None else layout.scales_of(scales)
         some, some_bias, some_scales = part_of(whole, bias, scales, split, part, parts)
         return obtain(session, some, some_bias, some_scales, name, quantize, device)
 
@@ -266,4 +267,4 @@ class SplitLinear(Linear, in_parts=True):
         named = f' "{self.name}"' if self.name else ""
         shape = f"{self._split.k} -> {self._split.n}"
         where = f"{self._split.split} on {', '.join(self.devices)}"
-        return f"Linear{named}({shape}, {self.weights.dtype.name}, {where})"
+        return f"Linear{named}({shape}, {self.weights.shown}, {where})"

@@ -257,7 +257,7 @@ OF_A_SESSION = {
             s.upload(W.astype(gemmd.as_dtype("e4m3"))).publish("plain"),
             gemmd.Linear(s, name="plain"),
         ),
-        gemmd.FailedPrecondition, ["has no scales of 128x128", "float32 [1, 1]"],
+        gemmd.FailedPrecondition, ["has no scales behind it", "128x128 [1, 1]", "one a row [8]"],
     ),
     "a layer of a vector": (
         lambda s: (s.upload(W[0]).publish("vector"), gemmd.Linear(s, name="vector")),
@@ -277,7 +277,8 @@ OF_A_SESSION = {
     ),
     "a layer's quantize": (
         lambda s: gemmd.Linear(s, W, quantize="fp8"),
-        ValueError, ["quantize 'fp8'", "did you mean 'fp8-block'", "use one of fp8-block"],
+        ValueError,
+        ["quantize 'fp8'", "did you mean 'fp8-block'", "use one of fp8-block, fp8-row"],
     ),
     "a time that is text": (
         lambda s: s.execute([gemmd.fill(s.upload(W), 0)], timeout_s="5s"),

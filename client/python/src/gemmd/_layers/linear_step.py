@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from gemmd import dtypes, ops, words
 from gemmd._memory import interop
@@ -20,9 +21,11 @@ from gemmd.tensor import Tensor
 from gemmd.v1 import device_service_pb2 as pb
 
 Way = Literal["inline", "moved", "host_shared", "device_shared"]
+Quantize = Literal["fp8-block", "fp8-row"]
 
 # A published weight says by its label how it is laid out: another process reads it there.
 _LABEL = "gemmd.Linear/1"
+_LABEL_BY_ROW = "gemmd.Linear.row/1"
 _BIAS = "+bias"
 _ALIGNMENT_BYTES = 256  # of each piece: what the device kernels' bulk copies like best
 
@@ -38,21 +41,39 @@ class Weights:
     Attributes
     ----------
     dtype : numpy.dtype
-        float8_e4m3fn has scales of 128x128; other types have none.
+        float8_e4m3fn has scales; other types have none.
+    by_row : bool
+        One scale a row, and activations with one a row, too; else of 128x128 and of 1x128.
     """
 
     n: int
     k: int
     dtype: np.dtype[Any]
     has_bias: bool
+    by_row: bool = False
 
     @property
     def quantized(self) -> bool:
         return bool(self.dtype == dtypes.float8_e4m3fn)
 
     @property
+    def granularity(self) -> Granularity:
+        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_128X128
+
+    @property
+    def of_activations(self) -> Granularity:
+        """Of an operand that the weights multiply."""
+        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_1X128
+
+    @property
     def scales_shape(self) -> tuple[int, ...]:
-        return Granularity.BLOCK_128X128.scales_shape((self.n, self.k))
+        return self.granularity.scales_shape((self.n, self.k))
+
+    def scales_of(self, given: Any) -> npt.NDArray[np.float32]:
+        """Those, in float32, as they lie behind the values: a single one stands for all."""
+        scales = np.asarray(interop.as_numpy(given), np.float32)
+        shape = () if scales.size == 1 else self.scales_shape
+        return np.broadcast_to(scales.reshape(shape), self.scales_shape)
 
     @property
     def scales_at(self) -> int:
@@ -68,7 +89,12 @@ class Weights:
 
     @property
     def label(self) -> str:
-        return _LABEL + (_BIAS if self.has_bias else "")
+        return (_LABEL_BY_ROW if self.by_row else _LABEL) + (_BIAS if self.has_bias else "")
+
+    @property
+    def shown(self) -> str:
+        """Its type, for people."""
+        return self.dtype.name + (" by row" if self.by_row else "")
 
     @classmethod
     def of(cls, buffer: Handle) -> Weights:
@@ -79,18 +105,23 @@ class Weights:
         FailedPrecondition
             Another kind of buffer has the name.
         """
-        if not buffer.label.startswith(_LABEL) or buffer.dtype is None or len(buffer.shape) != 2:
+        label = buffer.label.removesuffix(_BIAS)
+        if label not in (_LABEL, _LABEL_BY_ROW) or buffer.dtype is None or len(buffer.shape) != 2:
             lacks = "is not laid out as gemmd.Linear's weights"
             if buffer.dtype is None or len(buffer.shape) != 2:
                 lacks = "is no matrix"
             elif buffer.dtype == dtypes.float8_e4m3fn:
                 n, k = Granularity.BLOCK_128X128.scales_shape(buffer.shape)
-                lacks = f"has no scales of 128x128 behind it, float32 [{n}, {k}]"
+                lacks = (
+                    f"has no scales behind it, float32: of 128x128 [{n}, {k}], or one a row"
+                    f" [{buffer.shape[0]}]"
+                )
             raise FailedPrecondition(
                 f"{buffer!r} {lacks}: it was not made by gemmd.Linear, nor loaded as a weight"
                 " of it; choose another name, or use session.matmul"
             )
-        return cls(*buffer.shape, buffer.dtype, buffer.label.endswith(_BIAS))
+        has_bias = label != buffer.label
+        return cls(*buffer.shape, buffer.dtype, has_bias, label == _LABEL_BY_ROW)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """What activations are sent in: their own dtype, where the kernels take it."""
@@ -103,18 +134,18 @@ class Weights:
         if not self.quantized:
             return Operand(values)
         scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
-        return Operand(values, scales, Granularity.BLOCK_128X128)
+        return Operand(values, scales, self.granularity)
 
     def room_bytes(self, rows: int) -> int:
         """Of memory for an operand [rows, k] that the weights multiply."""
         if self.quantized:
-            return quantized_bytes((rows, self.k))
+            return quantized_bytes((rows, self.k), self.of_activations)
         return padded(rows * self.k * self.dtype.itemsize)
 
     def room(self, memory: Handle, rows: int, at: int = 0) -> Operand:
         """That operand, in such memory."""
         if self.quantized:
-            return quantized_in(memory, (rows, self.k), at)
+            return quantized_in(memory, (rows, self.k), at, self.of_activations)
         return Operand(memory.tensor((rows, self.k), self.dtype, offset_bytes=at))
 
     def bias(self, buffer: Handle) -> Tensor | None:
@@ -123,14 +154,17 @@ class Weights:
         return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
 
 
-def quantized_bytes(shape: tuple[int, int]) -> int:
-    """Of activations [m, k] of float8_e4m3fn with their scales of 1x128 behind them."""
-    room = Granularity.BLOCK_1X128.scales_room(shape)
-    return padded(math.prod(shape)) + padded(4 * math.prod(room))
+def quantized_bytes(shape: tuple[int, int], kind: Granularity = Granularity.BLOCK_1X128) -> int:
+    """Of activations [m, k] of float8_e4m3fn with their scales behind them."""
+    return padded(math.prod(shape)) + padded(4 * math.prod(kind.scales_room(shape)))
 
 
-def quantized_in(memory: Handle, shape: tuple[int, int], at: int = 0) -> Operand:
-    kind = Granularity.BLOCK_1X128
+def quantized_in(
+    memory: Handle,
+    shape: tuple[int, int],
+    at: int = 0,
+    kind: Granularity = Granularity.BLOCK_1X128,
+) -> Operand:
     values = memory.tensor(shape, dtypes.float8_e4m3fn, offset_bytes=at)
     scales_at = at + padded(math.prod(shape))
     room = memory.tensor(kind.scales_room(shape), "f32", offset_bytes=scales_at)
@@ -283,9 +317,10 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
         wanted = "[n, k] of 1 and more" if len(shape) == 2 else "[n, k]"
         raise ValueError(f"weight has shape {shape}; {wanted} is needed, as frameworks keep it")
     if quantize is not None:
-        words.check("quantize", quantize, ("fp8-block",))
+        words.check("quantize", quantize, get_args(Quantize))
     dtype = narrowing.multiplied_as("weight", weight)
-    check_scales(dtype, shape, scales)
+    check_has_scales(dtype, scales)
+    by_row = quantize == "fp8-row" if scales is None else are_by_row(np.shape(scales), shape)
     if bias is not None and tuple(bias.shape) != shape[:1]:
         raise ValueError(
             f"bias has shape {tuple(bias.shape)}; a weight of {shape} takes {shape[:1]}"
@@ -298,22 +333,37 @@ def layout_of(weight: Any, bias: Any, scales: Any, quantize: str | None) -> Weig
             ' quantize="fp8-block"'
         )
     kept = dtypes.float8_e4m3fn if quantize is not None else dtype
-    return Weights(*shape, kept, bias is not None)
+    return Weights(*shape, kept, bias is not None, by_row)
 
 
-def check_scales(dtype: np.dtype[Any] | None, shape: tuple[int, ...], scales: Any) -> None:
-    """Raises ValueError unless a weight has the scales that its type needs."""
+def check_has_scales(dtype: np.dtype[Any] | None, scales: Any) -> None:
+    """Raises ValueError unless a weight has scales where its type needs them."""
     if (dtype == dtypes.float8_e4m3fn) != (scales is not None):
         raise ValueError(
             f"a weight of {dtype} {'with' if scales is not None else 'without'} scales;"
             " float8_e4m3fn needs them, other types have none"
         )
-    wanted = Granularity.BLOCK_128X128.scales_shape(shape)
-    if scales is not None and tuple(scales.shape) != wanted:
-        raise ValueError(
-            f"scales have shape {tuple(scales.shape)}; a weight of {shape} has one a block of"
-            f" 128x128: {wanted}"
-        )
+
+
+def are_by_row(scales: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether scales of a shape are one a row of a weight [n, k]; else they are of 128x128, or a
+    single one for all.
+
+    Raises
+    ------
+    ValueError
+        They are neither.
+    """
+    given, rows = tuple(scales), (shape[0],)
+    blocks = Granularity.BLOCK_128X128.scales_shape(shape)
+    if given == blocks or math.prod(given) == 1:
+        return False
+    if given in (rows, (*rows, 1)):
+        return True
+    raise ValueError(
+        f"scales have shape {given}; a weight of {tuple(shape)} has one a block of 128x128,"
+        f" {blocks}, or one a row, {rows} or {(*rows, 1)}"
+    )
 
 
 def taken(weight: Any, *, bias: Any, scales: Any) -> Any:

@@ -41,7 +41,8 @@ class Gate:
 @dataclass(frozen=True)
 class MlpStep(Forward):
     """One forward pass over m rows. Scratch memory has, one behind the other: x as the matmul takes
-    it, the gate_up product unless the matmul applies the gate, and h.
+    it, the gate_up product unless the matmul applies the gate, h, and what becomes h where no gate
+    writes its scales.
     """
 
     gate_up: Weights
@@ -64,14 +65,16 @@ class MlpStep(Forward):
     def fuses(self) -> bool:
         """Whether a kernel may apply the gate as it multiplies: FP8 in halves of whole blocks."""
         halves = self.gate.layout == "halves" and self.down.k % 128 == 0
-        return self.gate_up.quantized and halves and not self.gate_up.has_bias
+        blocks = self.gate_up.quantized and not (self.gate_up.by_row or self.down.by_row)
+        return blocks and halves and not self.gate_up.has_bias
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Of x, the product and h; the end."""
+        """Of x, the product, h, and h before it is quantised; the end."""
         product = 0 if self.fuses else self.m * self.gate_up.n * self.in_dtype.itemsize
+        gated = self.m * self.down.k * self.in_dtype.itemsize if self.down.by_row else 0
         x, h = (weights.room_bytes(self.m) for weights in (self.gate_up, self.down))
-        return starts_of([x, product, h])
+        return starts_of([x, product, h, gated])
 
     @property
     def scratch_bytes(self) -> int:
@@ -80,7 +83,7 @@ class MlpStep(Forward):
     def _compute(
         self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
     ) -> list[Op]:
-        x_at, product_at, h_at, _ = self._starts
+        x_at, product_at, h_at, gated_at, _ = self._starts
         of_gate_up, of_down = weights
         program = list[Op]()
         a = self._brought(self.x_of(io), self.gate_up.room(scratch, self.m, x_at), program)
@@ -92,7 +95,12 @@ class MlpStep(Forward):
             shape = (self.m, self.gate_up.n)
             product = scratch.tensor(shape, self.in_dtype, offset_bytes=product_at)
             program.append(ops.matmul(a, up, product, bias=self.gate_up.bias(of_gate_up)))
-            program.append(self.gate.op(product, h))
+            if self.down.by_row:  # no gate writes such scales
+                shape = (self.m, self.down.k)
+                gated = scratch.tensor(shape, self.in_dtype, offset_bytes=gated_at)
+                program += [self.gate.op(product, Operand(gated)), ops.quantize(gated, h)]
+            else:
+                program.append(self.gate.op(product, h))
         return [*program, ops.matmul(h, down, d, bias=self.down.bias(of_down))]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import ops
-from gemmd._layers.linear_step import Weights, quantized_bytes, quantized_in, starts_of
+from gemmd._layers.linear_step import Weights, starts_of
 from gemmd.grouped import combine
 from gemmd.handle import Handle
 from gemmd.ops import Activation, Op, Operand
@@ -51,18 +51,23 @@ def part_of(
     weight: Any, bias: Any, scales: Any, split: Split, part: int, parts: int
 ) -> tuple[Any, Any, Any]:
     """What one device has of a weight [n, k]: of its rows with their bias, or of its columns with
-    all of the bias.
+    all of the bias. `scales` as `Weights.scales_of` returns them.
     """
     n, k = (int(extent) for extent in weight.shape)
     edges = bounds(n, parts, "n") if split == "columns" else bounds(k, parts, "k")
     begin, end = edges[part], edges[part + 1]
-    block_begin, block_end = begin // _BLOCK, -(-end // _BLOCK)
     if split == "columns":
-        some = None if scales is None else scales[block_begin:block_end]
+        some = None if scales is None else scales[_of_rows(begin, end, by_row=scales.ndim == 1)]
         return weight[begin:end], None if bias is None else bias[begin:end], some
     bounds(n, parts, "n")  # of which each device gives a part
-    some = None if scales is None else _dense(scales[:, block_begin:block_end])
-    return _dense(weight[:, begin:end]), bias, some
+    if scales is not None and scales.ndim == 2:
+        scales = _dense(scales[:, _of_rows(begin, end)])
+    return _dense(weight[:, begin:end]), bias, scales
+
+
+def _of_rows(begin: int, end: int, by_row: bool = False) -> slice:
+    """Which scales are those of rows, or of columns."""
+    return slice(begin, end) if by_row else slice(begin // _BLOCK, -(-end // _BLOCK))
 
 
 def _dense(matrix: Any) -> Any:
@@ -115,7 +120,7 @@ class SplitWeights:
             return whole
         if whole.scales is None:
             return Operand(whole.values[begin:end])
-        scales = whole.scales[begin // _BLOCK : -(-end // _BLOCK)]
+        scales = whole.scales[_of_rows(begin, end, self.parts[part].by_row)]
         return Operand(whole.values[begin:end], scales, whole.granularity)
 
 
@@ -148,7 +153,7 @@ class SplitStep:
         sizes = {"x": m * k * self.in_dtype.itemsize}
         sizes["y"] = m * widths[part] * self.out_dtype.itemsize
         if weights.parts[part].quantized:
-            sizes["a"] = quantized_bytes((m, k))
+            sizes["a"] = weights.parts[part].room_bytes(m)
         if self.exchanges:
             count = len(widths)
             sizes["sums"] = count * sizes["y"]
@@ -247,7 +252,7 @@ class SplitPlace:
         """x as the product takes it."""
         if not self.quantized:
             return Operand(self.x(memory))
-        return quantized_in(memory, (self.step.m, self.k), self.starts["a"])
+        return self.step.weights.parts[self.part].room(memory, self.step.m, self.starts["a"])
 
     def sums(self, memory: Handle, part: int) -> Tensor:
         """A device's sums of this one's columns, which that one stores here."""
