@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/load/weight.h"
 #include "client/cli/quantize.h"
+#include "client/cpp/scales.h"
 
 namespace gemmd::cli {
 
@@ -22,10 +23,10 @@ absl::StatusOr<MatmulInput> MatmulInput::Find(client::Session& session, const st
   return input;
 }
 
-bool MatmulInput::scaled() const {
-  return published() && published_->dtype() == client::DType::kE4M3 &&
-         published_->shape().size() == 2 &&
-         published_->label().substr(0, sizeof(kLinearLabel) - 1) == kLinearLabel;
+client::ScaleGranularity MatmulInput::granularity() const {
+  const bool fp8 =
+      published() && published_->dtype() == client::DType::kE4M3 && published_->shape().size() == 2;
+  return fp8 ? LinearScales(published_->label()) : client::ScaleGranularity::kNone;
 }
 
 files::DType MatmulInput::dtype() const {
@@ -39,7 +40,7 @@ std::vector<int64_t> MatmulInput::shape() const {
 
 client::Tensor MatmulInput::scales() const {
   const std::vector<int64_t> values = shape();
-  return published_->View(client::DType::kF32, LinearScalesShape(values),
+  return published_->View(client::DType::kF32, client::ScalesShape(values, granularity()),
                           LinearScalesAt(values[0] * values[1]));
 }
 

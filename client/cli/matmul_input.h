@@ -23,8 +23,10 @@ class MatmulInput {
   static absl::StatusOr<MatmulInput> Find(client::Session& session, const std::string& name);
 
   bool published() const { return published_.has_value(); }
-  // E4M3 with scales of 128x128 behind its values, as 'gemmctl load' and gemmd.Linear publish it.
-  bool scaled() const;
+  // Of the scales behind E4M3 values, as 'gemmctl load' and gemmd.Linear publish them:
+  // kBlock128x128 or kPerRow; kNone: there are none.
+  client::ScaleGranularity granularity() const;
+  bool scaled() const { return granularity() != client::ScaleGranularity::kNone; }
   files::DType dtype() const;
   std::vector<int64_t> shape() const;
 

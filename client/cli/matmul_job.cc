@@ -63,7 +63,7 @@ absl::Status MatmulJob::Operand(const MatmulInput& input, ServerOperand& operand
                                 const Tensor& view, ScaleGranularity granularity,
                                 client::OpList& ops) {
   if (!input.scaled()) return Quantize(operand, view, granularity, ops);
-  operand.operand = client::Operand(view, ScaleGranularity::kBlock128x128, input.scales());
+  operand.operand = client::Operand(view, input.granularity(), input.scales());
   return absl::OkStatus();
 }
 
@@ -206,7 +206,7 @@ VerifyProblem MatmulJob::PlainProblem(absl::Span<const std::byte> d, bool of_fil
                         .k = shape_.k,
                         .row_stride = shape_.k};
     if (input.scaled()) {
-      host.granularity = Granularity::kBlock128x128;
+      host.granularity = input.granularity();
       host.scales =
           reinterpret_cast<const float*>(Bytes(fetched) + LinearScalesAt(rows * shape_.k));
     }

@@ -13,12 +13,13 @@
 #include "client/cli/load/weight.h"
 #include "client/cli/progress.h"
 #include "client/cli/published.h"
+#include "client/cli/quantize.h"
 #include "client/cli/transfers.h"
 
 namespace gemmd::cli {
 namespace {
 
-constexpr absl::string_view kQuantizeChoices[] = {"none", "fp8-block"};
+constexpr absl::string_view kQuantizeChoices[] = {"none", "fp8-block", "fp8-row"};
 constexpr Positional kLoadPositionals[] = {
     {.name = "PATH",
      .help = "FILE.safetensors, a folder with a checkpoint, or its index (.json)",
@@ -27,7 +28,9 @@ constexpr Positional kLoadPositionals[] = {
 constexpr Flag kLoadFlags[] = {
     TextFlag("prefix", "NAME", "publish below this: m/layer.0.w; m@2 loads version 2 of m"),
     ChoiceFlag("quantize", kQuantizeChoices,
-               "matrices of floats, on the device; fp8-block: E4M3 with scales of 128x128", "none"),
+               "matrices of floats, on the device, to E4M3; fp8-block: with scales of 128x128, "
+               "fp8-row: with one a row",
+               "none"),
     TextFlag("only", "PATTERN", "tensors whose names match, such as '*.weight'"),
     TextFlag("skip", "PATTERN", "but not these"),
     {.name = "switch", .help = "make the version of --prefix current once all of it is there"},
@@ -81,7 +84,7 @@ absl::Status Stopped(const absl::Status& status, const LoadReport& report) {
 
 absl::Status RunLoad(Invocation& call) {
   WeightOptions wanted = {.prefix = call.args.Text("prefix"),
-                          .fp8_block = call.args.Text("quantize") == "fp8-block",
+                          .quantize = QuantizeModeOf(call.args.Text("quantize")).b,
                           .only = call.args.Text("only"),
                           .skip = call.args.Text("skip")};
   std::optional<VersionedPrefix> version;
@@ -137,9 +140,8 @@ const Command kLoadCommand = {
         "is not moved. A name that has other content is refused; load that as a new version:\n\n"
         "  gemmctl load model-b/ --prefix m@2 --switch\n\n"
         "E4M3 matrices take the scales along that the checkpoint holds for them (NAME_scale_inv "
-        "or NAME_scale): of 128x128, or one for all. Matrices can be used as @m/NAME of 'gemmctl "
-        "matmul', and by name in "
-        "gemmd.Linear of Python.",
+        "or NAME_scale): of 128x128, one a row, or one for all. Matrices can be used as @m/NAME of "
+        "'gemmctl matmul', and by name in gemmd.Linear of Python.",
     .positionals = kLoadPositionals,
     .flags = kLoadFlags,
     .run = RunLoad};

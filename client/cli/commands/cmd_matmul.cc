@@ -105,12 +105,14 @@ absl::Status FindInputs(const Args& args, client::Session& session, MatmulInputs
 // What a weight with scales can be multiplied with, and how it must lie.
 absl::Status CheckScaled(const MatmulInputs& inputs, const MatmulSettings& settings) {
   if (inputs.a.scaled()) {
-    return Usage("A is e4m3 with scales of 128x128, as weights are: give it as B, with --nt");
+    return Usage("A is e4m3 with its scales, as weights are: give it as B, with --nt");
   }
   if (!inputs.b.scaled()) return absl::OkStatus();
   if (!settings.nt) return Usage("B is published as [n, k] with its scales; give --nt");
   if (settings.quantize.dtype != client::DType::kE4M3) {
-    return Usage("B is e4m3 with scales of 128x128; give --quantize fp8-block, for A");
+    return Usage(inputs.b.granularity() == client::ScaleGranularity::kPerRow
+                     ? "B is e4m3 with a scale a row; give --quantize fp8-row, for A"
+                     : "B is e4m3 with scales of 128x128; give --quantize fp8-block, for A");
   }
   return absl::OkStatus();
 }
@@ -254,7 +256,8 @@ const Command kMatmulCommand = {
     .details =
         "  gemmctl matmul a.npy b.npy -o d.npy --quantize fp8-block --verify\n\n"
         "@m/layer.0.w is the published weight m/layer.0.w ('gemmctl load', 'gemmctl upload'). One "
-        "of e4m3 with scales is B, with --nt and --quantize fp8-block.\n\n"
+        "of e4m3 with scales is B, with --nt and --quantize fp8-block, or fp8-row where it has one "
+        "a row.\n\n"
         "Types: f32, bf16, f16, e4m3 (float8_e4m3fn), e5m2 (float8_e5m2) and i8; f64 is narrowed "
         "to f32 with a "
         "warning, "

@@ -6,6 +6,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
 #include "client/cli/document.h"
+#include "client/cli/load/weight.h"
 #include "client/cli/published.h"
 
 namespace gemmd::cli {
@@ -33,10 +34,11 @@ absl::Status RunPublished(Invocation& call) {
   for (const v1::Buffer& buffer : *buffers) {
     total += buffer.size_bytes();
     Json one = DocumentOf(buffer);
+    const bool by_row = LinearScales(buffer.label()) == client::ScaleGranularity::kPerRow;
     rows.push_back(
-        {buffer.published_name(), one["dtype"].get<std::string>(), ShapeText(buffer),
-         HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(), buffer.owner(),
-         AgeText(buffer.publish_time().seconds(), now),
+        {buffer.published_name(), one["dtype"].get<std::string>() + (by_row ? " by row" : ""),
+         ShapeText(buffer), HumanBytes(static_cast<double>(buffer.size_bytes())), buffer.device(),
+         buffer.owner(), AgeText(buffer.publish_time().seconds(), now),
          buffer.holders() > 0 ? "in use" : AgeText(buffer.last_use_time().seconds(), now),
          buffer.has_ttl() ? absl::FormatDuration(absl::Seconds(buffer.ttl().seconds())) : "-",
          buffer.current_version() ? "*" : ""});
@@ -57,7 +59,8 @@ const Command kPublishedCommand = {
         "Quote the pattern, so that the shell leaves it alone. 'last use' is when the last session "
         "that held the buffer let go; 'in use' while one holds it. * marks the names of the "
         "version "
-        "that names without one mean.",
+        "that names without one mean. 'e4m3 by row' has one scale a row: 'gemmctl matmul' takes it "
+        "with --quantize fp8-row.",
     .positionals = kPublishedPositionals,
     .run = RunPublished};
 

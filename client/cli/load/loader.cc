@@ -17,6 +17,7 @@
 #include "client/cli/quantize.h"
 #include "client/cli/transfers.h"
 #include "client/cpp/ops.h"
+#include "client/cpp/scales.h"
 #include "gemmd/v1/buffer_service.pb.h"
 
 namespace gemmd::cli {
@@ -138,11 +139,10 @@ class Loader {
   }
 
   absl::StatusOr<Buffer> Make(const Weight& weight, client::TransferReport& moved) {
-    absl::StatusOr<Buffer> buffer =
-        session_.CreateBuffer({.dtype = weight.dtype,
-                               .shape = weight.shape,
-                               .size_bytes = weight.size_bytes,
-                               .label = weight.linear ? kLinearLabel : "gemmctl load"});
+    absl::StatusOr<Buffer> buffer = session_.CreateBuffer({.dtype = weight.dtype,
+                                                           .shape = weight.shape,
+                                                           .size_bytes = weight.size_bytes,
+                                                           .label = weight.label});
     if (!buffer.ok()) return buffer;
     absl::Status done;
     if (weight.form == Form::kQuantize) {
@@ -150,9 +150,9 @@ class Loader {
     } else {
       done = Move(weight, *buffer, moved);
     }
-    if (done.ok() && !weight.block_scales.empty()) {
+    if (done.ok() && !weight.scale_values.empty()) {
       const auto at = LinearScalesAt(static_cast<int64_t>(weight.values->data.size()));
-      const auto scales = absl::MakeConstSpan(weight.block_scales);
+      const auto scales = absl::MakeConstSpan(weight.scale_values);
       done = Upload(*buffer, client::AsBytes(scales), at, moved);
     }
     if (!done.ok()) return done;
@@ -174,8 +174,9 @@ class Loader {
     ops.Add(client::Quantize{
         .src = source->tensor(),
         .dst = buffer.View(DType::kE4M3, weight.shape),
-        .scales = buffer.View(DType::kF32, LinearScalesShape(weight.shape), LinearScalesAt(count)),
-        .granularity = client::ScaleGranularity::kBlock128x128});
+        .scales = buffer.View(DType::kF32, client::ScalesShape(weight.shape, weight.granularity),
+                              LinearScalesAt(count)),
+        .granularity = weight.granularity});
     return session_.Execute(ops).status();
   }
 

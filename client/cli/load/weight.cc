@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/cli/args/printable.h"
 #include "client/cli/quantize.h"
 #include "client/cpp/scales.h"
@@ -22,9 +23,10 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr size_t kMaxNameBytes = 128;
 constexpr size_t kMaxRank = 3;
-// What checkpoints call the scales of 128x128 of "x.weight".
+// What checkpoints call the scales of "x.weight".
 constexpr absl::string_view kScaleEndings[] = {"_scale_inv", "_scale"};
 
+using client::ScaleGranularity;
 using Form = Weight::Form;
 
 absl::Status Bad(const CheckpointTensor& tensor, absl::string_view what) {
@@ -47,29 +49,55 @@ int64_t CountOf(absl::Span<const int64_t> shape) {
   return count;
 }
 
-// The scales of an E4M3 matrix, if the checkpoint holds one for each block of 128x128 or one for
-// all. A scale for each row is not what kernels take.
+// What scales of a shape are to a matrix [n, k]: of 128x128, also where there is one for all, or
+// one a row; kNone: not its scales.
+ScaleGranularity GranularityOf(const std::vector<int64_t>& scales,
+                               const std::vector<int64_t>& shape) {
+  if (scales == client::ScalesShape(shape, ScaleGranularity::kBlock128x128) ||
+      CountOf(scales) == 1) {
+    return ScaleGranularity::kBlock128x128;
+  }
+  const bool by_row =
+      scales == std::vector<int64_t>{shape[0]} || scales == std::vector<int64_t>{shape[0], 1};
+  return by_row ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
+}
+
+// The scales of an E4M3 matrix, if the checkpoint holds any.
 const CheckpointTensor* ScalesOf(const CheckpointTensor& values,
                                  const std::map<std::string, const CheckpointTensor*>& by_name) {
   if (values.dtype != files::DType::kE4m3 || values.shape.size() != 2) return nullptr;
   for (absl::string_view ending : kScaleEndings) {
     auto it = by_name.find(absl::StrCat(values.name, ending));
     if (it == by_name.end() || !it->second->dtype || !IsFloat(*it->second->dtype)) continue;
-    const std::vector<int64_t>& shape = it->second->shape;
-    if (shape == LinearScalesShape(values.shape) || CountOf(shape) == 1) return it->second;
+    if (GranularityOf(it->second->shape, values.shape) != ScaleGranularity::kNone) {
+      return it->second;
+    }
   }
   return nullptr;
 }
 
-// One for each block: a single one again and again.
-std::vector<float> BlockScales(const CheckpointTensor& scales, absl::Span<const int64_t> shape) {
-  std::vector<float> blocks(CountOf(LinearScalesShape(shape)));
+// As many as wanted: a single one again and again.
+std::vector<float> ScaleValues(const CheckpointTensor& scales, int64_t count) {
+  std::vector<float> values(count);
   const bool one_for_all = CountOf(scales.shape) == 1;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    blocks[i] = static_cast<float>(files::ElementAt(*scales.dtype, scales.data.data(),
-                                                    one_for_all ? 0 : static_cast<int64_t>(i)));
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(
+        files::ElementAt(*scales.dtype, scales.data.data(), one_for_all ? 0 : i));
   }
-  return blocks;
+  return values;
+}
+
+const char* FormWord(const Weight& weight) {
+  const bool by_row = weight.granularity == ScaleGranularity::kPerRow;
+  switch (weight.form) {
+    case Form::kPlain:
+      break;
+    case Form::kWithScales:
+      return by_row ? "with-row-scales" : "with-scales";
+    case Form::kQuantize:
+      return by_row ? "fp8-row" : "fp8-block";
+  }
+  return "plain";
 }
 
 absl::StatusOr<std::string> NameOf(const CheckpointTensor& tensor, const std::string& prefix) {
@@ -115,30 +143,36 @@ absl::StatusOr<Weight> WeightOf(const CheckpointTensor& tensor, const Checkpoint
       *tensor.dtype == files::DType::kF64 ? client::DType::kF32 : ToClient(*tensor.dtype);
   if (scales != nullptr) {
     weight.form = Form::kWithScales;
-    weight.block_scales = BlockScales(*scales, weight.shape);
-  }
-  if (options.fp8_block && floats && matrix) {
+    weight.granularity = GranularityOf(scales->shape, weight.shape);
+  } else if (options.quantize != ScaleGranularity::kNone && floats && matrix) {
     weight.form = Form::kQuantize;
+    weight.granularity = options.quantize;
     weight.dtype = client::DType::kE4M3;
   }
   weight.size_bytes = CountOf(weight.shape) * client::SizeBytes(weight.dtype);
-  weight.linear = matrix && (floats || weight.form != Form::kPlain);
+  const bool linear = matrix && (floats || weight.form != Form::kPlain);
+  weight.label = weight.granularity == ScaleGranularity::kPerRow ? kLinearByRowLabel
+                 : linear                                        ? kLinearLabel
+                                                                 : "gemmctl load";
   if (weight.form != Form::kPlain) {
-    const int64_t blocks = CountOf(LinearScalesShape(weight.shape));
+    const int64_t count = CountOf(client::ScalesShape(weight.shape, weight.granularity));
     weight.size_bytes =
-        LinearScalesAt(weight.size_bytes) + LinearScalesAt(blocks * int64_t{sizeof(float)});
+        LinearScalesAt(weight.size_bytes) + LinearScalesAt(count * int64_t{sizeof(float)});
+    if (scales != nullptr) weight.scale_values = ScaleValues(*scales, count);
   }
   return weight;
 }
 
 }  // namespace
 
-int64_t LinearScalesAt(int64_t value_bytes) {
-  return (value_bytes + kAlignment - 1) / kAlignment * kAlignment;
+ScaleGranularity LinearScales(absl::string_view label) {
+  absl::ConsumeSuffix(&label, kLinearBias);
+  if (label == kLinearLabel) return ScaleGranularity::kBlock128x128;
+  return label == kLinearByRowLabel ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
 }
 
-std::vector<int64_t> LinearScalesShape(absl::Span<const int64_t> shape) {
-  return client::ScalesShape(shape, client::ScaleGranularity::kBlock128x128);
+int64_t LinearScalesAt(int64_t value_bytes) {
+  return (value_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
@@ -186,19 +220,16 @@ absl::StatusOr<std::vector<Weight>> WeightsOf(const Checkpoint& checkpoint,
 }
 
 std::string ContentHash(const Weight& weight) {
-  const char* form = weight.form == Form::kPlain        ? "plain"
-                     : weight.form == Form::kWithScales ? "with-scales"
-                                                        : "fp8-block";
-  const std::string head =
-      absl::StrCat("gemmd-weight/1 ", form, " ", files::DTypeName(*weight.values->dtype), " ",
-                   absl::StrJoin(weight.shape, "x"), "\n");
+  const std::string head = absl::StrCat("gemmd-weight/1 ", FormWord(weight), " ",
+                                        files::DTypeName(*weight.values->dtype), " ",
+                                        absl::StrJoin(weight.shape, "x"), "\n");
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         &EVP_MD_CTX_free);
   EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
   EVP_DigestUpdate(context.get(), head.data(), head.size());
   EVP_DigestUpdate(context.get(), weight.values->data.data(), weight.values->data.size());
-  EVP_DigestUpdate(context.get(), weight.block_scales.data(),
-                   weight.block_scales.size() * sizeof(float));
+  EVP_DigestUpdate(context.get(), weight.scale_values.data(),
+                   weight.scale_values.size() * sizeof(float));
   std::string hash(32, '\0');
   EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(hash.data()), nullptr);
   return hash;

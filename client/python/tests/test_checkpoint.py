@@ -79,7 +79,11 @@ def test_scales_lie_behind_their_values(model):
 def test_quantising_is_for_matrices_of_floats(model):
     forms = {one.name: one.form for one in weights(model, quantize="fp8-block")}
     assert forms == {"a.w": "fp8-block", "a.bias": "plain", "b.w": "with-scales", "s": "plain"}
-    with pytest.raises(ValueError, match="fp8-block"):
+    by_row = {one.name: one for one in weights(model, quantize="fp8-row")}
+    assert [one.form for one in by_row.values()] == ["fp8-row", "plain", "with-scales", "plain"]
+    layout = by_row["a.w"].layout
+    assert (by_row["a.w"].dtype.itemsize, layout.by_row, layout.scales_shape) == (1, True, (4,))
+    with pytest.raises(ValueError, match="use one of fp8-block, fp8-row"):
         weights(model, quantize="fp9")
 
 
@@ -96,9 +100,10 @@ def test_the_hash_tells_content_form_and_shape_apart(tmp_path):
         digest("F32", [6, 4], floats(24)),
         digest("F32", [4, 6], floats(24, seed=1)),
         digest("F32", [4, 6], floats(24), quantize="fp8-block"),
+        digest("F32", [4, 6], floats(24), quantize="fp8-row"),
         digest("BF16", [8, 6], floats(24)),
     ]
-    assert len({base, *others}) == 5
+    assert len({base, *others}) == 6
 
 
 def test_the_hash_is_that_of_the_docs():
@@ -142,17 +147,50 @@ def test_scales_may_be_one_for_all_and_of_any_floats(tmp_path, ending, dtype, sc
     blocks = np.broadcast_to(scales, (2, 2))
     weight = loaded(dtype, scales)
     assert weight.form == "with-scales"
-    np.testing.assert_array_equal(weight.block_scales(), blocks)
+    np.testing.assert_array_equal(weight.scales_behind(), blocks)
     assert weight.content_hash() == loaded("F32", blocks).content_hash()
 
 
-def test_a_scale_for_each_row_stays_beside_its_values(tmp_path):
-    tensors = {"w": ("F8_E4M3", [130, 4], bytes(520)), "w_scale": ("F32", [130, 1], floats(130))}
+def stored_by_row(tmp_path, n, shape, dtype="F32", ending="_scale", k=4):
+    raw = np.arange(1, n + 1).astype(SERVED[dtype]).tobytes()
+    tensors = {"w": ("F8_E4M3", [n, k], bytes(n * k)), "w" + ending: (dtype, shape, raw)}
     (tmp_path / "x.safetensors").write_bytes(file_text(tensors))
-    found = weights(tmp_path / "x.safetensors")
+    return weights(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "ending"),
+    [
+        ([130, 1], "F32", "_scale"),
+        ([130], "F64", "_scale"),
+        ([130], "BF16", "_scale_inv"),
+        ([130, 1], "F16", "_scale"),
+    ],
+)
+def test_a_scale_for_each_row_lies_behind_its_values(tmp_path, shape, dtype, ending):
+    (weight,) = stored_by_row(tmp_path, 130, shape, dtype, ending)
+    assert (weight.form, weight.dtype.name) == ("with-row-scales", "float8_e4m3fn")
+    assert weight.size_bytes == 768 + 768
+    assert weight.layout.label == "gemmd.Linear.row/1" and weight.layout.scales_at == 768
+    np.testing.assert_array_equal(weight.scales_behind(), np.arange(1, 131, dtype="f4"))
+    # (printf 'gemmd-weight/1 with-row-scales e4m3 130x4\n'; head -c 520 /dev/zero;
+    #  perl -e 'print pack("f<130", 1..130)') | sha256sum
+    assert weight.content_hash().hex() == HASH_BY_ROW
+
+
+@pytest.mark.parametrize(("n", "shape", "k"), [(1, [1, 1], 4), (1, [1], 4), (1, [1, 1], 300)])
+def test_of_a_single_row_a_single_scale_is_one_for_all_blocks(tmp_path, n, shape, k):
+    (weight,) = stored_by_row(tmp_path, n, shape, k=k)
+    assert weight.form == "with-scales" and not weight.layout.by_row
+
+
+@pytest.mark.parametrize("shape", [[1, 130], [65, 2], [130, 1, 1]])
+def test_scales_of_another_shape_stay_beside_their_values(tmp_path, shape):
+    found = stored_by_row(tmp_path, 130, shape)
     assert [(one.name, one.form) for one in found] == [("w", "plain"), ("w_scale", "plain")]
 
 
+HASH_BY_ROW = "4ede4db6f1bf1cd9369e7b9779a6a2bcea12049f7e365dd7433075635b92de1b"
 HASH_OF_E5M2 = "09b2c94cfe4bab4cee3dd70cbe525ee03a40af4df7746cdfb09f88fc609f27eb"
 HASH = "ace752a4e5ffd92aac805b6c8959fc540273891481b2793eb4ea2f686c230cb3"
 

@@ -171,9 +171,55 @@ TEST_F(GemmctlLoadTest, ScalesMayBeOneForAllAndOfAnyFloats) {
     ASSERT_EQ(done.status, 0) << done.err;
   }
   EXPECT_EQ(ReadFile(File("m.npy")), ReadFile(File("one.npy")));
-  // A scale for each row is no scale of blocks: it stays beside its values.
-  write("rows.safetensors", "F32", {kRows, 1}, RandomFloats(kRows, 3));
-  EXPECT_EQ(CtlJson({"load", File("rows.safetensors"), "--prefix", "rows"})["weights"], 2);
+  // Those of another shape stay beside their values.
+  write("odd.safetensors", "F32", {1, kRows}, RandomFloats(kRows, 3));
+  EXPECT_EQ(CtlJson({"load", File("odd.safetensors"), "--prefix", "odd"})["weights"], 2);
+}
+
+TEST_F(GemmctlLoadTest, ScalesMayBeOneARow) {
+  const std::string values = RandomE4m3(kRows * kCols, 7), scales = RandomFloats(kRows, 3);
+  const FileTensor q = {"q", "F8_E4M3", {kRows, kCols}, values};
+  const FileTensor w = {"w", "F32", {kRows, kCols}, RandomFloats(kRows * kCols, 1)};
+  WriteFile(File("rows.safetensors"),
+            SafetensorsText({q, {"q_scale", "F32", {kRows, 1}, scales}, w}));
+  WriteFile(File("flat.safetensors"), SafetensorsText({q, {"q_scale", "F32", {kRows}, scales}, w}));
+  const auto load = [&](const char* file, const char* quantize) {
+    return CtlJson({"load", File(file), "--prefix", "m", "--quantize", quantize});
+  };
+  EXPECT_EQ(load("rows.safetensors", "fp8-row")["loaded"], 2);
+  EXPECT_EQ(load("flat.safetensors", "fp8-row")["found"], 2);
+  client::Session session = Must(client_.OpenSession());
+  const client::Buffer found = Must(session.Find("m/q"));
+  EXPECT_EQ(found.label(), "gemmd.Linear.row/1");
+  EXPECT_THAT(Ctl({"published", "m/q"}).out, HasSubstr("e4m3 by row"));
+  // 32000 bytes of values are 125 times 256: the scales begin right behind them.
+  std::string back(kRows * kCols + kRows * sizeof(float), '\0');
+  Must(found.Download(absl::MakeSpan(back)));
+  EXPECT_EQ(back, values + scales);
+
+  WriteFile(File("x.safetensors"),
+            SafetensorsText({{"x", "F32", {16, kCols}, RandomFloats(16 * kCols, 99)}}));
+  const auto line = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"matmul", File("x.safetensors")});
+    more.insert(more.end(), {"--nt", "--out-dtype", "f32"});
+    return more;
+  };
+  for (const char* name : {"@m/q", "@m/w"}) {
+    const json report = CtlJson(line({name, "--verify", "--quantize", "fp8-row"}));
+    EXPECT_EQ(report["verify"]["ok"], true) << name;
+    EXPECT_LT(report["verify"]["relative_error"], 1e-5) << name;
+  }
+  // The bits are those of quantising in the matmul.
+  CtlJson(line({"@m/w", "-o", File("a.npy"), "--quantize", "fp8-row"}));
+  CtlJson(line({File("rows.safetensors") + ":w", "-o", File("b.npy"), "--quantize", "fp8-row"}));
+  EXPECT_EQ(ReadFile(File("a.npy")), ReadFile(File("b.npy")));
+
+  ExpectRefused(line({"@m/q"}), 2, "a scale a row; give --quantize fp8-row");
+  ExpectRefused({"matmul", "@m/q", File("x.safetensors"), "--nt", "--quantize", "fp8-row"}, 2,
+                "give it as B");
+  ExpectRefused({"matmul", File("x.safetensors"), "@m/q", "--quantize", "fp8-row"}, 2, "give --nt");
+  ExpectRefused({"load", File("rows.safetensors"), "--prefix", "m", "--quantize", "fp8-block"}, 5,
+                "other content");
 }
 
 TEST_F(GemmctlLoadTest, FourWorkersMakeOneCopy) {

@@ -12,17 +12,17 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 
-from gemmd import dtypes
-from gemmd._layers.linear_step import Weights
+from gemmd import dtypes, words
+from gemmd._layers.linear_step import Quantize as Quantize
+from gemmd._layers.linear_step import Weights, are_by_row
 from gemmd.checkpoint import SERVED, FileTensor
 
-Quantize = Literal["fp8-block"]
 Progress = Callable[[int, int], None]
-Form = Literal["plain", "with-scales", "fp8-block"]
+Form = Literal["plain", "with-scales", "with-row-scales", "fp8-block", "fp8-row"]
 BufferT = TypeVar("BufferT")
 
 _MOST_NAME_BYTES = 128
@@ -57,7 +57,12 @@ class Weight:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The buffer's."""
-        return dtypes.float8_e4m3fn if self.form == "fp8-block" else self.source_dtype
+        return dtypes.float8_e4m3fn if self.to_quantize else self.source_dtype
+
+    @property
+    def to_quantize(self) -> bool:
+        """On the device."""
+        return self.form in get_args(Quantize)
 
     @property
     def source_bytes(self) -> int:
@@ -69,7 +74,8 @@ class Weight:
         floats = self.values.dtype_name in _FLOATS
         if len(self.shape) != 2 or not (floats or self.scales is not None):
             return None
-        return Weights(*self.shape, self.dtype, has_bias=False)
+        by_row = self.form in ("with-row-scales", "fp8-row")
+        return Weights(*self.shape, self.dtype, has_bias=False, by_row=by_row)
 
     @property
     def size_bytes(self) -> int:
@@ -84,23 +90,23 @@ class Weight:
         wide = np.frombuffer(self.values.data, np.float64)
         return wide.astype(np.float32).view(np.uint8).data
 
-    def block_scales(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        """One of 128x128 for each block; a single one of the file's again and again."""
-        if self.scales is None:
+    def scales_behind(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        """One a block or a row; a single one of the file's again and again."""
+        if self.scales is None or self.layout is None:
             return None
-        found = np.frombuffer(self.scales.data, SERVED[self.scales.dtype_name]).astype(np.float32)
-        wanted = _scales_shape(self.values)
-        return np.broadcast_to(found if found.size == 1 else found.reshape(wanted), wanted)
+        return self.layout.scales_of(
+            np.frombuffer(self.scales.data, SERVED[self.scales.dtype_name])
+        )
 
     def content_hash(self) -> bytes:
         """SHA-256 of a line that tells form, type and shape, of the values as the file has them,
-        and of their scales of 128x128 in F32; 32 bytes, and the same as gemmctl's.
+        and of their scales in F32; 32 bytes, and the same as gemmctl's.
         """
         dtype = _HASHED_NAMES[self.values.dtype_name]
         shape = "x".join(str(extent) for extent in self.shape)
         found = hashlib.sha256(f"gemmd-weight/1 {self.form} {dtype} {shape}\n".encode())
         found.update(self.values.data)
-        scales = self.block_scales()
+        scales = self.scales_behind()
         if scales is not None:
             found.update(scales.tobytes())
         return found.digest()
@@ -133,8 +139,8 @@ def weights_of(tensors: list[FileTensor], asked: Wanted) -> list[Weight]:
     ValueError
         A tensor that cannot be published, with the remedy.
     """
-    if asked.quantize not in (None, "fp8-block"):
-        raise ValueError(f'quantize={asked.quantize!r} is not known; choose "fp8-block" or None')
+    if asked.quantize is not None:
+        words.check("quantize", asked.quantize, get_args(Quantize))
     wanted: dict[str, FileTensor] = {}
     for tensor in tensors:
         if asked.only and not fnmatch.fnmatchcase(tensor.name, asked.only):
@@ -165,20 +171,16 @@ def weights_of(tensors: list[FileTensor], asked: Wanted) -> list[Weight]:
     return list(by_name.values())
 
 
-def _scales_shape(values: FileTensor) -> tuple[int, ...]:
-    n, k = values.shape
-    return Weights(n, k, dtypes.float8_e4m3fn, has_bias=False).scales_shape
-
-
 def _scales_of(values: FileTensor, wanted: Mapping[str, FileTensor]) -> FileTensor | None:
-    """One for each block of 128x128, or one for all. One for each row is not what kernels take."""
+    """One for each block of 128x128 or for each row, or one for all."""
     if values.dtype_name != "F8_E4M3" or len(values.shape) != 2:
         return None
     for ending in _SCALE_ENDINGS:
         found = wanted.get(values.name + ending)
         if found is None or found.dtype_name not in _FLOATS:
             continue
-        if found.shape == _scales_shape(values) or math.prod(found.shape) == 1:
+        with contextlib.suppress(ValueError):  # of other scales
+            are_by_row(found.shape, values.shape)
             return found
     return None
 
@@ -205,9 +207,11 @@ def _weight_of(tensor: FileTensor, scales: FileTensor | None, asked: Wanted) -> 
             f"has shape {list(shape)}; 1 to {_MOST_RANK} extents of at least 1 are served: leave it"
             " out with skip="
         )
-    form: Form = "plain" if scales is None else "with-scales"
-    if asked.quantize and len(shape) == 2 and tensor.dtype_name in _FLOATS:
-        form = "fp8-block"
+    form: Form = "plain"
+    if scales is not None:
+        form = "with-row-scales" if are_by_row(scales.shape, shape) else "with-scales"
+    elif asked.quantize and len(shape) == 2 and tensor.dtype_name in _FLOATS:
+        form = asked.quantize
     return Weight(name, tensor, scales, form, shape)
 
 

@@ -99,11 +99,11 @@ async def _make(session: Session, weight: Weight) -> Buffer:
         label="session.load" if weight.layout is None else weight.layout.label,
     )
     try:
-        if weight.form == "fp8-block":
+        if weight.to_quantize:
             await _quantize(session, weight, buffer)
         else:
             await session._mover.upload(buffer, await asyncio.to_thread(weight.source), 0)
-        scales = weight.block_scales()
+        scales = weight.scales_behind()
         if scales is not None and weight.layout is not None:
             await session._mover.upload(buffer, float_bytes(scales), weight.layout.scales_at)
     except BaseException:

@@ -123,8 +123,8 @@ class Session(Buffers, Awaited):
             FILE.safetensors, a folder with a checkpoint, or its index (.json).
         prefix : str
             A folder of names: "m" publishes "m/layer.0.w", "m@2" version 2 of "m".
-        quantize : "fp8-block", optional
-            Matrices of floats to E4M3 with scales of 128x128, on the device.
+        quantize : {"fp8-block", "fp8-row"}, optional
+            Matrices of floats to E4M3 with scales of 128x128, or with one a row, on the device.
         only, skip : str
             Patterns of tensor names, as a shell's; * takes dots and slashes.
         ttl_s : float, optional
