@@ -38,8 +38,8 @@ install(DIRECTORY deploy/tuning DESTINATION ${CMAKE_INSTALL_DATADIR}/gemmd COMPO
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/gemmd)
 file(GLOB public_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/client/cpp/*.h)
 install(FILES ${public_headers} DESTINATION ${headers}/client/cpp COMPONENT development)
-# Two that public headers keep members of.
-install(FILES client/cpp/internal/connect/replica_pool.h client/cpp/internal/connect/token_file.h
+# Three that public headers keep members of.
+install(FILES client/cpp/internal/connect/held.h client/cpp/internal/connect/replica_pool.h client/cpp/internal/connect/token_file.h
         DESTINATION ${headers}/client/cpp/internal/connect COMPONENT development)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/proto/gemmd DESTINATION ${headers} COMPONENT development
         FILES_MATCHING PATTERN "*.pb.h")

@@ -59,7 +59,7 @@ class Armed {
   Armed(Armed&&) noexcept;
   Armed& operator=(Armed&&) noexcept;
 
-  int slot() const;
+  int slot() const;  // -1: none
   const std::string& device() const;
   absl::Duration estimate() const;
 
@@ -87,6 +87,8 @@ class Armed {
   explicit Armed(std::unique_ptr<State> state);
 
  private:
+  const State& state() const;  // of an empty one where there is none
+
   std::unique_ptr<State> state_;
 };
 

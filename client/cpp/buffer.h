@@ -43,7 +43,7 @@ struct BufferSpec {
 // ExecuteAsync that names it is done. Thread-safe but for moves and destruction.
 class Buffer {
  public:
-  Buffer();  // no buffer
+  Buffer();  // no buffer: no id, no bytes
   ~Buffer();
   Buffer(Buffer&&) noexcept;
   Buffer& operator=(Buffer&&) noexcept;
@@ -98,6 +98,7 @@ class Buffer {
 
  private:
   friend void SetReadOnly(Buffer& buffer);
+  const State& state() const;  // of an empty one where there is none
 
   std::unique_ptr<State> state_;
 };

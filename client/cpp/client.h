@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/errors.h"
+#include "client/cpp/internal/connect/held.h"
 #include "client/cpp/options.h"
 #include "client/cpp/session.h"
 
@@ -68,7 +69,10 @@ struct VersionSwitch {
   int64_t names = 0;             // of the version that is current now
 };
 
-// Move-only, thread-safe. Sessions keep what they need of it: it may be destroyed before them.
+// Move-only, thread-safe. Sessions keep what they need of it: it may be destroyed before them. One
+// that is not connected, or was moved from, answers FAILED_PRECONDITION; so do all handles. A
+// process that is forked from one that has connected cannot call at all (FAILED_PRECONDITION,
+// FORKED), nor does it close what it inherits: fork first.
 class Client {
  public:
   Client();  // not connected
@@ -145,7 +149,7 @@ class Client {
  private:
   explicit Client(std::shared_ptr<ClientCore> core);
 
-  std::shared_ptr<ClientCore> core_;  // shared with sessions
+  Held<ClientCore> core_;  // shared with sessions
 };
 
 }  // namespace gemmd::client

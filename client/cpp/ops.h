@@ -25,9 +25,9 @@ namespace gemmd::client {
 // A tensor and, when it is quantised, its FP32 scales.
 struct Operand {
   Operand() = default;
-  Operand(Tensor values) : values(std::move(values)) {}  // NOLINT: a plain tensor is an operand
-  Operand(Tensor values, ScaleGranularity granularity, Tensor scales)
-      : values(std::move(values)), granularity(granularity), scales(std::move(scales)) {}
+  Operand(Tensor plain) : values(std::move(plain)) {}  // NOLINT: a plain tensor is an operand
+  Operand(Tensor quantised, ScaleGranularity shared_by, Tensor its_scales)
+      : values(std::move(quantised)), granularity(shared_by), scales(std::move(its_scales)) {}
 
   Tensor values;  // [rows, k] or [batch, rows, k]
   ScaleGranularity granularity = ScaleGranularity::kNone;

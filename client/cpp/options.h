@@ -63,7 +63,7 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // For calls that give none. Zero: no deadline.
   absl::Duration default_timeout = absl::ZeroDuration();
-  RetryOptions retry;
+  RetryOptions retry = {};
   std::optional<TlsOptions> tls = std::nullopt;  // none: plaintext. Not for Unix sockets.
   // A file that holds a bearer token and nothing else, read again within a second when it changes;
   // one that became unusable leaves the token as it was. Empty: no token is shown. Goes over TLS,
@@ -77,7 +77,7 @@ struct ClientOptions {
   // Each is counted (Session::background_errors) and told here; trouble with the token's file is
   // told only. Called on a library thread; must
   // not block or call back into the client.
-  std::function<void(absl::string_view what, const absl::Status& status)> on_background_error;
+  std::function<void(absl::string_view what, const absl::Status& status)> on_background_error = {};
 };
 
 // How bytes get to the daemon. kGrpc forbids shared memory; kShm fails rather than go by gRPC
@@ -89,7 +89,7 @@ struct CallOptions {
   // Retries included. Zero: ClientOptions.default_timeout. The daemon sees it too, and refuses at
   // once what cannot be done in time.
   absl::Duration timeout = absl::ZeroDuration();
-  std::string traceparent;  // W3C trace context, sent as it is; empty: none
+  std::string traceparent = {};  // W3C trace context, sent as it is; empty: none
 };
 
 }  // namespace gemmd::client

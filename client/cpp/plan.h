@@ -74,6 +74,8 @@ class Plan {
   explicit Plan(std::unique_ptr<State> state);
 
  private:
+  const State& state() const;  // of an empty one where there is none
+
   std::unique_ptr<State> state_;
 };
 

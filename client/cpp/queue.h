@@ -20,6 +20,10 @@
 #include "client/cpp/result.h"
 #include "client/cpp/types.h"
 
+namespace gemmd::v1 {
+class QueueOpened;
+}  // namespace gemmd::v1
+
 namespace gemmd::client {
 
 class QueueCore;
@@ -105,6 +109,8 @@ class Queue {
   explicit Queue(std::unique_ptr<QueueCore> core);
 
  private:
+  const v1::QueueOpened& opened() const;
+
   std::unique_ptr<QueueCore> core_;
 };
 

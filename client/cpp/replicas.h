@@ -47,7 +47,7 @@ class Replicas {
   // none can be (options, Prepare), or UNAVAILABLE after options.patience.
   static absl::StatusOr<Replicas> Open(const std::vector<std::string>& targets, Prepare prepare,
                                        const ReplicaOptions& options = {}) {
-    absl::StatusOr<std::unique_ptr<ReplicaPool>> pool = ReplicaPool::Open(
+    absl::StatusOr<std::shared_ptr<ReplicaPool>> pool = ReplicaPool::Open(
         targets,
         [prepare = std::move(prepare)](Session& session) -> absl::StatusOr<std::shared_ptr<void>> {
           absl::StatusOr<State> state = prepare(session);
@@ -78,7 +78,7 @@ class Replicas {
   int serving() const { return pool_->serving(); }
 
  private:
-  explicit Replicas(std::unique_ptr<ReplicaPool> pool) : pool_(std::move(pool)) {}
+  explicit Replicas(std::shared_ptr<ReplicaPool> pool) : pool_(std::move(pool)) {}
 
   static const absl::Status& StatusOf(const absl::Status& status) { return status; }
   template <typename T>
@@ -86,7 +86,7 @@ class Replicas {
     return value.status();
   }
 
-  std::unique_ptr<ReplicaPool> pool_;
+  std::shared_ptr<ReplicaPool> pool_;  // by this alone
 };
 
 }  // namespace gemmd::client

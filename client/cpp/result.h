@@ -33,8 +33,8 @@ class Result {
   Result& operator=(Result&&) noexcept;
 
   int outputs() const;
-  // The i-th Read's tensor, dense, row-major, little-endian. `i` must be below outputs(). A large
-  // one has come in pieces, which the first call puts together.
+  // The i-th Read's tensor, dense, row-major, little-endian; empty where `i` is none of outputs().
+  // A large one has come in pieces, which the first call puts together.
   absl::string_view output(int i) const;
   size_t output_bytes(int i) const;
   template <typename T>

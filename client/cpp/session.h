@@ -22,6 +22,7 @@
 #include "client/cpp/buffer.h"
 #include "client/cpp/device_memory.h"
 #include "client/cpp/execute.h"
+#include "client/cpp/internal/connect/held.h"
 #include "client/cpp/ops.h"
 #include "client/cpp/plan.h"
 #include "client/cpp/queue.h"
@@ -164,7 +165,7 @@ class Session {
   explicit Session(std::shared_ptr<SessionCore> core);
 
  private:
-  std::shared_ptr<SessionCore> core_;  // shared with buffers, plans, queues and calls under way
+  Held<SessionCore> core_;  // shared with buffers, plans, queues and calls under way
 };
 
 }  // namespace gemmd::client

@@ -114,8 +114,8 @@ class SplitBatch {
  public:
   // What device `at` reads and writes. x: [m, k] for kColumns, its columns of it for kRows; of the
   // options' x_dtype. y: [m, its columns of n].
-  const Tensor& x(int at) const { return places_[at].x; }
-  const Tensor& y(int at) const { return places_[at].y; }
+  const Tensor& x(int at) const { return place(at).x; }
+  const Tensor& y(int at) const { return place(at).y; }
 
   // x to FP8, on each device what it has of it. Nothing for a weight that is not quantised.
   void AddQuantize(OpList& ops) const;
@@ -145,6 +145,7 @@ class SplitBatch {
     Tensor positions, weights;  // of Combine
   };
 
+  const Place& place(int at) const { return places_[static_cast<size_t>(at)]; }
   absl::Status MakePlan();
   absl::Status CheckX(absl::string_view x) const;
   // Puts a device's columns of y where they belong in [m, n].

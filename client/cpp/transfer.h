@@ -28,10 +28,10 @@ struct TransferOptions {
   int copy_threads = 0;
   // Called on the calling thread after each chunk, with the bytes done so far of `total`. After a
   // resume `done` may fall back to what the server has committed.
-  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
   using Route = client::Route;
   Route route = Route::kAuto;
-  CallOptions call;
+  CallOptions call = {};
 };
 
 struct TransferReport {

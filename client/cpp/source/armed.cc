@@ -68,7 +68,7 @@ v1::ArmPlanRequest RequestOf(const Plan& plan, absl::Span<const Rebinding> bindi
 
 struct Armed::State {
   std::shared_ptr<SessionCore> session;  // shared: an armed plan may outlive the Session object
-  int index = 0;
+  int index = -1;
   std::string device;
   absl::Duration estimate;
   std::unique_ptr<armed::Slot> slot;
@@ -85,14 +85,19 @@ Armed::~Armed() {
 }
 
 Armed& Armed::operator=(Armed&& other) noexcept {
-  Armed old(std::move(state_));
-  state_ = std::move(other.state_);
+  Armed old(std::move(other));
+  std::swap(state_, old.state_);
   return *this;
 }
 
-int Armed::slot() const { return state_->index; }
-const std::string& Armed::device() const { return state_->device; }
-absl::Duration Armed::estimate() const { return state_->estimate; }
+const Armed::State& Armed::state() const {
+  static const State& none = *new State;
+  return state_ ? *state_ : none;
+}
+
+int Armed::slot() const { return state().index; }
+const std::string& Armed::device() const { return state().device; }
+absl::Duration Armed::estimate() const { return state().estimate; }
 
 absl::Status Armed::Ring() { return state_ ? ToStatus(state_->slot->Ring()) : Nothing(); }
 

@@ -42,33 +42,39 @@ Buffer::~Buffer() {
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer old(std::move(state_));
-  state_ = std::move(other.state_);
+  Buffer old(std::move(other));
+  std::swap(state_, old.state_);
   return *this;
 }
 
-const Handle& Buffer::id() const { return state_->id; }
-int64_t Buffer::size_bytes() const { return state_->size_bytes; }
-DType Buffer::dtype() const { return state_->dtype; }
-absl::Span<const int64_t> Buffer::shape() const { return state_->shape; }
-MemoryKind Buffer::memory_kind() const { return state_->memory_kind; }
-absl::string_view Buffer::device() const { return state_->device; }
-absl::string_view Buffer::label() const { return state_->label; }
-absl::string_view Buffer::published_name() const { return state_->published_name; }
-absl::string_view Buffer::content_hash() const { return state_->content_hash; }
-bool Buffer::read_only() const { return state_->read_only; }
-bool Buffer::owned() const { return state_ && state_->owned; }
+const Buffer::State& Buffer::state() const {
+  static const State& none = *new State;
+  return state_ ? *state_ : none;
+}
 
-Tensor Buffer::tensor() const { return Tensor(state_->id, state_->dtype, state_->shape); }
+const Handle& Buffer::id() const { return state().id; }
+int64_t Buffer::size_bytes() const { return state().size_bytes; }
+DType Buffer::dtype() const { return state().dtype; }
+absl::Span<const int64_t> Buffer::shape() const { return state().shape; }
+MemoryKind Buffer::memory_kind() const { return state().memory_kind; }
+absl::string_view Buffer::device() const { return state().device; }
+absl::string_view Buffer::label() const { return state().label; }
+absl::string_view Buffer::published_name() const { return state().published_name; }
+absl::string_view Buffer::content_hash() const { return state().content_hash; }
+bool Buffer::read_only() const { return state().read_only; }
+bool Buffer::owned() const { return state().owned; }
+
+Tensor Buffer::tensor() const { return Tensor(state().id, state().dtype, state().shape); }
 
 Tensor Buffer::View(DType dtype, absl::Span<const int64_t> shape, int64_t offset_bytes) const {
-  return Tensor(state_->id, dtype, shape, offset_bytes);
+  return Tensor(state().id, dtype, shape, offset_bytes);
 }
 
 absl::StatusOr<TransferReport> Buffer::Upload(absl::string_view data, int64_t offset_bytes,
                                               const TransferOptions& options) {
   if (!state_) return NoBuffer();
-  absl::Status status = CheckRange(*state_, offset_bytes, data.size(), options);
+  absl::Status status = state_->session->client().Usable();
+  if (status.ok()) status = CheckRange(*state_, offset_bytes, data.size(), options);
   if (!status.ok()) return status;
   if (WorthSharing(*state_, data.size(), options)) {
     absl::StatusOr<TransferReport> shared = ShmUpload(*state_, data, offset_bytes, options);
@@ -80,7 +86,8 @@ absl::StatusOr<TransferReport> Buffer::Upload(absl::string_view data, int64_t of
 absl::StatusOr<TransferReport> Buffer::Download(absl::Span<char> data, int64_t offset_bytes,
                                                 const TransferOptions& options) const {
   if (!state_) return NoBuffer();
-  absl::Status status = CheckRange(*state_, offset_bytes, data.size(), options);
+  absl::Status status = state_->session->client().Usable();
+  if (status.ok()) status = CheckRange(*state_, offset_bytes, data.size(), options);
   if (!status.ok()) return status;
   if (WorthSharing(*state_, data.size(), options)) {
     absl::StatusOr<TransferReport> shared = ShmDownload(*state_, data, offset_bytes, options);

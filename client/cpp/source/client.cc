@@ -15,6 +15,7 @@
 #include "client/cpp/internal/calls/raw_call.h"
 #include "client/cpp/internal/connect/client_core.h"
 #include "client/cpp/internal/connect/connecting.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "client/cpp/internal/connect/session_core.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/compute_service.pb.h"
@@ -57,7 +58,7 @@ absl::Status CheckTarget(absl::string_view target, bool secure) {
     return refused("is a path; write unix:", target);
   }
   if (absl::StrContains(target, "://")) return refused("is an URL; ", kWanted);
-  if (secure && colon == target.npos) return absl::OkStatus();
+  if (secure && colon == target.npos && !target.empty()) return absl::OkStatus();
   const size_t last = target.rfind(':');
   const bool bracketed = absl::StartsWith(target, "[");
   const bool one_port = last == colon || (bracketed && last > 0 && target[last - 1] == ']');
@@ -108,10 +109,11 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::Client(std::shared_ptr<ClientCore> core) : core_(std::move(core)) {}
 
 absl::StatusOr<Client> Client::Connect(absl::string_view target, const ClientOptions& options) {
+  if (absl::Status here = CheckForked(); !here.ok()) return here;
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
   absl::StatusOr<Security> security = MakeSecurity(target, options);
   if (!security.ok()) return security.status();
-  auto core = std::make_shared<ClientCore>(std::string(target), options, *std::move(security));
+  auto core = MakeUnlessForked<ClientCore>(std::string(target), options, *std::move(security));
   if (options.connect_timeout > absl::ZeroDuration()) {
     if (absl::Status stands = AwaitConnection(*core); !stands.ok()) return stands;
   }
@@ -133,7 +135,7 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
   if (!id.ok()) {
     return absl::InternalError(absl::StrCat("the server's session: ", id.status().message()));
   }
-  auto session = std::make_shared<SessionCore>(
+  auto session = MakeUnlessForked<SessionCore>(
       core_,
       SessionFacts{.id = *id,
                    .name = response->name(),
@@ -146,7 +148,7 @@ absl::StatusOr<Session> Client::OpenSession(const SessionOptions& options) {
 
 absl::StatusOr<Session> Client::AttachSession(const Handle& id, const CallOptions& options) {
   Session session(
-      std::make_shared<SessionCore>(core_, SessionFacts{.id = id, .close_on_destruction = false}));
+      MakeUnlessForked<SessionCore>(core_, SessionFacts{.id = id, .close_on_destruction = false}));
   const absl::StatusOr<absl::Time> alive = session.KeepAlive(options);
   if (!alive.ok()) return alive.status();
   return session;

@@ -22,21 +22,26 @@ Plan::~Plan() {
 }
 
 Plan& Plan::operator=(Plan&& other) noexcept {
-  Plan old(std::move(state_));
-  state_ = std::move(other.state_);
+  Plan old(std::move(other));
+  std::swap(state_, old.state_);
   return *this;
 }
 
-const Handle& Plan::id() const { return state_->id; }
-const v1::Plan& Plan::info() const { return state_->info; }
+const Plan::State& Plan::state() const {
+  static const State& none = *new State{.session = SessionCore::None()};
+  return state_ ? *state_ : none;
+}
+
+const Handle& Plan::id() const { return state().id; }
+const v1::Plan& Plan::info() const { return state().info; }
 
 absl::StatusOr<Result> Plan::Run(const PlanArgs& args, const ExecuteOptions& options) const {
-  return RunPlan(*state_, args, options);
+  return RunPlan(state(), args, options);
 }
 
 void Plan::RunAsync(const PlanArgs& args, const ExecuteOptions& options,
                     ExecuteCallback done) const {
-  RunPlanAsync(*state_, args, options, std::move(done));
+  RunPlanAsync(state(), args, options, std::move(done));
 }
 
 absl::Status Plan::Delete(const CallOptions& options) {

@@ -5,6 +5,7 @@
 #include "client/cpp/internal/calls/plan_state.h"
 #include "client/cpp/internal/calls/program.h"
 #include "client/cpp/internal/calls/queue_core.h"
+#include "client/cpp/internal/connect/forked.h"
 
 namespace gemmd::client {
 namespace {
@@ -15,26 +16,32 @@ int64_t SizeOf(const std::vector<absl::string_view>& inputs) {
   return bytes;
 }
 
-absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitOps(QueueCore& core, const OpList& ops,
+absl::Status Usable(const QueueCore* core) {
+  return core ? CheckForked() : absl::FailedPreconditionError("this Queue object holds none");
+}
+
+absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitOps(QueueCore* core, const OpList& ops,
                                                         ExecuteCallback done,
                                                         const SubmitOptions& options) {
+  if (absl::Status usable = Usable(core); !usable.ok()) return usable;
   if (!ops.status().ok()) return ops.status();
   auto slot = std::make_shared<Ticket::Slot>();
   slot->inline_bytes = ops.inline_bytes();
   slot->callback = std::move(done);
-  absl::Status status = core.Submit(ops.wire(), options, slot);
+  absl::Status status = core->Submit(ops.wire(), options, slot);
   if (!status.ok()) return status;
   return slot;
 }
 
-absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitPlan(QueueCore& core, const Plan& plan,
+absl::StatusOr<std::shared_ptr<Ticket::Slot>> SubmitPlan(QueueCore* core, const Plan& plan,
                                                          const PlanArgs& args, ExecuteCallback done,
                                                          const SubmitOptions& options) {
+  if (absl::Status usable = Usable(core); !usable.ok()) return usable;
   auto slot = std::make_shared<Ticket::Slot>();
   slot->inline_bytes = SizeOf(args.inputs);
   slot->callback = std::move(done);
   const std::string run = EncodePlanRun(v1::Batch::kPlanFieldNumber, plan.id(), args);
-  absl::Status status = core.Submit(run, options, slot);
+  absl::Status status = core->Submit(run, options, slot);
   if (!status.ok()) return status;
   return slot;
 }
@@ -67,13 +74,16 @@ absl::StatusOr<Result> Ticket::Wait(absl::Duration timeout) {
 }
 
 Queue::Queue() = default;
-Queue::~Queue() = default;
+Queue::~Queue() {
+  if (Forked()) (void)core_.release();  // the parent's
+}
 Queue::Queue(Queue&&) noexcept = default;
 Queue& Queue::operator=(Queue&&) noexcept = default;
 Queue::Queue(std::unique_ptr<QueueCore> core) : core_(std::move(core)) {}
 
 absl::StatusOr<Ticket> Queue::Submit(const OpList& ops, const SubmitOptions& options) {
-  absl::StatusOr<std::shared_ptr<Ticket::Slot>> slot = SubmitOps(*core_, ops, nullptr, options);
+  absl::StatusOr<std::shared_ptr<Ticket::Slot>> slot =
+      SubmitOps(core_.get(), ops, nullptr, options);
   if (!slot.ok()) return slot.status();
   return Ticket(*std::move(slot));
 }
@@ -81,26 +91,36 @@ absl::StatusOr<Ticket> Queue::Submit(const OpList& ops, const SubmitOptions& opt
 absl::StatusOr<Ticket> Queue::Submit(const Plan& plan, const PlanArgs& args,
                                      const SubmitOptions& options) {
   absl::StatusOr<std::shared_ptr<Ticket::Slot>> slot =
-      SubmitPlan(*core_, plan, args, nullptr, options);
+      SubmitPlan(core_.get(), plan, args, nullptr, options);
   if (!slot.ok()) return slot.status();
   return Ticket(*std::move(slot));
 }
 
 absl::Status Queue::Submit(const OpList& ops, ExecuteCallback done, const SubmitOptions& options) {
-  return SubmitOps(*core_, ops, std::move(done), options).status();
+  return SubmitOps(core_.get(), ops, std::move(done), options).status();
 }
 
 absl::Status Queue::Submit(const Plan& plan, const PlanArgs& args, ExecuteCallback done,
                            const SubmitOptions& options) {
-  return SubmitPlan(*core_, plan, args, std::move(done), options).status();
+  return SubmitPlan(core_.get(), plan, args, std::move(done), options).status();
 }
 
-absl::Status Queue::Drain(absl::Duration timeout) { return core_->Drain(timeout); }
+absl::Status Queue::Drain(absl::Duration timeout) {
+  const absl::Status usable = Usable(core_.get());
+  return usable.ok() ? core_->Drain(timeout) : usable;
+}
 
-absl::Status Queue::Close() { return core_->Close(); }
+absl::Status Queue::Close() {
+  const absl::Status usable = Usable(core_.get());
+  return usable.ok() ? core_->Close() : usable;
+}
 
-int Queue::window_batches() const { return core_->opened().window_batches(); }
-int64_t Queue::window_bytes() const { return core_->opened().window_bytes(); }
-const std::string& Queue::device() const { return core_->opened().device(); }
+const v1::QueueOpened& Queue::opened() const {
+  return core_ ? core_->opened() : v1::QueueOpened::default_instance();
+}
+
+int Queue::window_batches() const { return opened().window_batches(); }
+int64_t Queue::window_bytes() const { return opened().window_bytes(); }
+const std::string& Queue::device() const { return opened().device(); }
 
 }  // namespace gemmd::client

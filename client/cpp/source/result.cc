@@ -15,9 +15,13 @@ Result& Result::operator=(Result&&) noexcept = default;
 
 int Result::outputs() const { return reply_ ? static_cast<int>(reply_->outputs.size()) : 0; }
 
-absl::string_view Result::output(int i) const { return reply_->outputs[i].View(); }
+absl::string_view Result::output(int i) const {
+  return i >= 0 && i < outputs() ? reply_->outputs[i].View() : absl::string_view();
+}
 
-size_t Result::output_bytes(int i) const { return reply_->outputs[i].size(); }
+size_t Result::output_bytes(int i) const {
+  return i >= 0 && i < outputs() ? reply_->outputs[i].size() : 0;
+}
 
 absl::Status Result::CopyOutputBytes(int i, absl::Span<char> target) const {
   if (i < 0 || i >= outputs()) {

@@ -22,8 +22,8 @@ Session::~Session() {
 }
 
 Session& Session::operator=(Session&& other) noexcept {
-  Session old(std::move(core_));
-  core_ = std::move(other.core_);
+  Session old(std::move(other));
+  std::swap(core_, old.core_);
   return *this;
 }
 

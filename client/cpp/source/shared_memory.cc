@@ -60,7 +60,11 @@ absl::StatusOr<SharedMemory> SharedMemory::Adopt(int fd, int64_t size_bytes, boo
   memory.fd_ = fd;  // closed on every way out from here
   memory.writable_ = writable;
   struct stat file = {};
-  if (fstat(fd, &file) != 0 || size_bytes <= 0 || file.st_size < size_bytes) {
+  if (fstat(fd, &file) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("descriptor ", fd, " is none to map: ", std::strerror(errno)));
+  }
+  if (size_bytes <= 0 || file.st_size < size_bytes) {
     return absl::FailedPreconditionError(absl::StrCat("the descriptor holds ", file.st_size,
                                                       " bytes; ", size_bytes, " were asked for"));
   }

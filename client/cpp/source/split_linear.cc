@@ -11,6 +11,7 @@ namespace gemmd::client {
 namespace {
 
 constexpr int64_t kSplitBlock = 128;
+constexpr int64_t kMostElements = int64_t{1} << 60;
 constexpr ScaleGranularity kOfX = ScaleGranularity::kBlock1x128;
 constexpr ScaleGranularity kOfWeight = ScaleGranularity::kBlock128x128;
 
@@ -38,6 +39,10 @@ absl::Status CheckOptions(const SplitLinearOptions& options, absl::string_view w
   }
   if (options.n <= 0 || options.k <= 0) {
     return refuse("n=", options.n, ", k=", options.k, "; both are above 0");
+  }
+  if (options.n > kMostElements / options.k) {
+    return refuse("n=", options.n, ", k=", options.k, "; a weight has at most ", kMostElements,
+                  " elements");
   }
   const auto bytes = static_cast<size_t>(options.n * options.k * SizeBytes(options.dtype));
   if (weight.size() != bytes) {
@@ -202,11 +207,6 @@ absl::StatusOr<SplitBatch> SplitLinear::Prepare(int64_t m) const {
   batch.m_ = m;
   Maker maker(*session_);
   const bool sums = split_ == Split::kRows && devices() > 1;
-  std::vector<int32_t> positions;
-  for (int64_t row = 0; row < m; ++row) {
-    for (int64_t i = 0; i < devices(); ++i) positions.push_back(static_cast<int32_t>(i * m + row));
-  }
-  const std::vector<float> ones(positions.size(), 1.0f);
   for (const Part& part : parts_) {
     SplitBatch::Place place;
     const std::string& device = part.device;
@@ -220,7 +220,14 @@ absl::StatusOr<SplitBatch> SplitLinear::Prepare(int64_t m) const {
       const Tensor room = maker.Make(device, DType::kF32, ScalesRoom(of_x, kOfX), place.memory);
       if (maker.status().ok()) place.a = Operand(values, kOfX, ScalesIn(room, of_x, kOfX));
     }
-    if (sums) {
+    if (sums && maker.status().ok()) {  // the server has taken m, so there is memory for these
+      std::vector<int32_t> positions;
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t i = 0; i < devices(); ++i) {
+          positions.push_back(static_cast<int32_t>(i * m + row));
+        }
+      }
+      const std::vector<float> ones(positions.size(), 1.0f);
       place.sums = maker.Make(device, y_dtype_, {devices() * m, columns}, place.memory);
       place.positions = maker.MakeOf(device, DType::kI32, {m, devices()},
                                      AsBytes(absl::MakeConstSpan(positions)), place.memory);

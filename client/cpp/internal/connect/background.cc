@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/internal/calls/call.h"
 #include "client/cpp/internal/calls/grpc_status.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "gemmd/v1/buffer_service.pb.h"
 #include "gemmd/v1/compute_service.pb.h"
 
@@ -37,6 +38,7 @@ void Reaper::DropBuffer(const Handle& id) { Drop(buffers_, id); }
 void Reaper::DropPlan(const Handle& id) { Drop(plans_, id); }
 
 void Reaper::Drop(std::vector<Handle>& list, const Handle& id) {
+  if (Forked()) return;
   absl::Status started;
   {
     absl::MutexLock lock(&mu_);

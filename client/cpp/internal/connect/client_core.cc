@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "client/cpp/internal/connect/share_socket.h"
 #include "client/cpp/internal/connect/target.h"
 #include "gemmd/v1/device_service.pb.h"
@@ -26,10 +27,12 @@ void KeepGrpc() {
   (void)kept;
 }
 
+constexpr char kNobody[] = "unix-abstract:gemmd-none";
+
 // A call that was made once on a channel of its own.
 struct KeptCallbackQueue {
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateChannel("unix-abstract:gemmd-none", grpc::InsecureChannelCredentials());
+      grpc::CreateChannel(kNobody, grpc::InsecureChannelCredentials());
   grpc::GenericStub stub{channel};
   grpc::ClientContext context;
   grpc::Slice nothing;
@@ -68,7 +71,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   if (options.tls && !options.tls->server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls->server_name);
   }
-  return grpc::CreateCustomChannel(target, credentials, arguments);
+  return grpc::CreateCustomChannel(target.empty() ? kNobody : target, credentials, arguments);
 }
 
 }  // namespace
@@ -97,10 +100,23 @@ ClientCore::ClientCore(std::string target, const ClientOptions& options, Securit
       options_(options),
       security_(std::move(security)),
       share_(std::string()) {
+  WatchForks();
   KeepGrpc();
   for (int i = 0; i < options_.connections; ++i) {
     connections_.push_back(std::make_unique<Connection>(target_, options_, security_.credentials));
   }
+}
+
+const std::shared_ptr<ClientCore>& ClientCore::None() {
+  static const auto& none = *new auto(MakeUnlessForked<ClientCore>(
+      std::string(), ClientOptions(), Security{grpc::InsecureChannelCredentials(), nullptr}));
+  return none;
+}
+
+absl::Status ClientCore::Usable() const {
+  if (!target_.empty()) return CheckForked();
+  return absl::FailedPreconditionError(
+      "this object holds nothing to call by: it was never set, or it was moved from");
 }
 
 Connection& ClientCore::Next() {
@@ -118,6 +134,7 @@ void ClientCore::ReportBackground(absl::string_view what, const absl::Status& st
 }
 
 absl::StatusOr<std::string> ClientCore::ShareSocket(absl::Duration timeout) {
+  if (absl::Status usable = Usable(); !usable.ok()) return usable;
   {
     absl::MutexLock lock(&share_mu_);
     if (share_known_) return share_;

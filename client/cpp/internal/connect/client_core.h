@@ -48,6 +48,11 @@ class ClientCore {
  public:
   ClientCore(std::string target, const ClientOptions& options, Security security);
 
+  // Of an object that is not connected.
+  static const std::shared_ptr<ClientCore>& None();
+  // FAILED_PRECONDITION for None, and in a forked process. Asked before anything is sent.
+  absl::Status Usable() const;
+
   const std::string& target() const { return target_; }
   const ClientOptions& options() const { return options_; }
 

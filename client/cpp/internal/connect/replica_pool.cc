@@ -11,6 +11,7 @@
 #include "client/cpp/errors.h"
 #include "client/cpp/internal/calls/grpc_status.h"
 #include "client/cpp/internal/calls/lookup.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "client/cpp/internal/connect/replica.h"
 
 namespace gemmd::client {
@@ -53,12 +54,11 @@ ReplicaPool::ReplicaPool(std::vector<std::string> targets, Prepare prepare,
                          const ReplicaOptions& options)
     : targets_(std::move(targets)), prepare_(std::move(prepare)), options_(options) {}
 
-absl::StatusOr<std::unique_ptr<ReplicaPool>> ReplicaPool::Open(std::vector<std::string> targets,
+absl::StatusOr<std::shared_ptr<ReplicaPool>> ReplicaPool::Open(std::vector<std::string> targets,
                                                                Prepare prepare,
                                                                const ReplicaOptions& options) {
   if (absl::Status fits = CheckOptions(targets, options); !fits.ok()) return fits;
-  std::unique_ptr<ReplicaPool> pool(
-      new ReplicaPool(std::move(targets), std::move(prepare), options));
+  auto pool = MakeUnlessForked<ReplicaPool>(std::move(targets), std::move(prepare), options);
   pool->follower_ = std::thread([pool = pool.get()] { pool->Follow(); });
   if (absl::Status first = pool->AwaitFirst(); !first.ok()) return first;
   return pool;

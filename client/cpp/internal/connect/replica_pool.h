@@ -48,9 +48,11 @@ class ReplicaPool {
  public:
   using Prepare = std::function<absl::StatusOr<std::shared_ptr<void>>(Session&)>;
 
-  static absl::StatusOr<std::unique_ptr<ReplicaPool>> Open(std::vector<std::string> targets,
+  // Shared with nobody: what holds it may be inherited by a fork, which does not end it.
+  static absl::StatusOr<std::shared_ptr<ReplicaPool>> Open(std::vector<std::string> targets,
                                                            Prepare prepare,
                                                            const ReplicaOptions& options);
+  ReplicaPool(std::vector<std::string> targets, Prepare prepare, const ReplicaOptions& options);
   ~ReplicaPool();
 
   // One call's way through the replicas.
@@ -80,7 +82,6 @@ class ReplicaPool {
 
  private:
   friend class Replica;
-  ReplicaPool(std::vector<std::string> targets, Prepare prepare, const ReplicaOptions& options);
 
   absl::Status AwaitFirst() ABSL_LOCKS_EXCLUDED(mu_);
   // Keeps the replicas what the targets' names say.

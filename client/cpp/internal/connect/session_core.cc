@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "client/cpp/internal/calls/arming.h"
+#include "client/cpp/internal/connect/forked.h"
 #include "gemmd/v1/session_service.pb.h"
 
 namespace gemmd::client {
@@ -18,7 +19,14 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts)
 
 SessionCore::~SessionCore() = default;
 
+const std::shared_ptr<SessionCore>& SessionCore::None() {
+  static const auto& none =
+      *new auto(MakeUnlessForked<SessionCore>(ClientCore::None(), SessionFacts()));
+  return none;
+}
+
 void SessionCore::End() {
+  if (Forked()) return;
   keeper_.reset();
   if (facts_.close_on_destruction) {
     const absl::StatusOr<SessionClosed> closed = Close({.timeout = absl::Seconds(10)});

@@ -42,7 +42,7 @@ struct SessionFacts {
   std::string name;
   std::string device;
   absl::Duration ttl;
-  bool close_on_destruction;
+  bool close_on_destruction = false;
 };
 
 // Thread-safe but for the making and ending of it, which Session does.
@@ -50,6 +50,9 @@ class SessionCore {
  public:
   SessionCore(std::shared_ptr<ClientCore> client, SessionFacts facts);
   ~SessionCore();
+
+  // Of an object that holds no session.
+  static const std::shared_ptr<SessionCore>& None();
 
   void StartKeeper(const SessionOptions& options);
 
