@@ -91,7 +91,7 @@ Tensor Tensor::Slice(int dim, int64_t start, int64_t length) const {
         absl::StrCat("cannot slice dimension ", dim, " of shape ", ShapeText(shape_))));
   }
   // Compared without adding, which could overflow.
-  if (start < 0 || length <= 0 || start > shape_[dim] || length > shape_[dim] - start) {
+  if (start < 0 || length < 0 || start > shape_[dim] || length > shape_[dim] - start) {
     return Invalid(absl::InvalidArgumentError(absl::StrCat("slice of ", length, " from ", start,
                                                            " does not lie in dimension ", dim,
                                                            " of shape ", ShapeText(shape_))));

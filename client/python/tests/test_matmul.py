@@ -1,3 +1,4 @@
+import itertools
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,38 @@ def test_numbers_that_float32_would_lose_are_refused(fake, session, dtype):
         with pytest.raises(TypeError, match=f"data has dtype {dtype}"):
             session.upload(whole)
     assert fake.count(methods.EXECUTE) == 0
+
+
+FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize("of_a, of_b", list(itertools.permutations(FLOATS, 2)))
+def test_arrays_of_two_float_types_keep_their_numbers(session, random, of_a, of_b):
+    """2e5 is no float16, 1 + 2**-8 no bfloat16, 1.125 no E5M2, 2**-15 no E4M3."""
+    a, b = (random.choice([2**-15, 1.125, 1 + 2**-8, 448, 2e5], (4, 8)) for _ in "ab")
+    with np.errstate(over="ignore"):
+        a, b = a.astype(np.dtype(of_a)), b.astype(np.dtype(of_b))
+    a[~np.isfinite(a)], b[~np.isfinite(b)] = 1, 1
+    exact = a.astype("f8") @ b.T.astype("f8")
+    np.testing.assert_allclose(session.matmul(a, b.T), exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stored", ["float8_e4m3fn", "float8_e5m2"])
+def test_floats_are_not_rounded_to_resident_fp8_without_scales(session, stored):
+    a = np.ones((4, 4), "f4")
+    there = session.upload(a.astype(np.dtype(stored)))
+    with pytest.raises(TypeError, match=rf"a has dtype float32.*{stored}.*Operand.*Linear"):
+        session.matmul(a, there)
+    with pytest.raises(TypeError, match="b has dtype float32"):
+        session.matmul(there, a)
+    np.testing.assert_array_equal(session.matmul(a.astype(there.dtype), there), np.full((4, 4), 4))
+
+
+@pytest.mark.parametrize("quantize", QUANTIZED)
+@pytest.mark.parametrize("m, k, n", [(0, 130, 3), (3, 0, 2), (2, 130, 0), (0, 0, 0)])
+def test_what_is_empty_is_quantised_too(session, quantize, m, k, n):
+    got = session.matmul(np.ones((m, k), "f4"), np.ones((k, n), "f4"), quantize=quantize)
+    np.testing.assert_array_equal(got, np.zeros((m, n)))
 
 
 def test_int8_multiplies_int8_alone(session):

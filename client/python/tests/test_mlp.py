@@ -8,6 +8,7 @@ from gemmd import native
 from gemmd._wire import methods
 
 from .conftest import QUICK
+from .fake.machine import Refused
 
 needs_native = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
 
@@ -94,6 +95,32 @@ def test_a_layer_that_cannot_be_made_leaves_no_memory(session, fake, arming_fake
         assert len(session.buffers()) == before
 
 
+def test_a_call_takes_what_it_needs_where_no_more_is_free_and_leaves_nothing_behind(
+    session, fake, arming_fake, weights, random, monkeypatch
+):
+    gate, up, down = weights
+    x = random.standard_normal((3, 40), "f4")
+    for server in (fake, arming_fake):
+
+        def create(request, create=server.create_buffer):
+            if request.size_bytes > free[0]:
+                raise Refused("RESOURCE_EXHAUSTED", "exceeds what is free", "DEVICE_MEMORY")
+            free[0] -= request.size_bytes
+            return create(request)
+
+        monkeypatch.setattr(server, "create_buffer", create)
+    free = [1 << 20]
+    mlp = gemmd.MLP(session, (gate, up), down, quantize=None)
+    before = len(session.buffers())
+    free[0] = 768  # of x and the result, and not of what lies between
+    with pytest.raises(gemmd.ResourceExhausted, match="exceeds what is free"):
+        mlp(x)
+    assert len(session.buffers()) == before
+    free[0] = 100_000
+    assert relative_error(mlp(x), exact(x, gate, up, down)) < 1e-5
+    np.testing.assert_allclose(session.matmul(x, gate.T), x @ gate.T, rtol=1e-4, atol=1e-5)
+
+
 def test_gate_and_up_may_come_apart_alternate_or_from_a_function(session, weights, random):
     gate, up, down = weights
     alternating = np.stack([gate, up], 1).reshape(48, 40)
@@ -133,6 +160,9 @@ def test_weights_that_do_not_fit_are_refused(session, weights):
     gate, _, down = weights
     with pytest.raises(ValueError, match="gate_up must have 48 rows"):
         gemmd.MLP(session, gate, down, quantize=None)
+    for pair in ((gate[:-1], gate), (gate, gate, gate), ()):  # its halves would be others
+        with pytest.raises(ValueError, match=r"two of the same \[i, k\]"):
+            gemmd.MLP(session, pair, down, quantize=None)
     with pytest.raises(ValueError, match=r"layout 'rows'.*halves, interleaved"):
         gemmd.MLP(session, gate, down, layout="rows")
     with pytest.raises(ValueError, match="last extent must be k=40"):

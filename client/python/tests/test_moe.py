@@ -137,6 +137,14 @@ def test_what_does_not_fit_is_refused(session, weights, routed, random):
         moe(x[:, :40], experts, shares)
     with pytest.raises(ValueError, match="weights has shape"):
         moe(x, experts, shares[:, :1])
+    for wrong in (shares[:, :1], np.zeros((4, EXPERTS + 1)), np.zeros(EXPERTS)):
+        with pytest.raises(ValueError, match=r"logits has shape"):
+            moe.from_logits(x, wrong)
+    with pytest.raises(TypeError, match=r"top_k=2.0"):
+        gemmd.MoE(session, gate_up, down, top_k=2.0)
+    np.testing.assert_array_equal(  # as lists, and by name
+        moe(x, weights=shares.tolist(), experts=experts.tolist()), moe(x, experts, shares)
+    )
     for bad in (5, -2, 2**32):
         with pytest.raises(ValueError, match=f"experts has {bad}"):
             moe(x, np.full((4, TOP), bad), shares)

@@ -296,7 +296,10 @@ def test_two_layers_of_a_name_are_told_apart(session, random):
 
 def test_experts_are_a_module_with_three_inputs(moe):
     x, choice = torch.randn(3, 24), (torch.randint(0, 4, (3, 2)), torch.rand(3, 2))
-    assert torch.equal(moe.module()(x, *choice), moe(x, *choice))
+    y, module = moe(x, *choice), moe.module()
+    assert torch.equal(module(x, *choice), y)
+    assert torch.equal(module(x, weights=choice[1], experts=choice[0]), y)
+    assert torch.equal(moe(x, *(one.numpy() for one in choice)), y)
 
 
 def test_a_module_or_a_tensor_without_elements_is_no_weight(session):

@@ -47,7 +47,7 @@ TEST(ScalesTest, OnlyThoseOf1x128TakeOtherRoomThanTheirShape) {
 
 // What a GPU's kernels take as it is: tests/kernels/cuda/matmul/gemm_op_test.cc has the other end.
 TEST(ScalesTest, Of1x128LieAlongTheRowsInPaddedColumns) {
-  for (const int64_t rows : {1, 3, 4, 62, 128, 130}) {
+  for (const int64_t rows : {0, 1, 3, 4, 62, 128, 130}) {
     for (const int64_t k : {1, 128, 129, 7168}) {
       const Tensor room = Room(ScalesRoom({rows, k}, kBlocks), 256);
       const Tensor scales = ScalesIn(room, {rows, k}, kBlocks);

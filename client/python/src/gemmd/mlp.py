@@ -105,5 +105,10 @@ def joined(gate_up: Any) -> Any:
         return lambda: joined(gate_up())
     if not isinstance(gate_up, tuple | list):
         return gate_up
+    shapes = [tuple(getattr(one, "shape", ())) for one in gate_up]
+    if len(shapes) != 2 or shapes[0] != shapes[1]:
+        raise ValueError(f"gate_up is a pair of shapes {shapes}; two of the same [i, k] are needed")
     torch = interop.torch_of(gate_up[0])
-    return np.concatenate(gate_up) if torch is None else torch.cat(list(gate_up))
+    if torch is None:
+        return np.concatenate([interop.as_numpy(one) for one in gate_up])
+    return torch.cat([torch.as_tensor(one) for one in gate_up])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gemmd import dtypes, ops, resident
+from gemmd import dtypes, ops, resident, words
 from gemmd._layers import linear_step
 from gemmd._layers.layer import check_result
 from gemmd._layers.linear_step import Way
@@ -73,7 +73,7 @@ class MoE(Pair):
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:
         check_result(out_dtype)
-        if top_k < 1:
+        if words.whole("top_k", top_k) < 1:
             raise ValueError(f"top_k={top_k}; a token has one expert at least")
         self._columns = threading.local()  # of the rows that this thread's call sends
         self.name = name
@@ -131,6 +131,9 @@ class MoE(Pair):
         InvalidArgument
             An expert that does not exist, of a torch tensor; an array raises ValueError.
         """
+        torch = interop.torch_of(x)
+        taken = interop.as_numpy if torch is None else torch.as_tensor
+        x, experts, weights = taken(x), taken(experts), taken(weights)
         if len(x.shape) != 2 or x.shape[1] != self.hidden:
             raise ValueError(f"x has shape {tuple(x.shape)}, [tokens, {self.hidden}] is needed")
         for what, given in (("experts", experts), ("weights", weights)):
@@ -147,7 +150,6 @@ class MoE(Pair):
             traced.is_compiling() or traced.sees(x) or traced.sees(experts) or traced.sees(weights)
         ):
             return traced.route(x, experts, weights)
-        torch = interop.torch_of(x)
         if torch is None:
             check_experts_of(interop.as_numpy(experts), self.weights[0].experts)
         dtype = self.dtype_for(linear_step.activations(x))
@@ -167,7 +169,11 @@ class MoE(Pair):
         Their shares are the weights, brought to a sum of 1 with `renormalize`. Chosen by this
         process, from an array or a torch tensor, where that lies.
         """
+        count = self.weights[0].experts
         torch = interop.torch_of(logits)
+        shape = tuple(logits.shape) if torch else np.shape(logits)
+        if len(shape) != 2 or shape[1] != count:
+            raise ValueError(f"logits has shape {shape}, [tokens, {count}] is needed")
         if torch is None:
             experts, weights = top_of(interop.as_numpy(logits), self.top_k)
         else:

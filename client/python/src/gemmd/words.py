@@ -55,9 +55,12 @@ def number(what: str, value: object) -> float:
     TypeError
         It is none; names the argument.
     """
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(f"{what} has type {type(value).__name__}; give a number")
-    return float(value)
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):  # an array of several, a tensor without any
+        pass
+    raise TypeError(f"{what} has type {type(value).__name__}; give a number")
 
 
 def whole(what: str, value: object) -> int:

@@ -141,6 +141,9 @@ class Machine:
         rows, k = src.shape[-2:]
         high, wide = {1: (rows, k), 2: (1, k), 3: (1, 128), 4: (128, 128)}[granularity]
         scales = self.view(scales_at)
+        if src.size == 0:
+            scales[...] = 1.0
+            return
         flat = scales.reshape(*src.shape[:-2], -(-rows // high), -(-k // wide))
         for i in range(flat.shape[-2]):
             for j in range(flat.shape[-1]):

@@ -45,6 +45,13 @@ OF_A_SESSION = {
         lambda s: s.matmul(X, W, activation="gelu"),
         ValueError, ["activation 'gelu'", "use one of " + WORDS_OF_ACTIVATION],
     ),
+    "alpha of several numbers": (
+        lambda s: s.matmul(X, W, alpha=X), TypeError, ["alpha has type ndarray", "give a number"],
+    ),
+    "elements that are masked": (
+        lambda s: s.matmul(np.ma.masked_less(X, 2), s.upload(W)),
+        TypeError, ["masked elements", "array.filled(0)"],
+    ),
     "an option misspelt": (
         lambda s: s.matmul(X, W, quantise="fp8-block"),
         TypeError, ["no option 'quantise'", "did you mean 'quantize'"],

@@ -19,11 +19,12 @@ from gemmd._layers.linear_step import Forward, Way
 from gemmd._layers.local import LocalCalls
 from gemmd._layers.places import HostRun
 from gemmd._memory import cuda, interop
-from gemmd._ops.multiply import INLINE_BYTES, scratch_size
+from gemmd._ops.multiply import INLINE_BYTES
 from gemmd.buffer import Buffer
+from gemmd.buffers import MemoryKind
 from gemmd.ops import Op
 from gemmd.plan import Plan
-from gemmd.resident import why_not_on_gpu
+from gemmd.resident import all_or_none, why_not_on_gpu
 from gemmd.result import Array, Result
 from gemmd.tensor import Tensor
 
@@ -326,11 +327,20 @@ class Layer(Unpickled):
 
     def _new_place(self, step: Forward) -> Place:
         self.session._delete_lost()
-        io, scratch = (
-            self.session.create_buffer(scratch_size(size), device=self.device, label="activations")
-            for size in (step.io_bytes, step.scratch_bytes)
-        )
-        return Place(io, scratch)
+        return Place(*self.new_memory(step))
+
+    def new_memory(self, step: Forward, io_kind: MemoryKind = "device") -> list[Buffer]:
+        """`io` and `scratch` for a step, or neither."""
+        kinds: list[tuple[int, MemoryKind]]
+        kinds = [(step.io_bytes, io_kind), (step.scratch_bytes, "device")]
+        with all_or_none() as made:
+            for nbytes, kind in kinds:
+                made.append(
+                    self.session._create_scratch(
+                        nbytes, memory_kind=kind, device=self.device, label="activations"
+                    )
+                )
+            return made
 
     def _drop(self, place: Place) -> None:
         self.session.delete_buffers([place.io, place.scratch])

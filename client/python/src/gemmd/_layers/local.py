@@ -25,8 +25,6 @@ from gemmd._layers.kept import OF_PLANS
 from gemmd._layers.places import DirectResult, GpuCall, HostRun, Place, Seat
 from gemmd._memory import interop
 from gemmd._ops import narrowing
-from gemmd._ops.multiply import scratch_size
-from gemmd.buffer import Buffer
 from gemmd.ops import Op
 from gemmd.report import Report
 from gemmd.tensor import Tensor
@@ -48,7 +46,6 @@ class LocalCalls:
     def __init__(self, layer: Layer) -> None:
         self._layer = weakref.ref(layer)  # whose this is
         self._session = layer.session
-        self._device = layer.device
         self._features = layer.out_features
         self._lock = threading.Lock()
         self._host: list[Place] = []
@@ -246,13 +243,7 @@ class LocalCalls:
     # Both.
 
     def _make(self, kind: Any, step: Forward) -> Place:
-        device, session = self._device, self._session
-        io = session.create_buffer(
-            scratch_size(step.io_bytes), memory_kind=kind, device=device, label="activations"
-        )
-        scratch = session.create_buffer(
-            scratch_size(step.scratch_bytes), device=device, label="activations"
-        )
+        io, scratch = self._alive().new_memory(step, kind)
         memory = io.array() if kind == "host_shared" else io.device_array().pointer
         return Place(io, scratch, memory)
 

@@ -24,14 +24,15 @@ class LayerModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.layer = layer
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """As the layer's. To torch.fx it is one call of this module, within another."""
         if isinstance(inputs, torch.fx.Proxy):
             raise TypeError("torch.fx sees nothing in a layer; trace a module that holds this one")
-        if inputs and isinstance(inputs[0], torch.fx.Proxy):
-            tracer = inputs[0].tracer
-            return tracer.create_proxy("call_module", tracer.path_of_module(self), inputs, {})
-        return self.layer(*inputs)
+        for one in (*inputs, *named.values()):
+            if isinstance(one, torch.fx.Proxy):
+                path = one.tracer.path_of_module(self)
+                return one.tracer.create_proxy("call_module", path, inputs, named)
+        return self.layer(*inputs, **named)
 
     def extra_repr(self) -> str:
         """What stands between the brackets of `repr`."""

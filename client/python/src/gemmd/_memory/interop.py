@@ -152,9 +152,11 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
     Raises
     ------
     TypeError
-        A tensor that is sparse, nested or quantised, or has no elements.
+        A tensor that is sparse, nested or quantised, or has no elements; an array that hides some.
     """
     if not is_tensor(value):
+        if np.ma.is_masked(value):
+            raise TypeError("an array with masked elements; say what they are, array.filled(0)")
         given = np.asarray(value)
         # Byte-swapped, as of a big-endian file: the same numbers in this machine's order.
         return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
@@ -178,7 +180,11 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
         raw: npt.NDArray[Any] = host.reshape(-1).view(torch.uint8).numpy()
         typed: npt.NDArray[Any] = raw.view(_TORCH_NAMES[name]).reshape(tuple(host.shape))
         return typed
-    array: npt.NDArray[Any] = host.numpy()
+    try:
+        array: npt.NDArray[Any] = host.numpy()
+    except TypeError:  # torch's words name no choice
+        dtype_of(host)
+        raise
     return array
 
 

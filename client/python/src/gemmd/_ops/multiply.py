@@ -33,6 +33,7 @@ QUANTIZED: dict[str, Preset] = {
     "int8-tensor": (dtypes.int8, Granularity.PER_TENSOR, Granularity.PER_TENSOR),
 }
 
+_FP8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 _ALIGNMENT_BYTES = 256  # of each piece of scratch: what the device kernels' bulk copies like best
 
 # Arrays up to this many bytes in all, result included, travel with one Execute; larger ones by
@@ -109,8 +110,8 @@ class Job:
         self.scratch_bytes = 0
         self.writes: list[tuple[Tensor, npt.NDArray[Any]]] = []
         self._pieces: list[Tensor] = []
-        dtype = _common_dtype(a, b)
-        self._a, self._b = self._factor("a", a, dtype), self._factor("b", b, dtype)
+        of_a, of_b = _sent_as(a, b, self._preset is not None)
+        self._a, self._b = self._factor("a", a, of_a), self._factor("b", b, of_b)
         (*batch, m, k), (*_, k_of_b, n) = self._a.values.shape, self._b.values.shape
         if k != k_of_b:
             raise ValueError(f"a has shape [.., {m}, {k}], b [.., {k_of_b}, {n}]: k differs")
@@ -244,17 +245,34 @@ def _preset(a: MatmulInput, b: MatmulInput) -> Preset | None:
     )
 
 
-def _common_dtype(a: MatmulInput, b: MatmulInput) -> np.dtype[Any]:
-    """What arrays among the factors are converted to: the resident factor's dtype, or the first
-    array's own.
+def _sent_as(a: MatmulInput, b: MatmulInput, quantized: bool) -> tuple[Any, Any]:
+    """The element types in which factors are sent, if they are arrays. Beside a resident one its
+    own; of two arrays their own where a kernel takes both or they are `quantized` first, else one
+    that has the numbers of both.
     """
-    for value in (a, b):
-        if not isinstance(value, np.ndarray | Operand):
-            return as_tensor(value).dtype
-    for name, value in (("a", a), ("b", b)):
-        if isinstance(value, np.ndarray):
-            return narrowing.multiplied_as(name, value)
-    return dtypes.float32
+    arrays = [isinstance(value, np.ndarray) for value in (a, b)]
+    own: list[Any] = [
+        narrowing.multiplied_as(name, value) if isinstance(value, np.ndarray)
+        else None if isinstance(value, Operand) else as_tensor(value).dtype
+        for name, value in (("a", a), ("b", b))
+    ]  # fmt: skip
+    kept = quantized or None in own or own[0] == own[1] or set(own) <= set(_FP8)
+    if kept or not any(arrays):
+        return own[0], own[1]
+    there = own[0] if all(arrays) else own[arrays.index(False)]
+    if dtypes.int8 in own:
+        pass  # `narrowing.check` refuses the array
+    elif all(arrays):
+        same_size = own[0].itemsize == own[1].itemsize
+        there = dtypes.float32 if same_size else max(own, key=lambda one: one.itemsize)
+    elif there in _FP8:
+        name, given = ("a", own[0]) if arrays[0] else ("b", own[1])
+        raise TypeError(
+            f"{name} has dtype {given}, and would be rounded to the other side's {there}, without"
+            " scales. If that one has scales, give it as a gemmd.Operand with them, or as"
+            f" gemmd.Linear(session, name=..); else convert {name} first"
+        )
+    return there, there
 
 
 def scratch_size(nbytes: int) -> int:

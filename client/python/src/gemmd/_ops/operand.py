@@ -69,8 +69,8 @@ class Granularity(enum.IntEnum):
         scales = room.reshape(*self.scales_room(shape))
         if self is not Granularity.BLOCK_1X128:
             return scales
-        batch = [slice(None)] * (scales.ndim - 2)
-        return scales.T[(*batch, slice(shape[-2]))]
+        columns = scales.T
+        return columns._view(self.scales_shape(shape), columns.strides, 0)  # there may be no rows
 
 
 @dataclass(frozen=True)

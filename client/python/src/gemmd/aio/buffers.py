@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gemmd import dtypes, errors, words
 from gemmd._memory import imports, interop
 from gemmd._ops import narrowing
+from gemmd._ops.multiply import scratch_size
 from gemmd._wire import requests
 from gemmd.aio.buffer import Buffer
 from gemmd.aio.work import Work
@@ -70,6 +71,19 @@ class Buffers(Work):
             await self._delete_lost()
             answer = await self.transport.ask(message, buffer_pb.Buffer)
         return self._buffer(answer)
+
+    async def _create_scratch(
+        self, nbytes: int, *, memory_kind: MemoryKind = "device", device: str = "", label: str
+    ) -> Buffer:
+        """Room for `nbytes`; for more, to serve later calls too, where that much is free."""
+        for size_bytes in (scratch_size(nbytes), max(nbytes, 1)):
+            try:
+                return await self.create_buffer(
+                    size_bytes, memory_kind=memory_kind, device=device, label=label
+                )
+            except errors.ResourceExhausted as error:
+                refused = error
+        raise refused
 
     async def upload(
         self,

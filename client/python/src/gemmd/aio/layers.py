@@ -73,20 +73,19 @@ class AsyncLayer(Unpickled, Awaited, Generic[L]):
         """Columns of the result."""
         return self.layer.out_features
 
-    async def __call__(self, *inputs: Any) -> Any:
+    async def __call__(self, x: Any, *routing: Any, **named: Any) -> Any:
         """`forward`."""
-        return await self.forward(*inputs)
+        return await self.forward(x, *routing, **named)
 
-    async def forward(self, *inputs: Any) -> Any:
+    async def forward(self, x: Any, *routing: Any, **named: Any) -> Any:
         """As the layer's of that name in `gemmd`. Cancelled, it leaves the call under way."""
-        x = inputs[0]
         if self._rings and interop.torch_of(x) is None:
             x = interop.as_numpy(x)
             run = self.layer.begin(x)
             if run is not None:
                 # A task of its own: the run's memory is not free before the run is done.
                 return await asyncio.shield(asyncio.ensure_future(self._end(run, x)))
-        return await self._on_thread(self.layer, *inputs)
+        return await self._on_thread(self.layer, x, *routing, **named)
 
     async def _end(self, run: HostRun, x: npt.NDArray[Any]) -> Any:
         await until_done(run.armed)

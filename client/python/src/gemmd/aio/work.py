@@ -20,7 +20,6 @@ from gemmd._ops.multiply import (
     MatmulInput,
     MatmulKeywords,
     MatmulOptions,
-    scratch_size,
 )
 from gemmd._wire import methods, programs
 from gemmd._wire.programs import Priority, ReportLevel
@@ -52,7 +51,7 @@ class Work(Unpickled):
         self._op_ids = programs.OpIds()
         self._scratch: Scratch[Buffer] = Scratch()
 
-    async def create_buffer(self, size_bytes: int, *, label: str = "") -> Buffer:
+    async def _create_scratch(self, nbytes: int, *, label: str) -> Buffer:
         raise NotImplementedError  # of Buffers; matmul takes its scratch memory from it
 
     def _lose(self, buffer: Buffer) -> None:
@@ -283,9 +282,9 @@ class Work(Unpickled):
             return job.shown(Array.of(out, result.report, raw.transfer))
 
     async def _new_scratch(self, nbytes: int) -> Buffer:
-        # sync: return self.create_buffer(nbytes, label="scratch")
+        # sync: return self._create_scratch(nbytes, label="scratch")
         # aio {
-        made = asyncio.ensure_future(self.create_buffer(nbytes, label="scratch"))
+        made = asyncio.ensure_future(self._create_scratch(nbytes, label="scratch"))
         try:
             return await asyncio.shield(made)
         except asyncio.CancelledError:
@@ -310,7 +309,7 @@ class Work(Unpickled):
         found = self._scratch.take(nbytes)
         if found is None:
             await self._delete_lost()
-        buffer = found or (await self._new_scratch(scratch_size(nbytes)))._kept_by_session()
+        buffer = found or (await self._new_scratch(nbytes))._kept_by_session()
         try:
             yield buffer
         except BaseException as error:
