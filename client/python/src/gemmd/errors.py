@@ -126,14 +126,7 @@ class DataLoss(Error):
     code = grpc.StatusCode.DATA_LOSS
 
 
-_BY_CODE: dict[int, type[Error]] = {
-    kind.code.value[0]: kind
-    for kind in (
-        Cancelled, InvalidArgument, DeadlineExceeded, NotFound, AlreadyExists, PermissionDenied,
-        ResourceExhausted, FailedPrecondition, Aborted, OutOfRange, Unimplemented, Internal,
-        Unavailable, DataLoss, Unauthenticated,
-    )
-}  # fmt: skip
+_BY_CODE: dict[int, type[Error]] = {kind.code.value[0]: kind for kind in Error.__subclasses__()}
 
 
 # Answers by which nothing of a program runs any more.

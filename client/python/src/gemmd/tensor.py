@@ -11,18 +11,11 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes
+from gemmd._memory.layout import row_major as row_major
 from gemmd._ops.operators import Resident
 from gemmd.v1 import types_pb2 as pb
 
 Index = int | slice
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return tuple(strides)
 
 
 class Tensor(Resident):

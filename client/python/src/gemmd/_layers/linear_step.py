@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gemmd import dtypes, ops, words
 from gemmd._memory import interop
+from gemmd._memory.layout import padded
 from gemmd._ops import narrowing
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
@@ -27,11 +28,6 @@ Quantize = Literal["fp8-block", "fp8-row"]
 _LABEL = "gemmd.Linear/1"
 _LABEL_BY_ROW = "gemmd.Linear.row/1"
 _BIAS = "+bias"
-_ALIGNMENT_BYTES = 256  # of each piece: what the device kernels' bulk copies like best
-
-
-def padded(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from gemmd import dtypes, grouped, ops
 from gemmd._layers.linear_step import (
     Forward,
     Way,
-    padded,
     quantized_bytes,
     quantized_in,
     starts_of,
 )
+from gemmd._memory.layout import padded
 from gemmd.errors import FailedPrecondition
 from gemmd.handle import Handle
 from gemmd.ops import Gate, Granularity, Op, Operand

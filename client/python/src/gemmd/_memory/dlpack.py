@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmd import dtypes
+from gemmd._memory.layout import row_major
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 _NAME, _VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
@@ -221,7 +222,7 @@ def describe(array: Any) -> Memory:
     if tensor.strides:
         strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
     else:
-        strides = dense_strides(shape)
+        strides = row_major(shape)
     return Memory(
         pointer=(tensor.data or 0) + tensor.byte_offset,
         on_gpu=kind == CUDA,
@@ -231,14 +232,6 @@ def describe(array: Any) -> Memory:
         strides=strides,
         owner=(held, array),
     )
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Of a row-major array of any rank, in elements."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return tuple(strides)
 
 
 def as_host_array(memory: Memory) -> np.ndarray[Any, np.dtype[Any]]:

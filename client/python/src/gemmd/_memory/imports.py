@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmd._memory import cuda
-from gemmd._memory.dlpack import Memory, dense_strides
+from gemmd._memory.dlpack import Memory
 from gemmd.share import SharedArray
 from gemmd.tensor import Tensor
 from gemmd.v1 import buffer_service_pb2 as pb
@@ -93,9 +93,3 @@ def check_view(memory: Memory) -> None:
         )
     if any(stride < 0 for stride in memory.strides):
         raise ValueError(f"strides={memory.strides} are negative; make it contiguous")
-
-
-def is_dense(memory: Memory) -> bool:
-    dense = dense_strides(memory.shape)
-    extents = zip(memory.shape, memory.strides, dense, strict=True)
-    return all(extent == 1 or stride == want for extent, stride, want in extents)

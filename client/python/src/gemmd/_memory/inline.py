@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmd import errors
+from gemmd._memory.layout import padded
 from gemmd._wire import wire
 from gemmd._wire.wire import BytesLike
 from gemmd.ops import Op
@@ -29,7 +30,6 @@ LEAST_BYTES = 1 << 20
 MOST_BYTES = 16 << 20
 MEMORY_LABEL = "inline data"
 
-_ALIGNMENT_BYTES = 256
 _INLINE_AT = 4  # of PlanRun
 
 # Nothing has run. With its data in the message the program may fare better, or the server may say
@@ -41,10 +41,6 @@ _MAY_FARE_BETTER = (
     errors.Unimplemented,
     errors.OutOfRange,
 )
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 class Arena:
@@ -119,7 +115,7 @@ def through(program: Sequence[Op], block: Block) -> list[bytes]:
             parts.append(op.wire)
         else:
             parts.append(op.through(block.arena.buffer_id, at))
-            at += _aligned(moved.nbytes)
+            at += padded(moved.nbytes)
     return parts
 
 
@@ -128,7 +124,7 @@ def places(moves: Sequence[Op], block: Block) -> bytes:
     at, fields = block.at, []
     for op in moves:
         fields.append(wire.shared_bytes(_INLINE_AT, block.arena.buffer_id, at))
-        at += _aligned(cast(Tensor, op.moved).nbytes)
+        at += padded(cast(Tensor, op.moved).nbytes)
     return b"".join(fields)
 
 
@@ -179,7 +175,7 @@ class Run:
                 output = place.view(moved.dtype).reshape(moved.shape)
                 output.flags.writeable = False
                 self.outputs.append(output)
-            at += _aligned(moved.nbytes)
+            at += padded(moved.nbytes)
 
     def failed(self, error: BaseException) -> bool:
         """After it was not answered well. True if the same program should go with its data."""
@@ -225,7 +221,7 @@ class Sharing:
     @staticmethod
     def bytes_of(program: Sequence[Op]) -> int:
         """What a program takes of the memory."""
-        return sum(_aligned(op.moved.nbytes) for op in program if op.moved is not None)
+        return sum(padded(op.moved.nbytes) for op in program if op.moved is not None)
 
     def larger(self, nbytes: int) -> int:
         """The size of memory with room for `nbytes` more; 0 if it cannot be."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gemmd import dtypes, ops, words
 from gemmd._memory import interop
+from gemmd._memory.layout import padded
 from gemmd._ops import narrowing
 from gemmd.ops import Activation, Granularity, Op, Operand
 from gemmd.result import Array
@@ -34,7 +35,6 @@ QUANTIZED: dict[str, Preset] = {
 }
 
 _FP8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
-_ALIGNMENT_BYTES = 256  # of each piece of scratch: what the device kernels' bulk copies like best
 
 # Arrays up to this many bytes in all, result included, travel with one Execute; larger ones by
 # upload and download. The second is for sessions that share memory for them, and within what a
@@ -179,7 +179,7 @@ class Job:
 
     def _take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
         piece = Tensor(b"", dtype, shape, offset_bytes=self.scratch_bytes)
-        self.scratch_bytes += -(-piece.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        self.scratch_bytes += padded(piece.nbytes)
         self._pieces.append(piece)
         return piece
 
