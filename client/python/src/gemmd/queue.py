@@ -16,6 +16,7 @@ import grpc
 
 from gemmd import errors, words
 from gemmd._connection.here_only import Unpickled
+from gemmd._connection.security import LARGER
 from gemmd._wire import methods, programs, wire
 from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.ops import Op
@@ -65,6 +66,7 @@ class Batch:
         return wire.integer(1, sequence) + self.body
 
 
+_AROUND_BYTES = 32  # what a message has around a batch, at most
 _GATHERED_BYTES = 64 << 10  # in one message with others: beyond it a copy costs more than a message
 
 
@@ -133,8 +135,22 @@ class QueueBase(Unpickled):
     window_batches: int
     device: str
     _closed: bool
+    _most_bytes: int  # of a message, that the server takes; 0: not known
 
     _elsewhere = "open a queue in each process, session.queue()"
+
+    def _batch(
+        self, ops: Iterable[Op] | PlanHandle, rebind: Rebind | None, inputs: Sequence[Any] | None,
+        resume: bool,
+    ) -> Batch:  # fmt: skip
+        """As `Batch.of`. One too large for a message is refused here: it would end the stream."""
+        batch = Batch.of(ops, rebind, inputs, resume)
+        size = len(batch.body) + _AROUND_BYTES
+        if 0 < self._most_bytes < size:
+            raise errors.ResourceExhausted(
+                f"the batch has {size} bytes, a message holds {self._most_bytes}; {LARGER}"
+            )
+        return batch
 
     def __repr__(self) -> str:
         ended = ", closed" if self._closed else ""
@@ -152,8 +168,10 @@ class Queue(QueueBase):
     """
 
     def __init__(
-        self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
-    ) -> None:
+        self, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel,
+        most_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        self._most_bytes = most_bytes
         self._home = transport.home
         self._explained = transport.security.explained
         self._outgoing: std_queue.SimpleQueue[bytes | None] = std_queue.SimpleQueue()
@@ -207,7 +225,7 @@ class Queue(QueueBase):
             cancelled.
         """
         self._home.check()
-        batch = Batch.of(ops, rebind, inputs, resume)
+        batch = self._batch(ops, rebind, inputs, resume)
         future: Future[Result] = Future()
         # The reader makes the room, so it must not wait for it.
         waits = threading.current_thread() is not self._reader

@@ -1,6 +1,8 @@
 """A server that is not there, or gone: what a caller is told."""
 
 import asyncio
+import socketserver
+import threading
 
 import numpy as np
 import pytest
@@ -47,3 +49,19 @@ def test_what_a_block_raised_is_not_hidden_by_a_server_that_is_gone(fake, way):
 
     with pytest.raises(Mine):
         asyncio.run(awaited()) if way == "asyncio" else called()
+
+
+def test_what_answers_and_is_no_gemmd_is_not_called_nobody():
+    class Web(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Web) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        target = f"127.0.0.1:{web.server_address[1]}"
+        with (
+            gemmd.Client(target, retry=gemmd.Retry(attempts=1)) as client,
+            pytest.raises(gemmd.Unavailable, match=f"what answers at {target} is no gemmd"),
+        ):
+            client.info()
+        web.shutdown()

@@ -17,11 +17,18 @@ _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5
 # gRPC's words.
 _TOO_LARGE = "message larger than max"
+_NO_GRPC = "Failed parsing HTTP/2"
 _NOT_REACHED = ("failed to connect to all addresses", "DNS resolution failed")
 _CUT = (
     "Socket closed", "Broken pipe", "onnection reset", "GOAWAY", "Internal error from Core",
     "Stream removed", "Endpoint closing",
 )  # fmt: skip
+
+
+LARGER = (
+    "larger arrays than a message holds go by session.upload or buffer.upload, and come by"
+    " buffer.download"
+)
 
 
 class Security:
@@ -101,14 +108,13 @@ class Security:
     def explained(self, error: Error) -> Error:
         """The same error, with cause and remedy where gRPC is to blame."""
         if isinstance(error, ResourceExhausted) and _TOO_LARGE in error.message:
-            error.message += (
-                "; larger arrays than a message holds go by session.upload or buffer.upload, and"
-                " come by buffer.download"
-            )
+            error.message += f"; {LARGER}"
             error.args = (error.message,)
         if isinstance(error, Unavailable) and not error.reason:
             why = explain(self.tls, self._target, error.message)
-            if not why and error.message.startswith(_NOT_REACHED):
+            if not why and _NO_GRPC in error.message:
+                why = f"what answers at {self._target} is no gemmd; {targets.NOBODY_THERE}"
+            elif not why and error.message.startswith(_NOT_REACHED):
                 why = f"nobody answers at {self._target}; {targets.NOBODY_THERE}"
             elif not why and any(one in error.message for one in _CUT):
                 why = (

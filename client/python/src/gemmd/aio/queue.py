@@ -16,7 +16,7 @@ from gemmd._wire.programs import Priority, Rebind, ReportLevel
 from gemmd.aio.transport import Transport
 from gemmd.ops import Op
 from gemmd.plan_handle import PlanHandle
-from gemmd.queue import Batch, Pending, QueueBase, Window, gather, open_request, outcome
+from gemmd.queue import Pending, QueueBase, Window, gather, open_request, outcome
 from gemmd.result import Result
 from gemmd.v1 import compute_service_pb2 as pb
 
@@ -31,7 +31,9 @@ class Queue(QueueBase, Awaited):
         stream: Any,
         opened: pb.QueueOpened,
         explained: Callable[[errors.Error], errors.Error],
+        most_bytes: int,
     ) -> None:
+        self._most_bytes = most_bytes
         self._stream = stream
         self._explained = explained
         self._window = Window()
@@ -52,8 +54,9 @@ class Queue(QueueBase, Awaited):
 
     @classmethod
     async def open(
-        cls, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel
-    ) -> Queue:
+        cls, transport: Transport, session_id: bytes, priority: Priority, report: ReportLevel,
+        most_bytes: int = 0,
+    ) -> Queue:  # fmt: skip
         """What `session.queue()` calls."""
         for attempt in range(_OPENINGS):
             stream = transport.streams.stream_stream(methods.QUEUE)(metadata=transport.metadata())
@@ -71,7 +74,7 @@ class Queue(QueueBase, Awaited):
         if first is grpc.aio.EOF:
             raise await _why_ended(stream)
         opened = pb.QueueResponse.FromString(first).opened
-        return cls(stream, opened, transport.security.explained)
+        return cls(stream, opened, transport.security.explained, most_bytes)
 
     async def submit(
         self, ops: Iterable[Op] | PlanHandle, *, rebind: Rebind | None = None,
@@ -80,7 +83,7 @@ class Queue(QueueBase, Awaited):
         """Sends a batch, or a run of a plan, as soon as the window has room. Await the future for
         its Result.
         """
-        batch = Batch.of(ops, rebind, inputs, resume)
+        batch = self._batch(ops, rebind, inputs, resume)
         async with self._submitting:
             while not (self._closed or self._end or self._window.has_room(batch.inline_bytes)):
                 self._room.clear()

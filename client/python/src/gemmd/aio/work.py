@@ -36,12 +36,14 @@ from gemmd.v1 import compute_service_pb2 as pb
 
 if TYPE_CHECKING:
     from gemmd.aio.arming import Arming
+    from gemmd.aio.client import Client
 
 
 class Work(Unpickled):
     """What submits programs for one session."""
 
-    arming: Arming  # Session has it
+    arming: Arming  # Session has it, and the client
+    client: Client
 
     def __init__(self, transport: Transport, session_id: bytes, sharing: Sharing) -> None:
         self.transport = transport
@@ -206,8 +208,18 @@ class Work(Unpickled):
         """A command queue: `async with session.queue() as queue: future = await
         queue.submit(ops)`.
         """
-        return Opening(lambda: Queue.open(self.transport, self.session_id, priority, report))  # aio
-        # sync: return Queue(self.transport, self.session_id, priority, report)
+
+        # aio {
+        async def opened() -> Queue:
+            limits = (await self.client.info()).limits
+            about = self.transport, self.session_id, priority, report
+            return await Queue.open(*about, limits.max_message_bytes)
+
+        return Opening(opened)
+        # }
+        # sync: limits = self.client.info().limits
+        # sync: about = self.transport, self.session_id, priority, report
+        # sync: return Queue(*about, limits.max_message_bytes)
 
     @overload
     async def matmul(
