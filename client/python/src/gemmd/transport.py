@@ -33,6 +33,9 @@ def channel_options() -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
         # Without this, all channels of a process to one target share one connection.
         ("grpc.use_local_subchannel_pool", 1),
+        # A server that was away is found in seconds; gRPC's own waits between tries grow to 120.
+        ("grpc.initial_reconnect_backoff_ms", 20),
+        ("grpc.max_reconnect_backoff_ms", 1000),
     ]
 
 

@@ -4,11 +4,13 @@ import asyncio
 import socketserver
 import threading
 
+import grpc
 import numpy as np
 import pytest
 
 import gemmd
 import gemmd.aio
+from gemmd._connection.security import Security
 
 W = np.ones((8, 5), "f4")
 
@@ -65,3 +67,16 @@ def test_what_answers_and_is_no_gemmd_is_not_called_nobody():
         ):
             client.info()
         web.shutdown()
+
+
+def test_a_server_that_is_away_is_looked_for_each_second(monkeypatch):
+    """gRPC's own waits grow to two minutes. How long they are cannot be seen in less."""
+    given, channel = [], grpc.insecure_channel
+
+    def seen(target, options):
+        given.append(dict(options))
+        return channel(target, options)
+
+    monkeypatch.setattr(Security.channel, "__defaults__", (grpc.secure_channel, seen))
+    with gemmd.Client("127.0.0.1:1"):
+        assert all(one["grpc.max_reconnect_backoff_ms"] == 1000 for one in given) and given

@@ -17,7 +17,7 @@ _BETWEEN_LOOKS_S = 1.0
 _RENEWAL_S = 0.5
 # gRPC's words.
 _TOO_LARGE = "message larger than max"
-_NO_GRPC = "Failed parsing HTTP/2"
+_NO_GRPC = ("Failed parsing HTTP/2", "connect an http1.x server")
 _NOT_REACHED = ("failed to connect to all addresses", "DNS resolution failed")
 _CUT = (
     "Socket closed", "Broken pipe", "onnection reset", "GOAWAY", "Internal error from Core",
@@ -112,7 +112,7 @@ class Security:
             error.args = (error.message,)
         if isinstance(error, Unavailable) and not error.reason:
             why = explain(self.tls, self._target, error.message)
-            if not why and _NO_GRPC in error.message:
+            if not why and any(one in error.message for one in _NO_GRPC):
                 why = f"what answers at {self._target} is no gemmd; {targets.NOBODY_THERE}"
             elif not why and error.message.startswith(_NOT_REACHED):
                 why = f"nobody answers at {self._target}; {targets.NOBODY_THERE}"
