@@ -89,7 +89,8 @@ struct CallOptions {
   // Retries included. Zero: ClientOptions.default_timeout. The daemon sees it too, and refuses at
   // once what cannot be done in time.
   absl::Duration timeout = absl::ZeroDuration();
-  std::string traceparent = {};  // W3C trace context, sent as it is; empty: none
+  std::string traceparent = {};  // W3C trace context, sent as it is; empty: none. INVALID_ARGUMENT
+                                 // for one that no header takes
 };
 
 }  // namespace gemmd::client

@@ -73,7 +73,7 @@ Tensor Buffer::View(DType dtype, absl::Span<const int64_t> shape, int64_t offset
 absl::StatusOr<TransferReport> Buffer::Upload(absl::string_view data, int64_t offset_bytes,
                                               const TransferOptions& options) {
   if (!state_) return NoBuffer();
-  absl::Status status = state_->session->client().Usable();
+  absl::Status status = state_->session->client().Usable(options.call);
   if (status.ok()) status = CheckRange(*state_, offset_bytes, data.size(), options);
   if (!status.ok()) return status;
   if (WorthSharing(*state_, data.size(), options)) {
@@ -86,7 +86,7 @@ absl::StatusOr<TransferReport> Buffer::Upload(absl::string_view data, int64_t of
 absl::StatusOr<TransferReport> Buffer::Download(absl::Span<char> data, int64_t offset_bytes,
                                                 const TransferOptions& options) const {
   if (!state_) return NoBuffer();
-  absl::Status status = state_->session->client().Usable();
+  absl::Status status = state_->session->client().Usable(options.call);
   if (status.ok()) status = CheckRange(*state_, offset_bytes, data.size(), options);
   if (!status.ok()) return status;
   if (WorthSharing(*state_, data.size(), options)) {

@@ -87,6 +87,20 @@ TEST(HandleTest, MovedOntoItselfItStaysWhatItIs) {
   EXPECT_EQ(daemon.OpenSessions(), 1);
 }
 
+TEST(HandleTest, ATraceparentThatNoHeaderTakesIsRefused) {
+  FakeDaemon daemon;
+  Client client = ConnectTo(daemon);
+  Session session = *client.OpenSession();
+  Buffer buffer = *session.CreateBuffer({.size_bytes = 4});
+  const CallOptions call = {.traceparent = "00-ab\n"};
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(session.KeepAlive(call).status().code(), kInvalid);
+  EXPECT_EQ(session.Execute(OpList(), {.call = call}).status().code(), kInvalid);
+  EXPECT_EQ(session.ExecuteAsync(OpList(), {.call = call}).get().status().code(), kInvalid);
+  EXPECT_EQ(session.OpenQueue({.traceparent = call.traceparent}).status().code(), kInvalid);
+  EXPECT_EQ(buffer.Upload("byte", 0, {.call = call}).status().code(), kInvalid);
+}
+
 // What a child answers: how far it got, so that a failure says where.
 int InChild(Client client, Session session, Buffer buffer, Plan plan, Queue queue,
             Replicas<int> replicas, const std::string& target) {

@@ -52,7 +52,7 @@ void Prepare(const ClientCore& core, grpc::ClientContext& context, const CallOpt
 
 absl::Status Call(const ClientCore& core, const CallOptions& options, Again again,
                   absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) {
-  if (absl::Status usable = core.Usable(); !usable.ok()) return usable;
+  if (absl::Status usable = core.Usable(options); !usable.ok()) return usable;
   const absl::Time deadline = core.DeadlineOf(options);
   Backoff backoff(core.options().retry);
   for (;;) {

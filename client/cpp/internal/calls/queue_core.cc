@@ -58,7 +58,9 @@ void Ticket::Slot::Complete(absl::StatusOr<Result> outcome) {
 
 absl::StatusOr<std::unique_ptr<QueueCore>> QueueCore::Open(std::shared_ptr<SessionCore> session,
                                                            const QueueOptions& options) {
-  if (absl::Status usable = session->client().Usable(); !usable.ok()) return usable;
+  if (absl::Status usable = session->client().Usable({.traceparent = options.traceparent});
+      !usable.ok())
+    return usable;
   KeepCallbackQueue();
   Backoff backoff(session->client().options().retry);
   const absl::Time deadline = session->client().DeadlineOf(CallOptions());

@@ -74,7 +74,7 @@ bool MayShare(const Plan::State& plan, const ExecuteOptions& options) {
 
 absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
                               const ExecuteOptions& options) {
-  if (absl::Status usable = session.client().Usable(); !usable.ok()) return usable;
+  if (absl::Status usable = session.client().Usable(options.call); !usable.ok()) return usable;
   const auto in_messages = [&] { return ExecuteProgram(session, ops, options); };
   if (!MayShare(ops, options)) return Run(session, in_messages(), options.call);
   return RunEither(session, Share(session, ops, options), in_messages, options);
@@ -82,7 +82,8 @@ absl::StatusOr<Result> RunOps(const SessionCore& session, const OpList& ops,
 
 void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
                  const ExecuteOptions& options, ExecuteCallback done) {
-  if (absl::Status usable = session->client().Usable(); !usable.ok()) return done(usable);
+  if (absl::Status usable = session->client().Usable(options.call); !usable.ok())
+    return done(usable);
   if (!MayShare(ops, options)) {
     return RunAsync(session, ExecuteProgram(*session, ops, options), options.call, std::move(done));
   }
@@ -96,7 +97,7 @@ void RunOpsAsync(std::shared_ptr<SessionCore> session, const OpList& ops,
 absl::StatusOr<Result> RunPlan(const Plan::State& plan, const PlanArgs& args,
                                const ExecuteOptions& options) {
   const SessionCore& session = *plan.session;
-  if (absl::Status usable = session.client().Usable(); !usable.ok()) return usable;
+  if (absl::Status usable = session.client().Usable(options.call); !usable.ok()) return usable;
   const auto in_messages = [&] { return RunPlanProgram(session, plan.id, args, options); };
   if (!MayShare(plan, options)) return Run(session, in_messages(), options.call);
   return RunEither(session, Share(plan, args, options), in_messages, options);
@@ -104,7 +105,8 @@ absl::StatusOr<Result> RunPlan(const Plan::State& plan, const PlanArgs& args,
 
 void RunPlanAsync(const Plan::State& plan, const PlanArgs& args, const ExecuteOptions& options,
                   ExecuteCallback done) {
-  if (absl::Status usable = plan.session->client().Usable(); !usable.ok()) return done(usable);
+  if (absl::Status usable = plan.session->client().Usable(options.call); !usable.ok())
+    return done(usable);
   const auto encode = [&] { return RunPlanProgram(*plan.session, plan.id, args, options); };
   if (!MayShare(plan, options)) {
     return RunAsync(plan.session, encode(), options.call, std::move(done));

@@ -25,7 +25,7 @@ absl::Status ReadStream(ClientCore& core, const CallOptions& options, const Requ
                         std::unique_ptr<grpc::ClientReader<Message>> (
                             v1::AdminService::Stub::*open)(grpc::ClientContext*, const Request&),
                         absl::FunctionRef<bool(const Message&)> take) {
-  if (absl::Status usable = core.Usable(); !usable.ok()) return usable;
+  if (absl::Status usable = core.Usable(options); !usable.ok()) return usable;
   grpc::ClientContext context;
   Prepare(core, context, options, core.DeadlineOf(options));
   const auto stub = v1::AdminService::NewStub(core.First().channel());

@@ -1,6 +1,7 @@
 #include "client/cpp/internal/connect/client_core.h"
 
 #include <grpc/grpc.h>
+#include <grpc/slice.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -9,6 +10,7 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/internal/connect/forked.h"
@@ -28,6 +30,11 @@ void KeepGrpc() {
 }
 
 constexpr char kNobody[] = "unix-abstract:gemmd-none";
+
+bool IsHeader(const std::string& value) {
+  const grpc_slice slice = grpc_slice_from_static_buffer(value.data(), value.size());
+  return grpc_header_nonbin_value_is_legal(slice) != 0;
+}
 
 // A call that was made once on a channel of its own.
 struct KeptCallbackQueue {
@@ -113,7 +120,12 @@ const std::shared_ptr<ClientCore>& ClientCore::None() {
   return none;
 }
 
-absl::Status ClientCore::Usable() const {
+absl::Status ClientCore::Usable(const CallOptions& options) const {
+  if (!IsHeader(options.traceparent)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "traceparent '", absl::CHexEscape(options.traceparent),
+        "' has characters that no header takes; write it as W3C's trace context does"));
+  }
   if (!target_.empty()) return CheckForked();
   return absl::FailedPreconditionError(
       "this object holds nothing to call by: it was never set, or it was moved from");

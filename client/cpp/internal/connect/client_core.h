@@ -50,8 +50,9 @@ class ClientCore {
 
   // Of an object that is not connected.
   static const std::shared_ptr<ClientCore>& None();
-  // FAILED_PRECONDITION for None, and in a forked process. Asked before anything is sent.
-  absl::Status Usable() const;
+  // FAILED_PRECONDITION for None, and in a forked process; INVALID_ARGUMENT for a traceparent by
+  // which gRPC would end the process. Asked before anything is sent.
+  absl::Status Usable(const CallOptions& options = {}) const;
 
   const std::string& target() const { return target_; }
   const ClientOptions& options() const { return options_; }
