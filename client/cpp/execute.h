@@ -20,6 +20,9 @@ struct ExecuteOptions {
   // are INVALID_ARGUMENT, OP_ID_REUSED. Empty: 16 random bytes, drawn for each call and kept across
   // its retries.
   std::string op_id = {};
+  // Kernels are chosen by what came with the server's version alone: the same ops on the same data
+  // and model of device give the same bits before and after any tuning. A plan has its own.
+  bool deterministic = false;
   // What the data of Writes and Reads takes. kAuto: from 64 KiB on the memory that a session shares
   // with a daemon on its host (1 to 16 MiB, made by the first run that can use it), unless op_id is
   // set or the session's programs cannot reach it; the report then names the kernels of Copy ops. A

@@ -28,6 +28,7 @@ class SessionCore;
 
 struct PlanOptions {
   std::string label = {};
+  bool deterministic = false;  // of every run, as ExecuteOptions::deterministic
   CallOptions call = {};
 };
 

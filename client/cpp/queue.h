@@ -32,6 +32,7 @@ class SessionCore;
 struct QueueOptions {
   Priority priority = Priority::kNormal;
   ReportLevel report = ReportLevel::kFull;
+  bool deterministic = false;  // of batches of ops, as ExecuteOptions::deterministic
   // Ties the session to this stream: it ends `grace` after the stream is cut.
   bool hold_session = false;
   // Batches that are submitted while the last message is on its way go into the next one together,

@@ -132,7 +132,8 @@ absl::StatusOr<const SafetensorsEntry*> SafetensorsView::Find(absl::string_view 
                                 "); name one as FILE:NAME"));
   }
   return absl::NotFoundError(
-      absl::StrCat("there is no tensor '", Shown(name), "'; there are ", names));
+      absl::StrCat("there is no tensor '", Shown(name), "'; there ",
+                   tensors.empty() ? "are none" : absl::StrCat("are ", names)));
 }
 
 absl::string_view SafetensorsTypeName(DType dtype) {

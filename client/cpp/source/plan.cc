@@ -67,6 +67,7 @@ absl::StatusOr<v1::Plan> CreatePlan(const SessionCore& session, absl::string_vie
   if (!options.label.empty()) {
     wire::AppendBytes(request, v1::CreatePlanRequest::kLabelFieldNumber, options.label);
   }
+  wire::AppendInt(request, v1::CreatePlanRequest::kDeterministicFieldNumber, options.deterministic);
   request.append(ops.data(), ops.size());
   const grpc::ByteBuffer bytes = ToByteBuffer(request);
   v1::Plan info;

@@ -61,6 +61,7 @@ TEST(SafetensorsTest, FindNamesWhatThereIs) {
   absl::StatusOr<SafetensorsView> view = ParseSafetensors(Bytes(file));
   ASSERT_TRUE(view.ok());
   EXPECT_THAT(view->Find("c").status().message(), HasSubstr("there are a, b"));
+  EXPECT_THAT(SafetensorsView().Find("c").status().message(), HasSubstr("there are none"));
   EXPECT_THAT(view->Find("").status().message(),
               HasSubstr("holds 2 tensors (a, b); name one as FILE:NAME"));
 }

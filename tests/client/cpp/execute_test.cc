@@ -45,6 +45,21 @@ TEST_F(ExecuteTest, ReturnsOutputsAndReport) {
   EXPECT_FALSE(result->replayed());
 }
 
+TEST_F(ExecuteTest, DeterministicProgramsPlansAndQueuesSaySo) {
+  ASSERT_TRUE(session_.Execute(Echo("x")).ok());
+  ASSERT_TRUE(session_.CreatePlan(Echo("x")).ok());
+  ASSERT_TRUE(session_.OpenQueue().ok());
+  EXPECT_EQ(daemon_.Calls("deterministic"), 0);
+  ASSERT_TRUE(session_.Execute(Echo("x"), {.deterministic = true}).ok());
+  EXPECT_EQ(daemon_.Calls("deterministic"), 1);
+  ASSERT_TRUE(session_.ExecuteAsync(Echo("x"), {.deterministic = true}).get().ok());
+  EXPECT_EQ(daemon_.Calls("deterministic"), 2);
+  ASSERT_TRUE(session_.CreatePlan(Echo("x"), {.deterministic = true}).ok());
+  EXPECT_EQ(daemon_.Calls("deterministic"), 3);
+  ASSERT_TRUE(session_.OpenQueue({.deterministic = true}).ok());
+  EXPECT_EQ(daemon_.Calls("deterministic"), 4);
+}
+
 TEST_F(ExecuteTest, OutputsAreCopiedWhereTheyAreWanted) {
   client::Buffer large = *session_.CreateBuffer({.dtype = DType::kI8, .shape = {500000}});
   std::string data(500000, '\0');

@@ -25,6 +25,10 @@ class Stream {
     if (!stream_->Read(&request) || !request.has_open()) {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the first message opens");
     }
+    {
+      absl::MutexLock lock(&state_.mu);
+      state_.calls["deterministic"] += request.open().deterministic();
+    }
     v1::QueueResponse opened;
     opened.mutable_opened()->set_window_batches(state_.options.window_batches);
     opened.mutable_opened()->set_window_bytes(state_.options.window_bytes);
@@ -116,6 +120,7 @@ class Compute final : public v1::ComputeService::Service {
   grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
                        v1::ExecuteResponse* response) override {
     return state_.Serve("Execute", context, [&] {
+      state_.calls["deterministic"] += request->deterministic();
       return Once(request->op_id(), response, [&] { return state_.Run(request->ops(), response); });
     });
   }
@@ -131,6 +136,7 @@ class Compute final : public v1::ComputeService::Service {
   grpc::Status CreatePlan(grpc::ServerContext* context, const v1::CreatePlanRequest* request,
                           v1::Plan* response) override {
     return state_.Serve("CreatePlan", context, [&] {
+      state_.calls["deterministic"] += request->deterministic();
       response->set_plan_id(state_.NewId());
       for (int i = 0; i < request->ops_size(); ++i) response->add_steps()->set_kernel("fake");
       state_.plans[response->plan_id()] = *request;

@@ -223,7 +223,9 @@ TEST_F(QueueTest, DestructionCancelsWhatIsInFlight) {
   daemon_.HoldCompletions();
   Ticket ticket = *queue_.Submit(Echo("x"));
   queue_ = Queue();
-  EXPECT_EQ(ticket.Wait().status().code(), absl::StatusCode::kCancelled);
+  const absl::Status status = ticket.Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Close it first"));
 }
 
 TEST_F(QueueTest, CloseLetsWhatIsInFlightFinishAndEndsSubmitting) {

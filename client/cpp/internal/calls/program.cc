@@ -60,6 +60,12 @@ std::string Head(const SessionCore& session, const ExecuteOptions& options) {
   return head;
 }
 
+std::string ExecuteHead(const SessionCore& session, const ExecuteOptions& options) {
+  std::string head = Head(session, options);
+  wire::AppendInt(head, v1::ExecuteRequest::kDeterministicFieldNumber, options.deterministic);
+  return head;
+}
+
 // From here on ops are not copied but shared with the message.
 constexpr size_t kSharedBytes = 16 << 10;
 
@@ -174,7 +180,7 @@ std::string EncodePlanRun(int field, const Handle& plan, const PlanArgs& args,
 
 Program ExecuteProgram(const SessionCore& session, const OpList& ops,
                        const ExecuteOptions& options) {
-  const std::string head = Head(session, options);
+  const std::string head = ExecuteHead(session, options);
   if (ops.wire().size() < kSharedBytes) return Encode(kExecuteMethod, head, ops.wire());
   const grpc::Slice slices[] = {grpc::Slice(head), Shared(ops)};
   return {kExecuteMethod, grpc::ByteBuffer(slices, 2)};
@@ -182,7 +188,7 @@ Program ExecuteProgram(const SessionCore& session, const OpList& ops,
 
 Program ExecuteProgram(const SessionCore& session, absl::string_view ops,
                        const ExecuteOptions& options) {
-  return Encode(kExecuteMethod, Head(session, options), ops);
+  return Encode(kExecuteMethod, ExecuteHead(session, options), ops);
 }
 
 Program RunPlanProgram(const SessionCore& session, const Handle& plan, const PlanArgs& args,

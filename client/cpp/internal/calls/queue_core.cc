@@ -84,6 +84,7 @@ absl::Status QueueCore::Start(const QueueOptions& options) {
   open.set_priority(static_cast<v1::Priority>(options.priority));
   open.set_report(static_cast<v1::ReportLevel>(options.report));
   open.set_hold_session(options.hold_session);
+  open.set_deterministic(options.deterministic);
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::QueueResponse> stub(
       session_->connection().channel());
   stub.PrepareBidiStreamingCall(&context_, kQueueMethod, {}, this);
@@ -106,7 +107,14 @@ absl::Status QueueCore::Start(const QueueOptions& options) {
 
 QueueCore::~QueueCore() {
   absl::MutexLock lock(&mu_);
-  if (!over_) context_.TryCancel();
+  if (!over_) {
+    if (protocol_.ok()) {
+      protocol_ = absl::CancelledError(
+          "the Queue object went before this batch was answered; Close it first to let batches "
+          "finish");
+    }
+    context_.TryCancel();
+  }
   Unhold();
   while (!over_) room_.Wait(&mu_);
 }

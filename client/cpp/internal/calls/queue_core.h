@@ -102,7 +102,7 @@ class QueueCore final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Que
   bool over_ ABSL_GUARDED_BY(mu_) = false;     // OnDone ran; status_ says how it ended
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
-  absl::Status protocol_ ABSL_GUARDED_BY(mu_);  // what the server got wrong, if it did
+  absl::Status protocol_ ABSL_GUARDED_BY(mu_);  // why we ended it, if we did
   int64_t next_sequence_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t inline_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in flight
   grpc::ByteBuffer write_;                         // under way: whoever set writing_ touches it
