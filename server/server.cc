@@ -125,29 +125,17 @@ bool UnderMps([[maybe_unused]] const ServerState& state) {
   return false;
 }
 
-}  // namespace
-
-class Server::Impl {
+class StartedServer final : public Server {
  public:
-  explicit Impl(const Config& config)
+  explicit StartedServer(const Config& config)
       : config_(config),
         instance_id_(absl::StrCat(absl::Hex(NewHandle().high, absl::kZeroPad16))),
         log_(config.log),
         metrics_(kVersion),
-        log_metrics_(metrics_.Register(std::make_unique<CounterSource>(
-            "gemmd_log_lines_dropped_total",
-            "Lines of the log lost because nobody read them or the disk was full.",
-            [this] { return log_.dropped(); }))),
-        memory_metrics_(metrics_.Register(std::make_unique<CounterSource>(
-            "gemmd_memory_returned_bytes_total",
-            "Memory of bursts that was given back to the system while idle.",
-            [this] { return memory_return_.returned_bytes(); }))),
-        process_metrics_(metrics_.Register(std::make_unique<ProcessMetrics>())),
-        busy_poll_metrics_(metrics_.Register(std::make_unique<grpc_threads::Metrics>())),
         connections_(LimitsOf(config), [this](auto name, auto why) { NoteCut(name, why); }),
-        connection_metrics_(metrics_.Register(std::make_unique<guard::Metrics>(connections_))) {}
+        read_metrics_(metrics_.Register([this](Families& families) { ReadMetrics(families); })) {}
 
-  absl::Status Start() {
+  absl::Status Begin() {
     SetBusyPoll(config_);
     if (absl::Status awake = SetProcessorWake(config_); !awake.ok()) return awake;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
@@ -193,11 +181,11 @@ class Server::Impl {
                           {"instance", instance_id_},
                           {"mps", under_mps},
                           {"devices", static_cast<int64_t>(config_.devices.size())},
-                          {"metrics", MetricsAddress()}});
+                          {"metrics", metrics_address()}});
     return absl::OkStatus();
   }
 
-  ~Impl() {
+  ~StartedServer() override {
     for (const auto& listener : listeners_) listener->Shutdown(absl::Now());
     listeners_.clear();
     exporter_.reset();  // with the spans of the last calls
@@ -211,13 +199,32 @@ class Server::Impl {
                  {{"peer", name}, {"reason", guard::Name(why)}, {"left_out", *left_out}});
   }
 
-  std::string MetricsAddress() const {
+  // What is read at each scrape, beside what the state has.
+  void ReadMetrics(Families& families) const {
+    families.AddCounter("gemmd_log_lines_dropped_total",
+                        "Lines of the log lost because nobody read them or the disk was full.",
+                        log_.dropped());
+    families.AddCounter("gemmd_memory_returned_bytes_total",
+                        "Memory of bursts that was given back to the system while idle.",
+                        memory_return_.returned_bytes());
+    ReadProcess("/proc", families);
+    grpc_threads::ReadBusyPolled(families);
+    guard::ReadConnections(connections_, families);
+  }
+
+  std::vector<std::string> addresses() const override {
+    std::vector<std::string> addresses;
+    for (const auto& listener : listeners_) addresses.push_back(listener->address());
+    return addresses;
+  }
+
+  std::string metrics_address() const override {
     if (metrics_server_ == nullptr) return "";
     const std::string& address = config_.metrics_address;
     return absl::StrCat(address.substr(0, address.rfind(':')), ":", metrics_server_->port());
   }
 
-  absl::Status Reload(const Config& next) {
+  absl::Status Reload(const Config& next) override {
     absl::Status allowed = CheckReload(config_, next);
     if (allowed.ok()) allowed = Access::Check(next.auth, next.tenants);
     if (allowed.ok() && next.scheduler.processor_wake != config_.scheduler.processor_wake) {
@@ -234,6 +241,11 @@ class Server::Impl {
     log_.Info("reloaded", {});
     metrics_.ConfigReloads("ok").Increment();
     return absl::OkStatus();
+  }
+
+  void NoteInvalidReload(const absl::Status& why) override {
+    log_.Warning("reload_invalid", {{"message", std::string(why.message())}});
+    metrics_.ConfigReloads("invalid").Increment();
   }
 
   absl::Status SetProcessorWake(const Config& config) {
@@ -264,7 +276,7 @@ class Server::Impl {
     metrics_.ProcessorWakeHeld().Set(processor_wake_ != nullptr && processor_wake_->held());
   }
 
-  int WatchDevices() {
+  int WatchDevices() override {
     WatchPrograms();
     for (const auto& listener : listeners_) listener->Watch();
     // A probe at one listener asks whether the daemon serves: none of them may be deaf.
@@ -287,7 +299,7 @@ class Server::Impl {
     }
   }
 
-  bool Drain(absl::FunctionRef<bool()> second_signal) {
+  bool Drain(absl::FunctionRef<bool()> second_signal) override {
     bool cut_short = false;
     const auto interrupted = [&] {
       if (!cut_short && second_signal()) {
@@ -328,6 +340,7 @@ class Server::Impl {
     return answered;
   }
 
+ private:
   // However it hangs from here on, the process is gone by then.
   void EndBy(absl::Time when, ExitStatus status) {
     last_resort_.Set(when, state_->serving_devices() == 0 ? kNoDevice : status);
@@ -342,16 +355,12 @@ class Server::Impl {
   GrpcLog grpc_log_{log_};
   Metrics metrics_;
   MemoryReturn memory_return_;
-  std::unique_ptr<SourceRegistration> log_metrics_;
-  std::unique_ptr<SourceRegistration> memory_metrics_;
-  std::unique_ptr<SourceRegistration> process_metrics_;
-  std::unique_ptr<SourceRegistration> busy_poll_metrics_;
   std::unique_ptr<ServerState> state_;
   LiveCalls live_;
   StreamRegistry streams_;
   LineBudget cut_lines_{kCutLinesPerSecond};
   guard::Connections connections_;
-  std::unique_ptr<SourceRegistration> connection_metrics_;
+  std::unique_ptr<SourceRegistration> read_metrics_;
   grpc::ResourceQuota quota_{"gemmd"};
   bool accepting_ = true;  // every listener
   std::unique_ptr<MetricsServer> metrics_server_;
@@ -359,8 +368,7 @@ class Server::Impl {
   std::vector<std::unique_ptr<Listener>> listeners_;
 };
 
-Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Server::~Server() = default;
+}  // namespace
 
 absl::Status Server::CheckFiles(const Config& config) {
   absl::Status status = Access::Check(config.auth, config.tenants);
@@ -415,24 +423,9 @@ absl::Status Server::CheckDevices(const Config& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
-  auto impl = std::make_unique<Impl>(config);
-  if (absl::Status started = impl->Start(); !started.ok()) return started;
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  auto server = std::make_unique<StartedServer>(config);
+  if (absl::Status begun = server->Begin(); !begun.ok()) return begun;
+  return server;
 }
-
-std::vector<std::string> Server::addresses() const {
-  std::vector<std::string> addresses;
-  for (const auto& listener : impl_->listeners_) addresses.push_back(listener->address());
-  return addresses;
-}
-
-std::string Server::metrics_address() const { return impl_->MetricsAddress(); }
-absl::Status Server::Reload(const Config& next) { return impl_->Reload(next); }
-void Server::NoteInvalidReload(const absl::Status& why) {
-  impl_->log_.Warning("reload_invalid", {{"message", std::string(why.message())}});
-  impl_->metrics_.ConfigReloads("invalid").Increment();
-}
-int Server::WatchDevices() { return impl_->WatchDevices(); }
-bool Server::Drain(absl::FunctionRef<bool()> interrupted) { return impl_->Drain(interrupted); }
 
 }  // namespace gemmd::server

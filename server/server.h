@@ -30,31 +30,25 @@ class Server {
 
   // Builds the devices and starts every listener. On an error nothing is left listening.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config);
-  ~Server();
+  virtual ~Server() = default;
 
-  std::vector<std::string> addresses() const;  // of the listeners, ports filled in
-  std::string metrics_address() const;         // empty when none
+  virtual std::vector<std::string> addresses() const = 0;  // of the listeners, ports filled in
+  virtual std::string metrics_address() const = 0;         // empty when none
 
   // Takes what may change from `next`. FAILED_PRECONDITION names what may not, and then nothing has
   // changed.
-  absl::Status Reload(const Config& next);
+  virtual absl::Status Reload(const Config& next) = 0;
   // A config that could not even be read: the one in use stays.
-  void NoteInvalidReload(const absl::Status& why);
+  virtual void NoteInvalidReload(const absl::Status& why) = 0;
 
   // Looks for devices that have faulted: turns their health off, and logs. Returns how many still
   // serve. To be called every now and then until Drain, by the same thread.
-  int WatchDevices();
+  virtual int WatchDevices() = 0;
 
   // Turns health off, keeps working for the notice, then takes no new work, answers what was
   // accepted, and stops. Bounded by the config's notice and limit. `interrupted` is asked now and
   // then; true forces the end at once. Returns whether everything accepted was answered.
-  bool Drain(absl::FunctionRef<bool()> interrupted);
-
-  class Impl;
-
- private:
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual bool Drain(absl::FunctionRef<bool()> interrupted) = 0;
 };
 
 }  // namespace gemmd::server

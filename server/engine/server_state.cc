@@ -10,10 +10,8 @@
 #include "prometheus/gauge.h"
 #include "server/engine/armed/armed_plans.h"
 #include "server/engine/clock_steps.h"
-#include "server/engine/observe/device_metrics.h"
 #include "server/engine/observe/exposition.h"
-#include "server/engine/observe/tenant_metrics.h"
-#include "server/engine/observe/tuning_metrics.h"
+#include "server/engine/observe/state_metrics.h"
 #include "server/engine/reason.h"
 #include "server/engine/text.h"
 #include "server/engine/tuning/background_tuning.h"
@@ -121,27 +119,24 @@ ServerState::ServerState(const Config& config,
             reason::kSessionGone);
         for (const auto& device : devices_) device->CancelSession(session.key(), status);
       });
-  std::vector<const kernels::DeviceInfo*> infos;
-  for (const auto& device : devices_) infos.push_back(&device->backend().info());
-  sources_.push_back(metrics.Register(std::make_unique<DeviceMetrics>(std::move(infos))));
-  sources_.push_back(metrics.Register(std::make_unique<TenantMetrics>(tenants_)));
-  std::vector<const DeviceTuner*> tuners;
-  for (const auto& tuner : tuners_) tuners.push_back(tuner.get());
-  sources_.push_back(metrics.Register(std::make_unique<TuningMetrics>(std::move(tuners))));
-  AddSpanMetrics();
+  read_metrics_ = metrics.Register([this](Families& families) { ReadMetrics(families); });
 }
 
-void ServerState::AddSpanMetrics() {
-  const auto add = [this](const char* name, const char* help, int64_t (SpanQueue::*count)() const) {
-    sources_.push_back(metrics_.Register(
-        std::make_unique<CounterSource>(name, help, [this, count] { return (spans_.*count)(); })));
-  };
-  add("gemmd_spans_sent_total", "Spans of sampled calls that the collector of traces has.",
-      &SpanQueue::sent);
-  add("gemmd_spans_dropped_total", "Spans that found no room while the collector was slow or lost.",
-      &SpanQueue::dropped);
-  add("gemmd_spans_failed_total", "Spans that the collector refused or could not be given.",
-      &SpanQueue::failed);
+void ServerState::ReadMetrics(Families& families) const {
+  std::vector<const kernels::DeviceInfo*> infos;
+  for (const auto& device : devices_) infos.push_back(&device->backend().info());
+  ReadDevices(infos, families);
+  ReadTenants(tenants_, families);
+  std::vector<const DeviceTuner*> tuners;
+  for (const auto& tuner : tuners_) tuners.push_back(tuner.get());
+  ReadTuning(tuners, families);
+  families.AddCounter("gemmd_spans_sent_total",
+                      "Spans of sampled calls that the collector of traces has.", spans_.sent());
+  families.AddCounter("gemmd_spans_dropped_total",
+                      "Spans that found no room while the collector was slow or lost.",
+                      spans_.dropped());
+  families.AddCounter("gemmd_spans_failed_total",
+                      "Spans that the collector refused or could not be given.", spans_.failed());
 }
 
 void ServerState::AddTuners(const Config& config) {
@@ -164,7 +159,7 @@ void ServerState::AddTuners(const Config& config) {
 }
 
 ServerState::~ServerState() {
-  sources_.clear();
+  read_metrics_.reset();
   stop_.Notify();
   if (reaper_.joinable()) reaper_.join();  // not there if Create failed
   sessions_->EndAll(EndCause::kDrained);

@@ -32,6 +32,7 @@ namespace gemmd::server {
 class ArmedPlans;
 class BackgroundTuning;
 class DeviceTuner;
+class Families;
 class SourceRegistration;
 
 class ServerState {
@@ -94,7 +95,7 @@ class ServerState {
               const Clock& clock, Log& log, Metrics& metrics, std::string instance_id);
 
   void AddTuners(const Config& config);
-  void AddSpanMetrics();
+  void ReadMetrics(Families& families) const;
 
   const Clock& clock_;
   Log& log_;
@@ -117,7 +118,7 @@ class ServerState {
   std::atomic<bool> refusing_{false};
   absl::Notification stop_;
   std::thread reaper_;
-  std::vector<std::unique_ptr<SourceRegistration>> sources_;  // last: they read what is above
+  std::unique_ptr<SourceRegistration> read_metrics_;  // last: it reads what is above
 };
 
 }  // namespace gemmd::server

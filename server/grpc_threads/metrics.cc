@@ -4,15 +4,14 @@
 
 namespace gemmd::grpc_threads {
 
-Metrics::Metrics()
-    : ReadSource([](server::Families& families) {
-        const Polled polled = BusyPolled();
-        families
-            .Counter("gemmd_busy_poll_seconds_total",
-                     "Seconds that a thread looked for bytes of connections instead of sleeping.")
-            .Add({}, polled.seconds);
-        families.Counter("gemmd_busy_poll_found_total", "Times that bytes came meanwhile.")
-            .Add({}, static_cast<double>(polled.found));
-      }) {}
+void ReadBusyPolled(server::Families& families) {
+  const Polled polled = BusyPolled();
+  families
+      .Counter("gemmd_busy_poll_seconds_total",
+               "Seconds that a thread looked for bytes of connections instead of sleeping.")
+      .Add({}, polled.seconds);
+  families.AddCounter("gemmd_busy_poll_found_total", "Times that bytes came meanwhile.",
+                      polled.found);
+}
 
 }  // namespace gemmd::grpc_threads

@@ -7,10 +7,7 @@
 
 namespace gemmd::grpc_threads {
 
-class Metrics : public server::ReadSource {
- public:
-  Metrics();
-};
+void ReadBusyPolled(server::Families& families);
 
 }  // namespace gemmd::grpc_threads
 

@@ -3,12 +3,10 @@
 #include <string>
 
 namespace gemmd::guard {
-namespace {
 
-using server::Families;
 using server::FamilyBuilder;
 
-void Read(const Connections& connections, Families& families) {
+void ReadConnections(const Connections& connections, server::Families& families) {
   const ConnectionCounts counts = connections.counts();
   const auto gauge = [&](const char* name, const char* help, int64_t value) {
     families.Gauge(name, help).Add({}, static_cast<double>(value));
@@ -33,10 +31,5 @@ void Read(const Connections& connections, Families& families) {
             static_cast<double>(counts.cut[i]));
   }
 }
-
-}  // namespace
-
-Metrics::Metrics(const Connections& connections)
-    : ReadSource([&connections](Families& families) { Read(connections, families); }) {}
 
 }  // namespace gemmd::guard

@@ -8,11 +8,7 @@
 
 namespace gemmd::guard {
 
-class Metrics : public server::ReadSource {
- public:
-  // `connections` must outlive this.
-  explicit Metrics(const Connections& connections);
-};
+void ReadConnections(const Connections& connections, server::Families& families);
 
 }  // namespace gemmd::guard
 

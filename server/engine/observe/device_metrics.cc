@@ -1,11 +1,12 @@
-#include "server/engine/observe/device_metrics.h"
-
+#include <string>
 #include <utility>
 
-namespace gemmd::server {
-namespace {
+#include "kernels/backend.h"
+#include "server/engine/observe/state_metrics.h"
 
-void Read(const std::vector<const kernels::DeviceInfo*>& devices, Families& families) {
+namespace gemmd::server {
+
+void ReadDevices(const std::vector<const kernels::DeviceInfo*>& devices, Families& families) {
   FamilyBuilder& memory =
       families.Gauge("gemmd_device_memory_bytes", "Bytes that buffers may take of a device.");
   FamilyBuilder& peak =
@@ -32,10 +33,5 @@ void Read(const std::vector<const kernels::DeviceInfo*>& devices, Families& fami
     }
   }
 }
-
-}  // namespace
-
-DeviceMetrics::DeviceMetrics(std::vector<const kernels::DeviceInfo*> devices)
-    : ReadSource([devices = std::move(devices)](Families& families) { Read(devices, families); }) {}
 
 }  // namespace gemmd::server

@@ -1,7 +1,6 @@
 #include "server/engine/observe/exposition.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "prometheus/text_serializer.h"
@@ -12,35 +11,33 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-void Exposition::Add(const prometheus::Collectable* source) {
+void Exposition::Add(const Source* source) {
   absl::MutexLock lock(&mutex_);
   sources_.push_back(source);
 }
 
-void Exposition::Remove(const prometheus::Collectable* source) {
+void Exposition::Remove(const Source* source) {
   absl::MutexLock lock(&mutex_);
   sources_.erase(std::remove(sources_.begin(), sources_.end(), source), sources_.end());
 }
 
 std::string Exposition::Text() const {
-  std::vector<MetricFamily> families = registry_.Collect();
+  Families read;
   {
     absl::ReaderMutexLock lock(&mutex_);
-    for (const prometheus::Collectable* source : sources_) {
-      std::vector<MetricFamily> read = source->Collect();
-      std::move(read.begin(), read.end(), std::back_inserter(families));
-    }
+    for (const Source* source : sources_) (*source)(read);
   }
+  std::vector<MetricFamily> families = registry_.Collect();
+  std::move(read).MoveTo(families);
   return prometheus::TextSerializer().Serialize(families);
 }
 
-SourceRegistration::SourceRegistration(std::shared_ptr<Exposition> exposition,
-                                       std::unique_ptr<const prometheus::Collectable> source)
+SourceRegistration::SourceRegistration(std::shared_ptr<Exposition> exposition, Source source)
     : exposition_(std::move(exposition)), source_(std::move(source)) {
-  exposition_->Add(source_.get());
+  exposition_->Add(&source_);
 }
 
-SourceRegistration::~SourceRegistration() { exposition_->Remove(source_.get()); }
+SourceRegistration::~SourceRegistration() { exposition_->Remove(&source_); }
 
 FamilyBuilder::FamilyBuilder(std::string name, std::string help, MetricType type) {
   family_.name = std::move(name);
@@ -58,10 +55,6 @@ void FamilyBuilder::Add(std::vector<ClientMetric::Label> labels, double value) {
   }
 }
 
-void FamilyBuilder::AppendTo(std::vector<MetricFamily>& families) && {
-  if (!family_.metric.empty()) families.push_back(std::move(family_));
-}
-
 FamilyBuilder& Families::Gauge(std::string name, std::string help) {
   return families_.emplace_back(std::move(name), std::move(help), MetricType::Gauge);
 }
@@ -70,16 +63,14 @@ FamilyBuilder& Families::Counter(std::string name, std::string help) {
   return families_.emplace_back(std::move(name), std::move(help), MetricType::Counter);
 }
 
-std::vector<MetricFamily> Families::Take() && {
-  std::vector<MetricFamily> taken;
-  for (FamilyBuilder& family : families_) std::move(family).AppendTo(taken);
-  return taken;
+void Families::AddCounter(std::string name, std::string help, int64_t value) {
+  Counter(std::move(name), std::move(help)).Add({}, static_cast<double>(value));
 }
 
-std::vector<MetricFamily> ReadSource::Collect() const {
-  Families families;
-  read_(families);
-  return std::move(families).Take();
+void Families::MoveTo(std::vector<MetricFamily>& families) && {
+  for (FamilyBuilder& made : families_) {
+    if (!made.family_.metric.empty()) families.push_back(std::move(made.family_));
+  }
 }
 
 }  // namespace gemmd::server

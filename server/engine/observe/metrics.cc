@@ -109,8 +109,7 @@ const std::vector<double>& Metrics::TransferBuckets() {  // 100 us to 13 s
   return buckets;
 }
 
-std::unique_ptr<SourceRegistration> Metrics::Register(
-    std::unique_ptr<const prometheus::Collectable> source) {
+std::unique_ptr<SourceRegistration> Metrics::Register(Source source) {
   return std::make_unique<SourceRegistration>(exposition_, std::move(source));
 }
 

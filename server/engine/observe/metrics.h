@@ -1,5 +1,5 @@
 // Every metric that gemmd counts, by name, in one place; those that it reads when somebody asks are
-// in process_metrics.h, device_metrics.h and tenant_metrics.h, and docs/metrics.md has all of them.
+// in process_metrics.h and state_metrics.h, and docs/metrics.md has all of them.
 // Label values come from bounded sets of ours (devices, kernels, codes, methods, reasons, the
 // config's tenants), never from a client: the number of series does not grow with traffic. Should a
 // label slip that rule, a family stops at 10000 series and counts the rest under "other".
@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <concepts>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,7 +23,6 @@
 #include "server/engine/observe/time_counts.h"
 
 namespace prometheus {
-class Collectable;
 class Counter;
 class Gauge;
 class Histogram;
@@ -33,6 +33,7 @@ class Family;
 namespace gemmd::server {
 
 class Exposition;
+class Families;
 class SourceRegistration;
 
 // A family of metrics. One without labels has its one series from the start.
@@ -189,8 +190,7 @@ class Metrics {
   Gauges<0> Draining{*exposition_, "gemmd_draining", "1 from the signal that begins a drain."};
 
   // `source` is read at each scrape, until the result is destroyed.
-  std::unique_ptr<SourceRegistration> Register(
-      std::unique_ptr<const prometheus::Collectable> source);
+  std::unique_ptr<SourceRegistration> Register(std::function<void(Families&)> source);
   std::shared_ptr<const Exposition> exposition() const;
   // The text exposition, as a scrape would get it.
   std::string Text() const;

@@ -61,7 +61,7 @@ absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_
                      .start_seconds = start / ticks_per_second};
 }
 
-static void Read(const std::string& proc, Families& families) {
+void ReadProcess(const std::string& proc, Families& families) {
   const auto stat =
       ParseStat(ReadAll(proc + "/self/stat"), static_cast<double>(sysconf(_SC_CLK_TCK)),
                 static_cast<double>(sysconf(_SC_PAGESIZE)));
@@ -89,8 +89,5 @@ static void Read(const std::string& proc, Families& families) {
         .Add({}, static_cast<double>(limit.rlim_cur));
   }
 }
-
-ProcessMetrics::ProcessMetrics(const std::string& proc)
-    : ReadSource([proc](Families& families) { Read(proc, families); }) {}
 
 }  // namespace gemmd::server

@@ -26,10 +26,8 @@ struct ProcessStat {
 absl::StatusOr<ProcessStat> ParseStat(const std::string& text, double ticks_per_second,
                                       double page_bytes);
 
-class ProcessMetrics : public ReadSource {
- public:
-  explicit ProcessMetrics(const std::string& proc = "/proc");
-};
+// `proc` is /proc.
+void ReadProcess(const std::string& proc, Families& families);
 
 }  // namespace gemmd::server
 

@@ -1,14 +1,12 @@
-#include "server/engine/observe/tenant_metrics.h"
-
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/engine/observe/state_metrics.h"
+#include "server/engine/sessions/tenant.h"
 
 namespace gemmd::server {
 
-namespace {
-
-void Read(const TenantDirectory& tenants, Families& families) {
+void ReadTenants(const TenantDirectory& tenants, Families& families) {
   FamilyBuilder& sessions = families.Gauge("gemmd_tenant_sessions", "Sessions open, by tenant.");
   FamilyBuilder& bytes =
       families.Gauge("gemmd_tenant_buffer_bytes", "Bytes of buffers alive, by tenant.");
@@ -27,10 +25,5 @@ void Read(const TenantDirectory& tenants, Families& families) {
     queued.Add(labels, absl::ToDoubleSeconds(usage.queued_device_time));
   }
 }
-
-}  // namespace
-
-TenantMetrics::TenantMetrics(const TenantDirectory& tenants)
-    : ReadSource([&tenants](Families& families) { Read(tenants, families); }) {}
 
 }  // namespace gemmd::server

@@ -1,13 +1,11 @@
-#include "server/engine/observe/tuning_metrics.h"
-
 #include <string>
-#include <utility>
+
+#include "server/engine/observe/state_metrics.h"
+#include "server/engine/tuning/device_tuner.h"
 
 namespace gemmd::server {
 
-namespace {
-
-void Read(const std::vector<const DeviceTuner*>& tuners, Families& families) {
+void ReadTuning(const std::vector<const DeviceTuner*>& tuners, Families& families) {
   FamilyBuilder& shapes =
       families.Gauge("gemmd_tuning_shapes", "Shapes whose measured times are kept.");
   FamilyBuilder& measured = families.Counter(
@@ -41,10 +39,5 @@ void Read(const std::vector<const DeviceTuner*>& tuners, Families& families) {
     add(calls, "choice", "model", totals.modelled);
   }
 }
-
-}  // namespace
-
-TuningMetrics::TuningMetrics(std::vector<const DeviceTuner*> tuners)
-    : ReadSource([tuners = std::move(tuners)](Families& families) { Read(tuners, families); }) {}
 
 }  // namespace gemmd::server

@@ -20,25 +20,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // One gauge that says how often it was read.
-class Readings : public prometheus::Collectable {
- public:
-  explicit Readings(std::atomic<int>& reads) : reads_(reads) {}
-  std::vector<MetricFamily> Collect() const override {
-    FamilyBuilder family("readings", "How often.", MetricType::Gauge);
-    family.Add({{"who", "test"}}, ++reads_);
-    std::vector<MetricFamily> families;
-    std::move(family).AppendTo(families);
-    return families;
-  }
-
- private:
-  std::atomic<int>& reads_;
-};
+Source Readings(std::atomic<int>& reads) {
+  return [&reads](Families& families) {
+    families.Gauge("readings", "How often.").Add({{"who", "test"}}, ++reads);
+  };
+}
 
 TEST(ExpositionTest, SourcesAreReadAtEachScrapeBesideWhatIsKept) {
   std::atomic<int> reads = 0;
   Metrics metrics("1");
-  const auto registration = metrics.Register(std::make_unique<Readings>(reads));
+  const auto registration = metrics.Register(Readings(reads));
   EXPECT_EQ(reads, 0);
   EXPECT_THAT(metrics.Text(), HasSubstr("# HELP readings How often.\n# TYPE readings gauge\n"
                                         "readings{who=\"test\"} 1\n"));
@@ -50,7 +41,7 @@ TEST(ExpositionTest, SourcesAreReadAtEachScrapeBesideWhatIsKept) {
 TEST(ExpositionTest, ASourceThatIsGoneIsNotRead) {
   std::atomic<int> reads = 0;
   Metrics metrics("1");
-  auto registration = metrics.Register(std::make_unique<Readings>(reads));
+  auto registration = metrics.Register(Readings(reads));
   registration.reset();
   EXPECT_THAT(metrics.Text(), Not(HasSubstr("readings")));
   EXPECT_EQ(reads, 0);
@@ -59,24 +50,25 @@ TEST(ExpositionTest, ASourceThatIsGoneIsNotRead) {
 TEST(ExpositionTest, ARegistrationMayOutliveTheMetrics) {
   std::atomic<int> reads = 0;
   auto metrics = std::make_unique<Metrics>("1");
-  auto registration = metrics->Register(std::make_unique<Readings>(reads));
+  auto registration = metrics->Register(Readings(reads));
   metrics.reset();
   registration.reset();
   EXPECT_EQ(reads, 0);
 }
 
 TEST(ExpositionTest, AFamilyWithoutSeriesIsLeftOut) {
+  Families read;
+  read.Gauge("empty", "Nothing.");
   std::vector<MetricFamily> families;
-  FamilyBuilder empty("empty", "Nothing.", MetricType::Gauge);
-  std::move(empty).AppendTo(families);
+  std::move(read).MoveTo(families);
   EXPECT_TRUE(families.empty());
 }
 
 TEST(ExpositionTest, CountersAreWrittenAsCounters) {
+  Families read;
+  read.Counter("seconds_total", "Time.").Add({}, 2.5);
   std::vector<MetricFamily> families;
-  FamilyBuilder family("seconds_total", "Time.", MetricType::Counter);
-  family.Add({}, 2.5);
-  std::move(family).AppendTo(families);
+  std::move(read).MoveTo(families);
   ASSERT_EQ(families.size(), 1u);
   EXPECT_EQ(families[0].type, MetricType::Counter);
   EXPECT_EQ(families[0].metric[0].counter.value, 2.5);
@@ -95,7 +87,7 @@ TEST(ExpositionTest, RemovalWaitsForScrapesUnderWay) {
   int read = 0;
   for (int i = 0; i < 200; ++i) {
     auto reads = std::make_unique<std::atomic<int>>(0);
-    auto registration = metrics.Register(std::make_unique<Readings>(*reads));
+    auto registration = metrics.Register(Readings(*reads));
     while (i % 10 == 0 && *reads == 0) std::this_thread::yield();
     registration.reset();
     read += *reads > 0;

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -22,9 +23,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
 
-std::map<std::string, double> Read(const ProcessMetrics& metrics) {
+std::map<std::string, double> Read(const std::string& proc = "/proc") {
+  Families read;
+  ReadProcess(proc, read);
+  std::vector<prometheus::MetricFamily> families;
+  std::move(read).MoveTo(families);
   std::map<std::string, double> values;
-  for (const auto& family : metrics.Collect()) {
+  for (const auto& family : families) {
     const auto& metric = family.metric[0];
     values[family.name] =
         family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
@@ -65,7 +70,7 @@ TEST(ParseStatTest, WhatIsCutShortIsRefused) {
 }
 
 TEST(ProcessMetricsTest, TellsOfThisProcess) {
-  const auto values = Read(ProcessMetrics());
+  const auto values = Read();
   EXPECT_THAT(values, ElementsAre(Key("process_cpu_seconds_total"), Key("process_max_fds"),
                                   Key("process_open_fds"), Key("process_resident_memory_bytes"),
                                   Key("process_start_time_seconds"), Key("process_threads")));
@@ -79,34 +84,32 @@ TEST(ProcessMetricsTest, TellsOfThisProcess) {
 }
 
 TEST(ProcessMetricsTest, CountsDescriptors) {
-  const ProcessMetrics metrics;
-  const double before = Read(metrics).at("process_open_fds");
+  const double before = Read().at("process_open_fds");
   std::vector<int> opened;
   for (int i = 0; i < 10; ++i) opened.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(Read(metrics).at("process_open_fds"), before + 10);
+  EXPECT_EQ(Read().at("process_open_fds"), before + 10);
   for (int fd : opened) close(fd);
-  EXPECT_EQ(Read(metrics).at("process_open_fds"), before);
+  EXPECT_EQ(Read().at("process_open_fds"), before);
 }
 
 TEST(ProcessMetricsTest, CountsThreadsAndTheirTime) {
-  const ProcessMetrics metrics;
-  const auto before = Read(metrics);
+  const auto before = Read();
   absl::Notification end;
   std::thread idle([&] { end.WaitForNotification(); });
   // A sanitizer may start one of its own beside the first.
-  EXPECT_GE(Read(metrics).at("process_threads"), before.at("process_threads") + 1);
+  EXPECT_GE(Read().at("process_threads"), before.at("process_threads") + 1);
   end.Notify();
   idle.join();
   // Ticks are 10 ms of CPU; this ends whatever the machine's speed.
   double seconds = before.at("process_cpu_seconds_total");
   while (seconds == before.at("process_cpu_seconds_total")) {
-    seconds = Read(metrics).at("process_cpu_seconds_total");
+    seconds = Read().at("process_cpu_seconds_total");
   }
   EXPECT_GT(seconds, before.at("process_cpu_seconds_total"));
 }
 
 TEST(ProcessMetricsTest, WhatCannotBeReadIsLeftOut) {
-  EXPECT_THAT(Read(ProcessMetrics("/nowhere")), ElementsAre(Key("process_max_fds")));
+  EXPECT_THAT(Read("/nowhere"), ElementsAre(Key("process_max_fds")));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // What a scrape tells of tenants, by a server without a wire.
 
-#include "server/engine/observe/tenant_metrics.h"
-
 #include <string>
 
 #include "absl/strings/match.h"
