@@ -36,8 +36,12 @@ class ListenerList {
   std::vector<ListenerConfig> listeners_;
 };
 
-void FillDefaults(v1::Listener& listener) {
-  if (listener.tenant().empty()) listener.set_tenant(ListenerConfig().tenant);
+void FillDefaults(v1::Listener& listener, absl::Span<const TenantConfig> tenants) {
+  if (listener.tenant().empty()) {
+    // Whose callers all have a tenant of their credential, or none, needs none itself.
+    const bool needs_none = listener.credentials_size() > 0 || listener.health_only();
+    listener.set_tenant(needs_none ? tenants.front().name : ListenerConfig().tenant);
+  }
   if (listener.role() == v1::ROLE_UNSPECIFIED) listener.set_role(v1::ROLE_USER);
 }
 
@@ -105,9 +109,10 @@ Credentials ConvertCredentials(const std::string& path, const v1::Listener& list
   return credentials;
 }
 
-ListenerConfig ConvertListener(const std::string& path, v1::Listener& listener, Fields& fields) {
+ListenerConfig ConvertListener(const std::string& path, v1::Listener& listener,
+                               absl::Span<const TenantConfig> tenants, Fields& fields) {
   const auto at = [&](const char* field) { return absl::StrCat(path, ".", field); };
-  FillDefaults(listener);
+  FillDefaults(listener, tenants);
   ListenerConfig config{.address = listener.address(), .tenant = listener.tenant()};
   config.unix_mode = UnixMode(at("unix_mode"), listener, fields);
   if (listener.has_tls()) config.tls = ConvertTls(at("tls"), listener, fields);
@@ -136,13 +141,13 @@ std::vector<ListenerConfig> ConvertListeners(v1::ServerConfig& message,
   for (int i = 0; i < message.listeners_size(); ++i) {
     const std::string path = absl::StrCat("listeners[", i, "]");
     list.Add(path, absl::StrCat(path, ".address"),
-             ConvertListener(path, *message.mutable_listeners(i), fields));
+             ConvertListener(path, *message.mutable_listeners(i), tenants, fields));
   }
   for (size_t i = 0; i < extra_listeners.size(); ++i) {
     const std::string path = absl::StrCat("--listen[", i, "]");
     v1::Listener& added = *message.add_listeners();
     added.set_address(extra_listeners[i]);
-    list.Add(path, path, ConvertListener(path, added, fields));
+    list.Add(path, path, ConvertListener(path, added, tenants, fields));
   }
   std::vector<ListenerConfig> listeners = list.Take();
   const bool serves =

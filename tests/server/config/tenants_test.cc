@@ -51,6 +51,18 @@ TEST(TenantsTest, ListenersNeedATenantThatExists) {
   ExpectErrors({{"tenants { name: \"a\" }", "listeners[0].tenant", {"\"default\"", "tenants {"}}});
 }
 
+TEST(TenantsTest, ListenersWhoseCallersBringTheirTenantNeedNone) {
+  const auto config = ParseConfig(
+      "listeners { address: \"127.0.0.1:0\" credentials: CREDENTIAL_TOKEN }"
+      "listeners { address: \"0.0.0.0:0\" health_only: true }"
+      "tenants { name: \"a\" } tenants { name: \"b\" } auth { token_file: \"tokens\" }");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->listeners[0].tenant, "a");
+  ExpectErrors({{"listeners { address: \"[::1]:0\" tenant: \"b\" health_only: true }",
+                 "listeners[1].tenant",
+                 {"\"b\"", "not one of tenants"}}});
+}
+
 TEST(TenantsTest, WithoutTenantsOnlyDefaultExists) {
   ExpectErrors({{"listeners { address: \"127.0.0.1:0\" tenant: \"b\" }",
                  "listeners[1].tenant",
