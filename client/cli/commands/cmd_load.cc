@@ -52,9 +52,10 @@ void WarnOfF64(const std::vector<Weight>& weights, const Output& out) {
 }
 
 std::string Text(const LoadReport& report) {
-  return absl::StrCat("loaded ", report.loaded, " of ", report.weights,
-                      " weights: ", TransferText(report.transfers), "\n", report.found,
-                      " were there (", HumanBytes(static_cast<double>(report.found_bytes)), "); ",
+  std::string text = absl::StrCat("loaded ", report.loaded, " of ", report.weights, " weights");
+  if (report.loaded > 0) absl::StrAppend(&text, ": ", TransferText(report.transfers));
+  return absl::StrCat(text, "\n", report.found, " were there (",
+                      HumanBytes(static_cast<double>(report.found_bytes)), "); ",
                       HumanSeconds(report.seconds), " in all\n");
 }
 
