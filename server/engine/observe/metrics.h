@@ -179,6 +179,10 @@ class Metrics {
   Gauges<1> CertificateExpiry{*exposition_, "gemmd_certificate_expiry_timestamp_seconds",
                               "When a listener's certificate expires, in Unix time.",
                               By("listener")};
+  // result: ok, invalid
+  Counters<2> CertificateLoads{*exposition_, "gemmd_certificate_loads_total",
+                               "Loads of a listener's TLS files after they changed, by result.",
+                               By("listener", "result")};
   Counters<1> TenantDeviceSeconds{*exposition_, "gemmd_tenant_device_seconds_total",
                                   "Seconds of device time used, by tenant.", By("tenant")};
   Counters<2> TenantRejected{*exposition_, "gemmd_tenant_rejected_total",

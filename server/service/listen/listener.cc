@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "server/service/admin/health_service.h"
 #include "server/service/listen/acceptor.h"
@@ -33,8 +34,6 @@ constexpr int kMinPingIntervalMs = 1'000;
 // third of their rate.
 constexpr int kMaxFrameBytes = 1 << 20;
 constexpr int kStreamWindowBytes = 8 << 20;
-// How late a rotated certificate's expiry is shown.
-constexpr absl::Duration kLookAtCertificate = absl::Seconds(10);
 
 // What a call to an RPC of gRPC's own services could tell, nobody has been asked for: at listeners
 // that ask for credentials there is neither reflection nor channelz.
@@ -63,8 +62,10 @@ void SetArguments(grpc::ServerBuilder& builder, int message_bytes, int max_strea
 
 struct Listener::Services {
   Services(const ListenerConfig& config, ServerState& state, LiveCalls& live, Tenant& tenant,
-           StreamRegistry& streams, std::unique_ptr<Acceptor> bound)
-      : acceptor(std::move(bound)),
+           StreamRegistry& streams, std::unique_ptr<TlsFiles> files,
+           std::unique_ptr<Acceptor> bound)
+      : tls(std::move(files)),
+        acceptor(std::move(bound)),
         authenticator(config, tenant, state.access(), *acceptor),
         context{state, live, streams, authenticator} {
     for (const auto make : {MakeSessionService, MakeBufferService, MakeComputeService,
@@ -77,6 +78,7 @@ struct Listener::Services {
     for (const auto& service : services) builder.RegisterService(service.get());
   }
 
+  const std::unique_ptr<TlsFiles> tls;  // null without
   const std::unique_ptr<Acceptor> acceptor;
   const Authenticator authenticator;
   ServiceContext context;
@@ -103,17 +105,21 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& 
     return absl::InvalidArgumentError(
         absl::StrCat("listener ", config.address, ": there is no tenant ", config.tenant));
   }
+  std::unique_ptr<TlsFiles> tls;
   if (config.tls) {
-    if (absl::Status files = CheckTlsFiles(*config.tls); !files.ok()) {
-      return absl::Status(files.code(),
-                          absl::StrCat("listener ", config.address, ": ", files.message()));
+    auto files = TlsFiles::Start(config);
+    if (!files.ok()) {
+      return absl::Status(files.status().code(), absl::StrCat("listener ", config.address, ": ",
+                                                              files.status().message()));
     }
+    tls = *std::move(files);
   }
   auto acceptor = Acceptor::Bind(config, context.connections, context.state.log());
   if (!acceptor.ok()) return acceptor.status();
   std::unique_ptr<Listener> listener(new Listener());
-  listener->services_ = std::make_unique<Services>(config, context.state, context.live, *tenant,
-                                                   context.streams, *std::move(acceptor));
+  listener->services_ =
+      std::make_unique<Services>(config, context.state, context.live, *tenant, context.streams,
+                                 std::move(tls), *std::move(acceptor));
   Services& services = *listener->services_;
   grpc::ServerBuilder builder;
   SetArguments(builder, static_cast<int>(tenant->limits().max_message_bytes),
@@ -129,13 +135,17 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const ListenerConfig& 
     services.Register(builder);
   }
   services.acceptor->Register(
-      builder, config.tls ? MakeTlsCredentials(config) : grpc::InsecureServerCredentials());
+      builder, config.tls ? services.tls->Credentials() : grpc::InsecureServerCredentials());
   services.server = builder.BuildAndStart();
   if (services.server == nullptr) {
     return absl::UnavailableError(absl::StrCat("gRPC cannot serve ", config.address));
   }
   listener->config_address_ = config.address;
-  if (config.tls) listener->certificate_file_ = config.tls->certificate_file;
+  if (config.tls) {
+    for (const char* result : {"ok", "invalid"}) {
+      context.state.metrics().CertificateLoads(config.address, result);
+    }
+  }
   listener->Watch();
   listener->SetServing(true);  // before anybody can ask
   services.acceptor->Start(*services.server);
@@ -148,21 +158,32 @@ Listener::~Listener() { Shutdown(absl::Now()); }
 bool Listener::accepting() const { return services_->acceptor->accepting(); }
 
 void Listener::Watch() {
-  if (certificate_file_.empty()) return;
-  const absl::Time now = absl::Now();
-  if (now < next_look_) return;
-  next_look_ = now + kLookAtCertificate;
-  const auto expiry = CertificateExpiry(certificate_file_);
-  // 0, long past, for a file that cannot be read now: the alert for expiry fires for it too.
-  services_->context.state.metrics()
-      .CertificateExpiry(config_address_)
-      .Set(expiry.ok() ? absl::ToDoubleSeconds(*expiry - absl::UnixEpoch()) : 0);
-  const bool expired = !expiry.ok() || *expiry <= now;
+  if (services_->tls == nullptr) return;
+  TlsFiles& tls = *services_->tls;
+  Log& log = services_->context.state.log();
+  Metrics& metrics = services_->context.state.metrics();
+  if (const auto loaded = tls.Poll()) {
+    const LogField listener = {"listener", config_address_};
+    const std::string expires =
+        absl::FormatTime(absl::RFC3339_sec, tls.expiry(), absl::UTCTimeZone());
+    metrics.CertificateLoads(config_address_, loaded->ok() ? "ok" : "invalid").Increment();
+    if (loaded->ok()) {
+      log.Info("certificate_loaded", {listener, {"expires", expires}});
+    } else {
+      log.Warning("certificate_invalid",
+                  {listener,
+                   {"message", absl::StrCat(loaded->message(),
+                                            "; the one that was right before is shown until then")},
+                   {"expires", expires}});
+    }
+  }
+  metrics.CertificateExpiry(config_address_)
+      .Set(absl::ToDoubleSeconds(tls.expiry() - absl::UnixEpoch()));
+  const bool expired = tls.expiry() <= absl::Now();
   if (std::exchange(certificate_expired_, expired) == expired || !expired) return;
-  services_->context.state.log().Warning(
-      "certificate_expired", {{"listener", config_address_},
-                              {"message", expiry.ok() ? ExpiredText(certificate_file_, *expiry)
-                                                      : std::string(expiry.status().message())}});
+  log.Warning("certificate_expired",
+              {{"listener", config_address_},
+               {"message", ExpiredText(tls.certificate_file(), tls.expiry())}});
 }
 
 void Listener::SetServing(bool serving) {

@@ -44,8 +44,8 @@ class Listener {
   void SetServing(bool serving);
   // False while it cannot take connections: out of descriptors, or as many as may be are open.
   bool accepting() const;
-  // Shows when the certificate ends, and logs once that it has. To be called every now and then, by
-  // the same thread.
+  // Follows the files of TLS, shows when the certificate ends, and logs once that it has. To be
+  // called every now and then, by the same thread.
   void Watch();
   // Stops listening; calls still there at `deadline` are cancelled.
   void Shutdown(absl::Time deadline);
@@ -55,9 +55,7 @@ class Listener {
   Listener() = default;
   std::unique_ptr<Services> services_;
   std::string address_;
-  std::string config_address_;    // as the config has it: a metric's label
-  std::string certificate_file_;  // empty without TLS
-  absl::Time next_look_ = absl::InfinitePast();
+  std::string config_address_;  // as the config has it: a metric's label
   bool certificate_expired_ = false;
 };
 

@@ -1,6 +1,7 @@
 // Certificates and authorities replaced on both sides while calls go on: no call fails, new
 // connections see the new ones, and what was signed by an authority that is gone gets no further.
 
+#include <gmock/gmock.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/auth_context.h>
@@ -115,6 +116,37 @@ TEST_F(RotationTest, TheServersIdentityUnderLoad) {
     before = serial;
   }
   load.Advance();
+}
+
+TEST_F(RotationTest, FilesThatAreNotRightAreNotShownAndNamedInTheLog) {
+  const auto probe = secured_.RawTls(secured_.CallerIdentity("observer"));
+  const std::string before = ServedSerial(secured_.by_certificate(), probe);
+  const Identity next = secured_.ServerIdentity();
+  const std::string authority = secured_.clients().pem();
+  const auto loads = [&](const std::string& result) {
+    return secured_.daemon().Metric("gemmd_certificate_loads_total", "result=\"" + result + "\"");
+  };
+  Load load(secured_.by_certificate(), Options());
+  int faults = 0;
+  const auto expect_refused = [&](const Identity& identity, const std::string& authorities,
+                                  const std::string& told) {
+    secured_.PutServer(identity, authorities);
+    faults += 2;  // of two listeners
+    EXPECT_TRUE(WaitUntil([&] { return loads("invalid") == faults; })) << told;
+    EXPECT_THAT(secured_.daemon().LogWith(told), testing::HasSubstr(told));
+    load.Advance();
+    EXPECT_EQ(ServedSerial(secured_.by_certificate(), probe), before) << told;
+  };
+  expect_refused({next.certificate, "junk"}, authority, "tls.key: has no PEM key");
+  expect_refused({"junk", next.key}, authority, "tls.crt: has no PEM certificate");
+  expect_refused(next, "junk", "clients.crt: has no PEM certificate");
+  expect_refused({next.certificate, secured_.ServerIdentity().key}, authority, "is not the key of");
+  secured_.PutServer(next, authority);
+  EXPECT_TRUE(WaitUntil([&] {
+    return ServedSerial(secured_.by_certificate(), probe) == SerialOf(next.certificate);
+  }));
+  EXPECT_TRUE(WaitUntil([&] { return loads("ok") == 2; }));
+  EXPECT_EQ(loads("invalid"), faults);
 }
 
 TEST_F(RotationTest, TheServersAuthorityUnderLoad) {

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
+#include "absl/time/clock.h"
 #include "tests/e2e/certificates.h"
 #include "tests/e2e/process.h"
 
@@ -43,6 +46,37 @@ TEST_F(TlsFilesTest, AKeyThatStaysAnothersIsRefused) {
   const absl::Status refused = CheckTlsFiles(config_);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("is not the key of"));
+}
+
+TEST_F(TlsFilesTest, WhatIsWrongIsToldOnceItStaysAndOnlyOnce) {
+  folder_.Put({{"tls.crt", one_.certificate}, {"tls.key", one_.key}});
+  ListenerConfig listener{.tls = config_};
+  listener.tls->watch = absl::ZeroDuration();
+  const auto files = TlsFiles::Start(listener);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ((*files)->Poll(), std::nullopt);
+  const auto expect_told = [&](const std::string& certificate, const std::string& key,
+                               const std::string& told) {
+    folder_.Put({{"tls.crt", certificate}, {"tls.key", key}});
+    EXPECT_EQ((*files)->Poll(), std::nullopt) << "it may be half of a renewal";
+    const auto refused = (*files)->Poll();
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_THAT(std::string(refused->message()), ::testing::HasSubstr(told));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ((*files)->Poll(), std::nullopt);
+  };
+  expect_told("junk", one_.key, "tls.crt: has no PEM certificate");
+  expect_told(one_.certificate, "junk", "tls.key: has no PEM key");
+  expect_told(one_.certificate, two_.key, "is not the key of");
+  expect_told(one_.certificate + two_.certificate.substr(0, 300), one_.key,
+              "tls.crt: has a damaged certificate");
+  EXPECT_GT((*files)->expiry(), absl::Now());
+  // Right again, and right anew.
+  folder_.Put({{"tls.crt", one_.certificate}, {"tls.key", one_.key}});
+  EXPECT_EQ((*files)->Poll(), absl::OkStatus());
+  EXPECT_EQ((*files)->Poll(), std::nullopt);
+  folder_.Put({{"tls.crt", two_.certificate}, {"tls.key", two_.key}});
+  EXPECT_EQ((*files)->Poll(), absl::OkStatus());
+  EXPECT_EQ((*files)->Poll(), std::nullopt);
 }
 
 }  // namespace

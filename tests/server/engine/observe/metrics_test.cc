@@ -64,6 +64,7 @@ void TouchAll(Metrics& metrics) {
   metrics.Tokens().Set(2);
   metrics.TokenFileLoads("invalid").Increment();
   metrics.CertificateExpiry("[::]:8470").Set(1.8e9);
+  metrics.CertificateLoads("[::]:8470", "invalid").Increment();
 }
 
 TEST(MetricsTest, EveryNameAndLabelIsExported) {
@@ -107,6 +108,7 @@ TEST(MetricsTest, EveryNameAndLabelIsExported) {
            "gemmd_auth_refusals_total{reason=\"BAD_TOKEN\"} 1",
            "gemmd_tokens 2",
            "gemmd_token_file_loads_total{result=\"invalid\"} 1",
+           "gemmd_certificate_loads_total{listener=\"[::]:8470\",result=\"invalid\"} 1",
            "gemmd_certificate_expiry_timestamp_seconds{listener=\"[::]:8470\"} 1800000000",
            "gemmd_build_info{version=\"1.2.3\"} 1",
        }) {
