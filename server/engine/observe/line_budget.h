@@ -21,7 +21,7 @@ class LineBudget {
   // Nothing when this line is to be left out, else how many were since the last one.
   std::optional<int64_t> Take(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (now - second_ >= absl::Seconds(1)) {
+    if (absl::AbsDuration(now - second_) >= absl::Seconds(1)) {  // the clock may be set back
       second_ = now;
       lines_ = 0;
     }

@@ -142,7 +142,10 @@ void Access::Reconfigure(const AuthConfig& config) {
 void Access::Poll() {
   absl::MutexLock lock(&load_mutex_);
   const absl::Time now = clock_.Now();
-  if (config_.token_file.empty() || now < next_poll_) return;
+  // Further ahead than it can be it lies once the clock was set back: a token that was taken out
+  // would live on by as much.
+  const bool due = now >= next_poll_ || next_poll_ - now > kPollEvery;
+  if (config_.token_file.empty() || !due) return;
   next_poll_ = now + kPollEvery;
   auto text = ReadTokens(config_);
   // What cannot be read is noted once, as a text that no file has.

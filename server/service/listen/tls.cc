@@ -48,7 +48,8 @@ absl::StatusOr<std::string> Read(const char* field, const std::string& file) {
   std::ostringstream text;  // which keeps to itself what reading a directory throws
   text << stream.rdbuf();
   if (stream.is_open() && (text.good() || errno == 0)) return text.str();
-  return Wrong(field, file, absl::StrCat("cannot read: ", std::strerror(errno)));
+  return Wrong(field, file,
+               absl::StrCat("cannot read: ", std::strerror(errno), "; let gemmd's user read it"));
 }
 
 Bio Over(const std::string& text) {

@@ -129,8 +129,8 @@ absl::Status Call::Read(const grpc::ByteBuffer& bytes, google::protobuf::Message
 
 absl::Status Call::CheckPresent(const grpc::ByteBuffer& bytes) const {
   if (bytes.Valid()) return absl::OkStatus();
-  if (cancelled()) return absl::CancelledError("the call ended before its message was here");
-  return absl::InvalidArgumentError("the call has no message; send one");
+  // Of a client that cancels in time, mostly; that it did, gRPC tells later.
+  return absl::CancelledError("the call ended before its message was here; send one");
 }
 
 Call::~Call() {

@@ -91,7 +91,7 @@ class Call {
   const absl::Status& admission() const { return admission_; }
   // Of a caller that is admitted. INVALID_ARGUMENT when `bytes` are no such message (message.h).
   absl::Status Read(const grpc::ByteBuffer& bytes, google::protobuf::Message& request) const;
-  // CANCELLED or INVALID_ARGUMENT when there are none.
+  // CANCELLED when there are none.
   absl::Status CheckPresent(const grpc::ByteBuffer& bytes) const;
 
   Method& method() { return method_; }

@@ -1,11 +1,14 @@
 // Bytes that are no message, to every RPC that the proto files declare: refused with a reason and a
 // request id, counted and logged, like any other bad input.
 
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "gemmd/v1/compute_service.pb.h"
 #include "tests/e2e/declared_rpcs.h"
 #include "tests/e2e/fixture.h"
@@ -99,12 +102,39 @@ TEST_F(NotAMessageTest, EndsAQueueThatHasAcceptedBatches) {
 
 TEST_F(NotAMessageTest, NoMessageAtAllIsRefusedToo) {
   for (const DeclaredRpc& rpc : DeclaredRpcs()) {
-    if (rpc.name == "ComputeService/Queue") continue;  // a stream of no messages is one
+    if (rpc.name == "ComputeService/Queue") continue;        // a stream of no messages is one
+    const auto refused = rpc.name == "BufferService/Upload"  // a stream, which wants chunks
+                             ? grpc::StatusCode::INVALID_ARGUMENT
+                             : grpc::StatusCode::CANCELLED;
     const Answered answered =
         CallByName(channel_, "/gemmd.v1." + rpc.name, std::vector<std::string>());
-    EXPECT_EQ(answered.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+    EXPECT_EQ(answered.status.error_code(), refused)
         << rpc.name << ": " << answered.status.error_message();
   }
+}
+
+// A call that is cancelled before its message came has none, and its message is not at fault.
+TEST_F(NotAMessageTest, ACallThatIsCancelledIsCountedAsThat) {
+  grpc::GenericStub stub(channel_);
+  for (int i = 0; i < 50; ++i) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::Status status;
+    void* tag = nullptr;
+    bool ok = false;
+    const auto call = stub.PrepareCall(&context, "/gemmd.v1.SessionService/ListSessions", &queue);
+    call->StartCall(nullptr);
+    queue.Next(&tag, &ok);
+    context.TryCancel();
+    call->Finish(&status, nullptr);
+    queue.Next(&tag, &ok);
+  }
+  const auto counted = [this](const char* code) {
+    return daemon_.Metric("gemmd_requests_total",
+                          absl::StrCat("code=\"", code, "\",method=\"ListSessions\""));
+  };
+  EXPECT_TRUE(WaitUntil([&] { return counted("CANCELLED") > 0; }));
+  EXPECT_EQ(counted("INVALID_ARGUMENT"), 0);
 }
 
 // Who calls is asked first: nobody learns what a message would have to be.

@@ -118,6 +118,16 @@ TEST_F(AccessTest, ANewTokenFileIsTakenAndAWrongOneIsNot) {
   EXPECT_TRUE(access_->ByToken(kOther).ok());
 }
 
+TEST_F(AccessTest, ATokenIsTakenBackThoughTheClockIsSetBack) {
+  WriteTokens(Line(kToken, "ci red user"));
+  Start();
+  PollLater();
+  clock_.Advance(-absl::Hours(1));
+  WriteTokens("");
+  access_->Poll();
+  EXPECT_EQ(RefusalOf(kToken), "BAD_TOKEN");
+}
+
 TEST_F(AccessTest, StartsOnlyWithATokenFileThatIsRight) {
   auto missing = Access::Create(config_, tenants_, clock_, log_, metrics_);
   EXPECT_THAT(std::string(missing.status().message()),

@@ -61,6 +61,13 @@ TEST_F(AuditTest, RefusalsCannotFloodTheLogAndNoneIsForgotten) {
   EXPECT_THAT(lines_.back(), HasSubstr("left_out=980"));
 }
 
+TEST_F(AuditTest, RefusalsAreToldThoughTheClockIsSetBack) {
+  for (int i = 0; i < 1000; ++i) audit_.Refused(event_, "BAD_TOKEN");
+  clock_.Advance(-absl::Hours(1));
+  audit_.Refused(event_, "BAD_TOKEN");
+  EXPECT_EQ(lines_.size(), Audit::kRefusalsPerSecond + 1);
+}
+
 TEST_F(AuditTest, AdminsAreNeverLeftOut) {
   for (int i = 0; i < 100; ++i) audit_.Admin(event_, "OK");
   EXPECT_EQ(lines_.size(), 100);
