@@ -150,7 +150,9 @@ absl::Status Validator::operator()(const MatmulOp& op) {
     View bias{"bias", &*op.bias};
     GEMMD_RETURN_IF_ERROR(CheckTensor(bias, slots_));
     GEMMD_RETURN_IF_ERROR(CheckShape(bias, MakeDims({n}), "n of b"));
-    GEMMD_RETURN_IF_ERROR(CheckDType(bias, {DType::kF32, op.gate ? DType::kF32 : op.d.dtype}));
+    const DType own[] = {DType::kF32, op.d.dtype};
+    const bool f32_alone = op.gate || op.d.dtype == DType::kF32;
+    GEMMD_RETURN_IF_ERROR(CheckDType(bias, absl::MakeConstSpan(own, f32_alone ? 1 : 2)));
     GEMMD_RETURN_IF_ERROR(CheckApart(d, bias));
     if (d_scales.tensor != nullptr) GEMMD_RETURN_IF_ERROR(CheckApart(d_scales, bias));
   }

@@ -168,7 +168,7 @@ def test_options_of_a_session_reach_the_server(fake, client):
 
 
 def test_buffers_are_listed_over_pages_and_deleted(session):
-    made = [session.create_buffer(shape=(4,), dtype="f16", label=f"b{i}") for i in range(5)]
+    made = [session.create_buffer(shape=4, dtype="f16", label=f"b{i}") for i in range(5)]
     listed = session.buffers()
     assert [b.label for b in listed] == ["b0", "b1", "b2", "b3", "b4"]
     assert (listed[0].dtype, listed[0].shape) == (np.float16, (4,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 from google.protobuf.duration_pb2 import Duration
@@ -62,19 +62,20 @@ def open_session(
 def create_buffer(
     session_id: bytes,
     size_bytes: int,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     dtype: dtypes.DTypeLike | None,
     memory_kind: str,
     device: str,
     label: str,
 ) -> buffer_pb.CreateBufferRequest:
+    extents = shape if isinstance(shape, Iterable) else (shape,)
     return buffer_pb.CreateBufferRequest(
         session_id=session_id,
         size_bytes=words.whole("size_bytes", size_bytes),
         device=words.text("device", device),
         memory_kind=words.chosen("memory_kind", memory_kind, MEMORY_KINDS),
         dtype=pb.DTYPE_UNSPECIFIED if dtype is None else dtypes.to_wire(dtype),  # type: ignore[arg-type]
-        shape=[words.whole("an extent of shape", extent) for extent in shape],
+        shape=[words.whole("an extent of shape", extent) for extent in extents],
         label=words.text("label", label),
     )
 

@@ -41,7 +41,7 @@ class Buffers(Work):
         self,
         size_bytes: int = 0,
         *,
-        shape: Sequence[int] = (),
+        shape: int | Sequence[int] = (),
         dtype: dtypes.DTypeLike | None = None,
         memory_kind: MemoryKind = "device",
         device: str = "",
