@@ -19,7 +19,11 @@ int main(int, char** argv) {
   ops.Add(Write{w->tensor(), AsBytes(absl::MakeConstSpan(ws))});
   ops.Add(Matmul{.a = x->tensor(), .b = w->tensor(), .d = y->tensor()});
   ops.Add(Read{y->tensor()});
-  auto result = session->Execute(ops);
+  auto queue = session->OpenQueue();
+  if (!queue.ok()) return std::cerr << queue.status() << "\n", 1;
+  auto ticket = queue->Submit(ops);
+  if (!ticket.ok()) return std::cerr << ticket.status() << "\n", 1;
+  auto result = ticket->Wait();
   if (!result.ok()) return std::cerr << result.status() << "\n", 1;
   std::cout << result->Output<float>(0)[0] << " " << result->Output<float>(0)[1] << " on "
             << result->report().device() << "\n";
