@@ -14,14 +14,16 @@ constexpr absl::string_view kBash =
 _%PROGRAM%() {
   local cur=${COMP_WORDS[COMP_CWORD]} typed= text= kind= word i
   for ((i = 1; i <= COMP_CWORD; ++i)); do
-    # bash takes --flag=value, FILE:TENSOR and cuda:0 for three words.
-    if [[ $i == 1 || ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; then
+    # bash takes --flag=value, FILE:TENSOR, cuda:0 and m@2 for three words, @m for two.
+    if [[ $i == 1 || ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:@] ||
+          ( ${COMP_WORDS[i]} == @ && $COMP_LINE == *"$typed@"* ) ]]; then
       typed+=${COMP_WORDS[i]}
     else
       text+=$typed$'\n' typed=${COMP_WORDS[i]}
     fi
   done
   [[ $cur == [=:] ]] && cur=
+  [[ ${COMP_WORDS[COMP_CWORD-1]} == @ ]] && cur=@$cur  # readline replaces it, too
   COMPREPLY=()
   {
     read -r kind

@@ -97,6 +97,12 @@ absl::Status RunComplete(Invocation& call) {
     if (!names.empty()) found.files = false;
     found.prefix = typed.substr(0, colon + 1);
   }
+  // A weight that is published, as an operand.
+  if (found.files && words.front() == "matmul" && absl::StartsWith(typed, "@")) {
+    names = ServerNames(call, Names::kPublished, words);
+    found.files = false;
+    found.prefix = "@";
+  }
   std::erase_if(names, [](const std::string& name) { return !IsPlain(name); });
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());

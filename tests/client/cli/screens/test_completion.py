@@ -47,7 +47,7 @@ def bash(folder):
 
     def offers(*words):
         ask = (
-            'COMP_WORDS=(gemmctl "$@"); COMP_CWORD=$#; _gemmctl\n'
+            'COMP_WORDS=(gemmctl "$@"); COMP_CWORD=$#; COMP_LINE="${COMP_WORDS[*]}"; _gemmctl\n'
             'for word in "${COMPREPLY[@]}"; do printf "%s\\n" "$word"; done'
         )
         return run(folder, "bash", ask, "bash", *words)
@@ -80,6 +80,13 @@ def test_names_of_the_server(bash, target):
     ]  # fmt: skip
     assert bash("end", *at, "s") == ["s-0", "s-1", "s-2"]
     assert bash("health", *at, "c") == ["cuda:0", "cuda:1"]
+
+
+def test_published_weights_are_operands(bash, folder, target):
+    at = ("--server", target)
+    assert bash("matmul", *at, "x.npy", "@", "mo") == ["@model/w1", "@model/w2"]
+    assert bash("matmul", *at, "x.npy", "@") == ["@model/w1", "@model/w2", "@other"]
+    assert zsh_offers(folder, "matmul", *at, "x.npy", "@o")[0].startswith("@other")
 
 
 def test_tensors_of_a_file(bash):
