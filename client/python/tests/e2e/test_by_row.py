@@ -7,20 +7,12 @@ import pytest
 
 import gemmd
 
-from ..test_by_row import KINDS, WIDTHS, relative_error, rounded, stored
+from ..test_by_row import KINDS, WIDTHS, error_of_rows, rounded, stored
 from ..test_checkpoint import file_text
 
 pytestmark = pytest.mark.e2e
 # Scales of another kind are 20 times as far, in every row.
 NEAR = 2e-3
-
-
-def error_of_rows(y, exact):
-    """The median row's: a number within float32's rounding of the middle between two of E4M3 may
-    become either, and is 2e-3 or more of its row.
-    """
-    pairs = zip(np.asarray(y), exact, strict=True)
-    return np.median([relative_error(row, wanted) for row, wanted in pairs])
 
 
 @pytest.mark.parametrize("way", ["auto", "off"])
