@@ -15,7 +15,7 @@ constexpr std::string_view kHelp =
 
   gemm_bench                                     the 44 shapes everyone measures, beside cuBLASLt
   gemm_bench --suite random --count 300          other shapes; also: odd, models
-  gemm_bench --dtype bf16                        other operands: bf16, f16, i8, i8-block
+  gemm_bench --dtype bf16                        other operands: bf16, f16, i8, i8-block, e4m3-row
   gemm_bench --shapes 64x4096x7168,1x576x7168    these shapes
   gemm_bench --sweep --shapes 64x4096x7168       every kernel of the pool, fastest first
   gemm_bench --tune --out FILE                   measures the pool and writes a tuning table
@@ -39,8 +39,9 @@ What to run
   --shapes MxNxK,...           instead of a suite
   --count N, --seed N          of the suites random, models and broad; default 300 and 1. The seed also makes the data
   --rows LEAST-MOST            of the suite, only shapes with so many rows
-  --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales. i8 has scales by row, i8-block
-                               e4m3's. Results are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8 with 32-bit results
+  --dtype e4m3|bf16|f16|i8     of the operands; default e4m3, with 1x128 and 128x128 scales, as i8-block has. i8 and e4m3-row
+                               have scales by row. Results are BF16, of f16 FP16; cuBLASLt's column "same" is of that type, of i8
+                               with 32-bit results, and e4m3-row has none
 Which kernels
   --tuning FILE[,FILE]         a tuning table, or the mean of several; without one, the cost model chooses. With --tune,
                                tables of earlier runs, whose times enter the mean that is written
@@ -141,14 +142,21 @@ absl::Status SetRows(const std::string& value, RowRange& rows) {
 }
 
 absl::Status SetDType(const std::string& value, Options& options) {
-  options.block_scales = value == "i8-block";
-  for (DType known : {DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8}) {
-    if (Name(known) != (options.block_scales ? "i8" : value)) continue;
-    options.dtype = known;
+  static constexpr struct {
+    const char* name;
+    DType dtype;
+    bool block_scales;
+  } kKnown[] = {{"e4m3", DType::kE4M3, true},     {"e4m3-row", DType::kE4M3, false},
+                {"bf16", DType::kBF16, false},    {"f16", DType::kF16, false},
+                {"i8", DType::kI8, false},        {"i8-block", DType::kI8, true}};
+  for (const auto& known : kKnown) {
+    if (known.name != value) continue;
+    options.dtype = known.dtype;
+    options.block_scales = known.block_scales;
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--dtype ", value, ": not one of e4m3, bf16, f16, i8, i8-block"));
+      absl::StrCat("--dtype ", value, ": not one of e4m3, e4m3-row, bf16, f16, i8, i8-block"));
 }
 
 std::vector<Flag> FlagsOf(Options& o) {

@@ -26,7 +26,7 @@ struct Options {
   uint64_t seed = 1;
   RowRange rows;               // of the suite, the shapes within
   DType dtype = DType::kE4M3;  // of the operands: E4M3, BF16, F16 or I8
-  bool block_scales = false;   // of I8: 1x128 and 128x128, as E4M3 has, instead of by row
+  bool block_scales = true;    // of E4M3 and I8: 1x128 and 128x128, instead of by row
 
   // Which kernels.
   std::string kernel;               // forced; empty lets the selector choose

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/bench/cuda/extents.h"
 #include "kernels/bench/cuda/workload.h"
 #include "kernels/bench/models.h"
 #include "kernels/cuda/tuning/model.h"
@@ -20,6 +21,10 @@ MatmulProblem PlainProblem(const Shape& shape, DType dtype) {
   args.k = shape.k;
   args.lda = args.ldb = shape.k;
   args.ldd = shape.n;
+  if (dtype == DType::kE4M3) {  // scales of blocks
+    args.a_scales_ld = RoundUp4(shape.m);
+    args.b_scales_ld = RoundUp4(BlocksOf(shape.k));
+  }
   return ProblemOf(args, dtype);
 }
 

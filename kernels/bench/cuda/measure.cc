@@ -215,7 +215,7 @@ absl::Status ShapeRunner::KeepFastest(ShapeResult& result, std::vector<Entry>& e
   return absl::OkStatus();
 }
 
-// cuBLASLt on the same operands; of E4M3 also without block scales, and in BF16.
+// cuBLASLt on the same operands; of E4M3 also with one scale for all, and in BF16.
 std::vector<ShapeRunner::WantedPeer> ShapeRunner::WantedPeers(ShapeResult& result) const {
   double* const same = &result.cublaslt_block_us;
   switch (workload_.dtype()) {
@@ -229,8 +229,10 @@ std::vector<ShapeRunner::WantedPeer> ShapeRunner::WantedPeers(ShapeResult& resul
       break;
   }
   std::vector<WantedPeer> peers = {
-      {CublasLtKind::kFp8Block, &Workload::args, same},
       {CublasLtKind::kFp8TensorWise, &Workload::tensor_args, &result.cublaslt_tensorwise_us}};
+  if (options_.block_scales) {
+    peers.insert(peers.begin(), {CublasLtKind::kFp8Block, &Workload::args, same});
+  }
   if (options_.bf16_peer) {
     peers.push_back({CublasLtKind::kBf16, &Workload::bf16_args, &result.cublaslt_bf16_us});
   }
@@ -238,7 +240,8 @@ std::vector<ShapeRunner::WantedPeer> ShapeRunner::WantedPeers(ShapeResult& resul
 }
 
 ShapeRunner::WantedPeer ShapeRunner::QuickPeer(ShapeResult& result) const {
-  return WantedPeers(result)[workload_.dtype() == DType::kE4M3 ? 1 : 0];
+  const bool two = workload_.dtype() == DType::kE4M3 && options_.block_scales;
+  return WantedPeers(result)[two ? 1 : 0];
 }
 
 absl::Status ShapeRunner::ListPeers(ShapeResult& result, std::vector<Peer>& peers) {

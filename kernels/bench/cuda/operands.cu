@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One warp a row. Values are made twice, which is cheaper than keeping them.
 __global__ void __launch_bounds__(kThreads)
-    QuantizeRowsKernel(uint64_t seed, int64_t rows, int64_t k, int8_t* values, float* scales) {
+    QuantizeRowsKernel(uint64_t seed, int64_t rows, int64_t k, uint8_t* values, float* scales,
+                       BlockCode code) {
   const int lane = threadIdx.x % 32;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
@@ -111,9 +112,9 @@ __global__ void __launch_bounds__(kThreads)
     float amax = 0;
     for (int64_t i = lane; i < k; i += 32) amax = fmaxf(amax, fabsf(Normal(seed, row * k + i)));
     amax = WarpMax(amax);
-    const float scale = amax > 0 ? amax / 127.0f : 1.0f;
+    const float scale = ScaleOf(amax, code);
     for (int64_t i = lane; i < k; i += 32) {
-      values[row * k + i] = static_cast<int8_t>(rintf(Normal(seed, row * k + i) / scale));
+      values[row * k + i] = Quantize(Normal(seed, row * k + i), scale, code);
     }
     if (lane == 0) scales[row] = scale;
   }
@@ -175,11 +176,11 @@ cudaError_t RandomF16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,
   return Random(seed, rows * k, reinterpret_cast<__half*>(values), stream);
 }
 
-cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, int8_t* values,
-                               float* scales, cudaStream_t stream) {
+cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
+                               float* scales, cudaStream_t stream, BlockCode code) {
   if (rows * k == 0) return cudaSuccess;
   QuantizeRowsKernel<<<GridFor(rows, kThreads / 32), kThreads, 0, stream>>>(seed, rows, k, values,
-                                                                            scales);
+                                                                            scales, code);
   return cudaGetLastError();
 }
 

@@ -24,9 +24,9 @@ cudaError_t QuantizeRandom128x128(uint64_t seed, int64_t rows, int64_t k, uint8_
                                   float* scales, int64_t scales_ld, cudaStream_t stream,
                                   BlockCode code = BlockCode::kE4M3);
 
-// values: [rows, k] INT8, dense. scales: [rows], amax/127 of each row.
-cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, int8_t* values,
-                               float* scales, cudaStream_t stream);
+// values: [rows, k], dense. scales: [rows], likewise of each row.
+cudaError_t QuantizeRandomRows(uint64_t seed, int64_t rows, int64_t k, uint8_t* values,
+                               float* scales, cudaStream_t stream, BlockCode code);
 
 // values: [rows, k] BF16, dense: the same matrix, rounded to nearest even.
 cudaError_t RandomBf16(uint64_t seed, int64_t rows, int64_t k, uint16_t* values,

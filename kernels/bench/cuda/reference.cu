@@ -35,9 +35,9 @@ __device__ double Decode(const void* values, int64_t i, ElementType type) {
   return static_cast<const float*>(values)[i];
 }
 
-// INT8's scales by row lie next to each other; of blocks, rows are at least four apart.
+// Scales by row lie next to each other; of blocks, rows are at least four apart.
 __device__ bool BlockScaled(const Fp8GemmArgs& args, ElementType type) {
-  return type == ElementType::kE4M3 || (type == ElementType::kI8 && args.b_scales_ld > 1);
+  return (type == ElementType::kE4M3 || type == ElementType::kI8) && args.b_scales_ld > 1;
 }
 
 __device__ double ScaleOfA(const Fp8GemmArgs& args, ElementType type, int64_t row, int64_t kk) {

@@ -30,11 +30,11 @@ int AlignmentOf(const void* base, int64_t rows, int64_t stride_bytes) {
 }  // namespace
 
 int64_t Workload::a_scale_floats() const {
-  if (dtype_ == DType::kI8 && !blocks_) return shape_.m;
+  if (by_row()) return shape_.m;
   return blocks_ ? RoundUp4(shape_.m) * BlocksOf(shape_.k) : 0;
 }
 int64_t Workload::b_scale_floats() const {
-  if (dtype_ == DType::kI8 && !blocks_) return shape_.n;
+  if (by_row()) return shape_.n;
   return blocks_ ? BlocksOf(shape_.n) * RoundUp4(BlocksOf(shape_.k)) : 0;
 }
 
@@ -89,8 +89,8 @@ cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
   const Fp8GemmArgs args = operands();
   const auto either = [](cudaError_t x, cudaError_t y) { return x != cudaSuccess ? x : y; };
   const auto [m, n, k] = shape_;
+  const BlockCode code = dtype_ == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
   if (blocks_) {
-    const BlockCode code = dtype_ == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
     return either(QuantizeRandom1x128(seed, m, k, to.a.data(), to.a_scales.as<float>(),
                                       args.a_scales_ld, stream, code),
                   QuantizeRandom128x128(seed + 1, n, k, to.b.data(), to.b_scales.as<float>(),
@@ -105,8 +105,8 @@ cudaError_t Workload::FillOperands(uint64_t seed, cudaStream_t stream) {
                     RandomF16(seed + 1, n, k, to.b.as<uint16_t>(), stream));
     default:
       return either(
-          QuantizeRandomRows(seed, m, k, to.a.as<int8_t>(), to.a_scales.as<float>(), stream),
-          QuantizeRandomRows(seed + 1, n, k, to.b.as<int8_t>(), to.b_scales.as<float>(), stream));
+          QuantizeRandomRows(seed, m, k, to.a.data(), to.a_scales.as<float>(), stream, code),
+          QuantizeRandomRows(seed + 1, n, k, to.b.data(), to.b_scales.as<float>(), stream, code));
   }
 }
 
@@ -209,7 +209,7 @@ FloorTraffic Workload::traffic() const {
 }
 
 bool BlockScaled(const Fp8GemmArgs& args, DType dtype) {
-  return dtype == DType::kE4M3 || (dtype == DType::kI8 && args.b_scales_ld > 1);
+  return SizeBytes(dtype) == 1 && args.b_scales_ld > 1;
 }
 
 namespace {
@@ -238,7 +238,7 @@ AnyGemmArgs AnyArgsOf(const Fp8GemmArgs& args, DType dtype) {
 MatmulProblem ProblemOf(const Fp8GemmArgs& args, DType dtype) {
   const bool blocks = BlockScaled(args, dtype);
   const ScaleGranularity rows =
-      dtype == DType::kI8 ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
+      SizeBytes(dtype) == 1 ? ScaleGranularity::kPerRow : ScaleGranularity::kNone;
   const int64_t size = SizeBytes(dtype);
   MatmulProblem problem;
   problem.batch = args.batch;

@@ -30,12 +30,13 @@ cuda::MatmulArgs MatmulArgsOf(const cuda::Fp8GemmArgs& args, DType dtype);
 
 class Workload {
  public:
-  // `dtype`: of the operands, E4M3, BF16, F16 or I8; of I8 with scales by row, or by block.
-  explicit Workload(DType dtype, bool block_scales = false)
-      : dtype_(dtype), blocks_(dtype == DType::kE4M3 || (dtype == DType::kI8 && block_scales)) {}
+  // `dtype`: of the operands, E4M3, BF16, F16 or I8; those of a byte have scales, of blocks or by
+  // row.
+  explicit Workload(DType dtype, bool block_scales = true)
+      : dtype_(dtype), blocks_(SizeBytes(dtype) == 1 && block_scales) {}
 
-  // Fills operands for `shape` from `seed`, on `stream`: random normal, of E4M3 A quantised by
-  // 1x128 and B by 128x128, amax/448, of I8 both by row, amax/127. Padding of scales is NaN.
+  // Fills operands for `shape` from `seed`, on `stream`: random normal, A quantised by 1x128 and B
+  // by 128x128, or both by row: amax/448 of E4M3, amax/127 of I8. Padding of scales is NaN.
   // `with_bf16` makes the BF16 peer's operands beside E4M3's. They then lie at places 0 to `places`
   // - 1, at least one, and the first is in use.
   absl::Status Prepare(const Shape& shape, uint64_t seed, bool with_bf16, int places,
@@ -50,7 +51,7 @@ class Workload {
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   cuda::ElementType element() const { return static_cast<cuda::ElementType>(dtype_); }
-  // The operands with their scales. Those of E4M3 have b_scales_ld and a_scales_ld rounded up to 4
+  // The operands with their scales. Of blocks, a_scales_ld and b_scales_ld are rounded up to 4
   // floats. D is BF16, or FP16 of such operands.
   cuda::Fp8GemmArgs operands() const;
   cuda::MatmulArgs args() const { return MatmulArgsOf(operands(), dtype_); }
@@ -80,6 +81,7 @@ class Workload {
 
   int64_t a_bytes() const { return shape_.m * shape_.k * SizeBytes(dtype_); }
   int64_t b_bytes() const { return shape_.n * shape_.k * SizeBytes(dtype_); }
+  bool by_row() const { return SizeBytes(dtype_) == 1 && !blocks_; }
   int64_t a_scale_floats() const;
   int64_t b_scale_floats() const;
 
@@ -94,7 +96,7 @@ class Workload {
 // The call of a kernel on the operands at the place in use.
 using Binding = std::function<absl::StatusOr<Call>(const Workload&)>;
 
-// Whether they have scales of 1x128 and 128x128: INT8's by row lie next to each other, rows of
+// Whether they have scales of 1x128 and 128x128: those by row lie next to each other, rows of
 // blocks at least four apart.
 bool BlockScaled(const cuda::Fp8GemmArgs& args, DType dtype);
 

@@ -208,7 +208,7 @@ absl::StatusOr<StreamLaunch> PrepareLaunch(const GemmVariant& variant, const Fp8
     if (!made.ok()) return made.status();
     *map = *made;
   }
-  if (shape.promotes()) {
+  if (shape.scales_blocks()) {
     const absl::StatusOr<CUtensorMap> made = ScalesMap(scales);
     if (!made.ok()) return made.status();
     launch.scale_map = *made;

@@ -38,6 +38,7 @@ enum class Mma : uint8_t {
   kF16,       // FP32 sums
   kI8,        // S32 sums, scaled by row and column as they are stored
   kI8Block,   // INT8 with kFp8Block's scales: S32 sums of 128 of k, promoted likewise
+  kFp8Row,    // E4M3 with kI8's scales: sums of 128 of k, promoted by addition
 };
 
 struct GemmConfig {
@@ -88,9 +89,10 @@ struct GemmConfig {
   // Thin tiles of fewer columns lie in a stage as those of so many do.
   static constexpr int kThinCols = 64;
 
-  constexpr bool promotes() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
+  constexpr bool scales_blocks() const { return mma == Mma::kFp8Block || mma == Mma::kI8Block; }
+  constexpr bool promotes() const { return scales_blocks() || mma == Mma::kFp8Row; }
   // Sums are scaled by row and column as they are stored.
-  constexpr bool scales_results() const { return mma == Mma::kI8; }
+  constexpr bool scales_results() const { return mma == Mma::kI8 || mma == Mma::kFp8Row; }
   constexpr int element_bytes() const { return mma == Mma::kBf16 || mma == Mma::kF16 ? 2 : 1; }
   // Elements of k in a k block.
   constexpr int block_k() const { return kRowBytes / element_bytes(); }
@@ -174,7 +176,7 @@ struct GemmConfig {
   }
 
   // One stage of the ring: for each of its k blocks a row-side tile; the same of the column side;
-  // A's scales and B's scales, where sums are promoted.
+  // A's scales and B's scales, where blocks have some.
   constexpr int row_bytes() const { return rows * kRowBytes; }
   constexpr int col_bytes() const { return cols * kRowBytes; }
   constexpr int used_bytes() const { return k_blocks * (row_bytes() + col_bytes()); }
@@ -184,7 +186,7 @@ struct GemmConfig {
     return (thin() ? kThinCols : block_m()) * (splits_cols ? 2 : 1) + (takes_rest ? kRestRows : 0) +
            (ragged ? 4 : 0);
   }
-  constexpr int a_scale_bytes() const { return promotes() ? a_scale_rows() * 4 : 0; }
+  constexpr int a_scale_bytes() const { return scales_blocks() ? a_scale_rows() * 4 : 0; }
   constexpr int b_scale_offset() const {
     const int a = k_blocks * a_scale_bytes();
     return takes_rest ? a : (a + 127) / 128 * 128;
@@ -194,7 +196,7 @@ struct GemmConfig {
   }
   constexpr int scale_bytes() const {
     if (takes_rest) return kPairScaleBytes;
-    return shares_ring ? kRingScaleBytes : promotes() ? b_scale_offset() + b_scale_bytes() : 0;
+    return shares_ring ? kRingScaleBytes : scales_blocks() ? b_scale_offset() + b_scale_bytes() : 0;
   }
 
   // The result's staging area: 64 columns of n at a time, for each warp's 16 rows (tiled) or each

@@ -172,10 +172,10 @@ __device__ __forceinline__ void StoreSumWhole(const Epilogue<C>& out, const Shar
       for (int chunk = 0; chunk < kAtOnce; ++chunk) {
         if (chunk == count) break;
         if constexpr (C.scales_results()) {
-          const float4 sum = SumOfParts<int, kMost>(at + chunk * kUnit, share.stride, parts);
+          const float4 sum = SumOfParts<Sum<C>, kMost>(at + chunk * kUnit, share.stride, parts);
           out.Stage(chunk, 0, out.scales.Apply(sub, first + chunk, sum));
         } else {
-          out.Stage(chunk, 0, SumOfParts<float, kMost>(at + chunk * kUnit, share.stride, parts));
+          out.Stage(chunk, 0, SumOfParts<Sum<C>, kMost>(at + chunk * kUnit, share.stride, parts));
         }
       }
       at += count * kUnit;

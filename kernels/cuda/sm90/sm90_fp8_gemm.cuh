@@ -18,6 +18,7 @@
 #include "kernels/cuda/sm90/sm90_fp8_exchange.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_producer.cuh"
+#include "kernels/cuda/sm90/sm90_fp8_row_math.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_store.cuh"
 #include "kernels/cuda/sm90/sm90_fp8_tile.cuh"
 
@@ -40,7 +41,7 @@ constexpr bool Check() {
                 "slices keep to groups of 8 swizzled rows");
   static_assert(C.stages <= 31, "a lane of the producer warp initialises each stage");
   static_assert(kBScales<C> <= 32, "a lane of the producer warp fetches each");
-  static_assert(!C.promotes() || !C.skinny() || C.b_scale_count() == (C.gates ? 2 : 1),
+  static_assert(!C.scales_blocks() || !C.skinny() || C.b_scale_count() == (C.gates ? 2 : 1),
                 "one of B's scales for all rows, or for gates and for ups");
   static_assert(!C.gates || (C.skinny() ? C.rows == 256 && C.groups == 2 : C.cols == 256),
                 "128 gates and their ups: a scale of the result for each row");
@@ -60,13 +61,17 @@ constexpr bool Check() {
   return true;
 }
 
-template <GemmConfig C, bool kPromotes = C.promotes()>
+template <GemmConfig C, bool kPromotes = C.promotes(), bool kScalesBlocks = C.scales_blocks()>
 struct MathOf {
+  using Type = DirectMath<C>;
+};
+template <GemmConfig C>
+struct MathOf<C, true, true> {
   using Type = Math<C>;
 };
 template <GemmConfig C>
-struct MathOf<C, false> {
-  using Type = DirectMath<C>;
+struct MathOf<C, true, false> {
+  using Type = RowMath<C>;
 };
 
 template <GemmConfig C>

@@ -15,7 +15,7 @@ namespace gemmd::kernels::cuda {
 // Arrivals that fill a stage: lane 0's expect_tx, and one for each of B's scales, which come by
 // cp.async because a row of them need not be aligned for the copy engine.
 template <GemmConfig C>
-inline constexpr int kBScales = C.promotes() ? C.b_scale_count() * C.k_blocks : 0;
+inline constexpr int kBScales = C.scales_blocks() ? C.b_scale_count() * C.k_blocks : 0;
 template <GemmConfig C>
 inline constexpr int kFullArrivals = 1 + kBScales<C>;
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ void LoadStage(const GemmLaunch& launch, const SmemLa
     ptx::TensorLoadMulticast(&launch.col_map, full, smem.Cols(stage) + col * kRowBytes, x,
                              tile.col0 + col, z, col_batch, place.ColPeers(), col_policy);
   }
-  if constexpr (C.promotes()) {
+  if constexpr (C.scales_blocks()) {
     ptx::TensorLoad(&launch.scale_map, full, smem.AScales(stage),
                     C.skinny() ? tile.col0 : tile.row0, 0, block, tile.batch, ptx::kEvictLast);
   }
@@ -108,7 +108,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
   if (!ptx::ElectOne()) return;
   ptx::PrefetchTensorMap(&launch.row_map);
   ptx::PrefetchTensorMap(&launch.col_map);
-  if constexpr (C.promotes()) ptx::PrefetchTensorMap(&launch.scale_map);
+  if constexpr (C.scales_blocks()) ptx::PrefetchTensorMap(&launch.scale_map);
 #pragma unroll
   for (int stage = 0; stage < C.stages; ++stage) {
     ptx::MbarrierInit(smem.Full(stage), kFullArrivals<C>);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void Start(const GemmLaunch& launch, const SmemLayout
 template <GemmConfig C>
 __device__ __forceinline__ void StartScales(const GemmLaunch& launch, const SmemLayout<C>& smem,
                                             const ClusterPlace<C>& place, int cluster, int lane) {
-  if constexpr (!C.promotes() && !C.scales_results()) return;
+  if constexpr (!C.scales_blocks() && !C.scales_results()) return;
   if (C.takes_spares() && cluster >= launch.tiles.count) return;
   ptx::GridDependencyWait();
   if constexpr (C.scales_results()) {

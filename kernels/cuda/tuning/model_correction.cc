@@ -67,6 +67,7 @@ int SumOf(const ModelFeatures& features, Mma mma) {
   }
   switch (mma) {
     case Mma::kFp8Block:
+    case Mma::kFp8Row:
       return SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
     case Mma::kI8Block:
       return SumOf(i8_block::kTrees, i8_block::kNodes, i8_block::kLeaves, features);

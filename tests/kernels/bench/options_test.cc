@@ -67,6 +67,12 @@ TEST(OptionsTest, OperandsAreE4m3UnlessAskedFor) {
   EXPECT_EQ(Parse({"--dtype", "bf16"})->dtype, DType::kBF16);
   EXPECT_EQ(Parse({"--dtype", "f16"})->dtype, DType::kF16);
   EXPECT_EQ(Parse({"--dtype", "i8"})->dtype, DType::kI8);
+  EXPECT_FALSE(Parse({"--dtype", "e5m2"}).ok());
+  EXPECT_TRUE(Parse({})->block_scales);
+  EXPECT_FALSE(Parse({"--dtype", "i8"})->block_scales);
+  EXPECT_TRUE(Parse({"--dtype", "i8-block"})->block_scales);
+  EXPECT_EQ(Parse({"--dtype", "e4m3-row"})->dtype, DType::kE4M3);
+  EXPECT_FALSE(Parse({"--dtype", "e4m3-row"})->block_scales);
 }
 
 TEST(OptionsTest, QuickIsOfASweepThatMeasures) {

@@ -63,7 +63,7 @@ float AlphaWithin(DType out, DType operand) {
 
 double Bound(const MatmulOp& op, std::string_view kernel) {
   if (op.d.dtype == DType::kBF16) return 5e-3;
-  if (op.d.dtype == DType::kF16 || kernel.starts_with("sm90_fp8_")) return 1e-3;
+  if (op.d.dtype == DType::kF16 || kernel.starts_with("sm90_fp8")) return 1e-3;
   return op.a.values.dtype == DType::kI8 ? 1e-6 : 1e-5;
 }
 

@@ -1,4 +1,4 @@
-// INT8's scales, of a tile's rows and of its columns: they come into shared memory while the tile
+// Scales of results, of a tile's rows and of its columns (INT8, and E4M3 without scales of blocks): they come into shared memory while the tile
 // multiplies. A store that read them from memory would wait for some of them before each 64
 // columns, and its registers would be full of their addresses.
 
@@ -135,6 +135,9 @@ struct ResultScales {
   // The scales one after the other: of their products ptxas would keep many, and spill.
   static __device__ __forceinline__ int Scaled(int sum, float of_col, float of_row) {
     return __float_as_int(static_cast<float>(sum) * of_col * of_row);
+  }
+  static __device__ __forceinline__ float Scaled(float sum, float of_col, float of_row) {
+    return sum * of_col * of_row;
   }
 };
 

@@ -78,7 +78,7 @@ TEST(ChoiceTest, EveryMemberServesAPlainProblemOfItsKind) {
   for (const GemmVariant& variant : AllVariants()) {
     const Mma mma = variant.shape().mma;
     EXPECT_EQ(KindOf(mma).mma, mma) << Name(variant);
-    MatmulProblem problem = variant.shape().promotes()
+    MatmulProblem problem = variant.shape().scales_blocks()
                                 ? Fp8Problem(4096, 4096, 4096)
                                 : DirectProblem(OperandOf(mma), 4096, 4096, 4096);
     problem.a.dtype = problem.b.dtype = OperandOf(mma);
@@ -117,6 +117,23 @@ TEST(ChoiceTest, Int8WithBlockScalesGoesToKernelsThatPromote) {
     problem.b.granularity = ScaleGranularity::kPerRow;
     EXPECT_THAT(std::string(selector.Choose(problem).status().message()),
                 HasSubstr("scales of b are row; these kernels need 128x128"));
+  }
+}
+
+// And E4M3's, which of its own: the block-scaled kernels' times stand in for theirs.
+TEST(ChoiceTest, E4m3WithScalesOfRowsGoesToKernelsOfItsOwn) {
+  const GemmSelector selector = Untuned();
+  for (int64_t m : {1, 16, 64, 128, 512, 4096}) {
+    for (ScaleGranularity granularity :
+         {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+      MatmulProblem problem = Fp8Problem(m, 4096, 7168);
+      const double blocks = selector.Choose(problem)->estimated_seconds;
+      problem.a.granularity = problem.b.granularity = granularity;
+      const absl::StatusOr<GemmPick> pick = selector.Choose(problem);
+      ASSERT_TRUE(pick.ok()) << pick.status();
+      EXPECT_EQ(pick->variant.shape().mma, Mma::kFp8Row) << Name(pick->variant);
+      EXPECT_NEAR(pick->estimated_seconds, blocks, 0.15 * blocks) << Name(pick->variant);
+    }
   }
 }
 

@@ -156,6 +156,20 @@ TEST(LegalityTest, Int8TakesScalesOfRowsAndTensorsAlone) {
             "scales of b are row; these kernels need none");
 }
 
+TEST(LegalityTest, E4m3TakesScalesOfRowsAndTensorsByKernelsOfTheirOwn) {
+  const GemmVariant rows = DirectVariant(Mma::kFp8Row);
+  MatmulProblem problem = Fp8Problem(64, 256, int64_t{1} << 18);  // its sums are FP32
+  EXPECT_EQ(WhyNot(rows, problem), "scales of a are 1x128; these kernels need none, tensor or row");
+  for (ScaleGranularity a :
+       {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+    problem.a.granularity = a;
+    problem.b.granularity = ScaleGranularity::kPerRow;
+    EXPECT_EQ(WhyNot(rows, problem), "");
+  }
+  problem.b.granularity = ScaleGranularity::kBlock128x128;
+  EXPECT_THAT(WhyNot(rows, problem), HasSubstr("scales of b are 128x128; these kernels need none"));
+}
+
 TEST(LegalityTest, Int8TakesBlockScalesByKernelsOfItsOwn) {
   const GemmVariant blocks = DirectVariant(Mma::kI8Block);
   MatmulProblem problem = Fp8Problem(64, 256, int64_t{1} << 18);  // no sum of more than 128 of k

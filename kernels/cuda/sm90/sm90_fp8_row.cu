@@ -1,0 +1,84 @@
+// E4M3 with a scale for each row, for all, or none: of the block-scaled families' configs a few of
+// each kind. They multiply alike, and promote with an addition where those have an FFMA.
+
+#include "kernels/cuda/sm90/sm90_fp8_family.cuh"
+
+namespace gemmd::kernels::cuda {
+namespace {
+
+constexpr GemmConfig Tiled(int m, int n, int stages) {
+  return {.family = GemmFamily::kTiled,
+          .mma = Mma::kFp8Row,
+          .rows = m,
+          .cols = n,
+          .groups = m % 192 == 0 ? 3 : 2,
+          .stages = stages};
+}
+constexpr GemmConfig Skinny(int m, int n, int k_blocks, int stages) {
+  return {.family = GemmFamily::kSkinny,
+          .mma = Mma::kFp8Row,
+          .rows = n,
+          .cols = m,
+          .groups = n / 64,
+          .stages = stages,
+          .k_blocks = k_blocks};
+}
+constexpr GemmConfig SharingA(GemmConfig config) {
+  config.share_rows = 2;
+  return config;
+}
+constexpr GemmConfig SharingB(GemmConfig config) {
+  config.share_cols = 2;
+  return config;
+}
+// The tile of D leaves while the next one multiplies.
+constexpr GemmConfig Storing(GemmConfig config) {
+  config.stores_tile = true;
+  return config;
+}
+constexpr GemmConfig TwoPerSm(GemmConfig config) {
+  config.ctas_per_sm = 2;
+  return config;
+}
+constexpr GemmConfig TwoKGroups(GemmConfig config) {
+  config.k_groups = 2;
+  return config;
+}
+
+}  // namespace
+
+constexpr GemmConfig kFp8RowTiledConfigs[] = {
+    Tiled(128, 64, 8),           SharingB(Tiled(128, 64, 8)),
+    Tiled(128, 112, 6),          Tiled(128, 144, 6),
+    Tiled(256, 112, 4),          SharingA(Tiled(256, 128, 4)),
+    Tiled(192, 96, 5),           Storing(Tiled(128, 176, 4)),
+    Storing(Tiled(128, 192, 4)), SharingA(Storing(Tiled(128, 192, 4))),
+    Storing(Tiled(256, 128, 3)), SharingA(Storing(Tiled(256, 128, 3))),
+    Storing(Tiled(192, 128, 4)), SharingA(Storing(Tiled(192, 128, 4))),
+};
+// One k block a stage serves k that is not a multiple of 128.
+constexpr GemmConfig kFp8RowSkinnyConfigs[] = {
+    TwoPerSm(Skinny(16, 64, 1, 9)),
+    TwoPerSm(TwoKGroups(Skinny(16, 64, 2, 4))),
+    TwoPerSm(Skinny(32, 64, 1, 7)),
+    TwoPerSm(TwoKGroups(Skinny(32, 64, 2, 3))),
+    TwoKGroups(Skinny(48, 64, 2, 7)),
+    TwoPerSm(Skinny(64, 64, 1, 6)),
+    TwoKGroups(Skinny(64, 64, 2, 6)),
+    TwoKGroups(Skinny(80, 64, 2, 5)),
+    TwoKGroups(Skinny(112, 64, 2, 4)),
+    Skinny(96, 128, 1, 6),
+    Skinny(136, 128, 1, 5),
+    Skinny(160, 128, 1, 4),
+    Skinny(200, 128, 1, 4),
+};
+
+template <const auto& kConfigs>
+using IndicesOf = typename MakeIndices<sizeof(kConfigs) / sizeof(kConfigs[0])>::Type;
+
+extern const GemmFamilyEntry kSm90Fp8RowTiled =
+    MakeFamily<kFp8RowTiledConfigs>("sm90_fp8row_tiled", IndicesOf<kFp8RowTiledConfigs>());
+extern const GemmFamilyEntry kSm90Fp8RowSkinny =
+    MakeFamily<kFp8RowSkinnyConfigs>("sm90_fp8row_skinny", IndicesOf<kFp8RowSkinnyConfigs>());
+
+}  // namespace gemmd::kernels::cuda

@@ -1,0 +1,90 @@
+// A math warpgroup of E4M3 whose scales wait for the results (sm90_direct_scales.cuh): products of
+// 128 of k into fresh accumulators, as where blocks have scales, and from there into the result.
+
+#ifndef GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_
+#define GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_
+
+#include "kernels/cuda/sm90/sm90_fp8_math.cuh"
+
+namespace gemmd::kernels::cuda {
+
+template <GemmConfig C>
+struct RowMath : Math<C> {
+  using Base = Math<C>;
+  using Base::Base;
+  using Base::issue;
+  using Base::kAccumulators;
+  using Base::kSubs;
+  using Base::result;
+
+  // `steps` k blocks of a tile, at least one, added up into `result`.
+  __device__ __forceinline__ void Run(int steps, const Tile&) {
+    Base::Clear();
+    if constexpr (C.double_accumulators()) {
+      RunAlternating(steps);
+    } else {
+      RunSingle(steps);
+    }
+  }
+
+ private:
+  template <int kSub>
+  __device__ __forceinline__ void Add(const float (&accumulators)[kAccumulators]) const {
+#pragma unroll
+    for (int i = 0; i < kAccumulators; ++i) result[kSub * kAccumulators + i] += accumulators[i];
+  }
+
+  // One set of accumulators: the other warpgroups keep the tensor cores busy meanwhile.
+  __device__ __forceinline__ void RunSingle(int steps) {
+    static_assert(kSubs <= 2);
+    float accumulators[kAccumulators];
+    Base::WaitFull();
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      Base::template Multiply<0>(accumulators);
+      if constexpr (kSubs == 2) {
+        Base::Finish(accumulators);
+        Add<0>(accumulators);
+        Base::template Multiply<1>(accumulators);
+      }
+      issue.Advance();
+      if (i + 1 < steps) Base::WaitFull();
+      Base::Finish(accumulators);
+      Base::Release();
+      Add<kSubs - 1>(accumulators);
+    }
+  }
+
+  template <int kPending>
+  __device__ __forceinline__ void Retire(float (&accumulators)[kAccumulators]) {
+    ptx::WgmmaWait<kPending>();
+    ptx::Pin(accumulators);
+    Base::Release();
+    Add<0>(accumulators);
+  }
+
+  // Two sets: the next block multiplies while this one is added.
+  __device__ __forceinline__ void RunAlternating(int steps) {
+    float even[kAccumulators], odd[kAccumulators];
+    Base::Issue(even);
+    int i = 0;
+#pragma unroll 1
+    for (; i + 2 < steps; i += 2) {
+      Base::Issue(odd);
+      Retire<1>(even);
+      Base::Issue(even);
+      Retire<1>(odd);
+    }
+    if (i + 1 < steps) {
+      Base::Issue(odd);
+      Retire<1>(even);
+      Retire<0>(odd);
+    } else {
+      Retire<0>(even);
+    }
+  }
+};
+
+}  // namespace gemmd::kernels::cuda
+
+#endif  // GEMMD_KERNELS_CUDA_SM90_SM90_FP8_ROW_MATH_CUH_
