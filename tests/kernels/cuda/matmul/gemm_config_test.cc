@@ -57,7 +57,7 @@ TEST(GemmConfigTest, AKBlockIsARowOf128Bytes) {
   for (const GemmVariant& variant : AllVariants()) {
     const GemmConfig& c = variant.shape();
     EXPECT_EQ(c.block_k() * c.element_bytes(), kRowBytes) << Name(variant);
-    EXPECT_EQ(c.scale_bytes() > 0, c.promotes()) << Name(variant);
+    EXPECT_EQ(c.scale_bytes() > 0, c.scales_blocks()) << Name(variant);
     EXPECT_LE(c.result_regs() + c.accumulator_regs() + 30, c.math_registers()) << Name(variant);
   }
 }
