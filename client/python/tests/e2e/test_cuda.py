@@ -199,9 +199,10 @@ def test_an_owner_that_is_killed_takes_nothing_down(client, session, address):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_linear_on_tensors_is_near_and_stays_on_the_gpu(session, dtype):
+@pytest.mark.parametrize("quantize", ["fp8-block", "fp8-row"])
+def test_linear_on_tensors_is_near_and_stays_on_the_gpu(session, dtype, quantize):
     w, bias = numbers((512, 1024), "bfloat16", 1), numbers((512,), "float32", 2)
-    layer = gemmd.Linear(session, w, bias=bias)
+    layer = gemmd.Linear(session, w, bias=bias, quantize=quantize)
     assert layer.why_not_on_gpu(torch.cuda.current_device()) == ""
     for m in (1, 64, 1, 200):
         x = numbers((m, 1024), dtype, m)
