@@ -98,10 +98,10 @@ absl::Status GroupedWorkload::Quantize(uint64_t seed, cudaStream_t stream) {
 
 absl::Status GroupedWorkload::QuantizeRows(uint64_t seed, cudaStream_t stream) {
   for (cudaError_t code :
-       {QuantizeRandomRows(seed, all_rows(), case_.k, reinterpret_cast<int8_t*>(a_.data()),
-                           a_scales_.as<float>(), stream),
+       {QuantizeRandomRows(seed, all_rows(), case_.k, a_.data(), a_scales_.as<float>(), stream,
+                           BlockCode::kI8),
         QuantizeRandomRows(seed + 7919, static_cast<int64_t>(case_.rows.size()) * case_.n, case_.k,
-                           reinterpret_cast<int8_t*>(b_.data()), b_scales_.as<float>(), stream)}) {
+                           b_.data(), b_scales_.as<float>(), stream, BlockCode::kI8)}) {
     if (code != cudaSuccess) return ToStatus(code, "making operands");
   }
   return absl::OkStatus();
