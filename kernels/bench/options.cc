@@ -146,9 +146,9 @@ absl::Status SetDType(const std::string& value, Options& options) {
     const char* name;
     DType dtype;
     bool block_scales;
-  } kKnown[] = {{"e4m3", DType::kE4M3, true},     {"e4m3-row", DType::kE4M3, false},
-                {"bf16", DType::kBF16, false},    {"f16", DType::kF16, false},
-                {"i8", DType::kI8, false},        {"i8-block", DType::kI8, true}};
+  } kKnown[] = {{"e4m3", DType::kE4M3, true},  {"e4m3-row", DType::kE4M3, false},
+                {"bf16", DType::kBF16, false}, {"f16", DType::kF16, false},
+                {"i8", DType::kI8, false},     {"i8-block", DType::kI8, true}};
   for (const auto& known : kKnown) {
     if (known.name != value) continue;
     options.dtype = known.dtype;

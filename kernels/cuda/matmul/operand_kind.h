@@ -28,7 +28,8 @@ inline constexpr OperandKind kOperandKinds[] = {
     {Mma::kF16, DType::kF16, KindScales::kNone, "FP16"},
     {Mma::kI8, DType::kI8, KindScales::kAtTheEnd, "INT8 with scales by row or tensor, or none"},
     {Mma::kI8Block, DType::kI8, KindScales::kBlocks, "INT8 with 1x128 and 128x128 scales"},
-    {Mma::kFp8Row, DType::kE4M3, KindScales::kAtTheEnd, "E4M3 with scales by row or tensor, or none"},
+    {Mma::kFp8Row, DType::kE4M3, KindScales::kAtTheEnd,
+     "E4M3 with scales by row or tensor, or none"},
 };
 
 constexpr const OperandKind& KindOf(Mma mma) {

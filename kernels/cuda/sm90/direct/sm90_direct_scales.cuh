@@ -1,6 +1,6 @@
-// Scales of results, of a tile's rows and of its columns (INT8, and E4M3 without scales of blocks): they come into shared memory while the tile
-// multiplies. A store that read them from memory would wait for some of them before each 64
-// columns, and its registers would be full of their addresses.
+// Scales of results, of a tile's rows and of its columns (INT8, and E4M3 without scales of blocks):
+// they come into shared memory while the tile multiplies. A store that read them from memory would
+// wait for some of them before each 64 columns, and its registers would be full of their addresses.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_SCALES_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_SCALES_CUH_

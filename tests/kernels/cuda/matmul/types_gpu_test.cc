@@ -1,5 +1,5 @@
-// BF16, FP16, INT8, and E4M3 with scales by row, by the TMA families, through the backend, on a device: every kernel on shapes
-// that fill no tile, and what they share with FP8's.
+// BF16, FP16, INT8, and E4M3 with scales by row, by the TMA families, through the backend, on a
+// device: every kernel on shapes that fill no tile, and what they share with FP8's.
 
 #include <cmath>
 #include <memory>
