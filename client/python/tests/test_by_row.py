@@ -37,6 +37,7 @@ def rounded(x, block=None):
     for at in range(0, x.shape[1], block or x.shape[1]):
         part = x[:, at : at + (block or x.shape[1])]
         scales = (np.abs(part).max(axis=1, keepdims=True) / 448).astype("f4").astype(np.float64)
+        scales[scales == 0] = 1
         parts.append((part / scales).astype(E4M3).astype(np.float64) * scales)
     return np.concatenate(parts, axis=1)
 
@@ -141,15 +142,6 @@ def test_scales_of_another_shape_are_named_with_those_that_fit(session):
             gemmd.Linear(session, values, scales=np.ones(shape, "f4"))
         for said in (str(shape), "(2, 3)", f"({N},)", f"({N}, 1)"):
             assert said in str(refused.value)
-
-
-def test_experts_have_scales_of_blocks_alone(session):
-    gate_up, down = np.ones((2, 32, 8), E4M3), np.ones((2, 8, 16), E4M3)
-    with pytest.raises(ValueError, match=r"\(2, 1, 1\), and none by row"):
-        gemmd.MoE(
-            session, gate_up, down, top_k=1,
-            gate_up_scales=np.ones((2, 32), "f4"), down_scales=np.ones((2, 8), "f4"),
-        )  # fmt: skip
 
 
 KINDS = {"row": stored, "block": blocks}

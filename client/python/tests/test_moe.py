@@ -60,7 +60,7 @@ def test_tokens_of_any_number_go_through_their_experts(session, weights, routed,
             y = moe(x, experts, shares)
             assert y.shape == (tokens, HIDDEN) and y.dtype == x.dtype
             assert 0.005 < relative_error(y, exact(x, experts, shares, *weights)) < 0.15
-        assert "MoE(48 -> 5 x 24 -> 48, top 2, silu" in repr(moe)
+        assert "MoE(48 -> 5 x 24 -> 48, top 2, float8_e4m3fn, silu" in repr(moe)
 
 
 @pytest.mark.parametrize("hidden", [1, 15, 50])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,15 @@ import numpy.typing as npt
 from gemmd import dtypes, ops, resident, words
 from gemmd._layers import linear_step
 from gemmd._layers.layer import check_result
-from gemmd._layers.linear_step import Way
-from gemmd._layers.moe_step import ExpertWeights, MoeStep, check_experts, choices_at, packed_columns
+from gemmd._layers.linear_step import Quantize, Way
+from gemmd._layers.moe_step import (
+    ExpertWeights,
+    MoeStep,
+    are_by_row,
+    check_experts,
+    choices_at,
+    packed_columns,
+)
 from gemmd._layers.pair import Pair, names_of
 from gemmd._memory import interop
 from gemmd.buffer import Buffer
@@ -32,7 +39,7 @@ class MoE(Pair):
 
     One call of the server does all of it: rows are sorted by expert, gathered while they are
     quantised, multiplied in groups, gated, multiplied again and added up. Weights are FP8 with
-    scales of 128x128; `gemmd.Linear` says what else holds: names, armed plans.
+    scales of 128x128, or one a row; `gemmd.Linear` says what else holds: names, armed plans.
 
     Parameters
     ----------
@@ -40,12 +47,16 @@ class MoE(Pair):
     gate_up : array or torch tensor [experts, 2i, k], or a function that returns one
         Each expert's gate above its up. May be left out if `name` is published.
     down : array or torch tensor [experts, n, i], or a function that returns one
-    gate_up_scales, down_scales : array or torch tensor [experts, ceil(rows/128), ceil(columns/128)]
-        Of weights that are float8_e4m3fn already; others are quantised on the server.
+    gate_up_scales, down_scales : array or torch tensor
+        Of weights that are float8_e4m3fn already; others are quantised on the server. [experts,
+        ceil(rows/128), ceil(columns/128)]: one a block of 128x128; [experts, rows] or [experts,
+        rows, 1]: one a row. The two may differ in kind.
     top_k : int
         Experts of a token.
     name : str
         The weights are published as NAME.gate_up and NAME.down.
+    quantize : {"fp8-block", "fp8-row"}
+        Of weights that come without scales.
     gate : Gate
         The activation of the gate, a clamp and the like.
     out_dtype : DTypeLike, optional
@@ -69,12 +80,14 @@ class MoE(Pair):
         gate_up_scales: Any = None,
         down_scales: Any = None,
         name: str = "",
+        quantize: Quantize = "fp8-block",
         gate: Gate | None = None,
         out_dtype: dtypes.DTypeLike | None = None,
     ) -> None:
         check_result(out_dtype)
         if words.whole("top_k", top_k) < 1:
             raise ValueError(f"top_k={top_k}; a token has one expert at least")
+        words.check("quantize", quantize, get_args(Quantize))
         self._columns = threading.local()  # of the rows that this thread's call sends
         self.name = name
         self.top_k = top_k
@@ -83,7 +96,7 @@ class MoE(Pair):
         given = ((gate_up, gate_up_scales), (down, down_scales))
         with resident.all_or_none() as obtained:
             for weight, name_of_one in zip(given, names, strict=True):
-                obtained.append(obtain(session, *weight, name_of_one))
+                obtained.append(obtain(session, *weight, name_of_one, quantize))
             self.buffers = (obtained[0], obtained[1])
             self.weights = (ExpertWeights.of(obtained[0]), ExpertWeights.of(obtained[1]))
             check_experts(*self.weights)
@@ -192,7 +205,8 @@ class MoE(Pair):
         named = f' "{self.name}"' if self.name else ""
         gate_up, down = self.weights
         shape = f"{gate_up.k} -> {gate_up.experts} x {down.k} -> {down.n}, top {self.top_k}"
-        return f"MoE{named}({shape}, {self._gate.activation}, {self._way()})"
+        kind = f"{gate_up.shown}, {self._gate.activation}"
+        return f"MoE{named}({shape}, {kind}, {self._way()})"
 
 
 def top_of(logits: npt.NDArray[Any], top_k: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -257,29 +271,26 @@ def packed_by_torch(x: Any, experts: Any, weights: Any, dtype: np.dtype[Any], co
     return torch.cat(parts, 1)
 
 
-def obtain(session: Session, weight: Any, scales: Any, name: str) -> Buffer:
+def obtain(session: Session, weight: Any, scales: Any, name: str, quantize: Quantize) -> Buffer:
     """The published buffer of that name, or a new one, laid out as `ExpertWeights` says."""
     found = resident.find(session, weight, name)
     if found is not None:
         return found
     given = weight() if callable(weight) and interop.torch_of(weight) is None else weight
-    made = _make(session, linear_step.taken(given, bias=None, scales=scales), scales)
+    taken = linear_step.taken(given, bias=None, scales=scales)
+    made = _make(session, taken, scales, quantize)
     return resident.publish(session, made, name)
 
 
-def _make(session: Session, weight: Any, scales: Any) -> Buffer:
+def _make(session: Session, weight: Any, scales: Any, quantize: Quantize) -> Buffer:
     shape = tuple(int(extent) for extent in weight.shape)
     if len(shape) != 3 or 0 in shape or shape[0] > _LARGEST_EXPERTS:
         raise ValueError(
             f"weight has shape {shape}; [experts, n, k] is needed, of 1 to {_LARGEST_EXPERTS}"
         )
-    layout = ExpertWeights(*shape)
     linear_step.check_has_scales(interop.element_type(weight), scales)
-    if scales is not None and tuple(scales.shape) != layout.scales_shape:
-        raise ValueError(
-            f"scales have shape {tuple(scales.shape)}; experts of {shape} have one a block of"
-            f" 128x128, {layout.scales_shape}, and none by row"
-        )
+    by_row = quantize == "fp8-row" if scales is None else are_by_row(np.shape(scales), shape)
+    layout = ExpertWeights(*shape, by_row)
     buffer = session.create_buffer(
         layout.size_bytes, shape=shape, dtype=dtypes.float8_e4m3fn, label=layout.label
     )

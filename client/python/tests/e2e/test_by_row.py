@@ -9,6 +9,7 @@ import gemmd
 
 from ..test_by_row import KINDS, WIDTHS, error_of_rows, rounded, stored
 from ..test_checkpoint import file_text
+from ..test_moe_by_row import TOP, chosen, exact, experts_of
 
 pytestmark = pytest.mark.e2e
 # Scales of another kind are 20 times as far, in every row.
@@ -71,6 +72,22 @@ def test_an_mlp_of_either_kind(session, random, gate_up, down):
         with np.errstate(over="ignore"):
             h = gate / (1 + np.exp(-gate)) * top
         assert error_of_rows(mlp(x), rounded(h, WIDTHS[down]) @ low.T) < 2 * NEAR
+
+
+@pytest.mark.parametrize("down", KINDS)
+@pytest.mark.parametrize("gate_up", KINDS)
+def test_experts_of_either_kind(session, random, gate_up, down):
+    inner = 144
+    up_values, up_scales, up = experts_of(KINDS[gate_up], random, 2 * inner, 320)
+    down_values, down_scales, low = experts_of(KINDS[down], random, 200, inner)
+    moe = gemmd.MoE(
+        session, up_values, down_values, gate_up_scales=up_scales, down_scales=down_scales,
+        top_k=TOP, gate=gemmd.Gate("relu"),
+    )  # fmt: skip
+    for tokens in (3, 70, 700):
+        x, given = random.standard_normal((tokens, 320), "f4"), chosen(random, tokens)
+        wanted = exact(x, *given, up, low, (WIDTHS[gate_up], WIDTHS[down]))
+        assert error_of_rows(moe(x, *given), wanted) < 2 * NEAR
 
 
 def test_an_fp8_dynamic_checkpoint_is_loaded_once_and_used_by_name(client, random, tmp_path):

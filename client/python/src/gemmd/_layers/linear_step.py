@@ -59,7 +59,7 @@ class Weights:
     @property
     def of_activations(self) -> Granularity:
         """Of an operand that the weights multiply."""
-        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_1X128
+        return of_activations(self.by_row)
 
     @property
     def scales_shape(self) -> tuple[int, ...]:
@@ -148,6 +148,11 @@ class Weights:
         if not self.has_bias:
             return None
         return buffer.tensor((self.n,), "f32", offset_bytes=self.bias_at)
+
+
+def of_activations(by_row: bool) -> Granularity:
+    """Of an operand that weights with scales by row, or of blocks, multiply."""
+    return Granularity.PER_ROW if by_row else Granularity.BLOCK_1X128
 
 
 def quantized_bytes(shape: tuple[int, int], kind: Granularity = Granularity.BLOCK_1X128) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from gemmd import dtypes, grouped, ops
 from gemmd._layers.linear_step import (
     Forward,
     Way,
+    of_activations,
     quantized_bytes,
     quantized_in,
     starts_of,
@@ -24,6 +26,7 @@ from gemmd.ops import Gate, Granularity, Op, Operand
 from gemmd.tensor import Tensor
 
 _LABEL = "gemmd.MoE/1"
+_LABEL_BY_ROW = "gemmd.MoE.row/1"
 _CHOICE_BYTES = 8  # of a token's choice: an int32 expert and a float32 weight
 _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 
@@ -31,20 +34,35 @@ _ROW_BYTES = 16  # rows are multiples of it, as the fast kernels read them
 @dataclass(frozen=True)
 class ExpertWeights:
     """One buffer with the matrices of all experts: values [experts, n, k] of float8_e4m3fn, and
-    their scales of 128x128 behind them.
+    their scales behind them.
+
+    Attributes
+    ----------
+    by_row : bool
+        One scale a row, and activations with one a row, too; else of 128x128 and of 1x128.
     """
 
     experts: int
     n: int
     k: int
+    by_row: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.experts, self.n, self.k
 
     @property
+    def granularity(self) -> Granularity:
+        return Granularity.PER_ROW if self.by_row else Granularity.BLOCK_128X128
+
+    @property
+    def of_activations(self) -> Granularity:
+        """Of an operand that the weights multiply."""
+        return of_activations(self.by_row)
+
+    @property
     def scales_shape(self) -> tuple[int, ...]:
-        return Granularity.BLOCK_128X128.scales_shape(self.shape)
+        return self.granularity.scales_shape(self.shape)
 
     @property
     def scales_at(self) -> int:
@@ -56,7 +74,12 @@ class ExpertWeights:
 
     @property
     def label(self) -> str:
-        return _LABEL
+        return _LABEL_BY_ROW if self.by_row else _LABEL
+
+    @property
+    def shown(self) -> str:
+        """Its type, for people."""
+        return "float8_e4m3fn by row" if self.by_row else "float8_e4m3fn"
 
     @classmethod
     def of(cls, buffer: Handle) -> ExpertWeights:
@@ -67,13 +90,13 @@ class ExpertWeights:
         FailedPrecondition
             Another kind of buffer has the name.
         """
-        if buffer.label != _LABEL or len(buffer.shape) != 3:
+        if buffer.label not in (_LABEL, _LABEL_BY_ROW) or len(buffer.shape) != 3:
             raise FailedPrecondition(
                 f'{buffer!r} published as "{buffer.published_name}" was not made by gemmd.MoE;'
                 " choose another name"
             )
         experts, n, k = buffer.shape
-        return cls(experts, n, k)
+        return cls(experts, n, k, buffer.label == _LABEL_BY_ROW)
 
     def dtype_for(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """What activations are sent in."""
@@ -82,7 +105,35 @@ class ExpertWeights:
     def operand(self, buffer: Handle) -> Operand:
         values = buffer.tensor(self.shape, dtypes.float8_e4m3fn)
         scales = buffer.tensor(self.scales_shape, "f32", offset_bytes=self.scales_at)
-        return Operand(values, scales, Granularity.BLOCK_128X128)
+        return Operand(values, scales, self.granularity)
+
+    def room_bytes(self, rows: int) -> int:
+        """Of memory for an operand [rows, k] that the weights multiply."""
+        return quantized_bytes((rows, self.k), self.of_activations)
+
+    def room(self, memory: Handle, rows: int, at: int) -> Operand:
+        """That operand, in such memory."""
+        return quantized_in(memory, (rows, self.k), at, self.of_activations)
+
+
+def are_by_row(scales: Sequence[int], shape: tuple[int, int, int]) -> bool:
+    """Whether scales of a shape are one a row of each expert's weight; else they are of 128x128.
+
+    Raises
+    ------
+    ValueError
+        They are neither.
+    """
+    given, rows = tuple(scales), shape[:2]
+    blocks = Granularity.BLOCK_128X128.scales_shape(shape)
+    if given == blocks:
+        return False
+    if given in (rows, (*rows, 1)):
+        return True
+    raise ValueError(
+        f"scales have shape {given}; experts of {shape} have one a block of 128x128, {blocks}, or"
+        f" one a row, {rows} or {(*rows, 1)}"
+    )
 
 
 def choices_at(hidden: int, dtype: np.dtype[Any]) -> int:
@@ -130,10 +181,13 @@ class MoeStep(Forward):
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Of offsets, rows, positions, x, h and the rows that are added up; the end."""
+        """Of offsets, rows, positions, x, h, the rows that are added up, and h before it is
+        quantised; the end.
+        """
         sizes = [4 * (self.gate_up.experts + 1), 4 * self.rows, 4 * self.rows]
-        sizes += [quantized_bytes((self.rows, one.k)) for one in (self.gate_up, self.down)]
-        return starts_of([*sizes, self.rows * self.n * self._expanded.itemsize])
+        sizes += [one.room_bytes(self.rows) for one in (self.gate_up, self.down)]
+        gated = self.rows * self.down.k * self.in_dtype.itemsize if self.down.by_row else 0
+        return starts_of([*sizes, self.rows * self.n * self._expanded.itemsize, gated])
 
     @property
     def scratch_bytes(self) -> int:
@@ -156,20 +210,26 @@ class MoeStep(Forward):
     def _compute(
         self, weights: tuple[Handle, Handle], io: Handle, scratch: Handle, d: Tensor
     ) -> list[Op]:
-        offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, _ = self._starts
+        offsets_at, rows_at, positions_at, a_at, h_at, expanded_at, gated_at, _ = self._starts
         x, experts, factors = self._inputs(io)
         offsets = scratch.tensor((self.gate_up.experts + 1,), "i32", offset_bytes=offsets_at)
         rows = scratch.tensor((self.rows,), "i32", offset_bytes=rows_at)
         positions = scratch.tensor((self.m, self.top_k), "i32", offset_bytes=positions_at)
-        a = quantized_in(scratch, (self.rows, self.gate_up.k), a_at)
-        h = quantized_in(scratch, (self.rows, self.down.k), h_at)
+        a = self.gate_up.room(scratch, self.rows, a_at)
+        h = self.down.room(scratch, self.rows, h_at)
         expanded = scratch.tensor((self.rows, self.n), self._expanded, offset_bytes=expanded_at)
         of_gate_up, of_down = weights
         up, down = self.gate_up.operand(of_gate_up), self.down.operand(of_down)
+        gated, behind = h, list[Op]()
+        if self.down.by_row:  # no gate writes such scales
+            shape = (self.rows, self.down.k)
+            gated = Operand(scratch.tensor(shape, self.in_dtype, offset_bytes=gated_at))
+            behind.append(ops.quantize(gated.values, h))
         return [
             grouped.route(experts, offsets, rows, positions),
             ops.quantize(x, a, rows=rows),
-            grouped.grouped_matmul(a, up, offsets, h, gate=self.gate),
+            grouped.grouped_matmul(a, up, offsets, gated, gate=self.gate),
+            *behind,
             grouped.grouped_matmul(h, down, offsets, expanded),
             grouped.combine(expanded, positions, factors, d),
         ]
