@@ -95,7 +95,7 @@ gather
 suite e2e_contract_test "$far" 90 4 '*execute*:-*RandomShapes*'
 if [ -z "$quick" ]; then
   suite cuda_gpu_test "$near" 90 2 '-*RandomShapes*'
-  suite cuda_backend_gpu_test "$near" 90 6 "${gpu_only}-*RandomShapes*"
+  suite cuda_backend_gpu_test "$near" 130 14 "${gpu_only}-*RandomShapes*"
   suite e2e_armed_gpu_test "$near" 90 1 '*'
 fi
 gather
