@@ -58,7 +58,7 @@ std::shared_ptr<Region> Region::Open(RegionParts parts, Outcome& why) {
   close(parts.memory_fd);
   if (why.ok()) why = region->daemon_.Start(parts.share_socket);
   if (!why.ok()) return nullptr;
-  region->states_ = std::make_unique<std::atomic<uint8_t>[]>(region->slots_);
+  region->states_.resize(region->slots_);
   region->stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (region->stop_fd_ < 0) {
     why = SystemError("eventfd");
@@ -172,7 +172,16 @@ Outcome Region::RegisterIn(const CudaDriver& driver, CudaContext context,
   return {};
 }
 
-void Region::SetArmed(uint32_t slot, bool armed) { states_[slot].store(armed ? kArmed : kGivenUp); }
+uint64_t Region::TakeSlot(uint32_t slot) {
+  const std::lock_guard lock(slots_mu_);
+  states_[slot].given_up = false;
+  return ++states_[slot].owner;
+}
+
+void Region::GiveUpSlot(uint32_t slot, uint64_t owner) {
+  const std::lock_guard lock(slots_mu_);
+  if (states_[slot].owner == owner) states_[slot].given_up = true;
+}
 
 Outcome Region::Ended() const {
   const char* why = ended_.load(std::memory_order_acquire);
@@ -201,8 +210,9 @@ void Region::End(const char* why) { ended_.store(why, std::memory_order_release)
 
 bool Region::EndWaits() {
   bool any = false;
+  const std::lock_guard lock(slots_mu_);
   for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (states_[slot].load(std::memory_order_relaxed) == kUnused) continue;
+    if (states_[slot].owner == 0) continue;
     if (!Replace(&done(slot)->done, 0, GEMMD_ARMED_FAILED)) continue;
     any = true;
     if (Load(&done(slot)->waiters) != 0) WakeSleepers(&report(slot)->host_done);
@@ -212,8 +222,9 @@ bool Region::EndWaits() {
 
 // A stream may ring a slot that was disarmed with the ring still queued: it must not wait for ever.
 void Region::EndRingsOfGivenUpSlots() {
+  const std::lock_guard lock(slots_mu_);
   for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (states_[slot].load(std::memory_order_relaxed) != kGivenUp) continue;
+    if (!states_[slot].given_up) continue;
     if (Replace(gate(slot), GEMMD_ARMED_RUNG, GEMMD_ARMED_IDLE)) {
       Replace(&done(slot)->done, 0, GEMMD_ARMED_FAILED);
     }

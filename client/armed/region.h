@@ -63,14 +63,19 @@ class Region {
   // The same ahead of time, for the GPU's primary context: what torch and CUDA's runtime use.
   Outcome Prepare(const std::string& gpu_uuid) const;
 
-  // Who arms a slot says so, and who disarms it: then rings that a stream still makes are ended.
-  void SetArmed(uint32_t slot, bool armed);
+  // Who arms a slot says so, and by the number he got, when he has let go of it: from then on rings
+  // that a stream still makes are ended, unless another has armed the slot meanwhile.
+  uint64_t TakeSlot(uint32_t slot);
+  void GiveUpSlot(uint32_t slot, uint64_t owner);
 
   // Why nothing can be rung any more; OK while the daemon and the session live.
   Outcome Ended() const;
 
  private:
-  enum SlotState : uint8_t { kUnused, kArmed, kGivenUp };
+  struct SlotState {
+    uint64_t owner = 0;  // 0: none ever
+    bool given_up = false;
+  };
   struct Registered {
     CudaContext context;
     Reach reach;
@@ -97,7 +102,8 @@ class Region {
   mutable std::atomic<CudaContext> last_context_{nullptr};  // of `last_`, set once: the usual one
   mutable Reach last_;
 
-  std::unique_ptr<std::atomic<uint8_t>[]> states_;
+  std::mutex slots_mu_;            // held while rings are ended: nobody takes a slot meanwhile
+  std::vector<SlotState> states_;  // by slots_mu_
   std::atomic<const char*> ended_{nullptr};
   std::atomic<bool> stopping_{false};
   int stop_fd_ = -1;  // eventfd

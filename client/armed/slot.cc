@@ -27,13 +27,15 @@ std::string Text(const char* bytes, size_t size) { return {bytes, strnlen(bytes,
 }  // namespace
 
 Slot::Slot(std::shared_ptr<Region> region, uint32_t index, Options options)
-    : region_(std::move(region)), index_(index), options_(std::move(options)) {
+    : region_(std::move(region)),
+      index_(index),
+      options_(std::move(options)),
+      owner_(region_->TakeSlot(index_)) {
   // What a former owner's last run left.
   Store(&region_->done(index_)->done, 0);
-  region_->SetArmed(index_, true);
 }
 
-Slot::~Slot() { region_->SetArmed(index_, false); }
+Slot::~Slot() { region_->GiveUpSlot(index_, owner_); }
 
 Outcome Slot::MayRing() const {
   if (Outcome ended = region_->Ended(); !ended.ok()) return ended;

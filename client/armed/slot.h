@@ -84,6 +84,7 @@ class Slot {
   const std::shared_ptr<Region> region_;  // shared with the session's other slots
   const uint32_t index_;
   const Options options_;
+  const uint64_t owner_;  // the region's number of this one among the slot's owners
   std::atomic<Under> under_{Under::kNothing};
   uint32_t host_done_before_ = 0;
   uint32_t told_failed_ = 0;  // failures that the caller knows

@@ -197,6 +197,23 @@ TEST(SlotTest, ARingOfASlotThatWasGivenUpIsEnded) {
   EXPECT_EQ(daemon.Gate(4), GEMMD_ARMED_IDLE);
 }
 
+// As an object that somebody kept after its plan was disarmed, and the daemon armed another there.
+TEST(SlotTest, AnOldOwnersEndEndsNoRingOfANewOne) {
+  FakeDaemon daemon(Runs);
+  const std::shared_ptr<Region> region = OpenRegion(daemon);
+  auto old = std::make_unique<Slot>(region, 4, Slot::Options{});
+  Slot fresh(region, 4, {});
+  old.reset();
+  ASSERT_TRUE(fresh.Ring().ok());
+  // Longer than the region's thread waits between two looks.
+  const Outcome early = fresh.Wait(0.8);
+  EXPECT_EQ(early.code, Code::kDeadlineExceeded) << early.message;
+  EXPECT_EQ(daemon.Gate(4), GEMMD_ARMED_RUNG);
+  daemon.StartPoller(/*sleeps=*/false);
+  const Outcome ran = fresh.Wait(20);
+  EXPECT_TRUE(ran.ok()) << ran.message;
+}
+
 TEST(RegionTest, WhatIsNoRegionIsRefused) {
   FakeDaemon daemon(Runs);
   Outcome why;
