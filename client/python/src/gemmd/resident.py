@@ -170,6 +170,6 @@ def _where_it_lies(session: Session, weight: Any, home: str) -> Tensor | None:
     if why_not_on_gpu(session, weight.device.index, home):
         return None
     try:
-        return session.from_dlpack(weight.detach())
+        return session.from_dlpack(weight.detach().resolve_neg())
     except errors.FailedPrecondition:  # expandable segments: the way through the host is left
         return None

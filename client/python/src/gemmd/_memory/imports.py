@@ -70,13 +70,15 @@ def of_gpu(memory: Memory) -> Import:
     extents = zip(memory.shape, memory.strides, strict=True)
     last = sum((extent - 1) * stride for extent, stride in extents)
     end = at + (last + 1) * memory.dtype.itemsize
+    # First: memory of a virtual-memory allocator has no handle and is many allocations.
+    handle = driver.export(base, memory.device)
     if end > size:
         raise ValueError(
             f"the array reaches {end} bytes into an allocation of {size}; its producer described"
             " it wrongly"
         )
     record = pb.CudaIpcMemory(
-        handle=driver.export(base, memory.device),
+        handle=handle,
         offset_bytes=begin,
         size_bytes=end - begin,
         gpu_uuid=driver.uuid(memory.device),

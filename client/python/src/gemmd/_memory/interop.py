@@ -133,6 +133,8 @@ def describe(value: Any, ready: Any = None) -> Memory:
         return memory
     if value.device.type not in ("cpu", "cuda"):
         raise TypeError(f"a tensor on {value.device}; move it to a CUDA device or the CPU")
+    if value.is_cuda and value.is_neg():
+        raise TypeError("a view that is negated where it is read; give tensor.resolve_neg()")
     settle(value, ready)
     return Memory(
         pointer=value.data_ptr(),
@@ -158,6 +160,8 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
         if np.ma.is_masked(value):
             raise TypeError("an array with masked elements; say what they are, array.filled(0)")
         given = np.asarray(value)
+        if given.dtype.hasobject:
+            raise TypeError(_no_array(value))
         # Byte-swapped, as of a big-endian file: the same numbers in this machine's order.
         return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
     torch = torch_of(value)
@@ -186,6 +190,13 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
         dtype_of(host)
         raise
     return array
+
+
+def _no_array(value: Any) -> str:
+    what = f"{type(value).__name__} is no array of numbers"
+    if hasattr(value, "__cuda_array_interface__"):
+        return f"{what} to numpy: hand it over as torch.as_tensor(it), which copies nothing"
+    return what
 
 
 def element_type(value: Any) -> np.dtype[Any] | None:
