@@ -8,6 +8,7 @@ import pytest
 
 import gemmd
 import gemmd.aio
+from gemmd import native
 from gemmd._layers import kept, linear_step
 from gemmd._wire import methods
 
@@ -283,3 +284,35 @@ def test_a_layer_refuses_integers_and_warns_of_float64_once(session, random):
         layer(whole[:2].astype(np.int8))
     with pytest.warns(gemmd.PrecisionWarning, match="x: float64"):
         layer(random.standard_normal((2, 16)))
+
+
+@pytest.mark.parametrize("value", [None, object(), {"rows": 3}, [[1.0, None]]])
+def test_what_is_no_array_is_refused_as_such(session, value):
+    layer = gemmd.Linear(session, np.eye(8, dtype="f4"), quantize=None)
+    for call in (layer, session.upload):
+        with pytest.raises(TypeError, match="is no array of numbers"):
+            call(value)
+
+
+def test_gpu_memory_of_another_package_says_how_it_is_handed_over(session):
+    class Foreign:
+        __cuda_array_interface__ = {"shape": (1, 8), "typestr": "<f4", "data": (0, False)}
+
+    with pytest.raises(TypeError, match="torch.as_tensor"):
+        session.upload(Foreign())
+
+
+@pytest.mark.skipif(bool(native.why_not()), reason=native.why_not())
+def test_more_layers_than_slots_give_each_other_room(arming_fake, random):
+    """The fake has 64 slots."""
+    with gemmd.Client(arming_fake.target, timeout_s=20, retry=QUICK) as client:
+        session = client.session()
+        weights = [random.standard_normal((8, 16), "f4") for _ in range(80)]
+        layers = [gemmd.Linear(session, w, quantize=None) for w in weights]
+        for rows in (1, 3, 1):
+            x = random.standard_normal((rows, 16), "f4")
+            for w, layer in zip(weights, layers, strict=True):
+                y = layer(x)
+                assert y.report.path == "armed"
+                np.testing.assert_allclose(y, x @ w.T, rtol=1e-4, atol=1e-4)
+        session.close()

@@ -123,7 +123,7 @@ class MoE(Pair):
         """`route`."""
         return self.route(x, experts, weights)
 
-    def route(self, x: Any, experts: Any, weights: Any) -> Any:
+    def route(self, x: Any, experts: Any, weights: Any, *, copied: bool = False) -> Any:
         """x [tokens, k] to [tokens, n].
 
         Parameters
@@ -133,6 +133,8 @@ class MoE(Pair):
             -1: none.
         weights : array or torch tensor [tokens, top_k]
             By which the experts' results are multiplied before they are added up.
+        copied : bool
+            As `Layer.run`'s.
 
         Returns
         -------
@@ -169,7 +171,7 @@ class MoE(Pair):
         columns = packed_columns(self.hidden, self.top_k, dtype)
         pack = packed if torch is None else packed_by_torch
         self._columns.value = columns
-        y = self.run(pack(x, experts, weights, dtype, columns))
+        y = self.run(pack(x, experts, weights, dtype, columns), copied)
         if torch is None:
             return y
         from gemmd._layers import torch_ops

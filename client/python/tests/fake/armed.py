@@ -95,7 +95,7 @@ class Arming:
     def arm_plan(self, request: pb.ArmPlanRequest) -> pb.ArmedPlan:
         free = next((slot for slot in range(SLOTS) if slot not in self.armed), None)
         if free is None:
-            raise Refused("RESOURCE_EXHAUSTED", f"all {SLOTS} slots are taken", "SLOTS")
+            raise Refused("RESOURCE_EXHAUSTED", f"all {SLOTS} slots are taken", "ARMED_LIMIT")
         self._ops(request)  # refuses a plan that is unknown
         self.armed[free] = request
         return pb.ArmedPlan(slot=free, device="cpu:0", estimated_seconds=1e-6)

@@ -151,24 +151,24 @@ class Layer(Unpickled):
                 return traced.call(x)
         return self.run(x)
 
-    def run(self, x: Any) -> Any:
-        """`forward`, past torch's compiler."""
+    def run(self, x: Any, copied: bool = False) -> Any:
+        """`forward`, past torch's compiler. `copied`: the result is in no memory of the layer's."""
         self._check_open()
         if interop.torch_of(x) is None:
             return self._on_host(interop.as_numpy(x))
         from gemmd._layers import transforms
 
         if not x.requires_grad and not transforms.carries_tangents():
-            return self._on_tensor(x)
+            return self._on_tensor(x, copied)
         from gemmd._layers import torch_ops
 
-        return torch_ops.refusing(self._on_tensor(x.detach()), x)
+        return torch_ops.refusing(self._on_tensor(x.detach(), copied), x)
 
-    def _on_tensor(self, x: Any) -> Any:
+    def _on_tensor(self, x: Any, copied: bool) -> Any:
         if x.is_cuda and not self.why_not_on_gpu(x.get_device()):
             m = linear_step.rows_of(x.shape, self._columns_sent)
             if m:
-                return self._local.on_gpu(x, m)
+                return self._local.on_gpu(x, m, copied)
         return interop.as_torch(self._on_host(interop.as_numpy(x))).to(x.device)
 
     def module(self) -> Any:

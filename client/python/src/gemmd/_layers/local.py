@@ -6,12 +6,13 @@ on a GPU the caller's stream does all four, and the host waits for nothing.
 
 The copy of a GPU's result is saved where it can be: a few tensors of torch's own are handed to the
 server, which writes results there, each in turn once the caller has let go of the last one. They
-stay valid whatever becomes of the session, since they are torch's. A captured graph gets the copy:
-its results are the graph's memory.
+stay valid whatever becomes of the session, since they are torch's. A captured graph and a compiled
+program get the copy: their results are in memory of the graph's or of the compiler's pool.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 import weakref
@@ -32,12 +33,18 @@ from gemmd.tensor import Tensor
 if TYPE_CHECKING:
     from gemmd._layers.layer import Layer
     from gemmd._layers.linear_step import Forward
+    from gemmd.session import Session
 
 Made = TypeVar("Made")
 
 MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
 MAX_KNOWN = 256  # shapes whose calls take the short way
 MAX_HOST_PLACES = 8  # threads that call at the same time; more take turns
+
+_of_sessions: weakref.WeakKeyDictionary[Session, weakref.WeakSet[LocalCalls]] = (
+    weakref.WeakKeyDictionary()
+)
+_of_sessions_lock = threading.Lock()
 
 
 class LocalCalls:
@@ -54,6 +61,8 @@ class LocalCalls:
         # Those that `again` knows, with the result's shape: by x's shape, dtype and GPU.
         self._known: dict[tuple[Any, Any, int], tuple[GpuCall, tuple[int, ...]]] = {}
         self._outgrown: list[Place] = []  # that graphs may still ring
+        with _of_sessions_lock:
+            _of_sessions.setdefault(self._session, weakref.WeakSet()).add(self)
 
     def _alive(self) -> Layer:
         layer = self._layer()
@@ -129,21 +138,26 @@ class LocalCalls:
         place, seat = call.place, call.seat
         stream = native._cuda_getCurrentRawStream(device)
         with self._lock:
-            if place.stream != stream or not seat.alive or not x.is_contiguous():
+            if place.stream != stream or not seat.alive or not x.is_contiguous() or x.is_neg():
                 return None
             direct = call.free_result()
             if direct is None or native._cuda_isCurrentStreamCapturing():
                 return None
             place.calls = seat.used = direct.seat.used = place.calls + 1
-            direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
-            return direct.tensor.view(shape)
+            try:
+                direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+            except errors.Error as error:
+                raise self._whole(error, direct.seat) from None
+            return direct.handed_out(shape)
 
-    def on_gpu(self, x: Any, m: int) -> Any:
-        """x [.., k] of m rows to [.., n], on the current stream, which alone waits."""
+    def on_gpu(self, x: Any, m: int, copied: bool = False) -> Any:
+        """x [.., k] of m rows to [.., n], on the current stream, which alone waits. `copied`: to
+        memory of the caller's, where torch's compiler must find all that is allocated in its pool.
+        """
         torch, device = interop.torch_module(), x.get_device()
         if torch._C._cuda_getDevice() != device:
             with torch.cuda.device(device):
-                return self.on_gpu(x, m)
+                return self.on_gpu(x, m, copied)
         stream = torch._C._cuda_getCurrentRawStream(device)
         capturing = torch._C._cuda_isCurrentStreamCapturing()
         with self._lock:
@@ -157,24 +171,35 @@ class LocalCalls:
                 x = x.to(call.in_dtype)
             if not x.is_contiguous():
                 x = x.contiguous()
+            if x.is_neg():  # a view that is negated where it is read, as `z.conj().imag`
+                x = x.resolve_neg()
             shape = (*x.shape[:-1], self._features)
             place.calls = call.seat.used = place.calls + 1
             if capturing:
                 call.seat.captured = True
-            else:
+            elif not copied:
                 direct = call.free_result() or self._add_result(torch, call, device)
                 if direct is not None:
                     direct.seat.used = place.calls
-                    direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+                    try:
+                        direct.call_on(stream, call.x_at, x.data_ptr(), call.x_bytes, 0, 0, 0)
+                    except errors.Error as error:
+                        raise self._whole(error, direct.seat) from None
                     if x.dtype is given.dtype:
                         self._know((given.shape, x.dtype, device), call, shape)
-                    return direct.tensor.view(shape)
+                    return direct.handed_out(shape)
             out = torch.empty(shape, dtype=call.out_dtype, device=x.device)
-            call.call_on(
-                stream, call.x_at, x.data_ptr(), call.x_bytes,
-                out.data_ptr(), call.d_at, call.d_bytes,
-            )  # fmt: skip
+            try:
+                call.call_on(
+                    stream, call.x_at, x.data_ptr(), call.x_bytes,
+                    out.data_ptr(), call.d_at, call.d_bytes,
+                )  # fmt: skip
+            except errors.Error as error:
+                raise self._whole(error, call.seat) from None
         return out
+
+    def _whole(self, error: errors.Error, seat: Seat) -> errors.Error:
+        return self._session.arming.whole(error, seat.armed.slot_index)
 
     def _know(self, key: tuple[Any, Any, int], call: GpuCall, shape: tuple[int, ...]) -> None:
         if len(self._known) >= MAX_KNOWN and key not in self._known:
@@ -183,17 +208,18 @@ class LocalCalls:
 
     def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
         """Memory for one more result; None if there is enough of it, or none to be had."""
-        call.results = [one for one in call.results if one.seat.alive]
+        call.forget()
         if len(call.results) >= call.most_results:
             return None
         step = call.step
-        tensor = torch.empty((step.m, step.n), dtype=call.out_dtype, device=f"cuda:{device}")
+        with torch.inference_mode(False):  # others than this caller get it, too
+            tensor = torch.empty((step.m, step.n), dtype=call.out_dtype, device=f"cuda:{device}")
         lent = None
         try:
             d = self._session.from_dlpack(tensor, ready=False, label="result")
             lent = d.owner
-            call.made += 1
-            seat = self._seat(call.place, step, True, call.made, d)
+            call.place.results += 1
+            seat = self._seat(call.place, step, True, call.place.results, d)
         except errors.Error:  # no memory that has a handle, or no slot: results are copied
             call.most_results = 0
             if lent is not None:
@@ -216,6 +242,7 @@ class LocalCalls:
         step = layer.step(m, sent, "device_shared")
         place = self._gpu.get(device)
         if place is not None and not place.fits(step):
+            del self._gpu[device]  # whatever becomes of its successor
             place.settle()
             if place.captured:
                 self._outgrown.append(place)
@@ -227,16 +254,17 @@ class LocalCalls:
         before = self._gpu_calls.get((m, dtype, device))
         call = GpuCall(place, self._seat(place, step, True), step)
         if before is not None and before.place is place:  # its first seat was given up
-            call.results, call.made = before.results, before.made
+            call.results = before.results
         self._gpu_calls[m, dtype, device] = call
         return call
 
     def _follow(self, torch: Any, place: Place, device: int, stream: int, capturing: bool) -> None:
         """Another stream than the one before uses the place: it goes behind that one's work. A
-        stream that is captured has nothing to go behind, since a capture begins on an idle GPU.
+        stream that is captured goes behind others of the capture alone, since it begins on an idle
+        GPU.
         """
         now = torch.cuda.current_stream(device)
-        if not capturing and place.event_stream is not None:
+        if place.event_stream is not None and (not capturing or place.is_captured()):
             now.wait_stream(place.event_stream)
         place.stream, place.event_stream = stream, now
 
@@ -275,13 +303,49 @@ class LocalCalls:
         return seat
 
     def _in_room(self, place: Place, make: Callable[[], Made]) -> Made:
-        """What `make` makes, in the room of a seat that is given up if the server has no other."""
+        """What `make` makes, in the room of a seat that is given up if the server has no other: of
+        this place, or else of another layer of the session's.
+        """
         while True:
             try:
                 return make()
             except errors.ResourceExhausted as error:
-                if error.reason not in OF_PLANS or not self._unseat(place):
+                if error.reason not in OF_PLANS:
                     raise
+                if not self._unseat(place) and not self._unseat_another():
+                    raise
+
+    def _unseat_another(self) -> bool:
+        """Has a layer give up a seat that has most of them; False if none can at this moment."""
+        with _of_sessions_lock:
+            others = [one for one in _of_sessions[self._session] if one is not self]
+        # By chance among equals: those used longest ago are the next ones of a model's layers.
+        random.shuffle(others)
+        others.sort(key=lambda one: one.most_seats(), reverse=True)
+        return any(one.spare_a_seat() for one in others)
+
+    def _places(self) -> list[Place]:
+        return [*self._host, *self._gpu.values()]
+
+    def most_seats(self) -> int:
+        """Of one place, roughly: calls may be under way."""
+        return max((len(one.seats) for one in self._places()), default=0)
+
+    def spare_a_seat(self) -> bool:
+        """Gives one up to another layer. Waits for no call: those two might wait for each other."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            for place in sorted(self._places(), key=lambda one: len(one.seats), reverse=True):
+                if not place.is_captured() and place.busy.acquire(blocking=False):
+                    try:
+                        if self._unseat(place):
+                            return True
+                    finally:
+                        place.busy.release()
+        finally:
+            self._lock.release()
+        return False
 
     def _unseat(self, place: Place) -> bool:
         """Gives up the seat that was used longest ago; False if graphs have them all."""
@@ -290,13 +354,24 @@ class LocalCalls:
             return False
         place.settle()
         place.seats.pop(min(free, key=lambda key: place.seats[key].used)).give_up()
+        self._forget()
         return True
+
+    def _forget(self) -> None:
+        """Lets go of calls whose seats were given up, and of the memory of their results."""
+        for call in self._gpu_calls.values():
+            call.forget()
+        self._gpu_calls = {
+            key: call for key, call in self._gpu_calls.items() if call.seat.alive or call.results
+        }
+        self._known = {key: known for key, known in self._known.items() if known[0].seat.alive}
 
     def _drop(self, place: Place) -> None:
         place.settle()
         for seat in place.seats.values():
             seat.give_up()
         place.seats.clear()
+        self._forget()
         place.memory = None
         self._session.delete_buffers([place.io, place.scratch])
 

@@ -7,7 +7,9 @@ goes by. Who hands them out is `local.LocalCalls`.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 
 from gemmd import errors
 from gemmd._memory import interop
-from gemmd.armed import Armed
+from gemmd.armed import Armed, ArmedReport
 from gemmd.buffer import Buffer
 from gemmd.plan import Plan
 from gemmd.report import Report
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 MAX_RESULTS = 3  # of one step that are alive at once without a copy
 MAX_RESULT_BYTES = 4 << 20  # larger ones are copied: it costs them little
+MOST_SECONDS_TO_A_REPORT = 0.01
 
 
 class Seat:
@@ -75,6 +78,7 @@ class Place:
         self.rung: Armed | None = None  # by the host, until it has been waited for
         self.seats: dict[tuple[Forward, int], Seat] = {}  # by step, and which of its results
         self.calls = 0
+        self.results = 0  # ever: each has a seat of its own, by this number
         self.stream = -1
         self.event_stream: Any = None
 
@@ -85,6 +89,14 @@ class Place:
     @property
     def captured(self) -> bool:
         return any(seat.captured for seat in self.seats.values())
+
+    def is_captured(self) -> bool:
+        """Whether the stream that used it last is being captured, just now."""
+        if self.event_stream is None:
+            return False
+        torch = interop.torch_module()
+        with torch.cuda.stream(self.event_stream):
+            return bool(torch._C._cuda_isCurrentStreamCapturing())
 
     def finish(self) -> None:
         """Waits for the run of a call that was interrupted: it still reads and writes here."""
@@ -128,28 +140,60 @@ class HostRun:
                 place.rung = None
                 raise
             place.rung = None
-            report = self.armed.report.as_report()
+            report = first_report(self.armed).as_report()
             got = place.memory[step.d_at : step.d_at + step.d_bytes].copy()
         finally:
             place.busy.release()
         return got.view(step.out_dtype).reshape(step.m, step.n), report
 
 
+def first_report(armed: Armed) -> ArmedReport:
+    """The last report there is. A plan's first comes just behind its first run's end: a caller
+    would be shown zeros.
+    """
+    report = armed.report
+    until = time.monotonic() + MOST_SECONDS_TO_A_REPORT if report.run == 0 else 0.0
+    while report.run == 0 and time.monotonic() < until:
+        time.sleep(0)
+        report = armed.report
+    return report
+
+
 class DirectResult:
     """A tensor of torch's that the server writes results to, and the seat that does."""
 
     def __init__(self, torch: Any, tensor: Any, seat: Seat) -> None:
-        self.tensor = tensor
         self.seat = seat
         self.call_on = seat.armed.slot.call_on
+        self._tensor = tensor
         self._count = torch._C._storage_Use_Count
         self._storage = tensor.untyped_storage()  # kept: its number is that of a live object
         self._number = self._storage._cdata
         self._own_uses = self._count(self._number)
+        self._at = self._storage.data_ptr()
 
     def is_free(self) -> bool:
         """Whether nobody else has a tensor over the memory."""
         return bool(self._count(self._number) == self._own_uses)
+
+    def is_ours(self) -> bool:
+        """Whether the memory is still the one that the server knows and nobody else's: a caller may
+        have resized its tensor, or sent it to a process that reads it after the tensor is gone.
+        """
+        if self._storage.data_ptr() != self._at:
+            return False
+        sent = sys.modules.get("torch.multiprocessing.reductions")
+        shared = None if sent is None else sent.shared_cache
+        return not shared or all(one.cdata != self._number for one in shared.copy().values())
+
+    def handed_out(self, shape: tuple[int, ...]) -> Any:
+        """The result as the caller's tensor. No view of the kept one: what the caller's becomes a
+        part of, as of a gradient's graph by `y += bias`, the kept one and the next result must not.
+        """
+        if self._tensor.shape != shape:
+            self._tensor = self._tensor.view(shape).data
+            self._own_uses = self._count(self._number)  # the session has the first one, too
+        return self._tensor.data
 
 
 class GpuCall:
@@ -165,11 +209,17 @@ class GpuCall:
         self.x_at, self.x_bytes = place.memory, step.x_bytes
         self.d_at, self.d_bytes = place.memory + step.d_at, step.d_bytes
         self.results: list[DirectResult] = []
-        self.made = 0  # results, ever: each has a number of its own
         self.most_results = MAX_RESULTS if step.d_bytes <= MAX_RESULT_BYTES else 0
 
     def free_result(self) -> DirectResult | None:
         for one in self.results:
             if one.is_free() and one.seat.alive:
-                return one
+                if one.is_ours():
+                    return one
+                one.seat.alive = False
+                self.most_results = 0  # a caller who does so gets copies from now on
         return None
+
+    def forget(self) -> None:
+        """Lets go of the results whose seats were given up."""
+        self.results = [one for one in self.results if one.seat.alive]

@@ -51,12 +51,15 @@ def _by(key: int) -> Any:
     return found
 
 
+# Results of ops are copied: in a pool of "reduce-overhead" torch refuses memory that others keep.
+
+
 def _layer(x, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).run(x).data  # no view: a view with a gradient is not written in place
+    return _by(key).run(x, copied=True).data  # no view: a view with a gradient is not written in place
 
 
 def _routed(x, experts, weights, key, features, dtype):  # type: ignore[no-untyped-def]
-    return _by(key).route(x, experts, weights).data
+    return _by(key).route(x, experts, weights, copied=True).data
 
 
 # By annotations that are no strings: torch infers the ops' schemas from them.
