@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import gemmd
-from gemmd._memory import cuda
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("shared_gpu")]
 
 try:
     import torch
@@ -20,19 +19,6 @@ except ImportError:
     torch = None
 
 DTYPES = ["float32", "bfloat16", "float16", "float8_e4m3fn"]
-
-
-@pytest.fixture(autouse=True)
-def _needs_a_gpu(client):
-    if torch is None:
-        pytest.skip("torch is not installed")
-    if why := cuda.why_not():
-        pytest.skip(why)
-    if not torch.cuda.is_available():
-        pytest.skip("torch has no CUDA")
-    mine = cuda.driver().uuid(torch.cuda.current_device())
-    if mine not in [one.gpu_uuid for one in client.devices()]:
-        pytest.skip(f"the daemon has no device on {mine}")
 
 
 def numbers(shape, dtype, seed=0):
