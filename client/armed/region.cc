@@ -185,6 +185,9 @@ void Region::GiveUpSlot(uint32_t slot, uint64_t owner) {
 
 Outcome Region::Ended() const {
   const char* why = ended_.load(std::memory_order_acquire);
+  // The watching thread looks seldom, and a ring that the daemon takes no more must not be made.
+  const uint32_t* state = &static_cast<const gemmd_armed_header*>(data_)->state;
+  if (why == nullptr && Load(state) == GEMMD_ARMED_ENDED) why = kSessionGone;
   return why == nullptr ? Outcome() : Outcome(Code::kUnavailable, why);
 }
 

@@ -131,6 +131,16 @@ TEST(SlotTest, AWaitGivesUpAndMayBeRepeated) {
   EXPECT_TRUE(slot.Wait(10).ok());
 }
 
+TEST(SlotTest, NothingIsRungFromTheSessionsEndOn) {
+  FakeDaemon daemon(Runs);
+  Slot slot(OpenRegion(daemon), 0, {});
+  daemon.EndSession();
+  const Outcome ended = slot.Ring();  // at once: a stream's ring would leave old results
+  EXPECT_EQ(ended.code, Code::kUnavailable);
+  EXPECT_THAT(ended.message, HasSubstr("session has ended"));
+  EXPECT_EQ(daemon.Gate(0), GEMMD_ARMED_IDLE);
+}
+
 TEST(SlotTest, TheSessionsEndEndsWaitsAndRings) {
   FakeDaemon daemon(Runs);
   Slot slot(OpenRegion(daemon), 0, {});
