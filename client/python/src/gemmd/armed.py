@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gemmd.plan_handle import PlanHandle
     from gemmd.session import Session
 
-SLOTS = 512  # of a session's region: 100 KiB of memory
+SLOTS = 1024  # of a session's region, the most: 200 KiB of memory
 REGION_TEXT = 47  # bytes of a run's message that the region holds
 
 

@@ -39,6 +39,8 @@ Made = TypeVar("Made")
 
 MAX_SEATS = 32  # armed at once on one place; the row counts of a serving loop are fewer
 MAX_KNOWN = 256  # shapes whose calls take the short way
+MAX_KEPT_BYTES = 16 << 20  # of results on one place
+LONG_UNUSED = 256  # calls of a place, after which a result makes room for another
 MAX_HOST_PLACES = 8  # threads that call at the same time; more take turns
 
 _of_sessions: weakref.WeakKeyDictionary[Session, weakref.WeakSet[LocalCalls]] = (
@@ -209,7 +211,7 @@ class LocalCalls:
     def _add_result(self, torch: Any, call: GpuCall, device: int) -> DirectResult | None:
         """Memory for one more result; None if there is enough of it, or none to be had."""
         call.forget()
-        if len(call.results) >= call.most_results:
+        if len(call.results) >= call.most_results or not self._has_room(call.place, call.step):
             return None
         step = call.step
         with torch.inference_mode(False):  # others than this caller get it, too
@@ -227,6 +229,20 @@ class LocalCalls:
             return None
         call.results.append(DirectResult(torch, tensor, seat))
         return call.results[-1]
+
+    def _has_room(self, place: Place, step: Forward) -> bool:
+        """Whether the place may keep one more result. Those long unused make room; if the others
+        are too many, what is new is copied: to arm results anew with each call would cost far more.
+        """
+        kept = {key: seat for key, seat in place.seats.items() if seat.lent is not None}
+        held = sum(seat.lent_bytes for seat in kept.values())
+        while len(place.seats) >= MAX_SEATS or held + step.d_bytes > MAX_KEPT_BYTES:
+            key = min(kept, key=lambda key: kept[key].used, default=None)
+            if key is None or kept[key].used + LONG_UNUSED > place.calls:
+                return False
+            held -= kept.pop(key).lent_bytes
+            self._give_up(place, key)
+        return True
 
     def _prepare(self, torch: Any, dtype: Any, m: int, device: int, capturing: bool) -> GpuCall:
         """What a first call with so many rows needs, which takes some milliseconds."""
@@ -283,17 +299,20 @@ class LocalCalls:
         which: int = 0,
         result: Tensor | None = None,
     ) -> Seat:
-        """The step's armed plan; `which` of several, by where its result goes."""
+        """The step's armed plan; `which` of several, by where its result goes. One with a result of
+        its own only saves a copy, and takes nobody's room.
+        """
         seat = place.seats.get((step, which))
         if seat is not None:
             place.calls = seat.used = place.calls + 1
             return seat
-        if len(place.seats) >= MAX_SEATS:
+        giver = place if result is None else None
+        if giver is not None and len(place.seats) >= MAX_SEATS:
             self._unseat(place)
         program: list[Op] = self._alive().program(step, place.io, place.scratch, result)
-        plan = self._in_room(place, lambda: self._session.plan(program, "layer"))
+        plan = self._in_room(giver, lambda: self._session.plan(program, "layer"))
         try:
-            armed = self._in_room(place, lambda: plan.arm(by_stream=by_stream))
+            armed = self._in_room(giver, lambda: plan.arm(by_stream=by_stream))
         except BaseException:
             plan.delete()
             raise
@@ -302,17 +321,17 @@ class LocalCalls:
         place.calls = seat.used = place.calls + 1
         return seat
 
-    def _in_room(self, place: Place, make: Callable[[], Made]) -> Made:
+    def _in_room(self, giver: Place | None, make: Callable[[], Made]) -> Made:
         """What `make` makes, in the room of a seat that is given up if the server has no other: of
-        this place, or else of another layer of the session's.
+        the giver, or else of another layer of the session's.
         """
         while True:
             try:
                 return make()
             except errors.ResourceExhausted as error:
-                if error.reason not in OF_PLANS:
+                if giver is None or error.reason not in OF_PLANS:
                     raise
-                if not self._unseat(place) and not self._unseat_another():
+                if not self._unseat(giver) and not self._unseat_another():
                     raise
 
     def _unseat_another(self) -> bool:
@@ -348,17 +367,24 @@ class LocalCalls:
         return False
 
     def _unseat(self, place: Place) -> bool:
-        """Gives up the seat that was used longest ago; False if graphs have them all."""
-        free = [key for key, seat in place.seats.items() if not seat.captured]
+        """Gives up the seat that was used longest ago, first of those that only save a copy; False
+        if graphs have them all.
+        """
+        free = {key: seat for key, seat in place.seats.items() if not seat.captured}
         if not free:
             return False
-        place.settle()
-        place.seats.pop(min(free, key=lambda key: place.seats[key].used)).give_up()
-        self._forget()
+        self._give_up(place, min(free, key=lambda key: (free[key].lent is None, free[key].used)))
         return True
 
-    def _forget(self) -> None:
+    def _give_up(self, place: Place, key: tuple[Forward, int]) -> None:
+        place.settle()
+        place.seats.pop(key).give_up()
+        self._forget(place)
+
+    def _forget(self, place: Place) -> None:
         """Lets go of calls whose seats were given up, and of the memory of their results."""
+        if not isinstance(place.memory, int):  # the host's: calls of others may be under way
+            return
         for call in self._gpu_calls.values():
             call.forget()
         self._gpu_calls = {
@@ -371,7 +397,7 @@ class LocalCalls:
         for seat in place.seats.values():
             seat.give_up()
         place.seats.clear()
-        self._forget()
+        self._forget(place)
         place.memory = None
         self._session.delete_buffers([place.io, place.scratch])
 

@@ -51,6 +51,10 @@ class Seat:
         self.captured = False
         self.used = 0
 
+    @property
+    def lent_bytes(self) -> int:
+        return 0 if self.lent is None else self.lent.size_bytes
+
     def give_up(self) -> None:
         self.alive = False
         self.armed.disarm()
