@@ -135,8 +135,25 @@ with gemmd.Client(sys.argv[1]) as client, client.session() as session:
         print("no refusal")
     except gemmd.FailedPrecondition as error:
         print(error)
-    layer = gemmd.Linear(session, torch.ones((256, 256), device="cuda"))
-    print(float(layer(torch.ones((2, 256), device="cuda"))[0, 0]))
+    small = [torch.ones(1 << 18, device="cuda") for _ in range(6)]  # across two pieces, or in one
+    for one in small:
+        try:
+            session.from_dlpack(one)
+            print("no refusal")
+        except gemmd.FailedPrecondition as error:
+            print(error)
+    half = torch.full((512, 512), 0.5, device="cuda")
+    layers = [gemmd.Linear(session, torch.ones((256, 256), device="cuda")),
+              gemmd.MLP(session, torch.cat([half, half]), half)]
+    print(layers[0].why_not_on_gpu(0), "|")
+    for layer in layers:
+        x = torch.ones((2, layer.in_features), device="cuda")
+        eager = [float(layer(x)[0, 0]) for _ in range(4)][-1]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = layer(x)
+        graph.replay()
+        print(eager, float(y[0, 0]))
 """
 
 
@@ -146,9 +163,12 @@ def test_expandable_segments_are_refused_by_name_and_linear_does_without(address
         env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    refusal, value = done.stdout.strip().splitlines()
-    assert "expandable_segments:False" in refusal
-    assert float(value) == pytest.approx(256, rel=1e-3)
+    *refusals, why, linear, mlp = done.stdout.strip().splitlines()
+    assert len(refusals) == 7 and all("expandable_segments:False" in one for one in refusals)
+    assert why.strip() == "|"  # the GPU copies results: calls do not go through the host
+    assert [float(one) for one in linear.split()] == pytest.approx([256, 256], rel=1e-2)
+    # silu(256) * 256, times 0.5, 512 times
+    assert [float(one) for one in mlp.split()] == pytest.approx([2**24, 2**24], rel=1e-2)
 
 
 DYING = """
