@@ -203,6 +203,18 @@ def test_branches_of_a_captured_graph_follow_one_another(session):
             assert is_near(y, one, w)
 
 
+def test_what_goes_by_way_of_the_host_says_so_in_a_capture(session, layer, w):
+    x = normal(4, K)
+    resident = session.upload(w)
+    torch.cuda.synchronize()
+    for call in (lambda: session.matmul(x, w.T), lambda: x @ resident.T):
+        with pytest.raises(gemmd.FailedPrecondition, match="by way of the host"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                call()
+    assert is_near(layer(x), x, w)
+    assert is_near(x @ resident.T, x, w)
+
+
 @torch.no_grad() if torch else lambda test: test
 def test_reduce_overhead_captures_layers(session, w):
     first = gemmd.Linear(session, w, quantize=None)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gemmd import dtypes
 from gemmd._memory import cuda, dlpack
 from gemmd._memory.dlpack import Memory
+from gemmd.errors import FailedPrecondition
 
 _TORCH_NAMES: dict[str, np.dtype[Any]] = {
     "float32": dtypes.float32,
@@ -155,6 +156,8 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
     ------
     TypeError
         A tensor that is sparse, nested or quantised, or has no elements; an array that hides some.
+    FailedPrecondition
+        A tensor on a GPU, while a graph is captured.
     """
     if not is_tensor(value):
         if np.ma.is_masked(value):
@@ -178,6 +181,12 @@ def as_numpy(value: Any) -> npt.NDArray[Any]:
         raise TypeError(f"a tensor that is {kind}; a dense one is needed")
     if value.is_meta:
         raise TypeError("a tensor on the meta device has no elements; load it to the CPU first")
+    if value.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise FailedPrecondition(
+            "a graph is being captured, and this data goes by way of the host, which no replay does:"
+            " call it before, or multiply by a gemmd.Linear",
+            reason="CAPTURING",
+        )
     host = value.detach().cpu().contiguous().resolve_neg()
     name = str(host.dtype).removeprefix("torch.")
     if name in _TORCH_NAMES:
