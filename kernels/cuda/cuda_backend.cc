@@ -43,8 +43,9 @@ constexpr size_t kMaxPrograms = 256;
 constexpr size_t kMaxProgramOps = 16384;
 
 // TmaGroupedName's and GradientName's.
-constexpr const char* kTmaGroupedNames[] = {kFp8GroupedName, kI8BlockGroupedName, kBf16GroupedName,
-                                            kF16GroupedName, kI8GroupedName};
+constexpr const char* kTmaGroupedNames[] = {kFp8GroupedName,  kI8BlockGroupedName,
+                                            kBf16GroupedName, kF16GroupedName,
+                                            kI8GroupedName,   kFp8RowGroupedName};
 constexpr const char* kGradientNames[] = {kGradientName, kBf16GradientName, kF16GradientName};
 
 bool Contains(absl::Span<const char* const> names, std::string_view name) {
@@ -95,7 +96,8 @@ class CudaBackend final : public Backend {
     for (const auto& [name, type] :
          {std::pair(kBf16GroupedName, "bf16"),
           {kF16GroupedName, "f16"},
-          {kI8GroupedName, "i8 with scales by row or tensor, or none"}}) {
+          {kI8GroupedName, "i8 with scales by row or tensor, or none"},
+          {kFp8RowGroupedName, "e4m3 with scales by row or tensor, or none"}}) {
       others.push_back({name, name,
                         absl::StrCat("grouped ", type,
                                      ": the weights on the tensor cores' row "

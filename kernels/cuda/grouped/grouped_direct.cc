@@ -20,32 +20,39 @@ using absl::StrCat;
 // Of products of up to 2^14, sums of so many stay below 2^31.
 constexpr int64_t kMostInt8K = (int64_t{1} << 17) - 1;
 
-bool IsDirectType(DType type) {
-  return type == DType::kBF16 || type == DType::kF16 || type == DType::kI8;
+const DirectGroupedEntry* EntryFor(DType operands) {
+  switch (operands) {
+    case DType::kBF16:
+      return &kSm90Bf16Grouped;
+    case DType::kF16:
+      return &kSm90F16Grouped;
+    case DType::kI8:
+      return &kSm90I8Grouped;
+    case DType::kE4M3:
+      return &kSm90Fp8RowGrouped;
+    default:
+      return nullptr;
+  }
 }
-
-const DirectGroupedEntry& EntryOf(DType operands) {
-  return operands == DType::kI8    ? kSm90I8Grouped
-         : operands == DType::kF16 ? kSm90F16Grouped
-                                   : kSm90Bf16Grouped;
-}
+bool IsDirectType(DType type) { return EntryFor(type) != nullptr; }
+const DirectGroupedEntry& EntryOf(DType operands) { return *EntryFor(operands); }
 
 std::string ScalesWhyNot(const char* name, const Operand& operand) {
   const ScaleGranularity given = operand.granularity;
-  const bool int8 = operand.values.dtype == DType::kI8;
+  const bool scaled = SizeBytes(operand.values.dtype) == 1;
   if (given == ScaleGranularity::kNone) return "";
-  if (int8 && (given == ScaleGranularity::kPerTensor || given == ScaleGranularity::kPerRow)) {
+  if (scaled && (given == ScaleGranularity::kPerTensor || given == ScaleGranularity::kPerRow)) {
     return "";
   }
   return StrCat("scales of ", name, " are ", Text(Name(given)), "; these kernels need ",
-                int8 ? "none, tensor or row" : "none");
+                scaled ? "none, tensor or row" : "none");
 }
 
 std::string DirectOperandWhyNot(const char* name, const Operand& operand, DType wanted) {
   const DType given = operand.values.dtype;
   if (given != wanted || !IsDirectType(given)) {
     return StrCat(name, " is ", Text(Name(given)), "; these kernels multiply ",
-                  IsDirectType(wanted) ? Text(Name(wanted)) : "bf16, f16 or i8");
+                  IsDirectType(wanted) ? Text(Name(wanted)) : "bf16, f16, i8 or e4m3");
   }
   if (std::string why = ScalesWhyNot(name, operand); !why.empty()) return why;
   return RowsWhyNot(name, operand.values);

@@ -1,5 +1,5 @@
-// Grouped matmuls in BF16, FP16 and INT8 without block scales by the TMA kernels: which they serve,
-// and their launch.
+// Grouped matmuls in BF16, FP16, INT8 and E4M3 without block scales by the TMA kernels: which they
+// serve, and their launch.
 
 #ifndef GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
 #define GEMMD_KERNELS_CUDA_GROUPED_GROUPED_DIRECT_H_
@@ -17,8 +17,8 @@
 
 namespace gemmd::kernels::cuda {
 
-// Whether operands like `a` take these kernels, if any of TMA: BF16, FP16, and INT8 unless its
-// scales are of blocks.
+// Whether operands like `a` take these kernels, if any of TMA: BF16, FP16, and INT8 and E4M3 unless
+// their scales are of blocks.
 bool IsDirect(const Operand& a);
 // The TMA kernels for operands like `a`; of types that have none, FP8's, which tell so.
 std::string_view TmaGroupedName(const Operand& a);
@@ -30,8 +30,8 @@ std::string WhyNotDirect(const GroupedMatmulOp& op);
 inline constexpr int kDirectAlone = 0, kDirectPairs = 1;
 int DirectConfigOf(const GroupedMatmulOp& op);
 
-// Of a peak of 989 TFLOP/s, and of 1979 TOPS, as measured.
-inline constexpr double kDirectFlops = 7.2e14, kDirectInt8Ops = 1.4e15;
+// Of a peak of 989 TFLOP/s, and of 1979 in a byte, as measured.
+inline constexpr double kDirectFlops = 7.2e14, kDirectInt8Ops = 1.4e15, kDirectFp8Flops = 1.2e15;
 
 struct DirectGrouped {
   DirectGroupedLaunch launch;

@@ -346,10 +346,12 @@ double GroupedSeconds(const GroupedMatmulOp& op, bool fp8, double memory_bytes_p
   const double bytes = active * columns * k * SizeBytes(op.b.values.dtype) +
                        rows * (k * SizeBytes(op.a.values.dtype) + columns * SizeBytes(op.d.dtype));
   const double flops = 2 * PaddedRows(rows, active) * columns * k;
-  const bool int8 = op.a.values.dtype == DType::kI8;
-  const double tma_flops = IsDirect(op.a) ? (int8 ? kDirectInt8Ops : kDirectFlops)
-                           : int8         ? kI8BlockFlops
-                                          : kFp8Flops;
+  const DType type = op.a.values.dtype;
+  const bool int8 = type == DType::kI8;
+  const double direct_flops = int8                   ? kDirectInt8Ops
+                              : type == DType::kE4M3 ? kDirectFp8Flops
+                                                     : kDirectFlops;
+  const double tma_flops = IsDirect(op.a) ? direct_flops : int8 ? kI8BlockFlops : kFp8Flops;
   double gate = 0;
   if (op.gate && !fused) {
     gate = kGateSeconds + rows * columns * 5 / (rate * kMemoryShare) +

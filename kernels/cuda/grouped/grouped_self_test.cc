@@ -213,8 +213,9 @@ std::vector<GroupedTrial> GroupedTrials() {
   using Scales = GroupedTrial::Scales;
   for (const auto& [type, scales] : {std::pair(DType::kBF16, Scales::kNone),
                                      {DType::kF16, Scales::kNone},
-                                     {DType::kI8, Scales::kRows}}) {
-    const DType own = type == DType::kI8 ? DType::kBF16 : type;
+                                     {DType::kI8, Scales::kRows},
+                                     {DType::kE4M3, Scales::kRows}}) {
+    const DType own = SizeBytes(type) == 1 ? DType::kBF16 : type;
     trials.emplace_back(GroupLayout::kOffsets, mixed, 200, 192, Kind::kPlain, type, scales);
     trials.emplace_back(GroupLayout::kCounts, all, 264, 208, Kind::kApart, type, scales, own);
     trials.emplace_back(GroupLayout::kEnds, wide, 264, 336, Kind::kPlain, type, scales,

@@ -88,14 +88,16 @@ TEST_P(ContractTest, GroupsOf16BitsGiveEveryTypeOfResult) {
   }
 }
 
-// INT8 with the scales that models have: by row and column, or by block; few rows and many.
-TEST_P(ContractTest, GroupsOfInt8GiveEveryTypeOfResult) {
+// INT8 with the scales that models have, by row and column, or by block, and E4M3 with the former;
+// few rows and many.
+TEST_P(ContractTest, GroupsOfBytesGiveEveryTypeOfResult) {
   Scene seeds;
   for (GroupLayout layout : kLayouts) {
-    for (bool blocks : {false, true}) {
+    for (const auto& [dtype, blocks] :
+         {std::pair(DType::kI8, false), {DType::kI8, true}, {DType::kE4M3, false}}) {
       for (DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
         GroupedCase c = Fp8Case(layout);
-        c.dtype = DType::kI8;
+        c.dtype = dtype;
         c.out = out;
         if (!blocks) c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
         for (const auto& [n, k] : {std::pair<int64_t, int64_t>{256, 512}, {136, 272}, {200, 144}}) {
@@ -216,12 +218,17 @@ TEST_P(ContractTest, OneGroupMayHaveAllRowsAndAllMayHaveNone) {
 
 // The same rows and matrices give the same bits however the groups are told.
 TEST_P(ContractTest, LayoutsOfGroupsAgree) {
-  for (DType dtype : {DType::kE4M3, DType::kBF16, DType::kI8}) {
+  for (const auto& [dtype, blocks] : {std::pair(DType::kE4M3, true),
+                                      {DType::kE4M3, false},
+                                      {DType::kBF16, false},
+                                      {DType::kI8, false}}) {
     Scene scene;
     GroupedCase c = Fp8Case(GroupLayout::kOffsets);
     c.dtype = dtype;
-    if (dtype == DType::kBF16) c.a_granularity = c.b_granularity = ScaleGranularity::kNone;
-    if (dtype == DType::kI8) c.a_granularity = c.b_granularity = ScaleGranularity::kPerRow;
+    if (!blocks) {
+      c.a_granularity = c.b_granularity =
+          dtype == DType::kBF16 ? ScaleGranularity::kNone : ScaleGranularity::kPerRow;
+    }
     c.n = c.k = 256;
     c.rows = {70, 0, 64, 1, 130};
     c.around = 0;

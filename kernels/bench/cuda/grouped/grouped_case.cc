@@ -242,7 +242,8 @@ std::vector<GroupedBenchCase> GroupedCases(const std::string& suite, DType dtype
   for (GroupedBenchCase& one : cases) {
     one.dtype = dtype;
     one.blocks = blocks;
-    if (dtype == DType::kI8) one.wanted_us = one.wanted_tflops = one.line = 0;
+    const bool by_row = dtype == DType::kE4M3 && !blocks;
+    if (dtype == DType::kI8 || by_row) one.wanted_us = one.wanted_tflops = one.line = 0;
   }
   if (suite == "all") return cases;
   std::erase_if(cases, [&](const GroupedBenchCase& one) { return one.suite != suite; });

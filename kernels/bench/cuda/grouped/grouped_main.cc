@@ -9,11 +9,11 @@
 //                 [--timer auto|cupti|events] [--json FILE] [--commit TEXT] [--seed N]
 //                 [--case GROUPSxROWSxNxK,..]
 //
-// --dtype: e4m3, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the family's
-// configs instead of the choice; of block scales, that one of the kernels (few, units, pairs,
-// rests). --grain: how the kernel for groups of any size cuts them (0 wide, 1 halves, 2 thin), in
-// place of what the device chooses. --kernels all: of FP8, each of these is timed, too, and the
-// choice's regret told.
+// --dtype: e4m3, e4m3-row, i8-block, i8 (scales by row), bf16 or f16. --config: that pair of the
+// family's configs instead of the choice; of block scales, that one of the kernels (few, units,
+// pairs, rests). --grain: how the kernel for groups of any size cuts them (0 wide, 1 halves, 2
+// thin), in place of what the device chooses. --kernels all: of FP8, each of these is timed, too,
+// and the choice's regret told.
 // --count: so many cases of broad-fit or broad-judge, whose rows go into the JSON for
 // scripts/grouped_peers.py. --again: as many more runs have to give the same bits. --only: cases
 // with that in their name.
@@ -78,9 +78,10 @@ void TellRegrets(const std::vector<GroupedTime>& times) {
 
 // What another program needs to multiply the same.
 std::string ShapeFields(const GroupedTime& time) {
+  const bool fp8 = time.c.dtype == DType::kE4M3 && time.c.blocks;
   return absl::StrFormat(", \"chosen\": \"%s\", \"n\": %d, \"k\": %d, \"rows\": [%s]",
-                         time.c.dtype == DType::kE4M3 ? kKernels[time.chosen] : "direct", time.c.n,
-                         time.c.k, absl::StrJoin(time.c.rows, ","));
+                         fp8 ? kKernels[time.chosen] : "direct", time.c.n, time.c.k,
+                         absl::StrJoin(time.c.rows, ","));
 }
 
 // A line {line, name, value, unit, wanted, ok} for each case.
@@ -119,7 +120,7 @@ constexpr char kUsage[] =
   --count N         so many cases of broad-fit or broad-judge; default 40
   --case CASES      instead of a suite: groups x rows x n x k, as 64x300x4096x7168 or 64x96..512x4096x7168,..
   --only TEXT       cases whose names contain it, as 64x(192)
-  --dtype DTYPE     e4m3 (default), i8-block, i8 (scales by row), bf16 or f16
+  --dtype DTYPE     e4m3 (default), e4m3-row, i8-block, i8 (scales by row), bf16 or f16
   --repeats N       timed calls of each case; default 12
   --again N         as many more calls must give the same bits
   --config N        this pair of the family's configs, not the chosen one; of block scales: this kernel
@@ -174,9 +175,10 @@ absl::StatusOr<GroupedRun> Parse(int argc, char** argv) {
       const DType* const found = std::find_if(std::begin(kDTypesTimed), std::end(kDTypesTimed),
                                               [&](DType d) { return value.starts_with(Name(d)); });
       run.blocks = value == "e4m3" || value == "i8-block";
-      if (found == std::end(kDTypesTimed) || (value != Name(*found) && !run.blocks)) {
+      const bool by_row = value == "e4m3-row";
+      if (found == std::end(kDTypesTimed) || (value != Name(*found) && !run.blocks && !by_row)) {
         return absl::InvalidArgumentError(name + " " + value +
-                                          ": use e4m3, i8-block, i8, bf16 or f16");
+                                          ": use e4m3, e4m3-row, i8-block, i8, bf16 or f16");
       }
       run.dtype = *found;
     } else if (name == "--seed") {

@@ -43,7 +43,7 @@ absl::Status MeasureGrouped(const GroupedMethod& method, Machine& machine, Group
   if (!other.ok()) return other.status();
   if (absl::Status s = (*other)(machine.stream); !s.ok()) return s;
   std::vector<Call> calls = {*mine};
-  const bool all_kernels = method.all_kernels && time.c.dtype == DType::kE4M3;
+  const bool all_kernels = method.all_kernels && time.c.dtype == DType::kE4M3 && time.c.blocks;
   for (int i = 0; all_kernels && i < cuda::kRowsKernels; ++i) {
     auto forced = work.Bind(true, machine.traits, i);
     if (!forced.ok()) return forced.status();

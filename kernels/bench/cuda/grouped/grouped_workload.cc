@@ -97,11 +97,12 @@ absl::Status GroupedWorkload::Quantize(uint64_t seed, cudaStream_t stream) {
 }
 
 absl::Status GroupedWorkload::QuantizeRows(uint64_t seed, cudaStream_t stream) {
+  const BlockCode codes = case_.dtype == DType::kI8 ? BlockCode::kI8 : BlockCode::kE4M3;
   for (cudaError_t code :
        {QuantizeRandomRows(seed, all_rows(), case_.k, a_.data(), a_scales_.as<float>(), stream,
-                           BlockCode::kI8),
+                           codes),
         QuantizeRandomRows(seed + 7919, static_cast<int64_t>(case_.rows.size()) * case_.n, case_.k,
-                           b_.data(), b_scales_.as<float>(), stream, BlockCode::kI8)}) {
+                           b_.data(), b_scales_.as<float>(), stream, codes)}) {
     if (code != cudaSuccess) return ToStatus(code, "making operands");
   }
   return absl::OkStatus();

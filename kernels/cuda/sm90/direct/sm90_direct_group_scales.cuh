@@ -1,6 +1,6 @@
-// INT8's scales in a grouped matmul: one for each row of A and one for each of the weights, read
-// while the tile multiplies. Sums become floats where they lie, so that the store is that of types
-// without scales.
+// Scales by row in a grouped matmul, of INT8 and E4M3: one for each row of A and one for each of
+// the weights, read while the tile multiplies. Sums become floats where they lie, so that the store
+// is that of types without scales.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_SCALES_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_SCALES_CUH_
@@ -11,7 +11,7 @@
 
 namespace gemmd::kernels::cuda {
 
-// Whether sums are integers, which have scales.
+// Whether sums are integers.
 template <class T>
 inline constexpr bool kIsInteger = false;
 template <>
@@ -78,6 +78,7 @@ struct GroupScales {
   static __device__ __forceinline__ int Scaled(int sum, float scale) {
     return __float_as_int(static_cast<float>(sum) * scale);
   }
+  static __device__ __forceinline__ float Scaled(float sum, float scale) { return sum * scale; }
 };
 
 }  // namespace gemmd::kernels::cuda

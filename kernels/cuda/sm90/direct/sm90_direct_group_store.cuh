@@ -1,5 +1,5 @@
-// How a tile of a grouped matmul in BF16, FP16 or INT8 leaves: weights' rows are columns of D, so
-// that results are turned on their way out. INT8's have their scales by then, and are FP32.
+// How a tile of a grouped matmul without block scales leaves: weights' rows are columns of D, so
+// that results are turned on their way out. They have their scales by then, and are FP32.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUP_STORE_CUH_
@@ -7,6 +7,7 @@
 #include "kernels/cuda/sm90/direct/sm90_direct_group_math.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_scales.cuh"
 #include "kernels/cuda/sm90/direct/sm90_direct_group_walk.cuh"
+#include "kernels/cuda/sm90/direct/sm90_fp8_row_group_math.cuh"
 #include "kernels/cuda/sm90/launch/grouped_direct_launch.h"
 #include "kernels/cuda/sm90/sm90_fp8_gemm.cuh"
 
@@ -31,7 +32,7 @@ struct TileBounds {
 template <GemmConfig C>
 constexpr GemmConfig OfFloats() {
   GemmConfig config = C;
-  if (kSumsIntegers<C>) config.mma = Mma::kF16;
+  if (C.scales_results()) config.mma = Mma::kF16;
   return config;
 }
 
@@ -42,7 +43,7 @@ struct GroupStore {
   const DirectGroupedLaunch& launch;
   const SmemLayout<C>& smem;
   const ClusterPlace<C>& place;
-  GroupMath<C, T>& math;
+  typename GroupMathOf<C, T>::Type& math;
   TileBounds& bounds;
   Epilogue<kThin>& out;
 

@@ -1,7 +1,7 @@
-// Grouped matmuls in BF16, FP16 and INT8 without block scales: one kernel walks over the tiles of
-// all groups. The weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows of A its
-// columns: as many as the tile has, in steps of 32, so that groups of any size waste little.
-// Weights of a group with up to 256 rows are read once.
+// Grouped matmuls in BF16, FP16, INT8 and E4M3 without block scales: one kernel walks over the
+// tiles of all groups. The weights are WGMMA's row side, 128 of their rows a CTA, and a tile's rows
+// of A its columns: as many as the tile has, in steps of 32, so that groups of any size waste
+// little. Weights of a group with up to 256 rows are read once.
 //
 // A ring serves thin tiles, too, of groups with up to 64 rows: a stage has room for a k block of a
 // wide tile, or for two of a thin one. Two CTAs of a cluster take neighbours along the weights'
@@ -31,7 +31,7 @@ __device__ __forceinline__ void ConsumeGroups(const DirectGroupedLaunch& launch,
     const GroupStop stop =
         wide ? walk.At(kWideTile, index) : walk.At(kThinTile, index - wide_tiles);
     GroupScales<C> scales;
-    if constexpr (kSumsIntegers<C>) {
+    if constexpr (C.scales_results()) {
       const int n = (stop.n * C.share_cols + store.place.row) * C.rows;
       scales.Load(launch, stop.rows, n + (store.out.group * 4 + store.out.warp) * 16,
                   store.out.lane);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void ConsumeGroups(const DirectGroupedLaunch& launch,
     } else {
       store.math.template Run<T.cols, T.k_blocks>((launch.k_blocks + T.k_blocks - 1) / T.k_blocks);
     }
-    if constexpr (kSumsIntegers<C>) {
+    if constexpr (C.scales_results()) {
       scales.Apply(store.math.result, stop.rows.row_end - stop.rows.row0, store.out.lane);
     }
     store.Store(stop);
@@ -56,7 +56,7 @@ inline constexpr int kDirectGroupedSmem = C.smem_bytes() + DirectWalk::kBytes;
 
 template <GemmConfig C, GemmConfig T>
 constexpr bool CheckDirectGrouped() {
-  static_assert(!C.promotes() && !C.skinny() && T.skinny() && C.mma == T.mma);
+  static_assert(!C.scales_blocks() && !C.skinny() && T.skinny() && C.mma == T.mma);
   static_assert(C.rows == T.rows && C.groups == T.groups && C.k_groups == 1 && T.k_groups == 1);
   static_assert(T.stage_bytes() == C.stage_bytes() && C.stages == T.stages && C.k_blocks == 1,
                 "one ring");
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(Decode(kWide).threads(), 1)
     ptx::NamedBarrier(kReadyBarrier, C.math_threads() + 32);
     if constexpr (C.multicast() > 1) ptx::ClusterWait();
     Sum<C> result[C.result_regs()];
-    GroupMath<C, T> math(smem, place, warp, lane, result);
+    typename GroupMathOf<C, T>::Type math(smem, place, warp, lane, result);
     TileBounds bounds(launch.args);
     constexpr GemmConfig kOut = GroupStore<C, T>::kThin;
     Epilogue<kOut> out(bounds.launch, SmemLayout<kOut>{smem.base}, warp, lane);

@@ -1,4 +1,5 @@
-// The tables of grouped BF16, FP16 and INT8: one list for all, of which a .cu makes one type's.
+// The tables of grouped BF16, FP16, INT8 and E4M3: one list for all, of which a .cu makes one
+// type's.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_
 #define GEMMD_KERNELS_CUDA_SM90_DIRECT_SM90_DIRECT_GROUPED_FAMILY_CUH_

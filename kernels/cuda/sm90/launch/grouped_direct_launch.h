@@ -1,5 +1,5 @@
-// The launch of a grouped matmul in BF16, FP16 or INT8 without block scales: one kernel for tiles
-// of few rows and of many. Plain data: shared by host and device.
+// The launch of a grouped matmul in BF16, FP16, INT8 or E4M3 without block scales: one kernel for
+// tiles of few rows and of many. Plain data: shared by host and device.
 
 #ifndef GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
 #define GEMMD_KERNELS_CUDA_SM90_LAUNCH_GROUPED_DIRECT_LAUNCH_H_
@@ -24,7 +24,7 @@ struct DirectGroupedLaunch {
   int k_blocks = 1;              // of 128 bytes
   bool whole_blocks = false;
   const CUtensorMap* b_maps[kTileLists] = {};  // by group, where matrices lie apart
-  const GroupMatrix* table = nullptr;          // likewise: where INT8's scales are
+  const GroupMatrix* table = nullptr;          // likewise: where scales are
 };
 
 inline constexpr int kRowsAWideBox = 32, kFullBoxRows = 128;
@@ -43,9 +43,11 @@ struct DirectGroupedEntry {
 inline constexpr char kBf16GroupedName[] = "sm90_bf16_grouped";
 inline constexpr char kF16GroupedName[] = "sm90_f16_grouped";
 inline constexpr char kI8GroupedName[] = "sm90_i8_grouped";
+inline constexpr char kFp8RowGroupedName[] = "sm90_fp8row_grouped";
 extern const DirectGroupedEntry kSm90Bf16Grouped;
 extern const DirectGroupedEntry kSm90F16Grouped;
 extern const DirectGroupedEntry kSm90I8Grouped;
+extern const DirectGroupedEntry kSm90Fp8RowGrouped;
 
 }  // namespace gemmd::kernels::cuda
 

@@ -39,9 +39,10 @@ class GroupedChoiceTest : public testing::Test {
     return RankGrouped(op, *kernel, any_, gate_, kH200BytesPerSecond);
   }
   KernelInfo fp8_ = {kFp8GroupedName, kFp8GroupedName, ""};
-  const KernelInfo others_[4] = {{kBf16GroupedName, kBf16GroupedName, ""},
+  const KernelInfo others_[5] = {{kBf16GroupedName, kBf16GroupedName, ""},
                                  {kF16GroupedName, kF16GroupedName, ""},
                                  {kI8GroupedName, kI8GroupedName, ""},
+                                 {kFp8RowGroupedName, kFp8RowGroupedName, ""},
                                  {kI8BlockGroupedName, kI8BlockGroupedName, ""}};
   KernelInfo any_ = {kAnyGroupedName, kAnyGroupedName, ""};
   KernelInfo gate_ = {kFp8GateName, kFp8GateName, ""};
@@ -154,6 +155,29 @@ TEST_F(GroupedChoiceTest, Int8ComesFirstByTheKernelsForItsScales) {
     EXPECT_EQ(Rank(problem)[0].kernel, kI8GroupedName);
     EXPECT_TRUE(Rank(problem)[0].chosen);
   }
+}
+
+TEST_F(GroupedChoiceTest, E4m3WithScalesByRowHasKernelsOfItsOwn) {
+  GroupedProblem problem = Fp8Problem(8, 64, 4096, 7168);
+  for (const ScaleGranularity a :
+       {ScaleGranularity::kNone, ScaleGranularity::kPerTensor, ScaleGranularity::kPerRow}) {
+    problem.a_granularity = a;
+    problem.b_granularity = ScaleGranularity::kPerRow;
+    for (const bool apart : {false, true}) {
+      problem.apart = apart;
+      EXPECT_EQ(Rank(problem)[0].kernel, kFp8RowGroupedName);
+      EXPECT_TRUE(Rank(problem)[0].chosen);
+    }
+  }
+  problem.b_granularity = ScaleGranularity::kBlock128x128;
+  EXPECT_THAT(WhyNotTma(*OpOf(problem)),
+              HasSubstr("weights[0] are 128x128; these kernels need none, tensor or row"));
+  // No kernel that applies a gate takes such scales: it follows the product.
+  problem.b_granularity = ScaleGranularity::kPerRow;
+  problem.gate = Gate{};
+  const std::vector<Candidate> ranked = Rank(problem);
+  EXPECT_EQ(ranked[0].kernel, kFp8RowGroupedName);
+  EXPECT_THAT(ranked[2].why_not, HasSubstr("scales of a are row; these kernels need 1x128"));
 }
 
 TEST_F(GroupedChoiceTest, Int8TellsWhatItLacks) {

@@ -98,14 +98,15 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   bool rest[2][2] = {};                   // gated, of more than 16 rows
   bool few = false, half = false, units[2] = {};
   std::set<DType> types;
-  int int8_blocks = 0;
+  int int8_blocks = 0, e4m3_by_row = 0;
   for (const GroupedTrial& trial : Trials()) {
     EXPECT_EQ(WhyNotTma(trial.op()), "");
     const Dims& b = trial.op().b.values.shape;
     EXPECT_LT(ExpectedRows(trial.op()) * b[1] * b[2], 50'000'000) << "float64 takes its time";
     types.insert(trial.op().a.values.dtype);
     if (TmaGroupedName(trial.op().a) == kI8BlockGroupedName) ++int8_blocks;
-    if (trial.op().a.values.dtype != DType::kE4M3) continue;
+    if (TmaGroupedName(trial.op().a) == kFp8RowGroupedName) ++e4m3_by_row;
+    if (TmaGroupedName(trial.op().a) != kFp8GroupedName) continue;
     const bool gated = trial.op().gate.has_value();
     EXPECT_TRUE(!gated || WhyNotFused(trial.op()).empty());
     kinds.emplace(gated, !trial.op().table.empty());
@@ -120,6 +121,7 @@ TEST_F(GroupedSelfTestTest, EveryKindOfTileHasATrial) {
   }
   EXPECT_THAT(types, UnorderedElementsAre(DType::kE4M3, DType::kBF16, DType::kF16, DType::kI8));
   EXPECT_GE(int8_blocks, 4);
+  EXPECT_GE(e4m3_by_row, 4);
   EXPECT_TRUE(few && half && any_k && units[false] && units[true]);
   for (const auto& widths : rest) EXPECT_TRUE(widths[false] && widths[true]);
   EXPECT_EQ(kinds.size(), 4);
