@@ -5,12 +5,15 @@
     gemm_bench --features fit.csv --from fit.json
     fit_model.py fit.csv [more.csv ..] --out kernels/cuda/tuning/model_correction_trees.inc --sample FILE
     fit_model.py more.csv --upon direct_trees.inc --out kernels/cuda/tuning/model_correction_float16_trees.inc
+    fit_model.py h200*.csv --other h100*.csv --choice --upon trees.inc --upon-stream fp8_stream_trees.inc --trees 80 --out ..
 
 Needs numpy and lightgbm. The correction is the logarithm of the measured time over the rates' (model.h), by boosted
 regression trees over the columns behind `us`. What decides between kernels counts: a pair weighs exp(-(r - 1) / 0.15), r
 its time over the shape's best, and is left out above 2.2. Cross-validation leaves models out, never shapes: the weights of
 one model are all in one part, and weights of no model in one by themselves. The files must hold no times of the other half.
 --only and --skip choose among kernels' names: stream-k's have trees of their own. --upon fits to what trees miss that stay.
+--choice fits to what the choice loses: a shape's kernels are told apart, and what all of them have in common is left as it
+is. --other are times of another card, which count less.
 """
 
 import argparse
@@ -24,6 +27,9 @@ RANGES = ((1, 16), (17, 64), (65, 512), (513, 4096), (1, 4096))  # of rows, as i
 PARTS = 3
 LEAST, MOST = -0.45, 0.6  # model_correction.h
 UNIT = 1e-5
+SOFTNESS = 0.03  # of the choice, in logarithms of time: about what three calls of a kernel differ by
+LOSS = 3  # what the choice loses, beside squared errors
+OTHER = 0.3  # weight of the other card's shapes
 PARAMETERS = dict(objective="l2", num_leaves=48, learning_rate=0.1, min_data_in_leaf=40, lambda_l2=2.0, max_bin=127,
                   feature_fraction=0.8, deterministic=True, force_row_wise=True, seed=1, num_threads=2, verbose=-1)
 
@@ -32,7 +38,7 @@ class Times:
     """Pairs of shape and kernel, as arrays; `shape` numbers the shapes of each file."""
 
     def __init__(self, paths, wanted=lambda kernel: True):
-        self.names, rows, self.shapes, self.models, self.kernels = None, [], [], [], []
+        self.names, rows, self.shapes, self.models, self.kernels, self.paths = None, [], [], [], [], []
         shape_of = []
         for path in paths:
             seen = {}
@@ -49,6 +55,7 @@ class Times:
                         seen[key] = len(self.shapes)
                         self.shapes.append(key)
                         self.models.append(model)
+                        self.paths.append(path)
                     shape_of.append(seen[key])
                     self.kernels.append(kernel)
                     rows.append(np.array(numbers, dtype=np.float32))
@@ -60,12 +67,14 @@ class Times:
         np.minimum.at(self.best, self.shape, self.us)
         self.over_best = self.us / self.best[self.shape]
         self.base = np.zeros(len(self.us))  # of trees that stay
+        self.streams = self.features[:, self.names.index("streams_k")] > 0
+        self.counts = np.ones(len(self.shapes))
         self.target = np.log(self.us / self.rough)
         self.weight = np.exp(-(self.over_best - 1) / 0.15)
 
 
-def stand_upon(times, path):
-    """Takes off the targets what the trees of a table make of them."""
+def stand_upon(times, path, of):
+    """Takes off the targets of the pairs `of` what the trees of a table make of them."""
     text = open(path, encoding="utf-8").read()
 
     def rows(name, pattern):
@@ -82,12 +91,12 @@ def stand_upon(times, path):
             node = first_node + at[inside]
             goes_left = times.features[inside, features[node]] <= thresholds[node]
             at[inside] = np.where(goes_left, left[node], right[node])
-        times.base += leaves[first_leaf + ~at] * UNIT
-    times.target = times.target - np.clip(times.base, LEAST, MOST)
+        times.base[of] += (leaves[first_leaf + ~at] * UNIT)[of]
+    times.target[of] -= np.clip(times.base, LEAST, MOST)[of]
 
 
-def corrected(times, booster, of=slice(None)):
-    correction = times.base[of] + booster.predict(times.features[of])
+def corrected(times, booster, of=slice(None), level=0.0):
+    correction = times.base[of] + booster.predict(times.features[of]) + level
     return times.rough[of] * np.exp(np.clip(correction, LEAST, MOST))
 
 
@@ -95,6 +104,34 @@ def fit(times, chosen, trees):
     chosen = chosen & (times.over_best < 2.2)
     data = lightgbm.Dataset(times.features[chosen], times.target[chosen], weight=times.weight[chosen])
     return lightgbm.train(PARAMETERS, data, trees)
+
+
+def fit_choice(times, chosen, trees):
+    """Squared errors within each shape, and what a choice by the predicted times would lose, softened to have a slope."""
+    pairs = np.flatnonzero(chosen & (times.over_best < 1.6))
+    shapes, shape = np.unique(times.shape[pairs], return_inverse=True)
+
+    def total(values):
+        return np.bincount(shape, values, len(shapes))[shape]
+
+    near = times.weight[pairs] / total(times.weight[pairs])
+    target = times.target[pairs] - total(near * times.target[pairs])
+    loss = np.minimum(np.log(times.over_best[pairs]), 0.4)
+    stays = np.log(times.rough[pairs]) + np.clip(times.base[pairs], LEAST, MOST)
+    counts = times.counts[times.shape[pairs]]
+
+    def slopes(prediction, _):
+        taken = -(stays + prediction) / SOFTNESS
+        highest = np.full(len(shapes), -np.inf)
+        np.maximum.at(highest, shape, taken)
+        taken = np.exp(taken - highest[shape])
+        taken /= total(taken)
+        slope = LOSS * taken * (total(taken * loss) - loss) / SOFTNESS + 30 * near * (prediction - target)
+        curve = LOSS * 0.05 * taken * (1 - taken) / SOFTNESS + 30 * near
+        return counts * slope, counts * curve + 1e-3
+
+    data = lightgbm.Dataset(times.features[pairs], np.zeros(len(pairs)))
+    return lightgbm.train({**PARAMETERS, "objective": slopes}, data, trees)
 
 
 def regret(times, seconds):
@@ -107,15 +144,17 @@ def regret(times, seconds):
 def report(times, seconds, title):
     rows = np.array([m for m, _, _ in times.shapes])
     missed = 100 * regret(times, seconds)
-    print(title)
-    for least, most in RANGES:
-        part = missed[(rows >= least) & (rows <= most)]
-        if len(part):
+    for count in sorted(set(times.counts), reverse=True):
+        print(title + ("" if count == 1 else ", the other card"))
+        for least, most in RANGES:
+            part = missed[(rows >= least) & (rows <= most) & (times.counts == count)]
+            if not len(part):
+                continue
             print(f"  {least:4}..{most:<4} {len(part):5} shapes: mean {part.mean():5.2f} %, 99th percentile "
                   f"{np.percentile(part, 99):5.1f} %, most {part.max():5.1f} %")
 
 
-def cross_validate(times, trees):
+def cross_validate(times, trees, fit):
     part_of = {model: i % PARTS for i, model in enumerate(sorted(set(times.models)))}
     part = np.array([part_of[model] for model in times.models])[times.shape]
     seconds = np.empty(len(times.us))
@@ -127,10 +166,20 @@ def cross_validate(times, trees):
     report(times, seconds, "corrected, of models that were left out")
 
 
-class Tables:
-    """A booster as the three tables that model_correction.cc includes."""
+def level(times, booster):
+    """By how much the times of what is chosen are beyond those that are predicted, as a mean logarithm: a fit to the choice
+    makes what it prefers look faster than it is."""
+    seconds = corrected(times, booster)
+    order = np.lexsort((seconds, times.shape))
+    first = order[np.r_[True, np.diff(times.shape[order]) != 0]]
+    missed = np.log(times.us[first] / seconds[first])
+    return missed[times.counts == 1].mean()
 
-    def __init__(self, booster):
+
+class Tables:
+    """A booster as the three tables that model_correction.cc includes; `level` is added to each prediction."""
+
+    def __init__(self, booster, level):
         self.trees, self.nodes, self.leaves = [], [], []
         for tree in booster.dump_model()["tree_info"]:
             self.trees.append((len(self.nodes), len(self.leaves)))
@@ -139,7 +188,8 @@ class Tables:
             if not nodes:
                 raise SystemExit("a tree without a split: fit fewer trees")
             self.nodes += nodes
-            self.leaves += leaves
+            first = not self.leaves
+            self.leaves += [leaf + round(level / UNIT) if first else leaf for leaf in leaves]
 
     def add(self, at, nodes, leaves):
         if "leaf_value" in at:
@@ -196,21 +246,30 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--skip")
     parser.add_argument("--upon")
+    parser.add_argument("--upon-stream")
+    parser.add_argument("--choice", action="store_true")
+    parser.add_argument("--other", nargs="+", default=[])
     parser.add_argument("--no-validation", action="store_true")
     arguments = parser.parse_args()
-    times = Times(arguments.csv, lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel))
+    times = Times(arguments.csv + arguments.other,
+                  lambda kernel: arguments.only in kernel and not (arguments.skip and arguments.skip in kernel))
+    times.counts[np.isin(times.paths, arguments.other)] = OTHER
     if arguments.upon:
-        stand_upon(times, arguments.upon)
-        PARAMETERS.update(learning_rate=0.05, num_leaves=24, min_data_in_leaf=100)
-    print(f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times")
+        stand_upon(times, arguments.upon, ~times.streams if arguments.upon_stream else slice(None))
+        PARAMETERS.update(learning_rate=0.05, num_leaves=24, min_data_in_leaf=40 if arguments.choice else 100)
+    if arguments.upon_stream:
+        stand_upon(times, arguments.upon_stream, times.streams)
+    source = f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times"
+    print(source)
+    fits = fit_choice if arguments.choice else fit
     if not arguments.no_validation:
-        cross_validate(times, arguments.trees)
-    booster = fit(times, np.full(len(times.us), True), arguments.trees)
-    report(times, corrected(times, booster), "corrected, of the models that it is fitted to")
+        cross_validate(times, arguments.trees, fits)
+    booster = fits(times, np.full(len(times.us), True), arguments.trees)
+    raised = level(times, booster) if arguments.choice else 0
+    report(times, corrected(times, booster, level=raised), "corrected, of the models that it is fitted to")
     if arguments.out:
-        source = f"{len(times.shapes)} shapes of {len(set(times.models))} models, {len(times.us)} times"
         with open(arguments.out, "w") as file:
-            file.write(Tables(booster).text(source))
+            file.write(Tables(booster, raised).text(source))
     if arguments.sample:
         write_sample(times, arguments.sample, 160, 24)
 

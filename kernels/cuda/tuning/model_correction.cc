@@ -25,6 +25,9 @@ struct Tree {
 namespace fp8 {
 #include "kernels/cuda/tuning/model_correction_trees.inc"
 }  // namespace fp8
+namespace fp8_choice {
+#include "kernels/cuda/tuning/model_correction_fp8_choice_trees.inc"
+}  // namespace fp8_choice
 namespace i8_block {
 #include "kernels/cuda/tuning/model_correction_i8_block_trees.inc"
 }  // namespace i8_block
@@ -59,14 +62,15 @@ int SumOf(absl::Span<const Tree> trees, const Node* nodes, const int16_t* leaves
 }
 
 int SumOf(const ModelFeatures& features, Mma mma) {
-  if (features[kStreamsFeature] > 0 && mma == Mma::kFp8Block) {
-    return SumOf(fp8_stream::kTrees, fp8_stream::kNodes, fp8_stream::kLeaves, features);
+  const bool streams = features[kStreamsFeature] > 0;
+  if (mma == Mma::kFp8Block) {
+    const int sum =
+        streams ? SumOf(fp8_stream::kTrees, fp8_stream::kNodes, fp8_stream::kLeaves, features)
+                : SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
+    return sum + SumOf(fp8_choice::kTrees, fp8_choice::kNodes, fp8_choice::kLeaves, features);
   }
-  if (features[kStreamsFeature] > 0) {
-    return SumOf(stream::kTrees, stream::kNodes, stream::kLeaves, features);
-  }
+  if (streams) return SumOf(stream::kTrees, stream::kNodes, stream::kLeaves, features);
   switch (mma) {
-    case Mma::kFp8Block:
     case Mma::kFp8Row:
       return SumOf(fp8::kTrees, fp8::kNodes, fp8::kLeaves, features);
     case Mma::kI8Block:
